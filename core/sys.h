@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The one seam to the operating system: every allocation, system call and clock reading of the core
+ * goes through here. sys.c is the real one; the tests link tests/support/fake_sys.c in its place,
+ * which can make the n-th call fail and moves the clock by hand.
+ * Functions return 0, a descriptor or a count, or a negative errno; -EINTR is retried inside.
+ */
+#ifndef WEIR_CORE_SYS_H
+#define WEIR_CORE_SYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+/* Memory. Zeroed; NULL when there is none. sys_grow keeps the content and zeroes nothing. */
+void *sys_alloc(size_t n, size_t size);
+void *sys_alloc_aligned(size_t alignment, size_t size); /* zeroed; alignment a power of two */
+void *sys_grow(void *memory, size_t n, size_t size);
+char *sys_strdup(const char *text);
+void sys_free(void *memory);
+
+/* Address space without memory behind it; sys_commit makes a prefix usable, zeroed. */
+void *sys_reserve(size_t size);
+int sys_commit(void *memory, size_t size);
+void sys_unreserve(void *memory, size_t size);
+/* A page whose bytes become zero in a forked child; NULL if that cannot be had. */
+void *sys_fork_page(void);
+void sys_fork_page_free(void *page);
+
+/* Time. */
+uint64_t sys_now_ns(void);        /* CLOCK_MONOTONIC */
+int64_t sys_wall_offset_ns(void); /* CLOCK_REALTIME - CLOCK_MONOTONIC */
+
+/* Descriptors: all close-on-exec, all but the epoll fd non-blocking. */
+int sys_eventfd(void);
+int sys_timerfd(void);
+int sys_timerfd_set(int fd, uint64_t at_ns); /* absolute; WEIR_FOREVER disarms */
+int sys_epoll_create(void);
+int sys_epoll_add(int epoll_fd, int fd, uint64_t data);
+int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many */
+int sys_signal_fd(int fd);                                   /* adds 1 to an eventfd */
+int sys_drain_fd(int fd);                                    /* reads an eventfd or timerfd empty */
+void sys_close(int fd);
+
+/* Futex words. sys_futex_wait: 0 woken (perhaps for nothing), -EAGAIN differs, -ETIMEDOUT. */
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
+int sys_futex_wake(const uint32_t *word, int n);
+
+/* Threads: with all signals blocked. The handle is one allocation, freed by join. */
+struct sys_thread;
+int sys_thread_start(struct sys_thread **ret, void (*run)(void *), void *argument,
+                     const char *name);
+void sys_thread_join(struct sys_thread *thread);
+uint32_t sys_thread_id(void);
+
+/* Files and plugins. */
+int sys_read_file(const char *path, size_t size_max, char **ret, size_t *ret_size); /* NUL added */
+int sys_stat(const char *path, struct stat *ret);
+int sys_open_directory(const char *path, void **ret);
+int sys_next_entry(void *directory, char *ret_name, size_t size); /* 1 an entry, 0 the end */
+void sys_close_directory(void *directory);
+int sys_load(const char *path, void **ret, char *ret_why, size_t why_size); /* dlopen NOW|LOCAL */
+void *sys_symbol(void *library, const char *name);
+
+const char *sys_environment(const char *name); /* NULL in a privileged process */
+uint32_t sys_user(void);
+uint64_t sys_random(void);
+
+#endif

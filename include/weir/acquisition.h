@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Acquisitions: asking for amounts of several limits at once, waiting for them, giving them back.
+ *
+ * States of an acquisition:
+ *
+ *     submit ──► granted ───────────────────────────► release
+ *        └─────► pending ──► granted ───────────────► release
+ *                   ├──────► timed out, refused, canceled, shut down ──► release (frees only)
+ *                   └──────► release (cancels and frees)
+ *
+ * An acquisition belongs to one thread at a time; different acquisitions are independent.
+ */
+#ifndef WEIR_ACQUISITION_H
+#define WEIR_ACQUISITION_H
+
+#include <weir/pool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_acquisition weir_acquisition;
+
+/* An amount of the limits named `key`. An amount of 0 leaves that limit out of the request. */
+struct weir_amount {
+    const char *key; /* compared by address first, then by content */
+    uint64_t amount;
+};
+
+enum { WEIR_STRICT = 1u << 0 /* an unknown key is -ENOENT, not a warning */ };
+
+/* What is asked for. Zero everything, set `size`, then what is wanted. */
+struct weir_request {
+    size_t size;                       /* sizeof(struct weir_request) */
+    const struct weir_amount *amounts; /* may be NULL: every limit with its default */
+    size_t amounts_n;
+    uint64_t timeout_ns;  /* how long to wait; 0: the set's default; WEIR_FOREVER */
+    uint64_t max_wait_ns; /* refuse at once if the wait is foreseen to be longer; as above */
+    uint64_t route;       /* for balancers that hash */
+    uint32_t flags;       /* WEIR_STRICT */
+    uint32_t reserved;    /* 0 */
+};
+
+/* Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT, -ETIMEDOUT. */
+struct weir_refusal {
+    size_t size;             /* in: sizeof(struct weir_refusal) */
+    const char *key;         /* the limit that refused, or the unknown key; "" if it is the line */
+    const char *set;         /* the set's name */
+    uint64_t retry_after_ns; /* estimate from now, a lower bound; WEIR_FOREVER: not by waiting */
+};
+
+/*
+ * Takes amounts of rates and calls, final at once: usage equals the amount and there is nothing to
+ * release. Never waits. A resource in the set must be left out (amount 0), else -EINVAL.
+ * Returns 0, -EAGAIN (would have to wait), or as weir_acquire. Any thread.
+ */
+WEIR_PUBLIC int weir_take(weir_pool *pool, const struct weir_request *request,
+                          struct weir_refusal *retref);
+
+/* Acquires without waiting. Returns 0, -EAGAIN, or as weir_acquire. Any thread. */
+WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *request,
+                                 weir_acquisition **ret, struct weir_refusal *retref);
+
+/*
+ * Acquires, blocking the calling thread in the set's line if need be. `request` may be NULL: every
+ * limit with its default. `*ret` belongs to the caller and goes back with weir_release.
+ * Returns
+ *   0            granted
+ *   -EAGAIN      the wait is foreseen to exceed max_wait, or has exceeded it
+ *   -ETIMEDOUT   timeout_ns has passed
+ *   -ENOBUFS     max_waiters stand in line already
+ *   -ERANGE      an amount exceeds what its limit can ever grant
+ *   -ENOENT      strict, and a key is unknown
+ *   -EINVAL      the request is malformed, asks for a key twice, or asks for nothing of a set with
+ * a rate -ESHUTDOWN   the instance is closing or closed -ECHILD      the instance was opened before
+ * fork, by the parent -ENOMEM      out of memory; nothing was taken On any failure nothing is
+ * taken, `*ret` is untouched, and `retref`, if not NULL, says more. Any thread. Signals do not
+ * interrupt it.
+ */
+WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request,
+                             weir_acquisition **ret, struct weir_refusal *retref);
+
+/*
+ * Acquires without blocking. Returns 0 (granted), 1 (pending: wait for weir_acquisition_fd, or ask
+ * weir_acquisition_result), or as weir_acquire; -EAGAIN (would wait longer than max_wait) and
+ * -ENOBUFS are decided here. Starts the instance's timekeeper thread when the first waiter pends
+ * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN from the kernel if the timekeeper
+ * cannot be started; nothing is taken then.
+ */
+WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
+                            weir_acquisition **ret, struct weir_refusal *retref);
+
+/*
+ * An eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it already
+ * is, and stays readable until read. Made on the first call, close-on-exec and non-blocking, closed
+ * by weir_release and never handed out twice; the caller must not close it. Returns it, or -EMFILE,
+ * -ENFILE, -ENOMEM, -ECHILD.
+ */
+WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
+
+/* 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
+ * -ECHILD. */
+WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
+
+/*
+ * Withdraws a pending acquisition; its result becomes -ECANCELED. Returns 0, -EALREADY (it was
+ * decided before; see the result), -ECHILD. The acquisition must still be released.
+ */
+WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
+
+/*
+ * Reports how much was used of a rate (required before release) or of a call taken with an amount
+ * above 1 (required, 0 … amount). The last value before release counts. Usage below the amount
+ * refunds the rest at release, if the limit refunds; above it, a rate warns and is charged if the
+ * limit says `overuse: charge`. Returns 0; -EINVAL (a resource, or not granted); -ERANGE (a call,
+ * above its amount); -ENOENT (unknown key, and strict; else it warns once and returns 0); -ECHILD.
+ * A refused update changes nothing.
+ */
+WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
+
+/*
+ * Gives everything back, in any state, exactly once, and sets `*acquisition` to NULL: a pending one
+ * is canceled, a decided one that was not granted is only freed. NULL and a pointer to NULL are
+ * fine. Returns 0; -EPROTO (a required update is missing: usage counts as the full request;
+ * everything was given back all the same); -ECHILD (memory was freed, the parent's limits are
+ * untouched).
+ */
+WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
+
+/* The name of the set that was picked. Lives as long as the acquisition. */
+WEIR_PUBLIC const char *weir_acquisition_set(const weir_acquisition *acquisition);
+
+/* A value of the picked set's `config` map as it was at the request, or NULL. Lives as long. */
+WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisition,
+                                                const char *name);
+
+/*
+ * The first instant at which this request would be granted by this set, waiters
+ * ahead included, resources counted as available: a lower bound. Returns 0 or as weir_acquire.
+ */
+WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
+                                  uint64_t *ret_ns);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

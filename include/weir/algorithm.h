@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rate algorithms: the decision of one limit, as pure functions over flat state.
+ *
+ * State is `footprint.state` bytes, a multiple of 8, aligned to 8, all zero before `init`. It may
+ * be copied, moved to another address, placed in shared memory or stored by a remote engine between
+ * any two calls. No pointers, no padding with undefined content, nothing outside it. Configuration
+ * is `footprint.config` bytes, aligned to 16, written once by `configure` and then read-only.
+ *
+ * Every function may be called from any thread, on copies of one state at the same time; none may
+ * block, allocate, or read a clock: time is an argument. `at->now_ns` never goes back between two
+ * calls on one state, but must be treated as the last instant seen if it does.
+ * Decisions are exact: equal to rational arithmetic, for every configuration accepted.
+ */
+#ifndef WEIR_ALGORITHM_H
+#define WEIR_ALGORITHM_H
+
+#include <weir/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a limit limits. The values are part of the ABI. */
+enum weir_limit_type { WEIR_LIMIT_RATE = 1, WEIR_LIMIT_CALL = 2, WEIR_LIMIT_RESOURCE = 3 };
+
+/* ready_at: never, whatever happens. */
+#define WEIR_NEVER UINT64_MAX
+/* ready_at: not by the passing of time, only by a release. */
+#define WEIR_BLOCKED (UINT64_MAX - 1)
+/* The last instant an algorithm may return. An instant that would lie beyond it is this one. */
+#define WEIR_INSTANT_MAX (UINT64_MAX - 2)
+
+struct weir_instant {
+    uint64_t now_ns;        /* the instance's monotonic clock */
+    int64_t wall_offset_ns; /* now_ns + wall_offset_ns = nanoseconds since 1970-01-01 UTC */
+};
+
+/* Flags of an algorithm. */
+enum {
+    WEIR_ALGORITHM_REFUNDS = 1u << 0 /* refunds unless the configuration says `refund: false` */
+};
+
+struct weir_algorithm {
+    size_t size;    /* sizeof(struct weir_algorithm) */
+    uint32_t types; /* bit (1 << enum weir_limit_type) for each limit type served */
+    uint32_t flags; /* WEIR_ALGORITHM_* */
+
+    /*
+     * Checks `values` (one per declared parameter, each already within its own range) and fills
+     * `ret`. If `config` is not NULL it has the bytes announced by the first call and is filled.
+     * Called twice: first with NULL. Returns 0, or -1 with `reterr` filled.
+     */
+    int (*configure)(const struct weir_value *values, void *config, struct weir_footprint *ret,
+                     struct weir_reason *reterr);
+
+    /* Fills the zeroed state of a new limit. */
+    void (*init)(const void *config, void *state, const struct weir_instant *at);
+
+    /*
+     * The first instant, not before `at`, at which `amount` would be granted if nothing else
+     * happened; `at->now_ns` itself means now. WEIR_NEVER, WEIR_BLOCKED. Does not change the state.
+     * If granted at t, it must be granted at every later instant too until something is taken.
+     */
+    uint64_t (*ready_at)(const void *config, const void *state, const struct weir_instant *at,
+                         uint64_t amount);
+
+    /* Takes `amount`. Called only when ready_at(at, amount) says now; cannot fail. */
+    void (*take)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
+
+    /*
+     * Gives back `amount` of what was taken at `granted_ns` (by the instance's clock). Never more
+     * than was taken. NULL: this algorithm cannot refund.
+     */
+    void (*refund)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns);
+
+    /* Charges `amount` used beyond what was granted, as debt; the balance never falls below
+     * minus the burst. NULL: this algorithm cannot charge. */
+    void (*charge)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
+
+    /* The largest amount that would be granted at `at`. */
+    uint64_t (*available)(const void *config, const void *state, const struct weir_instant *at);
+
+    /*
+     * For adaptive limits of type resource: `amount` units held since `granted_ns` are released
+     * with an outcome (0 success, else a negative errno). NULL: release is not observed.
+     */
+    void (*release)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
+                    uint64_t granted_ns, int outcome);
+
+    /*
+     * Carries `old_state`, made under `old_config`, over to a new configuration of the same
+     * algorithm: a bucket keeps its level, cut to the new burst; a window keeps its count. `state`
+     * is zeroed. NULL: the limit starts anew.
+     */
+    void (*reconfigure)(const void *old_config, const void *old_state, const void *config,
+                        void *state, const struct weir_instant *at);
+
+    /*
+     * Turns the state of an older version of this plugin (`version` as that plugin stated it) into
+     * one of this version. Returns 0, or -1 if it cannot. NULL: it cannot.
+     */
+    int (*migrate)(const char *version, const void *old_state, size_t old_size, const void *config,
+                   void *state, const struct weir_instant *at);
+
+    /*
+     * Says whether the bytes of `state` can be a state under `config`: 0 yes, -1 no. The bytes may
+     * be anything. NULL: every state is fine.
+     */
+    int (*check)(const void *config, const void *state);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Balancers: which set of a pool a request goes to. Pure functions over flat state of their own,
+ * private to one pool handle (one worker); the core serialises calls on one state. The rules for
+ * state and configuration are those of algorithm.h.
+ */
+#ifndef WEIR_BALANCER_H
+#define WEIR_BALANCER_H
+
+#include <weir/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A set as a balancer sees it. Live, but only a snapshot. */
+struct weir_set_view {
+    uint64_t held;        /* acquisitions held now */
+    uint64_t waiting;     /* waiters in line now */
+    uint64_t ready_at_ns; /* estimate of the instant this request would be granted */
+};
+
+struct weir_pick {
+    size_t size; /* sizeof(struct weir_pick) as the core knows it */
+    uint64_t now_ns;
+    uint64_t random; /* uniform over 64 bits, fresh for each pick, from the pool's seed */
+    uint64_t route;  /* the caller's, for balancers that hash; 0 if none */
+    uint32_t worker; /* the pool handle's worker index */
+    uint32_t sets_n; /* at least 1 */
+    const struct weir_set_view *views; /* sets_n of them, or NULL without WEIR_BALANCER_VIEWS */
+    size_t view_size;                  /* distance from one view to the next */
+};
+
+/* Flags of a balancer. */
+enum { WEIR_BALANCER_VIEWS = 1u << 0 /* `pick` reads `views`; without it none are made */ };
+
+struct weir_balancer {
+    size_t size;    /* sizeof(struct weir_balancer) */
+    uint32_t flags; /* WEIR_BALANCER_* */
+    uint32_t reserved;
+
+    /* As in algorithm.h; amount_max is not used. NULL: no parameters, no configuration, no state.
+     */
+    int (*configure)(const struct weir_value *values, uint32_t sets_n, void *config,
+                     struct weir_footprint *ret, struct weir_reason *reterr);
+
+    /* Fills the zeroed state of a new pool handle. NULL: zeroes are fine. */
+    void (*init)(const void *config, void *state, uint32_t sets_n, uint32_t worker);
+
+    /* Returns the index of the set to use, below sets_n. */
+    uint32_t (*pick)(const void *config, void *state, const struct weir_pick *request);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Errors. Every call returns 0 or a positive count, or a negative errno, never -EINTR. Where a
+ * human needs to know why, the call also fills a struct weir_error.
+ */
+#ifndef WEIR_ERROR_H
+#define WEIR_ERROR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_PUBLIC __attribute__((visibility("default")))
+
+/* An instant or a span that never ends, in every field that is in nanoseconds. */
+#define WEIR_FOREVER UINT64_MAX
+
+/*
+ * What went wrong, where. `code` is the negative errno that the call returned. `file`, `line` and
+ * `column` (from 1) name the place in a configuration, or are empty and 0 where there is none.
+ * `message` says what is wrong and what would be right, without the place, in one line.
+ */
+struct weir_error {
+    int code;
+    uint32_t line;
+    uint32_t column;
+    uint32_t complaints; /* how many complaints there were in all; this is the first */
+    char file[256];
+    char message[512];
+};
+
+/* Importance of a line given to the log callback. */
+enum weir_log_level { WEIR_LOG_ERROR = 3, WEIR_LOG_WARNING = 4, WEIR_LOG_INFO = 6 };
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An instance of weir: a configuration, the sets it defines, the plugins it loaded, and at most one
+ * thread that keeps time for waiters that are not blocked in a call.
+ */
+#ifndef WEIR_INSTANCE_H
+#define WEIR_INSTANCE_H
+
+#include <weir/clock.h>
+#include <weir/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How an instance is opened. Zero everything, set `size`, then what is wanted. */
+struct weir_options {
+    size_t size;           /* sizeof(struct weir_options) */
+    const char *file;      /* configuration file; at most one of `file` and `text` */
+    const char *text;      /* configuration text, NUL-terminated */
+    const char *text_name; /* what error messages call `text`; NULL: "<text>" */
+
+    const char *const
+        *plugin_dirs; /* searched before those of the configuration; NULL-terminated, or NULL */
+
+    const struct weir_clock *clock; /* copied; NULL: CLOCK_MONOTONIC */
+    uint64_t seed;                  /* of the balancers' randomness; 0: from the kernel */
+
+    /*
+     * Hears warnings. Called from any thread that uses the instance and from its timekeeper, with
+     * no lock of weir's held that a call of weir's would need; must not call weir_close. The
+     * message is one line without a newline. NULL: nobody.
+     */
+    void (*log)(void *userdata, enum weir_log_level level, const char *message);
+
+    /* Hears every complaint about a configuration, in the order of the file. NULL: nobody. */
+    void (*complaint)(void *userdata, const struct weir_error *complaint);
+
+    void *userdata; /* for `log` and `complaint` */
+};
+
+/*
+ * Opens an instance. `options` may be NULL, or name neither `file` nor `text`: then the file named
+ * by the environment variable WEIR_CONFIG is read (ignored in a privileged process), or, if that
+ * is not set either, there is no configuration and every name opens one empty set, which grants
+ * everything. All strings are copied.
+ * Returns 0; -EINVAL (options or configuration are wrong), -ENOENT, -EACCES, … (the file cannot be
+ * read), -ENOEXEC (a plugin file is refused), -ENOMEM, or another negative errno. `reterr` may be
+ * NULL; it holds the first complaint.
+ */
+WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
+                          struct weir_error *reterr);
+
+/*
+ * Closes an instance: pending waiters end with -ESHUTDOWN, and the call waits until no thread is
+ * blocked inside weir on its behalf. Pools and acquisitions stay valid, answer -ESHUTDOWN to new
+ * requests, and must still be closed and released; the memory goes with the last of them. NULL is
+ * fine. In a forked child only the child's memory and descriptors are given back. Always returns
+ * NULL.
+ */
+WEIR_PUBLIC weir *weir_close(weir *w);
+
+/* The library's version, "0.1.0". */
+WEIR_PUBLIC const char *weir_version(void);
+
+/* A plugin as found in a directory. Strings live as long as the call to `found`. */
+struct weir_plugin_info {
+    size_t size;
+    const char *path;                 /* of the file */
+    const struct weir_plugin *plugin; /* NULL if the file is refused */
+    const struct weir_error *refusal; /* why, or NULL */
+};
+
+/*
+ * Calls `found` for every plugin in the directories that weir_open would search with these options,
+ * in the order of the search, and for every file there that is refused. Returns how many were
+ * found, or a negative errno. `found` returns 0 to go on.
+ */
+WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
+                             int (*found)(void *userdata, const struct weir_plugin_info *info),
+                             void *userdata, struct weir_error *reterr);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The plugin ABI, major version 1. A plugin file is a shared object that exports one symbol,
+ * WEIR_PLUGIN_SYMBOL: a constant table of plugins. Plugins are const data and pure functions:
+ * nothing runs when a file is scanned, and there is no init, no host to call back, no clock, no
+ * allocation, no I/O, no lock, no randomness, no writable static data.
+ *
+ * Growth: every struct starts with its size; fields are only ever appended; a field beyond `size`
+ * counts as absent (NULL or 0), which means the behaviour of before it existed. Arrays are walked
+ * by the `size` of their first element.
+ */
+#ifndef WEIR_PLUGIN_H
+#define WEIR_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_PLUGIN_ABI_MAJOR 1
+#define WEIR_PLUGIN_ABI_MINOR 0
+
+/* The exported table: `const struct weir_plugin_table weir_plugins_v1`. The major is in the name.
+ */
+#define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
+#define WEIR_PLUGIN_EXPORT __attribute__((visibility("default")))
+
+enum weir_plugin_kind { WEIR_PLUGIN_ALGORITHM = 1, WEIR_PLUGIN_BALANCER = 2 };
+
+enum weir_parameter_type {
+    WEIR_PARAMETER_AMOUNT = 1,   /* whole units; written 100, 10k, 1M */
+    WEIR_PARAMETER_DURATION = 2, /* nanoseconds; written 250ms, 60s, 1d */
+    WEIR_PARAMETER_BOOLEAN = 3,  /* 0 or 1; written true, false */
+    WEIR_PARAMETER_CHOICE = 4    /* index into `choices`; written as the word */
+};
+
+enum { WEIR_PARAMETER_REQUIRED = 1u << 0 };
+
+/*
+ * A parameter that a plugin accepts. The core checks type and range before it calls `configure`,
+ * so `configure` only has to check what depends on several parameters.
+ */
+struct weir_parameter {
+    size_t size;                /* sizeof(struct weir_parameter) */
+    const char *name;           /* [a-z0-9_]+ */
+    uint32_t type;              /* enum weir_parameter_type */
+    uint32_t flags;             /* WEIR_PARAMETER_REQUIRED or 0 */
+    uint64_t min, max;          /* inclusive; of amounts and durations */
+    uint64_t default_value;     /* when not given; for a choice, its index */
+    const char *const *choices; /* NULL-terminated; of choices */
+    const char *doc;            /* one line */
+};
+
+/* The value of one parameter, in the order of the declaration. */
+struct weir_value {
+    uint64_t value;
+    uint32_t given; /* 1: written by the user; 0: the default */
+    uint32_t reserved;
+};
+
+/* Why `configure` refused. `parameter` is the index of the parameter to blame, or UINT32_MAX. */
+struct weir_reason {
+    uint32_t parameter;
+    char message[252]; /* NUL-terminated: what is wrong and what would be right */
+};
+
+/* How much memory a configured plugin needs, in bytes. */
+struct weir_footprint {
+    size_t size;         /* set by the core */
+    uint64_t config;     /* bytes of configuration, at most WEIR_CONFIG_MAX */
+    uint64_t state;      /* bytes of state, a multiple of 8, at most WEIR_STATE_MAX */
+    uint64_t amount_max; /* algorithms: the largest amount that can ever be granted, at least 1 */
+};
+#define WEIR_CONFIG_MAX (UINT64_C(1) << 20)
+#define WEIR_STATE_MAX  (UINT64_C(1) << 26)
+
+struct weir_plugin {
+    size_t size;   /* sizeof(struct weir_plugin) */
+    uint32_t kind; /* enum weir_plugin_kind */
+    uint32_t parameters_n;
+    const char *name;    /* [a-z0-9_]+, unique among its kind */
+    const char *version; /* the plugin's own */
+    const char *summary; /* one line */
+    const struct weir_parameter *parameters;
+    const void *ops; /* struct weir_algorithm or struct weir_balancer, by kind */
+};
+
+struct weir_plugin_table {
+    size_t size;        /* sizeof(struct weir_plugin_table) */
+    uint32_t abi_minor; /* WEIR_PLUGIN_ABI_MINOR the plugin was built with */
+    uint32_t plugins_n; /* 1 .. 64 */
+    const struct weir_plugin *const *plugins;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A set: limits that are acquired together, all or nothing, with one FIFO line of waiters. Sets are
+ * shared by all pools of an instance and may be used from any thread.
+ */
+#ifndef WEIR_SET_H
+#define WEIR_SET_H
+
+#include <weir/algorithm.h> /* enum weir_limit_type */
+#include <weir/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_set weir_set;
+
+/* A name with a value, both as written in a configuration: { "burst", "10k" }. */
+struct weir_setting {
+    const char *name;
+    const char *value;
+};
+
+enum weir_choice { WEIR_DEFAULT = 0, WEIR_YES = 1, WEIR_NO = 2 };
+
+/* A limit, defined in code. The same fields as in a configuration file. */
+struct weir_limit_spec {
+    size_t size; /* sizeof(struct weir_limit_spec) */
+    enum weir_limit_type type;
+    const char *key;       /* NULL: "call_count", for calls only */
+    const char *algorithm; /* plugin name; NULL for a resource */
+    uint64_t capacity;     /* units per window, or units that may be held; 0: given in settings */
+    uint64_t window_ns;    /* 0: given in settings, or none */
+    const struct weir_setting *settings; /* further parameters of the algorithm */
+    size_t settings_n;
+    enum weir_choice refund;         /* default: what the algorithm does */
+    enum weir_choice charge_overuse; /* default: no */
+};
+
+enum {
+    WEIR_SET_STRICT = 1u << 0, /* unknown keys are errors */
+    WEIR_SET_UNFAIR = 1u << 1  /* newcomers may barge (`fair: false`) */
+};
+
+struct weir_set_spec {
+    size_t size; /* sizeof(struct weir_set_spec) */
+    const char *name;
+    const struct weir_limit_spec *limits;
+    size_t limits_n;                   /* at most WEIR_LIMITS_MAX */
+    const struct weir_setting *config; /* the map that travels with acquisitions */
+    size_t config_n;
+    uint64_t timeout_ns;  /* default of requests; 0: WEIR_FOREVER */
+    uint64_t max_wait_ns; /* default of requests; 0: WEIR_FOREVER */
+    uint32_t max_waiters; /* 0: no bound */
+    uint32_t flags;       /* WEIR_SET_* */
+};
+#define WEIR_LIMITS_MAX 64
+
+/* Wait times are counted in buckets: bucket i holds waits below 2^i µs, the last all others. */
+#define WEIR_WAIT_BUCKETS 32
+
+struct weir_limit_stats {
+    enum weir_limit_type type;
+    const char *key;       /* lives as long as the set */
+    const char *algorithm; /* NULL for a resource */
+    uint64_t capacity;     /* the largest amount that can be granted */
+    uint64_t available;    /* now */
+    uint64_t held;         /* resources: units held now */
+    uint64_t granted;      /* units */
+    uint64_t refused;      /* requests refused because of this limit */
+    uint64_t refunded;     /* units */
+    uint64_t overused;     /* units used beyond what was granted */
+};
+
+/* Counters since the set was made; exact once nobody is inside a call. */
+struct weir_set_stats {
+    size_t size;                 /* in: sizeof(struct weir_set_stats) */
+    uint64_t granted;            /* requests */
+    uint64_t granted_waited;     /* of these, after standing in line */
+    uint64_t refused_busy;       /* -EAGAIN: try, take */
+    uint64_t refused_max_wait;   /* -EAGAIN: would wait, or has waited, longer than max_wait */
+    uint64_t refused_full;       /* -ENOBUFS: the line is full */
+    uint64_t refused_impossible; /* -ERANGE */
+    uint64_t refused_unknown;    /* -ENOENT */
+    uint64_t timed_out;
+    uint64_t canceled;
+    uint64_t released;
+    uint64_t refunded;       /* releases that gave something back to a rate or call */
+    uint64_t overused;       /* updates beyond the amount granted */
+    uint64_t missing_update; /* releases without a required update */
+    uint64_t waiting;        /* now */
+    uint64_t held;           /* acquisitions granted and not released, now */
+    uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
+    uint64_t wait_ns_sum; /* over granted_waited */
+    uint64_t wait_ns_max;
+};
+
+/* One acquisition that is held or waits. */
+struct weir_holder {
+    uint64_t id;       /* unique while it lives */
+    uint64_t since_ns; /* granted, or joined the line, at */
+    uint32_t thread;   /* kernel id of the thread that asked */
+    uint32_t waiting;  /* 1: waits; 0: holds */
+};
+
+/* The name of a set; lives as long as the set. Any thread. */
+WEIR_PUBLIC const char *weir_set_name(const weir_set *set);
+
+/* A value of the set's `config` map, or NULL; lives as long as the set. Any thread. */
+WEIR_PUBLIC const char *weir_set_config(const weir_set *set, const char *name);
+
+/* The set's definition: how many limits it has. */
+WEIR_PUBLIC size_t weir_set_limits(const weir_set *set);
+
+/*
+ * Counters of a set, and of its first `limits_n` limits. Any thread. Returns the number of limits
+ * of the set, -EINVAL (ret->size is not known), -ENOMEM or -ECHILD.
+ */
+WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
+                               struct weir_limit_stats *retlimits, size_t limits_n);
+
+/*
+ * Who holds and who waits, the longest first, at most `n` of them. A snapshot taken one by one, not
+ * at one instant. Any thread. Returns how many there are in all, -ECHILD or -ENOMEM.
+ */
+WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
