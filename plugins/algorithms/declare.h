@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* What every algorithm here declares alike: capacity and window, its types, its table. */
+#ifndef WEIR_PLUGINS_DECLARE_H
+#define WEIR_PLUGINS_DECLARE_H
+
+#include "exact.h"
+
+/* The first two parameters of every algorithm. */
+enum { CAPACITY, WINDOW };
+
+#define PARAMETER(name_, type_, min_, max_, doc_)                                                  \
+    {                                                                                              \
+        .size = sizeof(struct weir_parameter), .name = (name_), .type = (type_), .min = (min_),    \
+        .max = (max_), .doc = (doc_)                                                               \
+    }
+
+#define PARAMETER_CHOICE(name_, choices_, doc_)                                                    \
+    {                                                                                              \
+        .size = sizeof(struct weir_parameter), .name = (name_), .type = WEIR_PARAMETER_CHOICE,     \
+        .choices = (choices_), .doc = (doc_)                                                       \
+    }
+
+#define PARAMETERS_CAPACITY_AND_WINDOW                                                             \
+    {.size = sizeof(struct weir_parameter),                                                        \
+     .name = "capacity",                                                                           \
+     .type = WEIR_PARAMETER_AMOUNT,                                                                \
+     .flags = WEIR_PARAMETER_REQUIRED,                                                             \
+     .min = 1,                                                                                     \
+     .max = AMOUNT_MAX,                                                                            \
+     .doc = "units granted per window"},                                                           \
+    {                                                                                              \
+        .size = sizeof(struct weir_parameter), .name = "window", .type = WEIR_PARAMETER_DURATION,  \
+        .flags = WEIR_PARAMETER_REQUIRED, .min = 1, .max = WINDOW_MAX,                             \
+        .doc = "the time in which capacity units are granted"                                      \
+    }
+
+/* Rates and calls; a resource is held, not used up by time. */
+#define TYPES_OF_RATES (1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL)
+
+#define PLUGIN_TABLE(name_, summary_)                                                              \
+    static const struct weir_plugin plugin = {                                                     \
+        .size = sizeof plugin,                                                                     \
+        .kind = WEIR_PLUGIN_ALGORITHM,                                                             \
+        .parameters_n = sizeof parameters / sizeof parameters[0],                                  \
+        .name = (name_),                                                                           \
+        .version = "1.0",                                                                          \
+        .summary = (summary_),                                                                     \
+        .parameters = parameters,                                                                  \
+        .ops = &algorithm,                                                                         \
+    };                                                                                             \
+    static const struct weir_plugin *const plugins[] = {&plugin};                                  \
+    extern const struct weir_plugin_table weir_plugins_v1;                                         \
+    WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {                          \
+        .size = sizeof weir_plugins_v1,                                                            \
+        .abi_minor = WEIR_PLUGIN_ABI_MINOR,                                                        \
+        .plugins_n = 1,                                                                            \
+        .plugins = plugins,                                                                        \
+    }
+
+/* configure's refusal. */
+static inline int refuse(struct weir_reason *reterr, uint32_t parameter, const char *message)
+{
+    size_t i = 0;
+    for (; message[i] != '\0' && i + 1 < sizeof reterr->message; i++)
+        reterr->message[i] = message[i];
+    reterr->message[i] = '\0';
+    reterr->parameter = parameter;
+    return -1;
+}
+
+/* An optional amount at the start, at most `full`, which is also what counts if it is not given. */
+static inline int read_initial(const struct weir_value *values, uint32_t index, uint64_t full,
+                               uint64_t *ret, struct weir_reason *reterr)
+{
+    *ret = values[index].given ? values[index].value : full;
+    if (*ret > full)
+        return refuse(reterr, index,
+                      "more than can ever be available: at most the burst, or the "
+                      "capacity where there is none");
+    return 0;
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Exact arithmetic for rates. A rate of C units per W ns, with g = gcd(C, W), is `units` = C/g per
+ * `span` = W/g ns. Amounts and time have one common measure, the tick:
+ *
+ *     one unit is `span` ticks; one ns brings `units` ticks; one tick is 1/units ns.
+ *
+ * So levels, debts and instants are whole numbers of ticks and nothing is ever rounded. Bounds:
+ * amounts are at most AMOUNT_MAX < 2^63, windows at most WINDOW_MAX = 2^62 ns (146 years), instants
+ * below 2^64. Hence, in ticks, a full bucket is below 2^125, an instant below 2^127, any amount
+ * that fits 64 bits below 2^126, and the largest sum that occurs (an instant, plus a bucket in debt
+ * by its whole depth, plus one more amount) below 2^127 + 2^126 + 2^126 = 2^128.
+ */
+#ifndef WEIR_PLUGINS_EXACT_H
+#define WEIR_PLUGINS_EXACT_H
+
+#include <weir/algorithm.h>
+
+__extension__ typedef unsigned __int128 u128;
+__extension__ typedef __int128 i128;
+
+#define AMOUNT_MAX ((UINT64_C(1) << 63) - 1)
+#define WINDOW_MAX (UINT64_C(1) << 62)
+
+struct rate {
+    uint64_t units, span;
+};
+
+static inline struct rate rate_reduce(uint64_t capacity, uint64_t window_ns)
+{
+    uint64_t a = capacity, b = window_ns;
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return (struct rate){capacity / a, window_ns / a};
+}
+
+/* A u128 as two words of state, which is aligned to 8 only. */
+static inline u128 words_get(const uint64_t words[2])
+{
+    return (u128)words[1] << 64 | words[0];
+}
+
+static inline void words_set(uint64_t words[2], u128 value)
+{
+    words[0] = (uint64_t)value;
+    words[1] = (uint64_t)(value >> 64);
+}
+
+static inline u128 ceil_div(u128 a, u128 b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* a - b, but not below 0: a level that drains, a shortfall that fills. */
+static inline u128 less(u128 a, u128 b)
+{
+    return a > b ? a - b : 0;
+}
+
+static inline uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The instant `wait` ≥ 1 ns after `now`, cut to the last one there is; after that one, never. */
+static inline uint64_t instant_after(uint64_t now, u128 wait)
+{
+    if (now >= WEIR_INSTANT_MAX)
+        return WEIR_NEVER;
+    return wait > WEIR_INSTANT_MAX - now ? WEIR_INSTANT_MAX : now + (uint64_t)wait;
+}
+
+/*
+ * Ticks of one rate as ticks of another, when a configuration changes: x units stay x units. The
+ * only place where something may be left over, less than one tick; it is cut off, or made up to one
+ * for what counts against the limit. With ticks below 2^126 the quotient is below 2^126 / from and
+ * both products stay below 2^128, as ticks / from is an amount (below 2^64).
+ */
+static inline u128 rescale_down(u128 ticks, uint64_t from, uint64_t to)
+{
+    return ticks / from * to + ticks % from * to / from;
+}
+
+static inline u128 rescale_up(u128 ticks, uint64_t from, uint64_t to)
+{
+    return ticks / from * to + ceil_div(ticks % from * to, from);
+}
+
+/* A bucket: `full` ticks deep, of `unit` ticks per unit of amount. */
+struct depth {
+    u128 full;
+    uint64_t unit;
+    uint64_t units; /* of amount, when full: the burst */
+};
+
+static inline struct depth depth_of(uint64_t burst, uint64_t unit)
+{
+    return (struct depth){(u128)burst * unit, unit, burst};
+}
+
+/*
+ * What a bucket lacks to be full, when another takes its place: it keeps its level or its debt, cut
+ * to the new depth.
+ */
+static inline u128 missing_carried(const struct depth *old, u128 missing, const struct depth *new)
+{
+    if (missing <= old->full)
+        return less(new->full, rescale_down(old->full - missing, old->unit, new->unit));
+    u128 debt = rescale_up(missing - old->full, old->unit, new->unit);
+    return new->full + (debt < new->full ? debt : new->full);
+}
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fixed window: a counter that starts again with every window of length W, and up to C per window.
+ * The oldest quota there is ("so many per day"); twice C may pass around a boundary.
+ *
+ * Windows begin, by `anchor`: with the first grant at or after the end of the last one (first_use),
+ * at multiples of W since the limit was made (creation), or at multiples of W of wall-clock time
+ * (epoch). The wall clock may step: forward opens the window it steps into; back does not reopen
+ * one that has ended, the present one just lasts until its end comes again.
+ */
+#include "declare.h"
+#include "mutant.h"
+
+enum { INITIAL = WINDOW + 1, ANCHOR };
+enum { FIRST_USE, CREATION, EPOCH };
+
+static const char *const anchors[] = {"first_use", "creation", "epoch", NULL};
+static const struct weir_parameter parameters[] = {
+    PARAMETERS_CAPACITY_AND_WINDOW,
+    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
+              "units available in the first window; default: the capacity"),
+    PARAMETER_CHOICE("anchor", anchors,
+                     "windows start at the first use (default), at multiples of window since "
+                     "creation, or of wall-clock time in UTC (epoch)"),
+};
+
+struct config {
+    uint64_t capacity, window, initial, anchor;
+};
+
+struct state {
+    uint64_t created;
+    uint64_t start;  /* of the window; epoch: when it was first seen */
+    uint64_t number; /* epoch: of the window; first_use: 1 once a window has begun */
+    uint64_t count;  /* granted in the window */
+    uint64_t last;   /* the last instant seen */
+};
+
+static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+                     struct weir_reason *reterr)
+{
+    uint64_t capacity = values[CAPACITY].value, initial;
+    if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
+        return -1;
+    ret->config = sizeof(struct config);
+    ret->state = sizeof(struct state);
+    ret->amount_max = capacity;
+    if (bytes != NULL)
+        *(struct config *)bytes = (struct config){.capacity = capacity,
+                                                  .window = values[WINDOW].value,
+                                                  .initial = initial,
+                                                  .anchor = values[ANCHOR].value};
+    return 0;
+}
+
+/* The number of the calendar window. All of the time before 1970 belongs to the first. */
+static uint64_t number_at(const struct config *config, uint64_t now, int64_t wall_offset_ns)
+{
+    i128 wall = (i128)now + wall_offset_ns;
+    u128 number = wall < 0 ? 0 : (u128)wall / config->window;
+    return number < UINT64_MAX ? (uint64_t)number : UINT64_MAX;
+}
+
+/* Where windows of the length of `config` stand since `created`. */
+static uint64_t grid_start(const struct config *config, uint64_t created, uint64_t now)
+{
+    return now - (now - created) % config->window;
+}
+
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    state->created = state->start = state->last = at->now_ns;
+    state->count = config->capacity - config->initial;
+    if (config->anchor == EPOCH)
+        state->number = number_at(config, at->now_ns, at->wall_offset_ns);
+    else
+        state->number = config->anchor == FIRST_USE && state->count != 0;
+}
+
+/* The state as it is at `at`: in the present window. */
+static struct state present(const struct config *config, const struct state *state,
+                            const struct weir_instant *at)
+{
+    struct state now = *state;
+    now.last = later(at->now_ns, state->last);
+    if (config->anchor == EPOCH) {
+        uint64_t number = number_at(config, now.last, at->wall_offset_ns);
+        if (number <= state->number && !(MUTANT(72) && number != state->number))
+            return now;
+        now.number = number;
+        now.start = now.last;
+    } else {
+        if (now.last - state->start < config->window + MUTANT(63))
+            return now;
+        now.number = 0;
+        if (config->anchor == CREATION)
+            now.start = grid_start(config, state->created, now.last);
+    }
+    now.count = 0;
+    return now;
+}
+
+/* How long the window of `now` will last. */
+static u128 rest(const struct config *config, const struct state *now, int64_t wall_offset_ns)
+{
+    if (config->anchor != EPOCH)
+        return config->window - (now->last - now->start);
+    i128 end = ((i128)now->number + 1) * (i128)config->window - wall_offset_ns;
+    return (u128)(end - (i128)now->last);
+}
+
+static uint64_t room(const struct config *config, const struct state *now)
+{
+    return now->count < config->capacity ? config->capacity - now->count : 0;
+}
+
+static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    struct state now = present(bytes, memory, at);
+    return room(bytes, &now);
+}
+
+static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    if (amount > config->capacity)
+        return WEIR_NEVER;
+    struct state now = present(config, memory, at);
+    if (amount == 0 || amount <= room(config, &now))
+        return at->now_ns;
+    return instant_after(now.last, rest(config, &now, at->wall_offset_ns));
+}
+
+static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    if (amount == 0)
+        return;
+    struct state now = present(config, state, at);
+    if (config->anchor == FIRST_USE && now.number == 0) {
+        now.number = 1;
+        now.start = now.last;
+    }
+    now.count += amount;
+    *state = now;
+}
+
+/* Within the window of the grant only: what is before it is no longer counted anyway. */
+static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    struct state *state = memory;
+    struct state now = present(bytes, state, at);
+    if (granted_ns >= now.start || MUTANT(71))
+        now.count = amount < now.count ? now.count - amount : 0;
+    *state = now;
+}
+
+/* The count of the present window goes on in the window that is present by the new settings. */
+static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
+                        void *memory, const struct weir_instant *at)
+{
+    const struct config *old = old_bytes, *config = bytes;
+    struct state now = present(old, old_memory, at);
+    if (config->anchor == EPOCH)
+        now.number = number_at(config, now.last, at->wall_offset_ns);
+    else if (config->anchor == CREATION)
+        now.number = 0;
+    else if (old->anchor != FIRST_USE)
+        now.number = now.count != 0;
+    if (config->anchor == CREATION)
+        now.start = grid_start(config, now.created, now.last);
+    *(struct state *)memory = now;
+}
+
+static int check(const void *bytes, const void *memory)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    if (state->created > state->start || state->start > state->last || state->count > AMOUNT_MAX)
+        return -1;
+    if (config->anchor == FIRST_USE && (state->number > 1 || state->number < (state->count != 0)))
+        return -1;
+    if (config->anchor == CREATION && (state->start - state->created) % config->window != 0)
+        return -1;
+    return 0;
+}
+
+static const struct weir_algorithm algorithm = {
+    .size = sizeof algorithm,
+    .types = TYPES_OF_RATES,
+    .configure = configure,
+    .init = init,
+    .ready_at = ready_at,
+    .take = take,
+    .refund = refund,
+    .available = available,
+    .reconfigure = reconfigure,
+    .check = check,
+};
+
+PLUGIN_TABLE("fixed_window", "a counter per window; windows from the first use or on a calendar");

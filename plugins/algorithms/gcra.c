@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Generic cell rate algorithm, in its virtual scheduling form: ITU-T Recommendation I.371, annex A.
+ * A unit is expected every T = W/C; TAT is the theoretical arrival time of the next one. Amounts
+ * may come ahead of it by no more than τ = B·T:
+ *
+ *     n is granted at t iff max(TAT, t) + n·T - t ≤ τ; then TAT = max(TAT, t) + n·T.
+ *
+ * Everything is counted in ticks (exact.h): T is `unit` ticks, τ is `full`, and `ahead` is
+ * max(TAT, t) - t. Two forms of state:
+ *
+ * One word, where a tick is a nanosecond (T whole) and τ at most 2^60: TAT modulo 2^63, so that the
+ * top bit is always clear. TAT is never ahead by more than 2τ ≤ 2^61, so what looks ahead by 2^62
+ * or more lies in the past: exact on any clock, as long as nothing is idle for 2^62 ns (146 years).
+ * There is no room for the last instant: an earlier reading is answered as of that reading, which
+ * grants no more and gives the same instants.
+ *
+ * Wide, for all else: TAT in ticks on two words, and the last instant.
+ */
+#include "declare.h"
+#include "mutant.h"
+#include <stdbool.h>
+
+enum { BURST = WINDOW + 1, INITIAL };
+
+static const struct weir_parameter parameters[] = {
+    PARAMETERS_CAPACITY_AND_WINDOW,
+    PARAMETER("burst", WEIR_PARAMETER_AMOUNT, 1, AMOUNT_MAX,
+              "units that may come at once; default: the capacity"),
+    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
+              "units available at the start; default: the burst"),
+};
+
+#define TOP_BIT    (UINT64_C(1) << 63)
+#define WORD_AHEAD (UINT64_C(1) << 62) /* from here on, in the past */
+#define WORD_DEPTH (UINT64_C(1) << 60) /* the largest τ for one word */
+
+struct config {
+    struct depth depth;
+    uint64_t units; /* ticks per ns */
+    uint64_t initial;
+};
+
+struct wide_state {
+    uint64_t tat[2]; /* ticks */
+    uint64_t last;
+};
+
+static bool is_word(const struct config *config)
+{
+    return config->units == 1 && config->depth.full <= WORD_DEPTH;
+}
+
+static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+                     struct weir_reason *reterr)
+{
+    uint64_t burst = values[BURST].given ? values[BURST].value : values[CAPACITY].value;
+    uint64_t initial;
+    if (read_initial(values, INITIAL, burst, &initial, reterr) < 0)
+        return -1;
+    struct rate rate = rate_reduce(values[CAPACITY].value, values[WINDOW].value);
+    struct config made = {
+        .depth = depth_of(burst, rate.span), .units = rate.units, .initial = initial};
+    ret->config = sizeof made;
+    ret->state = is_word(&made) ? sizeof(uint64_t) : sizeof(struct wide_state);
+    ret->amount_max = burst;
+    if (bytes != NULL)
+        *(struct config *)bytes = made;
+    return 0;
+}
+
+/* The instant that counts: the wide form knows the last one seen. */
+static uint64_t present(const struct config *config, const void *memory,
+                        const struct weir_instant *at)
+{
+    if (is_word(config))
+        return at->now_ns;
+    const struct wide_state *state = memory;
+    return later(at->now_ns, state->last);
+}
+
+static u128 ahead_at(const struct config *config, const void *memory, uint64_t now)
+{
+    if (is_word(config)) {
+        const uint64_t *tat = memory;
+        uint64_t ahead = (*tat - now) & ~TOP_BIT;
+        return ahead < WORD_AHEAD ? ahead : 0;
+    }
+    const struct wide_state *state = memory;
+    return less(words_get(state->tat), (u128)config->units * now);
+}
+
+static void settle(const struct config *config, void *memory, uint64_t now, u128 ahead)
+{
+    if (is_word(config)) {
+        uint64_t *tat = memory;
+        *tat = (now + (uint64_t)ahead) & ~TOP_BIT;
+        return;
+    }
+    struct wide_state *state = memory;
+    words_set(state->tat, (u128)config->units * now + ahead);
+    state->last = now;
+}
+
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    u128 ahead = (u128)(config->depth.units - config->initial) * config->depth.unit;
+    settle(config, memory, at->now_ns, ahead);
+}
+
+static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
+    uint64_t now = present(config, memory, at);
+    u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
+    u128 limit = config->depth.full + (MUTANT(60) ? config->units : 0);
+    if (ahead <= limit)
+        return at->now_ns;
+    return instant_after(now, ceil_div(ahead - limit, config->units));
+}
+
+/* Takes what was granted, or charges what was used beyond it: a debt of τ at most. */
+static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    const struct config *config = bytes;
+    if (amount == 0)
+        return;
+    uint64_t now = present(config, memory, at);
+    u128 ahead = ahead_at(config, memory, now), most = 2 * config->depth.full;
+    if (ahead > most)
+        return; /* an earlier reading in the one-word form: the debt stays what it is */
+    ahead += (u128)amount * config->depth.unit;
+    settle(config, memory, now, ahead < most ? ahead : most);
+}
+
+static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    (void)granted_ns;
+    uint64_t now = present(config, memory, at);
+    u128 back = (u128)amount * config->depth.unit;
+    settle(config, memory, now, less(ahead_at(config, memory, now), back));
+}
+
+static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    u128 ahead = ahead_at(config, memory, present(config, memory, at));
+    return (uint64_t)(less(config->depth.full, ahead) / config->depth.unit);
+}
+
+static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
+                        void *memory, const struct weir_instant *at)
+{
+    const struct config *old = old_bytes, *config = bytes;
+    uint64_t now = present(old, old_memory, at);
+    u128 ahead = ahead_at(old, old_memory, now);
+    settle(config, memory, now, missing_carried(&old->depth, ahead, &config->depth));
+}
+
+static int check(const void *bytes, const void *memory)
+{
+    const struct config *config = bytes;
+    if (is_word(config)) {
+        const uint64_t *tat = memory;
+        return (*tat & TOP_BIT) == 0 ? 0 : -1;
+    }
+    const struct wide_state *state = memory;
+    u128 furthest = (u128)config->units * state->last + 2 * config->depth.full;
+    return words_get(state->tat) <= furthest ? 0 : -1;
+}
+
+static const struct weir_algorithm algorithm = {
+    .size = sizeof algorithm,
+    .types = TYPES_OF_RATES,
+    .flags = WEIR_ALGORITHM_REFUNDS,
+    .configure = configure,
+    .init = init,
+    .ready_at = ready_at,
+    .take = draw,
+    .refund = refund,
+    .charge = draw,
+    .available = available,
+    .reconfigure = reconfigure,
+    .check = check,
+};
+
+PLUGIN_TABLE("gcra",
+             "virtual scheduling: decides as token_bucket does, often on one word of state");

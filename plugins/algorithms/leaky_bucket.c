@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Leaky bucket: what is granted is poured into a bucket of C units that drains at the rate C/W.
+ * J. Turner: "New directions in communications (or which way to the information age?)", IEEE
+ * Communications Magazine 24 (10), 1986. Two uses of it:
+ *
+ * meter: n is granted if it does not overflow the bucket: level + n ≤ C.
+ * queue: a shaper. The units in the bucket leave it one by one, exactly W/C apart; n is granted at
+ * the instant its first unit may leave, and the next request after its last: never a burst.
+ *
+ * The state is the instant at which the bucket will be empty, in ticks (exact.h), so there is no
+ * leak to compute when something looks at it, and no remainder to lose. In mode queue an instant
+ * that is not a whole nanosecond is observed at the next whole one, and what was granted then
+ * counts from the exact instant: the rate is met in the long run too.
+ */
+#include "declare.h"
+#include "mutant.h"
+
+enum { INITIAL = WINDOW + 1, MODE };
+enum { METER, QUEUE };
+
+static const char *const modes[] = {"meter", "queue", NULL};
+static const struct weir_parameter parameters[] = {
+    PARAMETERS_CAPACITY_AND_WINDOW,
+    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
+              "meter: units available at the start; default: an empty bucket, the capacity"),
+    PARAMETER_CHOICE("mode", modes, "meter: grant what fits (default); queue: space units evenly"),
+};
+
+struct config {
+    struct depth depth;
+    uint64_t units; /* ticks per ns */
+    uint64_t initial;
+    uint64_t mode;
+    uint64_t reserved;
+};
+
+struct state {
+    uint64_t empty[2]; /* ticks: the instant the bucket is empty, or the next unit may leave */
+    uint64_t last;     /* the last instant seen */
+    uint64_t granted;  /* the instant of the last grant */
+};
+
+static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+                     struct weir_reason *reterr)
+{
+    uint64_t capacity = values[CAPACITY].value, initial;
+    if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
+        return -1;
+    if (values[MODE].value == QUEUE && values[INITIAL].given)
+        return refuse(reterr, INITIAL, "has no meaning in mode queue, where nothing is saved up");
+    struct rate rate = rate_reduce(capacity, values[WINDOW].value);
+    ret->config = sizeof(struct config);
+    ret->state = sizeof(struct state);
+    ret->amount_max = capacity;
+    if (bytes != NULL)
+        *(struct config *)bytes = (struct config){.depth = depth_of(capacity, rate.span),
+                                                  .units = rate.units,
+                                                  .initial = initial,
+                                                  .mode = values[MODE].value};
+    return 0;
+}
+
+static uint64_t present(const struct state *state, const struct weir_instant *at)
+{
+    return later(at->now_ns, state->last);
+}
+
+static u128 level_at(const struct config *config, const struct state *state, uint64_t now)
+{
+    return less(words_get(state->empty), (u128)config->units * now);
+}
+
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    u128 level = (u128)(config->depth.units - config->initial) * config->depth.unit;
+    words_set(state->empty, (u128)config->units * at->now_ns + level);
+    state->last = state->granted = at->now_ns;
+}
+
+/* The highest level at which `amount` is granted. */
+static u128 room_for(const struct config *config, uint64_t amount)
+{
+    return config->mode == QUEUE ? 0 : (u128)(config->depth.units - amount) * config->depth.unit;
+}
+
+static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
+    uint64_t now = present(state, at);
+    u128 excess = less(level_at(config, state, now), room_for(config, amount));
+    if (MUTANT(67) && config->mode == QUEUE)
+        excess = less(excess, config->depth.unit);
+    if (excess == 0)
+        return at->now_ns;
+    return instant_after(now, ceil_div(excess, config->units));
+}
+
+/*
+ * Where an amount granted now begins. In mode queue an instant within the nanosecond that ends now
+ * could not be observed earlier: the schedule goes on from it.
+ */
+static u128 start_at(const struct config *config, const struct state *state, uint64_t now)
+{
+    u128 empty = words_get(state->empty), ticks = (u128)config->units * now;
+    if (MUTANT(61))
+        empty = ceil_div(empty, config->units) * config->units;
+    if (empty > ticks || (config->mode == QUEUE && ticks - empty < config->units))
+        return empty;
+    return ticks;
+}
+
+static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    if (amount == 0)
+        return;
+    uint64_t now = present(state, at);
+    u128 level = (u128)amount * config->depth.unit;
+    words_set(state->empty, start_at(config, state, now) + level);
+    state->last = state->granted = now;
+}
+
+/*
+ * meter: the level falls. queue: of the last grant, the units that have not left by now never will,
+ * and what comes next moves up; all earlier ones have left already, or their places are taken.
+ */
+static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    uint64_t now = present(state, at);
+    u128 level = level_at(config, state, now), back = (u128)amount * config->depth.unit;
+    state->last = now;
+    if (level == 0)
+        return;
+    if (config->mode == QUEUE) {
+        if (granted_ns != state->granted)
+            return;
+        u128 waiting = (level - 1) / config->depth.unit * config->depth.unit;
+        back = back < waiting ? back : waiting;
+    }
+    words_set(state->empty, (u128)config->units * now + less(level, back));
+}
+
+static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    u128 level = level_at(config, state, present(state, at));
+    if (config->mode == QUEUE)
+        return level == 0 ? config->depth.units : 0;
+    return (uint64_t)(less(config->depth.full, level) / config->depth.unit);
+}
+
+/* The units still in the bucket stay in it, as far as they fit; a mode queue spaces them anew. */
+static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
+                        void *memory, const struct weir_instant *at)
+{
+    const struct config *old = old_bytes, *config = bytes;
+    const struct state *old_state = old_memory;
+    struct state *state = memory;
+    uint64_t now = present(old_state, at);
+    u128 level = rescale_up(level_at(old, old_state, now), old->depth.unit, config->depth.unit);
+    if (level > config->depth.full)
+        level = config->depth.full;
+    words_set(state->empty, (u128)config->units * now + level);
+    state->last = now;
+    state->granted = old_state->granted;
+}
+
+static int check(const void *bytes, const void *memory)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    u128 furthest = (u128)config->units * state->last + config->depth.full;
+    return words_get(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
+}
+
+static const struct weir_algorithm algorithm = {
+    .size = sizeof algorithm,
+    .types = TYPES_OF_RATES,
+    .configure = configure,
+    .init = init,
+    .ready_at = ready_at,
+    .take = take,
+    .refund = refund,
+    .available = available,
+    .reconfigure = reconfigure,
+    .check = check,
+};
+
+PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or an even queue");

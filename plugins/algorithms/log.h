@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The log of a sliding window: a ring of entries in the order of their instants, never two of the
+ * same. An entry carries the running total up to it, so that sums are differences and searches
+ * halve. The number of places is the caller's; every function that may look at one is given it.
+ */
+#ifndef WEIR_PLUGINS_LOG_H
+#define WEIR_PLUGINS_LOG_H
+
+#include "exact.h"
+
+struct entry {
+    uint64_t instant;
+    uint64_t through; /* total entered up to and including it, modulo 2^64 */
+};
+
+struct log {
+    uint64_t before; /* total entered before the first entry, modulo 2^64 */
+    uint64_t head, count;
+    struct entry entries[];
+};
+
+/* The place of the i-th entry, 0 ≤ i ≤ slots; that of the count-th is the one to be filled next. */
+static inline uint64_t log_slot(const struct log *log, uint64_t slots, uint64_t i)
+{
+    uint64_t at = log->head + i;
+    return at < slots ? at : at - slots;
+}
+
+static inline const struct entry *log_entry(const struct log *log, uint64_t slots, uint64_t i)
+{
+    return &log->entries[log_slot(log, slots, i)];
+}
+
+/* Total entered before the i-th entry. */
+static inline uint64_t log_before(const struct log *log, uint64_t slots, uint64_t i)
+{
+    return i == 0 ? log->before : log_entry(log, slots, i - 1)->through;
+}
+
+/* Units in the i-th entry. */
+static inline uint64_t log_held(const struct log *log, uint64_t slots, uint64_t i)
+{
+    return log_entry(log, slots, i)->through - log_before(log, slots, i);
+}
+
+/* Units in the entries from the first-th on. */
+static inline uint64_t log_sum(const struct log *log, uint64_t slots, uint64_t first)
+{
+    return log_before(log, slots, log->count) - log_before(log, slots, first);
+}
+
+/* The first entry later than `instant`; `count` if there is none. */
+static inline uint64_t log_first_after(const struct log *log, uint64_t slots, uint64_t instant)
+{
+    uint64_t low = 0, high = log->count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (log_entry(log, slots, middle)->instant <= instant)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/*
+ * The first entry from `low` on up to which, from there, `units` or more were entered; there must
+ * be as many. Totals are compared by their distance, which is below 2^63.
+ */
+static inline uint64_t log_first_through(const struct log *log, uint64_t slots, uint64_t low,
+                                         uint64_t units)
+{
+    uint64_t through = log_before(log, slots, low) + units, high = log->count - 1;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (log_entry(log, slots, middle)->through - through <= AMOUNT_MAX)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static inline void log_drop(struct log *log, uint64_t slots, uint64_t n)
+{
+    log->before = log_before(log, slots, n);
+    log->head = log_slot(log, slots, n);
+    log->count -= n;
+}
+
+/* A full ring merges its two oldest entries: they count until the later of them is gone. */
+static inline void log_append(struct log *log, uint64_t slots, uint64_t instant, uint64_t amount)
+{
+    uint64_t through = log_before(log, slots, log->count) + amount;
+    if (log->count != 0 && log_entry(log, slots, log->count - 1)->instant >= instant) {
+        log->entries[log_slot(log, slots, log->count - 1)].through = through;
+        return;
+    }
+    if (log->count == slots) {
+        log->head = log_slot(log, slots, 1);
+        log->count--;
+    }
+    log->entries[log_slot(log, slots, log->count)] = (struct entry){instant, through};
+    log->count++;
+}
+
+/* Takes up to `amount` out of the i-th entry; an empty one goes. */
+static inline void log_shrink(struct log *log, uint64_t slots, uint64_t i, uint64_t amount)
+{
+    uint64_t held = log_held(log, slots, i), gone = amount < held ? 0 : 1;
+    uint64_t back = amount < held ? amount : held;
+    log->count -= gone;
+    for (; i < log->count; i++) {
+        struct entry next = *log_entry(log, slots, i + gone);
+        next.through -= back;
+        log->entries[log_slot(log, slots, i)] = next;
+    }
+}
+
+/* Whether the bytes can be a log whose entries are no later than `last`. */
+static inline int log_check(const struct log *log, uint64_t slots, uint64_t last)
+{
+    if (log->head >= slots || log->count > slots)
+        return -1;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < log->count; i++) {
+        uint64_t held = log_held(log, slots, i), instant = log_entry(log, slots, i)->instant;
+        if (held == 0 || held > AMOUNT_MAX - sum || instant > last)
+            return -1;
+        if (i != 0 && instant <= log_entry(log, slots, i - 1)->instant)
+            return -1;
+        sum += held;
+    }
+    return 0;
+}
+
+#endif

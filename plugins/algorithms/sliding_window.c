@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sliding window log: every grant is written down, and at t those in (t - W, t] count: never more
+ * than C in any window of length W. The sliding window of flow control, with instants for sequence
+ * numbers; known among rate limiters as "sliding log".
+ *
+ * The log is a ring of entries, one per instant: live entries lie at different instants of one
+ * window and hold a unit or more each, so min(C, W) places are enough.
+ *
+ * `segments: N` needs only N + 1 places. The clock is cut into sub-windows ((k-1)·W/N, k·W/N], and
+ * a grant is entered at the end of its own, so it counts longer than it would have to, by less than
+ * W/N, and the limit still holds.
+ */
+#include "declare.h"
+#include "log.h"
+#include "mutant.h"
+
+enum { INITIAL = WINDOW + 1, SEGMENTS };
+
+static const struct weir_parameter parameters[] = {
+    PARAMETERS_CAPACITY_AND_WINDOW,
+    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
+              "units available in the first window; default: the capacity"),
+    PARAMETER("segments", WEIR_PARAMETER_AMOUNT, 0, 1 << 20,
+              "count by that many sub-windows, in less memory; default 0: an exact log"),
+};
+
+struct config {
+    uint64_t capacity, window;
+    uint64_t segments; /* 0: exact */
+    uint64_t slots;    /* places of the log */
+    uint64_t initial;
+    uint64_t reserved;
+};
+
+struct state {
+    uint64_t last; /* the last instant seen */
+    struct log log;
+};
+
+static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+                     struct weir_reason *reterr)
+{
+    uint64_t capacity = values[CAPACITY].value, window = values[WINDOW].value;
+    uint64_t segments = values[SEGMENTS].given ? values[SEGMENTS].value : 0, initial;
+    if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
+        return -1;
+    if (segments > window)
+        return refuse(reterr, SEGMENTS, "more segments than the window has nanoseconds");
+    uint64_t instants = segments != 0 ? segments + 1 : window;
+    uint64_t slots = capacity < instants ? capacity : instants;
+    if (slots > (WEIR_STATE_MAX - sizeof(struct state)) / sizeof(struct entry))
+        return refuse(reterr, CAPACITY,
+                      "an exact log of so many units takes too much memory (at "
+                      "most 4194302): set segments, for example segments: 100");
+    ret->config = sizeof(struct config);
+    ret->state = sizeof(struct state) + slots * sizeof(struct entry);
+    ret->amount_max = capacity;
+    if (bytes != NULL)
+        *(struct config *)bytes = (struct config){.capacity = capacity,
+                                                  .window = window,
+                                                  .segments = segments,
+                                                  .slots = slots,
+                                                  .initial = initial};
+    return 0;
+}
+
+static uint64_t present(const struct state *state, const struct weir_instant *at)
+{
+    return later(at->now_ns, state->last);
+}
+
+/* The instant at which a grant of `instant` is entered. */
+static uint64_t entered_at(const struct config *config, uint64_t instant)
+{
+    if (config->segments == 0)
+        return instant;
+    u128 k = ceil_div((u128)instant * config->segments, config->window) - MUTANT(68);
+    u128 end = ceil_div(k * config->window, config->segments);
+    return end < UINT64_MAX ? (uint64_t)end : UINT64_MAX;
+}
+
+/* The first entry of the window that ends now. */
+static uint64_t first_live(const struct config *config, const struct state *state, uint64_t now)
+{
+    uint64_t window = config->window + MUTANT(62);
+    return now < window ? 0 : log_first_after(&state->log, config->slots, now - window);
+}
+
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    state->last = at->now_ns;
+    if (config->initial < config->capacity)
+        log_append(&state->log, config->slots, entered_at(config, at->now_ns),
+                   config->capacity - config->initial);
+}
+
+static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    uint64_t first = first_live(config, state, present(state, at));
+    uint64_t used = log_sum(&state->log, config->slots, first);
+    return used < config->capacity ? config->capacity - used : 0;
+}
+
+/* If there is no room, once the oldest entries that take up too much are gone. */
+static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->capacity)
+        return WEIR_NEVER;
+    uint64_t now = present(state, at), first = first_live(config, state, now);
+    uint64_t used = log_sum(&state->log, config->slots, first), room = config->capacity - amount;
+    if (used <= room)
+        return at->now_ns;
+    uint64_t oldest = log_first_through(&state->log, config->slots, first, used - room);
+    uint64_t instant = log_entry(&state->log, config->slots, oldest)->instant;
+    return instant_after(now, (u128)instant + config->window - now);
+}
+
+static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    if (amount == 0)
+        return;
+    state->last = present(state, at);
+    log_drop(&state->log, config->slots, first_live(config, state, state->last));
+    log_append(&state->log, config->slots, entered_at(config, state->last), amount);
+}
+
+/* The entry of the grant shrinks. */
+static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    struct log *log = &state->log;
+    state->last = present(state, at);
+    uint64_t instant = entered_at(config, granted_ns);
+    uint64_t i = instant == 0 ? 0 : log_first_after(log, config->slots, instant - 1);
+    if (MUTANT(70) && log->count != 0)
+        i = log->count - 1;
+    else if (i == log->count || log_entry(log, config->slots, i)->instant != instant)
+        return;
+    log_shrink(log, config->slots, i, amount);
+}
+
+/* What is in the window stays in it, by the instants known; sub-windows are entered at their end.
+ */
+static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
+                        void *memory, const struct weir_instant *at)
+{
+    const struct config *old = old_bytes, *config = bytes;
+    const struct state *old_state = old_memory;
+    struct state *state = memory;
+    uint64_t now = present(old_state, at);
+    state->last = now;
+    for (uint64_t i = first_live(old, old_state, now); i < old_state->log.count; i++) {
+        uint64_t instant = log_entry(&old_state->log, old->slots, i)->instant;
+        log_append(&state->log, config->slots, entered_at(config, instant < now ? instant : now),
+                   log_held(&old_state->log, old->slots, i));
+    }
+}
+
+static int check(const void *bytes, const void *memory)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    return log_check(&state->log, config->slots, entered_at(config, state->last));
+}
+
+static const struct weir_algorithm algorithm = {
+    .size = sizeof algorithm,
+    .types = TYPES_OF_RATES,
+    .configure = configure,
+    .init = init,
+    .ready_at = ready_at,
+    .take = take,
+    .refund = refund,
+    .available = available,
+    .reconfigure = reconfigure,
+    .check = check,
+};
+
+PLUGIN_TABLE("sliding_window", "never more than capacity in any window: a log, exact or coarse");

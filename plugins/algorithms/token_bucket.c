@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Token bucket: a bucket of B tokens is filled at the rate C/W and grants n if n tokens are in it.
+ * The bucket of the srTCM meter (J. Heinanen, R. Guerin: RFC 2697, 1999), which adds one token per
+ * update; here the filling is continuous, or, with `every`, in whole steps at fixed instants.
+ *
+ * The state is what the bucket lacks to be full, in ticks (exact.h): 0 is full, `full` is empty,
+ * more is debt, at most another `full`. It is brought up to date when something changes and only
+ * then, so looking at a limit cannot disturb it.
+ */
+#include "declare.h"
+#include "mutant.h"
+
+enum { BURST = WINDOW + 1, INITIAL, EVERY };
+
+static const struct weir_parameter parameters[] = {
+    PARAMETERS_CAPACITY_AND_WINDOW,
+    PARAMETER("burst", WEIR_PARAMETER_AMOUNT, 1, AMOUNT_MAX,
+              "units the bucket holds; default: the capacity"),
+    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
+              "units available at the start; default: a full bucket"),
+    PARAMETER("every", WEIR_PARAMETER_DURATION, 0, WINDOW_MAX,
+              "refill in whole steps this long, counted from the start; default 0: continuously"),
+};
+
+/* With `every` all amounts are whole, and a tick is one unit. */
+struct config {
+    struct depth depth;
+    uint64_t units; /* continuous: ticks per ns */
+    uint64_t every; /* in steps: their length, or 0 */
+    uint64_t step;  /* in steps: ticks per step */
+    uint64_t initial;
+};
+
+struct state {
+    uint64_t missing[2]; /* ticks, at `last` */
+    uint64_t last;
+    uint64_t created;
+};
+
+static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+                     struct weir_reason *reterr)
+{
+    uint64_t capacity = values[CAPACITY].value, window = values[WINDOW].value;
+    uint64_t burst = values[BURST].given ? values[BURST].value : capacity;
+    uint64_t every = values[EVERY].given ? values[EVERY].value : 0;
+    uint64_t initial;
+    if (read_initial(values, INITIAL, burst, &initial, reterr) < 0)
+        return -1;
+    if ((u128)capacity * every % window != 0)
+        return refuse(reterr, EVERY,
+                      "a step must bring a whole number of units: capacity * every "
+                      "must be a multiple of window");
+    ret->config = sizeof(struct config);
+    ret->state = sizeof(struct state);
+    ret->amount_max = burst;
+    if (bytes == NULL)
+        return 0;
+    struct rate rate = rate_reduce(capacity, window);
+    struct config *config = bytes;
+    *config = (struct config){.depth = depth_of(burst, every != 0 ? 1 : rate.span),
+                              .units = rate.units,
+                              .every = every,
+                              .initial = initial};
+    /* A step that fills the bucket from the deepest debt does all that a larger one could. */
+    u128 step = (u128)capacity * every / window;
+    config->step = (uint64_t)(step < 2 * config->depth.full ? step : 2 * (u128)burst);
+    return 0;
+}
+
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    words_set(state->missing, (u128)(config->depth.units - config->initial) * config->depth.unit);
+    state->last = state->created = at->now_ns;
+}
+
+static uint64_t present(const struct state *state, const struct weir_instant *at)
+{
+    return MUTANT(69)
+    ? at->now_ns : later(at->now_ns, state->last);
+}
+
+/* Steps since the start, at `now`. */
+static uint64_t steps_at(const struct config *config, const struct state *state, uint64_t now)
+{
+    return (now - (MUTANT(76) ? state->last : state->created)) / config->every;
+}
+
+static u128 missing_at(const struct config *config, const struct state *state, uint64_t now)
+{
+    u128 refill;
+    if (config->every == 0)
+        refill = (u128)config->units * (now - state->last);
+    else
+        refill = (u128)config->step *
+                 (steps_at(config, state, now) - steps_at(config, state, state->last));
+    return less(words_get(state->missing), refill);
+}
+
+static void settle(struct state *state, uint64_t now, u128 missing)
+{
+    words_set(state->missing, missing);
+    state->last = now;
+}
+
+/* When the bucket, which is not full enough by `lack` ticks, will be. */
+static uint64_t filled_at(const struct config *config, const struct state *state, uint64_t now,
+                          u128 lack)
+{
+    if (config->every == 0)
+        return instant_after(now, ceil_div(lack, config->units) + MUTANT(66));
+    u128 step = steps_at(config, state, now) + ceil_div(lack, config->step);
+    return instant_after(now, step * config->every - (now - state->created));
+}
+
+static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
+    uint64_t now = present(state, at);
+    u128 need = missing_at(config, state, now) + (u128)amount * config->depth.unit;
+    if (need <= config->depth.full)
+        return at->now_ns;
+    return filled_at(config, state, now, need - config->depth.full);
+}
+
+/* Takes what was granted, or charges what was used beyond it: a debt no deeper than the bucket. */
+static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    if (amount == 0)
+        return;
+    uint64_t now = present(state, at);
+    u128 missing = missing_at(config, state, now) + (u128)amount * config->depth.unit;
+    u128 most = 2 * config->depth.full;
+    settle(state, now, missing < most || MUTANT(65) ? missing : most);
+}
+
+static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    (void)granted_ns;
+    uint64_t now = present(state, at);
+    u128 missing = missing_at(config, state, now), back = (u128)amount * config->depth.unit;
+    if (MUTANT(64) && back > missing)
+        return;
+    settle(state, now, less(missing, back));
+}
+
+static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    u128 missing = missing_at(config, state, present(state, at));
+    return (uint64_t)(less(config->depth.full, missing) / config->depth.unit);
+}
+
+static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
+                        void *memory, const struct weir_instant *at)
+{
+    const struct config *old = old_bytes, *config = bytes;
+    const struct state *old_state = old_memory;
+    struct state *state = memory;
+    uint64_t now = present(old_state, at);
+    u128 missing = missing_at(old, old_state, now);
+    state->created = old_state->created;
+    settle(state, now, missing_carried(&old->depth, missing, &config->depth));
+}
+
+static int check(const void *bytes, const void *memory)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    if (words_get(state->missing) > 2 * config->depth.full || state->created > state->last)
+        return -1;
+    return 0;
+}
+
+static const struct weir_algorithm algorithm = {
+    .size = sizeof algorithm,
+    .types = TYPES_OF_RATES,
+    .flags = WEIR_ALGORITHM_REFUNDS,
+    .configure = configure,
+    .init = init,
+    .ready_at = ready_at,
+    .take = draw,
+    .refund = refund,
+    .charge = draw,
+    .available = available,
+    .reconfigure = reconfigure,
+    .check = check,
+};
+
+PLUGIN_TABLE("token_bucket",
+             "a bucket filled at a steady rate; unused units are saved up to burst");

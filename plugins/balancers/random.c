@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Random: every set is as likely as any other. The core's 64 random bits are read as a fraction of
+ * 1 and multiplied by n (D. Lemire: "Fast random integer generation in an interval", ACM TOMACS 29
+ * (1), 2019, without the rejection step): no set is off 1/n by more than 2^-64.
+ */
+#include "mutant.h"
+#include <weir/balancer.h>
+
+__extension__ typedef unsigned __int128 u128;
+
+static uint32_t pick(const void *config, void *state, const struct weir_pick *request)
+{
+    (void)config, (void)state;
+    uint32_t n = request->sets_n - (MUTANT(74) && request->sets_n > 1);
+    return (uint32_t)((u128)request->random * n >> 64);
+}
+
+static const struct weir_balancer balancer = {
+    .size = sizeof balancer,
+    .pick = pick,
+};
+
+static const struct weir_plugin plugin = {
+    .size = sizeof plugin,
+    .kind = WEIR_PLUGIN_BALANCER,
+    .name = "random",
+    .version = "1.0",
+    .summary = "any set, all equally likely; the pool's seed makes it repeatable",
+    .ops = &balancer,
+};
+static const struct weir_plugin *const plugins[] = {&plugin};
+
+extern const struct weir_plugin_table weir_plugins_v1;
+WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
+    .size = sizeof weir_plugins_v1,
+    .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+    .plugins_n = 1,
+    .plugins = plugins,
+};
