@@ -15,6 +15,7 @@ struct entry {
 };
 
 struct log {
+    uint64_t last;   /* the last instant seen */
     uint64_t before; /* total entered before the first entry, modulo 2^64 */
     uint64_t head, count;
     struct entry entries[];
@@ -118,15 +119,15 @@ static inline void log_shrink(struct log *log, uint64_t slots, uint64_t i, uint6
     }
 }
 
-/* Whether the bytes can be a log whose entries are no later than `last`. */
-static inline int log_check(const struct log *log, uint64_t slots, uint64_t last)
+/* Whether the bytes can be a log whose entries are no later than `latest`. */
+static inline int log_check(const struct log *log, uint64_t slots, uint64_t latest)
 {
     if (log->head >= slots || log->count > slots)
         return -1;
     uint64_t sum = 0;
     for (uint64_t i = 0; i < log->count; i++) {
         uint64_t held = log_held(log, slots, i), instant = log_entry(log, slots, i)->instant;
-        if (held == 0 || held > AMOUNT_MAX - sum || instant > last)
+        if (held == 0 || held > AMOUNT_MAX - sum || instant > latest)
             return -1;
         if (i != 0 && instant <= log_entry(log, slots, i - 1)->instant)
             return -1;

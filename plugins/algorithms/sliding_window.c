@@ -33,11 +33,6 @@ struct config {
     uint64_t reserved;
 };
 
-struct state {
-    uint64_t last; /* the last instant seen */
-    struct log log;
-};
-
 static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
@@ -49,12 +44,12 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
         return refuse(reterr, SEGMENTS, "more segments than the window has nanoseconds");
     uint64_t instants = segments != 0 ? segments + 1 : window;
     uint64_t slots = capacity < instants ? capacity : instants;
-    if (slots > (WEIR_STATE_MAX - sizeof(struct state)) / sizeof(struct entry))
+    if (slots > (WEIR_STATE_MAX - sizeof(struct log)) / sizeof(struct entry))
         return refuse(reterr, CAPACITY,
                       "an exact log of so many units takes too much memory (at "
                       "most 4194302): set segments, for example segments: 100");
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct state) + slots * sizeof(struct entry);
+    ret->state = sizeof(struct log) + slots * sizeof(struct entry);
     ret->amount_max = capacity;
     if (bytes != NULL)
         *(struct config *)bytes = (struct config){.capacity = capacity,
@@ -65,9 +60,9 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     return 0;
 }
 
-static uint64_t present(const struct state *state, const struct weir_instant *at)
+static uint64_t present(const struct log *log, const struct weir_instant *at)
 {
-    return later(at->now_ns, state->last);
+    return later(at->now_ns, log->last);
 }
 
 /* The instant at which a grant of `instant` is entered. */
@@ -81,28 +76,28 @@ static uint64_t entered_at(const struct config *config, uint64_t instant)
 }
 
 /* The first entry of the window that ends now. */
-static uint64_t first_live(const struct config *config, const struct state *state, uint64_t now)
+static uint64_t first_live(const struct config *config, const struct log *log, uint64_t now)
 {
     uint64_t window = config->window + MUTANT(62);
-    return now < window ? 0 : log_first_after(&state->log, config->slots, now - window);
+    return now < window ? 0 : log_first_after(log, config->slots, now - window);
 }
 
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
-    state->last = at->now_ns;
+    struct log *log = memory;
+    log->last = at->now_ns;
     if (config->initial < config->capacity)
-        log_append(&state->log, config->slots, entered_at(config, at->now_ns),
+        log_append(log, config->slots, entered_at(config, at->now_ns),
                    config->capacity - config->initial);
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
-    uint64_t first = first_live(config, state, present(state, at));
-    uint64_t used = log_sum(&state->log, config->slots, first);
+    const struct log *log = memory;
+    uint64_t first = first_live(config, log, present(log, at));
+    uint64_t used = log_sum(log, config->slots, first);
     return used < config->capacity ? config->capacity - used : 0;
 }
 
@@ -111,29 +106,29 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
+    const struct log *log = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->capacity)
         return WEIR_NEVER;
-    uint64_t now = present(state, at), first = first_live(config, state, now);
-    uint64_t used = log_sum(&state->log, config->slots, first), room = config->capacity - amount;
+    uint64_t now = present(log, at), first = first_live(config, log, now);
+    uint64_t used = log_sum(log, config->slots, first), room = config->capacity - amount;
     if (used <= room)
         return at->now_ns;
-    uint64_t oldest = log_first_through(&state->log, config->slots, first, used - room);
-    uint64_t instant = log_entry(&state->log, config->slots, oldest)->instant;
+    uint64_t oldest = log_first_through(log, config->slots, first, used - room);
+    uint64_t instant = log_entry(log, config->slots, oldest)->instant;
     return instant_after(now, (u128)instant + config->window - now);
 }
 
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
+    struct log *log = memory;
     if (amount == 0)
         return;
-    state->last = present(state, at);
-    log_drop(&state->log, config->slots, first_live(config, state, state->last));
-    log_append(&state->log, config->slots, entered_at(config, state->last), amount);
+    log->last = present(log, at);
+    log_drop(log, config->slots, first_live(config, log, log->last));
+    log_append(log, config->slots, entered_at(config, log->last), amount);
 }
 
 /* The entry of the grant shrinks. */
@@ -141,9 +136,8 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
-    struct log *log = &state->log;
-    state->last = present(state, at);
+    struct log *log = memory;
+    log->last = present(log, at);
     uint64_t instant = entered_at(config, granted_ns);
     uint64_t i = instant == 0 ? 0 : log_first_after(log, config->slots, instant - 1);
     if (MUTANT(70) && log->count != 0)
@@ -159,22 +153,22 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    const struct state *old_state = old_memory;
-    struct state *state = memory;
-    uint64_t now = present(old_state, at);
-    state->last = now;
-    for (uint64_t i = first_live(old, old_state, now); i < old_state->log.count; i++) {
-        uint64_t instant = log_entry(&old_state->log, old->slots, i)->instant;
-        log_append(&state->log, config->slots, entered_at(config, instant < now ? instant : now),
-                   log_held(&old_state->log, old->slots, i));
+    const struct log *old_log = old_memory;
+    struct log *log = memory;
+    uint64_t now = present(old_log, at);
+    log->last = now;
+    for (uint64_t i = first_live(old, old_log, now); i < old_log->count; i++) {
+        uint64_t instant = log_entry(old_log, old->slots, i)->instant;
+        log_append(log, config->slots, entered_at(config, instant < now ? instant : now),
+                   log_held(old_log, old->slots, i));
     }
 }
 
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
-    return log_check(&state->log, config->slots, entered_at(config, state->last));
+    const struct log *log = memory;
+    return log_check(log, config->slots, entered_at(config, log->last));
 }
 
 static const struct weir_algorithm algorithm = {
