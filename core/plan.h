@@ -44,15 +44,35 @@ struct plan {
     size_t pools_n;
 };
 
+/* Words of state that all limits of one set may need together. */
+#define SET_STATE_WORDS_MAX (WEIR_STATE_MAX / 8)
+
+/* Whether a set or pool of that name exists in the instance already. */
+struct known_names {
+    bool (*find)(void *userdata, const char *name, bool *ret_is_pool); /* NULL: none exists */
+    void *userdata;
+};
+
 /*
- * Resolves a definition. `known` says whether a set of that name exists already (for pools that
- * name sets of the instance, and for names that are taken); NULL: none does. Returns 0; -EINVAL,
- * -ENOENT, -EEXIST or -ENOEXEC, the code of the first complaint; -ENOMEM. On failure `ret` is
+ * Resolves a definition. `known` is about names that are taken, and about sets that pools may name;
+ * NULL: there are none. Returns 0, -EINVAL (complaints were added) or -ENOMEM. On failure `ret` is
  * empty.
  */
 int plan_resolve(const struct definition *definition, struct plugins *plugins,
-                 bool (*known)(void *userdata, const char *name, bool *ret_is_pool), void *userdata,
-                 struct plan *ret, struct complaints *complaints);
+                 const struct known_names *known, struct plan *ret, struct complaints *complaints);
+
+/*
+ * All of it: reads a text or specifications, resolves what was read, tells the complaints, and
+ * leaves the first in complaints->first. Returns 0, the code of the first complaint (for a text
+ * -EINVAL or -ENOEXEC; for specifications also -ENOENT and -EEXIST), or -ENOMEM. `ret` is empty on
+ * failure; for specifications it holds one pool.
+ */
+int plan_from_text(const char *text, size_t length, struct plugins *plugins, struct plan *ret,
+                   struct complaints *complaints);
+int plan_from_spec(const struct weir_pool_spec *spec, struct plugins *plugins,
+                   const struct known_names *known, struct plan *ret,
+                   struct complaints *complaints);
+
 void plan_free(struct plan *plan);
 void set_plan_free(struct set_plan *plan);
 void pool_plan_free(struct pool_plan *plan);

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Runs the configuration corpus: every wrong file must give exactly the complaints written beside
+ * it, every right file exactly the summary written beside it. An expected line that ends in " *"
+ * stands for all lines that begin alike, for messages that name a path of this machine.
+ *
+ *     corpus wrong|right DIRECTORY
+ *     corpus print FILE...             what to write beside a new file, once it was checked by eye
+ */
+#include "plan.h"
+#include "quantity.h"
+#include "sys.h"
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *file_read(const char *path, size_t *ret_size)
+{
+    FILE *file = fopen(path, "rb");
+    char *content = NULL;
+    size_t size;
+    FILE *copy = open_memstream(&content, &size);
+    assert_non_null(copy);
+    if (file == NULL)
+        fail_msg("cannot open %s", path);
+    for (int c = fgetc(file); c != EOF; c = fgetc(file))
+        fputc(c, copy);
+    fclose(file);
+    fclose(copy);
+    *ret_size = size;
+    return content;
+}
+
+static void print_complaint(void *userdata, const struct weir_error *complaint)
+{
+    fprintf(userdata, "%u:%u: %s\n", complaint->line, complaint->column, complaint->message);
+}
+
+static const char *span(uint64_t ns, char *buffer)
+{
+    return ns == WEIR_FOREVER ? "forever" : quantity_write_duration(ns, buffer);
+}
+
+static void print_set(FILE *out, const struct set_plan *set)
+{
+    static const char *const types[] = {"", "rate", "call", "resource"};
+    char buffer[2][QUANTITY_TEXT_MAX];
+    fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s\n", set->name,
+            span(set->timeout_ns, buffer[0]), span(set->max_wait_ns, buffer[1]), set->max_waiters,
+            set->strict ? ", strict" : "", set->fair ? "" : ", unfair");
+    for (uint32_t i = 0; i < set->config_n; i++)
+        fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
+    for (uint32_t i = 0; i < set->limits_n; i++) {
+        const struct limit *limit = &set->limits[i];
+        fprintf(out, "  %s %s: %s, at most %s%s%s\n", types[limit->type], limit->key,
+                limit->algorithm_name != NULL ? limit->algorithm_name : "counted",
+                quantity_write_amount(limit->capacity, buffer[0]),
+                limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "");
+        assert_int_equal(limit->state_at + limit->state_words,
+                         i + 1 < set->limits_n ? limit[1].state_at : set->state_words);
+    }
+}
+
+static void print_plan(FILE *out, const struct plan *plan)
+{
+    for (size_t i = 0; i < plan->sets_n; i++)
+        print_set(out, &plan->sets[i]);
+    for (size_t i = 0; i < plan->pools_n; i++) {
+        const struct pool_plan *pool = &plan->pools[i];
+        fprintf(out, "pool %s: %s, seed %llu, sets", pool->name,
+                pool->balancer != NULL ? pool->balancer->name : "no balancer",
+                (unsigned long long)pool->seed);
+        for (uint32_t j = 0; j < pool->sets_n; j++)
+            fprintf(out, " %s", pool->sets[j]);
+        fprintf(out, "\n");
+    }
+}
+
+/* What a file comes to: its complaints, or else a summary of its plan. The caller frees it. */
+static char *describe(const char *path)
+{
+    struct plugins *plugins;
+    struct plan plan;
+    char *description = NULL;
+    size_t description_size, size;
+    char *text = file_read(path, &size);
+    FILE *out = open_memstream(&description, &description_size);
+    assert_non_null(out);
+    assert_int_equal(plugins_new(&plugins, NULL), 0);
+    struct complaints complaints = {.file = path, .hear = print_complaint, .userdata = out};
+    int rc = plan_from_text(text, size, plugins, &plan, &complaints);
+    if (rc == 0)
+        print_plan(out, &plan);
+    else
+        assert_int_equal(rc, complaints.first.code);
+    plan_free(&plan);
+    plugins_free(plugins);
+    fclose(out);
+    free(text);
+    return description;
+}
+
+static bool line_matches(const char *line, const char *expected)
+{
+    size_t n = strlen(expected);
+    if (n >= 2 && strcmp(expected + n - 2, " *") == 0)
+        return strncmp(line, expected, n - 1) == 0;
+    return strcmp(line, expected) == 0;
+}
+
+static void test_file(void **state)
+{
+    const char *path = *state;
+    char expected_path[4096];
+    size_t size;
+    snprintf(expected_path, sizeof expected_path, "%.*s.expected", (int)strlen(path) - 5, path);
+    char *lines = describe(path), *expected_lines = file_read(expected_path, &size);
+    char *at, *expected_at;
+    char *line = strtok_r(lines, "\n", &at),
+         *expected = strtok_r(expected_lines, "\n", &expected_at);
+    while (line != NULL && expected != NULL && line_matches(line, expected)) {
+        line = strtok_r(NULL, "\n", &at);
+        expected = strtok_r(NULL, "\n", &expected_at);
+    }
+    if (line != NULL || expected != NULL)
+        fail_msg("%s:\n  expected: %s\n  got:      %s", path,
+                 expected != NULL ? expected : "(no more lines)",
+                 line != NULL ? line : "(no more lines)");
+    free(lines);
+    free(expected_lines);
+}
+
+/* A directory must hold at least this many files, or it is not the corpus. */
+enum { WRONG_MIN = 60, RIGHT_MIN = 10 };
+
+static int run(const char *kind, const char *directory)
+{
+    glob_t files;
+    char pattern[4096];
+    snprintf(pattern, sizeof pattern, "%s/*.yaml", directory);
+    size_t least = strcmp(kind, "wrong") == 0 ? WRONG_MIN : RIGHT_MIN;
+    if (glob(pattern, 0, NULL, &files) != 0 || files.gl_pathc < least) {
+        fprintf(stderr, "fewer than %zu files match %s\n", least, pattern);
+        return 1;
+    }
+    struct CMUnitTest *tests = calloc(files.gl_pathc, sizeof *tests);
+    for (size_t i = 0; tests != NULL && i < files.gl_pathc; i++)
+        tests[i] = (struct CMUnitTest){.name = strrchr(files.gl_pathv[i], '/') + 1,
+                                       .test_func = test_file,
+                                       .initial_state = files.gl_pathv[i]};
+    int failures =
+        tests != NULL ? _cmocka_run_group_tests(kind, tests, files.gl_pathc, NULL, NULL) : 1;
+    free(tests);
+    globfree(&files);
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && (strcmp(argv[1], "wrong") == 0 || strcmp(argv[1], "right") == 0))
+        return run(argv[1], argv[2]) == 0 ? 0 : 1;
+    if (argc < 3 || strcmp(argv[1], "print") != 0) {
+        fprintf(stderr, "usage: corpus wrong|right DIRECTORY, or corpus print FILE...\n");
+        return 2;
+    }
+    for (int i = 2; i < argc; i++) {
+        char *description = describe(argv[i]);
+        fputs(description, stdout);
+        free(description);
+    }
+    return 0;
+}
