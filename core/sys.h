@@ -56,6 +56,7 @@ uint32_t sys_thread_id(void);
 
 /* Files and plugins. */
 int sys_read_file(const char *path, size_t size_max, char **ret, size_t *ret_size); /* NUL added */
+int sys_read_part(const char *path, uint64_t offset, void *buffer, size_t size);    /* how many */
 int sys_stat(const char *path, struct stat *ret);
 int sys_open_directory(const char *path, void **ret);
 int sys_next_entry(void *directory, char *ret_name, size_t size); /* 1 an entry, 0 the end */

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: MIT */
+/* The real system behind the seam: thin wrappers, none longer than what the call needs. */
+#include "sys.h"
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <weir/error.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+
+/* Memory. */
+
+void *sys_alloc(size_t n, size_t size)
+{
+    /* calloc may answer 0 bytes with NULL, which callers would take for a failure. */
+    return n == 0 || size == 0 ? calloc(1, 1) : calloc(n, size);
+}
+
+void *sys_alloc_aligned(size_t alignment, size_t size)
+{
+    void *memory = NULL;
+
+    if (alignment < sizeof(void *))
+        alignment = sizeof(void *);
+    if (posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0)
+        return NULL;
+    return memset(memory, 0, size);
+}
+
+void *sys_grow(void *memory, size_t n, size_t size)
+{
+    return n == 0 || size == 0 ? reallocarray(memory, 1, 1) : reallocarray(memory, n, size);
+}
+
+char *sys_strdup(const char *text)
+{
+    return strdup(text);
+}
+
+void sys_free(void *memory)
+{
+    free(memory);
+}
+
+static size_t page_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t whole_pages(size_t size)
+{
+    size_t page = page_size();
+
+    return (size + page - 1) / page * page;
+}
+
+void *sys_reserve(size_t size)
+{
+    void *memory = mmap(NULL, whole_pages(size), PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+int sys_commit(void *memory, size_t size)
+{
+    return mprotect(memory, whole_pages(size), PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+}
+
+void sys_unreserve(void *memory, size_t size)
+{
+    if (memory != NULL)
+        munmap(memory, whole_pages(size));
+}
+
+/*
+ * Pages that the kernel does not wipe are wiped by a handler that fork() runs in the child. They
+ * are linked through their last word, so keeping them needs no memory and cannot fail.
+ */
+static pthread_mutex_t wiped_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t wiped_once = PTHREAD_ONCE_INIT;
+static int wiped_error;
+static unsigned char *wiped_first;
+
+static unsigned char **wiped_next(unsigned char *page)
+{
+    return (unsigned char **)(void *)(page + page_size() - sizeof(unsigned char *));
+}
+
+static void wiped_before_fork(void)
+{
+    pthread_mutex_lock(&wiped_lock);
+}
+
+static void wiped_in_parent(void)
+{
+    pthread_mutex_unlock(&wiped_lock);
+}
+
+static void wiped_in_child(void)
+{
+    for (unsigned char *page = wiped_first; page != NULL; page = *wiped_next(page))
+        memset(page, 0, page_size() - sizeof(unsigned char *));
+    pthread_mutex_unlock(&wiped_lock);
+}
+
+static void wiped_begin(void)
+{
+    wiped_error = pthread_atfork(wiped_before_fork, wiped_in_parent, wiped_in_child);
+}
+
+static bool wiped_add(unsigned char *page)
+{
+    pthread_once(&wiped_once, wiped_begin);
+    if (wiped_error != 0)
+        return false;
+    pthread_mutex_lock(&wiped_lock);
+    *wiped_next(page) = wiped_first;
+    wiped_first = page;
+    pthread_mutex_unlock(&wiped_lock);
+    return true;
+}
+
+static void wiped_remove(unsigned char *page)
+{
+    pthread_mutex_lock(&wiped_lock);
+    for (unsigned char **p = &wiped_first; *p != NULL; p = wiped_next(*p)) {
+        if (*p == page) {
+            *p = *wiped_next(page);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&wiped_lock);
+}
+
+/* An emulator that ignores advice says yes to anything: its yes is worth nothing. */
+static bool kernel_wipes(void *page)
+{
+    return madvise(page, page_size(), -1) < 0 && madvise(page, page_size(), MADV_WIPEONFORK) == 0;
+}
+
+void *sys_fork_page(void)
+{
+    void *page =
+        mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (page == MAP_FAILED)
+        return NULL;
+    if (kernel_wipes(page) || wiped_add(page))
+        return page;
+    munmap(page, page_size());
+    return NULL;
+}
+
+void sys_fork_page_free(void *page)
+{
+    if (page == NULL)
+        return;
+    wiped_remove(page);
+    munmap(page, page_size());
+}
+
+/* Time. */
+
+static uint64_t read_clock(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+uint64_t sys_now_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t sys_wall_offset_ns(void)
+{
+    return (int64_t)(read_clock(CLOCK_REALTIME) - read_clock(CLOCK_MONOTONIC));
+}
+
+/* Descriptors. */
+
+static int or_errno(int result)
+{
+    return result < 0 ? -errno : result;
+}
+
+int sys_eventfd(void)
+{
+    return or_errno(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+int sys_timerfd(void)
+{
+    return or_errno(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+}
+
+int sys_timerfd_set(int fd, uint64_t at_ns)
+{
+    struct itimerspec timer = {0};
+
+    if (at_ns != WEIR_FOREVER) /* all zero disarms, so instant 0 is the next one */
+        timer.it_value = timespec_of(at_ns == 0 ? 1 : at_ns);
+    return or_errno(timerfd_settime(fd, TFD_TIMER_ABSTIME, &timer, NULL));
+}
+
+int sys_epoll_create(void)
+{
+    return or_errno(epoll_create1(EPOLL_CLOEXEC));
+}
+
+int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+
+    return or_errno(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+}
+
+int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
+{
+    enum { AT_ONCE = 16 };
+    struct epoll_event events[AT_ONCE];
+    int ready;
+
+    do {
+        ready = epoll_wait(epoll_fd, events, n < AT_ONCE ? n : AT_ONCE, -1);
+    } while (ready < 0 && errno == EINTR);
+    for (int i = 0; i < ready; i++)
+        ret_data[i] = events[i].data.u64;
+    return or_errno(ready);
+}
+
+int sys_signal_fd(int fd)
+{
+    const uint64_t one = 1;
+    ssize_t r;
+
+    do {
+        r = write(fd, &one, sizeof one);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+int sys_drain_fd(int fd)
+{
+    uint64_t count;
+    ssize_t r;
+
+    do {
+        r = read(fd, &count, sizeof count);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 && errno != EAGAIN ? -errno : 0;
+}
+
+void sys_close(int fd)
+{
+    if (fd >= 0)
+        close(fd); /* Linux frees the number even when a signal interrupts */
+}
+
+/*
+ * The private form: the shared one looks up the page at every call, wait and wake. Words in memory
+ * that processes share will need it.
+ */
+static long futex(const uint32_t *word, int operation, uint32_t value,
+                  const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL,
+                   FUTEX_BITSET_MATCH_ANY);
+}
+
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    const struct timespec until = timespec_of(until_ns);
+    long r;
+
+    do { /* the deadline is absolute, so starting anew does not move it */
+        r = futex(word, FUTEX_WAIT_BITSET, expected, until_ns == WEIR_FOREVER ? NULL : &until);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+int sys_futex_wake(const uint32_t *word, int n)
+{
+    return or_errno((int)futex(word, FUTEX_WAKE, (uint32_t)n, NULL));
+}
+
+/* Threads. */
+
+struct sys_thread {
+    pthread_t thread;
+    void (*run)(void *);
+    void *argument;
+    char name[16]; /* the kernel's bound */
+};
+
+static void *thread_main(void *argument)
+{
+    struct sys_thread *thread = argument;
+
+    pthread_setname_np(pthread_self(), thread->name);
+    thread->run(thread->argument);
+    return NULL;
+}
+
+int sys_thread_start(struct sys_thread **ret, void (*run)(void *), void *argument, const char *name)
+{
+    struct sys_thread *thread = sys_alloc(1, sizeof *thread);
+    sigset_t all, before;
+    int r;
+
+    if (thread == NULL)
+        return -ENOMEM;
+    thread->run = run;
+    thread->argument = argument;
+    strncpy(thread->name, name, sizeof thread->name - 1);
+    /* A thread inherits the mask: this way there is no moment in which it can get a signal. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = pthread_create(&thread->thread, NULL, thread_main, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0) {
+        sys_free(thread);
+        return -r;
+    }
+    *ret = thread;
+    return 0;
+}
+
+void sys_thread_join(struct sys_thread *thread)
+{
+    if (thread == NULL)
+        return;
+    pthread_join(thread->thread, NULL);
+    sys_free(thread);
+}
+
+uint32_t sys_thread_id(void)
+{
+    return (uint32_t)gettid();
+}
+
+/* Files. */
+
+static int open_file(const char *path)
+{
+    int fd;
+
+    do {
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    } while (fd < 0 && errno == EINTR);
+    return or_errno(fd);
+}
+
+/* Reads until `size` bytes are there or the file ends. */
+static int read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
+{
+    size_t n = 0;
+
+    while (n < size) {
+        ssize_t r = read(fd, buffer + n, size - n);
+
+        if (r < 0 && errno != EINTR)
+            return -errno;
+        if (r == 0)
+            break;
+        if (r > 0)
+            n += (size_t)r;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+/* `ret` grows as the file is read: its size is not known in advance if it is a pipe. */
+static int read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
+{
+    size_t capacity = 4096, size = 0, n = 0;
+    int r = 0;
+    char *text = NULL;
+
+    do {
+        char *grown = sys_grow(text, capacity + 1, 1);
+
+        if (grown == NULL) {
+            r = -ENOMEM;
+            break;
+        }
+        text = grown;
+        r = read_fully(fd, text + size, capacity - size, &n);
+        if (r < 0)
+            break;
+        size += n;
+        capacity *= 2;
+        if (size > size_max)
+            r = -EFBIG;
+    } while (r == 0 && size == capacity / 2);
+    if (r < 0) {
+        sys_free(text);
+        return r;
+    }
+    text[size] = '\0';
+    *ret = text;
+    *ret_size = size;
+    return 0;
+}
+
+int sys_read_file(const char *path, size_t size_max, char **ret, size_t *ret_size)
+{
+    int fd = open_file(path), r;
+
+    if (fd < 0)
+        return fd;
+    r = read_all(fd, size_max, ret, ret_size);
+    sys_close(fd);
+    return r;
+}
+
+int sys_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
+{
+    size_t n = 0;
+    int fd, r = 0;
+
+    if (offset > INT64_MAX || size > INT_MAX)
+        return -EINVAL;
+    fd = open_file(path);
+    if (fd < 0)
+        return fd;
+    if (lseek(fd, (off_t)offset, SEEK_SET) < 0)
+        r = -errno;
+    else
+        r = read_fully(fd, buffer, size, &n);
+    sys_close(fd);
+    return r < 0 ? r : (int)n;
+}
+
+int sys_stat(const char *path, struct stat *ret)
+{
+    return or_errno(stat(path, ret));
+}
+
+int sys_open_directory(const char *path, void **ret)
+{
+    DIR *directory;
+
+    do {
+        directory = opendir(path);
+    } while (directory == NULL && errno == EINTR);
+    if (directory == NULL)
+        return -errno;
+    *ret = directory;
+    return 0;
+}
+
+int sys_next_entry(void *directory, char *ret_name, size_t size)
+{
+    const struct dirent *entry;
+
+    do {
+        errno = 0;
+        entry = readdir(directory);
+    } while (entry != NULL ? strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0
+                           : errno == EINTR);
+    if (entry == NULL)
+        return -errno;
+    if (strlen(entry->d_name) >= size)
+        return -ENAMETOOLONG;
+    memcpy(ret_name, entry->d_name, strlen(entry->d_name) + 1);
+    return 1;
+}
+
+void sys_close_directory(void *directory)
+{
+    if (directory != NULL)
+        closedir(directory);
+}
+
+/* Plugins. */
+
+int sys_load(const char *path, void **ret, char *ret_why, size_t why_size)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *why;
+
+    if (library != NULL) {
+        *ret = library;
+        return 0;
+    }
+    why = dlerror();
+    if (why_size > 0) {
+        ret_why[0] = '\0';
+        strncat(ret_why, why == NULL ? "unknown reason" : why, why_size - 1);
+    }
+    return -ENOEXEC;
+}
+
+void *sys_symbol(void *library, const char *name)
+{
+    return dlsym(library, name);
+}
+
+/* The process. */
+
+const char *sys_environment(const char *name)
+{
+    return secure_getenv(name);
+}
+
+uint32_t sys_user(void)
+{
+    return (uint32_t)geteuid();
+}
+
+uint64_t sys_random(void)
+{
+    uint64_t random;
+    ssize_t n;
+
+    do {
+        n = getrandom(&random, sizeof random, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof random)
+        return random;
+    /* Refused, as in some sandboxes. This seeds balancers and hides nothing: instants will do. */
+    random = read_clock(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
+    return random ^ read_clock(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
+}
