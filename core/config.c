@@ -44,7 +44,8 @@ static void complain_of_syntax(struct reader *reader)
     if (error != NULL && error->line > 0 && error->column > 0)
         mark = (struct mark){(uint32_t)error->line, (uint32_t)error->column};
     complain(reader->complaints, -EINVAL, mark, "not YAML: %s",
-             error != NULL && error->msg != NULL ? error->msg : "the text makes no sense here");
+             error != NULL && error->msg != NULL ? error->msg
+                                                 : "it cannot be read beyond this point");
     give_up(reader, -EBADMSG);
 }
 
@@ -138,6 +139,9 @@ static void node_read_scalar(struct reader *reader, struct node *ret)
     }
 }
 
+static const char no_anchors[] =
+    "anchors and aliases are not supported: write the value out wherever it is meant";
+
 /* Anchors and tags are refused, but what they belong to is read all the same. */
 static void refuse_properties(struct reader *reader, struct mark mark)
 {
@@ -159,11 +163,22 @@ static void refuse_properties(struct reader *reader, struct mark mark)
         return;
     }
     if (anchor != NULL)
-        complain(reader->complaints, -EINVAL, mark,
-                 "anchors and aliases are not supported: write the value out wherever it is meant");
+        complain(reader->complaints, -EINVAL, mark, "%s", no_anchors);
     if (tag != NULL)
         complain(reader->complaints, -EINVAL, mark,
                  "tags are not supported: leave out the part that begins with `!`");
+}
+
+/* Goes into a list or mapping. */
+static void descend(struct reader *reader)
+{
+    reader->depth++;
+    if (reader->depth > CONFIG_DEPTH_MAX) {
+        complain(reader->complaints, -EINVAL, reader->mark,
+                 "nested deeper than %d levels, more than any configuration needs",
+                 CONFIG_DEPTH_MAX);
+        give_up(reader, -EBADMSG);
+    }
 }
 
 /* Reads a text, or the beginning of a list or mapping. */
@@ -177,29 +192,22 @@ static void node_read(struct reader *reader, struct node *ret)
         break;
     case FYET_SEQUENCE_START:
         ret->shape = SHAPE_LIST;
-        reader->depth++;
+        descend(reader);
         break;
     case FYET_MAPPING_START:
         ret->shape = SHAPE_MAPPING;
-        reader->depth++;
+        descend(reader);
         break;
     case FYET_ALIAS:
-        complain(reader->complaints, -EINVAL, reader->mark,
-                 "anchors and aliases are not supported: write the value out wherever it is meant");
+        complain(reader->complaints, -EINVAL, reader->mark, "%s", no_anchors);
         break;
     default:
         return; /* the reading has ended */
     }
-    if (reader->depth > CONFIG_DEPTH_MAX) {
-        complain(reader->complaints, -EINVAL, reader->mark,
-                 "nested deeper than %d levels, more than any configuration needs",
-                 CONFIG_DEPTH_MAX);
-        give_up(reader, -EBADMSG);
-    }
     advance(reader);
 }
 
-/* Steps over what is left of a node. */
+/* Steps over what is left of a node, whatever it holds. */
 static void node_skip(struct reader *reader, const struct node *node)
 {
     if (node->shape != SHAPE_LIST && node->shape != SHAPE_MAPPING)
@@ -208,8 +216,9 @@ static void node_skip(struct reader *reader, const struct node *node)
     while (reader->rc == 0 && reader->depth > outside) {
         if (passed(reader, FYET_MAPPING_END) || passed(reader, FYET_SEQUENCE_END))
             continue;
-        struct node inside;
-        node_read(reader, &inside);
+        if (peek(reader) == FYET_MAPPING_START || peek(reader) == FYET_SEQUENCE_START)
+            descend(reader);
+        advance(reader);
     }
 }
 
@@ -603,7 +612,11 @@ static void root_read(struct reader *reader)
     if (node.shape == SHAPE_MAPPING) {
         form_read(reader, &form, &root);
     } else if (node.shape != SHAPE_NOTHING) {
-        refuse_shape(reader, "a configuration", shape_names[SHAPE_MAPPING], &node);
+        if (node.shape != SHAPE_REFUSED)
+            complain(reader->complaints, -EINVAL, node.scalar.mark,
+                     "a configuration is a mapping that begins with `version: 1`, not %s",
+                     shape_names[node.shape]);
+        node_skip(reader, &node);
         return;
     }
     if (reader->rc == 0)

@@ -370,8 +370,8 @@ static int config_make(struct resolver *resolver, const struct owner *owner,
         return 0;
     }
     if (!footprint_is_sane(plugin, ret)) {
-        say(resolver, -ENOEXEC, owner->mark, "%s: plugin `%s` asks for impossible memory",
-            plugin->path, plugin->name);
+        say(resolver, -ENOEXEC, owner->mark, "plugin `%s` asks for impossible memory (%s)",
+            plugin->name, plugin->path);
         return 0;
     }
     void *config = sys_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
@@ -381,8 +381,8 @@ static int config_make(struct resolver *resolver, const struct owner *owner,
         again.config != ret->config || again.state != ret->state ||
         again.amount_max != ret->amount_max) {
         sys_free(config);
-        say(resolver, -ENOEXEC, owner->mark, "%s: plugin `%s` contradicts itself when configured",
-            plugin->path, plugin->name);
+        say(resolver, -ENOEXEC, owner->mark, "plugin `%s` contradicts itself when configured (%s)",
+            plugin->name, plugin->path);
         return 0;
     }
     *ret_config = config;
