@@ -22,4 +22,43 @@ struct limit {
     uint32_t state_words; /* of a counted resource: 1, the units held */
 };
 
+/* The decision of one limit about its own words of state; resources without an algorithm included.
+ */
+uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
+                        const struct weir_instant *at, uint64_t amount);
+void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                uint64_t amount);
+/* A resource gives back what was held since `granted_ns`. */
+void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                   uint64_t amount, uint64_t granted_ns);
+void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                  uint64_t amount, uint64_t granted_ns);
+void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                  uint64_t amount);
+uint64_t limit_available(const struct limit *limit, const uint64_t *state,
+                         const struct weir_instant *at);
+
+/* The limits of a set together; each state lies at limit->state_at of `states`. */
+struct limits {
+    struct limit *items;
+    uint32_t n;
+    uint32_t state_words;
+    bool has_resources; /* of type resource */
+    bool has_waits;     /* rates or calls: the only ones whose waits can be foreseen */
+    bool reads_wall;    /* some algorithm wants the wall-clock offset */
+};
+
+void limits_describe(struct limits *limits);
+void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at);
+
+/*
+ * The first instant at which all of `amounts` would be granted; at->now_ns: now. `*ret_blame` is
+ * the limit that says so, untouched if now. Without `with_resources` resources count as available.
+ */
+uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
+                         const struct weir_instant *at, const uint64_t *amounts,
+                         bool with_resources, const struct limit **ret_blame);
+void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
+                 const uint64_t *amounts, bool with_resources);
+
 #endif

@@ -38,7 +38,8 @@ struct weir_instant {
 
 /* Flags of an algorithm. */
 enum {
-    WEIR_ALGORITHM_REFUNDS = 1u << 0 /* refunds unless the configuration says `refund: false` */
+    WEIR_ALGORITHM_REFUNDS = 1u << 0, /* refunds unless the configuration says `refund: false` */
+    WEIR_ALGORITHM_WALL = 1u << 1     /* reads wall_offset_ns; without it that may be 0 */
 };
 
 struct weir_algorithm {

@@ -76,6 +76,7 @@ struct weir_limit_stats {
 struct weir_set_stats {
     size_t size;                 /* in: sizeof(struct weir_set_stats) */
     uint64_t granted;            /* requests */
+    uint64_t taken;             /* of these, by weir_take: nothing to release */
     uint64_t granted_waited;     /* of these, after standing in line */
     uint64_t refused_busy;       /* -EAGAIN: try, take */
     uint64_t refused_max_wait;   /* -EAGAIN: would wait, or has waited, longer than max_wait */

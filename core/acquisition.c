@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/* Acquisitions: looking at them, updating them, giving them back. acquire.c makes them. */
+#include "acquisition.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include "request.h"
+#include "sys.h"
+#include <errno.h>
+#include <string.h>
+
+#define CACHE_MAX 16u
+
+static struct record *record_of(const weir_acquisition *acquisition)
+{
+    return record_at(&acquisition->set->w->region, acquisition->record);
+}
+
+static bool asks_nothing(const weir_set *set, const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (amounts[i])
+            return false;
+    return true;
+}
+
+static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
+{
+    weir_acquisition *acquisition = actor->cache;
+    uint32_t n = limits_n < ACQUISITION_LIMITS ? ACQUISITION_LIMITS : limits_n;
+
+    if (limits_n > ACQUISITION_LIMITS || !acquisition)
+        return sys_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
+    actor->cache = acquisition->next;
+    actor->cache_n--;
+    return acquisition;
+}
+
+weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts)
+{
+    uint32_t n = set->limits.n;
+    weir_acquisition *acquisition = memory_for(actor, n);
+
+    if (!acquisition)
+        return NULL;
+    *acquisition = (weir_acquisition){.set = set, .fd = -1};
+    actor_hold(actor);
+    memcpy(acquisition_amounts(acquisition), amounts, n * sizeof(uint64_t));
+    memcpy(acquisition_used(acquisition), amounts, n * sizeof(uint64_t));
+    if (asks_nothing(set, amounts))
+        return acquisition;
+    acquisition->record = record_new(actor, set);
+    if (!acquisition->record) {
+        acquisition_free(actor, acquisition);
+        return NULL;
+    }
+    return acquisition;
+}
+
+weir_acquisition *acquisition_next(const weir_acquisition *acquisition)
+{
+    return acquisition->next;
+}
+
+void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+
+    if (acquisition->record)
+        record_free(actor, set, acquisition->record);
+    if (set->limits.n <= ACQUISITION_LIMITS && actor->cache_n < CACHE_MAX) {
+        acquisition->next = actor->cache;
+        actor->cache = acquisition;
+        actor->cache_n++;
+    } else {
+        sys_free(acquisition);
+    }
+    actor_drop(actor);
+}
+
+void acquisition_signal(weir_acquisition *acquisition)
+{
+    if (acquisition->blocked)
+        sys_futex_wake(record_futex(record_of(acquisition)), 1);
+    if (acquisition->fd < 0 || acquisition->signaled)
+        return;
+    if (sys_signal_fd(acquisition->fd) < 0)
+        instance_log(acquisition->set->w, WEIR_LOG_ERROR, "an eventfd could not be written");
+    acquisition->signaled = true;
+}
+
+static enum record_state state_of(const weir_acquisition *acquisition)
+{
+    if (!acquisition->record)
+        return RECORD_HELD;
+    return record_state(record_load(&record_of(acquisition)->word));
+}
+
+int weir_acquisition_result(weir_acquisition *acquisition)
+{
+    static const int results[] = {
+        [RECORD_FREE] = -ECANCELED,
+        [RECORD_WAITING] = -EINPROGRESS,
+        [RECORD_HELD] = 0,
+        [RECORD_TIMED_OUT] = -ETIMEDOUT,
+        [RECORD_REFUSED] = -EAGAIN,
+        [RECORD_CANCELED] = -ECANCELED,
+        [RECORD_SHUT_DOWN] = -ESHUTDOWN,
+    };
+    enum record_state state;
+
+    if (instance_forked(acquisition->set->w))
+        return -ECHILD;
+    state = state_of(acquisition);
+    if (state == RECORD_HELD)
+        acquisition->seen = true;
+    return results[state];
+}
+
+int weir_acquisition_fd(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+    int fd;
+
+    if (instance_forked(w))
+        return -ECHILD;
+    pthread_mutex_lock(&w->keeper.lock);
+    if (acquisition->fd < 0) {
+        fd = sys_eventfd();
+        if (fd >= 0)
+            acquisition->fd = fd;
+    }
+    fd = acquisition->fd < 0 ? fd : acquisition->fd;
+    if (fd >= 0 && state_of(acquisition) != RECORD_WAITING)
+        acquisition_signal(acquisition);
+    pthread_mutex_unlock(&w->keeper.lock);
+    return fd;
+}
+
+const char *weir_acquisition_set(const weir_acquisition *acquisition)
+{
+    return acquisition->set->name;
+}
+
+const char *weir_acquisition_config(const weir_acquisition *acquisition, const char *name)
+{
+    return weir_set_config(acquisition->set, name);
+}
+
+/* Whether limit i of the acquisition must be updated before release. */
+static bool wants_update(weir_acquisition *acquisition, uint32_t i)
+{
+    uint64_t amount = acquisition_amounts(acquisition)[i];
+    enum weir_limit_type type = acquisition->set->limits.items[i].type;
+
+    return (type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1);
+}
+
+static int check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
+{
+    uint64_t amount = acquisition_amounts(acquisition)[i];
+    enum weir_limit_type type = acquisition->set->limits.items[i].type;
+
+    if (type == WEIR_LIMIT_RESOURCE || !amount)
+        return -EINVAL;
+    if (type == WEIR_LIMIT_CALL && (used > amount || (amount == 1 && used != 1)))
+        return -ERANGE;
+    return 0;
+}
+
+static void update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
+{
+    const struct limit *limit = &acquisition->set->limits.items[i];
+
+    acquisition_used(acquisition)[i] = used;
+    acquisition->updated |= UINT64_C(1) << i;
+    if (used > acquisition_amounts(acquisition)[i])
+        request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
+}
+
+int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
+{
+    weir_set *set = acquisition->set;
+    bool known = false;
+
+    if (instance_forked(set->w))
+        return -ECHILD;
+    if (!key || state_of(acquisition) != RECORD_HELD)
+        return -EINVAL;
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        int r;
+
+        if (!key_equal(set->limits.items[i].key, key))
+            continue;
+        r = check_update(acquisition, i, used);
+        if (r < 0)
+            return r;
+        known = true;
+    }
+    if (!known && (acquisition->strict || set->strict))
+        return -ENOENT;
+    if (!known)
+        request_warn(set, key, "is unknown and was skipped");
+    acquisition->seen = true;
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (key_equal(set->limits.items[i].key, key))
+            update(acquisition, i, used);
+    return 0;
+}
+
+/* Whether a release changes the set: otherwise the record can be freed without publishing. */
+static bool changes_set(weir_acquisition *acquisition, const struct settlement *settlement)
+{
+    for (uint32_t i = 0; i < acquisition->set->limits.n; i++) {
+        const struct limit *limit = &acquisition->set->limits.items[i];
+
+        if (!settlement->amounts[i])
+            continue;
+        if (limit->type == WEIR_LIMIT_RESOURCE || settlement->unused ||
+            settlement->used[i] != settlement->amounts[i])
+            return true;
+    }
+    return false;
+}
+
+static void free_word(weir_acquisition *acquisition)
+{
+    struct record *r = record_of(acquisition);
+
+    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
+                          memory_order_release);
+}
+
+static int settle(struct actor *actor, weir_acquisition *acquisition, bool unused)
+{
+    struct counters *counters = actor_counters(actor, acquisition->set->number);
+    struct settlement settlement = {acquisition_amounts(acquisition), acquisition_used(acquisition),
+                                    unused};
+    bool missing = false;
+
+    for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
+        missing |= wants_update(acquisition, i) && !(acquisition->updated >> i & 1);
+    missing = missing && !unused;
+    if (changes_set(acquisition, &settlement)) {
+        set_settle(actor, acquisition->set, acquisition->record, &settlement);
+    } else {
+        free_word(acquisition);
+        count(&counters->released, 1);
+    }
+    if (missing)
+        count(&counters->missing_update, 1);
+    return missing ? -EPROTO : 0;
+}
+
+static bool was_signaled(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+    bool signaled;
+
+    pthread_mutex_lock(&w->keeper.lock);
+    signaled = acquisition->signaled;
+    pthread_mutex_unlock(&w->keeper.lock);
+    return signaled;
+}
+
+/* A pending acquisition becomes CANCELED; if the grant was faster and `unwanted` it goes back. */
+static void withdraw(struct actor *actor, weir_acquisition *acquisition)
+{
+    set_withdraw(actor, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
+}
+
+int weir_cancel(weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+    struct actor *actor;
+    int r = 0;
+
+    if (instance_forked(set->w))
+        return -ECHILD;
+    if (!acquisition->kept || acquisition->seen)
+        return -EALREADY;
+    actor = actor_borrow(set);
+    withdraw(actor, acquisition);
+    if (state_of(acquisition) == RECORD_HELD)
+        settle(actor, acquisition, true);
+    else if (state_of(acquisition) != RECORD_CANCELED)
+        r = -EALREADY;
+    actor_return(actor);
+    if (r == 0) {
+        pthread_mutex_lock(&set->w->keeper.lock);
+        acquisition_signal(acquisition);
+        pthread_mutex_unlock(&set->w->keeper.lock);
+    }
+    return r;
+}
+
+/* Ends an acquisition in whatever state it is; its record is FREE afterwards. */
+static int end(struct actor *actor, weir_acquisition *acquisition)
+{
+    int r = 0;
+
+    if (state_of(acquisition) == RECORD_WAITING)
+        withdraw(actor, acquisition);
+    if (state_of(acquisition) == RECORD_HELD) {
+        bool unused = acquisition->kept && !acquisition->seen && !was_signaled(acquisition);
+
+        r = settle(actor, acquisition, unused && !MUTANT(19));
+    } else if (state_of(acquisition) != RECORD_FREE) {
+        free_word(acquisition);
+    }
+    return r;
+}
+
+static void close_fd(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+
+    if (acquisition->kept)
+        keeper_forget(w, &acquisition->timer);
+    if (acquisition->fd >= 0)
+        sys_close(acquisition->fd);
+}
+
+static int release_in_child(weir_acquisition *acquisition)
+{
+    if (acquisition->fd >= 0)
+        sys_close(acquisition->fd);
+    sys_free(acquisition);
+    return -ECHILD;
+}
+
+int weir_release(weir_acquisition **at)
+{
+    weir_acquisition *acquisition = at ? *at : NULL;
+    struct actor *actor;
+    weir *w;
+    int r = 0;
+
+    if (!acquisition)
+        return 0;
+    *at = NULL;
+    w = acquisition->set->w;
+    if (instance_forked(w))
+        return release_in_child(acquisition);
+    actor = actor_borrow(acquisition->set);
+    if (acquisition->record)
+        r = end(actor, acquisition);
+    else
+        count(&actor_counters(actor, acquisition->set->number)->released, 1);
+    close_fd(acquisition);
+    acquisition_free(actor, acquisition);
+    actor_return(actor);
+    if (instance_closed(w))
+        actor_leave(w);
+    return r;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* An acquisition, as the core sees it: the caller's handle on a record. */
+#ifndef WEIR_CORE_ACQUISITION_H
+#define WEIR_CORE_ACQUISITION_H
+
+#include "keeper.h"
+#include "set.h"
+#include <weir/acquisition.h>
+
+/* Acquisitions of sets with at most this many limits are all of one size and are kept for reuse. */
+#define ACQUISITION_LIMITS 8u
+
+struct weir_acquisition {
+    struct timer timer; /* its deadline while it pends */
+    weir_set *set;
+    uint32_t record; /* 0: nothing was taken that could be given back */
+    int fd;          /* eventfd, or -1; under the keeper's lock */
+    bool kept;       /* the keeper knows it */
+    bool signaled;   /* that it was decided; under the keeper's lock */
+    bool blocked;    /* a thread waits on the record's word meanwhile (injected clock) */
+    bool seen;       /* the caller knows that it was granted */
+    bool strict;
+    uint64_t updated;       /* bit i: limit i */
+    weir_acquisition *next; /* in an actor's cache */
+    uint64_t values[];      /* per limit the amount, then per limit what was used */
+};
+
+static inline uint64_t *acquisition_amounts(weir_acquisition *acquisition)
+{
+    return acquisition->values;
+}
+
+static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
+{
+    return acquisition->values + acquisition->set->limits.n;
+}
+
+/* For emptying a cache. */
+weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
+/* An acquisition of these amounts, with a free record unless it is empty. NULL: out of memory. */
+weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts);
+/* Frees it and its record, whose word must be FREE. */
+void acquisition_free(struct actor *actor, weir_acquisition *acquisition);
+/* Tells its fd, and whoever is blocked on it, that it was decided. Under the keeper's lock. */
+void acquisition_signal(weir_acquisition *acquisition);
+
+#endif

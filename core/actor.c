@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/* Actors: one per thread and instance. */
+#include "actor.h"
+
+#include "instance.h"
+#include "sys.h"
+#include <errno.h>
+
+#define CREDITS 256u
+
+/* The calling thread's actors, one per instance, the last used first. */
+static _Thread_local struct actor *mine __attribute__((tls_model("initial-exec")));
+
+static pthread_key_t thread_end;
+static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+static bool thread_end_ready;
+
+static void unbind(struct actor *actor)
+{
+    weir *w = actor->w;
+    uint64_t references = actor->credits + 1;
+
+    /* In a forked child the lock may be held by a thread that is not there; nothing is reused. */
+    if (instance_forked(w))
+        return;
+    actor->credits = 0;
+    pthread_mutex_lock(&w->lock);
+    actor->idle_next = w->idle;
+    w->idle = actor;
+    pthread_mutex_unlock(&w->lock);
+    instance_drop(w, references);
+}
+
+static void on_thread_end(void *unused)
+{
+    (void)unused;
+    while (mine) {
+        struct actor *actor = mine;
+
+        mine = actor->thread_next;
+        unbind(actor);
+    }
+}
+
+static void make_thread_end(void)
+{
+    thread_end_ready = pthread_key_create(&thread_end, on_thread_end) == 0;
+}
+
+/* Forgets actors of instances that were closed: they keep their memory alive. */
+static void leave_closed(void)
+{
+    struct actor **at = &mine;
+
+    while (*at) {
+        struct actor *actor = *at;
+
+        if (instance_closed(actor->w)) {
+            *at = actor->thread_next;
+            unbind(actor);
+        } else {
+            at = &actor->thread_next;
+        }
+    }
+}
+
+struct actor *actor_new(weir *w)
+{
+    struct actor *actor = sys_alloc(1, sizeof(*actor));
+
+    if (!actor)
+        return NULL;
+    actor->w = w;
+    actor->unit = publication_new_actor(&w->region);
+    if (!actor->unit) {
+        sys_free(actor);
+        return NULL;
+    }
+    actor->next = w->actors;
+    w->actors = actor;
+    return actor;
+}
+
+void actor_free(struct actor *actor)
+{
+    for (uint32_t i = 0; i < actor->counters_n; i++)
+        sys_free(actor->counters[i]);
+    sys_free(actor->counters);
+    sys_free(actor->content);
+    sys_free(actor->spare_content);
+    sys_free(actor);
+}
+
+static struct actor *bind(weir *w)
+{
+    struct actor *actor;
+
+    pthread_once(&thread_end_once, make_thread_end);
+    if (!thread_end_ready)
+        return NULL;
+    leave_closed();
+    pthread_mutex_lock(&w->lock);
+    actor = w->idle;
+    if (actor)
+        w->idle = actor->idle_next;
+    else
+        actor = actor_new(w);
+    pthread_mutex_unlock(&w->lock);
+    if (!actor)
+        return NULL;
+    actor->thread = sys_thread_id();
+    actor->thread_next = mine;
+    mine = actor;
+    instance_hold(w, 1);
+    /* Any value but NULL makes the destructor run. */
+    if (pthread_setspecific(thread_end, actor) != 0) {
+        actor_leave(w);
+        return NULL;
+    }
+    return actor;
+}
+
+/* This thread's actor of this instance, moved to the front, or NULL. */
+static struct actor *find(const weir *w)
+{
+    for (struct actor **at = &mine; *at; at = &(*at)->thread_next) {
+        struct actor *actor = *at;
+
+        if (actor->w != w)
+            continue;
+        *at = actor->thread_next;
+        actor->thread_next = mine;
+        mine = actor;
+        return actor;
+    }
+    return NULL;
+}
+
+void actor_leave(weir *w)
+{
+    struct actor *actor = find(w);
+
+    if (actor) {
+        mine = actor->thread_next;
+        unbind(actor);
+    }
+}
+
+static int grow_counters(struct actor *actor, uint32_t number)
+{
+    uint32_t n = actor->counters_n ? 2 * actor->counters_n : 8;
+    struct counters **grown;
+
+    if (number < actor->counters_n)
+        return 0;
+    if (n <= number)
+        n = number + 1;
+    grown = sys_alloc(n, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < actor->counters_n; i++)
+        grown[i] = actor->counters[i];
+    sys_free(actor->counters);
+    actor->counters = grown;
+    actor->counters_n = n;
+    return 0;
+}
+
+static int grow_content(struct actor *actor, uint32_t words)
+{
+    uint64_t *content, *spare;
+
+    if (words <= actor->content_capacity)
+        return 0;
+    content = sys_alloc(words, sizeof(*content));
+    spare = sys_alloc(words, sizeof(*spare));
+    if (!content || !spare) {
+        sys_free(content);
+        sys_free(spare);
+        return -ENOMEM;
+    }
+    sys_free(actor->content);
+    sys_free(actor->spare_content);
+    actor->content = content;
+    actor->spare_content = spare;
+    actor->content_capacity = words;
+    return 0;
+}
+
+int actor_prepare(struct actor *actor, weir_set *set)
+{
+    struct counters *counters;
+
+    if (grow_counters(actor, set->number) < 0 || grow_content(actor, set->content_max) < 0)
+        return -ENOMEM;
+    if (set->head && publication_prepare(&actor->w->region, actor->unit, set->box_class) < 0)
+        return -ENOMEM;
+    counters = sys_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
+    if (!counters)
+        return -ENOMEM;
+    actor->counters[set->number] = counters;
+    return 0;
+}
+
+static int prepare_locked(struct actor *actor, weir_set *set)
+{
+    int r;
+
+    /* The lock is for the region, and for whoever adds up counters. */
+    pthread_mutex_lock(&actor->w->lock);
+    r = actor_prepare(actor, set);
+    pthread_mutex_unlock(&actor->w->lock);
+    return r;
+}
+
+struct actor *actor_self(weir_set *set)
+{
+    weir *w = set->w;
+    struct actor *actor = mine;
+
+    if (!actor || actor->w != w) {
+        actor = find(w);
+        if (!actor)
+            actor = bind(w);
+        if (!actor)
+            return NULL;
+    }
+    if (set->number < actor->counters_n && actor->counters[set->number])
+        return actor;
+    return prepare_locked(actor, set) == 0 ? actor : NULL;
+}
+
+struct actor *actor_borrow(weir_set *set)
+{
+    struct actor *actor = actor_self(set);
+
+    if (actor)
+        return actor;
+    pthread_mutex_lock(&set->w->spare_lock);
+    set->w->spare->thread = sys_thread_id();
+    return set->w->spare;
+}
+
+void actor_return(struct actor *actor)
+{
+    if (actor == actor->w->spare)
+        pthread_mutex_unlock(&actor->w->spare_lock);
+}
+
+void actor_hold(struct actor *actor)
+{
+    if (!actor->credits) {
+        instance_hold(actor->w, CREDITS);
+        actor->credits = CREDITS;
+    }
+    actor->credits--;
+}
+
+void actor_drop(struct actor *actor)
+{
+    actor->credits++;
+    if (actor->credits > 2 * CREDITS) {
+        actor->credits -= CREDITS;
+        instance_drop(actor->w, CREDITS);
+    }
+}

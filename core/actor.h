@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An actor: one thread's part in an instance: its boxes, its private copies, its counters, its free
+ * records. A thread gets one with its first call and gives it back when it ends or the instance
+ * closes.
+ */
+#ifndef WEIR_CORE_ACTOR_H
+#define WEIR_CORE_ACTOR_H
+
+#include "counters.h"
+#include "publication.h"
+#include "record.h"
+#include <weir/acquisition.h>
+
+#define MAGAZINE_SIZE 32u
+
+struct magazine {
+    uint32_t n;
+    uint32_t records[MAGAZINE_SIZE];
+};
+
+struct actor {
+    weir *w;
+    uint32_t unit;                     /* of its struct actor_head */
+    uint32_t thread;                   /* kernel id */
+    uint64_t *content, *spare_content; /* private copies of versions */
+    uint32_t content_capacity;         /* words in each */
+    uint32_t counters_n;               /* sets it is prepared for have counters[number] */
+    struct counters **counters;        /* by set number */
+    struct magazine magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units */
+    uint64_t
+        granted_amounts[WEIR_LIMITS_MAX]; /* of the record that the operation under way grants */
+    weir_acquisition *cache;              /* unused acquisitions */
+    uint32_t cache_n;
+    uint64_t credits;          /* references to the instance that acquisitions may use */
+    struct actor *thread_next; /* other instances' actors of the same thread */
+    struct actor *next;        /* all actors of the instance */
+    struct actor *idle_next;
+};
+
+/* This thread's actor, prepared for `set`, or NULL when out of memory. Not in a forked child. */
+struct actor *actor_self(weir_set *set);
+
+/* The same, but cannot fail: the instance's spare one if need be, locked. Give it back. */
+struct actor *actor_borrow(weir_set *set);
+void actor_return(struct actor *actor);
+
+/* Makes and prepares the spare actor. The caller holds the instance's lock or is its only user. */
+struct actor *actor_new(weir *w);
+int actor_prepare(struct actor *actor, weir_set *set); /* takes no lock; 0 or -ENOMEM */
+void actor_free(struct actor *actor);
+
+/* The calling thread gives back its actor of this instance, if it has one. */
+void actor_leave(weir *w);
+
+/* References to the instance, one per acquisition, from the actor's credits. */
+void actor_hold(struct actor *actor);
+void actor_drop(struct actor *actor);
+
+/* A free record for this set, or 0 when out of memory; and back. Freeing cannot fail. */
+uint32_t record_new(struct actor *actor, const weir_set *set);
+void record_free(struct actor *actor, const weir_set *set, uint32_t record);
+
+static inline struct counters *actor_counters(const struct actor *actor, uint32_t set_number)
+{
+    return actor->counters[set_number];
+}
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Estimates: when would a request be granted if it joined the line now? A projection carries the
+ * states of rates and calls through everybody in line, each served at the first instant that it
+ * could be, so that one more waiter costs one more step. Resources cannot be foreseen and count as
+ * available; the estimate is a lower bound.
+ *
+ * The projection is part of the published content, behind the states: its instant, then the states.
+ * It is dropped whenever somebody leaves the line out of turn, is granted by a release, or
+ * something is given back, and made anew from the line when an estimate is next asked for.
+ */
+#include "instance.h"
+#include "mutant.h"
+#include "operation.h"
+#include <string.h>
+
+#define CHECK_EVERY 64u
+
+struct projection {
+    uint64_t *at_ns;
+    uint64_t *states;
+};
+
+static struct projection projection_of(const struct operation *op)
+{
+    uint64_t *at = operation_states(op) + op->set->limits.state_words;
+
+    return (struct projection){at, at + 1};
+}
+
+static void begin(const struct operation *op, const struct projection *projection)
+{
+    size_t size = op->set->limits.state_words * sizeof(uint64_t);
+
+    *projection->at_ns = op->at.now_ns;
+    memcpy(projection->states, operation_states(op), size);
+}
+
+/* The instant at which the next in line is served, not before the one ahead of it nor before now.
+ */
+static uint64_t next_instant(const struct operation *op, const struct projection *projection,
+                             const uint64_t *amounts, const struct limit **ret_blame)
+{
+    struct weir_instant at = op->at;
+
+    if (*projection->at_ns > at.now_ns)
+        at.now_ns = *projection->at_ns;
+    return limits_ready_at(&op->set->limits, projection->states, &at, amounts, false, ret_blame);
+}
+
+static void extend(const struct operation *op, const struct projection *projection,
+                   const uint64_t *amounts)
+{
+    const struct limit *blame = NULL;
+    struct weir_instant at = op->at;
+    uint64_t ready = next_instant(op, projection, amounts, &blame);
+
+    if (ready >= WEIR_BLOCKED)
+        return;
+    at.now_ns = ready;
+    limits_take(&op->set->limits, projection->states, &at, amounts, false);
+    *projection->at_ns = ready;
+}
+
+static bool valid(const struct operation *op)
+{
+    return (version_flags(&op->version) & CONTENT_PROJECTED) != 0;
+}
+
+static void set_valid(struct operation *op, bool is_valid)
+{
+    uint32_t flags = version_flags(&op->version);
+
+    version_set_flags(&op->version,
+                      is_valid ? flags | CONTENT_PROJECTED : flags & ~(uint32_t)CONTENT_PROJECTED);
+}
+
+void projection_push(struct operation *op, const uint64_t *amounts)
+{
+    struct projection projection = projection_of(op);
+
+    if (!op->set->limits.has_waits)
+        return;
+    if (!line_length(&op->version)) {
+        begin(op, &projection);
+        set_valid(op, true);
+    }
+    if (valid(op))
+        extend(op, &projection, amounts);
+}
+
+void projection_forget(struct operation *op)
+{
+    set_valid(op, false);
+}
+
+/* Walks the line, as long as the set stands still. */
+static bool rebuild(struct operation *op)
+{
+    struct projection projection = projection_of(op);
+    uint32_t record = line_head(&op->version), n = line_length(&op->version);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    begin(op, &projection);
+    for (uint32_t i = 0; i < n && record; i++) {
+        if (i % CHECK_EVERY == 0 && !operation_current(op))
+            return false;
+        operation_amounts(op, record, amounts);
+        extend(op, &projection, amounts);
+        record = line_next(&op->actor->w->region, record);
+    }
+    if (!operation_current(op))
+        return false;
+    set_valid(op, true);
+    return true;
+}
+
+/* What holds up the head, for want of anything else to blame. */
+static bool blame_head(const struct operation *op, struct verdict *ret)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    operation_amounts(op, line_head(&op->version), amounts);
+    if (!operation_current(op))
+        return false;
+    limits_ready_at(&op->set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
+    return true;
+}
+
+bool projection_estimate(struct operation *op, const uint64_t *amounts, struct verdict *ret)
+{
+    struct projection projection = projection_of(op);
+    bool line = line_length(&op->version) > 0;
+
+    ret->now_ns = ret->estimate_ns = op->at.now_ns;
+    if (!op->set->limits.has_waits)
+        return !line || ret->blame || blame_head(op, ret);
+    if (!line || MUTANT(11))
+        begin(op, &projection);
+    else if (!valid(op) && !rebuild(op))
+        return false;
+    ret->estimate_ns = next_instant(op, &projection, amounts, &ret->blame);
+    return !line || ret->blame || blame_head(op, ret);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* An instance, as the core sees it. */
+#ifndef WEIR_CORE_INSTANCE_H
+#define WEIR_CORE_INSTANCE_H
+
+#include "actor.h"
+#include "keeper.h"
+#include "names.h"
+#include "plan.h"
+#include "region.h"
+#include "set.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <weir/weir.h>
+
+/* A pool as configured; handles (struct weir_pool) refer to it. */
+struct pool_definition_live {
+    struct pool_plan plan;
+    weir_set **sets;
+    uint32_t sets_n;          /* at least 1 */
+    _Atomic uint32_t workers; /* handed out by WEIR_WORKER_AUTO */
+};
+
+struct weir {
+    /* Held by: the opener until weir_close, threads that have an actor, pools, acquisitions. */
+    _Atomic uint64_t references;
+    _Atomic uint32_t closed;
+    uint8_t *fork_page; /* its first byte is 1 except in a forked child */
+    bool configured;    /* without a configuration every name opens an empty set */
+
+    struct weir_clock clock;     /* now_ns NULL: the system's */
+    _Atomic uint64_t clock_seen; /* latest reading of an injected clock */
+    void (*log)(void *userdata, enum weir_log_level level, const char *message);
+    void *userdata;
+    uint64_t seed;
+
+    pthread_mutex_t lock; /* everything from here to `keeper` */
+    struct region region;
+    struct plugins *plugins;
+    weir_set **sets;         /* by number */
+    _Atomic uint32_t sets_n; /* written under the lock */
+    uint32_t sets_capacity;
+    struct pool_definition_live **pools;
+    size_t pools_n, pools_capacity;
+    struct names names;                   /* of sets and pools */
+    struct actor *actors;                 /* all */
+    struct actor *idle;                   /* of these, the ones without a thread */
+    uint32_t depot[RECORD_UNITS_MAX + 1]; /* free records, by size in units */
+    uint64_t pool_handles;
+
+    struct actor *spare; /* for calls that must not fail; prepared for every set */
+    pthread_mutex_t spare_lock;
+
+    struct keeper keeper;
+    _Atomic uint32_t blocked; /* threads that wait in weir_acquire; a futex for weir_close */
+};
+
+static inline bool instance_forked(const weir *w)
+{
+    return w->fork_page[0] != 1;
+}
+
+static inline bool instance_closed(weir *w)
+{
+    return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
+}
+
+void instance_hold(weir *w, uint64_t n);
+void instance_drop(weir *w, uint64_t n); /* frees the instance with the last reference */
+
+/* The clock, and the instant given to algorithms (with the wall clock only if they read it). */
+uint64_t instance_now(weir *w);
+struct weir_instant instance_instant(weir *w, bool with_wall);
+
+/* Says something to the log callback. */
+__attribute__((format(printf, 3, 4))) void instance_log(weir *w, enum weir_log_level level,
+                                                        const char *format, ...);
+
+/*
+ * The instance's lock, over names, sets, pools and actors. Whoever adds sets also prepares the
+ * spare actor for them, so its lock is taken with it, and first.
+ */
+void instance_lock(weir *w);
+void instance_unlock(weir *w);
+
+/* Adds a set. The caller holds the lock; the plan's parts move into the set. 0 or -ENOMEM. */
+int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret);
+/* Adds a pool whose sets all exist, without its name. As above. */
+int instance_add_pool(weir *w, struct pool_plan *plan, struct pool_definition_live **ret);
+/* Adds everything a plan defines, or nothing; `*ret` is its last pool. As above. */
+int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret);
+/* For plan_resolve: whether a name is taken, and by what. */
+bool instance_knows(void *instance, const char *name, bool *ret_is_pool);
+
+#endif

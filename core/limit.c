@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Limits: pure functions over their words of a set's state. */
+#include "limit.h"
+
+#include "mutant.h"
+
+uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
+                        const struct weir_instant *at, uint64_t amount)
+{
+    if (limit->algorithm)
+        return limit->algorithm->ready_at(limit->config, state, at, amount);
+    if (amount > limit->capacity)
+        return WEIR_NEVER;
+    return state[0] <= limit->capacity - amount ? at->now_ns : WEIR_BLOCKED;
+}
+
+void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                uint64_t amount)
+{
+    if (limit->algorithm)
+        limit->algorithm->take(limit->config, state, at, amount);
+    else
+        state[0] += amount;
+}
+
+void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                   uint64_t amount, uint64_t granted_ns)
+{
+    if (!limit->algorithm)
+        state[0] -= amount;
+    else if (limit->algorithm->release)
+        limit->algorithm->release(limit->config, state, at, amount, granted_ns, 0);
+}
+
+void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                  uint64_t amount, uint64_t granted_ns)
+{
+    if (limit->algorithm && limit->algorithm->refund && !MUTANT(10))
+        limit->algorithm->refund(limit->config, state, at, amount, granted_ns);
+}
+
+void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                  uint64_t amount)
+{
+    if (limit->algorithm && limit->algorithm->charge)
+        limit->algorithm->charge(limit->config, state, at, amount);
+}
+
+uint64_t limit_available(const struct limit *limit, const uint64_t *state,
+                         const struct weir_instant *at)
+{
+    if (limit->algorithm)
+        return limit->algorithm->available(limit->config, state, at);
+    return state[0] < limit->capacity ? limit->capacity - state[0] : 0;
+}
+
+void limits_describe(struct limits *limits)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit->type == WEIR_LIMIT_RESOURCE)
+            limits->has_resources = true;
+        else
+            limits->has_waits = true;
+        if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
+            limits->reads_wall = true;
+    }
+}
+
+void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit->algorithm)
+            limit->algorithm->init(limit->config, states + limit->state_at, at);
+    }
+}
+
+uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
+                         const struct weir_instant *at, const uint64_t *amounts,
+                         bool with_resources, const struct limit **ret_blame)
+{
+    uint64_t latest = at->now_ns;
+
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+        uint64_t ready;
+
+        if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE))
+            continue;
+        ready = limit_ready_at(limit, states + limit->state_at, at, amounts[i]);
+        if (ready > latest) {
+            latest = ready;
+            *ret_blame = limit;
+        }
+    }
+    return latest;
+}
+
+void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
+                 const uint64_t *amounts, bool with_resources)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (amounts[i] && (with_resources || limit->type != WEIR_LIMIT_RESOURCE))
+            limit_take(limit, states + limit->state_at, at, amounts[i]);
+    }
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* The line: edits of a private version. Links are read as they are now; if that is no longer the
+ * version that was read, the commit fails and nothing of it counts. */
+#include "line.h"
+
+#include "mutant.h"
+#include "step.h"
+
+static void set_ends(struct version *version, uint32_t head, uint32_t tail)
+{
+    version->content[CONTENT_ENDS] = (uint64_t)tail << 32 | head;
+}
+
+static void set_length(struct version *version, uint32_t length)
+{
+    version->content[CONTENT_COUNT] = (uint64_t)version_flags(version) << 32 | length;
+}
+
+void version_add_effect(struct version *version, uint32_t record, uint32_t word, uint64_t before,
+                        uint64_t after)
+{
+    version->effects[version->effects_n++] =
+        (struct effect){effect_place(record, word), before, after};
+}
+
+static void add_link(struct version *version, const struct region *region, uint32_t record,
+                     uint32_t which, uint32_t target)
+{
+    struct record *r = record_at(region, record);
+    uint64_t link = record_load(which == RECORD_NEXT ? &r->next : &r->prev);
+
+    version_add_effect(version, record, which, link, link_next(link, target));
+}
+
+uint32_t line_next(const struct region *region, uint32_t record)
+{
+    return link_record(record_load(&record_at(region, record)->next));
+}
+
+void line_push(const struct region *region, struct version *version, uint32_t record)
+{
+    struct record *r = record_at(region, record);
+    uint32_t head = line_head(version), tail = line_tail(version);
+    uint64_t word = record_load(&r->word);
+
+    record_store(&r->next, link_next(record_load(&r->next), 0));
+    record_store(&r->prev, link_next(record_load(&r->prev), tail));
+    record_store(&r->granted, GRANTED_MARKER | word >> 8);
+    STEP();
+    version_add_effect(version, record, RECORD_WORD, word, record_next_word(word, RECORD_WAITING));
+    if (tail)
+        add_link(version, region, tail, RECORD_NEXT, record);
+    set_ends(version, head ? head : record, record);
+    set_length(version, line_length(version) + 1);
+}
+
+void line_pop(const struct region *region, struct version *version)
+{
+    uint32_t next = line_next(region, line_head(version));
+
+    set_ends(version, next, next ? line_tail(version) : 0);
+    set_length(version, line_length(version) - 1);
+}
+
+void line_remove(const struct region *region, struct version *version, uint32_t record)
+{
+    struct record *r = record_at(region, record);
+    uint32_t next = link_record(record_load(&r->next));
+    uint32_t prev = link_record(record_load(&r->prev));
+
+    if (line_head(version) == record) {
+        line_pop(region, version);
+        return;
+    }
+    /* The head's `prev` means nothing, so only a record behind the head has two neighbours. */
+    if (!MUTANT(4))
+        add_link(version, region, prev, RECORD_NEXT, next);
+    if (next)
+        add_link(version, region, next, RECORD_PREV, prev);
+    set_ends(version, line_head(version), next ? line_tail(version) : prev);
+    set_length(version, line_length(version) - 1);
+}

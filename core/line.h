@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The FIFO line of a set: a doubly linked list of records whose ends are part of the set's
+ * published state. Each change here edits a private version and adds the effects on the links; it
+ * comes about when the version is published, all or nothing.
+ */
+#ifndef WEIR_CORE_LINE_H
+#define WEIR_CORE_LINE_H
+
+#include "publication.h"
+#include "record.h"
+
+/* Content of a set's version: words 0 … LINE_WORDS-1 are the line, the limits' states follow. */
+enum { CONTENT_ENDS = 0, CONTENT_COUNT = 1, CONTENT_LAST = 2, CONTENT_STATES = 3 };
+
+/* Flags, the high half of CONTENT_COUNT. */
+enum {
+    CONTENT_SHUT = 1u << 0,     /* the instance is closing: nobody joins or is granted */
+    CONTENT_PROJECTED = 1u << 1 /* the projection behind the states is valid */
+};
+
+static inline uint32_t line_head(const struct version *version)
+{
+    return (uint32_t)version->content[CONTENT_ENDS];
+}
+
+static inline uint32_t line_tail(const struct version *version)
+{
+    return (uint32_t)(version->content[CONTENT_ENDS] >> 32);
+}
+
+static inline uint32_t line_length(const struct version *version)
+{
+    return (uint32_t)version->content[CONTENT_COUNT];
+}
+
+static inline uint32_t version_flags(const struct version *version)
+{
+    return (uint32_t)(version->content[CONTENT_COUNT] >> 32);
+}
+
+static inline void version_set_flags(struct version *version, uint32_t flags)
+{
+    version->content[CONTENT_COUNT] = (uint64_t)flags << 32 | line_length(version);
+}
+
+/* Adds an effect. The caller never adds more than EFFECTS_MAX. */
+void version_add_effect(struct version *version, uint32_t record, uint32_t word, uint64_t before,
+                        uint64_t after);
+
+/* The record behind `record`, or 0. Whether that is of this version is known only at commit. */
+uint32_t line_next(const struct region *region, uint32_t record);
+
+/* `record`, which is free and the caller's, joins at the tail and becomes WAITING. */
+void line_push(const struct region *region, struct version *version, uint32_t record);
+
+/* The head leaves. Its word is the caller's business. */
+void line_pop(const struct region *region, struct version *version);
+
+/* `record` leaves from anywhere. Its word is the caller's business. Adds at most two effects. */
+void line_remove(const struct region *region, struct version *version, uint32_t record);
+
+#endif

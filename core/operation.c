@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* The parts of a set's operations. */
+#include "operation.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include "step.h"
+#include "sys.h"
+
+void operation_read(struct operation *op, struct actor *actor, weir_set *set)
+{
+    *op = (struct operation){.actor = actor, .set = set};
+    op->arm_ns = op->look_ns = WEIR_FOREVER;
+    op->version.content = actor->content;
+    op->version.content_capacity = set->content_max;
+    publication_intend(&actor->w->region, actor->unit, set->head);
+    publication_read(&actor->w->region, set->head, &op->version);
+    /* After the word: no published version can have seen a later instant than this one. */
+    op->at = instance_instant(actor->w, set->limits.reads_wall);
+    if (op->at.now_ns < op->version.content[CONTENT_LAST])
+        op->at.now_ns = op->version.content[CONTENT_LAST];
+}
+
+bool operation_current(const struct operation *op)
+{
+    return publication_current(&op->actor->w->region, op->set->head, &op->version);
+}
+
+void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret)
+{
+    const struct record *r = record_at(&op->actor->w->region, record);
+
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+}
+
+static void count_grant(const struct operation *op)
+{
+    struct counters *counters = actor_counters(op->actor, op->set->number);
+
+    count(&counters->granted, 1);
+    counters_waited(counters, op->waited_ns);
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        count(&counters->limits[i].granted, op->actor->granted_amounts[i]);
+}
+
+static void finish(const struct operation *op)
+{
+    weir *w = op->actor->w;
+
+    if (op->granted)
+        count_grant(op);
+    for (uint32_t i = 0; i < op->wakes_n; i++)
+        keeper_wake(w, op->wakes[i].record, op->wakes[i].word);
+    if (op->arm_ns != WEIR_FOREVER)
+        keeper_arm(&w->keeper, op->set, op->arm_ns);
+}
+
+bool operation_commit(struct operation *op)
+{
+    const struct limits *limits = &op->set->limits;
+    uint32_t n = CONTENT_STATES + limits->state_words;
+
+    op->version.content[CONTENT_LAST] = op->at.now_ns;
+    if (version_flags(&op->version) & CONTENT_PROJECTED)
+        n += 1 + limits->state_words;
+    op->version.content_n = n;
+    if (!publication_commit(&op->actor->w->region, op->actor->unit, op->set->head, &op->version))
+        return false;
+    finish(op);
+    return true;
+}
+
+static void grant(struct operation *op, uint32_t record, const uint64_t *amounts)
+{
+    struct record *r = record_at(&op->actor->w->region, record);
+    uint64_t word = record_load(&r->word), since = record_load(&r->since);
+    uint64_t held = record_next_word(word, RECORD_HELD);
+
+    limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
+    line_pop(&op->actor->w->region, &op->version);
+    /* In this order: whoever sees the record held finds the instant of the grant. */
+    version_add_effect(&op->version, record, RECORD_GRANTED, record_load(&r->granted),
+                       op->at.now_ns);
+    version_add_effect(&op->version, record, RECORD_WORD, word, held);
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        op->actor->granted_amounts[i] = amounts[i];
+    op->granted = record;
+    op->waited_ns = op->at.now_ns > since ? op->at.now_ns - since : 0;
+    if (!MUTANT(12))
+        op->wakes[op->wakes_n++] = (struct wake){record, held};
+}
+
+/* Sees to it that somebody serves the set at `ready`, when the head can be granted. */
+static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
+{
+    struct record *r = record_at(&op->actor->w->region, head);
+    uint64_t word, next;
+
+    if ((record_load(&r->user) & 7) != RECORD_WAKE_FUTEX) {
+        op->arm_ns = ready;
+        return;
+    }
+    /* A blocked waiter keeps its own time. Its word changes, so that it cannot miss the call. */
+    word = record_load(&r->word);
+    next = record_next_word(word, RECORD_WAITING);
+    version_add_effect(&op->version, head, RECORD_WORD, word, next);
+    if (!MUTANT(13))
+        op->wakes[op->wakes_n++] = (struct wake){head, next};
+}
+
+static uint64_t head_ready(const struct operation *op, uint64_t *ret_amounts)
+{
+    const struct limit *blame;
+    uint32_t head = line_head(&op->version);
+
+    if (!head)
+        return WEIR_NEVER;
+    operation_amounts(op, head, ret_amounts);
+    return limits_ready_at(&op->set->limits, operation_states(op), &op->at, ret_amounts, true,
+                           &blame);
+}
+
+uint64_t operation_head_ready(const struct operation *op)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    return head_ready(op, amounts);
+}
+
+void operation_serve(struct operation *op, bool changed)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    uint64_t ready = head_ready(op, amounts);
+
+    if (version_flags(&op->version) & CONTENT_SHUT)
+        return;
+    if (ready <= op->at.now_ns) {
+        grant(op, line_head(&op->version), amounts);
+        ready = head_ready(op, amounts);
+        op->again = ready <= op->at.now_ns;
+        changed = true;
+    }
+    if (ready >= WEIR_BLOCKED || op->again)
+        return;
+    op->look_ns = ready;
+    if (changed)
+        watch_head(op, line_head(&op->version), ready);
+}

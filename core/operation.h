@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One attempt to change a set: what was read, what is to be published, and what has to be done once
+ * that has happened. Made of parts that each edit the private version: serve the head, project the
+ * line, add effects. set.c puts them together.
+ */
+#ifndef WEIR_CORE_OPERATION_H
+#define WEIR_CORE_OPERATION_H
+
+#include "set.h"
+
+struct wake {
+    uint32_t record;
+    uint64_t word; /* what its word has become */
+};
+
+struct operation {
+    struct actor *actor;
+    weir_set *set;
+    struct version version;
+    struct weir_instant at;
+
+    /* Once published: */
+    struct wake wakes[2];
+    uint32_t wakes_n;
+    uint64_t arm_ns;    /* the keeper is to serve the set then; WEIR_FOREVER: no change */
+    uint64_t look_ns;   /* when the head can be granted by time alone; WEIR_FOREVER: not */
+    bool again;         /* the new head can be granted too */
+    uint32_t granted;   /* the record that was granted, or 0 */
+    uint64_t waited_ns; /* and how long it had waited */
+};
+
+/* Reads the set; everything after is of this version or will not be published. */
+void operation_read(struct operation *op, struct actor *actor, weir_set *set);
+
+/* Whether what was read, links and records included, is still current. */
+bool operation_current(const struct operation *op);
+
+/* Publishes; false: somebody was faster, read again. On success wakes and arms what is due. */
+bool operation_commit(struct operation *op);
+
+static inline uint64_t *operation_states(const struct operation *op)
+{
+    return op->version.content + CONTENT_STATES;
+}
+
+/* The amounts of a record, copied to `ret`. */
+void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret);
+
+/* When the head can be granted, as things are in the private version; WEIR_NEVER without a head. */
+uint64_t operation_head_ready(const struct operation *op);
+
+/*
+ * Grants to the head if it can be granted now. Otherwise, or for the head after it: if time alone
+ * will do, sees to it that somebody looks then, provided that is news (`changed`).
+ */
+void operation_serve(struct operation *op, bool changed);
+
+/* estimate.c: the projection, the state as it will be when everybody in line has been served. */
+
+/* Extends the projection, if it is valid or the line is empty, by a request that joins the line. */
+void projection_push(struct operation *op, const uint64_t *amounts);
+/* It no longer holds: somebody left the line, or something was given back. */
+void projection_forget(struct operation *op);
+/* The first instant at which `amounts` would be granted to somebody who joins now; false: the set
+ * has changed meanwhile. */
+bool projection_estimate(struct operation *op, const uint64_t *amounts, struct verdict *ret);
+
+#endif

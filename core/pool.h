@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* A pool handle: one worker's view of a pool and its balancer's state. */
+#ifndef WEIR_CORE_POOL_H
+#define WEIR_CORE_POOL_H
+
+#include "instance.h"
+
+struct weir_pool {
+    weir *w;
+    struct pool_definition_live *definition;
+    uint32_t worker;
+    pthread_mutex_t lock;        /* over everything below */
+    uint64_t random;             /* state of the generator */
+    bool warned;                 /* that the balancer's answer was out of range */
+    struct weir_set_view *views; /* NULL unless the balancer reads them */
+    uint64_t *state;             /* the balancer's */
+};
+
+/* The set that a request goes to. Returns 0 or -ENOMEM. */
+int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret);
+
+#endif

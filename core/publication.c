@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Publication: see publication.h for the scheme and its invariants.
+ *
+ * Memory order. All shared words are atomic; what is not said otherwise is relaxed.
+ *   - Commit is a compare-and-swap with acquire and release: it publishes the box before it, and
+ *     whoever loads the word with acquire sees the box.
+ *   - A reader copies a box that may be rewritten meanwhile (a seqlock whose sequence is the word):
+ *     its copy is followed by an acquire fence and a second look at the word. The writer's stores
+ *     into a box are preceded by a release fence, and the box became its own by a change of the
+ *     word that comes before the fence; so a reader that saw one of these stores sees the word
+ * changed.
+ *   - `done` is stored with release after the effects and loaded with acquire before relying on
+ * them.
+ */
+#include "publication.h"
+
+#include "mutant.h"
+#include "step.h"
+#include <errno.h>
+#include <string.h>
+
+_Static_assert(sizeof(struct box) == 112, "the first line and a half of a box are its header");
+_Static_assert(sizeof(struct actor_head) % 8 == 0, "flat");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
+
+/* How often a reader waits for the publisher to complete its effects before it helps. */
+#define HELP_AFTER   3u
+#define BACK_OFF_MAX 6u
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static uint64_t load_acquire(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static void store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static bool swap(_Atomic uint64_t *word, uint64_t before, uint64_t after)
+{
+    return atomic_compare_exchange_strong_explicit(word, &before, after, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
+static uint64_t word_slot(uint64_t word)
+{
+    return word & WORD_SLOT_MASK;
+}
+
+static uint64_t word_version(uint64_t word)
+{
+    return (word & ~WORD_BOXED) >> WORD_SLOT_BITS;
+}
+
+static uint64_t word_make(uint64_t slot, uint64_t version)
+{
+    return version << WORD_SLOT_BITS | slot;
+}
+
+static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
+{
+    return (struct box *)(void *)(region->boxes.base + (word_slot(word) << box_class));
+}
+
+static struct set_head *set_at(const struct region *region, uint32_t set)
+{
+    return region_box(region, set);
+}
+
+static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uint32_t box_class)
+{
+    struct actor_head *head = region_box(region, actor);
+
+    return &head->own[box_class - BOX_CLASS_MIN];
+}
+
+static uint64_t make_meta(uint32_t actor, uint32_t content_n, uint32_t effects_n)
+{
+    return (uint64_t)actor << 32 | (uint64_t)content_n << 8 | effects_n;
+}
+
+void publication_back_off(unsigned *turn)
+{
+    for (unsigned i = 0; i < 1u << *turn; i++) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("yield");
+#endif
+    }
+    if (*turn < BACK_OFF_MAX)
+        ++*turn;
+}
+
+uint32_t box_class_for(size_t content_words)
+{
+    uint32_t box_class = BOX_CLASS_MIN;
+
+    while (box_class <= BOX_CLASS_MAX && box_capacity(box_class) < content_words)
+        box_class++;
+    return box_class <= BOX_CLASS_MAX ? box_class : 0;
+}
+
+size_t box_capacity(uint32_t box_class)
+{
+    return (((size_t)1 << box_class) - sizeof(struct box)) / sizeof(uint64_t);
+}
+
+/* A box of this class as version 0 of its slot, in the form of an own word; 0: no memory. */
+static uint64_t new_box(struct region *region, uint32_t box_class)
+{
+    size_t size = (size_t)1 << box_class;
+    uint32_t unit = region_alloc_box(region, size, size);
+    uint64_t slot = (uint64_t)unit * UNIT_SIZE >> box_class;
+
+    return unit && slot <= WORD_SLOT_MASK ? word_make(slot, 0) : 0;
+}
+
+uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
+                             const uint64_t *content, size_t content_n)
+{
+    uint32_t unit = region_alloc_box(region, sizeof(struct set_head), UNIT_SIZE);
+    uint64_t own = unit ? new_box(region, box_class) : 0;
+    struct set_head *set = region_box(region, unit);
+    struct box *box = word_box(region, box_class, own);
+
+    if (!own)
+        return 0;
+    for (size_t i = 0; i < content_n; i++)
+        store(&box->content[i], content[i]);
+    store(&box->meta, make_meta(0, (uint32_t)content_n, 0));
+    store(&box->version, 1);
+    store(&box->done, 1);
+    set->box_class = box_class;
+    set->number = number;
+    atomic_store_explicit(&set->word, WORD_BOXED | word_make(word_slot(own), 1),
+                          memory_order_release);
+    return unit;
+}
+
+uint32_t publication_new_actor(struct region *region)
+{
+    uint32_t unit = region_alloc_box(region, sizeof(struct actor_head), UNIT_SIZE);
+
+    if (unit) {
+        struct actor_head *actor = region_box(region, unit);
+
+        store(&actor->generation, 1);
+    }
+    return unit;
+}
+
+int publication_prepare(struct region *region, uint32_t actor, uint32_t box_class)
+{
+    _Atomic uint64_t *own = own_of(region, actor, box_class);
+    uint64_t box;
+
+    if (load(own))
+        return 0;
+    box = new_box(region, box_class);
+    if (!box)
+        return -ENOMEM;
+    atomic_store_explicit(own, box, memory_order_release);
+    return 0;
+}
+
+void publication_intend(const struct region *region, uint32_t actor, uint32_t set)
+{
+    struct actor_head *head = region_box(region, actor);
+
+    if (load(&head->intent) != set)
+        atomic_store_explicit(&head->intent, set, memory_order_release);
+    STEP();
+}
+
+/* Everything that a version owes, copied before it is known to be still current. */
+struct debt {
+    uint32_t actor, effects_n;
+    uint64_t replaced;
+    struct effect effects[EFFECTS_MAX];
+};
+
+static void copy_debt(const struct box *box, struct debt *ret)
+{
+    uint64_t meta = load(&box->meta);
+
+    ret->actor = (uint32_t)(meta >> 32);
+    ret->effects_n = (uint32_t)(meta & 0xff);
+    ret->replaced = load(&box->replaced);
+    for (uint32_t i = 0; i < ret->effects_n && i < EFFECTS_MAX; i++) {
+        ret->effects[i].place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2));
+        ret->effects[i].before = load(&box->effects[i][0]);
+        ret->effects[i].after = load(&box->effects[i][1]);
+    }
+}
+
+static void apply(const struct region *region, const struct effect *effect)
+{
+    _Atomic uint64_t *record = region_record(region, effect->place >> 3);
+
+    swap(&record[effect->place & 7], effect->before, effect->after);
+    STEP();
+}
+
+/* Completes what the version named by `word` owes, unless it has been superseded: then somebody
+ * else completed it before. Any number of helpers, any delay between any two lines. */
+static void help(const struct region *region, struct set_head *set, uint64_t word)
+{
+    struct box *box = word_box(region, set->box_class, word);
+    uint64_t version = word_version(word);
+    struct debt debt;
+
+    if (load_acquire(&box->done) == version)
+        return;
+    copy_debt(box, &debt);
+    atomic_thread_fence(memory_order_acquire);
+    if (load(&set->word) != word)
+        return;
+    STEP();
+    for (uint32_t i = 0; i < debt.effects_n; i++)
+        if (!(MUTANT(1) && i == 1))
+            apply(region, &debt.effects[i]);
+    swap(own_of(region, debt.actor, set->box_class), word_make(word_slot(word), version - 1),
+         debt.replaced & ~WORD_BOXED);
+    STEP();
+    atomic_store_explicit(&box->done, version, memory_order_release);
+    STEP();
+}
+
+void publication_help(const struct region *region, uint32_t set_unit)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint64_t word;
+
+    do {
+        word = load_acquire(&set->word);
+        help(region, set, word);
+    } while (load_acquire(&set->word) != word);
+}
+
+static void copy_content(const struct box *box, struct version *version)
+{
+    uint32_t n = (uint32_t)(load(&box->meta) >> 8) & 0xffffff;
+
+    if (n > version->content_capacity)
+        n = version->content_capacity; /* torn: the word has moved, and the copy is thrown away */
+    for (uint32_t i = 0; i < n; i++)
+        version->content[i] = load(&box->content[i]);
+    version->content_n = n;
+}
+
+void publication_read(const struct region *region, uint32_t set_unit, struct version *version)
+{
+    struct set_head *set = set_at(region, set_unit);
+    unsigned turn = 0;
+
+    version->effects_n = 0;
+    for (;; publication_back_off(&turn)) {
+        uint64_t word = load_acquire(&set->word);
+        struct box *box = word_box(region, set->box_class, word);
+        uint64_t done = load_acquire(&box->done);
+
+        copy_content(box, version);
+        atomic_thread_fence(memory_order_acquire);
+        if (load(&set->word) != word && !MUTANT(2))
+            continue;
+        version->word = word;
+        if (done == word_version(word) || MUTANT(3))
+            return;
+        if (turn < HELP_AFTER)
+            continue;
+        help(region, set, word);
+        return;
+    }
+}
+
+bool publication_current(const struct region *region, uint32_t set_unit,
+                         const struct version *version)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return load(&set_at(region, set_unit)->word) == version->word;
+}
+
+/* Writes the next version into the actor's own box and returns the word that names it. */
+static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t box_class,
+                          const struct version *version)
+{
+    uint64_t own = load_acquire(own_of(region, actor, box_class));
+    struct box *box = word_box(region, box_class, own);
+    uint64_t places[EFFECTS_MAX / 2] = {0};
+
+    atomic_thread_fence(memory_order_release);
+    store(&box->version, word_version(own) + 1);
+    STEP();
+    store(&box->replaced, version->word);
+    store(&box->meta, make_meta(actor, version->content_n, version->effects_n));
+    STEP();
+    for (uint32_t i = 0; i < version->effects_n; i++) {
+        places[i / 2] |= (uint64_t)version->effects[i].place << 32 * (i % 2);
+        store(&box->effects[i][0], version->effects[i].before);
+        store(&box->effects[i][1], version->effects[i].after);
+    }
+    for (uint32_t i = 0; i < (version->effects_n + 1) / 2; i++)
+        store(&box->places[i], places[i]);
+    STEP();
+    for (uint32_t i = 0; i < version->content_n; i++)
+        store(&box->content[i], version->content[i]);
+    STEP();
+    return WORD_BOXED | word_make(word_slot(own), word_version(own) + 1);
+}
+
+bool publication_commit(const struct region *region, uint32_t actor, uint32_t set_unit,
+                        struct version *version)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint64_t word = write_box(region, actor, set->box_class, version);
+
+    if (!swap(&set->word, version->word, word))
+        return false;
+    STEP();
+    help(region, set, word);
+    version->word = word;
+    return true;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Publication: how a set's state changes, atomically, for threads and processes that may be stopped
+ * or killed between any two instructions. Nothing here knows what a limit or a line is.
+ *
+ * A set has one word. The word names a box and the version in it: 1 | version:41 | slot:22. A box
+ * holds the whole state of the set as of one version (the content), and the effects: up to four
+ * words elsewhere (in records) that change together with the state, each as {place, old, new}. To
+ * change a set, an actor (a thread)
+ *
+ *   1. copies the content of the current box, and reads the word again: if it moved, starts anew;
+ *   2. if the effects of that version are not known to be complete, completes them (help);
+ *   3. computes the next content and its effects in private;
+ *   4. writes them into a box of its own, with that box's next version;
+ *   5. compares-and-swaps the word from the version it read to its own: the only commit point;
+ *   6. completes the effects, and receives the replaced box as its own for the next time.
+ *
+ * Invariants, each of which the tests check:
+ *   - A version whose effects are incomplete is never superseded (2 comes before 5).
+ *   - A pair of slot and version never comes back, so the compare-and-swap has no ABA.
+ *   - Every `old` of an effect is unique in the life of its place (it carries a sequence number, or
+ *     is a marker with one), so helping is idempotent and indifferent to delay: of all helpers,
+ *     however late, exactly one compare-and-swap succeeds.
+ *   - There are exactly as many boxes of a class as sets and actors use; each is the current box of
+ * one set or the own box of one actor. A box is written only by the actor that owns it.
+ *
+ * Bit 63 of the word is always 1 today. Bit 63 = 0 is kept for sets whose state is one word and
+ * that have no line: there the word will be the state, boxed by one compare-and-swap when a line
+ * forms.
+ */
+#ifndef WEIR_CORE_PUBLICATION_H
+#define WEIR_CORE_PUBLICATION_H
+
+#include "region.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define EFFECTS_MAX 4u
+
+#define WORD_BOXED     (UINT64_C(1) << 63)
+#define WORD_SLOT_BITS 22
+#define WORD_SLOT_MASK ((UINT64_C(1) << WORD_SLOT_BITS) - 1)
+
+/* Boxes come in classes: powers of two in bytes. The slot number counts boxes of the set's class.
+ */
+#define BOX_CLASS_MIN 8u
+#define BOX_CLASS_MAX 28u
+#define BOX_CLASSES   (BOX_CLASS_MAX - BOX_CLASS_MIN + 1)
+
+struct box {
+    _Atomic uint64_t version;  /* of this box; one more at each publication */
+    _Atomic uint64_t done;     /* the version whose effects are known to be complete */
+    _Atomic uint64_t replaced; /* the word that this version replaced */
+    _Atomic uint64_t meta;     /* actor:32 | content words:24 | effects:8 */
+    _Atomic uint64_t places[EFFECTS_MAX / 2]; /* two 32-bit places each */
+    _Atomic uint64_t effects[EFFECTS_MAX][2]; /* old, new */
+    _Atomic uint64_t content[];
+};
+
+/* The shared part of a set. */
+struct set_head {
+    _Atomic uint64_t word;
+    uint32_t box_class; /* log2 of the size of its boxes */
+    uint32_t number;
+};
+
+/* The shared part of an actor. */
+struct actor_head {
+    _Atomic uint64_t own[BOX_CLASSES]; /* version:41 | slot:22 of its own box; 0: none yet */
+    _Atomic uint64_t intent;           /* unit of the set head it is working on */
+    _Atomic uint64_t generation;       /* counts the lives of this actor */
+};
+
+/* A word that changes with a version: word `place & 7` of record `place >> 3`. */
+struct effect {
+    uint32_t place;
+    uint64_t before, after;
+};
+
+/* A private copy of one version, and what the next one is to be. */
+struct version {
+    uint64_t word;     /* the set's word when it was read */
+    uint64_t *content; /* memory of the actor's, content_capacity words */
+    uint32_t content_n, content_capacity;
+    uint32_t effects_n;
+    struct effect effects[EFFECTS_MAX];
+};
+
+/* The class of a box that holds so many words of content; 0 if it would be too large. */
+uint32_t box_class_for(size_t content_words);
+/* Words of content that a box of this class holds. */
+size_t box_capacity(uint32_t box_class);
+
+/* Makes a set with this first content. Returns the unit of its head, or 0 when out of memory. The
+ * caller holds the instance's lock. */
+uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
+                             const uint64_t *content, size_t content_n);
+/* Makes an actor, without boxes. Returns the unit of its head, or 0. As above. */
+uint32_t publication_new_actor(struct region *region);
+/* Gives the actor a box of this class, once. Returns 0 or -ENOMEM. As above. */
+int publication_prepare(struct region *region, uint32_t actor, uint32_t box_class);
+
+/* Says which set the actor works on, before it reads: whoever recovers a dead actor starts there.
+ */
+void publication_intend(const struct region *region, uint32_t actor, uint32_t set);
+
+/*
+ * Copies the current version; its effects are complete on return. version->content must have room
+ * for a full box. Lock-free: it starts anew only if somebody else committed.
+ */
+void publication_read(const struct region *region, uint32_t set, struct version *version);
+
+/* Whether the set's word is still the one that was read: whatever was read in between is of it. */
+bool publication_current(const struct region *region, uint32_t set, const struct version *version);
+
+/*
+ * Publishes version->content and version->effects as the successor of version->word. On success
+ * the effects are complete, version->word is the new word, and true comes back. False: somebody
+ * else committed first and nothing happened; read again.
+ */
+bool publication_commit(const struct region *region, uint32_t actor, uint32_t set,
+                        struct version *version);
+
+/* Completes the effects of the set's current version, whoever published it. */
+void publication_help(const struct region *region, uint32_t set);
+
+/* Waits a moment that doubles with each call, at most 64 pauses. `*turn` begins at 0. */
+void publication_back_off(unsigned *turn);
+
+#endif

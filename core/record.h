@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A record: one acquisition as the set sees it, holder or waiter. Its word says which, and changes
+ * only as an effect of a published version, except that its owner frees it once it is decided.
+ */
+#ifndef WEIR_CORE_RECORD_H
+#define WEIR_CORE_RECORD_H
+
+#include "region.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* States, the low byte of the word. All after RECORD_HELD are ends without a grant. */
+enum record_state {
+    RECORD_FREE = 0,
+    RECORD_WAITING = 1,
+    RECORD_HELD = 2,
+    RECORD_TIMED_OUT = 3,
+    RECORD_REFUSED = 4, /* max_wait passed */
+    RECORD_CANCELED = 5,
+    RECORD_SHUT_DOWN = 6
+};
+
+/* Who waits on a record, and how it is woken. */
+enum record_wake {
+    RECORD_WAKE_FUTEX = 1, /* a thread blocked on the word, which keeps its own time */
+    RECORD_WAKE_KEEPER = 2 /* an acquisition that the instance's keeper looks after */
+};
+
+struct record {
+    _Atomic uint64_t word;    /* sequence:56 | state:8; the low half is the futex */
+    _Atomic uint64_t next;    /* link: sequence:36 | record:28, towards the tail */
+    _Atomic uint64_t prev;    /* link, towards the head; of the head: anything */
+    _Atomic uint64_t granted; /* instant of the grant; while waiting, a marker that never repeats */
+    _Atomic uint64_t since;   /* instant it joined the line, or was granted at once */
+    _Atomic uint64_t owner;   /* actor unit:32 | actor generation:32 */
+    _Atomic uint64_t set;     /* set head unit:32 | thread id:32 */
+    _Atomic uint64_t user;    /* address of the acquisition, aligned to 8, | enum record_wake */
+    _Atomic uint64_t amounts[]; /* one per limit of the set */
+};
+
+/* Places of effects within a record. */
+enum { RECORD_WORD = 0, RECORD_NEXT = 1, RECORD_PREV = 2, RECORD_GRANTED = 3 };
+
+_Static_assert(sizeof(struct record) == UNIT_SIZE, "a record's header is one unit");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the word");
+
+#define LINK_BITS 28
+#define LINK_MASK ((UINT64_C(1) << LINK_BITS) - 1)
+
+/* A grant marker: the sequence number of the record's word with this bit. Instants are below it. */
+#define GRANTED_MARKER (UINT64_C(1) << 63)
+
+static inline struct record *record_at(const struct region *region, uint32_t unit)
+{
+    return region_record(region, unit);
+}
+
+static inline uint32_t record_units(uint32_t limits_n)
+{
+    return 1 + (limits_n + 7) / 8;
+}
+
+static inline uint64_t record_load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline void record_store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static inline enum record_state record_state(uint64_t word)
+{
+    return (enum record_state)(word & 0xff);
+}
+
+/* The word that follows `word` and says `state`. */
+static inline uint64_t record_next_word(uint64_t word, enum record_state state)
+{
+    return ((word >> 8) + 1) << 8 | (uint64_t)state;
+}
+
+static inline uint32_t link_record(uint64_t link)
+{
+    return (uint32_t)(link & LINK_MASK);
+}
+
+/* The link that follows `link` and points to `record`. */
+static inline uint64_t link_next(uint64_t link, uint32_t record)
+{
+    return ((link >> LINK_BITS) + 1) << LINK_BITS | record;
+}
+
+static inline uint32_t effect_place(uint32_t record, uint32_t word)
+{
+    return record << 3 | word;
+}
+
+static inline const uint32_t *record_futex(const struct record *record)
+{
+    return (const uint32_t *)(uintptr_t)&record->word;
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* Regions: reserved addresses, committed as they are needed. */
+#include "region.h"
+
+#include "sys.h"
+#include <errno.h>
+#include <string.h>
+
+#define RESERVED_MIN ((size_t)1 << 24)
+#define COMMIT_MIN   ((size_t)1 << 18)
+#define COMMIT_MAX   ((size_t)1 << 25)
+#define RUN_SIZE     (RUN_UNITS * UNIT_SIZE)
+
+static int area_open(struct area *area, size_t size)
+{
+    /* A limit on addresses or on locked memory may forbid the full range; take what there is. */
+    for (; size >= RESERVED_MIN; size /= 2) {
+        area->base = sys_reserve(size);
+        if (area->base) {
+            area->reserved = size;
+            return 0;
+        }
+    }
+    return -ENOMEM;
+}
+
+static int area_grow(struct area *area, size_t used)
+{
+    size_t step, committed;
+
+    if (used > area->reserved)
+        return -ENOMEM;
+    if (used <= area->committed)
+        return 0;
+    step = area->committed < COMMIT_MIN ? COMMIT_MIN : area->committed;
+    committed = area->committed + (step > COMMIT_MAX ? COMMIT_MAX : step);
+    if (committed < used)
+        committed = used;
+    if (committed > area->reserved)
+        committed = area->reserved;
+    if (sys_commit(area->base, committed) < 0)
+        return -ENOMEM;
+    area->committed = committed;
+    return 0;
+}
+
+static void area_close(struct area *area)
+{
+    if (area->base && !area->borrowed)
+        sys_unreserve(area->base, area->reserved);
+    *area = (struct area){0};
+}
+
+int region_open(struct region *region)
+{
+    *region = (struct region){0};
+    if (area_open(&region->boxes, BOXES_RESERVED_MAX) < 0 ||
+        area_open(&region->records, RECORDS_RESERVED_MAX) < 0) {
+        region_close(region);
+        return -ENOMEM;
+    }
+    /* Unit 0 and run 0 stay unused: the number 0 means none. */
+    region->boxes.used = UNIT_SIZE;
+    region->records.used = RUN_SIZE;
+    return 0;
+}
+
+int region_place(struct region *region, void *memory, size_t size)
+{
+    size_t half = size / 2 / RUN_SIZE * RUN_SIZE;
+
+    *region = (struct region){0};
+    if (half < 2 * RUN_SIZE)
+        return -ENOMEM;
+    region->boxes = (struct area){memory, UNIT_SIZE, half, half, 1};
+    region->records = (struct area){(unsigned char *)memory + half, RUN_SIZE, half, half, 1};
+    return 0;
+}
+
+void region_close(struct region *region)
+{
+    area_close(&region->boxes);
+    area_close(&region->records);
+    sys_free(region->run_units);
+    *region = (struct region){0};
+}
+
+uint32_t region_alloc_box(struct region *region, size_t size, size_t alignment)
+{
+    struct area *area = &region->boxes;
+    size_t at = (area->used + alignment - 1) & ~(alignment - 1);
+
+    size = (size + UNIT_SIZE - 1) & ~(UNIT_SIZE - 1);
+    if (size > area->reserved || area_grow(area, at + size) < 0)
+        return 0;
+    area->used = at + size;
+    return (uint32_t)(at / UNIT_SIZE);
+}
+
+static int runs_reserve(struct region *region, size_t runs)
+{
+    size_t capacity = region->runs_capacity ? 2 * region->runs_capacity : 64;
+    uint8_t *grown;
+
+    if (runs <= region->runs_capacity)
+        return 0;
+    grown = sys_grow(region->run_units, capacity, 1);
+    if (!grown)
+        return -ENOMEM;
+    memset(grown + region->runs_capacity, 0, capacity - region->runs_capacity);
+    region->run_units = grown;
+    region->runs_capacity = capacity;
+    return 0;
+}
+
+uint32_t region_alloc_run(struct region *region, uint32_t units)
+{
+    struct area *area = &region->records;
+    size_t run = area->used / RUN_SIZE;
+
+    if (runs_reserve(region, run + 1) < 0 || area_grow(area, area->used + RUN_SIZE) < 0)
+        return 0;
+    region->run_units[run] = (uint8_t)units;
+    area->used += RUN_SIZE;
+    return (uint32_t)(run * RUN_UNITS);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A region: the flat memory in which all sets of an instance live. Nothing in it is a pointer;
+ * everything is addressed by the number of a 64-byte unit, so that the same bytes mean the same at
+ * another address and in another process.
+ *
+ * Two areas, each a range of addresses that grows at its end and never moves or shrinks:
+ *   boxes    set heads, actor heads and the boxes in which versions of a set are published
+ *   records  one per acquisition: who holds, who waits
+ * Memory of either is type-stable: once a box (or record), always one, so a reader that comes late
+ * finds stale but well-formed words, never something else.
+ */
+#ifndef WEIR_CORE_REGION_H
+#define WEIR_CORE_REGION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UNIT_SIZE ((size_t)64)
+
+struct area {
+    unsigned char *base;
+    size_t used, committed, reserved; /* bytes */
+    int borrowed;                     /* base belongs to somebody else */
+};
+
+/* Bounds that the widths of a set's word and of a link impose. */
+#define BOXES_RESERVED_MAX   ((size_t)1 << 32)
+#define RECORDS_RESERVED_MAX ((size_t)1 << 34)
+
+/* Records are made in runs: RUN_UNITS units that hold records of one size. */
+#define RUN_UNITS        1024u
+#define RUNS_MAX         (RECORDS_RESERVED_MAX / UNIT_SIZE / RUN_UNITS)
+#define RECORD_UNITS_MAX 9u
+
+struct region {
+    struct area boxes;
+    struct area records;
+    uint8_t *run_units; /* by run: size of its records in units; 0 for run 0, which is never used */
+    size_t runs_capacity;
+};
+
+/* Reserves addresses, as many as it can get. Returns 0 or -ENOMEM. */
+int region_open(struct region *region);
+/* The same in memory of the caller's, which must be zeroed, aligned to 4096 and outlive it. */
+int region_place(struct region *region, void *memory, size_t size);
+void region_close(struct region *region);
+
+/*
+ * Unit number of `size` zeroed bytes in the boxes area, aligned to `alignment` (a power of two, at
+ * least UNIT_SIZE); 0 when there are none. The caller holds the instance's lock.
+ */
+uint32_t region_alloc_box(struct region *region, size_t size, size_t alignment);
+
+/*
+ * Unit number of a new run of zeroed records of `units` units each; 0 when there is none. It holds
+ * RUN_UNITS / units records. The caller holds the instance's lock.
+ */
+uint32_t region_alloc_run(struct region *region, uint32_t units);
+
+static inline void *region_box(const struct region *region, uint32_t unit)
+{
+    return region->boxes.base + unit * UNIT_SIZE;
+}
+
+static inline void *region_record(const struct region *region, uint32_t unit)
+{
+    return region->records.base + unit * UNIT_SIZE;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests. */
+#include "request.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include "names.h"
+#include <errno.h>
+#include <string.h>
+
+#define NOT_ASKED UINT64_MAX
+
+bool key_equal(const char *a, const char *b)
+{
+    return a == b || strcmp(a, b) == 0;
+}
+
+int request_read(const struct weir_request *request, struct weir_request *ret)
+{
+    *ret = (struct weir_request){.size = sizeof(*ret)};
+    if (!request)
+        return 0;
+    if (request->size < sizeof(*ret))
+        return -EINVAL;
+    *ret = *request;
+    if (ret->flags & ~(uint32_t)WEIR_STRICT || ret->reserved || (ret->amounts_n && !ret->amounts))
+        return -EINVAL;
+    return 0;
+}
+
+static bool warned_before(weir_set *set, uint64_t hash)
+{
+    for (uint32_t i = 0; i < set->warned_n; i++)
+        if (set->warned[i] == hash)
+            return true;
+    return false;
+}
+
+void request_warn(weir_set *set, const char *key, const char *what)
+{
+    uint64_t hash = hash_text(key) ^ hash_text(what);
+    bool news, last;
+
+    pthread_mutex_lock(&set->warned_lock);
+    news = set->warned_n < WARNED_KEYS_MAX && !warned_before(set, hash);
+    if (news)
+        set->warned[set->warned_n++] = hash;
+    last = news && set->warned_n == WARNED_KEYS_MAX;
+    pthread_mutex_unlock(&set->warned_lock);
+    if (news)
+        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set->name, key, what);
+    if (last)
+        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': no more warnings about keys", set->name);
+}
+
+/* Notes one amount of the request for every limit with its key. */
+static int ask(weir_set *set, const struct weir_request *request, const struct weir_amount *asked,
+               uint64_t *amounts)
+{
+    bool known = false;
+
+    if (!asked->key || asked->amount == NOT_ASKED)
+        return asked->key ? -ERANGE : -EINVAL;
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        if (!key_equal(set->limits.items[i].key, asked->key))
+            continue;
+        if (amounts[i] != NOT_ASKED)
+            return -EINVAL;
+        amounts[i] = asked->amount;
+        known = true;
+    }
+    if (known)
+        return 0;
+    if (set->strict || (request->flags & WEIR_STRICT))
+        return -ENOENT;
+    request_warn(set, asked->key, "is unknown and was skipped");
+    return 0;
+}
+
+/* What was not asked for gets its type's default; what can never be granted is refused. */
+static int complete(const weir_set *set, bool nothing_asked, bool take, uint64_t *amounts,
+                    const char **ret_key)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+
+        *ret_key = limit->key;
+        if (amounts[i] == NOT_ASKED) {
+            if (limit->type == WEIR_LIMIT_RATE && nothing_asked)
+                return -EINVAL;
+            amounts[i] = limit->type == WEIR_LIMIT_RATE ? 0 : 1;
+        }
+        if (take && amounts[i] && limit->type == WEIR_LIMIT_RESOURCE)
+            return -EINVAL;
+        if (amounts[i] > limit->capacity && !MUTANT(18))
+            return -ERANGE;
+    }
+    return 0;
+}
+
+int request_resolve(weir_set *set, const struct weir_request *request, bool take, uint64_t *amounts,
+                    const char **ret_key)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = NOT_ASKED;
+    for (size_t i = 0; i < request->amounts_n; i++) {
+        int r = ask(set, request, &request->amounts[i], amounts);
+
+        if (r < 0) {
+            *ret_key = request->amounts[i].key;
+            return r;
+        }
+    }
+    return complete(set, request->amounts_n == 0, take, amounts, ret_key);
+}
+
+uint64_t request_timeout(const weir_set *set, const struct weir_request *request)
+{
+    return request->timeout_ns ? request->timeout_ns : set->timeout_ns;
+}
+
+uint64_t request_max_wait(const weir_set *set, const struct weir_request *request)
+{
+    return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets: enter, settle, withdraw, serve. Each is a loop of read, decide, publish. */
+#include "set.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include "operation.h"
+#include "step.h"
+#include "sys.h"
+#include <errno.h>
+#include <string.h>
+
+static struct record *record_of(const weir_set *set, uint32_t record)
+{
+    return record_at(&set->w->region, record);
+}
+
+static void count_refusal(struct actor *actor, weir_set *set, int code, enum entry entry,
+                          const struct verdict *verdict)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    if (code == -ENOBUFS)
+        count(&counters->refused_full, 1);
+    else if (entry == ENTRY_WAIT)
+        count(&counters->refused_max_wait, 1);
+    else
+        count(&counters->refused_busy, 1);
+    if (verdict->blame)
+        count(&counters->limits[verdict->blame - set->limits.items].refused, 1);
+}
+
+void set_count_refusal(struct actor *actor, weir_set *set, int code)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    if (code == -ERANGE)
+        count(&counters->refused_impossible, 1);
+    else if (code == -ENOENT)
+        count(&counters->refused_unknown, 1);
+    else if (code == -EAGAIN)
+        count(&counters->refused_max_wait, 1);
+}
+
+static void count_entry(struct actor *actor, weir_set *set, const uint64_t *amounts)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    count(&counters->granted, 1);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        count(&counters->limits[i].granted, amounts[i]);
+}
+
+/* Grants to a newcomer: 0, or -EINPROGRESS when somebody else was faster. */
+static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t record)
+{
+    limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
+    if (record) {
+        struct record *r = record_of(op->set, record);
+        uint64_t word = record_load(&r->word);
+
+        record_store(&r->granted, op->at.now_ns);
+        record_store(&r->since, op->at.now_ns);
+        version_add_effect(&op->version, record, RECORD_WORD, word,
+                           record_next_word(word, RECORD_HELD));
+    }
+    if (!operation_commit(op))
+        return -EINPROGRESS;
+    count_entry(op->actor, op->set, amounts);
+    if (!record)
+        count(&actor_counters(op->actor, op->set->number)->taken, 1);
+    return 0;
+}
+
+/* Joins the line: 1, or -EINPROGRESS. */
+static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t record,
+                      uint64_t ready)
+{
+    struct record *r = record_of(op->set, record);
+    bool first = line_length(&op->version) == 0;
+
+    record_store(&r->since, op->at.now_ns);
+    projection_push(op, amounts);
+    line_push(&op->actor->w->region, &op->version, record);
+    if (first && ready < WEIR_BLOCKED && (record_load(&r->user) & 7) == RECORD_WAKE_KEEPER)
+        op->arm_ns = ready;
+    return operation_commit(op) ? 1 : -EINPROGRESS;
+}
+
+static int enter_refused(struct operation *op, const uint64_t *amounts, int code, enum entry entry,
+                         struct verdict *ret)
+{
+    if (!projection_estimate(op, amounts, ret))
+        return -EINPROGRESS;
+    count_refusal(op->actor, op->set, code, entry, ret);
+    return code;
+}
+
+static bool beyond(struct operation *op, const uint64_t *amounts, uint64_t max_wait_ns,
+                   struct verdict *ret)
+{
+    if (max_wait_ns == WEIR_FOREVER || !projection_estimate(op, amounts, ret))
+        return false;
+    return ret->estimate_ns - op->at.now_ns > max_wait_ns;
+}
+
+static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t record,
+                      enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+{
+    weir_set *set = op->set;
+    uint32_t length = line_length(&op->version);
+    uint64_t ready;
+
+    ret->now_ns = op->at.now_ns;
+    ret->blame = NULL;
+    if (version_flags(&op->version) & CONTENT_SHUT)
+        return -ESHUTDOWN;
+    ready =
+        limits_ready_at(&set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
+    if (ready <= op->at.now_ns && (!length || !set->fair || MUTANT(14)))
+        return enter_now(op, amounts, record);
+    if (ready == WEIR_NEVER)
+        return -ERANGE;
+    if (entry == ENTRY_PROBE)
+        return -EAGAIN;
+    if (entry == ENTRY_TRY)
+        return enter_refused(op, amounts, -EAGAIN, entry, ret);
+    if (set->max_waiters && length >= set->max_waiters && !MUTANT(15))
+        return enter_refused(op, amounts, -ENOBUFS, entry, ret);
+    if (beyond(op, amounts, max_wait_ns, ret))
+        return enter_refused(op, amounts, -EAGAIN, entry, ret);
+    return enter_line(op, amounts, record, ready);
+}
+
+int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+              enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+{
+    struct operation op;
+    unsigned turn = 0;
+    int r;
+
+    for (;; publication_back_off(&turn)) {
+        operation_read(&op, actor, set);
+        r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
+        if (r != -EINPROGRESS)
+            return r;
+    }
+}
+
+/* Serves until the head cannot be granted any more. Each grant is a version of its own. */
+void set_serve(struct actor *actor, weir_set *set)
+{
+    struct operation op;
+    unsigned turn = 0;
+
+    for (;;) {
+        operation_read(&op, actor, set);
+        operation_serve(&op, true);
+        if (!op.version.effects_n)
+            break;
+        if (!operation_commit(&op))
+            publication_back_off(&turn);
+        else if (!op.again)
+            return;
+    }
+    if (op.arm_ns != WEIR_FOREVER)
+        keeper_arm(&set->w->keeper, set, op.arm_ns);
+}
+
+uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
+{
+    struct operation op;
+    unsigned turn = 0;
+
+    for (;;) {
+        operation_read(&op, actor, set);
+        if (line_head(&op.version) != record)
+            return WEIR_FOREVER;
+        operation_serve(&op, false);
+        if (!op.granted)
+            return op.look_ns;
+        if (!operation_commit(&op)) {
+            publication_back_off(&turn);
+            continue;
+        }
+        if (op.again)
+            set_serve(actor, set);
+        return 0;
+    }
+}
+
+/* What one limit gets back of what it granted; true if a rate or call got anything. */
+static bool settle_limit(const struct operation *op, uint32_t i,
+                         const struct settlement *settlement, uint64_t granted_ns)
+{
+    const struct limit *limit = &op->set->limits.items[i];
+    uint64_t *state = operation_states(op) + limit->state_at;
+    uint64_t amount = settlement->amounts[i], used = settlement->used[i];
+
+    if (!amount)
+        return false;
+    if (limit->type == WEIR_LIMIT_RESOURCE) {
+        limit_release(limit, state, &op->at, amount, granted_ns);
+        return false;
+    }
+    if (settlement->unused)
+        used = 0;
+    if (used < amount && (limit->refunds || settlement->unused))
+        limit_refund(limit, state, &op->at, amount - used, granted_ns);
+    else if (used > amount && limit->charges)
+        limit_charge(limit, state, &op->at, used - amount);
+    else
+        return false;
+    return true;
+}
+
+static void count_settlement(struct actor *actor, weir_set *set,
+                             const struct settlement *settlement)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+    uint64_t refunded = 0, overused = 0;
+
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+        uint64_t amount = settlement->amounts[i];
+        uint64_t used = settlement->unused ? 0 : settlement->used[i];
+
+        if (!amount || limit->type == WEIR_LIMIT_RESOURCE)
+            continue;
+        if (used < amount && (limit->refunds || settlement->unused) && limit->algorithm->refund) {
+            count(&counters->limits[i].refunded, amount - used);
+            refunded = 1;
+        } else if (used > amount) {
+            count(&counters->limits[i].overused, used - amount);
+            overused = 1;
+        }
+    }
+    count(&counters->released, 1);
+    if (settlement->unused)
+        count(&counters->canceled, 1);
+    count(&counters->refunded, refunded);
+    count(&counters->overused, overused);
+}
+
+void set_settle(struct actor *actor, weir_set *set, uint32_t record,
+                const struct settlement *settlement)
+{
+    struct record *r = record_of(set, record);
+    uint64_t word = record_load(&r->word), granted_ns = record_load(&r->granted);
+    struct operation op;
+    unsigned turn = 0;
+
+    for (;; publication_back_off(&turn)) {
+        uint64_t watched_ns;
+        bool changed = false;
+
+        operation_read(&op, actor, set);
+        watched_ns = operation_head_ready(&op);
+        for (uint32_t i = 0; i < set->limits.n; i++)
+            changed |= settle_limit(&op, i, settlement, granted_ns);
+        version_add_effect(&op.version, record, RECORD_WORD, word,
+                           record_next_word(word, RECORD_FREE));
+        if (!MUTANT(16))
+            operation_serve(&op, operation_head_ready(&op) != watched_ns);
+        if (changed || op.granted)
+            projection_forget(&op);
+        if (operation_commit(&op))
+            break;
+    }
+    count_settlement(actor, set, settlement);
+    if (op.again)
+        set_serve(actor, set);
+}
+
+static void count_withdrawal(struct actor *actor, weir_set *set, enum record_state state)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    if (state == RECORD_TIMED_OUT)
+        count(&counters->timed_out, 1);
+    else if (state == RECORD_REFUSED)
+        count(&counters->refused_max_wait, 1);
+    else
+        count(&counters->canceled, 1);
+}
+
+bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t expected,
+                  enum record_state state)
+{
+    struct record *r = record_of(set, record);
+    struct operation op;
+    unsigned turn = 0;
+
+    for (;; publication_back_off(&turn)) {
+        uint64_t word;
+        bool head;
+
+        operation_read(&op, actor, set);
+        word = record_load(&r->word);
+        if (record_state(word) != RECORD_WAITING || (expected && word != expected))
+            return false;
+        head = line_head(&op.version) == record;
+        line_remove(&actor->w->region, &op.version, record);
+        version_add_effect(&op.version, record, RECORD_WORD, word, record_next_word(word, state));
+        projection_forget(&op);
+        if (head && !MUTANT(17))
+            operation_serve(&op, true);
+        if (operation_commit(&op))
+            break;
+    }
+    count_withdrawal(actor, set, state);
+    if (op.again)
+        set_serve(actor, set);
+    return true;
+}
+
+static bool shut_head(struct actor *actor, weir_set *set)
+{
+    struct operation op;
+    uint32_t head;
+    uint64_t word, next;
+
+    operation_read(&op, actor, set);
+    version_set_flags(&op.version, version_flags(&op.version) | CONTENT_SHUT);
+    projection_forget(&op);
+    head = line_head(&op.version);
+    if (head) {
+        word = record_load(&record_of(set, head)->word);
+        next = record_next_word(word, RECORD_SHUT_DOWN);
+        line_pop(&actor->w->region, &op.version);
+        version_add_effect(&op.version, head, RECORD_WORD, word, next);
+        op.wakes[op.wakes_n++] = (struct wake){head, next};
+    }
+    return operation_commit(&op) && !head;
+}
+
+void set_shut(struct actor *actor, weir_set *set)
+{
+    while (set->head && !shut_head(actor, set))
+        ;
+}
+
+void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, struct verdict *ret)
+{
+    struct operation op;
+
+    do {
+        ret->blame = NULL;
+        operation_read(&op, actor, set);
+    } while (!projection_estimate(&op, amounts, ret));
+}
+
+uint32_t set_snapshot(struct actor *actor, weir_set *set)
+{
+    struct operation op;
+
+    operation_read(&op, actor, set);
+    return line_length(&op.version);
+}
+
+/* How a new set's content begins: no line, every limit as its algorithm says. */
+static int first_content(weir *w, weir_set *set)
+{
+    struct weir_instant at = instance_instant(w, true);
+    uint32_t n = CONTENT_STATES + set->limits.state_words;
+    uint64_t *content = sys_alloc(n, sizeof(*content));
+
+    if (!content)
+        return -ENOMEM;
+    content[CONTENT_LAST] = at.now_ns;
+    limits_init(&set->limits, content + CONTENT_STATES, &at);
+    set->head = publication_new_set(&w->region, set->box_class, set->number, content, n);
+    sys_free(content);
+    return set->head ? 0 : -ENOMEM;
+}
+
+static int place(weir *w, weir_set *set)
+{
+    uint32_t words = CONTENT_STATES + set->limits.state_words;
+
+    if (!set->limits.n)
+        return 0;
+    if (set->limits.has_waits)
+        words += 1 + set->limits.state_words;
+    set->content_max = words;
+    set->record_units = record_units(set->limits.n);
+    set->box_class = box_class_for(words);
+    return set->box_class ? first_content(w, set) : -ENOMEM;
+}
+
+int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
+{
+    weir_set *set = sys_alloc(1, sizeof(*set));
+
+    if (!set)
+        return -ENOMEM;
+    set->w = w;
+    set->number = number;
+    set->record_units = 1;
+    set->limits =
+        (struct limits){plan->limits, plan->limits_n, plan->state_words, false, false, false};
+    limits_describe(&set->limits);
+    if (place(w, set) < 0) {
+        sys_free(set);
+        return -ENOMEM;
+    }
+    pthread_mutex_init(&set->warned_lock, NULL);
+    set->name = plan->name;
+    set->config = plan->config;
+    set->config_n = plan->config_n;
+    set->timeout_ns = plan->timeout_ns;
+    set->max_wait_ns = plan->max_wait_ns;
+    set->max_waiters = plan->max_waiters;
+    set->strict = plan->strict;
+    set->fair = plan->fair;
+    *plan = (struct set_plan){0};
+    *ret = set;
+    return 0;
+}
+
+void set_free(weir_set *set)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        limit_free(&set->limits.items[i]);
+    for (uint32_t i = 0; i < set->config_n; i++) {
+        sys_free(set->config[i].name);
+        sys_free(set->config[i].value);
+    }
+    sys_free(set->limits.items);
+    sys_free(set->config);
+    sys_free(set->name);
+    pthread_mutex_destroy(&set->warned_lock);
+    sys_free(set);
+}

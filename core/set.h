@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A set's operations: each reads the published version, decides in private, and publishes one new
+ * version: a grant, a place in line, a release with its hand-over, a withdrawal. The line is served
+ * by whoever changes something; nobody overtakes.
+ */
+#ifndef WEIR_CORE_SET_H
+#define WEIR_CORE_SET_H
+
+#include "actor.h"
+#include "keeper.h"
+#include "limit.h"
+#include "line.h"
+#include "plan.h"
+#include <pthread.h>
+
+#define WARNED_KEYS_MAX 64u
+
+struct weir_set {
+    weir *w;
+    char *name;
+    uint32_t head; /* unit of its struct set_head; 0: an empty set, which has no state */
+    uint32_t number;
+    uint32_t box_class, content_max; /* of a version with a projection, in words */
+    uint32_t record_units;
+    struct limits limits;
+    struct name_value *config; /* sorted by name */
+    uint32_t config_n;
+    uint64_t timeout_ns, max_wait_ns;
+    uint32_t max_waiters;
+    bool strict, fair;
+
+    struct timer timer; /* the keeper's: when the head can be granted; under its lock */
+
+    pthread_mutex_t warned_lock;
+    uint64_t warned[WARNED_KEYS_MAX]; /* hashes of unknown keys that were warned about */
+    uint32_t warned_n;
+};
+
+/* What an entry came to. */
+struct verdict {
+    uint64_t now_ns;           /* when it was decided */
+    uint64_t estimate_ns;      /* refusals: the first instant worth coming back */
+    const struct limit *blame; /* refusals: the limit that refused; NULL: the line */
+};
+
+/* What a release does to each limit. */
+struct settlement {
+    const uint64_t *amounts; /* as acquired */
+    const uint64_t *used;    /* what was used of it; beyond the amount: overuse */
+    bool unused;             /* a grant that nobody wanted any more: everything goes back */
+};
+
+/* What to do with a request that cannot be granted now. */
+enum entry {
+    ENTRY_PROBE, /* nothing: the caller will come back to wait */
+    ENTRY_TRY,   /* refuse it */
+    ENTRY_WAIT   /* let it join the line */
+};
+
+/*
+ * Grants `amounts` now (0), or lets them join the line (1), or refuses: -EAGAIN (not now, or the
+ * wait is foreseen to exceed `max_wait_ns`), -ENOBUFS, -ERANGE, -ESHUTDOWN. `record`, free and
+ * filled by the caller, becomes HELD or WAITING; 0: nothing to release, and no waiting. A probe
+ * fills no verdict and counts nothing unless it is granted.
+ */
+int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+              enum entry entry, uint64_t max_wait_ns, struct verdict *ret);
+
+/* Gives back what a HELD record holds, serves the line, and leaves the record FREE. */
+void set_settle(struct actor *actor, weir_set *set, uint32_t record,
+                const struct settlement *settlement);
+
+/*
+ * A WAITING record leaves the line and becomes `state`; whom it held up is looked at. With
+ * `expected` not 0, only if the record's word is exactly that. False: it was decided before.
+ */
+bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t expected,
+                  enum record_state state);
+
+/* Grants to the head while it can be granted. */
+void set_serve(struct actor *actor, weir_set *set);
+
+/* The same, for a blocked waiter: the instant to look again if it is the head, or WEIR_FOREVER. */
+uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record);
+
+/* No more grants, everybody in line leaves with RECORD_SHUT_DOWN. */
+void set_shut(struct actor *actor, weir_set *set);
+
+/* Counts a refusal that was decided before the set was entered. */
+void set_count_refusal(struct actor *actor, weir_set *set, int code);
+
+/* The first instant at which `amounts` would be granted, waiters ahead included. */
+void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, struct verdict *ret);
+
+/* A consistent copy of the set's content for onlookers: actor->content. Returns its line's length.
+ */
+uint32_t set_snapshot(struct actor *actor, weir_set *set);
+
+/* Makes a set from its plan, whose parts move into it on success. The instance's lock is held. */
+int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret);
+void set_free(weir_set *set);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/* Looking at sets: definitions, counters, holders. */
+#include "instance.h"
+#include "operation.h"
+#include "sys.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *weir_set_name(const weir_set *set)
+{
+    return set->name;
+}
+
+const char *weir_set_config(const weir_set *set, const char *name)
+{
+    for (uint32_t i = 0; i < set->config_n; i++)
+        if (strcmp(set->config[i].name, name) == 0)
+            return set->config[i].value;
+    return NULL;
+}
+
+size_t weir_set_limits(const weir_set *set)
+{
+    return set->limits.n;
+}
+
+static void describe_limit(const struct limit *limit, const uint64_t *state,
+                           const struct weir_instant *at, struct weir_limit_stats *ret)
+{
+    *ret = (struct weir_limit_stats){
+        .type = limit->type,
+        .key = limit->key,
+        .algorithm = limit->algorithm_name,
+        .capacity = limit->capacity,
+        .available = limit_available(limit, state, at),
+        .held = limit->algorithm ? 0 : state[0],
+    };
+}
+
+static void add_counters(weir_set *set, struct weir_set_stats *totals,
+                         struct weir_limit_stats *limits, uint32_t n)
+{
+    weir *w = set->w;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct actor *actor = w->actors; actor; actor = actor->next)
+        if (set->number < actor->counters_n && actor->counters[set->number])
+            counters_add(actor->counters[set->number], totals, limits, n);
+    pthread_mutex_unlock(&w->lock);
+    /* Counters of other threads may be read between a release and the grant it follows. */
+    totals->held = totals->granted - totals->taken > totals->released
+                       ? totals->granted - totals->taken - totals->released
+                       : 0;
+}
+
+int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
+                   size_t limits_n)
+{
+    uint32_t n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
+    struct weir_instant at;
+    struct actor *actor;
+
+    if (instance_forked(set->w))
+        return -ECHILD;
+    if (!ret || ret->size < sizeof(*ret) || (limits_n && !retlimits))
+        return -EINVAL;
+    actor = actor_self(set);
+    if (!actor)
+        return -ENOMEM;
+    *ret = (struct weir_set_stats){.size = sizeof(*ret)};
+    if (set->head) {
+        ret->waiting = set_snapshot(actor, set);
+        at = instance_instant(set->w, set->limits.reads_wall);
+        for (uint32_t i = 0; i < n; i++)
+            describe_limit(&set->limits.items[i],
+                           actor->content + CONTENT_STATES + set->limits.items[i].state_at, &at,
+                           &retlimits[i]);
+    }
+    add_counters(set, ret, retlimits, n);
+    return (int)set->limits.n;
+}
+
+/* What a record says if it belongs to the set and holds or waits. */
+static bool describe_holder(const weir_set *set, uint32_t record, struct weir_holder *ret)
+{
+    const struct record *r = record_at(&set->w->region, record);
+    uint64_t word = record_load(&r->word), owner_set = record_load(&r->set);
+    enum record_state state = record_state(word);
+
+    if ((state != RECORD_HELD && state != RECORD_WAITING) || owner_set >> 32 != set->head)
+        return false;
+    *ret = (struct weir_holder){
+        .id = (word >> 8) << LINK_BITS | record,
+        .since_ns = record_load(state == RECORD_HELD ? &r->granted : &r->since),
+        .thread = (uint32_t)owner_set,
+        .waiting = state == RECORD_WAITING,
+    };
+    return record_load(&r->word) == word;
+}
+
+/* Counts the set's holders and, if `all` is not NULL, stores the first `n`. */
+static size_t scan_holders(const weir_set *set, struct weir_holder *all, size_t n)
+{
+    const struct region *region = &set->w->region;
+    size_t runs = region->records.used / UNIT_SIZE / RUN_UNITS, found = 0;
+
+    for (size_t run = 1; set->head && run < runs; run++) {
+        if (region->run_units[run] != set->record_units)
+            continue;
+        for (uint32_t i = 0; i + set->record_units <= RUN_UNITS; i += set->record_units) {
+            struct weir_holder holder;
+
+            if (!describe_holder(set, (uint32_t)run * RUN_UNITS + i, &holder))
+                continue;
+            if (all && found < n)
+                all[found] = holder;
+            found++;
+        }
+    }
+    return found;
+}
+
+static int compare_holders(const void *a, const void *b)
+{
+    uint64_t x = ((const struct weir_holder *)a)->since_ns;
+    uint64_t y = ((const struct weir_holder *)b)->since_ns;
+
+    return x < y ? -1 : x > y;
+}
+
+int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
+{
+    weir *w = set->w;
+    struct weir_holder *all = NULL;
+    size_t found, stored;
+
+    if (instance_forked(w))
+        return -ECHILD;
+    pthread_mutex_lock(&w->lock);
+    found = scan_holders(set, NULL, 0);
+    if (found && n)
+        all = sys_alloc(found, sizeof(*all));
+    stored = all ? scan_holders(set, all, found) : 0;
+    pthread_mutex_unlock(&w->lock);
+    if (found && n && !all)
+        return -ENOMEM;
+    stored = stored < found ? stored : found;
+    if (stored)
+        qsort(all, stored, sizeof(*all), compare_holders);
+    for (size_t i = 0; i < stored && i < n; i++)
+        ret[i] = all[i];
+    sys_free(all);
+    return (int)(all ? stored : found);
+}
