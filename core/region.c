@@ -46,7 +46,7 @@ static int area_grow(struct area *area, size_t used)
 
 static void area_close(struct area *area)
 {
-    if (area->base && !area->borrowed)
+    if (area->base)
         sys_unreserve(area->base, area->reserved);
     *area = (struct area){0};
 }
@@ -62,18 +62,6 @@ int region_open(struct region *region)
     /* Unit 0 and run 0 stay unused: the number 0 means none. */
     region->boxes.used = UNIT_SIZE;
     region->records.used = RUN_SIZE;
-    return 0;
-}
-
-int region_place(struct region *region, void *memory, size_t size)
-{
-    size_t half = size / 2 / RUN_SIZE * RUN_SIZE;
-
-    *region = (struct region){0};
-    if (half < 2 * RUN_SIZE)
-        return -ENOMEM;
-    region->boxes = (struct area){memory, UNIT_SIZE, half, half, 1};
-    region->records = (struct area){(unsigned char *)memory + half, RUN_SIZE, half, half, 1};
     return 0;
 }
 

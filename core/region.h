@@ -21,7 +21,6 @@
 struct area {
     unsigned char *base;
     size_t used, committed, reserved; /* bytes */
-    int borrowed;                     /* base belongs to somebody else */
 };
 
 /* Bounds that the widths of a set's word and of a link impose. */
@@ -42,8 +41,6 @@ struct region {
 
 /* Reserves addresses, as many as it can get. Returns 0 or -ENOMEM. */
 int region_open(struct region *region);
-/* The same in memory of the caller's, which must be zeroed, aligned to 4096 and outlive it. */
-int region_place(struct region *region, void *memory, size_t size);
 void region_close(struct region *region);
 
 /*
