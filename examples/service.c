@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/* The part of the example servers that does not depend on their event loop; see service.h. */
+#include "service.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_MS ((uint64_t)1000000)
+#define NS_PER_S  ((uint64_t)1000000000)
+
+/* The most a client may ask for. */
+#define TOKENS_MAX  ((uint64_t)1000000000)
+#define WORK_MS_MAX ((uint64_t)60000)
+
+uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static int usage(const struct service *service)
+{
+    fprintf(stderr,
+            "usage: %s [OPTION]... CONFIGURATION\n"
+            "  --pool NAME        admit requests by this pool (api)\n"
+            "  --port N           listen on this port of 127.0.0.1 (0: any)\n"
+            "  --service-ms N     work this long on a request that has no X-Service-Ms (5)\n"
+            "  --idle-ms N        give a client this long to send a request (10000)\n"
+            "  --connections N    serve at most this many clients at a time (256)\n"
+            "  --log FILE         append a line for each event of a request\n",
+            service->name);
+    return EX_USAGE;
+}
+
+/* An option's number, or exits with the reason. */
+static uint64_t number(const struct service *service, const char *text, uint64_t max)
+{
+    char *end;
+    unsigned long long n;
+
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || *text == '-' || n > max) {
+        fprintf(stderr, "%s: `%s` is not a number up to %" PRIu64 "\n", service->name, text, max);
+        exit(usage(service));
+    }
+    return n;
+}
+
+static int read_options(struct service *service, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"pool", required_argument, NULL, 'p'},
+        {"port", required_argument, NULL, 'n'},
+        {"service-ms", required_argument, NULL, 's'},
+        {"idle-ms", required_argument, NULL, 'i'},
+        {"connections", required_argument, NULL, 'c'},
+        {"log", required_argument, NULL, 'l'},
+        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option == 'p')
+            service->pool_name = optarg;
+        else if (option == 'n')
+            service->port = (uint16_t)number(service, optarg, UINT16_MAX);
+        else if (option == 's')
+            service->work_ns = number(service, optarg, WORK_MS_MAX) * NS_PER_MS;
+        else if (option == 'i')
+            service->idle_ns = number(service, optarg, 3600000) * NS_PER_MS;
+        else if (option == 'c')
+            service->connections_max = (unsigned)number(service, optarg, 10000);
+        else if (option == 'l')
+            service->log_file = optarg;
+        else
+            return usage(service);
+    }
+    if (optind + 1 != argc || service->connections_max == 0)
+        return usage(service);
+    service->file = argv[optind];
+    return 0;
+}
+
+/* A connection needs its socket and, while it waits, the eventfd of its acquisition. */
+static int reserve_descriptors(const struct service *service)
+{
+    rlim_t needed = 2 * (rlim_t)service->connections_max + 64;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return EX_OSERR;
+    if (limit.rlim_cur >= needed)
+        return 0;
+    limit.rlim_cur = needed;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return 0;
+    fprintf(stderr, "%s: %u connections need %ju descriptors: %s\n", service->name,
+            service->connections_max, (uintmax_t)needed, strerror(errno));
+    return EX_OSERR;
+}
+
+static void on_complaint(void *userdata, const struct weir_error *complaint)
+{
+    (void)userdata;
+    fprintf(stderr, "%s:%" PRIu32 ":%" PRIu32 ": %s\n", complaint->file, complaint->line,
+            complaint->column, complaint->message);
+}
+
+static void on_log(void *userdata, enum weir_log_level level, const char *message)
+{
+    const struct service *service = userdata;
+
+    (void)level;
+    fprintf(stderr, "%s: %s\n", service->name, message);
+}
+
+static int open_weir(struct service *service)
+{
+    const struct weir_options options = {
+        .size = sizeof options,
+        .file = service->file,
+        .log = on_log,
+        .complaint = on_complaint,
+        .userdata = service,
+    };
+    struct weir_error error = {0};
+    int e = weir_open(&service->weir, &options, &error);
+
+    if (e < 0) {
+        fprintf(stderr, "%s: %s: %s\n", service->name, service->file,
+                error.message[0] != '\0' ? error.message : strerror(-e));
+        return EX_CONFIG;
+    }
+    e = weir_pool_open(&service->pool, service->weir, service->pool_name, 0);
+    if (e < 0)
+        fprintf(stderr, "%s: pool %s: %s\n", service->name, service->pool_name, strerror(-e));
+    return e < 0 ? EX_CONFIG : 0;
+}
+
+int service_open(struct service *service, int argc, char **argv)
+{
+    int e;
+
+    *service = (struct service){
+        .name = argv[0],
+        .pool_name = "api",
+        .work_ns = 5 * NS_PER_MS,
+        .idle_ns = 10 * NS_PER_S,
+        .connections_max = 256,
+    };
+    e = read_options(service, argc, argv);
+    if (e == 0)
+        e = reserve_descriptors(service);
+    if (e == 0)
+        e = open_weir(service);
+    if (e != 0 || service->log_file == NULL)
+        return e;
+    service->log = fopen(service->log_file, "ae");
+    if (service->log == NULL)
+        fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
+    return service->log == NULL ? EX_CANTCREAT : 0;
+}
+
+void service_close(struct service *service)
+{
+    service->pool = weir_pool_close(service->pool);
+    service->weir = weir_close(service->weir);
+    if (service->log != NULL && fclose(service->log) != 0)
+        fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
+}
+
+int service_listen(const struct service *service, int flags)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons(service->port),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    };
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | flags, 0);
+
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 ||
+        bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        fprintf(stderr, "%s: port %u: %s\n", service->name, service->port, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    printf("listening on http://127.0.0.1:%u\n", ntohs(address.sin_port));
+    fflush(stdout);
+    return fd;
+}
+
+int service_signals(const struct service *service)
+{
+    sigset_t signals;
+    int fd;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    fd = -1;
+    if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
+        fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (fd < 0)
+        fprintf(stderr, "%s: signalfd: %s\n", service->name, strerror(errno));
+    return fd;
+}
+
+int job_read(struct service *service, struct job *job, const struct http_input *in)
+{
+    uint64_t work_ms = service->work_ns / NS_PER_MS;
+
+    job->id = ++service->jobs_n;
+    job->tokens = 1;
+    if (http_number(in, "X-Tokens", TOKENS_MAX, &job->tokens) < 0)
+        return 400;
+    job->used = job->tokens;
+    if (http_number(in, "X-Used", TOKENS_MAX, &job->used) < 0)
+        return 400;
+    if (http_number(in, "X-Service-Ms", WORK_MS_MAX, &work_ms) < 0)
+        return 400;
+    job->work_ns = work_ms * NS_PER_MS;
+    job->asked_ns = now_ns();
+    return 0;
+}
+
+void answer_done(struct http_reply *reply, const struct job *job, const weir_acquisition *granted,
+                 bool keep_alive)
+{
+    const char *region = weir_acquisition_config(granted, "region");
+    char headers[512], body[128];
+
+    snprintf(headers, sizeof headers, "X-Weir-Set: %.200s\r\nX-Region: %.200s\r\n",
+             weir_acquisition_set(granted), region != NULL ? region : "");
+    snprintf(body, sizeof body, "%" PRIu64 " of %" PRIu64 " tokens used\n", job->used, job->tokens);
+    http_respond(reply, 200, keep_alive, headers, body);
+}
+
+/* The HTTP status for a negative errno of weir_submit or weir_acquisition_result. */
+static int status_of(int result)
+{
+    switch (result) {
+    case -EAGAIN:  /* the wait would exceed max_wait, or has */
+    case -ENOBUFS: /* the line is full */
+        return 429;
+    case -ERANGE: /* more than can ever be granted */
+    case -EINVAL:
+    case -ENOENT:
+        return 400;
+    case -ETIMEDOUT:
+    case -ESHUTDOWN:
+    case -EMFILE:
+    case -ENFILE:
+    case -ENOMEM:
+        return 503;
+    default:
+        return 500;
+    }
+}
+
+void answer_refused(struct http_reply *reply, int result, const struct weir_refusal *refusal,
+                    bool keep_alive)
+{
+    uint64_t after_ns = refusal->retry_after_ns;
+    uint64_t after_s = after_ns / NS_PER_S + (after_ns % NS_PER_S != 0);
+    char headers[512], body[512];
+    int n = 0, status = status_of(result);
+
+    headers[0] = '\0';
+    if (refusal->set != NULL)
+        n = snprintf(headers, sizeof headers, "X-Weir-Set: %.200s\r\n", refusal->set);
+    if ((status == 429 || status == 503) && after_ns != WEIR_FOREVER)
+        snprintf(headers + n, sizeof headers - (size_t)n, "Retry-After: %" PRIu64 "\r\n",
+                 after_s > 0 ? after_s : 1);
+    snprintf(body, sizeof body, "refused by %.200s: %s\n",
+             refusal->key != NULL && refusal->key[0] != '\0' ? refusal->key : "the line",
+             strerror(-result));
+    http_respond(reply, status, keep_alive, headers, body);
+}
+
+void answer_status(struct http_reply *reply, int status)
+{
+    char body[64];
+
+    snprintf(body, sizeof body, "%s\n", http_status_str((enum http_status)status));
+    http_respond(reply, status, false, status == 405 ? "Allow: GET, POST\r\n" : "", body);
+}
+
+void refusal_after_wait(const struct service *service, const struct job *job,
+                        const weir_acquisition *acquisition, struct weir_refusal *ret)
+{
+    const struct weir_amount tokens = {"tokens", job->tokens};
+    const struct weir_request request = {
+        .size = sizeof request, .amounts = &tokens, .amounts_n = 1};
+    uint64_t now = weir_now(service->weir), ready = now;
+
+    ret->key = "";
+    ret->set = weir_acquisition_set(acquisition);
+    for (size_t i = 0; i < weir_pool_sets(service->pool); i++) {
+        weir_set *set = weir_pool_set(service->pool, i);
+
+        if (strcmp(weir_set_name(set), ret->set) == 0)
+            weir_set_ready_at(set, &request, &ready);
+    }
+    ret->retry_after_ns = ready > now ? ready - now : 0;
+}
+
+void service_log(struct service *service, const char *event, const struct job *job, const char *set,
+                 uint64_t amount, uint64_t since_ns)
+{
+    if (service->log != NULL)
+        fprintf(service->log, "%" PRIu64 " %s %" PRIu64 " %s %" PRIu64 " %" PRIu64 "\n", now_ns(),
+                event, job->id, set != NULL ? set : "-", amount, since_ns);
+}
