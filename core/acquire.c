@@ -39,7 +39,7 @@ static void say_verdict(struct asking *asking)
 
 /* Picks a set and turns keys into amounts. */
 static int begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
-                 bool take, struct weir_refusal *retref)
+                 enum purpose purpose, struct weir_refusal *retref)
 {
     weir *w = pool->w;
     const char *key = NULL;
@@ -58,7 +58,7 @@ static int begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     asking->actor = actor_self(asking->set);
     if (!asking->actor)
         return -ENOMEM;
-    r = request_resolve(asking->set, &asking->request, take, asking->amounts, &key);
+    r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
     if (r < 0) {
         set_count_refusal(asking->actor, asking->set, r);
         say(asking, key, WEIR_FOREVER);
@@ -121,7 +121,7 @@ static int start(struct asking *asking, enum entry entry, enum record_wake wake,
 int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
     struct asking asking;
-    int r = begin(&asking, pool, request, true, retref);
+    int r = begin(&asking, pool, request, PURPOSE_TAKE, retref);
 
     if (r < 0)
         return r;
@@ -142,7 +142,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
                      struct weir_refusal *retref)
 {
     struct asking asking;
-    int r = begin(&asking, pool, request, false, retref);
+    int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
 
     if (r == 0)
         r = start(&asking, ENTRY_TRY, RECORD_WAKE_FUTEX, ret);
@@ -197,7 +197,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 {
     struct asking asking;
     weir_acquisition *acquisition;
-    int r = begin(&asking, pool, request, false, retref);
+    int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
 
     if (r < 0)
         return r;
@@ -284,7 +284,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     struct asking asking;
     weir_acquisition *acquisition;
     weir *w;
-    int r = begin(&asking, pool, request, false, retref);
+    int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
 
     if (r < 0)
         return r;
@@ -317,7 +317,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
         return -ECHILD;
     r = request_read(request, &read);
     if (r == 0)
-        r = request_resolve(set, &read, false, amounts, &key);
+        r = request_resolve(set, &read, PURPOSE_FORESEE, amounts, &key);
     if (r < 0)
         return r;
     actor = actor_self(set);

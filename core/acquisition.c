@@ -84,8 +84,8 @@ void acquisition_signal(weir_acquisition *acquisition)
         sys_futex_wake(record_futex(record_of(acquisition)), 1);
     if (acquisition->fd < 0 || acquisition->signaled)
         return;
-    if (sys_signal_fd(acquisition->fd) < 0)
-        instance_log(acquisition->set->w, WEIR_LOG_ERROR, "an eventfd could not be written");
+    /* Adding 1 to a descriptor of our own that holds 0 cannot fail. */
+    sys_signal_fd(acquisition->fd);
     acquisition->signaled = true;
 }
 
@@ -350,7 +350,5 @@ int weir_release(weir_acquisition **at)
     close_fd(acquisition);
     acquisition_free(actor, acquisition);
     actor_return(actor);
-    if (instance_closed(w))
-        actor_leave(w);
     return r;
 }

@@ -243,8 +243,20 @@ struct actor *actor_borrow(weir_set *set)
 
 void actor_return(struct actor *actor)
 {
-    if (actor == actor->w->spare)
-        pthread_mutex_unlock(&actor->w->spare_lock);
+    weir *w = actor->w;
+    uint64_t references;
+
+    if (actor != w->spare) {
+        if (instance_closed(w))
+            actor_leave(w);
+        return;
+    }
+    /* The spare one stays with the instance, so it must not keep it alive. */
+    references = actor->credits;
+    actor->credits = 0;
+    pthread_mutex_unlock(&w->spare_lock);
+    if (references)
+        instance_drop(w, references);
 }
 
 void actor_hold(struct actor *actor)

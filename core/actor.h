@@ -41,7 +41,10 @@ struct actor {
 /* This thread's actor, prepared for `set`, or NULL when out of memory. Not in a forked child. */
 struct actor *actor_self(weir_set *set);
 
-/* The same, but cannot fail: the instance's spare one if need be, locked. Give it back. */
+/*
+ * The same, but cannot fail: the instance's spare one if need be, locked. Give it back, last of
+ * all: if the instance was closed, it may be gone afterwards.
+ */
 struct actor *actor_borrow(weir_set *set);
 void actor_return(struct actor *actor);
 

@@ -192,16 +192,6 @@ static int add_set(weir *w, struct set_plan *plan, weir_set **ret)
     return 0;
 }
 
-static void remove_last_set(weir *w)
-{
-    uint32_t number = w->sets_n - 1;
-
-    sys_free(w->spare->counters[number]);
-    w->spare->counters[number] = NULL;
-    set_free(w->sets[number]);
-    w->sets_n = number;
-}
-
 int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret)
 {
     int r = names_reserve(&w->names, 1);
@@ -213,16 +203,11 @@ int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret)
     return r;
 }
 
-static weir_set *find_set(const weir *w, uint32_t first_new, const char *name)
+static weir_set *find_set(const weir *w, const char *name)
 {
     struct name_entry *entry = names_find(&w->names, name);
 
-    if (entry)
-        return entry->set;
-    for (uint32_t i = first_new; i < w->sets_n; i++)
-        if (strcmp(w->sets[i]->name, name) == 0)
-            return w->sets[i];
-    return NULL;
+    return entry ? entry->set : NULL;
 }
 
 /* A pool without sets holds one empty set. */
@@ -239,8 +224,7 @@ static int add_empty_set(weir *w, const char *name, weir_set **ret)
     return r;
 }
 
-static int add_pool(weir *w, struct pool_plan *plan, uint32_t first_new,
-                    struct pool_definition_live **ret)
+int instance_add_pool(weir *w, struct pool_plan *plan, struct pool_definition_live **ret)
 {
     uint32_t n = plan->sets_n ? plan->sets_n : 1;
     struct pool_definition_live *pool = sys_alloc(1, sizeof(*pool));
@@ -251,7 +235,7 @@ static int add_pool(weir *w, struct pool_plan *plan, uint32_t first_new,
     if (r < 0 || !pool || !pool->sets)
         goto fail;
     for (uint32_t i = 0; i < plan->sets_n; i++)
-        if (!(pool->sets[i] = find_set(w, first_new, plan->sets[i])))
+        if (!(pool->sets[i] = find_set(w, plan->sets[i])))
             goto fail;
     if (!plan->sets_n && add_empty_set(w, plan->name, &pool->sets[0]) < 0)
         goto fail;
@@ -268,27 +252,46 @@ fail:
     return -ENOMEM;
 }
 
-int instance_add_pool(weir *w, struct pool_plan *plan, struct pool_definition_live **ret)
+static void remove_last_set(weir *w)
 {
-    return add_pool(w, plan, w->sets_n, ret);
+    uint32_t number = w->sets_n - 1;
+
+    names_remove(&w->names, w->sets[number]->name, w->sets[number]);
+    sys_free(w->spare->counters[number]);
+    w->spare->counters[number] = NULL;
+    set_free(w->sets[number]);
+    w->sets_n = number;
 }
 
 static void remove_last_pool(weir *w)
 {
     struct pool_definition_live *pool = w->pools[--w->pools_n];
 
+    if (pool->plan.name)
+        names_remove(&w->names, pool->plan.name, pool);
     pool_plan_free(&pool->plan);
     sys_free(pool->sets);
     sys_free(pool);
 }
 
+struct instance_mark instance_mark(const weir *w)
+{
+    return (struct instance_mark){w->sets_n, w->pools_n};
+}
+
+void instance_remove_since(weir *w, struct instance_mark mark)
+{
+    while (w->pools_n > mark.pools_n)
+        remove_last_pool(w);
+    while (w->sets_n > mark.sets_n)
+        remove_last_set(w);
+}
+
 int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret)
 {
-    uint32_t first_set = w->sets_n;
-    size_t first_pool = w->pools_n;
+    struct instance_mark before = instance_mark(w);
     int r = names_reserve(&w->names, plan->sets_n + plan->pools_n);
 
-    /* Names of sets go in at once, so that pools find them; they come out again on failure. */
     for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         weir_set *set;
 
@@ -296,20 +299,13 @@ int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **
         if (r == 0)
             names_add(&w->names, set->name, set, NULL);
     }
-    for (size_t i = 0; i < plan->pools_n && r == 0; i++)
-        r = add_pool(w, &plan->pools[i], first_set, ret);
-    if (r == 0) {
-        for (size_t i = first_pool; i < w->pools_n; i++)
-            if (w->pools[i]->plan.name)
-                names_add(&w->names, w->pools[i]->plan.name, NULL, w->pools[i]);
-        return 0;
+    for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
+        r = instance_add_pool(w, &plan->pools[i], ret);
+        if (r == 0 && (*ret)->plan.name)
+            names_add(&w->names, (*ret)->plan.name, NULL, *ret);
     }
-    while (w->pools_n > first_pool)
-        remove_last_pool(w);
-    while (w->sets_n > first_set) {
-        names_remove(&w->names, w->sets[w->sets_n - 1]->name, w->sets[w->sets_n - 1]);
-        remove_last_set(w);
-    }
+    if (r < 0)
+        instance_remove_since(w, before);
     return r;
 }
 

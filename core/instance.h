@@ -89,6 +89,14 @@ int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret);
 int instance_add_pool(weir *w, struct pool_plan *plan, struct pool_definition_live **ret);
 /* Adds everything a plan defines, or nothing; `*ret` is its last pool. As above. */
 int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret);
+/* How many sets and pools there are, to take back everything that was added since. */
+struct instance_mark {
+    uint32_t sets_n;
+    size_t pools_n;
+};
+struct instance_mark instance_mark(const weir *w);
+void instance_remove_since(weir *w, struct instance_mark mark);
+
 /* For plan_resolve: whether a name is taken, and by what. */
 bool instance_knows(void *instance, const char *name, bool *ret_is_pool);
 

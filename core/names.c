@@ -72,11 +72,11 @@ static void close_gap(struct names *names, size_t gap)
     names->entries[gap] = (struct name_entry){0};
 }
 
-void names_remove(struct names *names, const char *name, const void *set)
+void names_remove(struct names *names, const char *name, const void *what)
 {
     struct name_entry *entry = names_find(names, name);
 
-    if (entry && entry->set == set) {
+    if (entry && (entry->set == what || entry->pool == what)) {
         close_gap(names, (size_t)(entry - names->entries));
         names->n--;
     }

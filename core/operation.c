@@ -62,6 +62,8 @@ bool operation_commit(struct operation *op)
     uint32_t n = CONTENT_STATES + limits->state_words;
 
     op->version.content[CONTENT_LAST] = op->at.now_ns;
+    if (!line_length(&op->version))
+        projection_forget(op);
     if (version_flags(&op->version) & CONTENT_PROJECTED)
         n += 1 + limits->state_words;
     op->version.content_n = n;

@@ -58,31 +58,40 @@ static uint32_t ask_balancer(weir_pool *pool, const struct weir_request *request
         .views = pool->views,
         .view_size = sizeof(*pool->views),
     };
-    uint32_t index = plan->balancer->balancer.pick(plan->config, pool->state, &pick);
 
-    if (index < pick.sets_n)
-        return index;
-    if (!pool->warned)
-        instance_log(pool->w, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
-                     plan->name ? plan->name : "", plan->balancer->name, index, pick.sets_n);
-    pool->warned = true;
-    return index % pick.sets_n;
+    return plan->balancer->balancer.pick(plan->config, pool->state, &pick);
+}
+
+/* The log callback may use the pool: it is called without the lock. */
+static void warn(const weir_pool *pool, uint32_t index)
+{
+    const struct pool_plan *plan = &pool->definition->plan;
+
+    instance_log(pool->w, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
+                 plan->name ? plan->name : "", plan->balancer->name, index,
+                 pool->definition->sets_n);
 }
 
 int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret)
 {
     struct pool_definition_live *definition = pool->definition;
-    int r;
+    uint32_t index = 0;
+    bool news = false;
+    int r = 0;
 
-    if (definition->sets_n == 1) {
-        *ret = definition->sets[0];
-        return 0;
+    if (definition->sets_n > 1) {
+        pthread_mutex_lock(&pool->lock);
+        r = make_views(pool, request);
+        if (r == 0)
+            index = ask_balancer(pool, request);
+        news = index >= definition->sets_n && !pool->warned;
+        pool->warned |= news;
+        pthread_mutex_unlock(&pool->lock);
     }
-    pthread_mutex_lock(&pool->lock);
-    r = make_views(pool, request);
+    if (news)
+        warn(pool, index);
     if (r == 0)
-        *ret = definition->sets[ask_balancer(pool, request)];
-    pthread_mutex_unlock(&pool->lock);
+        *ret = definition->sets[index % definition->sets_n];
     return r;
 }
 
@@ -211,15 +220,23 @@ int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
     return r;
 }
 
-static int define(weir *w, const struct weir_pool_spec *spec, struct complaints *complaints,
-                  struct pool_definition_live **ret)
+/* Everything that a specification defines, and a handle on its pool; or nothing. */
+static int define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
+                  struct complaints *complaints)
 {
     struct known_names known = {instance_knows, w};
+    struct instance_mark before = instance_mark(w);
+    struct pool_definition_live *definition;
     struct plan plan = {0};
     int r = plan_from_spec(spec, w->plugins, &known, &plan, complaints);
 
     if (r == 0)
-        r = instance_add_plan(w, &plan, ret);
+        r = instance_add_plan(w, &plan, &definition);
+    if (r == 0) {
+        r = open_handle(ret, w, definition, spec->worker);
+        if (r < 0)
+            instance_remove_since(w, before);
+    }
     plan_free(&plan);
     return r;
 }
@@ -228,7 +245,6 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
                   struct weir_error *reterr)
 {
     struct complaints complaints = {.file = ""};
-    struct pool_definition_live *definition = NULL;
     int r;
 
     if (!ret || !w || !spec)
@@ -239,9 +255,7 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     if (instance_closed(w))
         r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
     else
-        r = define(w, spec, &complaints, &definition);
-    if (r == 0)
-        r = open_handle(ret, w, definition, spec->worker);
+        r = define(ret, w, spec, &complaints);
     instance_unlock(w);
     if (r < 0 && reterr && complaints.first.complaints)
         *reterr = complaints.first;

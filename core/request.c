@@ -54,8 +54,8 @@ void request_warn(weir_set *set, const char *key, const char *what)
 }
 
 /* Notes one amount of the request for every limit with its key. */
-static int ask(weir_set *set, const struct weir_request *request, const struct weir_amount *asked,
-               uint64_t *amounts)
+static int ask(weir_set *set, const struct weir_request *request, enum purpose purpose,
+               const struct weir_amount *asked, uint64_t *amounts)
 {
     bool known = false;
 
@@ -73,13 +73,14 @@ static int ask(weir_set *set, const struct weir_request *request, const struct w
         return 0;
     if (set->strict || (request->flags & WEIR_STRICT))
         return -ENOENT;
-    request_warn(set, asked->key, "is unknown and was skipped");
+    if (purpose != PURPOSE_FORESEE)
+        request_warn(set, asked->key, "is unknown and was skipped");
     return 0;
 }
 
 /* What was not asked for gets its type's default; what can never be granted is refused. */
-static int complete(const weir_set *set, bool nothing_asked, bool take, uint64_t *amounts,
-                    const char **ret_key)
+static int complete(const weir_set *set, bool nothing_asked, enum purpose purpose,
+                    uint64_t *amounts, const char **ret_key)
 {
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];
@@ -90,7 +91,7 @@ static int complete(const weir_set *set, bool nothing_asked, bool take, uint64_t
                 return -EINVAL;
             amounts[i] = limit->type == WEIR_LIMIT_RATE ? 0 : 1;
         }
-        if (take && amounts[i] && limit->type == WEIR_LIMIT_RESOURCE)
+        if (purpose == PURPOSE_TAKE && amounts[i] && limit->type == WEIR_LIMIT_RESOURCE)
             return -EINVAL;
         if (amounts[i] > limit->capacity && !MUTANT(18))
             return -ERANGE;
@@ -98,20 +99,20 @@ static int complete(const weir_set *set, bool nothing_asked, bool take, uint64_t
     return 0;
 }
 
-int request_resolve(weir_set *set, const struct weir_request *request, bool take, uint64_t *amounts,
-                    const char **ret_key)
+int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
+                    uint64_t *amounts, const char **ret_key)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = NOT_ASKED;
     for (size_t i = 0; i < request->amounts_n; i++) {
-        int r = ask(set, request, &request->amounts[i], amounts);
+        int r = ask(set, request, purpose, &request->amounts[i], amounts);
 
         if (r < 0) {
             *ret_key = request->amounts[i].key;
             return r;
         }
     }
-    return complete(set, request->amounts_n == 0, take, amounts, ret_key);
+    return complete(set, request->amounts_n == 0, purpose, amounts, ret_key);
 }
 
 uint64_t request_timeout(const weir_set *set, const struct weir_request *request)

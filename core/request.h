@@ -9,12 +9,18 @@
 /* The caller's request with every field there is, defaults of a NULL request included. */
 int request_read(const struct weir_request *request, struct weir_request *ret);
 
+enum purpose {
+    PURPOSE_ACQUIRE,
+    PURPOSE_TAKE,   /* nothing will be released, so a resource must be left out */
+    PURPOSE_FORESEE /* nothing will be done, so nothing is worth a warning */
+};
+
 /*
  * Fills `amounts`, one per limit of the set. Returns 0; -EINVAL, -ERANGE or -ENOENT with `*ret_key`
- * the key to blame. `take`: nothing will be released, so a resource must be left out.
+ * the key to blame.
  */
-int request_resolve(weir_set *set, const struct weir_request *request, bool take, uint64_t *amounts,
-                    const char **ret_key);
+int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
+                    uint64_t *amounts, const char **ret_key);
 
 /* Warns once per key and set; `what` says what the matter is. */
 void request_warn(weir_set *set, const char *key, const char *what);
