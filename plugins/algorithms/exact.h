@@ -14,6 +14,7 @@
 #ifndef WEIR_PLUGINS_EXACT_H
 #define WEIR_PLUGINS_EXACT_H
 
+#include "mutant.h"
 #include <weir/algorithm.h>
 
 __extension__ typedef unsigned __int128 u128;
@@ -110,6 +111,8 @@ static inline u128 missing_carried(const struct depth *old, u128 missing, const 
     if (missing <= old->full)
         return less(new->full, rescale_down(old->full - missing, old->unit, new->unit));
     u128 debt = rescale_up(missing - old->full, old->unit, new->unit);
+    if (MUTANT(75))
+        debt = 0;
     return new->full + (debt < new->full ? debt : new->full);
 }
 

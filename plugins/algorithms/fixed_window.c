@@ -9,7 +9,6 @@
  * one that has ended, the present one just lasts until its end comes again.
  */
 #include "declare.h"
-#include "mutant.h"
 
 enum { INITIAL = WINDOW + 1, ANCHOR };
 enum { FIRST_USE, CREATION, EPOCH };

@@ -14,7 +14,6 @@
  * counts from the exact instant: the rate is met in the long run too.
  */
 #include "declare.h"
-#include "mutant.h"
 
 enum { INITIAL = WINDOW + 1, MODE };
 enum { METER, QUEUE };
@@ -147,7 +146,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     if (config->mode == QUEUE) {
         if (granted_ns != state->granted)
             return;
-        u128 waiting = (level - 1) / config->depth.unit * config->depth.unit;
+        u128 waiting = (level - !MUTANT(79)) / config->depth.unit * config->depth.unit;
         back = back < waiting ? back : waiting;
     }
     words_set(state->empty, (u128)config->units * now + less(level, back));

@@ -13,7 +13,6 @@
  */
 #include "declare.h"
 #include "log.h"
-#include "mutant.h"
 
 enum { INITIAL = WINDOW + 1, SEGMENTS };
 

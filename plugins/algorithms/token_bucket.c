@@ -9,7 +9,6 @@
  * then, so looking at a limit cannot disturb it.
  */
 #include "declare.h"
-#include "mutant.h"
 
 enum { BURST = WINDOW + 1, INITIAL, EVERY };
 

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reload: parameters change, the state is carried over. And corrupt state: `check` refuses what
+ * cannot be, and what it accepts never makes a call crash or write elsewhere.
+ *
+ *     test_reload [--seed N]
+ */
+#include "cmocka_all.h"
+#include "random.h"
+#include "subject.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+#define START (12345 * SECOND + 678)
+
+static const char *const buckets[] = {"token_bucket", "gcra", NULL};
+
+static void test_a_bucket_keeps_its_level(void **state)
+{
+    (void)state;
+    for (const char *const *name = buckets; *name != NULL; name++) {
+        struct subject old, more, less;
+        SUBJECT(&old, START, *name, {"capacity", 10}, {"window", SECOND});
+        SUBJECT(&more, 0, *name, {"capacity", 3}, {"window", SECOND}, {"burst", 100});
+        SUBJECT(&less, 0, *name, {"capacity", 4}, {"window", SECOND});
+        assert_true(subject_request(&old, START, 3));
+        subject_reconfigure(&more, &old, START + 50 * MS); /* 7.5 */
+        assert_int_equal(subject_available(&more, START + 50 * MS), 7);
+        assert_int_equal(subject_ready_at(&more, START + 50 * MS, 8), START + 50 * MS + 166666667);
+        subject_reconfigure(&less, &old, START + 50 * MS);
+        assert_int_equal(subject_available(&less, START + 50 * MS), 4);
+        assert_true(subject_request(&less, START + 50 * MS, 4));
+        assert_int_equal(subject_ready_at(&less, START + 50 * MS, 1), START + 300 * MS);
+        subject_free(&old);
+        subject_free(&more);
+        subject_free(&less);
+    }
+}
+
+static void test_a_debt_is_carried_and_cut(void **state)
+{
+    (void)state;
+    for (const char *const *name = buckets; *name != NULL; name++) {
+        struct subject old, to;
+        SUBJECT(&old, START, *name, {"capacity", 10}, {"window", SECOND});
+        SUBJECT(&to, 0, *name, {"capacity", 5}, {"window", SECOND});
+        subject_charge(&old, START, 13);
+        subject_reconfigure(&to, &old, START);
+        assert_int_equal(subject_ready_at(&to, START, 1), START + 800 * MS);
+        subject_charge(&old, START, 1000);
+        subject_reconfigure(&to, &old, START);
+        assert_int_equal(subject_ready_at(&to, START, 1), START + 1200 * MS);
+        subject_free(&old);
+        subject_free(&to);
+    }
+}
+
+/* Rounding, where there is any, is against the limit's favor by less than one unit. */
+static void test_a_reload_mints_nothing(void **state)
+{
+    (void)state;
+    for (const char *const *name = buckets; *name != NULL; name++) {
+        struct subject odd, even;
+        SUBJECT(&odd, START, *name, {"capacity", 7}, {"window", 1000003});
+        SUBJECT(&even, 0, *name, {"capacity", 10}, {"window", SECOND});
+        assert_true(subject_request(&odd, START, 7));
+        uint64_t now = START + 500000; /* 3.4999… */
+        uint64_t level = subject_available(&odd, now),
+                 next = subject_ready_at(&odd, now, level + 1);
+        for (int i = 0; i < 100; i++) {
+            subject_reconfigure(&even, &odd, now);
+            assert_int_equal(subject_available(&even, now), level);
+            subject_reconfigure(&odd, &even, now);
+        }
+        assert_int_equal(subject_available(&odd, now), level);
+        assert_in_range(subject_ready_at(&odd, now, level + 1), next, next + 200);
+        subject_free(&odd);
+        subject_free(&even);
+    }
+}
+
+static void test_steps_go_on_from_creation(void **state)
+{
+    (void)state;
+    struct subject old, to;
+    SUBJECT(&old, START, "token_bucket", {"capacity", 10}, {"window", 10 * SECOND},
+            {"every", 5 * SECOND});
+    SUBJECT(&to, 0, "token_bucket", {"capacity", 10}, {"window", 10 * SECOND},
+            {"every", 4 * SECOND});
+    assert_true(subject_request(&old, START + 6 * SECOND, 10));
+    subject_reconfigure(&to, &old, START + 7 * SECOND);
+    assert_int_equal(subject_ready_at(&to, START + 7 * SECOND, 1), START + 8 * SECOND);
+    subject_free(&old);
+    subject_free(&to);
+}
+
+static void test_a_leaky_bucket_keeps_its_level(void **state)
+{
+    (void)state;
+    struct subject old, half, queue;
+    SUBJECT(&old, START, "leaky_bucket", {"capacity", 10}, {"window", SECOND});
+    SUBJECT(&half, 0, "leaky_bucket", {"capacity", 5}, {"window", SECOND});
+    SUBJECT(&queue, 0, "leaky_bucket", {"capacity", 5}, {"window", SECOND}, {"mode", 1});
+    assert_true(subject_request(&old, START, 8));
+    subject_reconfigure(&half, &old, START + 400 * MS); /* 4 of 5 */
+    assert_int_equal(subject_available(&half, START + 400 * MS), 1);
+    subject_reconfigure(&queue, &old, START + 400 * MS);
+    assert_int_equal(subject_ready_at(&queue, START + 400 * MS, 1), START + 1200 * MS);
+    subject_reconfigure(&half, &old, START); /* 8: cut to 5 */
+    assert_int_equal(subject_available(&half, START), 0);
+    assert_int_equal(subject_ready_at(&half, START, 1), START + 200 * MS);
+    subject_free(&old);
+    subject_free(&half);
+    subject_free(&queue);
+}
+
+static void test_a_sliding_window_keeps_its_log(void **state)
+{
+    (void)state;
+    struct subject old, small, coarse;
+    SUBJECT(&old, START, "sliding_window", {"capacity", 10}, {"window", SECOND});
+    SUBJECT(&small, 0, "sliding_window", {"capacity", 2}, {"window", SECOND});
+    SUBJECT(&coarse, 0, "sliding_window", {"capacity", 10}, {"window", SECOND}, {"segments", 4});
+    for (uint64_t i = 0; i < 6; i++)
+        assert_true(subject_request(&old, START + i * MS, 1));
+    uint64_t now = START + 10 * MS;
+    subject_reconfigure(&small, &old, now); /* 6 in 2 places: the five oldest as the fifth */
+    assert_int_equal(subject_available(&small, now), 0);
+    assert_int_equal(subject_ready_at(&small, now, 1), START + SECOND + 4 * MS);
+    assert_int_equal(subject_ready_at(&small, now, 2), START + SECOND + 5 * MS);
+    subject_reconfigure(&coarse, &old, now);
+    assert_int_equal(subject_available(&coarse, now), 4);
+    assert_int_equal(subject_ready_at(&coarse, now, 5), 12346250 * MS);
+    subject_reconfigure(&old, &coarse, now); /* known by now: they were granted by now */
+    assert_int_equal(subject_ready_at(&old, now, 5), now + SECOND);
+    subject_free(&old);
+    subject_free(&small);
+    subject_free(&coarse);
+}
+
+static void test_a_fixed_window_keeps_its_count(void **state)
+{
+    (void)state;
+    struct subject old, longer, smaller, grid;
+    SUBJECT(&old, START, "fixed_window", {"capacity", 10}, {"window", SECOND});
+    SUBJECT(&longer, 0, "fixed_window", {"capacity", 10}, {"window", 2 * SECOND});
+    SUBJECT(&smaller, 0, "fixed_window", {"capacity", 5}, {"window", SECOND});
+    SUBJECT(&grid, 0, "fixed_window", {"capacity", 10}, {"window", 700 * MS}, {"anchor", 1});
+    assert_true(subject_request(&old, START + 100 * MS, 7));
+    uint64_t now = START + 800 * MS;
+    subject_reconfigure(&longer, &old, now);
+    assert_int_equal(subject_available(&longer, now), 3);
+    assert_int_equal(subject_ready_at(&longer, now, 4), START + 2100 * MS);
+    subject_reconfigure(&smaller, &old, now);
+    assert_int_equal(subject_available(&smaller, now), 0);
+    assert_int_equal(subject_available(&smaller, START + 1100 * MS), 5);
+    subject_reconfigure(&grid, &old, now);
+    assert_int_equal(subject_available(&grid, now), 3);
+    assert_int_equal(subject_available(&grid, START + 1400 * MS), 10);
+    subject_free(&old);
+    subject_free(&longer);
+    subject_free(&smaller);
+    subject_free(&grid);
+}
+
+static struct random rng;
+
+/* Bytes that may look like a state: noise, all ones, or a true state with a few words changed. */
+static void corrupt(struct subject *subject)
+{
+    size_t words = subject->footprint.state / 8;
+    uint64_t kind = random_below(&rng, 4);
+    for (size_t i = 0; i < words; i++) {
+        if (kind == 0)
+            subject->state[i] = random_bits(&rng) >> random_below(&rng, 64);
+        else if (kind == 1)
+            subject->state[i] = UINT64_MAX;
+        else if (random_below(&rng, words) < 2)
+            subject->state[i] += random_bits(&rng) >> random_below(&rng, 64);
+    }
+}
+
+static void use(struct subject *subject)
+{
+    for (int i = 0; i < 20; i++) {
+        uint64_t now = random_bits(&rng) >> random_below(&rng, 64);
+        uint64_t amount = random_bits(&rng) >> random_below(&rng, 64);
+        subject->wall_offset_ns = (int64_t)random_bits(&rng);
+        uint64_t ready = subject_ready_at(subject, now, amount);
+        assert_true(ready >= now || amount > subject->footprint.amount_max ||
+                    now > WEIR_INSTANT_MAX);
+        assert_true(subject_available(subject, now) <= subject->footprint.amount_max);
+        if (ready == now && now <= WEIR_INSTANT_MAX)
+            subject_take(subject, now, amount);
+        subject_refund(subject, now, amount, random_chance(&rng, 50) ? now : random_bits(&rng));
+        if (subject->ops->charge != NULL)
+            subject_charge(subject, now, amount);
+    }
+}
+
+static void test_corrupt_states_are_harmless(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *algorithm;
+        struct setting extra;
+    } kinds[] = {
+        {"token_bucket", {"burst", 7}},
+        {"token_bucket", {"every", 60000}},
+        {"gcra", {"burst", 7}},
+        {"leaky_bucket", {"mode", 0}},
+        {"leaky_bucket", {"mode", 1}},
+        {"sliding_window", {"initial", 0}},
+        {"sliding_window", {"segments", 5}},
+        {"fixed_window", {"anchor", 0}},
+        {"fixed_window", {"anchor", 1}},
+        {"fixed_window", {"anchor", 2}},
+    };
+    uint64_t rounds = random_operations(100000) / 20, accepted = 0, rejected = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        size_t kind = random_below(&rng, sizeof kinds / sizeof kinds[0]);
+        struct subject subject, other;
+        SUBJECT(&subject, START, kinds[kind].algorithm, {"capacity", random_magnitude(&rng, 40)},
+                {"window", 1000 * random_magnitude(&rng, 5)}, kinds[kind].extra);
+        SUBJECT(&other, START, kinds[kind].algorithm, {"capacity", random_magnitude(&rng, 9)},
+                {"window", random_magnitude(&rng, DAY)});
+        subject_request(&subject, START, 1);
+        corrupt(&subject);
+        if (subject_check(&subject) == 0) {
+            accepted++;
+            struct weir_instant at = {.now_ns = START};
+            other.ops->reconfigure(subject.config, subject.state, other.config, other.state, &at);
+            use(&subject);
+        } else {
+            rejected++;
+        }
+        subject_free(&subject);
+        subject_free(&other);
+    }
+    assert_true(rounds < 1000 || (accepted > rounds / 20 && rejected > rounds / 20));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_bucket_keeps_its_level),
+        cmocka_unit_test(test_a_debt_is_carried_and_cut),
+        cmocka_unit_test(test_a_reload_mints_nothing),
+        cmocka_unit_test(test_steps_go_on_from_creation),
+        cmocka_unit_test(test_a_leaky_bucket_keeps_its_level),
+        cmocka_unit_test(test_a_sliding_window_keeps_its_log),
+        cmocka_unit_test(test_a_fixed_window_keeps_its_count),
+        cmocka_unit_test(test_corrupt_states_are_harmless),
+    };
+    rng.state = random_seed(argc, argv);
+    printf("--seed %" PRIu64 "\n", rng.state);
+    fflush(stdout);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
