@@ -141,11 +141,11 @@ static int open_weir(struct service *service)
     struct weir_error error = {0};
     int e = weir_open(&service->weir, &options, &error);
 
-    if (e < 0) {
+    if (e < 0 && error.line == 0) /* else it was said by on_complaint */
         fprintf(stderr, "%s: %s: %s\n", service->name, service->file,
                 error.message[0] != '\0' ? error.message : strerror(-e));
+    if (e < 0)
         return EX_CONFIG;
-    }
     e = weir_pool_open(&service->pool, service->weir, service->pool_name, 0);
     if (e < 0)
         fprintf(stderr, "%s: pool %s: %s\n", service->name, service->pool_name, strerror(-e));
