@@ -476,6 +476,59 @@ weir *weir_close(weir *w)
     return NULL;
 }
 
+static const char *name_of_set(const weir *w, size_t i)
+{
+    const weir_set *set = w->sets[i];
+    struct name_entry *entry = names_find(&w->names, set->name);
+
+    /* The empty set of a pool without sets goes by the pool's name and has none of its own. */
+    return entry && entry->set == set ? set->name : NULL;
+}
+
+static const char *name_of_pool(const weir *w, size_t i)
+{
+    return w->pools[i]->plan.name;
+}
+
+static int list(weir *w, const char *(*name_of)(const weir *w, size_t i), size_t all,
+                const char **ret, size_t n)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < all; i++) {
+        const char *name = name_of(w, i);
+
+        if (name && found < n)
+            ret[found] = name;
+        found += name != NULL;
+    }
+    return (int)found;
+}
+
+int weir_sets(weir *w, const char **ret, size_t n)
+{
+    int found;
+
+    if (instance_forked(w))
+        return -ECHILD;
+    pthread_mutex_lock(&w->lock);
+    found = list(w, name_of_set, w->sets_n, ret, n);
+    pthread_mutex_unlock(&w->lock);
+    return found;
+}
+
+int weir_pools(weir *w, const char **ret, size_t n)
+{
+    int found;
+
+    if (instance_forked(w))
+        return -ECHILD;
+    pthread_mutex_lock(&w->lock);
+    found = list(w, name_of_pool, w->pools_n, ret, n);
+    pthread_mutex_unlock(&w->lock);
+    return found;
+}
+
 uint64_t weir_now(weir *w)
 {
     return instance_now(w);

@@ -60,6 +60,14 @@ WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
  */
 WEIR_PUBLIC weir *weir_close(weir *w);
 
+/*
+ * The names of the sets (or pools) that can be opened, in the order in which they were defined: at
+ * most `n` of them into `ret`, which may be NULL if `n` is 0. The strings live as long as the
+ * instance. Any thread. Returns how many there are in all, or -ECHILD.
+ */
+WEIR_PUBLIC int weir_sets(weir *w, const char **ret, size_t n);
+WEIR_PUBLIC int weir_pools(weir *w, const char **ret, size_t n);
+
 /* The library's version, "0.1.0". */
 WEIR_PUBLIC const char *weir_version(void);
 
