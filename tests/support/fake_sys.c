@@ -1,0 +1,646 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fake system: the real one, included under other names, behind wrappers that count and fail.
+ * State is atomic, so that the fake adds no order between threads that the real system would not.
+ */
+#define sys_alloc           real_sys_alloc
+#define sys_alloc_aligned   real_sys_alloc_aligned
+#define sys_grow            real_sys_grow
+#define sys_strdup          real_sys_strdup
+#define sys_free            real_sys_free
+#define sys_reserve         real_sys_reserve
+#define sys_commit          real_sys_commit
+#define sys_unreserve       real_sys_unreserve
+#define sys_fork_page       real_sys_fork_page
+#define sys_fork_page_free  real_sys_fork_page_free
+#define sys_now_ns          real_sys_now_ns
+#define sys_wall_offset_ns  real_sys_wall_offset_ns
+#define sys_eventfd         real_sys_eventfd
+#define sys_timerfd         real_sys_timerfd
+#define sys_timerfd_set     real_sys_timerfd_set
+#define sys_epoll_create    real_sys_epoll_create
+#define sys_epoll_add       real_sys_epoll_add
+#define sys_epoll_wait      real_sys_epoll_wait
+#define sys_signal_fd       real_sys_signal_fd
+#define sys_drain_fd        real_sys_drain_fd
+#define sys_close           real_sys_close
+#define sys_futex_wait      real_sys_futex_wait
+#define sys_futex_wake      real_sys_futex_wake
+#define sys_thread_start    real_sys_thread_start
+#define sys_thread_join     real_sys_thread_join
+#define sys_thread_id       real_sys_thread_id
+#define sys_read_file       real_sys_read_file
+#define sys_read_part       real_sys_read_part
+#define sys_stat            real_sys_stat
+#define sys_open_directory  real_sys_open_directory
+#define sys_next_entry      real_sys_next_entry
+#define sys_close_directory real_sys_close_directory
+#define sys_load            real_sys_load
+#define sys_symbol          real_sys_symbol
+#define sys_environment     real_sys_environment
+#define sys_user            real_sys_user
+#define sys_random          real_sys_random
+#include "../../core/sys.c"
+#undef sys_alloc
+#undef sys_alloc_aligned
+#undef sys_grow
+#undef sys_strdup
+#undef sys_free
+#undef sys_reserve
+#undef sys_commit
+#undef sys_unreserve
+#undef sys_fork_page
+#undef sys_fork_page_free
+#undef sys_now_ns
+#undef sys_wall_offset_ns
+#undef sys_eventfd
+#undef sys_timerfd
+#undef sys_timerfd_set
+#undef sys_epoll_create
+#undef sys_epoll_add
+#undef sys_epoll_wait
+#undef sys_signal_fd
+#undef sys_drain_fd
+#undef sys_close
+#undef sys_futex_wait
+#undef sys_futex_wake
+#undef sys_thread_start
+#undef sys_thread_join
+#undef sys_thread_id
+#undef sys_read_file
+#undef sys_read_part
+#undef sys_stat
+#undef sys_open_directory
+#undef sys_next_entry
+#undef sys_close_directory
+#undef sys_load
+#undef sys_symbol
+#undef sys_environment
+#undef sys_user
+#undef sys_random
+/* The declarations again, under their own names. */
+#undef WEIR_CORE_SYS_H
+#include "../../core/sys.h"
+
+#include "fake_sys.h"
+#include <malloc.h>
+#include <stdatomic.h>
+
+/* ---- what is counted ---- */
+
+enum call {
+    ALLOC,
+    FREE,
+    RESERVE,
+    COMMIT,
+    NOW,
+    WALL,
+    OPEN,
+    CLOSE,
+    TIMER_SET,
+    EPOLL_ADD,
+    EPOLL_WAIT,
+    SIGNAL,
+    DRAIN,
+    FUTEX_WAITS,
+    FUTEX_WAKES,
+    THREAD_START,
+    THREAD_JOIN,
+    THREAD_ID,
+    FILES,
+    RANDOM,
+    CALLS
+};
+
+static _Atomic uint64_t calls[CALLS];
+
+static struct {
+    _Atomic uint64_t blocks, bytes, regions, descriptors, threads, directories;
+} live;
+
+static struct {
+    _Atomic uint64_t at; /* 0: never */
+    _Atomic uint64_t made;
+    _Atomic unsigned kinds;
+    _Atomic int code;
+    _Atomic bool on, failed;
+} failure;
+
+#define USER_REAL UINT64_MAX
+static _Atomic uint64_t user = USER_REAL;
+
+static void made(enum call call)
+{
+    atomic_fetch_add_explicit(&calls[call], 1, memory_order_relaxed);
+}
+
+/* Counts a call, and says whether it is to fail: 0, or a negative errno. */
+static int fails(enum call call, enum fake_kind kind, int code)
+{
+    uint64_t n, at;
+
+    made(call);
+    if ((atomic_load(&failure.kinds) & kind) == 0)
+        return 0;
+    n = atomic_fetch_add(&failure.made, 1) + 1;
+    at = atomic_load(&failure.at);
+    if (at == 0 || n < at || (n > at && !atomic_load(&failure.on)))
+        return 0;
+    atomic_store(&failure.failed, true);
+    return atomic_load(&failure.code) != 0 ? atomic_load(&failure.code) : code;
+}
+
+static void fail(uint64_t n, unsigned kinds, int code, bool on)
+{
+    atomic_store(&failure.at, 0);
+    atomic_store(&failure.made, 0);
+    atomic_store(&failure.failed, false);
+    atomic_store(&failure.kinds, kinds);
+    atomic_store(&failure.code, code);
+    atomic_store(&failure.on, on);
+    atomic_store(&failure.at, n);
+}
+
+void fake_sys_fail_at(uint64_t n)
+{
+    fail(n, FAKE_ANY, 0, false);
+}
+
+void fake_sys_fail_kind_at(uint64_t n, unsigned kinds, int code)
+{
+    fail(n, kinds, code, false);
+}
+
+void fake_sys_fail_kind_from(uint64_t n, unsigned kinds, int code)
+{
+    fail(n, kinds, code, true);
+}
+
+uint64_t fake_sys_calls(void)
+{
+    return atomic_load(&failure.made);
+}
+
+bool fake_sys_has_failed(void)
+{
+    return atomic_load(&failure.failed);
+}
+
+struct fake_sys_counts fake_sys_counts(void)
+{
+    return (struct fake_sys_counts){
+        .alloc = calls[ALLOC],
+        .free = calls[FREE],
+        .reserve = calls[RESERVE],
+        .commit = calls[COMMIT],
+        .now = calls[NOW],
+        .wall = calls[WALL],
+        .open = calls[OPEN],
+        .close = calls[CLOSE],
+        .timer_set = calls[TIMER_SET],
+        .epoll_add = calls[EPOLL_ADD],
+        .epoll_wait = calls[EPOLL_WAIT],
+        .signal = calls[SIGNAL],
+        .drain = calls[DRAIN],
+        .futex_wait = calls[FUTEX_WAITS],
+        .futex_wake = calls[FUTEX_WAKES],
+        .thread_start = calls[THREAD_START],
+        .thread_join = calls[THREAD_JOIN],
+        .thread_id = calls[THREAD_ID],
+        .file = calls[FILES],
+        .random = calls[RANDOM],
+    };
+}
+
+uint64_t fake_sys_system_calls(void)
+{
+    uint64_t sum = 0;
+
+    for (int call = 0; call < CALLS; call++) {
+        if (call != ALLOC && call != FREE && call != NOW && call != WALL)
+            sum += atomic_load(&calls[call]);
+    }
+    return sum;
+}
+
+struct fake_sys_live fake_sys_live(void)
+{
+    return (struct fake_sys_live){live.blocks,      live.bytes,   live.regions,
+                                  live.descriptors, live.threads, live.directories};
+}
+
+void fake_sys_set_user(uint32_t id)
+{
+    atomic_store(&user, id);
+}
+
+/* ---- memory ---- */
+
+static void *block_made(void *block)
+{
+    if (block != NULL) {
+        atomic_fetch_add(&live.blocks, 1);
+        atomic_fetch_add(&live.bytes, malloc_usable_size(block));
+    }
+    return block;
+}
+
+static void block_gone(void *block)
+{
+    if (block != NULL) {
+        atomic_fetch_sub(&live.blocks, 1);
+        atomic_fetch_sub(&live.bytes, malloc_usable_size(block));
+    }
+}
+
+void *sys_alloc(size_t n, size_t size)
+{
+    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL : block_made(real_sys_alloc(n, size));
+}
+
+void *sys_alloc_aligned(size_t alignment, size_t size)
+{
+    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL
+                                              : block_made(real_sys_alloc_aligned(alignment, size));
+}
+
+/* Always moves, so that whoever keeps a pointer to the old place is found out. */
+void *sys_grow(void *memory, size_t n, size_t size)
+{
+    size_t bytes = n * size, old;
+    void *grown;
+
+    if (fails(ALLOC, FAKE_MEMORY, -ENOMEM) || (size != 0 && bytes / size != n))
+        return NULL;
+    grown = block_made(malloc(bytes == 0 ? 1 : bytes));
+    if (grown == NULL || memory == NULL)
+        return grown;
+    old = malloc_usable_size(memory);
+    memcpy(grown, memory, old < bytes ? old : bytes);
+    block_gone(memory);
+    real_sys_free(memory);
+    return grown;
+}
+
+char *sys_strdup(const char *text)
+{
+    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL : block_made(real_sys_strdup(text));
+}
+
+void sys_free(void *memory)
+{
+    made(FREE);
+    block_gone(memory);
+    real_sys_free(memory);
+}
+
+static void *region_made(void *region)
+{
+    if (region != NULL)
+        atomic_fetch_add(&live.regions, 1);
+    return region;
+}
+
+void *sys_reserve(size_t size)
+{
+    return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_sys_reserve(size));
+}
+
+int sys_commit(void *memory, size_t size)
+{
+    int code = fails(COMMIT, FAKE_MEMORY, -ENOMEM);
+
+    return code != 0 ? code : real_sys_commit(memory, size);
+}
+
+void sys_unreserve(void *memory, size_t size)
+{
+    if (memory != NULL)
+        atomic_fetch_sub(&live.regions, 1);
+    real_sys_unreserve(memory, size);
+}
+
+void *sys_fork_page(void)
+{
+    return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_sys_fork_page());
+}
+
+void sys_fork_page_free(void *page)
+{
+    if (page != NULL)
+        atomic_fetch_sub(&live.regions, 1);
+    real_sys_fork_page_free(page);
+}
+
+/* ---- time ---- */
+
+#define CLOCK_REAL UINT64_MAX
+#define TIMERS_MAX 64
+#define SLICE_NS   UINT64_C(1000000) /* how often a waiter looks at a clock moved by hand */
+
+static _Atomic uint64_t clock_ns = CLOCK_REAL;
+static _Atomic int64_t wall_offset_ns;
+
+/* Timerfds that are armed by the clock moved by hand. */
+static struct {
+    int fd;
+    uint64_t at_ns;
+    bool armed;
+} timers[TIMERS_MAX];
+static pthread_mutex_t timers_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void timers_fire(uint64_t now_ns)
+{
+    pthread_mutex_lock(&timers_lock);
+    for (int i = 0; i < TIMERS_MAX; i++) {
+        if (timers[i].armed && timers[i].at_ns <= now_ns) {
+            timers[i].armed = false;
+            real_sys_timerfd_set(timers[i].fd, 1);
+        }
+    }
+    pthread_mutex_unlock(&timers_lock);
+}
+
+static void timer_forget(int fd)
+{
+    pthread_mutex_lock(&timers_lock);
+    for (int i = 0; i < TIMERS_MAX; i++) {
+        if (timers[i].armed && timers[i].fd == fd)
+            timers[i].armed = false;
+    }
+    pthread_mutex_unlock(&timers_lock);
+}
+
+static int timer_keep(int fd, uint64_t at_ns)
+{
+    int r = -ENOSPC;
+
+    pthread_mutex_lock(&timers_lock);
+    for (int i = 0; i < TIMERS_MAX && r < 0; i++) {
+        if (!timers[i].armed) {
+            timers[i].fd = fd;
+            timers[i].at_ns = at_ns;
+            timers[i].armed = true;
+            r = 0;
+        }
+    }
+    pthread_mutex_unlock(&timers_lock);
+    return r;
+}
+
+void fake_clock_set(uint64_t now_ns)
+{
+    atomic_store(&clock_ns, now_ns);
+    timers_fire(now_ns);
+}
+
+void fake_clock_advance(uint64_t ns)
+{
+    timers_fire(atomic_fetch_add(&clock_ns, ns) + ns);
+}
+
+void fake_clock_set_wall_offset(int64_t offset_ns)
+{
+    atomic_store(&wall_offset_ns, offset_ns);
+}
+
+uint64_t sys_now_ns(void)
+{
+    uint64_t now = atomic_load(&clock_ns);
+
+    made(NOW);
+    return now == CLOCK_REAL ? real_sys_now_ns() : now;
+}
+
+int64_t sys_wall_offset_ns(void)
+{
+    made(WALL);
+    return atomic_load(&clock_ns) == CLOCK_REAL ? real_sys_wall_offset_ns()
+                                                : atomic_load(&wall_offset_ns);
+}
+
+int sys_timerfd_set(int fd, uint64_t at_ns)
+{
+    int code = fails(TIMER_SET, FAKE_EVENT, -ENOMEM);
+
+    if (code != 0)
+        return code;
+    if (atomic_load(&clock_ns) == CLOCK_REAL)
+        return real_sys_timerfd_set(fd, at_ns);
+    timer_forget(fd);
+    code = real_sys_timerfd_set(fd, WEIR_FOREVER);
+    if (code == 0 && at_ns != WEIR_FOREVER)
+        code = timer_keep(fd, at_ns);
+    timers_fire(atomic_load(&clock_ns)); /* if it was due already, or became so meanwhile */
+    return code;
+}
+
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    if (fails(FUTEX_WAITS, FAKE_FUTEX, -1))
+        return 0;
+    if (atomic_load(&clock_ns) == CLOCK_REAL || until_ns == WEIR_FOREVER)
+        return real_sys_futex_wait(word, expected, until_ns);
+    while (atomic_load(&clock_ns) < until_ns) {
+        int r = real_sys_futex_wait(word, expected, real_sys_now_ns() + SLICE_NS);
+
+        if (r != -ETIMEDOUT)
+            return r;
+    }
+    return -ETIMEDOUT;
+}
+
+int sys_futex_wake(const uint32_t *word, int n)
+{
+    made(FUTEX_WAKES);
+    return real_sys_futex_wake(word, n);
+}
+
+/* ---- descriptors ---- */
+
+static int descriptor_made(int fd)
+{
+    if (fd >= 0)
+        atomic_fetch_add(&live.descriptors, 1);
+    return fd;
+}
+
+int sys_eventfd(void)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_eventfd());
+}
+
+int sys_timerfd(void)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_timerfd());
+}
+
+int sys_epoll_create(void)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_epoll_create());
+}
+
+int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
+{
+    int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOSPC);
+
+    return code != 0 ? code : real_sys_epoll_add(epoll_fd, fd, data);
+}
+
+int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
+{
+    int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_epoll_wait(epoll_fd, ret_data, n);
+}
+
+int sys_signal_fd(int fd)
+{
+    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_signal_fd(fd);
+}
+
+int sys_drain_fd(int fd)
+{
+    int code = fails(DRAIN, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_drain_fd(fd);
+}
+
+void sys_close(int fd)
+{
+    made(CLOSE);
+    if (fd >= 0)
+        atomic_fetch_sub(&live.descriptors, 1);
+    timer_forget(fd);
+    real_sys_close(fd);
+}
+
+/* ---- threads ---- */
+
+int sys_thread_start(struct sys_thread **ret, void (*run)(void *), void *argument, const char *name)
+{
+    int code = fails(THREAD_START, FAKE_THREAD, -EAGAIN);
+
+    if (code == 0)
+        code = real_sys_thread_start(ret, run, argument, name);
+    if (code == 0)
+        atomic_fetch_add(&live.threads, 1);
+    return code;
+}
+
+void sys_thread_join(struct sys_thread *thread)
+{
+    made(THREAD_JOIN);
+    if (thread != NULL)
+        atomic_fetch_sub(&live.threads, 1);
+    real_sys_thread_join(thread);
+}
+
+uint32_t sys_thread_id(void)
+{
+    made(THREAD_ID);
+    return real_sys_thread_id();
+}
+
+/* ---- files and plugins ---- */
+
+int sys_read_file(const char *path, size_t size_max, char **ret, size_t *ret_size)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    if (code == 0)
+        code = real_sys_read_file(path, size_max, ret, ret_size);
+    if (code == 0)
+        block_made(*ret);
+    return code;
+}
+
+int sys_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_read_part(path, offset, buffer, size);
+}
+
+int sys_stat(const char *path, struct stat *ret)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_stat(path, ret);
+}
+
+int sys_open_directory(const char *path, void **ret)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    if (code == 0)
+        code = real_sys_open_directory(path, ret);
+    if (code == 0)
+        atomic_fetch_add(&live.directories, 1);
+    return code;
+}
+
+int sys_next_entry(void *directory, char *ret_name, size_t size)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_next_entry(directory, ret_name, size);
+}
+
+void sys_close_directory(void *directory)
+{
+    made(FILES);
+    if (directory != NULL)
+        atomic_fetch_sub(&live.directories, 1);
+    real_sys_close_directory(directory);
+}
+
+int sys_load(const char *path, void **ret, char *ret_why, size_t why_size)
+{
+    int code = fails(FILES, FAKE_FILE, -ENOMEM);
+
+    return code != 0 ? code : real_sys_load(path, ret, ret_why, why_size);
+}
+
+void *sys_symbol(void *library, const char *name)
+{
+    return real_sys_symbol(library, name);
+}
+
+/* ---- the process ---- */
+
+const char *sys_environment(const char *name)
+{
+    return real_sys_environment(name);
+}
+
+uint32_t sys_user(void)
+{
+    uint64_t id = atomic_load(&user);
+
+    return id == USER_REAL ? real_sys_user() : (uint32_t)id;
+}
+
+uint64_t sys_random(void)
+{
+    made(RANDOM);
+    return real_sys_random();
+}
+
+void fake_sys_reset(void)
+{
+    fail(0, 0, 0, false);
+    for (int i = 0; i < CALLS; i++)
+        atomic_store(&calls[i], 0);
+    atomic_store(&clock_ns, CLOCK_REAL);
+    atomic_store(&wall_offset_ns, 0);
+    atomic_store(&user, USER_REAL);
+}

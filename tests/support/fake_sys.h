@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A fake in place of core/sys.c. It does the same by default, and on request makes calls fail,
+ * moves the clock by hand, and tells what was done and what is not given back yet. Everything here
+ * may be called from any thread; what it tells is exact once no other thread is inside a call.
+ */
+#ifndef WEIR_TESTS_FAKE_SYS_H
+#define WEIR_TESTS_FAKE_SYS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Kinds of calls that can fail, and how they do. */
+enum fake_kind {
+    FAKE_MEMORY = 1u << 0,     /* out of memory */
+    FAKE_DESCRIPTOR = 1u << 1, /* making or adding a descriptor: -EMFILE */
+    FAKE_THREAD = 1u << 2,     /* starting a thread: -EAGAIN */
+    FAKE_FILE = 1u << 3,       /* files and libraries: -EIO; loading: -ENOMEM */
+    FAKE_FUTEX = 1u << 4,      /* sys_futex_wait returns at once, as if woken for nothing */
+    FAKE_EVENT = 1u << 5,      /* arming, signaling, waiting on descriptors: -ENOMEM */
+    /* What can fail on a healthy system. The kernel has no reason to fail the other two. */
+    FAKE_ANY = FAKE_MEMORY | FAKE_DESCRIPTOR | FAKE_THREAD | FAKE_FILE
+};
+
+/* Calls work, the clock is real, the user is real, and nothing has been counted. What is live
+ * stays. */
+void fake_sys_reset(void);
+
+/* The n-th call (from 1) of FAKE_ANY from now on fails, once. 0: none. */
+void fake_sys_fail_at(uint64_t n);
+/* The same for calls of these kinds, with this negative errno; 0: the kind's own. */
+void fake_sys_fail_kind_at(uint64_t n, unsigned kinds, int code);
+/* The n-th and all later ones. */
+void fake_sys_fail_kind_from(uint64_t n, unsigned kinds, int code);
+/* How many calls of the kinds were made since the last of these three, the failed one included. */
+uint64_t fake_sys_calls(void);
+/* Whether a call was made to fail since then. */
+bool fake_sys_has_failed(void);
+
+/* How often each call was made since the last reset. */
+struct fake_sys_counts {
+    uint64_t alloc, free;     /* blocks made or grown; blocks freed */
+    uint64_t reserve, commit; /* also fork pages */
+    uint64_t now, wall;       /* readings of the clocks */
+    uint64_t open, close;     /* eventfds, timerfds, epolls made; closed */
+    uint64_t timer_set, epoll_add, epoll_wait;
+    uint64_t signal, drain; /* of descriptors */
+    uint64_t futex_wait, futex_wake;
+    uint64_t thread_start, thread_join, thread_id;
+    uint64_t file; /* everything with files and libraries */
+    uint64_t random;
+};
+struct fake_sys_counts fake_sys_counts(void);
+/* All of these that enter the kernel: not memory of the heap, not the clocks. */
+uint64_t fake_sys_system_calls(void);
+
+/* What was obtained through the seam and not given back. */
+struct fake_sys_live {
+    uint64_t blocks, bytes; /* of the heap; bytes as the allocator rounds them */
+    uint64_t regions;       /* reserved address ranges and fork pages */
+    uint64_t descriptors;
+    uint64_t threads; /* started and not joined */
+    uint64_t directories;
+};
+struct fake_sys_live fake_sys_live(void);
+
+/*
+ * The clock by hand, for sys_now_ns, sys_wall_offset_ns, deadlines of sys_futex_wait and timerfds.
+ * Set it before the instance under test arms anything.
+ */
+void fake_clock_set(uint64_t now_ns);
+void fake_clock_advance(uint64_t ns);
+void fake_clock_set_wall_offset(int64_t offset_ns);
+
+/* What sys_user() says. */
+void fake_sys_set_user(uint32_t user);
+
+#endif
