@@ -5,6 +5,7 @@
  * stands for all lines that begin alike: for messages that name a path of this machine.
  *
  *     corpus wrong|right DIRECTORY
+ *     corpus speed                     10 000 sets must load in under a second
  *     corpus print FILE...             what to write beside a new file, once it was checked by eye
  */
 #include "plan.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -160,12 +162,63 @@ static int run(const char *kind, const char *directory)
     return failures;
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Text to plan, plugins loaded on the way, in wall-clock time. */
+static void test_speed(void **state)
+{
+    enum { SETS = 10000, LIMIT_MS = 1000 };
+    struct plugins *plugins;
+    struct plan plan;
+    struct complaints complaints = {.file = "many"};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    (void)state;
+    assert_non_null(out);
+    fprintf(out, "version: 1\nsets:\n");
+    for (int i = 0; i < SETS; i++)
+        fprintf(out,
+                "  set-%05d:\n    timeout: 30s\n"
+                "    config: { region: us-east-1, endpoint: \"https://us.example\" }\n"
+                "    limits:\n"
+                "      - { type: call, algorithm: gcra, capacity: 100, window: 60s }\n"
+                "      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 90k,"
+                " window: 60s }\n"
+                "      - { type: resource, key: connections, capacity: 10 }\n",
+                i);
+    fprintf(out, "pools:\n  all:\n    sets:\n");
+    for (int i = 0; i < SETS; i++)
+        fprintf(out, "      - set-%05d\n", i);
+    fclose(out);
+
+    uint64_t begin = now_ms();
+    assert_int_equal(plugins_new(&plugins, NULL), 0);
+    assert_int_equal(plan_from_text(text, size, plugins, &plan, &complaints), 0);
+    uint64_t taken = now_ms() - begin;
+    print_message("%d sets in %llu ms\n", SETS, (unsigned long long)taken);
+    assert_int_equal(plan.sets_n, SETS);
+    assert_int_equal(plan.pools[0].sets_n, SETS);
+    assert_true(taken < LIMIT_MS);
+    plan_free(&plan);
+    plugins_free(plugins);
+    free(text);
+}
+
 int main(int argc, char **argv)
 {
+    static const struct CMUnitTest speed[] = {cmocka_unit_test(test_speed)};
     if (argc == 3 && (strcmp(argv[1], "wrong") == 0 || strcmp(argv[1], "right") == 0))
         return run(argv[1], argv[2]) == 0 ? 0 : 1;
+    if (argc == 2 && strcmp(argv[1], "speed") == 0)
+        return cmocka_run_group_tests(speed, NULL, NULL) == 0 ? 0 : 1;
     if (argc < 3 || strcmp(argv[1], "print") != 0) {
-        fprintf(stderr, "usage: corpus wrong|right DIRECTORY, or corpus print FILE...\n");
+        fprintf(stderr, "usage: corpus wrong|right DIRECTORY | speed | print FILE...\n");
         return 2;
     }
     for (int i = 2; i < argc; i++) {
