@@ -44,7 +44,9 @@ void line_push(const struct region *region, struct version *version, uint32_t re
     uint64_t word = record_load(&r->word);
 
     record_store(&r->next, link_next(record_load(&r->next), 0));
+    STEP();
     record_store(&r->prev, link_next(record_load(&r->prev), tail));
+    STEP();
     record_store(&r->granted, GRANTED_MARKER | word >> 8);
     STEP();
     version_add_effect(version, record, RECORD_WORD, word, record_next_word(word, RECORD_WAITING));

@@ -50,8 +50,10 @@ static void finish(const struct operation *op)
 
     if (op->granted)
         count_grant(op);
-    for (uint32_t i = 0; i < op->wakes_n; i++)
+    for (uint32_t i = 0; i < op->wakes_n; i++) {
         keeper_wake(w, op->wakes[i].record, op->wakes[i].word);
+        STEP();
+    }
     if (op->arm_ns != WEIR_FOREVER)
         keeper_arm(&w->keeper, op->set, op->arm_ns);
 }

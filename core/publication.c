@@ -59,9 +59,12 @@ static uint64_t word_version(uint64_t word)
     return (word & ~WORD_BOXED) >> WORD_SLOT_BITS;
 }
 
+/* Versions wrap after 2^41 publications of one box, days of nothing else: hence the mask. */
 static uint64_t word_make(uint64_t slot, uint64_t version)
 {
-    return version << WORD_SLOT_BITS | slot;
+    uint64_t shifted = version << WORD_SLOT_BITS;
+
+    return (MUTANT(24) ? shifted : shifted & ~WORD_BOXED) | slot;
 }
 
 static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
@@ -205,7 +208,11 @@ static void apply(const struct region *region, const struct effect *effect)
 {
     _Atomic uint64_t *record = region_record(region, effect->place >> 3);
 
-    swap(&record[effect->place & 7], effect->before, effect->after);
+    STEP();
+    if (MUTANT(21))
+        store(&record[effect->place & 7], effect->after);
+    else
+        swap(&record[effect->place & 7], effect->before, effect->after);
     STEP();
 }
 
@@ -215,20 +222,27 @@ static void help(const struct region *region, struct set_head *set, uint64_t wor
 {
     struct box *box = word_box(region, set->box_class, word);
     uint64_t version = word_version(word);
+    _Atomic uint64_t *own;
     struct debt debt;
 
     if (load_acquire(&box->done) == version)
         return;
+    STEP();
     copy_debt(box, &debt);
     atomic_thread_fence(memory_order_acquire);
-    if (load(&set->word) != word)
+    if (load(&set->word) != word && !MUTANT(23))
         return;
     STEP();
+    if (MUTANT(22))
+        atomic_store_explicit(&box->done, version, memory_order_release);
     for (uint32_t i = 0; i < debt.effects_n; i++)
         if (!(MUTANT(1) && i == 1))
             apply(region, &debt.effects[i]);
-    swap(own_of(region, debt.actor, set->box_class), word_make(word_slot(word), version - 1),
-         debt.replaced & ~WORD_BOXED);
+    own = own_of(region, debt.actor, set->box_class);
+    if (MUTANT(20))
+        store(own, debt.replaced & ~WORD_BOXED);
+    else
+        swap(own, word_make(word_slot(word), version - 1), debt.replaced & ~WORD_BOXED);
     STEP();
     atomic_store_explicit(&box->done, version, memory_order_release);
     STEP();
@@ -251,8 +265,10 @@ static void copy_content(const struct box *box, struct version *version)
 
     if (n > version->content_capacity)
         n = version->content_capacity; /* torn: the word has moved, and the copy is thrown away */
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         version->content[i] = load(&box->content[i]);
+        STEP();
+    }
     version->content_n = n;
 }
 
@@ -300,19 +316,24 @@ static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t 
     store(&box->version, word_version(own) + 1);
     STEP();
     store(&box->replaced, version->word);
+    STEP();
     store(&box->meta, make_meta(actor, version->content_n, version->effects_n));
     STEP();
     for (uint32_t i = 0; i < version->effects_n; i++) {
         places[i / 2] |= (uint64_t)version->effects[i].place << 32 * (i % 2);
         store(&box->effects[i][0], version->effects[i].before);
+        STEP();
         store(&box->effects[i][1], version->effects[i].after);
+        STEP();
     }
-    for (uint32_t i = 0; i < (version->effects_n + 1) / 2; i++)
+    for (uint32_t i = 0; i < (version->effects_n + 1) / 2; i++) {
         store(&box->places[i], places[i]);
-    STEP();
-    for (uint32_t i = 0; i < version->content_n; i++)
+        STEP();
+    }
+    for (uint32_t i = 0; i < version->content_n; i++) {
         store(&box->content[i], version->content[i]);
-    STEP();
+        STEP();
+    }
     return WORD_BOXED | word_make(word_slot(own), word_version(own) + 1);
 }
 

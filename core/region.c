@@ -112,3 +112,12 @@ uint32_t region_alloc_run(struct region *region, uint32_t units)
     area->used += RUN_SIZE;
     return (uint32_t)(run * RUN_UNITS);
 }
+
+uint32_t region_next_record(const struct region *region, uint32_t record)
+{
+    uint32_t run = record / RUN_UNITS, units = record ? region->run_units[run] : RUN_UNITS;
+
+    if (record % RUN_UNITS + 2 * units <= RUN_UNITS)
+        return record + units;
+    return (run + 1) * RUN_SIZE < region->records.used ? (run + 1) * RUN_UNITS : 0;
+}

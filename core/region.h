@@ -55,6 +55,9 @@ uint32_t region_alloc_box(struct region *region, size_t size, size_t alignment);
  */
 uint32_t region_alloc_run(struct region *region, uint32_t units);
 
+/* The record after `record`, of whatever size; 0: the first, and behind the last. As above. */
+uint32_t region_next_record(const struct region *region, uint32_t record);
+
 static inline void *region_box(const struct region *region, uint32_t unit)
 {
     return region->boxes.base + unit * UNIT_SIZE;

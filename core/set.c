@@ -60,7 +60,9 @@ static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t rec
         uint64_t word = record_load(&r->word);
 
         record_store(&r->granted, op->at.now_ns);
+        STEP();
         record_store(&r->since, op->at.now_ns);
+        STEP();
         version_add_effect(&op->version, record, RECORD_WORD, word,
                            record_next_word(word, RECORD_HELD));
     }
@@ -80,6 +82,7 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
     bool first = line_length(&op->version) == 0;
 
     record_store(&r->since, op->at.now_ns);
+    STEP();
     projection_push(op, amounts);
     line_push(&op->actor->w->region, &op->version, record);
     if (first && ready < WEIR_BLOCKED && (record_load(&r->user) & 7) == RECORD_WAKE_KEEPER)
@@ -242,11 +245,11 @@ static void count_settlement(struct actor *actor, weir_set *set,
     count(&counters->overused, overused);
 }
 
-void set_settle(struct actor *actor, weir_set *set, uint32_t record,
-                const struct settlement *settlement)
+bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                        const struct settlement *settlement)
 {
     struct record *r = record_of(set, record);
-    uint64_t word = record_load(&r->word), granted_ns = record_load(&r->granted);
+    uint64_t granted_ns = record_load(&r->granted);
     struct operation op;
     unsigned turn = 0;
 
@@ -255,6 +258,8 @@ void set_settle(struct actor *actor, weir_set *set, uint32_t record,
         bool changed = false;
 
         operation_read(&op, actor, set);
+        if (record_load(&r->word) != word && !MUTANT(25))
+            return false;
         watched_ns = operation_head_ready(&op);
         for (uint32_t i = 0; i < set->limits.n; i++)
             changed |= settle_limit(&op, i, settlement, granted_ns);
@@ -270,6 +275,13 @@ void set_settle(struct actor *actor, weir_set *set, uint32_t record,
     count_settlement(actor, set, settlement);
     if (op.again)
         set_serve(actor, set);
+    return true;
+}
+
+void set_settle(struct actor *actor, weir_set *set, uint32_t record,
+                const struct settlement *settlement)
+{
+    set_settle_exactly(actor, set, record, record_load(&record_of(set, record)->word), settlement);
 }
 
 static void count_withdrawal(struct actor *actor, weir_set *set, enum record_state state)

@@ -71,6 +71,10 @@ int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint3
 void set_settle(struct actor *actor, weir_set *set, uint32_t record,
                 const struct settlement *settlement);
 
+/* The same if the record's word is exactly `word`, which says HELD; false: it is not any more. */
+bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                        const struct settlement *settlement);
+
 /*
  * A WAITING record leaves the line and becomes `state`; whom it held up is looked at. With
  * `expected` not 0, only if the record's word is exactly that. False: it was decided before.

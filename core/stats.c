@@ -103,20 +103,17 @@ static bool describe_holder(const weir_set *set, uint32_t record, struct weir_ho
 static size_t scan_holders(const weir_set *set, struct weir_holder *all, size_t n)
 {
     const struct region *region = &set->w->region;
-    size_t runs = region->records.used / UNIT_SIZE / RUN_UNITS, found = 0;
+    uint32_t record = 0;
+    size_t found = 0;
 
-    for (size_t run = 1; set->head && run < runs; run++) {
-        if (region->run_units[run] != set->record_units)
+    while (set->head && (record = region_next_record(region, record))) {
+        struct weir_holder holder;
+
+        if (!describe_holder(set, record, &holder))
             continue;
-        for (uint32_t i = 0; i + set->record_units <= RUN_UNITS; i += set->record_units) {
-            struct weir_holder holder;
-
-            if (!describe_holder(set, (uint32_t)run * RUN_UNITS + i, &holder))
-                continue;
-            if (all && found < n)
-                all[found] = holder;
-            found++;
-        }
+        if (all && found < n)
+            all[found] = holder;
+        found++;
     }
     return found;
 }

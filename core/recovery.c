@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/* Recovery: see recovery.h. */
+#include "recovery.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include "operation.h"
+#include "step.h"
+#include <errno.h>
+
+struct recovery {
+    struct actor *actor; /* who recovers */
+    struct actor_head *dead;
+    uint64_t generation;
+    uint64_t owner; /* as the dead wrote it into its records */
+};
+
+static weir_set *find_set(const weir *w, uint64_t head)
+{
+    for (uint32_t i = 0; i < w->sets_n; i++)
+        if (w->sets[i]->head == head)
+            return w->sets[i];
+    return NULL;
+}
+
+/* The set with this head, for which the recovering actor is prepared; NULL: no set, no memory. */
+static weir_set *ready_set(struct actor *actor, uint64_t head)
+{
+    weir_set *set = head ? find_set(actor->w, head) : NULL;
+
+    if (!set)
+        return NULL;
+    if (set->number < actor->counters_n && actor->counters[set->number])
+        return set;
+    return actor_prepare(actor, set) == 0 ? set : NULL;
+}
+
+/* The amounts may be those of a later life of the record: then the word is another, too. */
+static void give_back(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
+{
+    const struct record *r = record_at(&actor->w->region, record);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const struct settlement settlement = {amounts, amounts, false};
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = record_load(&r->amounts[i]);
+    set_settle_exactly(actor, set, record, word, &settlement);
+}
+
+static bool of_the_dead(const struct recovery *recovery, const struct record *r, uint64_t word)
+{
+    return record_state(word) != RECORD_FREE && record_load(&r->owner) == recovery->owner;
+}
+
+/* Ends a record, if it is the dead actor's. In each turn, either we changed its word or somebody
+ * else who recovers did. */
+static int end_record(const struct recovery *recovery, uint32_t record)
+{
+    struct actor *actor = recovery->actor;
+    struct record *r = record_at(&actor->w->region, record);
+    uint64_t word;
+
+    while (of_the_dead(recovery, r, word = record_load(&r->word))) {
+        weir_set *set = ready_set(actor, record_load(&r->set) >> 32);
+
+        if (!set)
+            return -ENOMEM;
+        if (record_state(word) == RECORD_WAITING) {
+            if (MUTANT(26))
+                return 0;
+            set_withdraw(actor, set, record, word, RECORD_CANCELED);
+        } else if (record_state(word) == RECORD_HELD) {
+            give_back(actor, set, record, word);
+        } else {
+            atomic_compare_exchange_strong(&r->word, &word, record_next_word(word, RECORD_FREE));
+        }
+        STEP();
+    }
+    return 0;
+}
+
+/*
+ * Wakes whoever may have been decided without hearing of it: the dead was stopped between the
+ * commit and the wake. A wake too many is harmless. Of those that wait, only the head may have been
+ * called.
+ */
+static void wake_again(struct actor *actor, weir_set *set)
+{
+    weir *w = actor->w;
+    struct operation op;
+
+    operation_read(&op, actor, set);
+    for (uint32_t at = 0; (at = region_next_record(&w->region, at)) != 0;) {
+        const struct record *r = record_at(&w->region, at);
+        uint64_t word = record_load(&r->word);
+        enum record_state state = record_state(word);
+
+        if (state == RECORD_FREE || record_load(&r->set) >> 32 != set->head)
+            continue;
+        if (state != RECORD_WAITING || at == line_head(&op.version))
+            keeper_wake(w, at, word);
+        STEP();
+    }
+}
+
+static int recover(const struct recovery *recovery)
+{
+    struct actor *actor = recovery->actor;
+    uint64_t intent = atomic_load_explicit(&recovery->dead->intent, memory_order_acquire);
+    weir_set *set = ready_set(actor, intent);
+    int r = 0;
+
+    if (intent && !set)
+        return -ENOMEM;
+    /* First of all: only a completed version says what the dead holds and waits for. */
+    if (intent && !MUTANT(28))
+        publication_help(&actor->w->region, set->head);
+    for (uint32_t at = 0; r == 0 && (at = region_next_record(&actor->w->region, at)) != 0;)
+        r = end_record(recovery, at);
+    /* It worked on one set at a time, so only that one can lack a service or a wake. */
+    if (r == 0 && intent && !MUTANT(28)) {
+        set_serve(actor, set);
+        if (!MUTANT(27))
+            wake_again(actor, set);
+    }
+    return r;
+}
+
+static bool move_on(const struct recovery *recovery)
+{
+    uint64_t before = recovery->generation;
+
+    return atomic_compare_exchange_strong(&recovery->dead->generation, &before, before + 1);
+}
+
+int recovery_run(struct actor *actor, uint32_t dead, uint64_t generation)
+{
+    weir *w = actor->w;
+    struct recovery recovery = {.actor = actor,
+                                .dead = region_box(&w->region, dead),
+                                .generation = generation,
+                                .owner = (uint64_t)dead << 32 | (uint32_t)generation};
+    int r;
+
+    if (atomic_load(&recovery.dead->generation) != generation ||
+        (MUTANT(29) && !move_on(&recovery)))
+        return -EALREADY;
+    pthread_mutex_lock(&w->lock);
+    r = recover(&recovery);
+    pthread_mutex_unlock(&w->lock);
+    STEP();
+    if (r == 0 && !MUTANT(29) && !move_on(&recovery))
+        r = -EALREADY;
+    return r;
+}
