@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Definitions: their memory, and what counts as text. */
+/* The memory of definitions: many small things that go all at once. */
 #include "definition.h"
 #include "sys.h"
 #include <string.h>
@@ -79,38 +79,4 @@ void definition_free(struct definition *definition)
         chunk = next;
     }
     *definition = (struct definition){0};
-}
-
-/* Bytes of the UTF-8 sequence at `text`, or 0 if there is none (RFC 3629). */
-static size_t sequence_length(const unsigned char *text, size_t length)
-{
-    size_t n = text[0] < 0x80   ? 1
-               : text[0] < 0xc2 ? 0
-               : text[0] < 0xe0 ? 2
-               : text[0] < 0xf0 ? 3
-               : text[0] < 0xf5 ? 4
-                                : 0;
-    if (n > length)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    /* Longer than needed, a surrogate, or beyond U+10FFFF. */
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return n;
-}
-
-size_t utf8_length(const char *text, size_t length)
-{
-    size_t at = 0;
-    while (at < length) {
-        size_t n = sequence_length((const unsigned char *)text + at, length - at);
-        if (n == 0)
-            break;
-        at += n;
-    }
-    return at;
 }

@@ -84,9 +84,6 @@ char *definition_strdup(struct definition *definition, const char *text, size_t 
 void *definition_append(struct definition *definition, void *items, size_t *n, size_t size);
 void definition_free(struct definition *definition);
 
-/* Where the first byte lies that is not part of well-formed UTF-8, or `length`. */
-size_t utf8_length(const char *text, size_t length);
-
 /*
  * config.c: reads YAML. Adds every complaint it finds (syntax, unknown or repeated fields, wrong
  * shapes, missing version) and reads on; only a mistake of syntax ends the reading. Returns 0;

@@ -56,6 +56,9 @@ bool complaints_full(const struct complaints *complaints);
  */
 int complaints_tell(struct complaints *complaints);
 
+/* Where the first byte lies that is not part of well-formed UTF-8, or `length`. */
+size_t utf8_length(const char *text, size_t length);
+
 /* A text of the user's as a message may show it: on one line, cut if it is long. */
 struct shown {
     char text[88];

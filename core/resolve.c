@@ -872,8 +872,8 @@ static void name_register(struct resolver *resolver, const struct scalar *name,
                           struct set_plan *set, struct pool_plan *pool)
 {
     bool is_pool = false;
-    if (!name_check(resolver, set != NULL ? "the name of a set" : "the name of a pool", name))
-        return;
+    /* Even a name that will not do is known from here on: a pool that names it is not wrong too. */
+    name_check(resolver, set != NULL ? "the name of a set" : "the name of a pool", name);
     const struct name_entry *entry = names_find(&resolver->names, name->text);
     if (entry != NULL) {
         const struct plan *plan = resolver->plan;

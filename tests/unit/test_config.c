@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "fixture.h"
+
 /* Reads a text; the complaints are told at once, the first stays in `complaints->first`. */
 static int parse(const char *text, size_t length, struct definition *ret,
                  struct complaints *complaints)
@@ -278,10 +280,10 @@ static void test_utf8(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_everything), cmocka_unit_test(test_spoilt),
-        cmocka_unit_test(test_nothing),    cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_depth),      cmocka_unit_test(test_size),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_utf8),
+        leak_checked_test(test_everything), leak_checked_test(test_spoilt),
+        leak_checked_test(test_nothing),    leak_checked_test(test_bounds),
+        leak_checked_test(test_depth),      leak_checked_test(test_size),
+        leak_checked_test(test_memory),     leak_checked_test(test_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "fixture.h"
+
 struct heard {
     struct weir_error errors[8];
     uint32_t n;
@@ -127,6 +129,7 @@ static void test_show(void **state)
     (void)state;
     assert_string_equal(show("plain").text, "plain");
     assert_string_equal(show("a\nb\tc\x7f").text, "a?b?c?");
+    assert_string_equal(show("\xff\xc3\xa9\xc3(\xe2\x98").text, "?é?(??");
     for (int i = 0; i < 200; i++)
         strcat(text, "y");
     struct shown shown = show(text);
@@ -180,10 +183,10 @@ static void test_hints(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_error_set), cmocka_unit_test(test_error_cut),
-        cmocka_unit_test(test_order),     cmocka_unit_test(test_many),
-        cmocka_unit_test(test_places),    cmocka_unit_test(test_show),
-        cmocka_unit_test(test_hints),
+        leak_checked_test(test_error_set), leak_checked_test(test_error_cut),
+        leak_checked_test(test_order),     leak_checked_test(test_many),
+        leak_checked_test(test_places),    leak_checked_test(test_show),
+        leak_checked_test(test_hints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "fixture.h"
+
 __extension__ typedef unsigned __int128 u128;
 
 struct row {
@@ -181,9 +183,9 @@ static void test_random(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_amounts),  cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_booleans), cmocka_unit_test(test_writes),
-        cmocka_unit_test(test_random),
+        leak_checked_test(test_amounts),  leak_checked_test(test_durations),
+        leak_checked_test(test_booleans), leak_checked_test(test_writes),
+        leak_checked_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
