@@ -27,7 +27,7 @@ static const char text[] =
     "    config: { region: eu-central-1 }\n"
     "    limits:\n"
     "      - { type: call, algorithm: gcra, capacity: 200, window: 1s, burst: 10 }\n"
-    "      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 2k, window: 1s,\n"
+    "      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 500, window: 1s,\n"
     "          burst: 200 }\n"
     "      - { type: resource, key: connections, capacity: 3 }\n";
 
@@ -101,7 +101,7 @@ static void run_impatient(void)
 {
     const struct weir_amount all[] = {{"tokens", 0}, {"connections", CONNECTIONS}};
     const struct weir_amount none_left[] = {{"tokens", 0}, {"connections", 1}};
-    const struct weir_amount many[] = {{"tokens", 150}, {"connections", 0}};
+    const struct weir_amount many[] = {{"tokens", 200}, {"connections", 0}};
     const struct weir_amount too_many[] = {{"tokens", 201}};
     struct weir_request request = {.size = sizeof request, .amounts = all, .amounts_n = 2};
     struct weir_refusal refusal = {.size = sizeof refusal};
@@ -118,11 +118,11 @@ static void run_impatient(void)
 
     request.timeout_ns = WEIR_FOREVER;
     request.amounts = many;
-    expect("150 tokens", weir_acquire(pool, &request, &other, NULL), 0);
-    weir_update(other, "tokens", 150);
+    expect("200 tokens", weir_acquire(pool, &request, &other, NULL), 0);
+    weir_update(other, "tokens", 200);
     weir_release(&other);
     request.max_wait_ns = MS;
-    expect("150 more, within 1 ms", weir_acquire(pool, &request, &other, &refusal), -EAGAIN);
+    expect("200 more, within 1 ms", weir_acquire(pool, &request, &other, &refusal), -EAGAIN);
     printf("    %s says: %s\n", refusal.key, refusal.retry_after_ns > MS ? "later" : "?");
     request.amounts = too_many;
     request.amounts_n = 1;

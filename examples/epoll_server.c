@@ -255,24 +255,6 @@ static void ask(struct server *s, struct connection *c)
         start_waiting(s, c);
 }
 
-/* The acquisition's fd is readable: it is decided. */
-static void on_grant(struct server *s, void *owner)
-{
-    struct connection *c = owner;
-    struct weir_refusal refusal = {.size = sizeof refusal};
-    int result;
-
-    if (c->state != WAITING)
-        return; /* the client left in this very round */
-    result = weir_acquisition_result(c->acquisition);
-    if (result == 0) {
-        start_work(s, c, c->job.asked_ns > s->last_look_ns ? c->job.asked_ns : s->last_look_ns);
-        return;
-    }
-    refusal_after_wait(&s->service, &c->job, c->acquisition, &refusal);
-    refuse(s, c, result, &refusal);
-}
-
 /* ---- connections ---- */
 
 static void refuse_status(struct server *s, struct connection *c, int status)
@@ -356,6 +338,25 @@ static void run(struct server *s, struct connection *c)
         else
             moved = false;
     }
+}
+
+/* The acquisition's fd is readable: it is decided. */
+static void on_grant(struct server *s, void *owner)
+{
+    struct connection *c = owner;
+    struct weir_refusal refusal = {.size = sizeof refusal};
+    int result;
+
+    if (c->state != WAITING)
+        return; /* the client left in this very round */
+    result = weir_acquisition_result(c->acquisition);
+    if (result == 0) {
+        start_work(s, c, c->job.asked_ns > s->last_look_ns ? c->job.asked_ns : s->last_look_ns);
+        return;
+    }
+    refusal_after_wait(&s->service, &c->job, c->acquisition, &refusal);
+    refuse(s, c, result, &refusal);
+    run(s, c);
 }
 
 static void on_socket(struct server *s, void *owner)
