@@ -143,18 +143,26 @@ static bool is_path_of(const char *path, const char *dir, const char *name)
            strcmp(path + length + 1, name) == 0;
 }
 
-/* The file, loaded at the first time. 0, -ENOENT or -ENOMEM. */
+/*
+ * The file, loaded at the first time. One that was refused is looked at again: its permissions may
+ * have been put right. 0, -ENOENT or -ENOMEM.
+ */
 static int file_get(struct plugins *plugins, const char *dir, const char *name,
                     struct plugin_file **ret)
 {
-    struct plugin_file *file;
+    struct plugin_file **link = &plugins->files, *file;
     int r;
 
-    for (file = plugins->files; file != NULL; file = file->next) {
-        if (is_path_of(file->path, dir, name)) {
-            *ret = file;
-            return 0;
-        }
+    while (*link != NULL && !is_path_of((*link)->path, dir, name))
+        link = &(*link)->next;
+    file = *link;
+    if (file != NULL && file->refusal.code == 0) {
+        *ret = file;
+        return 0;
+    }
+    if (file != NULL) {
+        *link = file->next;
+        plugin_file_free(file);
     }
     r = plugin_file_load(&file, dir, name);
     if (r < 0)

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A plugin file with one algorithm and one parameter, right in every way. Each broken file is this
+ * one with one definition changed: see meson.build.
+ */
+#include <weir/algorithm.h>
+#include <weir/balancer.h>
+
+#ifndef SYMBOL
+#define SYMBOL weir_plugins_v1
+#endif
+#ifndef TABLE_SIZE
+#define TABLE_SIZE sizeof(struct weir_plugin_table)
+#endif
+#ifndef PLUGINS_N
+#define PLUGINS_N 1
+#endif
+#ifndef PLUGINS
+#define PLUGINS plugins
+#endif
+#ifndef FIRST
+#define FIRST &plugin
+#endif
+#ifndef SECOND
+#define SECOND NULL
+#endif
+#ifndef PLUGIN_SIZE
+#define PLUGIN_SIZE sizeof(struct weir_plugin)
+#endif
+#ifndef KIND
+#define KIND WEIR_PLUGIN_ALGORITHM
+#endif
+#ifndef VERSION
+#define VERSION "2.1"
+#endif
+#ifndef SUMMARY
+#define SUMMARY "grants everything"
+#endif
+#ifndef PARAMETERS_N
+#define PARAMETERS_N 2
+#endif
+#ifndef PARAMETERS
+#define PARAMETERS (const struct weir_parameter *)(const void *)parameters
+#endif
+#ifndef PARAMETER_SIZE
+#define PARAMETER_SIZE sizeof(parameters[0])
+#endif
+#ifndef PARAMETER_TYPE
+#define PARAMETER_TYPE struct weir_parameter
+#endif
+#ifndef PARAMETER_REST
+#define PARAMETER_REST .default_value = DEFAULT, .choices = CHOICES, .doc = DOC
+#endif
+#ifndef PARAMETER_NAME
+#define PARAMETER_NAME "first"
+#endif
+#ifndef TYPE
+#define TYPE WEIR_PARAMETER_AMOUNT
+#endif
+#ifndef MIN
+#define MIN 2
+#endif
+#ifndef MAX
+#define MAX 10
+#endif
+#ifndef DEFAULT
+#define DEFAULT 5
+#endif
+#ifndef CHOICES
+#define CHOICES NULL
+#endif
+#ifndef DOC
+#define DOC "how much"
+#endif
+#ifndef OPS
+#define OPS &ops
+#endif
+#ifndef OPS_SIZE
+#define OPS_SIZE sizeof ops
+#endif
+#ifndef TYPES
+#define TYPES (1u << WEIR_LIMIT_RATE)
+#endif
+#ifndef FLAGS
+#define FLAGS 0
+#endif
+#ifndef CONFIGURE
+#define CONFIGURE configure
+#endif
+#ifndef INIT
+#define INIT NULL
+#endif
+#ifndef READY_AT
+#define READY_AT ready_at
+#endif
+#ifndef TAKE
+#define TAKE take
+#endif
+#ifndef AVAILABLE
+#define AVAILABLE available
+#endif
+#ifndef PICK
+#define PICK pick
+#endif
+
+/* A parameter as the first release of an interface might have had it. */
+struct short_parameter {
+    size_t size;
+    const char *name;
+    uint32_t type;
+    uint32_t flags;
+    uint64_t min, max;
+};
+
+/* Structs of a later release, with more at the end. */
+struct long_parameter {
+    struct weir_parameter parameter;
+    uint64_t more[3];
+};
+struct long_algorithm {
+    struct weir_algorithm algorithm;
+    void (*more[4])(void);
+};
+
+/* Texts that cannot be shown. */
+extern const char two_lines[], not_utf8[];
+const char two_lines[] = "two\nlines", not_utf8[] = "\xff\xfe";
+
+/* Words that choices may have. */
+extern const char *const words[], *const no_words[], *const same_words[], *const bad_words[];
+const char *const words[] = {"one", "two", NULL};
+const char *const no_words[] = {NULL};
+const char *const same_words[] = {"one", "one", NULL};
+const char *const bad_words[] = {"one", "Two words", NULL};
+
+extern const PARAMETER_TYPE parameters[];
+const PARAMETER_TYPE parameters[] = {
+#ifdef LONG_PARAMETERS
+    {{.size = PARAMETER_SIZE, .name = "first", .type = TYPE, .max = MAX, .doc = DOC}, {1, 2, 3}},
+    {{.size = PARAMETER_SIZE, .name = "second", .type = TYPE, .max = MAX, .doc = DOC}, {4, 5, 6}},
+#else
+    {.size = PARAMETER_SIZE,
+     .name = PARAMETER_NAME,
+     .type = TYPE,
+     .min = MIN,
+     .max = MAX,
+     PARAMETER_REST},
+#ifdef SECOND_NAME
+    {.size = sizeof(parameters[0]), .name = SECOND_NAME, .type = WEIR_PARAMETER_AMOUNT, .max = 9},
+#else
+    {.size = sizeof(parameters[0]), .name = "second", .type = WEIR_PARAMETER_DURATION, .max = 9},
+#endif
+#endif
+};
+
+int configure(const struct weir_value *values, void *config, struct weir_footprint *ret,
+              struct weir_reason *reterr);
+uint64_t ready_at(const void *config, const void *state, const struct weir_instant *at,
+                  uint64_t amount);
+void take(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
+uint64_t available(const void *config, const void *state, const struct weir_instant *at);
+uint32_t pick(const void *config, void *state, const struct weir_pick *request);
+void trap(void);
+
+int configure(const struct weir_value *values, void *config, struct weir_footprint *ret,
+              struct weir_reason *reterr)
+{
+    (void)values, (void)config, (void)reterr;
+    ret->config = 0;
+    ret->state = 8;
+    ret->amount_max = 1;
+    return 0;
+}
+
+uint64_t ready_at(const void *config, const void *state, const struct weir_instant *at,
+                  uint64_t amount)
+{
+    (void)config, (void)state, (void)amount;
+    return at->now_ns;
+}
+
+void take(const void *config, void *state, const struct weir_instant *at, uint64_t amount)
+{
+    (void)config, (void)state, (void)at, (void)amount;
+}
+
+uint64_t available(const void *config, const void *state, const struct weir_instant *at)
+{
+    (void)config, (void)state, (void)at;
+    return 1;
+}
+
+uint32_t pick(const void *config, void *state, const struct weir_pick *request)
+{
+    (void)config, (void)state, (void)request;
+    return 0;
+}
+
+/* Stands behind the end of a struct: nobody may find it. */
+void trap(void)
+{
+    __builtin_trap();
+}
+
+#define ALGORITHM                                                                                  \
+    {                                                                                              \
+        .size = OPS_SIZE, .types = TYPES, .flags = FLAGS, .configure = CONFIGURE, .init = INIT,    \
+        .ready_at = READY_AT, .take = TAKE, .available = AVAILABLE                                 \
+    }
+
+#if defined(BALANCER)
+extern const struct weir_balancer ops;
+const struct weir_balancer ops = {.size = OPS_SIZE, .configure = NULL, .pick = PICK};
+#elif defined(LONG_OPS)
+extern const struct long_algorithm ops;
+const struct long_algorithm ops = {ALGORITHM, {trap, trap, trap, trap}};
+#elif defined(SHORT_OPS)
+extern const struct weir_algorithm ops;
+const struct weir_algorithm ops = {
+    .size = offsetof(struct weir_algorithm, release),
+    .types = TYPES,
+    .configure = CONFIGURE,
+    .ready_at = READY_AT,
+    .take = TAKE,
+    .available = AVAILABLE,
+    .release =
+        (void (*)(const void *, void *, const struct weir_instant *, uint64_t, uint64_t, int))trap,
+};
+#else
+extern const struct weir_algorithm ops;
+const struct weir_algorithm ops = ALGORITHM;
+#endif
+
+extern const struct weir_plugin plugin, same, other;
+const struct weir_plugin plugin = {
+    .size = PLUGIN_SIZE,
+    .kind = KIND,
+    .parameters_n = PARAMETERS_N,
+    .name = NAME,
+    .version = VERSION,
+    .summary = SUMMARY,
+    .parameters = PARAMETERS,
+    .ops = OPS,
+};
+
+/* The same name again. */
+const struct weir_plugin same = {
+    .size = sizeof same,
+    .kind = KIND,
+    .name = NAME,
+    .version = "1",
+    .summary = "the same again",
+    .ops = &ops,
+};
+
+/* A second plugin that is not found under its file's name. */
+const struct weir_plugin other = {
+    .size = sizeof other,
+    .kind = KIND,
+    .name = "hidden_inside",
+    .version = "1",
+    .summary = "is not where its name says",
+    .ops = &ops,
+};
+
+extern const struct weir_plugin *const plugins[];
+const struct weir_plugin *const plugins[] = {FIRST, SECOND};
+
+extern const struct weir_plugin_table SYMBOL;
+WEIR_PLUGIN_EXPORT const struct weir_plugin_table SYMBOL = {
+    .size = TABLE_SIZE,
+    .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+    .plugins_n = PLUGINS_N,
+    .plugins = PLUGINS,
+};
