@@ -16,6 +16,9 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Hints to sets' names end here, so that a large and very wrong file is not read for ever. */
+#define COMPARISONS_MAX ((size_t)1 << 22)
+
 /* A plugin that was looked for, so that it is looked for once. */
 struct found {
     struct found *next;
@@ -34,6 +37,7 @@ struct resolver {
     struct names algorithms, balancers;
     struct found *found;         /* all that `algorithms` and `balancers` name */
     const char **set_candidates; /* names of all sets, once a hint was wanted */
+    size_t comparisons;          /* made for such hints */
 
     /* Values for one call of `configure`, and what else is known of them. */
     struct weir_value *values;
@@ -741,7 +745,8 @@ static int complain_of_missing_set(struct resolver *resolver, const struct scala
             show(name->text).text);
         return 0;
     }
-    if (!complaints_full(resolver->complaints) && definition->sets_n > 0) {
+    resolver->comparisons += definition->sets_n;
+    if (!complaints_full(resolver->complaints) && resolver->comparisons <= COMPARISONS_MAX) {
         if (resolver->set_candidates == NULL) {
             resolver->set_candidates = sys_alloc(definition->sets_n, sizeof(char *));
             if (resolver->set_candidates == NULL)

@@ -207,7 +207,7 @@ static void test_size(void **state)
     char *text = malloc(size);
     (void)state;
     assert_non_null(text);
-    memset(text, '\n', size);
+    memset(text, '#', size); /* a comment */
     memcpy(text, "version: 1\n", 11);
     assert_int_equal(parse(text, size, &definition, &complaints), -EBADMSG);
     assert_string_equal(complaints.first.message,
