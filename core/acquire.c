@@ -32,9 +32,11 @@ static void say(struct asking *asking, const char *key, uint64_t retry_after_ns)
 static void say_verdict(struct asking *asking)
 {
     const struct verdict *verdict = &asking->verdict;
+    uint64_t wait = WEIR_FOREVER;
 
-    say(asking, verdict->blame ? verdict->blame->key : NULL,
-        verdict->estimate_ns > verdict->now_ns ? verdict->estimate_ns - verdict->now_ns : 0);
+    if (verdict->estimate_ns < WEIR_BLOCKED)
+        wait = verdict->estimate_ns > verdict->now_ns ? verdict->estimate_ns - verdict->now_ns : 0;
+    say(asking, verdict->blame ? verdict->blame->key : NULL, wait);
 }
 
 /* Picks a set and turns keys into amounts. */
@@ -60,7 +62,7 @@ static int begin(struct asking *asking, weir_pool *pool, const struct weir_reque
         return -ENOMEM;
     r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
     if (r < 0) {
-        set_count_refusal(asking->actor, asking->set, r);
+        set_count_refusal(asking->actor, asking->set, r, key);
         say(asking, key, WEIR_FOREVER);
     }
     return r;

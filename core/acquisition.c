@@ -263,10 +263,10 @@ static bool was_signaled(weir_acquisition *acquisition)
     return signaled;
 }
 
-/* A pending acquisition becomes CANCELED; if the grant was faster and `unwanted` it goes back. */
-static void withdraw(struct actor *actor, weir_acquisition *acquisition)
+/* A pending acquisition becomes CANCELED; false: it was decided before. */
+static bool withdraw(struct actor *actor, weir_acquisition *acquisition)
 {
-    set_withdraw(actor, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
+    return set_withdraw(actor, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
 }
 
 int weir_cancel(weir_acquisition *acquisition)
@@ -280,11 +280,12 @@ int weir_cancel(weir_acquisition *acquisition)
     if (!acquisition->kept || acquisition->seen)
         return -EALREADY;
     actor = actor_borrow(set);
-    withdraw(actor, acquisition);
-    if (state_of(acquisition) == RECORD_HELD)
-        settle(actor, acquisition, true);
-    else if (state_of(acquisition) != RECORD_CANCELED)
-        r = -EALREADY;
+    if (!withdraw(actor, acquisition)) {
+        if (state_of(acquisition) == RECORD_HELD)
+            settle(actor, acquisition, true);
+        else
+            r = -EALREADY;
+    }
     actor_return(actor);
     if (r == 0) {
         pthread_mutex_lock(&set->w->keeper.lock);

@@ -55,17 +55,21 @@ void request_warn(weir_set *set, const char *key, const char *what)
 
 /* Notes one amount of the request for every limit with its key. */
 static int ask(weir_set *set, const struct weir_request *request, enum purpose purpose,
-               const struct weir_amount *asked, uint64_t *amounts)
+               const struct weir_amount *asked, uint64_t *amounts, const char **ret_key)
 {
     bool known = false;
 
-    if (!asked->key || asked->amount == NOT_ASKED)
-        return asked->key ? -ERANGE : -EINVAL;
+    *ret_key = asked->key;
+    if (!asked->key)
+        return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
         if (!key_equal(set->limits.items[i].key, asked->key))
             continue;
+        *ret_key = set->limits.items[i].key;
         if (amounts[i] != NOT_ASKED)
             return -EINVAL;
+        if (asked->amount == NOT_ASKED)
+            return -ERANGE;
         amounts[i] = asked->amount;
         known = true;
     }
@@ -105,12 +109,10 @@ int request_resolve(weir_set *set, const struct weir_request *request, enum purp
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = NOT_ASKED;
     for (size_t i = 0; i < request->amounts_n; i++) {
-        int r = ask(set, request, purpose, &request->amounts[i], amounts);
+        int r = ask(set, request, purpose, &request->amounts[i], amounts, ret_key);
 
-        if (r < 0) {
-            *ret_key = request->amounts[i].key;
+        if (r < 0)
             return r;
-        }
     }
     return complete(set, request->amounts_n == 0, purpose, amounts, ret_key);
 }

@@ -30,16 +30,18 @@ static void count_refusal(struct actor *actor, weir_set *set, int code, enum ent
         count(&counters->limits[verdict->blame - set->limits.items].refused, 1);
 }
 
-void set_count_refusal(struct actor *actor, weir_set *set, int code)
+void set_count_refusal(struct actor *actor, weir_set *set, int code, const char *key)
 {
     struct counters *counters = actor_counters(actor, set->number);
 
-    if (code == -ERANGE)
-        count(&counters->refused_impossible, 1);
-    else if (code == -ENOENT)
+    if (code == -ENOENT)
         count(&counters->refused_unknown, 1);
-    else if (code == -EAGAIN)
-        count(&counters->refused_max_wait, 1);
+    if (code != -ERANGE)
+        return;
+    count(&counters->refused_impossible, 1);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (set->limits.items[i].key == key)
+            count(&counters->limits[i].refused, 1);
 }
 
 static void count_entry(struct actor *actor, weir_set *set, const uint64_t *amounts)
@@ -114,8 +116,7 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     uint32_t length = line_length(&op->version);
     uint64_t ready;
 
-    ret->now_ns = op->at.now_ns;
-    ret->blame = NULL;
+    *ret = (struct verdict){.now_ns = op->at.now_ns, .estimate_ns = WEIR_NEVER};
     if (version_flags(&op->version) & CONTENT_SHUT)
         return -ESHUTDOWN;
     ready =

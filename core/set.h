@@ -91,8 +91,9 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record);
 /* No more grants, everybody in line leaves with RECORD_SHUT_DOWN. */
 void set_shut(struct actor *actor, weir_set *set);
 
-/* Counts a refusal that was decided before the set was entered. */
-void set_count_refusal(struct actor *actor, weir_set *set, int code);
+/* Counts a refusal that was decided before the set was entered; `key`, the limit's own, is to
+ * blame. */
+void set_count_refusal(struct actor *actor, weir_set *set, int code, const char *key);
 
 /* The first instant at which `amounts` would be granted, waiters ahead included. */
 void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, struct verdict *ret);
