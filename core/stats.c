@@ -42,6 +42,7 @@ static void add_counters(weir_set *set, struct weir_set_stats *totals,
                          struct weir_limit_stats *limits, uint32_t n)
 {
     weir *w = set->w;
+    uint64_t ended;
 
     pthread_mutex_lock(&w->lock);
     for (struct actor *actor = w->actors; actor; actor = actor->next)
@@ -49,9 +50,8 @@ static void add_counters(weir_set *set, struct weir_set_stats *totals,
             counters_add(actor->counters[set->number], totals, limits, n);
     pthread_mutex_unlock(&w->lock);
     /* Counters of other threads may be read between a release and the grant it follows. */
-    totals->held = totals->granted - totals->taken > totals->released
-                       ? totals->granted - totals->taken - totals->released
-                       : 0;
+    ended = totals->taken + totals->released;
+    totals->held = totals->granted > ended ? totals->granted - ended : 0;
 }
 
 int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
