@@ -146,21 +146,18 @@ static const char no_anchors[] =
 static void refuse_properties(struct reader *reader, struct mark mark)
 {
     struct fy_token *anchor = NULL, *tag = NULL;
-    switch (peek(reader)) {
-    case FYET_SCALAR:
-        anchor = reader->event->scalar.anchor;
-        tag = reader->event->scalar.tag;
-        break;
-    case FYET_SEQUENCE_START:
-        anchor = reader->event->sequence_start.anchor;
-        tag = reader->event->sequence_start.tag;
-        break;
-    case FYET_MAPPING_START:
-        anchor = reader->event->mapping_start.anchor;
-        tag = reader->event->mapping_start.tag;
-        break;
-    default:
+    const struct fy_event *event = reader->event;
+    if (event == NULL)
         return;
+    if (event->type == FYET_SCALAR) {
+        anchor = event->scalar.anchor;
+        tag = event->scalar.tag;
+    } else if (event->type == FYET_SEQUENCE_START) {
+        anchor = event->sequence_start.anchor;
+        tag = event->sequence_start.tag;
+    } else if (event->type == FYET_MAPPING_START) {
+        anchor = event->mapping_start.anchor;
+        tag = event->mapping_start.tag;
     }
     if (anchor != NULL)
         complain(reader->complaints, -EINVAL, mark, "%s", no_anchors);

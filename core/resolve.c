@@ -321,9 +321,10 @@ static void values_read(struct resolver *resolver, const struct owner *owner,
                 *ret_ok = false;
         } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
             *ret_ok = false;
+            const char *doc = parameter->doc != NULL ? parameter->doc : "";
             if (!resolver->hinted[i])
-                say(resolver, -EINVAL, owner->mark, "%s needs `%s`: %s", owner->what,
-                    parameter->name, parameter->doc != NULL ? parameter->doc : "");
+                say(resolver, -EINVAL, owner->mark, "%s needs `%s`%s%s", owner->what,
+                    parameter->name, doc[0] != '\0' ? ": " : "", doc);
         }
     }
 }
