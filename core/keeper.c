@@ -83,15 +83,29 @@ void keeper_wake(weir *w, uint32_t record, uint64_t word)
     pthread_mutex_unlock(&w->keeper.lock);
 }
 
-static void run_timer(weir *w, const struct timer *timer)
+/* How many waiters this actor has decided for good. */
+static uint64_t decided_by(const struct actor *actor, const weir_set *set)
+{
+    const struct counters *counters = actor_counters(actor, set->number);
+
+    return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
+           atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
+           atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
+}
+
+/* Returns how many waiters it decided. */
+static int run_timer(weir *w, const struct timer *timer)
 {
     struct actor *actor = actor_borrow(timer->set);
+    uint64_t before = decided_by(actor, timer->set), decided;
 
     if (!timer->record)
         set_serve(actor, timer->set);
     else if (set_withdraw(actor, timer->set, timer->record, timer->word, timer->state))
         keeper_wake(w, timer->record, record_next_word(timer->word, timer->state));
+    decided = decided_by(actor, timer->set) - before;
     actor_return(actor);
+    return (int)decided;
 }
 
 int keeper_run(weir *w)
@@ -110,8 +124,7 @@ int keeper_run(weir *w)
         heap_remove(&keeper->heap, first);
         timer = *(struct timer *)(void *)first;
         pthread_mutex_unlock(&keeper->lock);
-        run_timer(w, &timer);
-        n++;
+        n += run_timer(w, &timer);
         pthread_mutex_lock(&keeper->lock);
     }
     pthread_mutex_unlock(&keeper->lock);

@@ -50,7 +50,7 @@ void keeper_watch(weir *w, struct timer *timer, uint64_t at_ns);
 /* Tells whoever waits on the record that its word has become `word`. */
 void keeper_wake(weir *w, uint32_t record, uint64_t word);
 
-/* Does everything that is due; returns how much. */
+/* Does everything that is due; returns how many waiters were decided. */
 int keeper_run(weir *w);
 
 /* Ends the thread. No acquisition pends any more. */

@@ -360,6 +360,8 @@ void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, s
     do {
         ret->blame = NULL;
         operation_read(&op, actor, set);
+        /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
+        limits_ready_at(&set->limits, operation_states(&op), &op.at, amounts, true, &ret->blame);
     } while (!projection_estimate(&op, amounts, ret));
 }
 
