@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir check`: complaints about a configuration, or a summary of what was understood. */
+#include "json.h"
+#include "quantity.h"
+#include "weir.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/weir.h>
+
+struct check {
+    const struct arguments *arguments;
+    const char *name; /* of the file, for people */
+    struct json json;
+    unsigned complaints;
+};
+
+/* ---- complaints ---- */
+
+static void hear(void *userdata, const struct weir_error *complaint)
+{
+    struct check *check = userdata;
+
+    check->complaints++;
+    if (!check->arguments->json) {
+        if (complaint->line != 0)
+            fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
+                    complaint->message);
+        else
+            fprintf(stderr, "%s: %s\n", complaint->file, complaint->message);
+        return;
+    }
+    json_object(&check->json, NULL);
+    json_text(&check->json, "file", complaint->file);
+    json_number(&check->json, "line", complaint->line);
+    json_number(&check->json, "column", complaint->column);
+    json_text(&check->json, "message", complaint->message);
+    json_end_object(&check->json);
+}
+
+/* ---- the standard input ---- */
+
+/* Reads it all, NUL-terminated, or NULL. Bounded, as the library's reading of files is. */
+static char *read_input(size_t *ret_n)
+{
+    const size_t n_max = (size_t)16 << 20;
+    size_t n = 0, capacity = 0;
+    char *text = NULL;
+
+    do {
+        char *grown;
+
+        capacity = capacity == 0 ? 65536 : 2 * capacity;
+        grown = realloc(text, capacity + 1);
+        if (grown == NULL)
+            break;
+        text = grown;
+        n += fread(text + n, 1, capacity - n, stdin);
+        if (n > n_max)
+            errno = EFBIG;
+    } while (n == capacity && n <= n_max);
+    if (text == NULL || n == capacity || n > n_max || ferror(stdin)) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    *ret_n = n;
+    return text;
+}
+
+/* The library takes a text up to its NUL; one in the middle must not hide the rest. */
+static int refuse_nul(struct check *check, const char *text)
+{
+    struct weir_error error = {.code = -EINVAL, .line = 1, .column = 1};
+
+    for (; *text != '\0'; text++) {
+        error.column++;
+        if (*text == '\n') {
+            error.line++;
+            error.column = 1;
+        }
+    }
+    snprintf(error.file, sizeof error.file, "%s", check->name);
+    snprintf(error.message, sizeof error.message, "a NUL byte is not text");
+    hear(check, &error);
+    return -EINVAL;
+}
+
+static int open_input(struct check *check, struct weir_options *options, weir **ret,
+                      struct weir_error *error)
+{
+    size_t n;
+    char *text = read_input(&n);
+    int r;
+
+    if (text == NULL) {
+        error->code = errno != 0 ? -errno : -EIO;
+        snprintf(error->file, sizeof error->file, "%s", check->name);
+        snprintf(error->message, sizeof error->message, "cannot be read: %s",
+                 strerror(-error->code));
+        return error->code;
+    }
+    options->text = text;
+    options->text_name = check->name;
+    r = strlen(text) < n ? refuse_nul(check, text) : weir_open(ret, options, error);
+    free(text);
+    return r;
+}
+
+/* ---- the summary ---- */
+
+static const char *type_name(enum weir_limit_type type)
+{
+    return type == WEIR_LIMIT_RATE ? "rate" : type == WEIR_LIMIT_CALL ? "call" : "resource";
+}
+
+static void print_limit(const struct weir_limit_stats *limit)
+{
+    char capacity[QUANTITY_TEXT_MAX];
+
+    printf("  %-8s  %-16s  at most %s", type_name(limit->type), limit->key,
+           quantity_write_amount(limit->capacity, capacity));
+    if (limit->algorithm != NULL)
+        printf("  %s", limit->algorithm);
+    putchar('\n');
+}
+
+static void json_limit(struct json *json, const struct weir_limit_stats *limit)
+{
+    json_object(json, NULL);
+    json_text(json, "type", type_name(limit->type));
+    json_text(json, "key", limit->key);
+    json_text(json, "algorithm", limit->algorithm);
+    json_number(json, "capacity", limit->capacity);
+    json_end_object(json);
+}
+
+/* One set, or pool: what opens under this name. */
+typedef int describe(struct check *check, const char *name, weir_pool *pool);
+
+static int describe_set(struct check *check, const char *name, weir_pool *pool)
+{
+    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+    int n = weir_set_stats(weir_pool_set(pool, 0), &stats, limits, WEIR_LIMITS_MAX);
+
+    if (n < 0)
+        return n;
+    if (!check->arguments->json) {
+        printf("set %s%s\n", name, n == 0 ? ": no limits" : "");
+        for (int i = 0; i < n; i++)
+            print_limit(&limits[i]);
+        return 0;
+    }
+    json_object(&check->json, NULL);
+    json_text(&check->json, "name", name);
+    json_array(&check->json, "limits");
+    for (int i = 0; i < n; i++)
+        json_limit(&check->json, &limits[i]);
+    json_end_array(&check->json);
+    json_end_object(&check->json);
+    return 0;
+}
+
+static int describe_pool(struct check *check, const char *name, weir_pool *pool)
+{
+    size_t n = weir_pool_sets(pool);
+
+    if (!check->arguments->json) {
+        printf("pool %s:", name);
+        for (size_t i = 0; i < n; i++)
+            printf(" %s", weir_set_name(weir_pool_set(pool, i)));
+        putchar('\n');
+        return 0;
+    }
+    json_object(&check->json, NULL);
+    json_text(&check->json, "name", name);
+    json_array(&check->json, "sets");
+    for (size_t i = 0; i < n; i++)
+        json_text(&check->json, NULL, weir_set_name(weir_pool_set(pool, i)));
+    json_end_array(&check->json);
+    json_end_object(&check->json);
+    return 0;
+}
+
+static int describe_all(struct check *check, weir *w, const char *const *names, int n,
+                        const char *key, describe *describe_one)
+{
+    int r = 0;
+
+    if (check->arguments->json)
+        json_array(&check->json, key);
+    for (int i = 0; i < n && r == 0; i++) {
+        weir_pool *pool = NULL;
+
+        r = weir_pool_open(&pool, w, names[i], 0);
+        if (r == 0)
+            r = describe_one(check, names[i], pool);
+        weir_pool_close(pool);
+    }
+    if (check->arguments->json)
+        json_end_array(&check->json);
+    return r;
+}
+
+static int describe_everything(struct check *check, weir *w)
+{
+    int sets_n = weir_sets(w, NULL, 0), pools_n = weir_pools(w, NULL, 0), r;
+    const char **names = calloc((size_t)sets_n + (size_t)pools_n + 1, sizeof *names);
+
+    if (names == NULL)
+        return -ENOMEM;
+    weir_sets(w, names, (size_t)sets_n);
+    weir_pools(w, names + sets_n, (size_t)pools_n);
+    if (!check->arguments->json)
+        printf("%s: %d %s, %d %s\n", check->name, sets_n, sets_n == 1 ? "set" : "sets", pools_n,
+               pools_n == 1 ? "pool" : "pools");
+    r = describe_all(check, w, names, sets_n, "sets", describe_set);
+    if (r == 0)
+        r = describe_all(check, w, names + sets_n, pools_n, "pools", describe_pool);
+    free(names);
+    return r;
+}
+
+/* ---- the command ---- */
+
+/* Whether the file is wrong, rather than the system around it. */
+static bool is_complaint(int code, const struct weir_error *error)
+{
+    return code == -EINVAL || code == -ENOEXEC || error->line != 0;
+}
+
+static enum ending conclude(struct check *check, int r, struct weir_error *error)
+{
+    if (r == 0)
+        return ENDING_FINE;
+    if (check->complaints == 0) { /* else it has been heard already */
+        if (error->file[0] == '\0')
+            snprintf(error->file, sizeof error->file, "%s", check->name);
+        hear(check, error);
+    }
+    return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
+}
+
+enum ending run_check(const struct arguments *arguments)
+{
+    struct check check = {.arguments = arguments, .name = arguments->file, .json = {.out = stdout}};
+    struct weir_options options = {.size = sizeof options,
+                                   .plugin_dirs = arguments->dirs,
+                                   .complaint = hear,
+                                   .userdata = &check};
+    struct weir_error error = {0};
+    enum ending ending;
+    weir *w = NULL;
+    int r;
+
+    if (arguments->json) {
+        json_object(&check.json, NULL);
+        json_text(&check.json, "file", arguments->file);
+        json_array(&check.json, "complaints");
+    }
+    if (strcmp(arguments->file, "-") == 0) {
+        check.name = "<stdin>";
+        r = open_input(&check, &options, &w, &error);
+    } else {
+        options.file = arguments->file;
+        r = weir_open(&w, &options, &error);
+    }
+    ending = conclude(&check, r, &error);
+    if (arguments->json) {
+        json_end_array(&check.json);
+        json_boolean(&check.json, "ok", r == 0);
+    }
+    if (r == 0 && (r = describe_everything(&check, w)) < 0) {
+        fprintf(stderr, "weir: %s\n", strerror(-r));
+        ending = ENDING_SYSTEM;
+    }
+    if (arguments->json)
+        json_end_object(&check.json);
+    weir_close(w);
+    return ending;
+}

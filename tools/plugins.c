@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir plugins`: what is found where, with parameters; and which files are refused, and why. */
+#include "json.h"
+#include "quantity.h"
+#include "weir.h"
+#include <stdio.h>
+#include <string.h>
+#include <weir/algorithm.h>
+#include <weir/plugin.h>
+#include <weir/weir.h>
+
+/* Nobody wants to read a greatest value above this. */
+#define HUGE_VALUE UINT64_C(1000000000000000000)
+
+struct listing {
+    const struct arguments *arguments;
+    struct json json;
+    unsigned found, refused;
+    char path[4096]; /* of the last file shown */
+};
+
+static const char *kind_name(uint32_t kind)
+{
+    return kind == WEIR_PLUGIN_ALGORITHM ? "algorithm" : "balancer";
+}
+
+static const char *parameter_type_name(uint32_t type)
+{
+    static const char *const names[] = {
+        [WEIR_PARAMETER_AMOUNT] = "amount",
+        [WEIR_PARAMETER_DURATION] = "duration",
+        [WEIR_PARAMETER_BOOLEAN] = "boolean",
+        [WEIR_PARAMETER_CHOICE] = "choice",
+    };
+
+    return names[type];
+}
+
+static bool has_range(const struct weir_parameter *parameter)
+{
+    return parameter->type == WEIR_PARAMETER_AMOUNT || parameter->type == WEIR_PARAMETER_DURATION;
+}
+
+/* Of an amount or duration, 0 stands for none: the plugin says in `doc` what counts then. */
+static bool has_default(const struct weir_parameter *parameter)
+{
+    return (parameter->flags & WEIR_PARAMETER_REQUIRED) == 0 &&
+           (!has_range(parameter) || parameter->default_value != 0);
+}
+
+/* A value as one would write it in a configuration. */
+static const char *written(const struct weir_parameter *parameter, uint64_t value,
+                           char buffer[QUANTITY_TEXT_MAX])
+{
+    switch (parameter->type) {
+    case WEIR_PARAMETER_AMOUNT:
+        return quantity_write_amount(value, buffer);
+    case WEIR_PARAMETER_DURATION:
+        return quantity_write_duration(value, buffer);
+    case WEIR_PARAMETER_BOOLEAN:
+        return value != 0 ? "true" : "false";
+    default:
+        return parameter->choices[value];
+    }
+}
+
+/* ---- for people ---- */
+
+static void print_parameter(const struct weir_parameter *parameter)
+{
+    char low[QUANTITY_TEXT_MAX], high[QUANTITY_TEXT_MAX];
+
+    printf("    %-12s %s", parameter->name, parameter_type_name(parameter->type));
+    if (has_range(parameter) && parameter->max > HUGE_VALUE)
+        printf(" from %s", written(parameter, parameter->min, low));
+    else if (has_range(parameter))
+        printf(" %s to %s", written(parameter, parameter->min, low),
+               written(parameter, parameter->max, high));
+    for (size_t i = 0; parameter->type == WEIR_PARAMETER_CHOICE && parameter->choices[i]; i++)
+        printf("%s%s", i == 0 ? " " : "|", parameter->choices[i]);
+    if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0)
+        printf(", required");
+    else if (has_default(parameter))
+        printf(", default %s", written(parameter, parameter->default_value, low));
+    putchar('\n');
+    if (parameter->doc[0] != '\0')
+        printf("    %-12s %s\n", "", parameter->doc);
+}
+
+static void print_plugin(const struct weir_plugin *plugin)
+{
+    printf("  %s %s %s: %s\n", kind_name(plugin->kind), plugin->name, plugin->version,
+           plugin->summary);
+    for (uint32_t i = 0; i < plugin->parameters_n; i++)
+        print_parameter(&plugin->parameters[i]);
+}
+
+/* ---- for programs ---- */
+
+static void json_parameter(struct json *json, const struct weir_parameter *parameter)
+{
+    char buffer[QUANTITY_TEXT_MAX];
+
+    json_object(json, NULL);
+    json_text(json, "name", parameter->name);
+    json_text(json, "type", parameter_type_name(parameter->type));
+    json_boolean(json, "required", (parameter->flags & WEIR_PARAMETER_REQUIRED) != 0);
+    if (has_range(parameter)) {
+        json_number(json, "min", parameter->min);
+        json_number(json, "max", parameter->max);
+    }
+    if (parameter->type == WEIR_PARAMETER_CHOICE) {
+        json_array(json, "choices");
+        for (size_t i = 0; parameter->choices[i] != NULL; i++)
+            json_text(json, NULL, parameter->choices[i]);
+        json_end_array(json);
+    }
+    if (!has_default(parameter))
+        json_null(json, "default");
+    else if (has_range(parameter))
+        json_number(json, "default", parameter->default_value);
+    else if (parameter->type == WEIR_PARAMETER_BOOLEAN)
+        json_boolean(json, "default", parameter->default_value != 0);
+    else
+        json_text(json, "default", written(parameter, parameter->default_value, buffer));
+    json_text(json, "doc", parameter->doc);
+    json_end_object(json);
+}
+
+static void json_types(struct json *json, const struct weir_algorithm *algorithm)
+{
+    json_array(json, "types");
+    if ((algorithm->types & 1u << WEIR_LIMIT_RATE) != 0)
+        json_text(json, NULL, "rate");
+    if ((algorithm->types & 1u << WEIR_LIMIT_CALL) != 0)
+        json_text(json, NULL, "call");
+    if ((algorithm->types & 1u << WEIR_LIMIT_RESOURCE) != 0)
+        json_text(json, NULL, "resource");
+    json_end_array(json);
+}
+
+static void json_plugin(struct json *json, const char *path, const struct weir_plugin *plugin)
+{
+    json_object(json, NULL);
+    json_text(json, "path", path);
+    json_text(json, "kind", kind_name(plugin->kind));
+    json_text(json, "name", plugin->name);
+    json_text(json, "version", plugin->version);
+    json_text(json, "summary", plugin->summary);
+    if (plugin->kind == WEIR_PLUGIN_ALGORITHM)
+        json_types(json, plugin->ops);
+    json_array(json, "parameters");
+    for (uint32_t i = 0; i < plugin->parameters_n; i++)
+        json_parameter(json, &plugin->parameters[i]);
+    json_end_array(json);
+    json_end_object(json);
+}
+
+/* ---- the command ---- */
+
+static void json_refusal(struct json *json, const struct weir_plugin_info *info)
+{
+    json_object(json, NULL);
+    json_text(json, "path", info->path);
+    json_text(json, "refusal", info->refusal->message);
+    json_end_object(json);
+}
+
+static int found(void *userdata, const struct weir_plugin_info *info)
+{
+    struct listing *listing = userdata;
+
+    if (info->plugin != NULL)
+        listing->found++;
+    else
+        listing->refused++;
+    if (listing->arguments->json) {
+        if (info->plugin != NULL)
+            json_plugin(&listing->json, info->path, info->plugin);
+        else
+            json_refusal(&listing->json, info);
+        return 0;
+    }
+    if (strcmp(listing->path, info->path) != 0)
+        printf("%s\n", info->path);
+    snprintf(listing->path, sizeof listing->path, "%s", info->path);
+    if (info->plugin != NULL)
+        print_plugin(info->plugin);
+    else
+        printf("  %s\n", info->refusal->message);
+    return 0;
+}
+
+static void complain(void *userdata, const struct weir_error *complaint)
+{
+    (void)userdata;
+    fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
+            complaint->message);
+}
+
+enum ending run_plugins(const struct arguments *arguments)
+{
+    struct listing listing = {.arguments = arguments, .json = {.out = stdout}};
+    struct weir_options options = {.size = sizeof options,
+                                   .file = arguments->config,
+                                   .plugin_dirs = arguments->dirs,
+                                   .complaint = complain};
+    struct weir_error error = {0};
+    int r;
+
+    if (arguments->json) {
+        json_object(&listing.json, NULL);
+        json_array(&listing.json, "plugins");
+    }
+    r = weir_plugins(&options, found, &listing, &error);
+    if (arguments->json) {
+        json_end_array(&listing.json);
+        json_end_object(&listing.json);
+    } else if (r >= 0) {
+        printf("%u %s, %u refused\n", listing.found, listing.found == 1 ? "plugin" : "plugins",
+               listing.refused);
+    }
+    if (r < 0 && error.line == 0) {
+        fprintf(stderr, "weir: %s%s%s\n", error.file, error.file[0] != '\0' ? ": " : "",
+                error.message);
+        return ENDING_SYSTEM;
+    }
+    return r < 0 || listing.refused > 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+}
