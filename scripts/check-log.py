@@ -227,9 +227,11 @@ def highest_burst(limit, granted, refunded):
 def check_rate(verdict, each, limit):
     granted, refunded = amounts_of(limit, each)
     highest = highest_burst(limit, granted, refunded)
+    unsure = max((seen - earliest for earliest, seen, _ in granted), default=0)
     verdict.say(highest <= limit.burst * limit.window,
                 f"{each.name}: {limit.key} never above the rate in any window of {len(granted)} "
-                f"grants: at most {highest / limit.window:.3f} ahead of it, {limit.burst} allowed")
+                f"grants: at most {highest / limit.window:.3f} ahead of it, {limit.burst} allowed "
+                f"(each grant seen within {unsure / 10**6:.1f} ms)")
 
 
 def holdings(each, end):

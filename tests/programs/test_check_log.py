@@ -105,10 +105,12 @@ class CheckLogTest(unittest.TestCase):
         self.assert_one_failure("tokens never above", Log(tokens=11, used=11))
 
     def test_refunded_tokens_may_be_used_again(self):
-        self.assertEqual(self.failures(Log(tokens=40, used=10, work=STEP // 2, burst=1)), [])
+        log = Log(tokens=40, used=10, work=STEP // 2, burst=1)
+        self.assertEqual(self.failures(log), [])
 
     def test_tokens_used_again_that_were_not_refunded(self):
-        self.assert_one_failure("tokens never above", Log(tokens=40, used=11, work=STEP // 2, burst=1))
+        log = Log(tokens=40, used=11, work=STEP // 2, burst=1)
+        self.assert_one_failure("tokens never above", log)
 
     def test_a_connection_too_many(self):
         self.assert_one_failure("connections held", Log(work=4 * STEP - 1))

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -84,9 +85,17 @@ class Answer:
 class Client:
     """A connection."""
 
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    def __init__(self, port, receive_buffer=None):
+        self.socket = socket.socket()
+        self.socket.settimeout(PATIENCE)
+        if receive_buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.bytes = b""
+        try:
+            self.socket.connect(("127.0.0.1", port))
+        except OSError:
+            self.socket.close()
+            raise
 
     def send(self, *headers, path="/", method="GET"):
         lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers, "", ""]
@@ -145,8 +154,8 @@ class ServerTest(unittest.TestCase):
         _, errors = self.server.communicate(timeout=PATIENCE)
         self.assertEqual((self.server.returncode, errors), (0, ""))
 
-    def connect(self):
-        client = Client(self.port)
+    def connect(self, **options):
+        client = Client(self.port, **options)
         self.addCleanup(client.close)
         return client
 
@@ -168,6 +177,12 @@ class ServerTest(unittest.TestCase):
 
     def fds(self):
         return len(os.listdir(f"/proc/{self.server.pid}/fd"))
+
+    def fds_at_rest(self):
+        """After a request of our own, so that whatever is opened late is open."""
+        self.stats()
+        time.sleep(0.1)
+        return self.fds()
 
     def events(self):
         """The log: (event, job) in order."""
@@ -386,10 +401,42 @@ class ServerTest(unittest.TestCase):
         self.assertTrue(silent.is_closed())
         self.assertTrue(slow.is_closed())
         self.assertTrue(never_closing.is_closed())
-        base = self.fds()
         waiter = self.connect().send("X-Service-Ms: 500")  # but who is worked for is not idle
         self.assertEqual(waiter.answer().status, 200)
-        self.until(lambda: self.fds() == base or waiter.is_closed())
+        self.assertTrue(waiter.is_closed())
+
+    def send_much(self, client, n):
+        """Asks for more than fits into the socket's buffers, and reads none of it."""
+        request = b"GET /stats HTTP/1.1\r\nHost: a\r\n\r\n"
+
+        def send():
+            try:
+                client.socket.sendall(request * n)
+            except OSError:
+                pass  # the server gave up
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        self.addCleanup(sender.join)
+        time.sleep(0.3)
+
+    def test_answers_wait_for_a_slow_reader(self):
+        self.start(ONE_AT_A_TIME)
+        client = self.connect(receive_buffer=4096)
+        self.send_much(client, 10000)
+        self.assertEqual(self.connect().send().answer().status, 200)  # others are served meanwhile
+        for _ in range(10000):
+            answer = client.answer()
+            self.assertEqual(answer.status, 200)
+            json.loads(answer.body)
+
+    def test_who_does_not_read_is_closed(self):
+        self.start(ONE_AT_A_TIME, "--idle-ms", "400")
+        base = self.fds_at_rest()
+        client = self.connect(receive_buffer=4096)
+        self.send_much(client, 50000)
+        self.assertGreater(self.fds(), base)
+        self.until(lambda: self.fds() <= base)
 
     def test_connections_are_bounded(self):
         self.start(ONE_AT_A_TIME, "--connections", "2")
@@ -423,8 +470,7 @@ class ServerTest(unittest.TestCase):
 
         self.connect().send().answer()
         exercise()  # starts what is started lazily
-        time.sleep(0.1)
-        base = self.fds()
+        base = self.fds_at_rest()
         for _ in range(5):
             exercise()
         self.until(lambda: self.fds() <= base)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""The weir command as scripts see it: exit codes, complaints at their places, valid JSON.
+
+Arguments: the command, and the directory of the broken plugin files of the unit tests.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMAND, BROKEN = sys.argv[1:3]
+
+PLAIN = """version: 1
+sets:
+  east:
+    config: { region: us-east-1 }
+    limits:
+      - { type: call, algorithm: gcra, capacity: 100, window: 60s }
+      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 90k, window: 60s, burst: 7 }
+      - { type: resource, key: connections, capacity: 10 }
+  plain: {}
+pools:
+  both: { balancer: round_robin, sets: [east, plain] }
+"""
+
+FIVE_MISTAKES = """version: 1
+sets:
+  one:
+    timeout: 30
+    limits:
+      - { type: call, algorithm: gcro, capacity: 100, window: 60s }
+      - { type: rate, key: tokens, algorithm: token_bucket, capacty: 9, capacity: 9, window: 1s }
+      - { type: resource, key: connections, capacity: 0 }
+pools:
+  p: { balancer: round_robin, sets: [two] }
+"""
+FIVE_PLACES = [
+    (4, 14, "timeout"),
+    (6, 34, "gcra"),  # what would be right
+    (7, 61, "capacity"),
+    (8, 55, "capacity"),
+    (10, 38, "two"),
+]
+
+
+def weir(*arguments, text=None, env=None, **options):
+    return subprocess.run([COMMAND, *arguments], input=text, capture_output=True, timeout=60,
+                          env={**os.environ, **(env or {})}, **options)
+
+
+class Directory(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def write(self, name, text):
+        path = os.path.join(self.directory, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def expect(self, done, code):
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout.decode(), done.stderr.decode()
+
+
+class Usage(Directory):
+    def test_version_and_help(self):
+        out, err = self.expect(weir("--version"), 0)
+        self.assertRegex(out, r"^weir [0-9]+\.[0-9]+\.[0-9]+\n$")
+        self.assertEqual(err, "")
+        out, _ = self.expect(weir("--help"), 0)
+        self.assertIn("weir check", out)
+        self.assertIn("weir plugins", out)
+
+    def test_wrong_usage(self):
+        for arguments in ([], ["check"], ["check", "a", "b"], ["chek", "a"], ["--nonsense"],
+                          ["check", "-c", "x", "y"], ["plugins"] + ["d"] * 65,
+                          ["check"] + ["-d", "d"] * 65 + ["x"], ["plugins", "-d"]):
+            out, err = self.expect(weir(*arguments), 2)
+            self.assertEqual(out, "")
+            self.assertIn("weir --help", err)
+
+    def test_full_disk(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(b"cannot write", done.stderr)
+
+
+class Check(Directory):
+    def test_good_file(self):
+        path = self.write("weir.yaml", PLAIN)
+        out, err = self.expect(weir("check", path), 0)
+        self.assertEqual(err, "")
+        self.assertTrue(out.startswith(path + ": 2 sets, 1 pool\n"), out)
+        for words in (["call", "call_count", "100", "gcra"], ["rate", "tokens", "7", "token_bucket"],
+                      ["resource", "connections", "10"], ["set", "east"], ["pool", "both:"],
+                      ["set", "plain:", "no", "limits"]):
+            self.assertTrue(any(all(word in line.split() for word in words)
+                                for line in out.splitlines()), (words, out))
+
+    def test_good_file_as_json(self):
+        out, err = self.expect(weir("check", "--json", self.write("weir.yaml", PLAIN)), 0)
+        self.assertEqual(err, "")
+        got = json.loads(out)
+        self.assertIs(got["ok"], True)
+        self.assertEqual(got["complaints"], [])
+        self.assertEqual(got["sets"], [
+            {"name": "east", "limits": [
+                {"type": "call", "key": "call_count", "algorithm": "gcra", "capacity": 100},
+                {"type": "rate", "key": "tokens", "algorithm": "token_bucket", "capacity": 7},
+                {"type": "resource", "key": "connections", "algorithm": None, "capacity": 10}]},
+            {"name": "plain", "limits": []}])
+        self.assertEqual(got["pools"], [{"name": "both", "sets": ["east", "plain"]}])
+
+    def test_five_mistakes(self):
+        path = self.write("wrong.yaml", FIVE_MISTAKES)
+        out, err = self.expect(weir("check", path), 1)
+        self.assertEqual(out, "")
+        lines = err.splitlines()
+        self.assertEqual(len(lines), 5, err)
+        for line, (row, column, word) in zip(lines, FIVE_PLACES):
+            self.assertTrue(line.startswith(f"{path}:{row}:{column}: "), line)
+            self.assertIn(word, line)
+
+    def test_five_mistakes_as_json(self):
+        path = self.write("wrong.yaml", FIVE_MISTAKES)
+        out, err = self.expect(weir("check", "--json", path), 1)
+        self.assertEqual(err, "")
+        got = json.loads(out)
+        self.assertIs(got["ok"], False)
+        self.assertNotIn("sets", got)
+        self.assertEqual([(c["file"], c["line"], c["column"]) for c in got["complaints"]],
+                         [(path, row, column) for row, column, _ in FIVE_PLACES])
+
+    def test_json_escapes_whatever_a_file_says(self):
+        strange = 'a"b\\c\td\u00e4\u2028\U0001f600'
+        text = f'version: 1\n{json.dumps(strange, ensure_ascii=False)}: 1\n'
+        out, _ = self.expect(weir("check", "--json", self.write(strange, text)), 1)
+        got = json.loads(out)
+        self.assertEqual(got["file"], os.path.join(self.directory, strange))
+        self.assertEqual(len(got["complaints"]), 1)
+        for name in (b"\xff\xfe", b"\xc3", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"):
+            out, _ = self.expect(weir("check", "--json", os.fsencode(self.directory) + b"/" + name),
+                                 3)
+            self.assertIn("\ufffd", json.loads(out)["file"])
+
+    def test_standard_input(self):
+        out, _ = self.expect(weir("check", "-", text=PLAIN.encode()), 0)
+        self.assertTrue(out.startswith("<stdin>: 2 sets"), out)
+        _, err = self.expect(weir("check", "-", text=FIVE_MISTAKES.encode()), 1)
+        self.assertTrue(err.startswith("<stdin>:4:14: "), err)
+        _, err = self.expect(weir("check", "-", text=b"version: 1\nsets:\n  \0a: {}\n"), 1)
+        self.assertTrue(err.startswith("<stdin>:3:3: "), err)
+        large = PLAIN.encode() + b"# padding\n" * 30000  # more than one buffer
+        self.expect(weir("check", "-", text=large), 0)
+        self.expect(weir("check", "-", text=b"#" * (17 << 20)), 3)
+
+    def test_unreadable(self):
+        for path in (os.path.join(self.directory, "nowhere"), self.directory):
+            out, err = self.expect(weir("check", path), 3)
+            self.assertEqual(out, "")
+            self.assertTrue(err.startswith(path + ": "), err)
+            out, _ = self.expect(weir("check", "--json", path), 3)
+            self.assertIs(json.loads(out)["ok"], False)
+
+    def test_refused_plugin(self):
+        shutil.copy(os.path.join(BROKEN, "no_take.so"), self.directory)
+        path = self.write("weir.yaml", PLAIN.replace("gcra", "no_take"))
+        _, err = self.expect(weir("check", "-d", self.directory, path), 1)
+        self.assertTrue(err.startswith(path + ":6:"), err)
+        self.assertIn("its operation `take` is missing", err)
+
+
+class Plugins(Directory):
+    def test_what_is_built(self):
+        out, err = self.expect(weir("plugins"), 0)
+        self.assertEqual(err, "")
+        for name in ("fixed_window", "gcra", "leaky_bucket", "sliding_window", "token_bucket"):
+            self.assertRegex(out, rf"(?m)^  algorithm {name} ")
+        for name in ("random", "round_robin"):
+            self.assertRegex(out, rf"(?m)^  balancer {name} ")
+        self.assertRegex(out, r"(?m)^    capacity +amount from 1, required$")
+        self.assertRegex(out, r"(?m)^    mode +choice meter\|queue, default meter$")
+        self.assertRegex(out, r"(?m)^7 plugins, 0 refused$")
+
+    def test_json(self):
+        out, _ = self.expect(weir("plugins", "--json"), 0)
+        plugins = {plugin["name"]: plugin for plugin in json.loads(out)["plugins"]}
+        self.assertEqual(len(plugins), 7)
+        gcra = plugins["gcra"]
+        self.assertEqual(gcra["kind"], "algorithm")
+        self.assertEqual(gcra["types"], ["rate", "call"])
+        self.assertTrue(gcra["path"].endswith("/gcra.so"))
+        window = next(p for p in gcra["parameters"] if p["name"] == "window")
+        self.assertEqual((window["type"], window["required"], window["min"], window["default"]),
+                         ("duration", True, 1, None))
+        mode = next(p for p in plugins["leaky_bucket"]["parameters"] if p["name"] == "mode")
+        self.assertEqual((mode["choices"], mode["default"]), (["meter", "queue"], "meter"))
+        self.assertEqual(plugins["random"]["kind"], "balancer")
+
+    def test_refused_files(self):
+        out, err = self.expect(weir("plugins", BROKEN), 1)
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"(?m)/duplicate.so` is refused: plugin `duplicate`: there are two")
+        out, _ = self.expect(weir("plugins", "--json", BROKEN), 1)
+        entries = json.loads(out)["plugins"]
+        refused = [entry for entry in entries if "refusal" in entry]
+        good = [entry for entry in entries if entry["path"].endswith("/good_pair.so")]
+        self.assertGreater(len(refused), 50)
+        self.assertEqual([entry["name"] for entry in good], ["good_pair", "hidden_inside"])
+        for entry in refused:
+            self.assertTrue(entry["path"].startswith(BROKEN))
+
+    def test_directories_of_a_configuration(self):
+        shutil.copy(os.path.join(BROKEN, "good.so"), self.directory)
+        path = self.write("weir.yaml", f"version: 1\nplugin_dirs: [{self.directory}]\n")
+        empty = {"WEIR_PLUGIN_PATH": ""}
+        out, _ = self.expect(weir("plugins", "-c", path, env=empty), 0)
+        self.assertRegex(out, r"(?m)^  algorithm good 2.1: grants everything$")
+        out, _ = self.expect(weir("plugins", env={**empty, "WEIR_CONFIG": path}), 0)
+        self.assertRegex(out, r"(?m)^  algorithm good 2.1")
+        out, _ = self.expect(weir("plugins", self.directory, env=empty), 0)
+        self.assertRegex(out, r"(?m)^  algorithm good 2.1")
+        wrong = self.write("wrong.yaml", "version: 1\nplugin_dirs: [relative]\n")
+        _, err = self.expect(weir("plugins", "-c", wrong), 1)
+        self.assertTrue(err.startswith(wrong + ":2:"), err)
+        self.expect(weir("plugins", "-c", os.path.join(self.directory, "nowhere")), 3)
+        out, _ = self.expect(weir("plugins", "/nowhere/at/all"), 1)
+        self.assertIn("plugin directory `/nowhere/at/all` cannot be read", out)
+
+    def test_writable_by_others(self):
+        shutil.copy(os.path.join(BROKEN, "good.so"), self.directory)
+        os.chmod(self.directory, 0o775)
+        out, _ = self.expect(weir("plugins", self.directory), 1)
+        self.assertIn("its directory can be written by others (mode 0775)", out)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
