@@ -345,8 +345,10 @@ static int configure(weir *w, const struct weir_options *options, struct complai
     w->configured = true;
     complaints->file = file;
     r = sys_read_file(file, CONFIG_SIZE_MAX, &text, &size);
-    if (r < 0)
-        return complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s", strerror(-r));
+    if (r < 0) {
+        complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s", strerror(-r));
+        return complaints_tell(complaints);
+    }
     r = add_configuration(w, text, size, complaints);
     sys_free(text);
     return r;
