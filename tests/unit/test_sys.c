@@ -1,0 +1,816 @@
+/* SPDX-License-Identifier: MIT */
+/* The seam to the system, the fake that stands in for it, and the fixture that watches both. */
+#include "fake_sys.h"
+#include "fixture.h"
+#include "sys.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <weir/error.h>
+
+#include <cmocka.h>
+
+#define MS UINT64_C(1000000)
+
+/* ---- memory ---- */
+
+static void test_memory(void **state)
+{
+    unsigned char *memory = sys_alloc(100, 3), *nothing = sys_alloc(0, 8), *grown;
+
+    (void)state;
+    assert_non_null(memory);
+    assert_non_null(nothing);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(memory[i], 0);
+    memset(memory, 7, 300);
+    grown = sys_grow(memory, 1000, 3);
+    assert_non_null(grown);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(grown[i], 7);
+    assert_null(sys_alloc(SIZE_MAX / 2, 4));
+    assert_null(sys_grow(grown, SIZE_MAX / 2, 4)); /* and the old block is still there */
+    assert_int_equal(grown[299], 7);
+    sys_free(grown);
+    sys_free(nothing);
+    sys_free(NULL);
+}
+
+static void test_aligned_memory(void **state)
+{
+    (void)state;
+    for (size_t alignment = 1; alignment <= 4096; alignment *= 2) {
+        unsigned char *memory = sys_alloc_aligned(alignment, 777);
+
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % alignment, 0);
+        for (int i = 0; i < 777; i++)
+            assert_int_equal(memory[i], 0);
+        sys_free(memory);
+    }
+}
+
+static void test_strdup(void **state)
+{
+    char *copy = sys_strdup("text");
+
+    (void)state;
+    assert_string_equal(copy, "text");
+    sys_free(copy);
+}
+
+static void test_reserved_memory(void **state)
+{
+    const size_t size = (size_t)1 << 32, part = 10000;
+    unsigned char *memory = sys_reserve(size);
+
+    (void)state;
+    assert_non_null(memory);
+    assert_int_equal(sys_commit(memory, part), 0);
+    for (size_t i = 0; i < part; i++)
+        assert_int_equal(memory[i], 0);
+    memset(memory, 9, part);
+    assert_int_equal(sys_commit(memory, 100 * part), 0); /* keeps what is there */
+    assert_int_equal(memory[part - 1], 9);
+    assert_int_equal(memory[100 * part - 1], 0);
+    sys_unreserve(memory, size);
+    sys_unreserve(NULL, size);
+}
+
+/* ---- fork pages ---- */
+
+/* What a forked child sees in a page whose first byte was 1, or -1. */
+static int byte_in_child(const unsigned char *page)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(page[0]);
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+/* 0 if two pages are wiped in a child, stay in the parent, and one does so without the other. */
+static int fork_pages_work(void)
+{
+    unsigned char *first = sys_fork_page(), *second = sys_fork_page();
+
+    if (first == NULL || second == NULL)
+        return 1;
+    first[0] = second[0] = 1;
+    if (byte_in_child(first) != 0 || byte_in_child(second) != 0)
+        return 2;
+    if (first[0] != 1 || second[0] != 1)
+        return 3;
+    sys_fork_page_free(first);
+    if (byte_in_child(second) != 0 || second[0] != 1)
+        return 4;
+    sys_fork_page_free(second);
+    sys_fork_page_free(NULL);
+    return 0;
+}
+
+static void test_fork_page(void **state)
+{
+    (void)state;
+    assert_int_equal(fork_pages_work(), 0);
+}
+
+/* From now on madvise() answers with `code` (0: yes, without doing anything) in this process. */
+static bool disable_advice(unsigned code)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | code),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* A kernel that refuses the advice, and an emulator that ignores it: the handler does the work. */
+static void test_fork_page_without_the_kernel(void **state)
+{
+    static const unsigned codes[] = {EINVAL, 0};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int status = 0;
+        pid_t child = fork();
+
+        if (child == 0)
+            _exit(disable_advice(codes[i]) ? fork_pages_work() : 77);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) == 77)
+            skip(); /* no seccomp here */
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+/* ---- time ---- */
+
+static void test_clocks(void **state)
+{
+    uint64_t before = sys_now_ns(), after;
+    struct timespec wall;
+    int64_t sum, ns;
+
+    (void)state;
+    sum = (int64_t)sys_now_ns() + sys_wall_offset_ns();
+    clock_gettime(CLOCK_REALTIME, &wall);
+    after = sys_now_ns();
+    ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
+    assert_true(after >= before && before > 0);
+    assert_true(llabs(ns - sum) < 1000000000);
+}
+
+/* ---- interruptions ---- */
+
+static volatile sig_atomic_t interruptions;
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+    interruptions++;
+}
+
+/* A signal every 2 ms, whose handler does not restart system calls. */
+static void interrupt(bool on)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct itimerval timer = {{0, on ? 2000 : 0}, {0, on ? 2000 : 0}};
+
+    sigaction(SIGALRM, &action, NULL);
+    if (on)
+        interruptions = 0;
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void test_futex_is_not_interrupted(void **state)
+{
+    uint64_t until = sys_now_ns() + 40 * MS;
+    uint32_t word = 5;
+
+    (void)state;
+    interrupt(true);
+    assert_int_equal(sys_futex_wait(&word, 5, until), -ETIMEDOUT);
+    interrupt(false);
+    assert_true(sys_now_ns() >= until);
+    assert_true(interruptions > 1);
+}
+
+static void test_epoll_is_not_interrupted(void **state)
+{
+    int epoll = sys_epoll_create(), timer = sys_timerfd();
+    uint64_t until = sys_now_ns() + 40 * MS, data = 0;
+
+    (void)state;
+    assert_int_equal(sys_epoll_add(epoll, timer, UINT64_C(1) << 63 | 7), 0);
+    assert_int_equal(sys_timerfd_set(timer, until), 0);
+    interrupt(true);
+    assert_int_equal(sys_epoll_wait(epoll, &data, 1), 1);
+    interrupt(false);
+    assert_true(data == (UINT64_C(1) << 63 | 7));
+    assert_true(sys_now_ns() >= until);
+    assert_true(interruptions > 1);
+    sys_close(timer);
+    sys_close(epoll);
+}
+
+static void *write_slowly(void *fd)
+{
+    const struct timespec pause = {0, 10000000};
+
+    for (int i = 0; i < 4; i++) {
+        nanosleep(&pause, NULL);
+        if (write(*(int *)fd, "word ", 5) != 5)
+            break; /* the reader will miss it */
+    }
+    close(*(int *)fd);
+    return NULL;
+}
+
+/* Reading a pipe: it comes in pieces, and signals come in between. */
+static void test_reading_is_not_interrupted(void **state)
+{
+    char path[64], *text = NULL;
+    sigset_t alarm, before;
+    pthread_t writer;
+    size_t size = 0;
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fds[0]);
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, &before); /* in the writer, not in the reader */
+    assert_int_equal(pthread_create(&writer, NULL, write_slowly, &fds[1]), 0);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    interrupt(true);
+    assert_int_equal(sys_read_file(path, 100, &text, &size), 0);
+    interrupt(false);
+    assert_int_equal(pthread_join(writer, NULL), 0);
+    assert_string_equal(text, "word word word word ");
+    assert_int_equal(size, 20);
+    assert_true(interruptions > 1);
+    sys_free(text);
+    close(fds[0]);
+}
+
+/* ---- descriptors ---- */
+
+static bool is_readable(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+static void assert_flags(int fd, bool nonblocking)
+{
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_equal((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0, nonblocking);
+}
+
+static void test_eventfd(void **state)
+{
+    int fd = sys_eventfd();
+
+    (void)state;
+    assert_flags(fd, true);
+    assert_false(is_readable(fd));
+    assert_int_equal(sys_drain_fd(fd), 0); /* empty is fine */
+    assert_int_equal(sys_signal_fd(fd), 0);
+    assert_int_equal(sys_signal_fd(fd), 0);
+    assert_true(is_readable(fd));
+    assert_int_equal(sys_drain_fd(fd), 0);
+    assert_false(is_readable(fd));
+    sys_close(fd);
+    assert_int_equal(sys_signal_fd(fd), -EBADF);
+    assert_int_equal(sys_drain_fd(fd), -EBADF);
+}
+
+static void test_timerfd(void **state)
+{
+    int fd = sys_timerfd();
+    uint64_t at = sys_now_ns() + 5 * MS;
+
+    (void)state;
+    assert_flags(fd, true);
+    assert_int_equal(sys_timerfd_set(fd, at), 0);
+    while (!is_readable(fd))
+        assert_true(sys_now_ns() < at + 10000 * MS);
+    assert_true(sys_now_ns() >= at);
+    assert_int_equal(sys_drain_fd(fd), 0);
+    assert_int_equal(sys_timerfd_set(fd, 0), 0); /* long past, not never */
+    assert_true(is_readable(fd));
+    assert_int_equal(sys_timerfd_set(fd, WEIR_FOREVER), 0);
+    assert_false(is_readable(fd));
+    assert_int_equal(sys_timerfd_set(fd, UINT64_MAX / 2), 0); /* centuries */
+    assert_false(is_readable(fd));
+    sys_close(fd);
+}
+
+static void test_epoll(void **state)
+{
+    int epoll = sys_epoll_create(), first = sys_eventfd(), second = sys_eventfd();
+    uint64_t data[4] = {0};
+
+    (void)state;
+    assert_flags(epoll, false);
+    assert_int_equal(sys_epoll_add(epoll, first, 1), 0);
+    assert_int_equal(sys_epoll_add(epoll, second, 2), 0);
+    assert_int_equal(sys_epoll_add(epoll, second, 2), -EEXIST);
+    assert_int_equal(sys_epoll_add(epoll, -1, 2), -EBADF);
+    sys_signal_fd(second);
+    assert_int_equal(sys_epoll_wait(epoll, data, 4), 1);
+    assert_int_equal(data[0], 2);
+    sys_signal_fd(first);
+    assert_int_equal(sys_epoll_wait(epoll, data, 4), 2);
+    assert_int_equal(data[0] + data[1], 3);
+    sys_close(first);
+    sys_close(second);
+    sys_close(epoll);
+    sys_close(-1);
+}
+
+/* ---- futex words and threads ---- */
+
+static _Alignas(4) _Atomic uint32_t word;
+
+static const uint32_t *futex_word(void)
+{
+    return (const uint32_t *)(uintptr_t)&word; /* the cast takes _Atomic away */
+}
+
+static void wake_later(void *argument)
+{
+    const struct timespec pause = {0, 5000000};
+
+    (void)argument;
+    nanosleep(&pause, NULL);
+    atomic_store(&word, 1);
+    sys_futex_wake(futex_word(), 1);
+}
+
+static void test_futex(void **state)
+{
+    struct sys_thread *thread = NULL;
+
+    (void)state;
+    atomic_store(&word, 0);
+    assert_int_equal(sys_futex_wake(futex_word(), 1), 0);
+    assert_int_equal(sys_futex_wait(futex_word(), 1, WEIR_FOREVER), -EAGAIN);
+    assert_int_equal(sys_futex_wait(futex_word(), 0, 0), -ETIMEDOUT);
+    assert_int_equal(sys_futex_wait(futex_word(), 0, sys_now_ns()), -ETIMEDOUT);
+    assert_int_equal(sys_thread_start(&thread, wake_later, NULL, "waker"), 0);
+    while (atomic_load(&word) == 0)
+        sys_futex_wait(futex_word(), 0, WEIR_FOREVER);
+    sys_thread_join(thread);
+}
+
+struct seen {
+    char name[32];
+    uint32_t id;
+    bool all_blocked;
+    int argument;
+};
+
+static void look_around(void *argument)
+{
+    struct seen *seen = argument;
+    sigset_t mask;
+
+    pthread_getname_np(pthread_self(), seen->name, sizeof seen->name);
+    seen->id = sys_thread_id();
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    seen->all_blocked = true;
+    for (int signal = 1; signal < SIGSYS; signal++) {
+        if (signal != SIGKILL && signal != SIGSTOP && sigismember(&mask, signal) != 1)
+            seen->all_blocked = false;
+    }
+    seen->argument++;
+}
+
+static void test_thread(void **state)
+{
+    struct seen seen = {.argument = 41};
+    struct sys_thread *thread = NULL;
+    sigset_t mask;
+
+    (void)state;
+    assert_int_equal(sys_thread_start(&thread, look_around, &seen, "a name longer than 15"), 0);
+    sys_thread_join(thread);
+    sys_thread_join(NULL);
+    assert_string_equal(seen.name, "a name longer t");
+    assert_true(seen.all_blocked);
+    assert_int_equal(seen.argument, 42);
+    assert_true(seen.id != sys_thread_id());
+    assert_int_equal(sys_thread_id(), getpid());
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    assert_int_equal(sigismember(&mask, SIGINT), 0); /* the caller's mask is as it was */
+}
+
+/* ---- files ---- */
+
+static void write_file(const char *path, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+
+    assert_non_null(file);
+    for (size_t i = 0; i < size; i++)
+        fputc('a' + (int)(i % 26), file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_read_file(void **state)
+{
+    static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 8192, 100000};
+    char path[] = "/tmp/weir-sys-XXXXXX", *text = NULL;
+    size_t size = 0;
+    int fd = mkstemp(path);
+
+    (void)state;
+    close(fd);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        write_file(path, sizes[i]);
+        assert_int_equal(sys_read_file(path, sizes[i], &text, &size), 0);
+        assert_int_equal(size, sizes[i]);
+        assert_int_equal(text[size], '\0');
+        assert_int_equal(strlen(text), size);
+        if (size > 0)
+            assert_int_equal(text[size - 1], 'a' + (int)((size - 1) % 26));
+        sys_free(text);
+        text = NULL;
+        if (sizes[i] > 0) {
+            assert_int_equal(sys_read_file(path, sizes[i] - 1, &text, &size), -EFBIG);
+            assert_null(text);
+        }
+    }
+    unlink(path);
+    assert_int_equal(sys_read_file(path, 10, &text, &size), -ENOENT);
+    assert_int_equal(sys_read_file("/tmp", 10, &text, &size), -EISDIR);
+}
+
+static void test_read_part(void **state)
+{
+    char path[] = "/tmp/weir-sys-XXXXXX", part[10] = "";
+    int fd = mkstemp(path);
+
+    (void)state;
+    close(fd);
+    write_file(path, 26);
+    assert_int_equal(sys_read_part(path, 0, part, 3), 3);
+    assert_memory_equal(part, "abc", 3);
+    assert_int_equal(sys_read_part(path, 24, part, 10), 2);
+    assert_memory_equal(part, "yz", 2);
+    assert_int_equal(sys_read_part(path, 1000, part, 10), 0);
+    assert_int_equal(sys_read_part(path, UINT64_MAX, part, 10), -EINVAL);
+    unlink(path);
+    assert_int_equal(sys_read_part(path, 0, part, 1), -ENOENT);
+}
+
+static void test_directory(void **state)
+{
+    char path[] = "/tmp/weir-sys-XXXXXX", file[64], name[64];
+    void *directory = NULL;
+    struct stat status;
+
+    (void)state;
+    assert_non_null(mkdtemp(path));
+    snprintf(file, sizeof file, "%s/entry", path);
+    write_file(file, 3);
+    assert_int_equal(sys_stat(file, &status), 0);
+    assert_int_equal(status.st_size, 3);
+    assert_int_equal(sys_open_directory(path, &directory), 0);
+    assert_int_equal(sys_next_entry(directory, name, sizeof name), 1);
+    assert_string_equal(name, "entry");
+    assert_int_equal(sys_next_entry(directory, name, sizeof name), 0);
+    sys_close_directory(directory);
+    assert_int_equal(sys_open_directory(path, &directory), 0);
+    assert_int_equal(sys_next_entry(directory, name, 5), -ENAMETOOLONG);
+    sys_close_directory(directory);
+    sys_close_directory(NULL);
+    unlink(file);
+    rmdir(path);
+    assert_int_equal(sys_open_directory(path, &directory), -ENOENT);
+    assert_int_equal(sys_stat(path, &status), -ENOENT);
+}
+
+static void test_load(void **state)
+{
+    char why[16] = "", all[256] = "";
+    void *library = NULL;
+
+    (void)state;
+    assert_int_equal(sys_load("/nowhere/at/all.so", &library, why, sizeof why), -ENOEXEC);
+    assert_null(library);
+    assert_string_equal(why, "/nowhere/at/all"); /* cut, not overrun */
+    assert_int_equal(sys_load("/nowhere/at/all.so", &library, all, sizeof all), -ENOEXEC);
+    assert_non_null(strstr(all, "No such file"));
+    assert_int_equal(sys_load("libm.so.6", &library, all, sizeof all), 0);
+    assert_non_null(sys_symbol(library, "cos"));
+    assert_null(sys_symbol(library, "no_such_symbol_anywhere"));
+}
+
+static void test_process(void **state)
+{
+    (void)state;
+    setenv("WEIR_TEST_VARIABLE", "value", 1);
+    assert_string_equal(sys_environment("WEIR_TEST_VARIABLE"), "value");
+    unsetenv("WEIR_TEST_VARIABLE");
+    assert_null(sys_environment("WEIR_TEST_VARIABLE"));
+    assert_int_equal(sys_user(), geteuid());
+    assert_true(sys_random() != sys_random());
+}
+
+/* ---- the fake ---- */
+
+static void test_fake_fails_the_nth_call(void **state)
+{
+    void *first, *third;
+
+    (void)state;
+    fake_sys_fail_at(2);
+    first = sys_alloc(1, 1);
+    assert_non_null(first);
+    assert_false(fake_sys_has_failed());
+    assert_int_equal(sys_eventfd(), -EMFILE); /* counted together */
+    assert_true(fake_sys_has_failed());
+    third = sys_strdup("x");
+    assert_non_null(third);
+    assert_int_equal(fake_sys_calls(), 3);
+
+    fake_sys_fail_kind_at(1, FAKE_FILE, -ELOOP);
+    sys_free(sys_alloc(1, 1)); /* of another kind */
+    assert_int_equal(sys_stat("/", &(struct stat){0}), -ELOOP);
+    assert_int_equal(sys_stat("/", &(struct stat){0}), 0);
+
+    fake_sys_fail_kind_from(2, FAKE_MEMORY, 0);
+    sys_free(first);
+    first = sys_grow(third, 10, 1);
+    assert_non_null(first);
+    assert_null(sys_grow(first, 20, 1));
+    assert_null(sys_reserve(4096));
+    assert_null(sys_fork_page());
+    assert_null(sys_alloc_aligned(64, 64));
+    fake_sys_fail_at(0);
+    sys_free(first);
+    assert_false(fake_sys_has_failed());
+}
+
+static void test_fake_fails_every_kind(void **state)
+{
+    struct sys_thread *thread = NULL;
+    uint64_t data;
+
+    (void)state;
+    fake_sys_fail_kind_from(1, FAKE_THREAD | FAKE_EVENT | FAKE_FUTEX, 0);
+    assert_int_equal(sys_thread_start(&thread, look_around, NULL, "x"), -EAGAIN);
+    assert_int_equal(sys_timerfd_set(-1, 0), -ENOMEM);
+    assert_int_equal(sys_epoll_wait(-1, &data, 1), -ENOMEM);
+    atomic_store(&word, 3);
+    assert_int_equal(sys_futex_wait(futex_word(), 3, WEIR_FOREVER), 0); /* for nothing */
+}
+
+static void test_fake_counts(void **state)
+{
+    struct fake_sys_counts counts;
+    int fd;
+
+    (void)state;
+    fake_sys_reset();
+    sys_free(sys_alloc(1, 1));
+    sys_now_ns();
+    assert_int_equal(fake_sys_system_calls(), 0);
+    fd = sys_eventfd();
+    sys_signal_fd(fd);
+    sys_signal_fd(fd);
+    sys_close(fd);
+    sys_futex_wake(futex_word(), 1);
+    counts = fake_sys_counts();
+    assert_int_equal(counts.alloc, 1);
+    assert_int_equal(counts.free, 1);
+    assert_int_equal(counts.now, 1);
+    assert_int_equal(counts.open, 1);
+    assert_int_equal(counts.close, 1);
+    assert_int_equal(counts.signal, 2);
+    assert_int_equal(counts.futex_wake, 1);
+    assert_int_equal(fake_sys_system_calls(), 5);
+}
+
+static void nothing(void *argument)
+{
+    (void)argument;
+}
+
+static void test_fake_knows_what_is_live(void **state)
+{
+    struct fake_sys_live before = fake_sys_live(), now;
+    struct sys_thread *thread = NULL;
+    void *block, *region, *page, *directory = NULL;
+    int fd = sys_timerfd();
+
+    (void)state;
+    block = sys_alloc_aligned(64, 100);
+    region = sys_reserve(1 << 20);
+    page = sys_fork_page();
+    assert_int_equal(sys_open_directory("/", &directory), 0);
+    assert_int_equal(sys_thread_start(&thread, nothing, NULL, "x"), 0);
+    now = fake_sys_live();
+    assert_int_equal(now.blocks - before.blocks, 1);
+    assert_true(now.bytes - before.bytes >= 100);
+    assert_int_equal(now.regions - before.regions, 2);
+    assert_int_equal(now.descriptors - before.descriptors, 1);
+    assert_int_equal(now.directories - before.directories, 1);
+    assert_int_equal(now.threads - before.threads, 1);
+    sys_free(block);
+    sys_unreserve(region, 1 << 20);
+    sys_fork_page_free(page);
+    sys_close_directory(directory);
+    sys_thread_join(thread);
+    sys_close(fd);
+    now = fake_sys_live();
+    assert_memory_equal(&now, &before, sizeof now);
+}
+
+static void wait_a_second(void *ret)
+{
+    *(int *)ret = sys_futex_wait(futex_word(), 0, 3 * 1000 * MS);
+}
+
+static void test_fake_clock(void **state)
+{
+    struct sys_thread *thread = NULL;
+    int fd = sys_timerfd(), result = 1;
+
+    (void)state;
+    fake_clock_set(2 * 1000 * MS);
+    fake_clock_set_wall_offset(-5);
+    assert_int_equal(sys_now_ns(), 2 * 1000 * MS);
+    assert_int_equal(sys_wall_offset_ns(), -5);
+    assert_int_equal(sys_timerfd_set(fd, 3 * 1000 * MS), 0);
+    assert_false(is_readable(fd));
+    atomic_store(&word, 0);
+    assert_int_equal(sys_thread_start(&thread, wait_a_second, &result, "x"), 0);
+    fake_clock_advance(1000 * MS - 1);
+    assert_false(is_readable(fd));
+    fake_clock_advance(1);
+    assert_true(is_readable(fd));
+    sys_thread_join(thread);
+    assert_int_equal(result, -ETIMEDOUT);
+    assert_int_equal(sys_timerfd_set(fd, 1), 0); /* past already */
+    assert_true(is_readable(fd));
+    sys_close(fd);
+}
+
+/* ---- the fixture ---- */
+
+/* What the fixture says of a test that leaves `leak` behind. Quiet: it complains on stderr. */
+static int judge(void (*leak)(void), void (*clean)(void))
+{
+    int error = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC), verdict;
+
+    fixture_setup(NULL);
+    leak();
+    fflush(stderr);
+    dup2(null, STDERR_FILENO);
+    verdict = fixture_teardown(NULL);
+    fflush(stderr);
+    dup2(error, STDERR_FILENO);
+    clean();
+    close(null);
+    close(error);
+    return verdict;
+}
+
+static void *leaked;
+static int leaked_fd;
+static pthread_t leaked_thread;
+static sem_t leaked_end;
+
+static void leak_nothing(void)
+{
+    leaked = sys_alloc(1, 1);
+    sys_free(leaked);
+}
+
+static void leak_block(void)
+{
+    leaked = sys_alloc(1, 1);
+}
+
+static void clean_block(void)
+{
+    sys_free(leaked);
+}
+
+static void leak_fd(void)
+{
+    leaked_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void clean_fd(void)
+{
+    close(leaked_fd);
+}
+
+static void leak_region(void)
+{
+    leaked = sys_reserve(4096);
+}
+
+static void clean_region(void)
+{
+    sys_unreserve(leaked, 4096);
+}
+
+static void *wait_for_end(void *argument)
+{
+    sem_wait(argument);
+    return NULL;
+}
+
+static void leak_thread(void)
+{
+    sem_init(&leaked_end, 0, 0);
+    assert_int_equal(pthread_create(&leaked_thread, NULL, wait_for_end, &leaked_end), 0);
+}
+
+static void clean_thread(void)
+{
+    sem_post(&leaked_end);
+    pthread_join(leaked_thread, NULL);
+}
+
+static void test_fixture_finds_leaks(void **state)
+{
+    (void)state;
+    assert_int_equal(judge(leak_nothing, leak_nothing), 0);
+    assert_int_not_equal(judge(leak_block, clean_block), 0);
+    assert_int_not_equal(judge(leak_fd, clean_fd), 0);
+    assert_int_not_equal(judge(leak_region, clean_region), 0);
+    assert_int_not_equal(judge(leak_thread, clean_thread), 0);
+    assert_int_equal(judge(leak_nothing, leak_nothing), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(test_memory),
+        leak_checked_test(test_aligned_memory),
+        leak_checked_test(test_strdup),
+        leak_checked_test(test_reserved_memory),
+        leak_checked_test(test_fork_page),
+        leak_checked_test(test_fork_page_without_the_kernel),
+        leak_checked_test(test_clocks),
+        leak_checked_test(test_futex_is_not_interrupted),
+        leak_checked_test(test_epoll_is_not_interrupted),
+        leak_checked_test(test_reading_is_not_interrupted),
+        leak_checked_test(test_eventfd),
+        leak_checked_test(test_timerfd),
+        leak_checked_test(test_epoll),
+        leak_checked_test(test_futex),
+        leak_checked_test(test_thread),
+        leak_checked_test(test_read_file),
+        leak_checked_test(test_read_part),
+        leak_checked_test(test_directory),
+        leak_checked_test(test_load),
+        leak_checked_test(test_process),
+        leak_checked_test(test_fake_fails_the_nth_call),
+        leak_checked_test(test_fake_fails_every_kind),
+        leak_checked_test(test_fake_counts),
+        leak_checked_test(test_fake_knows_what_is_live),
+        leak_checked_test(test_fake_clock),
+        cmocka_unit_test(test_fixture_finds_leaks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
