@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Balancers for tests of pools: one that answers out of range, and two that read the views. */
+#include <weir/balancer.h>
+
+static uint32_t pick_beyond(const void *config, void *state, const struct weir_pick *request)
+{
+    (void)config, (void)state;
+    return request->sets_n + 1;
+}
+
+static const struct weir_set_view *view_at(const struct weir_pick *request, uint32_t i)
+{
+    return (const struct weir_set_view *)(const void *)((const char *)request->views +
+                                                        i * request->view_size);
+}
+
+/* The set with the fewest holders and waiters together. */
+static uint32_t pick_emptiest(const void *config, void *state, const struct weir_pick *request)
+{
+    uint32_t best = 0;
+    (void)config, (void)state;
+    for (uint32_t i = 1; i < request->sets_n; i++)
+        if (view_at(request, i)->held + view_at(request, i)->waiting <
+            view_at(request, best)->held + view_at(request, best)->waiting)
+            best = i;
+    return best;
+}
+
+/* The set that would grant first. */
+static uint32_t pick_soonest(const void *config, void *state, const struct weir_pick *request)
+{
+    uint32_t best = 0;
+    (void)config, (void)state;
+    for (uint32_t i = 1; i < request->sets_n; i++)
+        if (view_at(request, i)->ready_at_ns < view_at(request, best)->ready_at_ns)
+            best = i;
+    return best;
+}
+
+/* The caller's route. */
+static uint32_t pick_route(const void *config, void *state, const struct weir_pick *request)
+{
+    (void)config, (void)state;
+    return (uint32_t)(request->route % request->sets_n);
+}
+
+#define BALANCER(name_, flags_, pick_)                                                             \
+    static const struct weir_balancer name_##_ops = {                                              \
+        .size = sizeof name_##_ops, .flags = flags_, .pick = pick_};                               \
+    static const struct weir_plugin name_##_plugin = {.size = sizeof name_##_plugin,               \
+                                                      .kind = WEIR_PLUGIN_BALANCER,                \
+                                                      .name = #name_,                              \
+                                                      .version = "1",                              \
+                                                      .summary = "for tests",                      \
+                                                      .ops = &name_##_ops}
+
+BALANCER(wild, 0, pick_beyond);
+BALANCER(emptiest, WEIR_BALANCER_VIEWS, pick_emptiest);
+BALANCER(soonest, WEIR_BALANCER_VIEWS, pick_soonest);
+BALANCER(route, 0, pick_route);
+
+static const struct weir_plugin *const plugins[] = {&wild_plugin, &emptiest_plugin, &soonest_plugin,
+                                                    &route_plugin};
+
+extern const struct weir_plugin_table weir_plugins_v1;
+WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
+    .size = sizeof weir_plugins_v1,
+    .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+    .plugins_n = sizeof plugins / sizeof *plugins,
+    .plugins = plugins,
+};
