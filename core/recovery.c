@@ -23,16 +23,28 @@ static weir_set *find_set(const weir *w, uint64_t head)
     return NULL;
 }
 
-/* The set with this head, for which the recovering actor is prepared; NULL: no set, no memory. */
+/* The set with this head, for which the recovering actor is prepared; NULL: no memory. */
 static weir_set *ready_set(struct actor *actor, uint64_t head)
 {
-    weir_set *set = head ? find_set(actor->w, head) : NULL;
+    weir *w = actor->w;
+    weir_set *set;
 
-    if (!set)
-        return NULL;
-    if (set->number < actor->counters_n && actor->counters[set->number])
-        return set;
-    return actor_prepare(actor, set) == 0 ? set : NULL;
+    pthread_mutex_lock(&w->lock);
+    set = find_set(w, head);
+    if (set && (set->number >= actor->counters_n || !actor->counters[set->number]) &&
+        actor_prepare(actor, set) < 0)
+        set = NULL;
+    pthread_mutex_unlock(&w->lock);
+    return set;
+}
+
+/* As region_next_record(). No lock is held while somebody works on the record. */
+static uint32_t next_record(weir *w, uint32_t record)
+{
+    pthread_mutex_lock(&w->lock);
+    record = region_next_record(&w->region, record);
+    pthread_mutex_unlock(&w->lock);
+    return record;
 }
 
 /* The amounts may be those of a later life of the record: then the word is another, too. */
@@ -90,7 +102,7 @@ static void wake_again(struct actor *actor, weir_set *set)
     struct operation op;
 
     operation_read(&op, actor, set);
-    for (uint32_t at = 0; (at = region_next_record(&w->region, at)) != 0;) {
+    for (uint32_t at = 0; (at = next_record(w, at)) != 0;) {
         const struct record *r = record_at(&w->region, at);
         uint64_t word = record_load(&r->word);
         enum record_state state = record_state(word);
@@ -107,7 +119,7 @@ static int recover(const struct recovery *recovery)
 {
     struct actor *actor = recovery->actor;
     uint64_t intent = atomic_load_explicit(&recovery->dead->intent, memory_order_acquire);
-    weir_set *set = ready_set(actor, intent);
+    weir_set *set = intent ? ready_set(actor, intent) : NULL;
     int r = 0;
 
     if (intent && !set)
@@ -115,7 +127,7 @@ static int recover(const struct recovery *recovery)
     /* First of all: only a completed version says what the dead holds and waits for. */
     if (intent && !MUTANT(28))
         publication_help(&actor->w->region, set->head);
-    for (uint32_t at = 0; r == 0 && (at = region_next_record(&actor->w->region, at)) != 0;)
+    for (uint32_t at = 0; r == 0 && (at = next_record(actor->w, at)) != 0;)
         r = end_record(recovery, at);
     /* It worked on one set at a time, so only that one can lack a service or a wake. */
     if (r == 0 && intent && !MUTANT(28)) {
@@ -135,9 +147,8 @@ static bool move_on(const struct recovery *recovery)
 
 int recovery_run(struct actor *actor, uint32_t dead, uint64_t generation)
 {
-    weir *w = actor->w;
     struct recovery recovery = {.actor = actor,
-                                .dead = region_box(&w->region, dead),
+                                .dead = region_box(&actor->w->region, dead),
                                 .generation = generation,
                                 .owner = (uint64_t)dead << 32 | (uint32_t)generation};
     int r;
@@ -145,9 +156,7 @@ int recovery_run(struct actor *actor, uint32_t dead, uint64_t generation)
     if (atomic_load(&recovery.dead->generation) != generation ||
         (MUTANT(29) && !move_on(&recovery)))
         return -EALREADY;
-    pthread_mutex_lock(&w->lock);
     r = recover(&recovery);
-    pthread_mutex_unlock(&w->lock);
     STEP();
     if (r == 0 && !MUTANT(29) && !move_on(&recovery))
         r = -EALREADY;

@@ -19,8 +19,8 @@
  * but in no list of free ones: whoever knows whose they are puts them there.
  *
  * `actor` is the caller's, prepared for every set that the dead may have used, or memory must be
- * available. Takes the instance's lock. Returns 0; -EALREADY (that life was recovered before);
- * -ENOMEM.
+ * available. Takes the instance's lock, briefly. Returns 0; -EALREADY (that life was recovered
+ * before); -ENOMEM.
  */
 int recovery_run(struct actor *actor, uint32_t dead, uint64_t generation);
 

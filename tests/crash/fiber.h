@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fibers: actors that run in one thread and can be stopped at any step of the core, so that every
+ * interleaving at the grain of a step can be had again, and thousands of them in a second. A fiber
+ * that is never run again is a dead one: it does nothing more, which is what death is.
+ */
+#ifndef WEIR_TESTS_CRASH_FIBER_H
+#define WEIR_TESTS_CRASH_FIBER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <ucontext.h>
+
+enum fiber_state { FIBER_READY, FIBER_ASLEEP, FIBER_DONE };
+
+struct fiber {
+    ucontext_t context;
+    void *stack;
+    void (*run)(void *);
+    void *argument;
+    enum fiber_state state;
+    uint64_t left; /* steps until it stops; 0: it does not */
+    const uint32_t *futex;
+    uint32_t expected; /* what it slept on */
+    uint64_t until_ns;
+};
+
+/* Makes fibers catch the steps and sleeps of the core, or not. */
+void fibers_begin(void);
+void fibers_end(void);
+
+/* From the beginning again, whatever became of it. Its stack is kept. */
+void fiber_start(struct fiber *fiber, void (*run)(void *), void *argument);
+void fiber_free(struct fiber *fiber);
+
+/* Runs it for so many steps (0: until it ends or sleeps). Nothing if it sleeps or has ended. */
+enum fiber_state fiber_go(struct fiber *fiber, uint64_t steps);
+
+/* Steps that fibers have made since fibers_begin(). */
+uint64_t fiber_steps(void);
+
+/* Wakes those of `n` whose time has come; whoever sleeps on a word that has changed since and is
+ * not woken has missed its call: counted. */
+uint32_t fibers_missed(const struct fiber *fibers, uint32_t n);
+void fibers_on_time(struct fiber *fibers, uint32_t n, uint64_t now_ns);
+
+#endif

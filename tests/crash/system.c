@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* The system under the crash tests: see system.h. */
+#include "system.h"
+
+#define sys_reserve        real_sys_reserve
+#define sys_commit         real_sys_commit
+#define sys_unreserve      real_sys_unreserve
+#define sys_fork_page      real_sys_fork_page
+#define sys_fork_page_free real_sys_fork_page_free
+#define sys_now_ns         real_sys_now_ns
+#define sys_futex_wait     real_sys_futex_wait
+#define sys_futex_wake     real_sys_futex_wake
+#include "../../core/sys.c"
+#undef sys_reserve
+#undef sys_commit
+#undef sys_unreserve
+#undef sys_fork_page
+#undef sys_fork_page_free
+#undef sys_now_ns
+#undef sys_futex_wait
+#undef sys_futex_wake
+
+#define REGION_MAX ((size_t)16 << 20)
+
+/* Again, under their own names: the header was included under the others. */
+void *sys_reserve(size_t size);
+int sys_commit(void *memory, size_t size);
+void sys_unreserve(void *memory, size_t size);
+void *sys_fork_page(void);
+void sys_fork_page_free(void *page);
+uint64_t sys_now_ns(void);
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
+int sys_futex_wake(const uint32_t *word, int n);
+void step(void);
+
+struct shared *shared;
+bool clock_is_real;
+void (*step_hook)(void);
+int (*wait_hook)(const uint32_t *word, uint32_t expected, uint64_t until_ns);
+void (*wake_hook)(const uint32_t *word);
+
+static uint64_t steps, signal_at;
+static int signal_number;
+
+static void *map(size_t size)
+{
+    void *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+bool system_start(void)
+{
+    shared = map(sizeof(*shared));
+    return shared != NULL;
+}
+
+void system_signal_at(uint64_t n, int signal)
+{
+    steps = 0;
+    signal_at = n;
+    signal_number = signal;
+}
+
+void step(void)
+{
+    if (signal_at && ++steps == signal_at)
+        kill(getpid(), signal_number);
+    if (step_hook)
+        step_hook();
+}
+
+void *sys_reserve(size_t size)
+{
+    return size > REGION_MAX ? NULL : map(size);
+}
+
+int sys_commit(void *memory, size_t size)
+{
+    (void)memory;
+    return size > REGION_MAX ? -ENOMEM : 0;
+}
+
+void sys_unreserve(void *memory, size_t size)
+{
+    munmap(memory, size);
+}
+
+/* A page that survives a fork: children are to use what their parent made. */
+void *sys_fork_page(void)
+{
+    return sys_alloc(1, page_size());
+}
+
+void sys_fork_page_free(void *page)
+{
+    sys_free(page);
+}
+
+uint64_t sys_now_ns(void)
+{
+    uint64_t seen = atomic_load(&shared->clock), now;
+
+    do {
+        now = clock_is_real ? real_sys_now_ns() : 0;
+        now = now > seen ? now : seen + 1;
+    } while (!atomic_compare_exchange_weak(&shared->clock, &seen, now));
+    return now;
+}
+
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    struct timespec until = timespec_of(until_ns);
+    long r;
+
+    if (wait_hook)
+        return wait_hook(word, expected, until_ns);
+    do {
+        r = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
+                    until_ns == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+int sys_futex_wake(const uint32_t *word, int n)
+{
+    if (wake_hook)
+        wake_hook(word);
+    else
+        syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
+    return 0;
+}

@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Death and stops at every step, with fibers (fiber.h): each actor is stopped between two stores to
+ * shared memory, or two loads of a copy, and either dies there or goes on later. After every round
+ * the world is recovered and checked, and the dead actors' successors do it all again.
+ *
+ *     test_steps [STRIDE [SEED]]
+ *
+ * Where two actors are stopped, each at any of its steps, every STRIDE-th pair is tried: 1 is all
+ * of them, which takes minutes (the long form); the default is a prime that leaves some thousands.
+ */
+#include "fiber.h"
+#include "operation.h"
+#include "sys.h"
+#include "system.h"
+#include "world.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+enum { HOLDER, FIRST, SECOND, THIRD, RESCUER, SECOND_RESCUER };
+enum { STATES = 5 };
+
+static uint64_t stride = 503, seed = 1, rounds;
+static struct fiber fibers[ACTORS];
+
+/* What a fiber is to do. */
+struct task {
+    uint32_t actor, set, dead;
+};
+
+static struct task tasks[ACTORS];
+
+static void run_script(void *argument)
+{
+    const struct task *task = argument;
+
+    world_script(task->actor, task->set);
+}
+
+static void run_recovery(void *argument)
+{
+    const struct task *task = argument;
+
+    world_recover(task->actor, task->dead);
+}
+
+static struct fiber *script(uint32_t actor, uint32_t set)
+{
+    tasks[actor] = (struct task){actor, set, 0};
+    fiber_start(&fibers[actor], run_script, &tasks[actor]);
+    return &fibers[actor];
+}
+
+static struct fiber *rescue(uint32_t actor, uint32_t dead)
+{
+    tasks[actor] = (struct task){actor, 0, dead};
+    fiber_start(&fibers[actor], run_recovery, &tasks[actor]);
+    return &fibers[actor];
+}
+
+/* The states in which scripts begin: free, one held, full, full with a line, a head that waits
+ * for more than there is while somebody behind it would do with what there is. */
+static void prepare(uint32_t set, uint32_t state)
+{
+    if (state == 1 || state == 4)
+        world_enter(HOLDER, set, 0, 1, ENTRY_WAIT);
+    if (state == 2 || state == 3)
+        world_enter(HOLDER, set, 0, 2, ENTRY_WAIT);
+    if (state == 3 || state == 4)
+        world_enter(HOLDER, set, 1, state == 3 ? 1 : 2, ENTRY_WAIT);
+    if (state == 3 || state == 4)
+        world_enter(HOLDER, set, 2, 1, ENTRY_WAIT);
+}
+
+static void holder_leaves(uint32_t set)
+{
+    for (uint32_t i = 0; i < RECORDS; i++)
+        world_leave(HOLDER, set, i, 0);
+}
+
+/* Nobody is in the middle of anything: everything must be right, and come to nothing at the end;
+ * the actors that died can be used again. */
+static void finish(uint32_t set)
+{
+    rounds++;
+    world_check();
+    holder_leaves(set);
+    world_check_empty();
+    world_check_log();
+    world_script(FIRST, set);
+    world_script(SECOND, set);
+    world_check_empty();
+}
+
+/* How many steps the script takes from this state. */
+static uint64_t count_steps(uint32_t set, uint32_t state)
+{
+    uint64_t before = fiber_steps();
+
+    world_restore();
+    prepare(set, state);
+    before = fiber_steps();
+    fiber_go(script(FIRST, set), 0);
+    return fiber_steps() - before;
+}
+
+static void say(const char *what, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    world.what = what;
+    world.where[0] = a;
+    world.where[1] = b;
+    world.where[2] = c;
+    world.where[3] = d;
+}
+
+/* Calls `round` for each set, each state and every step of the first actor. */
+static void each_step(const char *what, void (*round)(uint32_t set, uint64_t n, uint64_t steps))
+{
+    rounds = 0;
+    for (uint32_t set = 0; set < SETS; set++)
+        for (uint32_t state = 0; state < STATES; state++) {
+            uint64_t steps = count_steps(set, state);
+
+            for (uint64_t n = 1; n <= steps && !world.failures; n++) {
+                say(what, set, state, n, 0);
+                world_restore();
+                prepare(set, state);
+                fiber_go(script(FIRST, set), n);
+                round(set, n, steps);
+            }
+        }
+    printf("%s: %lu rounds\n", what, rounds);
+    assert_int_equal(world.failures, 0);
+}
+
+/* The same with every step of a second one that does likewise. */
+static void (*second_round)(uint32_t set, uint64_t m);
+
+static void each_second(uint32_t set, uint32_t state, uint64_t steps, uint64_t *at)
+{
+    for (uint64_t n = 1; n <= steps && !world.failures; n++)
+        for (; *at < n * (2 * steps) && !world.failures; *at += stride) {
+            uint64_t m = *at - (n - 1) * (2 * steps) + 1;
+
+            world_restore();
+            prepare(set, state);
+            fiber_go(script(FIRST, set), n);
+            world.where[2] = n;
+            world.where[3] = m;
+            second_round(set, m);
+        }
+    *at -= 2 * steps * steps;
+}
+
+static void each_pair(const char *what, void (*round)(uint32_t set, uint64_t m))
+{
+    rounds = 0;
+    second_round = round;
+    for (uint32_t set = 0; set < SETS; set++)
+        for (uint32_t state = 0; state < STATES; state++) {
+            uint64_t at = 0;
+
+            say(what, set, state, 0, 0);
+            each_second(set, state, count_steps(set, state), &at);
+        }
+    printf("%s: %lu rounds\n", what, rounds);
+    assert_int_equal(world.failures, 0);
+}
+
+/* ---- one death ---- */
+
+static void round_death(uint32_t set, uint64_t n, uint64_t steps)
+{
+    (void)n;
+    (void)steps;
+    world_recover(RESCUER, FIRST);
+    finish(set);
+}
+
+static void test_death_at_every_step(void **state)
+{
+    (void)state;
+    each_step("death at every step", round_death);
+}
+
+/* Somebody else works on before anybody recovers. */
+static void round_death_unnoticed(uint32_t set, uint64_t n, uint64_t steps)
+{
+    (void)n;
+    (void)steps;
+    fiber_go(script(SECOND, set), 0);
+    expect(fibers[SECOND].state == FIBER_DONE, "held up by a dead actor");
+    world_recover(RESCUER, FIRST);
+    finish(set);
+}
+
+static void test_death_unnoticed(void **state)
+{
+    (void)state;
+    each_step("death that is not noticed at once", round_death_unnoticed);
+}
+
+/* ---- a rescuer that dies; two at once ---- */
+
+static void round_rescuer_dies(uint32_t set, uint64_t n, uint64_t steps)
+{
+    bool alive = true;
+
+    (void)steps;
+    for (uint64_t m = 1 + n % 3; alive && !world.failures; m += 1 + stride / 16) {
+        world.where[3] = m;
+        world_restore();
+        prepare(set, (uint32_t)world.where[1]);
+        fiber_go(script(FIRST, set), n);
+        alive = fiber_go(rescue(RESCUER, FIRST), m) == FIBER_READY;
+        world_recover(SECOND_RESCUER, m % 2 ? RESCUER : FIRST);
+        world_recover(SECOND_RESCUER, m % 2 ? FIRST : RESCUER);
+        finish(set);
+    }
+}
+
+static void test_rescuer_dies(void **state)
+{
+    (void)state;
+    each_step("death of the rescuer", round_rescuer_dies);
+}
+
+static void round_two_rescuers(uint32_t set, uint64_t n, uint64_t steps)
+{
+    bool alive = true;
+
+    (void)steps;
+    for (uint64_t m = 1 + n % 3; alive && !world.failures; m += 1 + stride / 16) {
+        world.where[3] = m;
+        world_restore();
+        prepare(set, (uint32_t)world.where[1]);
+        fiber_go(script(FIRST, set), n);
+        alive = fiber_go(rescue(RESCUER, FIRST), m) == FIBER_READY;
+        fiber_go(rescue(SECOND_RESCUER, FIRST), m % 5 ? 0 : m);
+        fiber_go(&fibers[RESCUER], 0);
+        fiber_go(&fibers[SECOND_RESCUER], 0);
+        finish(set);
+    }
+}
+
+static void test_two_rescuers(void **state)
+{
+    (void)state;
+    each_step("two rescuers at once", round_two_rescuers);
+}
+
+/* ---- two deaths ---- */
+
+static void round_two_deaths(uint32_t set, uint64_t m)
+{
+    fiber_go(script(SECOND, set), m);
+    world_recover(RESCUER, m % 2 ? FIRST : SECOND);
+    world_recover(RESCUER, m % 2 ? SECOND : FIRST);
+    finish(set);
+}
+
+static void test_two_deaths(void **state)
+{
+    (void)state;
+    each_pair("two deaths", round_two_deaths);
+}
+
+/* ---- stops ---- */
+
+/* Two are stopped while a third does everything; then they go on, in either order. */
+static void round_stops(uint32_t set, uint64_t m)
+{
+    fiber_go(script(SECOND, set), m);
+    fiber_go(script(THIRD, set), 0);
+    expect(fibers[THIRD].state == FIBER_DONE, "held up by stopped actors");
+    holder_leaves(set);
+    fiber_go(&fibers[m % 2 ? FIRST : SECOND], 0);
+    fiber_go(&fibers[m % 2 ? SECOND : FIRST], 0);
+    finish(set);
+}
+
+static void test_stops(void **state)
+{
+    (void)state;
+    each_pair("stop and hand over", round_stops);
+}
+
+/* One is stopped, another one, too, and the first goes on: one helps what the other one owns. */
+static void round_crossed_stops(uint32_t set, uint64_t m)
+{
+    fiber_go(script(SECOND, set), m);
+    fiber_go(&fibers[FIRST], m);
+    fiber_go(script(THIRD, set), m / 2 + 1);
+    fiber_go(&fibers[SECOND], 0);
+    fiber_go(&fibers[THIRD], 0);
+    fiber_go(&fibers[FIRST], 0);
+    finish(set);
+}
+
+static void test_crossed_stops(void **state)
+{
+    (void)state;
+    each_pair("crossed stops", round_crossed_stops);
+}
+
+/* ---- sleep ---- */
+
+static void run_waiter(void *argument)
+{
+    const struct task *task = argument;
+
+    world_enter(task->actor, task->set, 0, 1, ENTRY_WAIT);
+    world_wait(task->actor, task->set, 0);
+    expect(world_state(task->actor, task->set, 0) == RECORD_HELD, "woken without a grant");
+    world_leave(task->actor, task->set, 0, 1);
+}
+
+/* Whoever gives back dies or is stopped anywhere: those who sleep must hear of it. */
+static void round_sleepers(uint32_t set, uint64_t n, bool dies)
+{
+    world_restore();
+    prepare(set, (uint32_t)world.where[1]);
+    for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++) {
+        tasks[a] = (struct task){a, set, 0};
+        fiber_start(&fibers[a], run_waiter, &tasks[a]);
+        fiber_go(&fibers[a], 0);
+    }
+    fiber_go(script(FIRST, set), n);
+    if (dies)
+        world_recover(SECOND, FIRST);
+    else
+        fiber_go(&fibers[FIRST], 0);
+    for (uint32_t i = 0; i < 64; i++) {
+        for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++)
+            fiber_go(&fibers[a], 0);
+        if (i == 8)
+            holder_leaves(set);
+        if (i % 8 == 7)
+            world_pass(INTERVAL_NS);
+        fibers_on_time(fibers, ACTORS, atomic_load(&shared->clock));
+    }
+    expect(fibers_missed(fibers, ACTORS) == 0, "somebody sleeps on, though it was decided");
+    for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++)
+        expect(fibers[a].state == FIBER_DONE, "actor %u sleeps for ever", a);
+}
+
+static void round_sleepers_death(uint32_t set, uint64_t n, uint64_t steps)
+{
+    /* With sleepers about, the script takes longer. */
+    for (uint64_t m = n; m <= 2 * steps; m += steps) {
+        round_sleepers(set, m, true);
+        finish(set);
+    }
+}
+
+static void test_sleepers(void **state)
+{
+    (void)state;
+    each_step("sleepers hear of it after a death", round_sleepers_death);
+}
+
+static void round_sleepers_stop(uint32_t set, uint64_t n, uint64_t steps)
+{
+    /* With sleepers about, the script takes longer. */
+    for (uint64_t m = n; m <= 2 * steps; m += steps) {
+        round_sleepers(set, m, false);
+        finish(set);
+    }
+}
+
+static void test_sleepers_stop(void **state)
+{
+    (void)state;
+    each_step("sleepers hear of it after a stop", round_sleepers_stop);
+}
+
+/* ---- any interleaving ---- */
+
+static void run_worker(void *argument)
+{
+    const struct task *task = argument;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        world_enter(task->actor, task->set, 0, 1 + i % 2, ENTRY_WAIT);
+        if ((task->actor + i) % 3 == 0)
+            world_leave(task->actor, task->set, 0, 0);
+        else
+            world_wait(task->actor, task->set, 0);
+        world_leave(task->actor, task->set, 0, i % 2);
+    }
+}
+
+/* Runs fibers in random turns until all are done; `deadly`: some die and are recovered. */
+static void run_all(uint32_t n, bool deadly)
+{
+    uint32_t done = 0, asleep = 0;
+
+    for (uint32_t turn = 0; done < n && turn < 100000; turn++) {
+        uint32_t a = (uint32_t)(FIRST + world_random(&seed) % n);
+
+        if (deadly && world_random(&seed) % 64 == 0 && fibers[a].state != FIBER_DONE) {
+            fiber_start(&fibers[a], run_script, &tasks[a]);
+            fibers[a].state = FIBER_DONE; /* dead */
+            world_recover(HOLDER, a);
+        }
+        fiber_go(&fibers[a], 1 + world_random(&seed) % (world_random(&seed) % 8 ? 4 : 200));
+        for (done = asleep = a = 0; a < n; a++) {
+            done += fibers[FIRST + a].state == FIBER_DONE;
+            asleep += fibers[FIRST + a].state == FIBER_ASLEEP;
+        }
+        if (done + asleep == n)
+            world_pass(INTERVAL_NS);
+        fibers_on_time(fibers, ACTORS, atomic_load(&shared->clock));
+    }
+    expect(done == n, "%u sleep for ever", n - done);
+    expect(fibers_missed(fibers, ACTORS) == 0, "somebody sleeps on, though it was decided");
+}
+
+static void random_rounds(const char *what, bool deadly)
+{
+    enum { WORKERS = 5 };
+
+    rounds = 0;
+    for (uint64_t i = 0; i < 4000000 / stride / (deadly ? 1 : 2) && !world.failures; i++) {
+        uint32_t set = (uint32_t)(i % SETS);
+
+        say(what, i, seed, set, 0);
+        world_restore();
+        for (uint32_t a = FIRST; a < FIRST + WORKERS; a++) {
+            tasks[a] = (struct task){a, set, 0};
+            fiber_start(&fibers[a], a % 2 ? run_worker : run_script, &tasks[a]);
+        }
+        run_all(WORKERS, deadly);
+        finish(set);
+    }
+    printf("%s: %lu rounds, seed then %lu\n", what, rounds, seed);
+    assert_int_equal(world.failures, 0);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    random_rounds("random turns", false);
+}
+
+static void test_random_deaths(void **state)
+{
+    (void)state;
+    random_rounds("random turns and deaths", true);
+}
+
+/* ---- copies ---- */
+
+static uint32_t torn;
+
+/* Takes all three limits' amounts together, so that in any version they agree. */
+static void run_reader(void *argument)
+{
+    const struct task *task = argument;
+    const struct limits *limits = &world.sets[SET_THREE]->limits;
+    struct actor *actor = world.actors[task->actor];
+    uint64_t *states = actor->content + CONTENT_STATES;
+
+    set_snapshot(actor, world.sets[SET_THREE]);
+    if (states[limits->items[0].state_at] != states[limits->items[1].state_at])
+        torn++;
+}
+
+/* A reader is stopped at each of its steps while two others publish: its copy must be of one
+ * version. Both rates of the set always say the same. */
+static void test_snapshot_is_whole(void **state)
+{
+    bool alive = true;
+
+    (void)state;
+    torn = 0;
+    for (uint64_t n = 1; alive; n++)
+        for (uint64_t m = 1; m < 400; m++) {
+            say("a copy is of one version", n, m, 0, 0);
+            world_restore();
+            tasks[THIRD] = (struct task){THIRD, SET_THREE, 0};
+            fiber_start(&fibers[THIRD], run_reader, &tasks[THIRD]);
+            alive = fiber_go(&fibers[THIRD], n) == FIBER_READY;
+            world_pass(1000);
+            fiber_go(script(FIRST, SET_THREE), m);
+            fiber_go(script(SECOND, SET_THREE), m);
+            fiber_go(&fibers[THIRD], 0);
+        }
+    assert_int_equal(torn, 0);
+}
+
+/* ---- many publications ---- */
+
+/* Sets the version of every box to the last but a few, as if each had been published 2^41 times. */
+static void age_boxes(void)
+{
+    const uint64_t old = ((UINT64_C(1) << 41) - 4) << WORD_SLOT_BITS;
+
+    for (struct actor *actor = world.w->actors; actor; actor = actor->next) {
+        struct actor_head *head = region_box(&world.w->region, actor->unit);
+
+        for (uint32_t c = 0; c < BOX_CLASSES; c++)
+            if (atomic_load(&head->own[c]))
+                atomic_fetch_or(&head->own[c], old);
+    }
+    for (uint32_t s = 0; s < SETS; s++) {
+        struct set_head *head = region_box(&world.w->region, world.sets[s]->head);
+        uint64_t word = WORD_BOXED | old | (atomic_load(&head->word) & WORD_SLOT_MASK);
+        struct box *box = (struct box *)(void *)(world.w->region.boxes.base +
+                                                 ((word & WORD_SLOT_MASK) << head->box_class));
+
+        atomic_store(&head->word, word);
+        atomic_store(&box->done, (word & ~WORD_BOXED) >> WORD_SLOT_BITS);
+    }
+}
+
+static void test_versions_wrap(void **state)
+{
+    (void)state;
+    say("versions wrap", 0, 0, 0, 0);
+    world_restore();
+    age_boxes();
+    for (uint32_t i = 0; i < 20; i++)
+        for (uint32_t s = 0; s < SETS; s++) {
+            fiber_go(script(FIRST, s), 1 + i * 7);
+            fiber_go(script(SECOND, s), 0);
+            fiber_go(&fibers[FIRST], 0);
+            world_check_empty();
+        }
+    assert_int_equal(world.failures, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_death_at_every_step), cmocka_unit_test(test_death_unnoticed),
+        cmocka_unit_test(test_rescuer_dies),        cmocka_unit_test(test_two_rescuers),
+        cmocka_unit_test(test_two_deaths),          cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_crossed_stops),       cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_sleepers_stop),       cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random_deaths),       cmocka_unit_test(test_snapshot_is_whole),
+        cmocka_unit_test(test_versions_wrap),
+    };
+    int failed;
+
+    if (argc > 1)
+        stride = strtoull(argv[1], NULL, 10);
+    if (argc > 2)
+        seed = strtoull(argv[2], NULL, 10);
+    stride = stride ? stride : 1;
+    seed = seed ? seed : 1;
+    world_make(INTERVAL_NS);
+    world_save();
+    fibers_begin();
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fibers_end();
+    for (uint32_t a = 0; a < ACTORS; a++)
+        fiber_free(&fibers[a]);
+    world_free();
+    return failed;
+}
