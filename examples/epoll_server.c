@@ -87,9 +87,10 @@ static void deadline_clear(struct connection *c)
 
 static void deadline_set(struct connection *c, struct deadlines *list, uint64_t at_ns)
 {
-    struct connection *before = list->last;
+    struct connection *before;
 
     deadline_clear(c);
+    before = list->last;
     while (before != NULL && before->deadline_ns > at_ns)
         before = before->earlier;
     c->in = list;

@@ -144,8 +144,11 @@ class ServerTest(unittest.TestCase):
             out.write(config)
         self.server = subprocess.Popen([SERVER, "--log", self.log, *options, file],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.server.stdout.readline()
+        if not line:
+            self.fail(self.server.communicate(timeout=PATIENCE)[1])
         self.addCleanup(self.stop)
-        self.port = int(self.server.stdout.readline().rsplit(":", 1)[1])
+        self.port = int(line.rsplit(":", 1)[1])
 
     def stop(self):
         """Ends the server; with a sanitizer, that is when leaks are found."""
