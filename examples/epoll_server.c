@@ -121,7 +121,7 @@ static void arm_timer(struct server *s)
 
 /* ---- epoll ---- */
 
-static int watch(struct server *s, int operation, int fd, struct watch *watch, uint32_t events)
+static int watch_fd(struct server *s, int operation, int fd, struct watch *watch, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
 
@@ -132,7 +132,7 @@ static int watch(struct server *s, int operation, int fd, struct watch *watch, u
 static void watch_socket(struct server *s, struct connection *c, uint32_t events)
 {
     if (c->events != events)
-        watch(s, EPOLL_CTL_MOD, c->fd, &c->socket, events);
+        watch_fd(s, EPOLL_CTL_MOD, c->fd, &c->socket, events);
     c->events = events;
 }
 
@@ -140,13 +140,13 @@ static void accept_start(struct server *s)
 {
     s->accept_again_ns = 0;
     if (!s->accepting && !s->stopping)
-        s->accepting = watch(s, EPOLL_CTL_ADD, s->listener, &s->on_client, EPOLLIN) == 0;
+        s->accepting = watch_fd(s, EPOLL_CTL_ADD, s->listener, &s->on_client, EPOLLIN) == 0;
 }
 
 static void accept_stop(struct server *s)
 {
     if (s->accepting)
-        watch(s, EPOLL_CTL_DEL, s->listener, NULL, 0);
+        watch_fd(s, EPOLL_CTL_DEL, s->listener, NULL, 0);
     s->accepting = false;
 }
 
@@ -226,7 +226,7 @@ static void refuse(struct server *s, struct connection *c, int result,
 static void start_waiting(struct server *s, struct connection *c)
 {
     int fd = weir_acquisition_fd(c->acquisition);
-    int e = fd < 0 ? fd : watch(s, EPOLL_CTL_ADD, fd, &c->grant, EPOLLIN | EPOLLONESHOT);
+    int e = fd < 0 ? fd : watch_fd(s, EPOLL_CTL_ADD, fd, &c->grant, EPOLLIN | EPOLLONESHOT);
 
     if (e < 0) {
         refuse(s, c, e, &(struct weir_refusal){.retry_after_ns = WEIR_FOREVER});
@@ -390,6 +390,7 @@ static void on_socket(struct server *s, void *owner)
 static int add_connection(struct server *s, int fd)
 {
     struct connection *c = calloc(1, sizeof *c);
+    int e;
 
     if (c == NULL)
         return -ENOMEM;
@@ -397,9 +398,10 @@ static int add_connection(struct server *s, int fd)
     c->socket = (struct watch){on_socket, c};
     c->grant = (struct watch){on_grant, c};
     c->events = EPOLLIN;
-    if (watch(s, EPOLL_CTL_ADD, fd, &c->socket, c->events) < 0) {
+    e = watch_fd(s, EPOLL_CTL_ADD, fd, &c->socket, c->events);
+    if (e < 0) {
         free(c);
-        return -errno;
+        return e;
     }
     http_input_init(&c->input);
     c->next = s->open;
@@ -459,7 +461,7 @@ static void on_signal(struct server *s, void *owner)
     s->stopping = true;
     s->accept_again_ns = 0;
     accept_stop(s);
-    watch(s, EPOLL_CTL_DEL, s->signals, NULL, 0);
+    watch_fd(s, EPOLL_CTL_DEL, s->signals, NULL, 0);
     for (c = s->open; c != NULL; c = next) {
         next = c->next;
         c->keep_alive = false;
@@ -517,8 +519,8 @@ static int open_server(struct server *s)
     if (s->epoll < 0 || s->timer < 0)
         return -errno;
     accept_start(s);
-    if (watch(s, EPOLL_CTL_ADD, s->signals, &s->on_signal, EPOLLIN) < 0 ||
-        watch(s, EPOLL_CTL_ADD, s->timer, &s->on_timer, EPOLLIN) < 0 || !s->accepting)
+    if (watch_fd(s, EPOLL_CTL_ADD, s->signals, &s->on_signal, EPOLLIN) < 0 ||
+        watch_fd(s, EPOLL_CTL_ADD, s->timer, &s->on_timer, EPOLLIN) < 0 || !s->accepting)
         return -errno;
     return 0;
 }
