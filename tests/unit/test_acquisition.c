@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/* An acquisition's descriptor, its states, and the keeper behind it. */
+#include "world.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define SLOT "{ type: resource, key: r, capacity: 1 }"
+#define RATE "{ type: rate, key: k, algorithm: gcra, capacity: 1000, window: 1s }"
+
+static void no_descriptor_is_made_before_it_is_asked_for(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    world_limits(SLOT);
+    a = granted(NULL);
+    b = pending(NULL);
+    assert_int_equal(fake_sys_live().descriptors, 0);
+    assert_true(weir_acquisition_fd(b) >= 0);
+    assert_int_equal(fake_sys_live().descriptors, 1);
+    assert_int_equal(weir_acquisition_fd(b), weir_acquisition_fd(b));
+    assert_int_equal(fake_sys_live().descriptors, 1);
+    release(b);
+    assert_int_equal(fake_sys_live().descriptors, 0);
+    release(a);
+    world_close();
+}
+
+static void a_descriptor_is_close_on_exec_and_non_blocking(void **state)
+{
+    weir_acquisition *a, *b;
+    uint64_t value;
+    int fd;
+
+    (void)state;
+    world_limits(SLOT);
+    a = granted(NULL);
+    b = pending(NULL);
+    fd = weir_acquisition_fd(b);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    assert_int_equal(read(fd, &value, sizeof value), -1);
+    assert_int_equal(errno, EAGAIN);
+    release(b);
+    release(a);
+    world_close();
+}
+
+static void a_descriptor_becomes_readable_once_decided(void **state)
+{
+    enum { GRANT, TIMEOUT, MAX_WAIT, CANCEL };
+    static const int results[] = {0, -ETIMEDOUT, -EAGAIN, -ECANCELED};
+
+    (void)state;
+    for (int way = GRANT; way <= CANCEL; way++) {
+        struct weir_request request = {.size = sizeof request};
+        weir_acquisition *holder, *a;
+        int fd;
+
+        world_limits(SLOT);
+        holder = granted(NULL);
+        request.timeout_ns = way == TIMEOUT ? 5 : 0;
+        request.max_wait_ns = way == MAX_WAIT ? 5 : 0;
+        a = pending(&request);
+        fd = weir_acquisition_fd(a);
+        assert_false(readable(fd));
+        if (way == GRANT)
+            release(holder);
+        else if (way == CANCEL)
+            assert_int_equal(weir_cancel(a), 0);
+        else
+            advance(5);
+        assert_true(readable(fd));
+        assert_int_equal(weir_acquisition_result(a), results[way]);
+        assert_true(readable(fd)); /* until it is read */
+        release(a);
+        if (way != GRANT)
+            release(holder);
+        world_close();
+    }
+}
+
+static void a_descriptor_is_readable_at_once_if_decided_already(void **state)
+{
+    weir_acquisition *a, *b, *c;
+
+    (void)state;
+    world_limits(SLOT);
+    a = granted(NULL);
+    assert_true(readable(weir_acquisition_fd(a)));
+    b = pending(with_timeout(ASK_DEFAULTS, 1));
+    c = pending(NULL);
+    advance(1);
+    assert_true(readable(weir_acquisition_fd(b)));
+    assert_int_equal(weir_cancel(c), 0);
+    assert_true(readable(weir_acquisition_fd(c)));
+    release(a);
+    release(b);
+    release(c);
+    world_close();
+}
+
+static void a_descriptor_counts_one_decision(void **state)
+{
+    weir_acquisition *holder, *a;
+    uint64_t value = 0;
+    int fd;
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    fd = weir_acquisition_fd(a);
+    release(holder);
+    assert_int_equal(weir_acquisition_fd(a), fd);
+    assert_int_equal(read(fd, &value, sizeof value), (int)sizeof value);
+    assert_int_equal(value, 1);
+    assert_int_equal(weir_acquisition_fd(a), fd); /* asking again does not signal again */
+    assert_false(readable(fd));
+    release(a);
+    world_close();
+}
+
+/* The same eventfd, under another number, must not hear of the next acquisition. */
+static void a_descriptor_is_never_handed_out_twice(void **state)
+{
+    weir_acquisition *holder, *a;
+    int kept;
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    kept = dup(weir_acquisition_fd(a));
+    release(a);
+    for (int i = 0; i < 40; i++) {
+        a = pending(NULL);
+        assert_true(weir_acquisition_fd(a) >= 0);
+        assert_int_equal(weir_cancel(a), 0);
+        release(a);
+        assert_false(readable(kept));
+    }
+    close(kept);
+    release(holder);
+    world_close();
+}
+
+static void out_of_descriptors_the_acquisition_can_still_be_asked(void **state)
+{
+    weir_acquisition *holder, *a;
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    fake_sys_fail_kind_at(1, FAKE_DESCRIPTOR, -EMFILE);
+    assert_int_equal(weir_acquisition_fd(a), -EMFILE);
+    release(holder);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    assert_true(readable(weir_acquisition_fd(a)));
+    release(a);
+    world_close();
+}
+
+/* The keeper */
+
+static void the_thread_starts_only_when_a_waiter_pends(void **state)
+{
+    weir_acquisition *a, *b, *c = NULL;
+
+    (void)state;
+    world_real("limits: [ " SLOT "," RATE " ]");
+    a = granted(ASK({"r", 1}));
+    assert_int_equal(try_acquire(ASK({"r", 1}), &c), -EAGAIN);
+    assert_int_equal(weir_acquire(world.pool, with_timeout(ASK({"r", 1}), 1000), &c, NULL),
+                     -ETIMEDOUT);
+    assert_int_equal(fake_sys_live().threads, 0);
+    assert_int_equal(fake_sys_live().descriptors, 0);
+    b = pending(ASK({"r", 1}));
+    assert_int_equal(fake_sys_live().threads, 1);
+    assert_int_equal(fake_sys_live().descriptors, 3);
+    c = pending(ASK({"r", 1}));
+    assert_int_equal(fake_sys_live().threads, 1);
+    release(c);
+    release(b);
+    release(a);
+    world_close();
+}
+
+static void an_injected_clock_needs_no_thread(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    world_limits(SLOT);
+    a = granted(NULL);
+    b = pending(NULL);
+    assert_int_equal(fake_sys_live().threads, 0);
+    assert_int_equal(fake_sys_counts().open, 0);
+    release(b);
+    release(a);
+    world_close();
+}
+
+static void without_a_thread_nothing_is_taken(void **state)
+{
+    static const unsigned kinds[] = {FAKE_THREAD, FAKE_DESCRIPTOR};
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world_real("limits: [ " SLOT " ]");
+        a = granted(NULL);
+        fake_sys_fail_kind_at(1, kinds[i], 0);
+        assert_int_equal(submit(NULL, &b), i == 0 ? -EAGAIN : -EMFILE);
+        assert_null(b);
+        assert_int_equal(stats().waiting, 0);
+        assert_int_equal(fake_sys_live().descriptors, 0);
+        b = pending(NULL); /* the next one works */
+        release(b);
+        b = NULL;
+        release(a);
+        world_close();
+    }
+}
+
+/* Readable within a generous while. */
+static bool becomes_readable(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+    return poll(&poll_fd, 1, 10000) == 1;
+}
+
+static void the_keeper_grants_and_ends_waits_by_itself(void **state)
+{
+    weir_acquisition *holder, *a, *b, *c;
+    uint64_t began;
+
+    (void)state;
+    world_real("limits: [ { type: resource, key: r, capacity: 2 }, " RATE " ]");
+    began = weir_now(world.w);
+    holder = granted(ASK({"r", 1}, {"k", 1000}));
+    a = pending(ASK({"k", 3}, {"r", 0}));
+    b = pending(with_timeout(ASK({"r", 2}), 6 * MS));
+    c = pending(with_max_wait(ASK({"r", 2}), 6 * MS));
+    assert_true(becomes_readable(weir_acquisition_fd(a)));
+    assert_true(weir_now(world.w) - began >= 3 * MS);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    assert_true(becomes_readable(weir_acquisition_fd(b)));
+    assert_true(weir_now(world.w) - began >= 6 * MS);
+    assert_int_equal(weir_acquisition_result(b), -ETIMEDOUT);
+    assert_true(becomes_readable(weir_acquisition_fd(c)));
+    assert_int_equal(weir_acquisition_result(c), -EAGAIN);
+    release_used(a, "k", 3);
+    release(b);
+    release(c);
+    release_used(holder, "k", 1000);
+    world_close();
+}
+
+/* Nobody polls: while nothing is due, a thousand waiters make no system call at all. */
+static void waiting_makes_no_system_call(void **state)
+{
+    static weir_acquisition *waiters[1000];
+    weir_acquisition *holder;
+    struct pollfd none = {.fd = -1};
+    uint64_t before;
+
+    (void)state;
+    world_real("limits: [ " SLOT " ]");
+    holder = granted(NULL);
+    for (int i = 0; i < 1000; i++)
+        waiters[i] = pending(with_timeout(ASK_DEFAULTS, 3600 * SECOND));
+    poll(&none, 1, 20); /* lets the keeper settle */
+    before = fake_sys_system_calls();
+    poll(&none, 1, 50);
+    assert_int_equal(fake_sys_system_calls(), before);
+    for (int i = 0; i < 1000; i++)
+        release(waiters[i]);
+    release(holder);
+    world_close();
+}
+
+static void tick_says_how_many_were_decided(void **state)
+{
+    weir_acquisition *waiters[5];
+
+    (void)state;
+    world_limits("{ type: rate, key: k, algorithm: fixed_window, capacity: 3, window: 1s }");
+    assert_int_equal(advance(0), 0);
+    assert_int_equal(take(ASK({"k", 3})), 0);
+    for (int i = 0; i < 5; i++)
+        waiters[i] = pending(i == 4 ? with_timeout(ASK({"k", 1}), SECOND + 1) : ASK({"k", 1}));
+    assert_int_equal(advance(SECOND - 1), 0);
+    assert_int_equal(advance(1), 3);
+    assert_int_equal(advance(1), 1); /* timed out */
+    assert_int_equal(weir_cancel(waiters[3]), 0);
+    assert_int_equal(advance(10 * SECOND), 0); /* its instant passes, and nobody is there */
+    for (int i = 0; i < 5; i++)
+        release(waiters[i]); /* grants that nobody saw want no update */
+    world_close();
+}
+
+struct handed {
+    weir_acquisition *acquisition;
+    int result;
+};
+
+static void *release_handed(void *argument)
+{
+    struct handed *handed = argument;
+
+    handed->result = weir_release(&handed->acquisition);
+    return NULL;
+}
+
+static void an_acquisition_may_be_released_by_another_thread(void **state)
+{
+    struct handed handed;
+    pthread_t thread;
+
+    (void)state;
+    world_limits(SLOT);
+    for (int i = 0; i < 100; i++) {
+        handed.acquisition = granted(NULL);
+        pthread_create(&thread, NULL, release_handed, &handed);
+        pthread_join(thread, NULL);
+        assert_int_equal(handed.result, 0);
+        assert_null(handed.acquisition);
+    }
+    assert_int_equal(stats().held, 0);
+    assert_int_equal(limit_stats(0).held, 0);
+    world_close();
+}
+
+static void a_set_may_have_64_limits(void **state)
+{
+    char limits[8192] = "", text[8400];
+    size_t length = 0;
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        length += (size_t)snprintf(limits + length, sizeof limits - length,
+                                   "%s{ type: resource, key: k%d, capacity: %d }", i ? "," : "", i,
+                                   i + 1);
+    snprintf(text, sizeof text, "version: 1\nsets: { main: { limits: [ %s ] } }\n", limits);
+    world_open(text, "main");
+    a = granted(NULL);
+    assert_int_equal(try_acquire(ASK({"k63", 64}), &b), -EAGAIN);
+    assert_string_equal(refusal.key, "k0");
+    b = pending(ASK({"k63", 64}, {"k0", 0}));
+    release(a);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    release(b);
+    assert_int_equal(stats().held, 0);
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(no_descriptor_is_made_before_it_is_asked_for),
+        leak_checked_test(a_descriptor_is_close_on_exec_and_non_blocking),
+        leak_checked_test(a_descriptor_becomes_readable_once_decided),
+        leak_checked_test(a_descriptor_is_readable_at_once_if_decided_already),
+        leak_checked_test(a_descriptor_counts_one_decision),
+        leak_checked_test(a_descriptor_is_never_handed_out_twice),
+        leak_checked_test(out_of_descriptors_the_acquisition_can_still_be_asked),
+        leak_checked_test(the_thread_starts_only_when_a_waiter_pends),
+        leak_checked_test(an_injected_clock_needs_no_thread),
+        leak_checked_test(without_a_thread_nothing_is_taken),
+        leak_checked_test(the_keeper_grants_and_ends_waits_by_itself),
+        leak_checked_test(waiting_makes_no_system_call),
+        leak_checked_test(tick_says_how_many_were_decided),
+        leak_checked_test(an_acquisition_may_be_released_by_another_thread),
+        leak_checked_test(a_set_may_have_64_limits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

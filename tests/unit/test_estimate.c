@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/* The estimate of a wait: a lower bound that counts the waiters ahead; exact in simple cases. */
+#include "world.h"
+
+/* One token per second, ten at once. */
+#define RATE "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 10s }"
+#define SLOT "{ type: resource, key: r, capacity: 1 }"
+
+/* Seconds until `request` would be granted. */
+static uint64_t estimate(const struct weir_request *request)
+{
+    uint64_t at = 0;
+
+    assert_int_equal(weir_set_ready_at(world.set, request, &at), 0);
+    assert_true(at >= world.now);
+    assert_int_equal((at - world.now) % SECOND, 0);
+    return (at - world.now) / SECOND;
+}
+
+static void without_a_line_it_is_when_the_limits_say(void **state)
+{
+    (void)state;
+    world_limits(RATE);
+    assert_int_equal(estimate(ASK({"k", 10})), 0);
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    assert_int_equal(estimate(ASK({"k", 1})), 1);
+    assert_int_equal(estimate(ASK({"k", 10})), 10);
+    assert_int_equal(estimate(ASK({"k", 0})), 0);
+    world_close();
+}
+
+static void it_counts_the_waiters_ahead(void **state)
+{
+    weir_acquisition *waiters[4];
+
+    (void)state;
+    world_limits(RATE);
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(estimate(ASK({"k", 3})), 3 * i + 3);
+        waiters[i] = pending(ASK({"k", 3}));
+    }
+    assert_int_equal(estimate(ASK({"k", 1})), 13);
+    assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
+    assert_int_equal(refusal.retry_after_ns, 13 * SECOND);
+    /* What it says comes true: nothing else happens. */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(advance(3 * SECOND - 1), 0);
+        assert_int_equal(advance(1), 1);
+        assert_int_equal(estimate(ASK({"k", 1})), (uint64_t)(3 * (3 - i) + 1));
+    }
+    for (int i = 0; i < 4; i++)
+        release(waiters[i]);
+    world_close();
+}
+
+static void somebody_who_asks_for_nothing_else_comes_after_the_line(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    world_limits(RATE "," SLOT);
+    assert_int_equal(take(ASK({"k", 10}, {"r", 0})), 0);
+    a = pending(ASK({"k", 7}));
+    assert_int_equal(estimate(ASK({"r", 1})), 7); /* disjoint keys, but the line is one */
+    release(a);
+    world_close();
+}
+
+static void resources_count_as_available(void **state)
+{
+    weir_acquisition *holder, *a;
+
+    (void)state;
+    world_limits(RATE "," SLOT);
+    holder = granted(ASK({"r", 1}, {"k", 8}));
+    assert_int_equal(estimate(ASK({"r", 1})), 0);
+    assert_int_equal(estimate(ASK({"r", 1}, {"k", 4})), 2);
+    a = pending(ASK({"r", 1}, {"k", 2}));
+    assert_int_equal(estimate(ASK({"r", 1}, {"k", 4})), 4);
+    release(a);
+    release_used(holder, "k", 8);
+    world_close();
+}
+
+static void it_forgets_who_left_the_line(void **state)
+{
+    weir_acquisition *a, *b, *c;
+
+    (void)state;
+    world_limits(RATE);
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    a = pending(ASK({"k", 2}));
+    b = pending(ASK({"k", 5}));
+    c = pending(with_timeout(ASK({"k", 1}), SECOND));
+    assert_int_equal(estimate(ASK({"k", 1})), 9);
+    assert_int_equal(weir_cancel(b), 0);
+    assert_int_equal(estimate(ASK({"k", 1})), 4);
+    advance(SECOND); /* the timeout */
+    assert_int_equal(weir_acquisition_result(c), -ETIMEDOUT);
+    assert_int_equal(estimate(ASK({"k", 1})), 2);
+    release(b); /* releasing what left already changes nothing */
+    release(c);
+    assert_int_equal(estimate(ASK({"k", 1})), 2);
+    release(a);
+    world_close();
+}
+
+static void it_knows_of_refunds(void **state)
+{
+    weir_acquisition *used, *a;
+
+    (void)state;
+    world_limits(RATE);
+    used = granted(ASK({"k", 10}));
+    a = pending(ASK({"k", 6}));
+    assert_int_equal(estimate(ASK({"k", 1})), 7);
+    assert_int_equal(weir_update(used, "k", 8), 0);
+    assert_int_equal(estimate(ASK({"k", 1})), 7); /* an update alone gives nothing back */
+    release(used);
+    assert_int_equal(estimate(ASK({"k", 1})), 5);
+    advance(4 * SECOND - 1); /* and the head comes that much earlier */
+    assert_int_equal(weir_acquisition_result(a), -EINPROGRESS);
+    advance(1);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    release_used(a, "k", 6);
+    world_close();
+}
+
+static void it_knows_of_debts(void **state)
+{
+    weir_acquisition *used, *a;
+
+    (void)state;
+    world_limits("{ type: rate, key: k, algorithm: gcra, capacity: 10, window: 10s,"
+                 " overuse: charge }");
+    used = granted(ASK({"k", 10}));
+    a = pending(ASK({"k", 1}));
+    assert_int_equal(weir_update(used, "k", 13), 0);
+    release(used);
+    assert_int_equal(estimate(ASK({"k", 1})), 5);
+    assert_int_equal(advance(SECOND), 0); /* the instant that was armed before */
+    assert_int_equal(weir_acquisition_result(a), -EINPROGRESS);
+    assert_int_equal(advance(3 * SECOND), 1);
+    release(a);
+    world_close();
+}
+
+static void it_knows_of_hand_overs(void **state)
+{
+    weir_acquisition *holder, *a, *b;
+
+    (void)state;
+    world_limits(RATE "," SLOT);
+    holder = granted(ASK({"r", 1}, {"k", 9}));
+    a = pending(ASK({"r", 1}, {"k", 1})); /* waits for the slot alone */
+    b = pending(ASK({"r", 0}, {"k", 4}));
+    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 5);
+    advance(2 * SECOND);
+    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 3);
+    release_used(holder, "k", 9); /* a is granted two seconds late */
+    assert_int_equal(weir_acquisition_result(a), 0);
+    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 3);
+    release(b);
+    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 0);
+    release_used(a, "k", 1);
+    world_close();
+}
+
+/* A bucket that overflows while a slot is held loses tokens, which an old projection cannot know:
+ * the estimate may be too early, never too late. */
+static void it_is_a_lower_bound(void **state)
+{
+    weir_acquisition *holder, *a, *b = NULL;
+    uint64_t foreseen;
+
+    (void)state;
+    world_limits(RATE "," SLOT);
+    holder = granted(ASK({"r", 1}, {"k", 1}));
+    a = pending(ASK({"r", 1}, {"k", 10}));
+    foreseen = world.now + estimate(ASK({"r", 0}, {"k", 5})) * SECOND;
+    advance(60 * SECOND);
+    release_used(holder, "k", 1);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    b = pending(ASK({"r", 0}, {"k", 5}));
+    advance(5 * SECOND);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    assert_true(world.now >= foreseen);
+    release_used(a, "k", 10);
+    release_used(b, "k", 5);
+    world_close();
+}
+
+static void it_holds_for_every_algorithm_together(void **state)
+{
+    weir_acquisition *waiters[3];
+
+    (void)state;
+    world_limits(
+        "{ type: rate, key: a, algorithm: gcra, capacity: 10, window: 10s },"
+        "{ type: rate, key: b, algorithm: sliding_window, capacity: 2, window: 7s },"
+        "{ type: rate, key: c, algorithm: fixed_window, capacity: 3, window: 20s },"
+        "{ type: rate, key: d, algorithm: leaky_bucket, mode: queue, capacity: 4, window: 12s }");
+    assert_int_equal(take(ASK({"a", 9}, {"b", 1}, {"c", 1}, {"d", 1})), 0);
+    assert_int_equal(estimate(ASK({"a", 3})), 2);
+    assert_int_equal(estimate(ASK({"b", 2})), 7);
+    assert_int_equal(estimate(ASK({"c", 3})), 20);
+    assert_int_equal(estimate(ASK({"d", 1})), 3);
+    waiters[0] = pending(ASK({"a", 3}));           /* at 2 */
+    waiters[1] = pending(ASK({"b", 1}, {"d", 2})); /* at 3, behind d */
+    assert_int_equal(estimate(ASK({"b", 2})), 10); /* both entries of b are gone */
+    assert_int_equal(estimate(ASK({"a", 1})), 3);  /* not before the one ahead */
+    waiters[2] = pending(ASK({"a", 4}, {"c", 3})); /* at 20 */
+    assert_int_equal(estimate(ASK({"d", 1})), 20);
+    for (int i = 0; i < 3; i++) {
+        static const uint64_t at[] = {2, 3, 20};
+
+        advance(START + at[i] * SECOND - 1 - world.now);
+        assert_int_equal(weir_acquisition_result(waiters[i]), -EINPROGRESS);
+        advance(1);
+        assert_int_equal(weir_acquisition_result(waiters[i]), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weir_release(&waiters[i]), -EPROTO);
+    world_close();
+}
+
+/* A cancel makes the next estimate walk the line: it must come out the same for a long one. */
+static void a_long_line_is_walked_correctly(void **state)
+{
+    static weir_acquisition *waiters[500];
+
+    (void)state;
+    world_limits(RATE);
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    for (int i = 0; i < 500; i++)
+        waiters[i] = pending(ASK({"k", 2}));
+    assert_int_equal(estimate(ASK({"k", 1})), 1001);
+    for (int i = 0; i < 500; i += 5)
+        assert_int_equal(weir_cancel(waiters[i]), 0);
+    assert_int_equal(estimate(ASK({"k", 1})), 801);
+    for (int i = 0; i < 500; i++)
+        release(waiters[i]);
+    assert_int_equal(estimate(ASK({"k", 1})), 1);
+    world_close();
+}
+
+static void refusals_of_ready_at_are_those_of_a_request(void **state)
+{
+    uint64_t at = 7;
+
+    (void)state;
+    world_limits(RATE "," SLOT);
+    assert_int_equal(weir_set_ready_at(world.set, ASK({"k", 11}), &at), -ERANGE);
+    assert_int_equal(weir_set_ready_at(world.set, ASK({"r", 2}), &at), -ERANGE);
+    assert_int_equal(weir_set_ready_at(world.set, strict(ASK({"x", 2})), &at), -ENOENT);
+    assert_int_equal(at, 7);
+    assert_int_equal(stats().refused_impossible, 0); /* nothing was asked for */
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(without_a_line_it_is_when_the_limits_say),
+        leak_checked_test(it_counts_the_waiters_ahead),
+        leak_checked_test(somebody_who_asks_for_nothing_else_comes_after_the_line),
+        leak_checked_test(resources_count_as_available),
+        leak_checked_test(it_forgets_who_left_the_line),
+        leak_checked_test(it_knows_of_refunds),
+        leak_checked_test(it_knows_of_debts),
+        leak_checked_test(it_knows_of_hand_overs),
+        leak_checked_test(it_is_a_lower_bound),
+        leak_checked_test(it_holds_for_every_algorithm_together),
+        leak_checked_test(a_long_line_is_walked_correctly),
+        leak_checked_test(refusals_of_ready_at_are_those_of_a_request),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

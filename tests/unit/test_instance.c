@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening, closing with waiters in all forms, and fork. */
+#include "world.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SLOT "limits: [ { type: resource, key: r, capacity: 1 } ]"
+#define RATE "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 10, window: 10s }"
+
+/* Opening */
+
+static void wrong_options_are_einval(void **state)
+{
+    static const struct weir_clock small = {.size = 1}, empty = {.size = sizeof empty};
+    const struct weir_options wrong[] = {
+        {.size = sizeof *wrong - 1},
+        {.size = 0},
+        {.size = sizeof *wrong, .file = "x", .text = "version: 1\n"},
+        {.size = sizeof *wrong, .clock = &small},
+        {.size = sizeof *wrong, .clock = &empty},
+        {.size = sizeof *wrong, .text = "version: 2\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct weir_error error = {0};
+        weir *w = NULL;
+
+        assert_int_equal(weir_open(&w, &wrong[i], &error), -EINVAL);
+        assert_int_equal(error.code, -EINVAL);
+        assert_true(strlen(error.message) > 0);
+        assert_null(w);
+        assert_int_equal(weir_open(&w, &wrong[i], NULL), -EINVAL);
+        assert_int_equal(weir_open(NULL, &wrong[i], NULL), -EINVAL);
+    }
+}
+
+static void a_file_that_is_not_there_is_enoent(void **state)
+{
+    struct weir_options options = {.size = sizeof options, .file = "/nonexistent/weir.yaml"};
+    struct weir_error error = {0};
+    weir *w = NULL;
+
+    (void)state;
+    assert_int_equal(weir_open(&w, &options, &error), -ENOENT);
+    assert_string_equal(error.file, "/nonexistent/weir.yaml");
+    assert_null(w);
+}
+
+static void weir_config_names_the_file(void **state)
+{
+    char path[] = "/tmp/weir-test-XXXXXX";
+    int fd = mkstemp(path);
+    weir_pool *pool = NULL;
+    weir *w = NULL;
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_true(dprintf(fd, "version: 1\nsets: { s: { limits: [] } }\n") > 0);
+    close(fd);
+    setenv("WEIR_CONFIG", path, 1);
+    assert_int_equal(weir_open(&w, NULL, NULL), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "s", 0), 0);
+    weir_pool_close(pool);
+    pool = NULL;
+    assert_int_equal(weir_pool_open(&pool, w, "t", 0), -ENOENT); /* there is a configuration */
+    weir_close(w);
+    unlink(path);
+    assert_int_equal(weir_open(&w, NULL, NULL), -ENOENT);
+    unsetenv("WEIR_CONFIG");
+}
+
+static void several_instances_do_not_disturb_each_other(void **state)
+{
+    struct world first;
+    weir_acquisition *a, *b;
+
+    (void)state;
+    world_set(SLOT);
+    first = world;
+    a = granted(NULL);
+    world_set(SLOT);
+    b = granted(NULL);
+    assert_int_equal(stats().held, 1);
+    world_close();
+    release(b);
+    world = first;
+    assert_int_equal(stats().held, 1);
+    release(a);
+    world_close();
+}
+
+/* Closing */
+
+static void closing_nothing_is_fine(void **state)
+{
+    (void)state;
+    assert_null(weir_close(NULL));
+}
+
+static void pending_waiters_end_with_eshutdown(void **state)
+{
+    weir_acquisition *holder, *a, *b;
+    int fd;
+
+    (void)state;
+    world_set(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    b = pending(with_timeout(ASK_DEFAULTS, SECOND));
+    fd = weir_acquisition_fd(a);
+    assert_false(readable(fd));
+    world.w = weir_close(world.w);
+    assert_null(world.w);
+    assert_true(readable(fd));
+    assert_int_equal(weir_acquisition_result(a), -ESHUTDOWN);
+    assert_int_equal(weir_acquisition_result(b), -ESHUTDOWN);
+    assert_int_equal(weir_cancel(a), -EALREADY);
+    assert_int_equal(weir_acquisition_result(holder), 0);
+    release(a);
+    release(b);
+    assert_int_equal(weir_release(&holder), 0);
+    world_close();
+}
+
+/* The order of the last references is up to the program; the memory goes with the last. */
+static void memory_goes_with_the_last_of_acquisitions_and_pools(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 3; order++) {
+        weir_acquisition *holder, *waiter;
+
+        world_limits("{ type: resource, key: r, capacity: 1 }," RATE);
+        holder = granted(ASK({"r", 1}, {"tokens", 5}));
+        waiter = pending(ASK({"r", 1}));
+        if (order == 0)
+            world.pool = weir_pool_close(world.pool);
+        world.w = weir_close(world.w);
+        assert_string_equal(weir_acquisition_set(holder), "main");
+        if (order == 1)
+            release(waiter);
+        assert_int_equal(weir_update(holder, "tokens", 3), 0);
+        release(holder);
+        if (order != 1)
+            release(waiter);
+        world.pool = weir_pool_close(world.pool);
+    }
+}
+
+static void calls_after_close_say_eshutdown(void **state)
+{
+    struct weir_pool_spec spec = {.size = sizeof spec, .name = "q"};
+    weir_acquisition *a = NULL, *holder;
+    weir *w;
+
+    (void)state;
+    world_set(SLOT);
+    holder = granted(NULL);
+    w = world.w; /* the pool keeps its memory */
+    world.w = weir_close(world.w);
+    assert_int_equal(try_acquire(NULL, &a), -ESHUTDOWN);
+    assert_int_equal(submit(NULL, &a), -ESHUTDOWN);
+    assert_int_equal(weir_acquire(world.pool, NULL, &a, NULL), -ESHUTDOWN);
+    assert_int_equal(take(ASK({"r", 0})), -ESHUTDOWN);
+    assert_null(a);
+    {
+        weir_pool *pool = NULL;
+
+        assert_int_equal(weir_pool_open(&pool, w, "main", 0), -ESHUTDOWN);
+        assert_int_equal(weir_pool_new(&pool, w, &spec, NULL), -ESHUTDOWN);
+        assert_null(pool);
+    }
+    assert_int_equal(stats().held, 1); /* looking is still fine */
+    assert_int_equal(stats().waiting, 0);
+    release(holder);
+    world_close();
+}
+
+struct caller {
+    pthread_t thread;
+    int result;
+};
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+    weir_acquisition *a = NULL;
+
+    caller->result = weir_acquire(world.pool, NULL, &a, NULL);
+    weir_release(&a);
+    return NULL;
+}
+
+static void close_with_blocked(void)
+{
+    struct caller callers[4];
+    weir_acquisition *holder = granted(NULL), *submitted;
+
+    for (unsigned i = 0; i < 4; i++) {
+        callers[i].result = 1;
+        assert_int_equal(pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+    }
+    while (stats().waiting < 4)
+        sched_yield();
+    submitted = pending(NULL);
+    world.w = weir_close(world.w);
+    for (unsigned i = 0; i < 4; i++) {
+        pthread_join(callers[i].thread, NULL);
+        assert_int_equal(callers[i].result, -ESHUTDOWN);
+    }
+    assert_int_equal(weir_acquisition_result(submitted), -ESHUTDOWN);
+    release(submitted);
+    release(holder);
+    world_close();
+}
+
+static void blocked_callers_are_woken_and_waited_for(void **state)
+{
+    (void)state;
+    world_set(SLOT);
+    close_with_blocked();
+}
+
+static void blocked_callers_on_the_real_clock_too(void **state)
+{
+    (void)state;
+    world_real(SLOT);
+    close_with_blocked();
+}
+
+static void a_thread_that_ends_gives_its_part_back(void **state)
+{
+    struct caller caller;
+
+    (void)state;
+    world_set(SLOT);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(pthread_create(&caller.thread, NULL, call, &caller), 0);
+        pthread_join(caller.thread, NULL);
+        assert_int_equal(caller.result, 0);
+    }
+    assert_int_equal(stats().granted, 20); /* its counts stay */
+    assert_int_equal(stats().released, 20);
+    world_close();
+}
+
+/* Fork. The child answers by its exit status: the line of the first check that failed, modulo 251.
+ */
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            _exit(1 + __LINE__ % 251);                                                             \
+    } while (0)
+
+static void await(pid_t child)
+{
+    int status;
+
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("the child ended with status %#x; a check failed at line ≡ %d (mod 251)",
+                 (unsigned)status, WEXITSTATUS(status) - 1);
+}
+
+static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
+{
+    struct weir_pool_spec spec = {.size = sizeof spec};
+    struct weir_set_stats s = {.size = sizeof s};
+    weir_acquisition *a = NULL;
+    weir_pool *pool = NULL;
+    uint64_t at;
+
+    CHECK(weir_take(world.pool, ASK({"r", 0}), NULL) == -ECHILD);
+    CHECK(weir_try_acquire(world.pool, NULL, &a, NULL) == -ECHILD);
+    CHECK(weir_acquire(world.pool, NULL, &a, NULL) == -ECHILD);
+    CHECK(weir_submit(world.pool, NULL, &a, NULL) == -ECHILD);
+    CHECK(weir_acquisition_fd(held) == -ECHILD);
+    CHECK(weir_acquisition_fd(waiting) == -ECHILD);
+    CHECK(weir_acquisition_result(held) == -ECHILD);
+    CHECK(weir_acquisition_result(waiting) == -ECHILD);
+    CHECK(weir_cancel(waiting) == -ECHILD);
+    CHECK(weir_update(held, "r", 1) == -ECHILD);
+    CHECK(weir_set_ready_at(world.set, NULL, &at) == -ECHILD);
+    CHECK(weir_set_stats(world.set, &s, NULL, 0) == -ECHILD);
+    CHECK(weir_set_holders(world.set, NULL, 0) == -ECHILD);
+    CHECK(weir_tick(world.w) == -ECHILD);
+    CHECK(weir_pool_open(&pool, world.w, "main", 0) == -ECHILD);
+    CHECK(weir_pool_new(&pool, world.w, &spec, NULL) == -ECHILD);
+    CHECK(a == NULL && pool == NULL);
+}
+
+static void in_the_child_every_call_says_echild(void **state)
+{
+    weir_acquisition *held, *waiting;
+    pid_t child;
+
+    (void)state;
+    world_set(SLOT);
+    held = granted(NULL);
+    waiting = pending(NULL);
+    child = fork();
+    if (child == 0) {
+        check_every_call(held, waiting);
+        CHECK(strcmp(weir_acquisition_set(held), "main") == 0); /* looking at names is harmless */
+        _exit(0);
+    }
+    await(child);
+    release(waiting);
+    release(held);
+    world_close();
+}
+
+static void give_everything_up_in_the_child(weir_acquisition *held, weir_acquisition *waiting)
+{
+    CHECK(weir_release(&held) == -ECHILD);
+    CHECK(held == NULL);
+    CHECK(weir_release(&waiting) == -ECHILD);
+    CHECK(weir_pool_close(world.pool) == NULL);
+    CHECK(weir_close(world.w) == NULL);
+}
+
+static unsigned open_fds(void)
+{
+    unsigned n = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* On the real clock: there are a keeper, its descriptors, and an eventfd to be disturbed. */
+static void releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent(void **state)
+{
+    weir_acquisition *held, *waiting;
+    unsigned fds_before = open_fds();
+    pid_t child;
+    int fd;
+
+    (void)state;
+    world_real("limits: [ { type: resource, key: r, capacity: 1 } ]");
+    held = granted(NULL);
+    waiting = pending(NULL);
+    fd = weir_acquisition_fd(waiting);
+    child = fork();
+    if (child == 0) {
+        give_everything_up_in_the_child(held, waiting);
+        CHECK(open_fds() == fds_before); /* its copies are closed */
+        _exit(0);
+    }
+    await(child);
+    assert_int_equal(stats().held, 1);
+    assert_int_equal(stats().waiting, 1);
+    assert_int_equal(limit_stats(0).held, 1);
+    assert_false(readable(fd));
+    release(held);
+    assert_int_equal(weir_acquisition_result(waiting), 0);
+    assert_true(readable(fd));
+    release(waiting);
+    /* The parent's keeper still keeps time. */
+    held = granted(NULL);
+    waiting = pending(with_timeout(ASK_DEFAULTS, 5 * MS));
+    while (weir_acquisition_result(waiting) == -EINPROGRESS)
+        sched_yield();
+    assert_int_equal(weir_acquisition_result(waiting), -ETIMEDOUT);
+    release(waiting);
+    release(held);
+    world_close();
+}
+
+static void use_an_instance_of_its_own(void)
+{
+    struct weir_options options = {.size = sizeof options,
+                                   .text = "version: 1\nsets: { s: { limits: [ { type: resource,"
+                                           " key: r, capacity: 1 } ] } }\n"};
+    weir_acquisition *a = NULL, *b = NULL;
+    weir_pool *pool = NULL;
+    weir *w = NULL;
+
+    CHECK(weir_open(&w, &options, NULL) == 0);
+    CHECK(weir_pool_open(&pool, w, "s", 0) == 0);
+    CHECK(weir_acquire(pool, NULL, &a, NULL) == 0);
+    CHECK(weir_submit(pool, with_timeout(ASK_DEFAULTS, MS), &b, NULL) == 1);
+    while (weir_acquisition_result(b) == -EINPROGRESS)
+        sched_yield();
+    CHECK(weir_acquisition_result(b) == -ETIMEDOUT);
+    CHECK(weir_release(&b) == 0);
+    CHECK(weir_release(&a) == 0);
+    CHECK(weir_pool_close(pool) == NULL);
+    CHECK(weir_close(w) == NULL);
+}
+
+static void an_instance_opened_anew_in_the_child_works(void **state)
+{
+    weir_acquisition *held, *waiting;
+
+    (void)state;
+    for (int given_up = 0; given_up < 2; given_up++) {
+        pid_t child;
+
+        world_real(SLOT);
+        held = granted(NULL);
+        waiting = pending(NULL);
+        child = fork();
+        if (child == 0) {
+            if (given_up)
+                give_everything_up_in_the_child(held, waiting);
+            use_an_instance_of_its_own();
+            _exit(0);
+        }
+        await(child);
+        release(waiting);
+        release(held);
+        world_close();
+    }
+}
+
+static void *fork_in_a_thread(void *argument)
+{
+    pid_t *child = argument;
+
+    (void)weir_now(world.w);
+    *child = fork();
+    if (*child == 0) {
+        use_an_instance_of_its_own();
+        return NULL; /* the thread ends in the child, with whatever it has of the parent's */
+    }
+    return NULL;
+}
+
+static void a_thread_may_end_in_the_child(void **state)
+{
+    weir_acquisition *held;
+    pthread_t thread;
+    pid_t child = -1;
+
+    (void)state;
+    world_set(SLOT);
+    held = granted(NULL);
+    assert_int_equal(pthread_create(&thread, NULL, fork_in_a_thread, &child), 0);
+    pthread_join(thread, NULL);
+    assert_true(child > 0);
+    await(child);
+    assert_int_equal(stats().held, 1);
+    release(held);
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(wrong_options_are_einval),
+        leak_checked_test(a_file_that_is_not_there_is_enoent),
+        leak_checked_test(weir_config_names_the_file),
+        leak_checked_test(several_instances_do_not_disturb_each_other),
+        leak_checked_test(closing_nothing_is_fine),
+        leak_checked_test(pending_waiters_end_with_eshutdown),
+        leak_checked_test(memory_goes_with_the_last_of_acquisitions_and_pools),
+        leak_checked_test(calls_after_close_say_eshutdown),
+        leak_checked_test(blocked_callers_are_woken_and_waited_for),
+        leak_checked_test(blocked_callers_on_the_real_clock_too),
+        leak_checked_test(a_thread_that_ends_gives_its_part_back),
+        leak_checked_test(in_the_child_every_call_says_echild),
+        leak_checked_test(releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent),
+        leak_checked_test(an_instance_opened_anew_in_the_child_works),
+        leak_checked_test(a_thread_may_end_in_the_child),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
