@@ -12,6 +12,7 @@ import sys
 
 CASE = re.compile(r"^\[\s+(OK|FAILED|SKIPPED|ERROR)\s+\] (\S.*)$", re.MULTILINE)
 OTHER = re.compile(r"^(---|\d+ test\(s\))")  # cmocka's messages and closing lines
+FINE = re.compile(r"^\[\s+(OK|RUN)\s+\] ")
 WORDS = {"OK": "pass", "FAILED": "fail", "ERROR": "fail", "SKIPPED": "skip"}
 LINES_SHOWN = 40
 
@@ -29,6 +30,12 @@ def cases_of(test):
             continue
         cases[name] = WORDS[word]
     return cases
+
+
+def said_by(test):
+    """The end of what a failed test said, without the cases that passed."""
+    lines = [line for line in output_of(test).splitlines() if not FINE.match(line)]
+    return lines[-LINES_SHOWN:]
 
 
 def last_line(test):
@@ -63,7 +70,7 @@ def main():
                 print(verdict, name, reason, sep="\t")
             if any(verdict == "fail" for verdict, _ in results.values()):
                 print(f"--- {test['name']}:", file=sys.stderr)
-                for said in output_of(test).splitlines()[-LINES_SHOWN:]:
+                for said in said_by(test):
                     print("   ", said, file=sys.stderr)
     if not seen:
         sys.exit("test-results: no test was run")
