@@ -78,15 +78,18 @@ void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
     actor_drop(actor);
 }
 
-void acquisition_signal(weir_acquisition *acquisition)
+int acquisition_signal(weir_acquisition *acquisition)
 {
+    int r;
+
     if (acquisition->blocked)
         sys_futex_wake(record_futex(record_of(acquisition)), 1);
     if (acquisition->fd < 0 || acquisition->signaled)
-        return;
-    /* Adding 1 to a descriptor of our own that holds 0 cannot fail. */
-    sys_signal_fd(acquisition->fd);
-    acquisition->signaled = true;
+        return 0;
+    /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
+    r = sys_signal_fd(acquisition->fd);
+    acquisition->signaled = r == 0;
+    return r;
 }
 
 static enum record_state state_of(const weir_acquisition *acquisition)
@@ -120,7 +123,7 @@ int weir_acquisition_result(weir_acquisition *acquisition)
 int weir_acquisition_fd(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
-    int fd;
+    int fd, r = 0;
 
     if (instance_forked(w))
         return -ECHILD;
@@ -132,9 +135,9 @@ int weir_acquisition_fd(weir_acquisition *acquisition)
     }
     fd = acquisition->fd < 0 ? fd : acquisition->fd;
     if (fd >= 0 && state_of(acquisition) != RECORD_WAITING)
-        acquisition_signal(acquisition);
+        r = acquisition_signal(acquisition);
     pthread_mutex_unlock(&w->keeper.lock);
-    return fd;
+    return r < 0 ? r : fd;
 }
 
 const char *weir_acquisition_set(const weir_acquisition *acquisition)

@@ -41,7 +41,10 @@ weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
 weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts);
 /* Frees it and its record, whose word must be FREE. */
 void acquisition_free(struct actor *actor, weir_acquisition *acquisition);
-/* Tells its fd, and whoever is blocked on it, that it was decided. Under the keeper's lock. */
-void acquisition_signal(weir_acquisition *acquisition);
+/*
+ * Tells its fd, and whoever is blocked on it, that it was decided. Under the keeper's lock. Returns
+ * 0, or why the fd could not be written: then it is when it is next asked for.
+ */
+int acquisition_signal(weir_acquisition *acquisition);
 
 #endif

@@ -8,7 +8,8 @@
 #include "sys.h"
 #include <errno.h>
 
-enum { EVENT_TIMER = 1, EVENT_STOP = 2 };
+/* How long the thread rests when the kernel refuses what it has no reason to refuse. */
+#define RETRY_NS UINT64_C(10000000)
 
 void keeper_init(struct keeper *keeper)
 {
@@ -31,7 +32,10 @@ static void rearm(struct keeper *keeper)
 
     if (!first || first->at_ns >= keeper->armed_ns || !keeper->thread)
         return;
-    if (sys_timerfd_set(keeper->timer_fd, first->at_ns) == 0)
+    keeper->failing = sys_timerfd_set(keeper->timer_fd, first->at_ns) < 0;
+    if (keeper->failing)
+        sys_signal_fd(keeper->stop_fd); /* the thread tries again */
+    else
         keeper->armed_ns = first->at_ns;
 }
 
@@ -46,7 +50,8 @@ void keeper_arm(struct keeper *keeper, weir_set *set, uint64_t at_ns)
 {
     pthread_mutex_lock(&keeper->lock);
     set->timer.set = set;
-    if (!set->timer.node.index || set->timer.node.at_ns != at_ns)
+    /* Whoever was delayed on the way here may say what is no longer so: never put it off. */
+    if (!set->timer.node.index || at_ns < set->timer.node.at_ns)
         add(keeper, &set->timer, at_ns);
     pthread_mutex_unlock(&keeper->lock);
 }
@@ -131,31 +136,41 @@ int keeper_run(weir *w)
     return n;
 }
 
-static void disarm(struct keeper *keeper)
+/* Once around: what is due is done, what is next is armed. False: that failed. */
+static bool turn(weir *w)
 {
+    struct keeper *keeper = &w->keeper;
+    bool failing;
+
+    sys_drain_fd(keeper->timer_fd);
     pthread_mutex_lock(&keeper->lock);
     keeper->armed_ns = WEIR_FOREVER;
+    failing = keeper->failing;
+    keeper->failing = false;
     pthread_mutex_unlock(&keeper->lock);
+    if (failing)
+        sys_drain_fd(keeper->stop_fd);
+    keeper_run(w);
+    pthread_mutex_lock(&keeper->lock);
+    rearm(keeper);
+    failing = keeper->failing;
+    pthread_mutex_unlock(&keeper->lock);
+    return !failing;
 }
 
 static void run_thread(void *argument)
 {
     weir *w = argument;
-    struct keeper *keeper = &w->keeper;
+    const uint32_t *closed = (const uint32_t *)(uintptr_t)&w->closed;
     uint64_t events[2];
 
     for (;;) {
-        int n = sys_epoll_wait(keeper->epoll_fd, events, 2);
+        int n = sys_epoll_wait(w->keeper.epoll_fd, events, 2);
 
-        for (int i = 0; i < n; i++)
-            if (events[i] == EVENT_STOP)
-                return;
-        sys_drain_fd(keeper->timer_fd);
-        disarm(keeper);
-        keeper_run(w);
-        pthread_mutex_lock(&keeper->lock);
-        rearm(keeper);
-        pthread_mutex_unlock(&keeper->lock);
+        if (instance_closed(w))
+            return;
+        if (!turn(w) || n < 0)
+            sys_futex_wait(closed, 0, instance_now(w) + RETRY_NS);
     }
 }
 
@@ -176,8 +191,8 @@ static int open_fds(struct keeper *keeper)
 
     if ((r = keeper->epoll_fd = sys_epoll_create()) < 0 ||
         (r = keeper->timer_fd = sys_timerfd()) < 0 || (r = keeper->stop_fd = sys_eventfd()) < 0 ||
-        (r = sys_epoll_add(keeper->epoll_fd, keeper->timer_fd, EVENT_TIMER)) < 0 ||
-        (r = sys_epoll_add(keeper->epoll_fd, keeper->stop_fd, EVENT_STOP)) < 0)
+        (r = sys_epoll_add(keeper->epoll_fd, keeper->timer_fd, 0)) < 0 ||
+        (r = sys_epoll_add(keeper->epoll_fd, keeper->stop_fd, 0)) < 0)
         return r;
     return 0;
 }
@@ -230,7 +245,8 @@ void keeper_stop(weir *w)
     pthread_mutex_unlock(&keeper->lock);
     if (!thread)
         return;
-    sys_signal_fd(keeper->stop_fd);
+    if (sys_signal_fd(keeper->stop_fd) < 0)
+        sys_timerfd_set(keeper->timer_fd, 0);
     sys_thread_join(thread);
     pthread_mutex_lock(&keeper->lock);
     keeper->thread = NULL;

@@ -29,6 +29,7 @@ struct keeper {
     struct heap heap;
     size_t acquisitions;       /* that may be in the heap */
     uint64_t armed_ns;         /* the timerfd's instant */
+    bool failing;              /* the timerfd could not be set: the thread will try again */
     struct sys_thread *thread; /* NULL: not running */
     int epoll_fd, timer_fd, stop_fd;
 };
@@ -42,7 +43,7 @@ void keeper_init(struct keeper *keeper);
 int keeper_expect(weir *w);
 void keeper_forget(weir *w, struct timer *timer);
 
-/* The set is to be served at this instant; replaces what was said before. */
+/* The set is to be served at this instant, or before if that was said before. */
 void keeper_arm(struct keeper *keeper, weir_set *set, uint64_t at_ns);
 /* A pending acquisition is to end at this instant unless it was decided before. */
 void keeper_watch(weir *w, struct timer *timer, uint64_t at_ns);

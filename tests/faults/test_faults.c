@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every call that can fail, failing in turn. Each scenario is run with the first, the second, the
+ * third … fallible call failing, until it ends without a failure; once with only that call failing,
+ * once with it and all that follow, once with calls that a healthy kernel never refuses. Each time
+ * the answer is success or an error that the scenario may give, out-parameters are untouched on
+ * failure, the set is whole afterwards, and nothing is left behind.
+ */
+#include "../threads/require.h"
+#include "fake_sys.h"
+#include "fixture.h"
+#include "world.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MS              UINT64_C(1000000)
+#define FEW             ((const int[]){-ENOMEM, 0})
+#define UNTOUCHED(type) ((type *)(uintptr_t)&untouched)
+
+static char untouched; /* where out-parameters point before a call */
+static const char *config_file;
+static bool failure_seen;
+
+/* From now on everything works. */
+static void calm(void)
+{
+    failure_seen |= fake_sys_has_failed();
+    fake_sys_fail_kind_at(0, 0, 0);
+}
+
+struct scenario {
+    const char *name;
+    /* 0, or the error of the call under test. The world is open, except for `bare` scenarios. */
+    int (*run)(struct world *world);
+    const int *errors; /* that it may give, ending with 0 */
+    bool bare;
+};
+
+static int open_with(struct world *world, const struct weir_options *options)
+{
+    struct weir_error error = {0};
+    weir *w = UNTOUCHED(weir);
+    int r = weir_open(&w, options, &error);
+
+    require(r <= 0);
+    if (r < 0) {
+        require(w == UNTOUCHED(weir));
+        require(error.code == r && error.message[0]);
+        return r;
+    }
+    world->w = w;
+    return 0;
+}
+
+static int run_open(struct world *world)
+{
+    return open_with(world, NULL);
+}
+
+static int run_open_text(struct world *world)
+{
+    struct weir_options options = {.size = sizeof(options), .text = world_text};
+
+    return open_with(world, &options);
+}
+
+static int run_open_file(struct world *world)
+{
+    struct weir_options options = {.size = sizeof(options), .file = config_file};
+
+    return open_with(world, &options);
+}
+
+static int open_pool(struct world *world, const char *name)
+{
+    weir_pool *pool = UNTOUCHED(weir_pool);
+    int r = weir_pool_open(&pool, world->w, name, WEIR_WORKER_AUTO);
+
+    require(r <= 0 && (r == 0) == (pool != UNTOUCHED(weir_pool)));
+    if (r == 0)
+        weir_pool_close(pool);
+    return r;
+}
+
+static int run_pool_open(struct world *world)
+{
+    int r = open_pool(world, "pool");
+
+    return r < 0 ? r : open_pool(world, "set");
+}
+
+static int run_pool_of_anything(struct world *world)
+{
+    int r = open_with(world, NULL);
+
+    return r < 0 ? r : open_pool(world, "anything");
+}
+
+/* Two sets of its own, one that is there already, and a name. */
+static int define(struct world *world, weir_pool **ret, struct weir_error *reterr)
+{
+    static const struct weir_setting settings[] = {{"burst", "5"}};
+    static const struct weir_setting config[] = {{"region", "there"}};
+    static const struct weir_limit_spec limits[] = {
+        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "gcra", 100, 1000000000, settings, 1,
+         WEIR_DEFAULT, WEIR_DEFAULT},
+        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 1, 0, NULL, 0, WEIR_DEFAULT,
+         WEIR_DEFAULT},
+    };
+    static const char *const names[] = {"set"};
+    const struct weir_set_spec sets[] = {
+        {.size = sizeof(sets[0]),
+         .name = "a",
+         .limits = limits,
+         .limits_n = 2,
+         .config = config,
+         .config_n = 1},
+        {.size = sizeof(sets[0]), .name = "b", .limits = limits, .limits_n = 2},
+    };
+    struct weir_pool_spec spec = {.size = sizeof(spec),
+                                  .name = "both",
+                                  .sets = sets,
+                                  .sets_n = 2,
+                                  .set_names = names,
+                                  .set_names_n = 1};
+
+    return weir_pool_new(ret, world->w, &spec, reterr);
+}
+
+/* All or nothing: what could not be defined can be defined afterwards, under the same names. */
+static int run_pool_new(struct world *world)
+{
+    struct weir_error error = {0};
+    weir_pool *pool = UNTOUCHED(weir_pool);
+    int r = define(world, &pool, &error);
+
+    require(r <= 0 && (r == 0) == (pool != UNTOUCHED(weir_pool)));
+    if (r == 0) {
+        require(weir_pool_sets(pool) == 3);
+        weir_pool_close(pool);
+        return 0;
+    }
+    require(error.code == r && error.message[0]);
+    calm();
+    require(weir_pool_open(&pool, world->w, "a", 0) == -ENOENT);
+    require(weir_pool_open(&pool, world->w, "both", 0) == -ENOENT);
+    require(define(world, &pool, &error) == 0);
+    weir_pool_close(pool);
+    return r;
+}
+
+static int run_try(struct world *world)
+{
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    int r = weir_try_acquire(world->pool, &want_db, &acquisition, &refusal);
+
+    require((r == 0) == (acquisition != UNTOUCHED(weir_acquisition)));
+    if (r == 0)
+        require(weir_release(&acquisition) == 0);
+    return r;
+}
+
+static int run_take(struct world *world)
+{
+    return weir_take(world->pool, &want_tokens, NULL);
+}
+
+static int run_acquire(struct world *world)
+{
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    int r = weir_acquire(world->pool, &want_all, &acquisition, NULL);
+
+    require((r == 0) == (acquisition != UNTOUCHED(weir_acquisition)));
+    if (r == 0) {
+        require(weir_update(acquisition, "tokens", 0) == 0);
+        require(weir_release(&acquisition) == 0);
+    }
+    return r;
+}
+
+/* Blocks until the bucket has one more. */
+static int run_acquire_later(struct world *world)
+{
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    int r = weir_take(world->pool, &want_every_token, NULL);
+
+    if (r < 0)
+        return r;
+    r = weir_acquire(world->pool, &want_tokens, &acquisition, NULL);
+    require((r == 0) == (acquisition != UNTOUCHED(weir_acquisition)));
+    if (r == 0)
+        require(weir_release(&acquisition) == -EPROTO);
+    return r;
+}
+
+/* Holds all there is of the resource; an error of that is the scenario's. */
+static int fill(struct world *world, weir_acquisition **ret)
+{
+    *ret = NULL;
+    return weir_try_acquire(world->pool, &want_every_db, ret, NULL);
+}
+
+static int run_acquire_in_vain(struct world *world)
+{
+    weir_acquisition *all, *acquisition = UNTOUCHED(weir_acquisition);
+    struct weir_request request = want_db;
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    int r = fill(world, &all);
+
+    if (r < 0)
+        return r;
+    request.timeout_ns = 2 * MS;
+    r = weir_acquire(world->pool, &request, &acquisition, &refusal);
+    require(r < 0 && acquisition == UNTOUCHED(weir_acquisition));
+    require(r != -ETIMEDOUT || strcmp(refusal.key, "db") == 0);
+    require(weir_release(&all) == 0);
+    return r == -ETIMEDOUT ? 0 : r;
+}
+
+/* A pending submission, or its error; `*ret_all` is released already on failure. */
+static int submit_behind(struct world *world, const struct weir_request *request,
+                         weir_acquisition **ret_all, weir_acquisition **ret)
+{
+    int r = fill(world, ret_all);
+
+    *ret = UNTOUCHED(weir_acquisition);
+    if (r < 0)
+        return r;
+    r = weir_submit(world->pool, request, ret, NULL);
+    require(r == 1 || r < 0);
+    require((r == 1) == (*ret != UNTOUCHED(weir_acquisition)));
+    if (r < 0)
+        require(weir_release(ret_all) == 0);
+    return r < 0 ? r : 0;
+}
+
+static int run_submit(struct world *world)
+{
+    weir_acquisition *all, *acquisition;
+    int r = submit_behind(world, &want_db, &all, &acquisition), fd;
+
+    if (r < 0)
+        return r;
+    fd = weir_acquisition_fd(acquisition);
+    require(weir_release(&all) == 0);
+    if (fd >= 0)
+        require(world_await(world, acquisition) == 0);
+    else
+        require(weir_acquisition_result(acquisition) == 0);
+    require(weir_release(&acquisition) == 0);
+    return fd < 0 ? fd : 0;
+}
+
+/* Granted by time alone. */
+static int run_submit_later(struct world *world)
+{
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    int r = weir_take(world->pool, &want_every_token, NULL);
+
+    if (r < 0)
+        return r;
+    r = weir_submit(world->pool, &want_tokens, &acquisition, NULL);
+    require((r >= 0) == (acquisition != UNTOUCHED(weir_acquisition)));
+    if (r < 0)
+        return r;
+    for (int i = 0; i < 5000 && weir_acquisition_result(acquisition) == -EINPROGRESS; i++)
+        weir_tick(world->w), pause_ns(MS);
+    require(weir_acquisition_result(acquisition) == 0);
+    require(weir_release(&acquisition) == -EPROTO);
+    return 0;
+}
+
+static int run_submit_in_vain(struct world *world)
+{
+    struct weir_request request = want_db;
+    weir_acquisition *all, *acquisition;
+    int r;
+
+    request.timeout_ns = 2 * MS;
+    r = submit_behind(world, &request, &all, &acquisition);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < 5000 && weir_acquisition_result(acquisition) == -EINPROGRESS; i++)
+        weir_tick(world->w), pause_ns(MS);
+    require(weir_acquisition_result(acquisition) == -ETIMEDOUT);
+    require(weir_release(&acquisition) == 0);
+    require(weir_release(&all) == 0);
+    return 0;
+}
+
+static int run_cancel(struct world *world)
+{
+    weir_acquisition *all, *acquisition;
+    int r = submit_behind(world, &want_db, &all, &acquisition);
+
+    if (r < 0)
+        return r;
+    require(weir_cancel(acquisition) == 0);
+    require(weir_acquisition_result(acquisition) == -ECANCELED);
+    r = weir_acquisition_fd(acquisition);
+    if (r >= 0)
+        require(world_await(world, acquisition) == -ECANCELED);
+    require(weir_release(&acquisition) == 0);
+    require(weir_release(&all) == 0);
+    return r < 0 ? r : 0;
+}
+
+/* Released while it pends. */
+static int run_release_pending(struct world *world)
+{
+    weir_acquisition *all, *acquisition;
+    int r = submit_behind(world, &want_db, &all, &acquisition);
+
+    if (r < 0)
+        return r;
+    require(weir_release(&acquisition) == 0);
+    require(weir_release(&all) == 0);
+    return 0;
+}
+
+/* Closed under a waiter; the world is opened anew for the last check. */
+static int run_close(struct world *world)
+{
+    weir_acquisition *all, *acquisition;
+    int r = submit_behind(world, &want_db, &all, &acquisition);
+
+    if (r < 0)
+        return r;
+    weir_close(world->w);
+    require(weir_acquisition_result(acquisition) == -ESHUTDOWN);
+    require(weir_release(&acquisition) == 0);
+    require(weir_release(&all) == 0);
+    weir_pool_close(world->pool);
+    calm();
+    world_open(world);
+    return 0;
+}
+
+static int run_look(struct world *world)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_holder holders[2] = {{0}};
+    weir_set *set = weir_pool_set(world->pool, 0);
+    uint64_t ready_at = 7;
+    weir_acquisition *all;
+    int r;
+
+    require(weir_set_stats(set, &stats, NULL, 0) > 0 || stats.granted == 0);
+    r = weir_set_ready_at(set, &want_db, &ready_at);
+    require(r == 0 || ready_at == 7);
+    if (r == 0)
+        r = fill(world, &all);
+    if (r < 0)
+        return r;
+    r = weir_set_holders(set, holders, 2);
+    require(r == 1 || holders[0].id == 0);
+    if (r == 1)
+        r = weir_set_stats(set, &stats, NULL, 0) == 3 ? 0 : -ENOMEM;
+    require(weir_release(&all) == 0);
+    return r;
+}
+
+/* Through a balancer. */
+static int run_pool_of_three(struct world *world)
+{
+    weir_pool *pool = NULL;
+    int r = define(world, &pool, NULL);
+
+    for (int i = 0; i < 3 && r == 0; i++) {
+        weir_acquisition *acquisition = NULL;
+
+        r = weir_acquire(pool, &want_db, &acquisition, NULL);
+        require(weir_release(&acquisition) == 0);
+    }
+    weir_pool_close(pool);
+    return r;
+}
+
+static const int open_errors[] = {-ENOMEM, -EIO, -ENOEXEC, -EINVAL, 0};
+static const int submit_errors[] = {-ENOMEM, -EMFILE, -ENOSPC, -EAGAIN, 0};
+
+static const struct scenario scenarios[] = {
+    {"open", run_open, FEW, true},
+    {"open a text", run_open_text, open_errors, true},
+    {"open a file", run_open_file, open_errors, true},
+    {"a pool of anything", run_pool_of_anything, FEW, true},
+    {"pool_open", run_pool_open, FEW, false},
+    {"pool_new", run_pool_new, open_errors, false},
+    {"a pool of three", run_pool_of_three, open_errors, false},
+    {"try", run_try, FEW, false},
+    {"take", run_take, FEW, false},
+    {"acquire", run_acquire, FEW, false},
+    {"acquire, later", run_acquire_later, FEW, false},
+    {"acquire, in vain", run_acquire_in_vain, FEW, false},
+    {"submit", run_submit, submit_errors, false},
+    {"submit, later", run_submit_later, submit_errors, false},
+    {"submit, in vain", run_submit_in_vain, submit_errors, false},
+    {"cancel", run_cancel, submit_errors, false},
+    {"release while it pends", run_release_pending, submit_errors, false},
+    {"close", run_close, submit_errors, false},
+    {"look", run_look, FEW, false},
+};
+
+static bool may_give(const struct scenario *scenario, int r)
+{
+    for (const int *error = scenario->errors; *error; error++)
+        if (*error == r)
+            return true;
+    return r == 0;
+}
+
+typedef void (*arm_fn)(uint64_t n);
+
+static void fail_once(uint64_t n)
+{
+    fake_sys_fail_at(n);
+}
+
+static void fail_from_then_on(uint64_t n)
+{
+    fake_sys_fail_kind_from(n, FAKE_ANY, 0);
+}
+
+static void fail_unheard_of(uint64_t n)
+{
+    fake_sys_fail_kind_at(n, FAKE_EVENT | FAKE_FUTEX, 0);
+}
+
+static void check_nothing_left(const struct scenario *scenario, uint64_t n,
+                               const struct fake_sys_live *before)
+{
+    struct fake_sys_live live = fake_sys_live();
+
+    if (memcmp(&live, before, sizeof(live)) != 0)
+        fprintf(stderr, "'%s' leaves something behind when call %" PRIu64 " fails\n",
+                scenario->name, n);
+    require(memcmp(&live, before, sizeof(live)) == 0);
+}
+
+/* True if a call was made to fail. */
+static bool run_once(const struct scenario *scenario, arm_fn arm, uint64_t n)
+{
+    struct fake_sys_live before = fake_sys_live();
+    struct world world = {0};
+    bool failed;
+    int r;
+
+    if (!scenario->bare)
+        world_open(&world);
+    failure_seen = false;
+    arm(n);
+    r = scenario->run(&world);
+    calm();
+    failed = failure_seen;
+    if (!may_give(scenario, r) || (!failed && r < 0))
+        fprintf(stderr, "'%s' gives %d (%s) when call %" PRIu64 " fails\n", scenario->name, r,
+                strerror(-r), n);
+    require(may_give(scenario, r));
+    if (!scenario->bare)
+        world_check_whole(&world);
+    world_close(&world);
+    check_nothing_left(scenario, n, &before);
+    return failed;
+}
+
+static void run_all(arm_fn arm)
+{
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
+        uint64_t n = 1;
+
+        while (run_once(&scenarios[i], arm, n))
+            n++;
+        printf("  %-24s %3" PRIu64 " calls failed in turn\n", scenarios[i].name, n - 1);
+    }
+}
+
+static void test_one_call_fails(void **state)
+{
+    (void)state;
+    run_all(fail_once);
+}
+
+static void test_all_calls_from_then_on_fail(void **state)
+{
+    (void)state;
+    run_all(fail_from_then_on);
+}
+
+static void test_what_no_kernel_refuses(void **state)
+{
+    (void)state;
+    run_all(fail_unheard_of);
+}
+
+static void write_config(char *path)
+{
+    FILE *file = fdopen(mkstemp(path), "w");
+
+    require(file != NULL);
+    fputs(world_text, file);
+    require(fclose(file) == 0);
+    config_file = path;
+}
+
+int main(void)
+{
+    static char path[] = "/tmp/weir-faults-XXXXXX";
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(test_one_call_fails),
+        leak_checked_test(test_all_calls_from_then_on_fail),
+        leak_checked_test(test_what_no_kernel_refuses),
+    };
+    int r;
+
+    write_config(path);
+    r = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return r;
+}
