@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_SIZE_MAX ((size_t)64 << 20)
-
 /* Instants stay below the marker that records use; 292 years are enough. */
 #define CLOCK_MAX (GRANTED_MARKER - 1)
 
@@ -344,7 +342,7 @@ static int configure(weir *w, const struct weir_options *options, struct complai
         return 0;
     w->configured = true;
     complaints->file = file;
-    r = sys_read_file(file, CONFIG_SIZE_MAX, &text, &size);
+    r = sys_read_file(file, CONFIG_TEXT_MAX, &text, &size);
     if (r < 0) {
         complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s", strerror(-r));
         return complaints_tell(complaints);
