@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Out of everything: giving back never fails, whatever is short; asking fails cleanly. Memory that
+ * the fake system refuses, and descriptors and addresses that the kernel refuses.
+ */
+#include "../threads/require.h"
+#include "fake_sys.h"
+#include "fixture.h"
+#include "instance.h"
+#include "world.h"
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define MS UINT64_C(1000000)
+
+static void no_memory(void)
+{
+    fake_sys_fail_kind_from(1, FAKE_MEMORY, 0);
+}
+
+static void memory_again(void)
+{
+    fake_sys_fail_kind_at(0, 0, 0);
+}
+
+enum { HELD = 3 };
+
+struct errand {
+    struct world world;
+    weir_acquisition *acquisitions[HELD];
+};
+
+static void in_another_thread(void *(*run)(void *), struct errand *errand)
+{
+    pthread_t thread;
+
+    require(pthread_create(&thread, NULL, run, errand) == 0);
+    require(pthread_join(thread, NULL) == 0);
+}
+
+/* A thread that has never called weir before, and can get nothing to do it with. */
+static void *release_all(void *argument)
+{
+    struct errand *errand = argument;
+
+    for (int i = 0; i < HELD; i++)
+        require(weir_release(&errand->acquisitions[i]) == 0);
+    return NULL;
+}
+
+static void *cancel_and_release(void *argument)
+{
+    struct errand *errand = argument;
+
+    require(weir_cancel(errand->acquisitions[1]) == 0);
+    return release_all(argument);
+}
+
+static void hold_each(struct errand *errand)
+{
+    for (int i = 0; i < HELD; i++)
+        require(weir_submit(errand->world.pool, &want_db, &errand->acquisitions[i], NULL) == 0);
+}
+
+/* One holds everything, the others wait. */
+static void hold_and_wait(struct errand *errand)
+{
+    require(weir_submit(errand->world.pool, &want_every_db, &errand->acquisitions[0], NULL) == 0);
+    for (int i = 1; i < HELD; i++)
+        require(weir_submit(errand->world.pool, &want_db, &errand->acquisitions[i], NULL) == 1);
+}
+
+static void test_a_stranger_releases(void **state)
+{
+    struct errand errand = {0};
+
+    (void)state;
+    world_open(&errand.world);
+    for (int round = 0; round < 300; round++) { /* more than what one thread keeps to itself */
+        hold_each(&errand);
+        no_memory();
+        in_another_thread(release_all, &errand);
+        memory_again();
+    }
+    world_check_whole(&errand.world);
+    world_close(&errand.world);
+}
+
+static void test_a_stranger_hands_over(void **state)
+{
+    struct errand errand = {0};
+
+    (void)state;
+    world_open(&errand.world);
+    hold_and_wait(&errand);
+    no_memory();
+    in_another_thread(release_all, &errand);
+    memory_again();
+    world_check_whole(&errand.world);
+    hold_and_wait(&errand);
+    no_memory();
+    in_another_thread(cancel_and_release, &errand);
+    memory_again();
+    world_check_whole(&errand.world);
+    world_close(&errand.world);
+}
+
+/* The last to let go is a stranger: the instance goes with it. */
+static void test_a_stranger_is_the_last(void **state)
+{
+    struct errand errand = {0};
+
+    (void)state;
+    world_open(&errand.world);
+    hold_each(&errand);
+    weir_close(errand.world.w);
+    weir_pool_close(errand.world.pool);
+    no_memory();
+    in_another_thread(release_all, &errand);
+    memory_again();
+}
+
+static void *close_instance(void *argument)
+{
+    struct errand *errand = argument;
+
+    weir_close(errand->world.w);
+    return NULL;
+}
+
+static void test_a_stranger_closes(void **state)
+{
+    struct errand errand = {0};
+
+    (void)state;
+    world_open(&errand.world);
+    hold_and_wait(&errand);
+    no_memory();
+    in_another_thread(close_instance, &errand);
+    require(weir_acquisition_result(errand.acquisitions[0]) == 0);
+    require(weir_acquisition_result(errand.acquisitions[1]) == -ESHUTDOWN);
+    in_another_thread(release_all, &errand);
+    memory_again();
+    weir_pool_close(errand.world.pool);
+}
+
+/* The keeper's thread has not done anything yet either. */
+static void test_the_keeper_needs_no_memory(void **state)
+{
+    struct weir_request late = want_db, soon = want_tokens;
+    struct errand errand = {0};
+    int r = -EINPROGRESS;
+
+    (void)state;
+    world_open(&errand.world);
+    late.timeout_ns = 20 * MS;
+    require(weir_acquire(errand.world.pool, &want_every_db, &errand.acquisitions[0], NULL) == 0);
+    require(weir_submit(errand.world.pool, &late, &errand.acquisitions[1], NULL) == 1);
+    no_memory();
+    while (r == -EINPROGRESS) {
+        pause_ns(MS);
+        r = weir_acquisition_result(errand.acquisitions[1]);
+    }
+    assert_int_equal(r, -ETIMEDOUT);
+    memory_again();
+    release_all(&errand);
+    require(weir_take(errand.world.pool, &want_every_token, NULL) == 0);
+    require(weir_submit(errand.world.pool, &soon, &errand.acquisitions[0], NULL) == 1);
+    no_memory();
+    while (weir_acquisition_result(errand.acquisitions[0]) == -EINPROGRESS)
+        pause_ns(MS);
+    assert_int_equal(weir_acquisition_result(errand.acquisitions[0]), 0);
+    memory_again();
+    require(weir_release(&errand.acquisitions[0]) == -EPROTO);
+    world_check_whole(&errand.world);
+    world_close(&errand.world);
+}
+
+/* Descriptors. */
+
+static rlim_t limit_descriptors(rlim_t n)
+{
+    struct rlimit limit;
+    rlim_t before;
+
+    require(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    before = limit.rlim_cur;
+    limit.rlim_cur = n;
+    require(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    return before;
+}
+
+static void test_no_descriptors(void **state)
+{
+    struct world world;
+    weir_acquisition *all = NULL, *acquisition = NULL;
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    rlim_t before;
+
+    (void)state;
+    world_open(&world);
+    require(weir_acquire(world.pool, &want_every_db, &all, NULL) == 0);
+    before = limit_descriptors(0);
+    assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
+    assert_null(acquisition);
+    require(weir_set_stats(weir_pool_set(world.pool, 0), &stats, NULL, 0) == 3);
+    assert_int_equal(stats.waiting, 0);
+    /* What blocks needs none. */
+    require(weir_take(world.pool, &want_every_token, NULL) == 0);
+    require(weir_acquire(world.pool, &want_tokens, &acquisition, NULL) == 0);
+    require(weir_release(&acquisition) == -EPROTO);
+    limit_descriptors(before);
+    require(weir_submit(world.pool, &want_db, &acquisition, NULL) == 1);
+    limit_descriptors(0);
+    assert_int_equal(weir_acquisition_fd(acquisition), -EMFILE);
+    assert_int_equal(weir_acquisition_result(acquisition), -EINPROGRESS);
+    require(weir_release(&all) == 0);
+    assert_int_equal(weir_acquisition_result(acquisition), 0);
+    assert_int_equal(weir_acquisition_fd(acquisition), -EMFILE);
+    limit_descriptors(before);
+    assert_true(weir_acquisition_fd(acquisition) >= 0);
+    assert_int_equal(world_await(&world, acquisition), 0);
+    require(weir_release(&acquisition) == 0);
+    world_check_whole(&world);
+    world_close(&world);
+}
+
+/* Addresses. A sanitizer takes most of them for itself. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static rlim_t addresses_used(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages;
+
+    require(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* In a process of its own: with so many more addresses, an instance works or cannot be opened. */
+static int open_with_addresses(size_t more)
+{
+    struct rlimit limit = {addresses_used() + more, RLIM_INFINITY};
+    struct weir_options options = {.size = sizeof(options), .text = world_text};
+    struct world world;
+    int status, r;
+    pid_t child = fork();
+
+    require(child >= 0);
+    if (child) {
+        require(waitpid(child, &status, 0) == child);
+        require(WIFEXITED(status));
+        return WEXITSTATUS(status);
+    }
+    require(setrlimit(RLIMIT_AS, &limit) == 0);
+    r = weir_open(&world.w, &options, NULL);
+    if (r == -ENOMEM)
+        _exit(100);
+    require(r == 0);
+    require(weir_pool_open(&world.pool, world.w, "pool", 0) == 0);
+    for (int i = 0; i < 100; i++) {
+        weir_acquisition *acquisition = NULL;
+
+        require(weir_acquire(world.pool, &want_db, &acquisition, NULL) == 0);
+        require(weir_release(&acquisition) == 0);
+    }
+    world_close(&world);
+    _exit(0);
+}
+
+static void test_few_addresses(void **state)
+{
+    (void)state;
+    if (SANITIZED)
+        skip();
+    assert_int_equal(open_with_addresses((size_t)1 << 30), 0);
+    assert_int_equal(open_with_addresses((size_t)100 << 20), 0);
+    assert_int_equal(open_with_addresses((size_t)8 << 20), 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(test_a_stranger_releases),
+        leak_checked_test(test_a_stranger_hands_over),
+        leak_checked_test(test_a_stranger_is_the_last),
+        leak_checked_test(test_a_stranger_closes),
+        leak_checked_test(test_the_keeper_needs_no_memory),
+        leak_checked_test(test_no_descriptors),
+        leak_checked_test(test_few_addresses),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
