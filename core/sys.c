@@ -25,10 +25,25 @@
 
 /* Memory. */
 
+/*
+ * The bytes of `n` times `size`, at least 1, because callers would take the NULL that libc may
+ * answer to 0 for a failure; or 0 if there is no such number. Left to libc, sanitizers would end
+ * the process there.
+ */
+static size_t bytes_of(size_t n, size_t size)
+{
+    size_t bytes;
+
+    if (__builtin_mul_overflow(n, size, &bytes))
+        return 0;
+    return bytes == 0 ? 1 : bytes;
+}
+
 void *sys_alloc(size_t n, size_t size)
 {
-    /* calloc may answer 0 bytes with NULL, which callers would take for a failure. */
-    return n == 0 || size == 0 ? calloc(1, 1) : calloc(n, size);
+    size_t bytes = bytes_of(n, size);
+
+    return bytes == 0 ? NULL : calloc(bytes, 1);
 }
 
 void *sys_alloc_aligned(size_t alignment, size_t size)
@@ -44,7 +59,9 @@ void *sys_alloc_aligned(size_t alignment, size_t size)
 
 void *sys_grow(void *memory, size_t n, size_t size)
 {
-    return n == 0 || size == 0 ? reallocarray(memory, 1, 1) : reallocarray(memory, n, size);
+    size_t bytes = bytes_of(n, size);
+
+    return bytes == 0 ? NULL : realloc(memory, bytes);
 }
 
 char *sys_strdup(const char *text)

@@ -267,12 +267,12 @@ void *sys_alloc_aligned(size_t alignment, size_t size)
 /* Always moves, so that whoever keeps a pointer to the old place is found out. */
 void *sys_grow(void *memory, size_t n, size_t size)
 {
-    size_t bytes = n * size, old;
+    size_t bytes = bytes_of(n, size), old;
     void *grown;
 
-    if (fails(ALLOC, FAKE_MEMORY, -ENOMEM) || (size != 0 && bytes / size != n))
+    if (fails(ALLOC, FAKE_MEMORY, -ENOMEM) || bytes == 0)
         return NULL;
-    grown = block_made(malloc(bytes == 0 ? 1 : bytes));
+    grown = block_made(malloc(bytes));
     if (grown == NULL || memory == NULL)
         return grown;
     old = malloc_usable_size(memory);

@@ -4,6 +4,7 @@
 #include "fake_sys.h"
 #include <dirent.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,9 +89,25 @@ static unsigned difference(const char *what, uint64_t was, uint64_t is)
     return 1;
 }
 
+static void *do_nothing(void *argument)
+{
+    return argument;
+}
+
+/* ThreadSanitizer starts a thread of its own with the first that a program starts. */
+static void settle_threads(void)
+{
+    static bool settled;
+    pthread_t thread;
+
+    if (!settled && pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        settled = pthread_join(thread, NULL) == 0;
+}
+
 int fixture_setup(void **state)
 {
     (void)state;
+    settle_threads();
     fake_sys_reset();
     memset(before.fds, 0, sizeof before.fds);
     for_each_number("/proc/self/fd", fd_note, NULL);

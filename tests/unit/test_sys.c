@@ -211,6 +211,20 @@ static void interrupt(bool on)
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* ThreadSanitizer holds signals back until the system call is over: there is nothing to see. */
+#if defined(__SANITIZE_THREAD__)
+#define SIGNALS_ARE_SEEN false
+#elif defined(__has_feature)
+#define SIGNALS_ARE_SEEN !__has_feature(thread_sanitizer)
+#else
+#define SIGNALS_ARE_SEEN true
+#endif
+
+static void assert_interrupted(void)
+{
+    assert_true(!SIGNALS_ARE_SEEN || interruptions > 1);
+}
+
 static void test_futex_is_not_interrupted(void **state)
 {
     uint64_t until = sys_now_ns() + 40 * MS;
@@ -221,7 +235,7 @@ static void test_futex_is_not_interrupted(void **state)
     assert_int_equal(sys_futex_wait(&word, 5, until), -ETIMEDOUT);
     interrupt(false);
     assert_true(sys_now_ns() >= until);
-    assert_true(interruptions > 1);
+    assert_interrupted();
 }
 
 static void test_epoll_is_not_interrupted(void **state)
@@ -237,7 +251,7 @@ static void test_epoll_is_not_interrupted(void **state)
     interrupt(false);
     assert_true(data == (UINT64_C(1) << 63 | 7));
     assert_true(sys_now_ns() >= until);
-    assert_true(interruptions > 1);
+    assert_interrupted();
     sys_close(timer);
     sys_close(epoll);
 }
@@ -278,7 +292,7 @@ static void test_reading_is_not_interrupted(void **state)
     assert_int_equal(pthread_join(writer, NULL), 0);
     assert_string_equal(text, "word word word word ");
     assert_int_equal(size, 20);
-    assert_true(interruptions > 1);
+    assert_interrupted();
     sys_free(text);
     close(fds[0]);
 }
