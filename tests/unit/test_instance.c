@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -398,6 +399,8 @@ static void an_instance_opened_anew_in_the_child_works(void **state)
     weir_acquisition *held, *waiting;
 
     (void)state;
+    if (getenv("MESON_EXE_WRAPPER") != NULL)
+        skip(); /* qemu-user cannot start a thread in a child of a process with threads */
     for (int given_up = 0; given_up < 2; given_up++) {
         pid_t child;
 
