@@ -18,25 +18,24 @@ struct asking {
     struct weir_refusal *retref;
 };
 
-static void say(struct asking *asking, const char *key, uint64_t retry_after_ns)
+static void say(struct weir_refusal *ret, const weir_set *set, const char *key,
+                uint64_t retry_after_ns)
 {
-    struct weir_refusal *ret = asking->retref;
-
     if (!ret || ret->size < sizeof(*ret))
         return;
     ret->key = key ? key : "";
-    ret->set = asking->set->name;
+    ret->set = set->name;
     ret->retry_after_ns = retry_after_ns;
 }
 
-static void say_verdict(struct asking *asking)
+static void say_verdict(struct weir_refusal *ret, const weir_set *set,
+                        const struct verdict *verdict)
 {
-    const struct verdict *verdict = &asking->verdict;
     uint64_t wait = WEIR_FOREVER;
 
     if (verdict->estimate_ns < WEIR_BLOCKED)
         wait = verdict->estimate_ns > verdict->now_ns ? verdict->estimate_ns - verdict->now_ns : 0;
-    say(asking, verdict->blame ? verdict->blame->key : NULL, wait);
+    say(ret, set, verdict->blame ? verdict->blame->key : NULL, wait);
 }
 
 /* Picks a set and turns keys into amounts. */
@@ -63,7 +62,7 @@ static int begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
     if (r < 0) {
         set_count_refusal(asking->actor, asking->set, r, key);
-        say(asking, key, WEIR_FOREVER);
+        say(retref, asking->set, key, WEIR_FOREVER);
     }
     return r;
 }
@@ -91,7 +90,7 @@ static int enter(struct asking *asking, weir_acquisition *acquisition, enum entr
                       request_max_wait(asking->set, &asking->request), &asking->verdict);
 
     if (r < 0 && entry != ENTRY_PROBE)
-        say_verdict(asking);
+        say_verdict(asking->retref, asking->set, &asking->verdict);
     return r;
 }
 
@@ -132,7 +131,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
             r = set_enter(asking.actor, asking.set, asking.amounts, 0, ENTRY_TRY, WEIR_FOREVER,
                           &asking.verdict);
             if (r < 0)
-                say_verdict(&asking);
+                say_verdict(retref, asking.set, &asking.verdict);
             return r;
         }
     count(&actor_counters(asking.actor, asking.set->number)->granted, 1);
@@ -272,10 +271,8 @@ static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
         *ret = acquisition;
         return 0;
     }
-    if (asking->retref && r != -ESHUTDOWN) {
-        set_estimate(asking->actor, asking->set, asking->amounts, &asking->verdict);
-        say_verdict(asking);
-    }
+    if (asking->retref)
+        weir_acquisition_refusal(acquisition, asking->retref);
     weir_release(&acquisition);
     return r;
 }
@@ -304,6 +301,25 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     if (atomic_fetch_sub(&w->blocked, 1) == 1 && instance_closed(w))
         sys_futex_wake((const uint32_t *)(uintptr_t)&w->blocked, 1);
     return r;
+}
+
+int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
+{
+    weir_set *set = acquisition->set;
+    int result = weir_acquisition_result(acquisition);
+    struct verdict verdict;
+    struct actor *actor;
+
+    if (result == -ECHILD)
+        return result;
+    if ((result != -EAGAIN && result != -ETIMEDOUT) || !ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    actor = actor_self(set);
+    if (!actor)
+        return -ENOMEM;
+    set_estimate(actor, set, acquisition_amounts(acquisition), &verdict);
+    say_verdict(ret, set, &verdict);
+    return 0;
 }
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)

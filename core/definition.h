@@ -4,8 +4,8 @@
  * up and numbers are checked. Every item carries its place, so that complaints can name it.
  *
  *     YAML text ──config.c──►┐
- *                            ├─► struct definition ──resolve.c──► struct plan (limits, ready to
- * run) C specs ──spec.c──────►┘
+ *                            ├─► struct definition ──resolve.c──► struct plan
+ *     C specs ──spec.c──────►┘
  */
 #ifndef WEIR_CORE_DEFINITION_H
 #define WEIR_CORE_DEFINITION_H

@@ -47,7 +47,8 @@ struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
     const char *key;         /* the limit that refused, or the unknown key; "" if it is the line */
     const char *set;         /* the set's name */
-    uint64_t retry_after_ns; /* estimate from now, a lower bound; WEIR_FOREVER: not by waiting */
+    uint64_t retry_after_ns; /* estimate from now, a lower bound; 0: not foreseen, it is a resource
+                                that is short; WEIR_FOREVER: never */
 };
 
 /*
@@ -72,11 +73,14 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   -ENOBUFS     max_waiters stand in line already
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
- *   -EINVAL      the request is malformed, asks for a key twice, or asks for nothing of a set with
- * a rate -ESHUTDOWN   the instance is closing or closed -ECHILD      the instance was opened before
- * fork, by the parent -ENOMEM      out of memory; nothing was taken On any failure nothing is
- * taken, `*ret` is untouched, and `retref`, if not NULL, says more. Any thread. Signals do not
- * interrupt it.
+ *   -EINVAL      the request is malformed, asks for a key twice, or asks for nothing of a set
+ *                with a rate
+ *   -ESHUTDOWN   the instance is closing or closed
+ *   -ECHILD      the instance was opened before fork, by the parent
+ *   -ENOMEM      out of memory
+ *
+ * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more. Any
+ * thread. Signals do not interrupt it.
  */
 WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request,
                              weir_acquisition **ret, struct weir_refusal *retref);
@@ -99,13 +103,23 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
-/* 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
- * -ECHILD. */
+/*
+ * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
+ * -ECHILD.
+ */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
 /*
- * Withdraws a pending acquisition; its result becomes -ECANCELED. Returns 0, -EALREADY (it was
- * decided before; see the result), -ECHILD. The acquisition must still be released.
+ * Who refused a pending acquisition that ended with -ETIMEDOUT or -EAGAIN, and when to come back:
+ * the estimate as of now. Returns 0; -EINVAL (it did not end so), -ENOMEM, -ECHILD.
+ */
+WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret);
+
+/*
+ * Withdraws a pending acquisition; its result becomes -ECANCELED and its fd readable. A grant that
+ * was faster, but of which the caller has not learned from weir_acquisition_result, goes back to
+ * the limits as if it had never been. Returns 0, -EALREADY (it was decided before; see the
+ * result), -ECHILD. The acquisition must still be released.
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
@@ -136,8 +150,8 @@ WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisit
                                                 const char *name);
 
 /*
- * The first instant at which this request would be granted by this set, waiters
- * ahead included, resources counted as available: a lower bound. Returns 0 or as weir_acquire.
+ * The first instant at which this request would be granted by this set, waiters ahead included,
+ * resources counted as available: a lower bound. Returns 0 or as weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);
