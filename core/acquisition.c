@@ -88,7 +88,7 @@ int acquisition_signal(weir_acquisition *acquisition)
         return 0;
     /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
     r = sys_signal_fd(acquisition->fd);
-    acquisition->signaled = r == 0;
+    acquisition->signaled = r == 0 && !MUTANT(91);
     return r;
 }
 
@@ -134,7 +134,7 @@ int weir_acquisition_fd(weir_acquisition *acquisition)
             acquisition->fd = fd;
     }
     fd = acquisition->fd < 0 ? fd : acquisition->fd;
-    if (fd >= 0 && state_of(acquisition) != RECORD_WAITING)
+    if (fd >= 0 && state_of(acquisition) != RECORD_WAITING && !MUTANT(90))
         r = acquisition_signal(acquisition);
     pthread_mutex_unlock(&w->keeper.lock);
     return r < 0 ? r : fd;
@@ -284,10 +284,10 @@ int weir_cancel(weir_acquisition *acquisition)
         return -EALREADY;
     actor = actor_borrow(set);
     if (!withdraw(actor, acquisition)) {
-        if (state_of(acquisition) == RECORD_HELD)
-            settle(actor, acquisition, true);
-        else
+        if (state_of(acquisition) != RECORD_HELD)
             r = -EALREADY;
+        else if (!MUTANT(96))
+            settle(actor, acquisition, true);
     }
     actor_return(actor);
     if (r == 0) {
@@ -309,6 +309,8 @@ static int end(struct actor *actor, weir_acquisition *acquisition)
         bool unused = acquisition->kept && !acquisition->seen && !was_signaled(acquisition);
 
         r = settle(actor, acquisition, unused && !MUTANT(19));
+    } else if (MUTANT(95) && state_of(acquisition) == RECORD_TIMED_OUT) {
+        settle(actor, acquisition, true);
     } else if (state_of(acquisition) != RECORD_FREE) {
         free_word(acquisition);
     }

@@ -3,6 +3,7 @@
 #include "actor.h"
 
 #include "instance.h"
+#include "mutant.h"
 #include "sys.h"
 #include <errno.h>
 
@@ -26,7 +27,8 @@ static void unbind(struct actor *actor)
     actor->credits = 0;
     pthread_mutex_lock(&w->lock);
     actor->idle_next = w->idle;
-    w->idle = actor;
+    if (!MUTANT(9))
+        w->idle = actor;
     pthread_mutex_unlock(&w->lock);
     instance_drop(w, references);
 }
@@ -270,7 +272,7 @@ void actor_hold(struct actor *actor)
 
 void actor_drop(struct actor *actor)
 {
-    actor->credits++;
+    actor->credits += !MUTANT(8);
     if (actor->credits > 2 * CREDITS) {
         actor->credits -= CREDITS;
         instance_drop(actor->w, CREDITS);

@@ -2,6 +2,7 @@
 /* The heap of deadlines. */
 #include "heap.h"
 
+#include "mutant.h"
 #include "sys.h"
 #include <errno.h>
 
@@ -53,7 +54,8 @@ static void sift_down(struct heap *heap, struct heap_node *node, size_t index)
 
         if (child > heap->n)
             break;
-        if (child < heap->n && heap->nodes[child + 1]->at_ns < heap->nodes[child]->at_ns)
+        if (child < heap->n &&
+            (heap->nodes[child + 1]->at_ns < heap->nodes[child]->at_ns) != MUTANT(5))
             child++;
         if (heap->nodes[child]->at_ns >= node->at_ns)
             break;
@@ -80,7 +82,7 @@ void heap_remove(struct heap *heap, struct heap_node *node)
     last = heap->nodes[heap->n--];
     if (last == node)
         return;
-    if (index > 1 && heap->nodes[index / 2]->at_ns > last->at_ns)
+    if (index > 1 && heap->nodes[index / 2]->at_ns > last->at_ns && !MUTANT(6))
         sift_up(heap, last, index);
     else
         sift_down(heap, last, index);

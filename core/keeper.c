@@ -51,7 +51,7 @@ void keeper_arm(struct keeper *keeper, weir_set *set, uint64_t at_ns)
     pthread_mutex_lock(&keeper->lock);
     set->timer.set = set;
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. */
-    if (!set->timer.node.index || at_ns < set->timer.node.at_ns)
+    if (!set->timer.node.index || at_ns < set->timer.node.at_ns || MUTANT(93))
         add(keeper, &set->timer, at_ns);
     pthread_mutex_unlock(&keeper->lock);
 }
@@ -82,7 +82,8 @@ void keeper_wake(weir *w, uint32_t record, uint64_t word)
     if (record_load(&r->word) == word) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)(user & ~UINT64_C(7));
 
-        heap_remove(&w->keeper.heap, &acquisition->timer.node);
+        if (!MUTANT(92))
+            heap_remove(&w->keeper.heap, &acquisition->timer.node);
         acquisition_signal(acquisition);
     }
     pthread_mutex_unlock(&w->keeper.lock);
@@ -152,7 +153,8 @@ static bool turn(weir *w)
         sys_drain_fd(keeper->stop_fd);
     keeper_run(w);
     pthread_mutex_lock(&keeper->lock);
-    rearm(keeper);
+    if (!MUTANT(94))
+        rearm(keeper);
     failing = keeper->failing;
     pthread_mutex_unlock(&keeper->lock);
     return !failing;

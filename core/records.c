@@ -5,6 +5,7 @@
  * must find a record where there was one.
  */
 #include "instance.h"
+#include "mutant.h"
 
 static struct record *at(const weir *w, uint32_t record)
 {
@@ -52,7 +53,7 @@ uint32_t record_new(struct actor *actor, const weir_set *set)
 
     if (!magazine->n)
         refill(actor->w, magazine, set->record_units);
-    return magazine->n ? magazine->records[--magazine->n] : 0;
+    return magazine->n ? magazine->records[MUTANT(7) ? magazine->n - 1 : --magazine->n] : 0;
 }
 
 void record_free(struct actor *actor, const weir_set *set, uint32_t record)

@@ -274,6 +274,8 @@ bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uin
             break;
     }
     count_settlement(actor, set, settlement);
+    if (MUTANT(97))
+        sys_futex_wake(record_futex(record_of(set, record)), 1);
     if (op.again)
         set_serve(actor, set);
     return true;
@@ -342,7 +344,8 @@ static bool shut_head(struct actor *actor, weir_set *set)
         next = record_next_word(word, RECORD_SHUT_DOWN);
         line_pop(&actor->w->region, &op.version);
         version_add_effect(&op.version, head, RECORD_WORD, word, next);
-        op.wakes[op.wakes_n++] = (struct wake){head, next};
+        if (!MUTANT(99))
+            op.wakes[op.wakes_n++] = (struct wake){head, next};
     }
     return operation_commit(&op) && !head;
 }

@@ -251,6 +251,42 @@ static void test_signaled_when_it_ends(void **state)
     release(all);
 }
 
+/* Withdrawn after the grant, but before anybody looked: the grant goes back. */
+static void test_canceled_after_the_grant(void **state)
+{
+    weir_acquisition *all = submit(0, 0, 2, WEIR_FOREVER), *late = submit(1, 0, 2, WEIR_FOREVER);
+
+    (void)state;
+    release(all);
+    assert_int_equal(weir_cancel(late), 0);
+    assert_int_equal(weir_acquisition_result(late), -ECANCELED);
+    assert_int_equal(signals(late), 1);
+    all = submit(0, 0, 2, WEIR_FOREVER);
+    release(late);
+    release(all);
+}
+
+/* What was never granted gives nothing back, however it ended. */
+static void test_nothing_comes_of_nothing(void **state)
+{
+    weir_acquisition *all = submit(0, 0, 2, WEIR_FOREVER), *late = submit(1, 0, 2, 1);
+    struct weir_limit_stats limits[2];
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+
+    (void)state;
+    now_ns += MS;
+    weir_tick(w);
+    assert_int_equal(weir_acquisition_result(late), -ETIMEDOUT);
+    release(late);
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 2) == 2);
+    assert_int_equal(limits[1].held, 2);
+    assert_int_equal(stats.released, 0);
+    late = submit(1, 0, 1, WEIR_FOREVER);
+    assert_int_equal(weir_acquisition_result(late), -EINPROGRESS);
+    release(all);
+    release(late);
+}
+
 /* A record is handed out once, however often it came back. */
 static void test_records(void **state)
 {
@@ -286,6 +322,8 @@ int main(void)
         by_hand(test_deadline_of_a_grant),
         by_hand(test_signaled_once),
         by_hand(test_signaled_when_it_ends),
+        by_hand(test_canceled_after_the_grant),
+        by_hand(test_nothing_comes_of_nothing),
         by_hand(test_records),
     };
 

@@ -263,6 +263,7 @@ static void test_close_under_waiters(void **state)
         while (atomic_load(&closing.begun) < 50 || !atomic_load(&w->blocked))
             pause_ns(100000);
         weir_close(w);
+        assert_int_equal(w->blocked, 0); /* the pool keeps it */
         join(threads, 50);
         assert_int_equal(closing.shut, 50);
         for (int i = 0; i < 4; i++)
@@ -270,6 +271,36 @@ static void test_close_under_waiters(void **state)
         require(weir_take(closing.pool, &want_tokens, NULL) == -ESHUTDOWN);
         weir_pool_close(closing.pool);
     }
+}
+
+/* The keeper's thread by itself: several deadlines, nobody who calls weir meanwhile. */
+static void test_one_deadline_after_another(void **state)
+{
+    weir *w = open_instance();
+    weir_pool *pool = define(w, "set");
+    weir_acquisition *all[4] = {0}, *late[3] = {0};
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        require(weir_acquire(pool, &want_db, &all[i], NULL) == 0);
+    for (unsigned i = 0; i < 3; i++) {
+        struct weir_request request = want_db;
+
+        request.timeout_ns = (i + 1) * 20000000;
+        require(weir_submit(pool, &request, &late[i], NULL) == 1);
+    }
+    for (int i = 2; i >= 0; i--) {
+        struct pollfd poll_fd = {.fd = weir_acquisition_fd(late[i]), .events = POLLIN};
+
+        require(poll(&poll_fd, 1, 10000) == 1);
+        require(weir_acquisition_result(late[i]) == -ETIMEDOUT);
+        require(weir_release(&late[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++)
+        require(weir_release(&all[i]) == 0);
+    check_whole(pool);
+    weir_pool_close(pool);
+    weir_close(w);
 }
 
 /* Instances. */
@@ -437,6 +468,7 @@ int main(void)
         leak_checked_test(test_crowds_come_and_go),
         leak_checked_test(test_holder_ends),
         leak_checked_test(test_close_under_waiters),
+        leak_checked_test(test_one_deadline_after_another),
         leak_checked_test(test_several_instances),
         leak_checked_test(test_defining_while_others_acquire),
         leak_checked_test(test_counters_read_between),

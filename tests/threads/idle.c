@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What idle.sh watches from outside, between the lines "begin" and "end" that this writes:
+ *
+ *     idle waiters SECONDS    1000 waiters, blocked and submitted, whose first grant lies beyond
+ *                             SECONDS; this thread sleeps meanwhile
+ *     idle alone              grants, releases, refusals and takes with nobody waiting
+ */
+#include "require.h"
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <weir/weir.h>
+
+enum { BLOCKED = 50, SUBMITTED = 950 };
+#define S UINT64_C(1000000000)
+
+static weir *w;
+static weir_pool *pool;
+
+static void open_set(uint64_t window_ns)
+{
+    const struct weir_limit_spec limits[] = {
+        {sizeof(limits[0]), WEIR_LIMIT_CALL, NULL, "gcra", 1, window_ns, NULL, 0, WEIR_DEFAULT,
+         WEIR_DEFAULT},
+        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 2000, 0, NULL, 0, WEIR_DEFAULT,
+         WEIR_DEFAULT},
+    };
+    struct weir_set_spec set = {
+        .size = sizeof(set), .name = "set", .limits = limits, .limits_n = 2};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+
+    require(weir_open(&w, NULL, NULL) == 0);
+    require(weir_pool_new(&pool, w, &spec, NULL) == 0);
+}
+
+static void say(const char *line)
+{
+    require(write(STDOUT_FILENO, line, strlen(line)) == (ssize_t)strlen(line));
+}
+
+static void *block(void *unused)
+{
+    weir_acquisition *acquisition = NULL;
+
+    (void)unused;
+    require(weir_acquire(pool, NULL, &acquisition, NULL) == -ESHUTDOWN);
+    return NULL;
+}
+
+static bool sleeps(const char *task)
+{
+    char path[64], line[512] = "";
+    FILE *file;
+    const char *state;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%.16s/stat", task);
+    file = fopen(path, "r");
+    if (!file)
+        return true; /* it has ended */
+    require(fgets(line, sizeof(line), file) != NULL);
+    fclose(file);
+    state = strrchr(line, ')');
+    return state && state[2] == 'S';
+}
+
+/* Every thread but this one sleeps. */
+static bool all_sleep(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    unsigned awake = 0;
+
+    require(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL)
+        if (entry->d_name[0] != '.' && atoi(entry->d_name) != getpid())
+            awake += !sleeps(entry->d_name);
+    closedir(tasks);
+    return awake == 0;
+}
+
+static void await_sleep(void)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+
+    do
+        require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == 2);
+    while (stats.waiting < BLOCKED + SUBMITTED);
+    for (int looks = 0; looks < 3; looks = all_sleep() ? looks + 1 : 0)
+        pause_ns(S / 20);
+}
+
+static void wait_idle(uint64_t seconds)
+{
+    static weir_acquisition *submitted[SUBMITTED];
+    static const struct weir_amount amounts[] = {{"call_count", 1}, {"db", 0}};
+    struct weir_request request = {.size = sizeof(request), .amounts = amounts, .amounts_n = 2};
+    pthread_t threads[BLOCKED];
+
+    open_set((seconds + 60) * S);
+    require(weir_take(pool, &request, NULL) == 0);
+    for (int i = 0; i < SUBMITTED; i++) {
+        request.timeout_ns = i % 3 ? WEIR_FOREVER : (seconds + 100) * S + (uint64_t)(i * 7919 % 97);
+        require(weir_submit(pool, &request, &submitted[i], NULL) == 1);
+        require(i % 5 || weir_acquisition_fd(submitted[i]) >= 0);
+        if (i % (SUBMITTED / BLOCKED) == 0)
+            require(pthread_create(&threads[i / (SUBMITTED / BLOCKED)], NULL, block, NULL) == 0);
+    }
+    await_sleep();
+    say("begin\n");
+    pause_ns(seconds * S);
+    say("end\n");
+    weir_close(w);
+    for (int i = 0; i < SUBMITTED; i++) {
+        require(weir_acquisition_result(submitted[i]) == -ESHUTDOWN);
+        require(weir_release(&submitted[i]) == 0);
+    }
+    for (int i = 0; i < BLOCKED; i++)
+        require(pthread_join(threads[i], NULL) == 0);
+    weir_pool_close(pool);
+}
+
+static void use_alone(int rounds)
+{
+    static const struct weir_amount db[] = {{"call_count", 0}, {"db", 1500}};
+    static const struct weir_amount call[] = {{"call_count", 1}, {"db", 0}};
+    const struct weir_request want_db = {.size = sizeof(want_db), .amounts = db, .amounts_n = 2};
+    const struct weir_request want_call = {
+        .size = sizeof(want_call), .amounts = call, .amounts_n = 2, .max_wait_ns = 1};
+
+    for (int i = 0; i < rounds; i++) {
+        weir_acquisition *a = NULL, *b = NULL;
+        struct weir_refusal refusal = {.size = sizeof(refusal)};
+
+        require(weir_acquire(pool, &want_db, &a, NULL) == 0);
+        require(weir_try_acquire(pool, &want_db, &b, &refusal) == -EAGAIN);
+        require(weir_take(pool, &want_call, &refusal) == -EAGAIN);
+        require(weir_acquire(pool, &want_call, &b, &refusal) == -EAGAIN);
+        require(weir_release(&a) == 0);
+        require(weir_submit(pool, &want_db, &a, NULL) == 0);
+        require(weir_acquisition_result(a) == 0);
+        require(weir_release(&a) == 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "waiters") == 0) {
+        wait_idle(strtoull(argv[2], NULL, 10));
+        return 0;
+    }
+    if (argc != 2 || strcmp(argv[1], "alone") != 0)
+        return 2;
+    open_set(3600 * S);
+    require(weir_take(pool,
+                      &(struct weir_request){.size = sizeof(struct weir_request),
+                                             .amounts = &(struct weir_amount){"db", 0},
+                                             .amounts_n = 1},
+                      NULL) == 0);
+    use_alone(100);
+    say("begin\n");
+    use_alone(10000);
+    say("end\n");
+    weir_close(w);
+    weir_pool_close(pool);
+    return 0;
+}
