@@ -355,7 +355,7 @@ static void on_grant(struct server *s, void *owner)
         start_work(s, c, c->job.asked_ns > s->last_look_ns ? c->job.asked_ns : s->last_look_ns);
         return;
     }
-    refusal_after_wait(&s->service, &c->job, c->acquisition, &refusal);
+    weir_acquisition_refusal(c->acquisition, &refusal);
     refuse(s, c, result, &refusal);
     run(s, c);
 }

@@ -303,25 +303,6 @@ void answer_status(struct http_reply *reply, int status)
     http_respond(reply, status, false, status == 405 ? "Allow: GET, POST\r\n" : "", body);
 }
 
-void refusal_after_wait(const struct service *service, const struct job *job,
-                        const weir_acquisition *acquisition, struct weir_refusal *ret)
-{
-    const struct weir_amount tokens = {"tokens", job->tokens};
-    const struct weir_request request = {
-        .size = sizeof request, .amounts = &tokens, .amounts_n = 1};
-    uint64_t now = weir_now(service->weir), ready = now;
-
-    ret->key = "";
-    ret->set = weir_acquisition_set(acquisition);
-    for (size_t i = 0; i < weir_pool_sets(service->pool); i++) {
-        weir_set *set = weir_pool_set(service->pool, i);
-
-        if (strcmp(weir_set_name(set), ret->set) == 0)
-            weir_set_ready_at(set, &request, &ready);
-    }
-    ret->retry_after_ns = ready > now ? ready - now : 0;
-}
-
 void service_log(struct service *service, const char *event, const struct job *job, const char *set,
                  uint64_t amount, uint64_t since_ns)
 {

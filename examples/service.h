@@ -57,10 +57,6 @@ void answer_refused(struct http_reply *reply, int result, const struct weir_refu
 void answer_stats(struct http_reply *reply, const struct service *service, bool keep_alive);
 void answer_status(struct http_reply *reply, int status);
 
-/* Why an acquisition that was pending is not granted, as weir_submit tells it at once. */
-void refusal_after_wait(const struct service *service, const struct job *job,
-                        const weir_acquisition *acquisition, struct weir_refusal *ret);
-
 /*
  * The log of requests is an observation from outside: it knows only what the server saw of weir.
  * A line is `now event job set amount since`, times in ns of CLOCK_MONOTONIC, and means:
