@@ -10,11 +10,12 @@ import json
 import re
 import sys
 
-CASE = re.compile(r"^\[\s+(OK|FAILED|SKIPPED|ERROR)\s+\] (\S.*)$", re.MULTILINE)
+CASE = re.compile(r"^\[\s+(OK|FAILED|SKIPPED|ERROR)\s+\] (\S.*)$")
 OTHER = re.compile(r"^(---|\d+ test\(s\))")  # cmocka's messages and closing lines
 FINE = re.compile(r"^\[\s+(OK|RUN)\s+\] ")
 WORDS = {"OK": "pass", "FAILED": "fail", "ERROR": "fail", "SKIPPED": "skip"}
 LINES_SHOWN = 40
+NO_REASON = "no reason was given"
 
 
 def output_of(test):
@@ -22,13 +23,17 @@ def output_of(test):
 
 
 def cases_of(test):
-    """cmocka's cases by name; a case that failed once has failed."""
+    """Verdict and reason of cmocka's cases by name; a case that failed once has failed. A case that
+    skips itself says why just before."""
     cases = {}
-    for word, name in CASE.findall(output_of(test)):
-        name = name.strip()
-        if OTHER.match(name) or cases.get(name) == "fail":
-            continue
-        cases[name] = WORDS[word]
+    before = ""
+    for line in output_of(test).splitlines():
+        match = CASE.match(line)
+        name = match[2].strip() if match else ""
+        verdict = WORDS[match[1]] if match and not OTHER.match(name) else None
+        if verdict and (name not in cases or verdict == "fail"):
+            cases[name] = (verdict, (before or NO_REASON) if verdict == "skip" else "")
+        before = "" if line.startswith("[") else line.strip()
     return cases
 
 
@@ -40,7 +45,7 @@ def said_by(test):
 
 def last_line(test):
     lines = [line.strip() for line in output_of(test).splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason was given"
+    return lines[-1] if lines else NO_REASON
 
 
 def results_of(test):
@@ -49,8 +54,7 @@ def results_of(test):
     name = test["name"].split(" / ")[-1]
     if result == "SKIP":
         return {name: ("skip", last_line(test))}
-    results = {f"{name}.{case}": (verdict, "the case skipped itself" if verdict == "skip" else "")
-               for case, verdict in cases_of(test).items()}
+    results = {f"{name}.{case}": found for case, found in cases_of(test).items()}
     fine = result in ("OK", "EXPECTEDFAIL")
     failed = any(verdict == "fail" for verdict, _ in results.values())
     if not results or (not fine and not failed):

@@ -399,8 +399,10 @@ static void an_instance_opened_anew_in_the_child_works(void **state)
     weir_acquisition *held, *waiting;
 
     (void)state;
-    if (getenv("MESON_EXE_WRAPPER") != NULL)
-        skip(); /* qemu-user cannot start a thread in a child of a process with threads */
+    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+        print_message("qemu-user cannot start a thread in a child of a process with threads\n");
+        skip();
+    }
     for (int given_up = 0; given_up < 2; given_up++) {
         pid_t child;
 

@@ -622,10 +622,14 @@ static void test_environment_of_a_privileged_process(void **state)
     pid_t child;
 
     (void)state;
-    if (getuid() != 0)
-        skip(); /* only root can make a set-group-id program of another group */
-    if (getenv("MESON_EXE_WRAPPER") != NULL)
-        skip(); /* the kernel cannot execute a program for the emulated machine */
+    if (getuid() != 0) {
+        print_message("only root can make a set-group-id program of another group\n");
+        skip();
+    }
+    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+        print_message("the kernel cannot execute a program for the emulated machine\n");
+        skip();
+    }
     dir = make_dir();
     assert_int_equal(chmod(dir.text, 0755), 0);
     program = join(dir.text, "privileged");
