@@ -48,7 +48,8 @@ struct weir_parameter {
     uint32_t type;              /* enum weir_parameter_type */
     uint32_t flags;             /* WEIR_PARAMETER_REQUIRED or 0 */
     uint64_t min, max;          /* inclusive; of amounts and durations */
-    uint64_t default_value;     /* when not given; for a choice, its index */
+    uint64_t default_value;     /* when not given; for a choice, its index. Of amounts and
+                                   durations, 0 means that there is none, whatever `min` says */
     const char *const *choices; /* NULL-terminated; of choices */
     const char *doc;            /* one line */
 };
