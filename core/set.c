@@ -57,6 +57,7 @@ static void count_entry(struct actor *actor, weir_set *set, const uint64_t *amou
 static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t record)
 {
     limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
+    projection_forget(op); /* whoever barges takes what those in line were foreseen to get */
     if (record) {
         struct record *r = record_of(op->set, record);
         uint64_t word = record_load(&r->word);

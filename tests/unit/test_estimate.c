@@ -167,6 +167,22 @@ static void it_knows_of_hand_overs(void **state)
     world_close();
 }
 
+static void it_knows_of_who_barged(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    world_set("fair: false, limits: [ " RATE " ]");
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    a = pending(ASK({"k", 5}));
+    assert_int_equal(estimate(ASK({"k", 1})), 6);
+    world.now += 2 * SECOND;
+    assert_int_equal(take(ASK({"k", 2})), 0);
+    assert_int_equal(estimate(ASK({"k", 1})), 6);
+    release(a);
+    world_close();
+}
+
 /* A bucket that overflows while a slot is held loses tokens, which an old projection cannot know:
  * the estimate may be too early, never too late. */
 static void it_is_a_lower_bound(void **state)
@@ -270,6 +286,7 @@ int main(void)
         leak_checked_test(it_knows_of_refunds),
         leak_checked_test(it_knows_of_debts),
         leak_checked_test(it_knows_of_hand_overs),
+        leak_checked_test(it_knows_of_who_barged),
         leak_checked_test(it_is_a_lower_bound),
         leak_checked_test(it_holds_for_every_algorithm_together),
         leak_checked_test(a_long_line_is_walked_correctly),

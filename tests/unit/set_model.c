@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT */
+/* The plain model of a set. */
+#include "set_model.h"
+#include <errno.h>
+#include <string.h>
+
+static i128 least(i128 a, i128 b)
+{
+    return a < b ? a : b;
+}
+
+static i128 most(i128 a, i128 b)
+{
+    return a > b ? a : b;
+}
+
+/* The first whole number not below a / b. */
+static uint64_t up(i128 a, i128 b)
+{
+    return a <= 0 ? 0 : (uint64_t)((a + b - 1) / b);
+}
+
+/* The limits, by the table of the contract. C = capacity, W = window, B = burst. */
+
+static i128 bucket_level(const struct model_limit *l, const struct model_state *s, uint64_t now)
+{
+    return least((i128)l->burst * l->window, s->level + (i128)l->capacity * (now - s->last));
+}
+
+static i128 gcra_tat(const struct model_limit *l, const struct model_state *s, uint64_t now)
+{
+    return most(s->level, (i128)l->capacity * now);
+}
+
+static i128 leaky_level(const struct model_limit *l, const struct model_state *s, uint64_t now)
+{
+    return most(0, s->level - (i128)l->capacity * (now - s->last));
+}
+
+static bool entry_counts(const struct model_limit *l, uint64_t at, uint64_t now)
+{
+    return now < l->window || at > now - l->window;
+}
+
+static uint64_t sliding_ready(const struct model_limit *l, const struct model_state *s,
+                              uint64_t now, uint64_t n)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < s->log_n; i++)
+        if (entry_counts(l, s->log[i].at, now))
+            sum += s->log[i].n;
+    if (sum + n <= l->capacity)
+        return now;
+    for (unsigned i = 0; i < s->log_n; i++) {
+        if (!entry_counts(l, s->log[i].at, now))
+            continue;
+        sum -= s->log[i].n;
+        if (sum + n <= l->capacity)
+            return s->log[i].at + l->window;
+    }
+    return UINT64_MAX;
+}
+
+static bool window_is_open(const struct model_limit *l, const struct model_state *s, uint64_t now)
+{
+    return s->started && now - s->start < l->window;
+}
+
+uint64_t model_limit_ready(const struct model_limit *l, const struct model_state *s, uint64_t now,
+                           uint64_t n)
+{
+    i128 amount = (i128)n * l->window, excess;
+
+    switch (l->algorithm) {
+    case MODEL_BUCKET:
+        return now + up(amount - bucket_level(l, s, now), l->capacity);
+    case MODEL_GCRA:
+        excess = gcra_tat(l, s, now) + amount - (i128)l->capacity * now;
+        return now + up(excess - (i128)l->burst * l->window, l->capacity);
+    case MODEL_LEAKY:
+        excess = leaky_level(l, s, now) + amount - (i128)l->capacity * l->window;
+        return now + up(excess, l->capacity);
+    case MODEL_SLIDING:
+        return sliding_ready(l, s, now, n);
+    case MODEL_FIXED:
+        if (!window_is_open(l, s, now) || s->count + n <= l->capacity)
+            return now;
+        return s->start + l->window;
+    default:
+        return (uint64_t)s->level + n <= l->capacity ? now : MODEL_BLOCKED;
+    }
+}
+
+static void sliding_take(struct model_state *s, const struct model_limit *l, uint64_t now,
+                         uint64_t n)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < s->log_n; i++)
+        if (entry_counts(l, s->log[i].at, now) && s->log[i].n)
+            s->log[kept++] = s->log[i];
+    s->log_n = kept;
+    s->log[s->log_n].at = now;
+    s->log[s->log_n++].n = n;
+}
+
+static void fixed_take(struct model_state *s, const struct model_limit *l, uint64_t now, uint64_t n)
+{
+    if (!window_is_open(l, s, now)) {
+        s->started = true;
+        s->start = now;
+        s->count = 0;
+    }
+    s->count += n;
+}
+
+static void limit_take(const struct model_limit *l, struct model_state *s, uint64_t now, uint64_t n)
+{
+    i128 amount = (i128)n * l->window;
+
+    if (l->algorithm == MODEL_BUCKET)
+        s->level = bucket_level(l, s, now) - amount;
+    else if (l->algorithm == MODEL_GCRA)
+        s->level = gcra_tat(l, s, now) + amount;
+    else if (l->algorithm == MODEL_LEAKY)
+        s->level = leaky_level(l, s, now) + amount;
+    else if (l->algorithm == MODEL_SLIDING)
+        sliding_take(s, l, now, n);
+    else if (l->algorithm == MODEL_FIXED)
+        fixed_take(s, l, now, n);
+    else
+        s->level += n;
+    s->last = now;
+}
+
+/* What was taken at `then` shrinks by n. Several grants of one instant are one entry. */
+static void sliding_refund(struct model_state *s, uint64_t then, uint64_t n)
+{
+    for (unsigned i = 0; i < s->log_n && n; i++) {
+        uint64_t back = s->log[i].n < n ? s->log[i].n : n;
+
+        if (s->log[i].at != then)
+            continue;
+        s->log[i].n -= back;
+        n -= back;
+    }
+}
+
+static void limit_refund(const struct model_limit *l, struct model_state *s, uint64_t now,
+                         uint64_t n, uint64_t then)
+{
+    i128 amount = (i128)n * l->window;
+
+    if (l->algorithm == MODEL_BUCKET)
+        s->level = least((i128)l->burst * l->window, bucket_level(l, s, now) + amount);
+    else if (l->algorithm == MODEL_GCRA)
+        s->level = most((i128)l->capacity * now, gcra_tat(l, s, now) - amount);
+    else if (l->algorithm == MODEL_LEAKY)
+        s->level = most(0, leaky_level(l, s, now) - amount);
+    else if (l->algorithm == MODEL_SLIDING)
+        sliding_refund(s, then, n);
+    else if (l->algorithm == MODEL_FIXED && window_is_open(l, s, now) && then >= s->start)
+        s->count -= n;
+    s->last = now;
+}
+
+/* Debt, never deeper than the burst. Only buckets charge. */
+static void limit_charge(const struct model_limit *l, struct model_state *s, uint64_t now,
+                         uint64_t n)
+{
+    i128 amount = (i128)n * l->window, deepest = (i128)l->burst * l->window;
+
+    if (l->algorithm == MODEL_BUCKET)
+        s->level = most(-deepest, bucket_level(l, s, now) - amount);
+    else
+        s->level = least((i128)l->capacity * now + 2 * deepest, gcra_tat(l, s, now) + amount);
+    s->last = now;
+}
+
+uint64_t model_available(const struct model_limit *l, uint64_t now)
+{
+    bool burst = l->algorithm == MODEL_BUCKET || l->algorithm == MODEL_GCRA;
+    uint64_t n = burst ? l->burst : l->capacity;
+
+    while (n && model_limit_ready(l, &l->state, now, n) != now)
+        n--;
+    return n;
+}
+
+/* The set */
+
+static uint64_t ready_of(const struct model *m, const struct model_state *states, uint64_t now,
+                         const uint64_t *amounts, bool with_resources)
+{
+    uint64_t latest = now;
+
+    for (unsigned i = 0; i < m->limits_n; i++) {
+        const struct model_limit *l = &m->limits[i];
+
+        if (!amounts[i] || (l->algorithm == MODEL_RESOURCE && !with_resources))
+            continue;
+        if (model_limit_ready(l, &states[i], now, amounts[i]) > latest)
+            latest = model_limit_ready(l, &states[i], now, amounts[i]);
+    }
+    return latest;
+}
+
+static void copy_states(const struct model *m, struct model_state *states)
+{
+    for (unsigned i = 0; i < m->limits_n; i++)
+        states[i] = m->limits[i].state;
+}
+
+uint64_t model_ready(const struct model *m, const uint64_t *amounts, bool with_resources)
+{
+    struct model_state states[MODEL_LIMITS];
+
+    copy_states(m, states);
+    return ready_of(m, states, m->now, amounts, with_resources);
+}
+
+uint64_t model_estimate(const struct model *m, const uint64_t *amounts)
+{
+    struct model_state states[MODEL_LIMITS];
+    uint64_t now = m->now;
+
+    copy_states(m, states);
+    for (unsigned w = 0; w < m->line_n; w++) {
+        now = ready_of(m, states, now, m->line[w]->amounts, false);
+        for (unsigned i = 0; i < m->limits_n; i++)
+            if (m->line[w]->amounts[i] && m->limits[i].algorithm != MODEL_RESOURCE)
+                limit_take(&m->limits[i], &states[i], now, m->line[w]->amounts[i]);
+    }
+    return ready_of(m, states, now, amounts, false);
+}
+
+static bool is_nothing(const struct model *m, const uint64_t *amounts)
+{
+    for (unsigned i = 0; i < m->limits_n; i++)
+        if (amounts[i])
+            return false;
+    return true;
+}
+
+static void begin(struct model *m, const uint64_t *amounts, struct model_asker *asker,
+                  enum model_phase phase)
+{
+    *asker = (struct model_asker){.phase = phase,
+                                  .pended = phase == MODEL_WAITING,
+                                  .seen = phase == MODEL_HELD,
+                                  .result = phase == MODEL_HELD ? 0 : -EINPROGRESS,
+                                  .since = m->now,
+                                  .granted_at = m->now,
+                                  .deadline = UINT64_MAX};
+    memcpy(asker->amounts, amounts, sizeof asker->amounts);
+    memcpy(asker->used, amounts, sizeof asker->used);
+}
+
+static void take_all(struct model *m, const uint64_t *amounts)
+{
+    m->stats.granted++;
+    for (unsigned i = 0; i < m->limits_n; i++) {
+        m->limits[i].granted += amounts[i];
+        if (amounts[i])
+            limit_take(&m->limits[i], &m->limits[i].state, m->now, amounts[i]);
+    }
+}
+
+int model_try(struct model *m, const uint64_t *amounts, struct model_asker *asker)
+{
+    bool first = m->line_n == 0 || !m->fair;
+
+    if (!is_nothing(m, amounts) && (!first || model_ready(m, amounts, true) > m->now))
+        return -EAGAIN;
+    take_all(m, amounts);
+    if (asker) {
+        begin(m, amounts, asker, MODEL_HELD);
+        m->stats.held++;
+    } else {
+        m->stats.taken++;
+    }
+    return 0;
+}
+
+int model_submit(struct model *m, const uint64_t *amounts, struct model_asker *asker)
+{
+    if (model_try(m, amounts, asker) == 0)
+        return 0;
+    return m->max_waiters && m->line_n >= m->max_waiters ? -ENOBUFS : 1;
+}
+
+void model_join(struct model *m, const uint64_t *amounts, struct model_asker *asker)
+{
+    begin(m, amounts, asker, MODEL_WAITING);
+    m->line[m->line_n++] = asker;
+}
+
+static void leave(struct model *m, const struct model_asker *asker)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < m->line_n; i++)
+        if (m->line[i] != asker)
+            m->line[kept++] = m->line[i];
+    m->line_n = kept;
+}
+
+static void end(struct model *m, struct model_asker *asker, int result)
+{
+    leave(m, asker);
+    asker->phase = MODEL_ENDED;
+    asker->result = result;
+}
+
+void model_expire(struct model *m, struct model_asker *asker)
+{
+    end(m, asker, asker->deadline_result);
+    if (asker->result == -ETIMEDOUT)
+        m->stats.timed_out++;
+    else
+        m->stats.refused_max_wait++;
+}
+
+bool model_head_is_ready(const struct model *m)
+{
+    return m->line_n && model_ready(m, m->line[0]->amounts, true) == m->now;
+}
+
+static unsigned bucket_of(uint64_t wait_ns)
+{
+    unsigned bucket = 0;
+
+    while (bucket < WEIR_WAIT_BUCKETS - 1 && wait_ns >= UINT64_C(1000) << bucket)
+        bucket++;
+    return bucket;
+}
+
+void model_grant_head(struct model *m)
+{
+    struct model_asker *asker = m->line[0];
+    uint64_t wait = m->now - asker->since;
+
+    take_all(m, asker->amounts);
+    leave(m, asker);
+    asker->phase = MODEL_HELD;
+    asker->result = 0;
+    asker->granted_at = m->now;
+    m->stats.held++;
+    m->stats.granted_waited++;
+    m->stats.wait_ns_sum += wait;
+    m->stats.wait_ns_max = wait > m->stats.wait_ns_max ? wait : m->stats.wait_ns_max;
+    m->stats.wait_histogram[bucket_of(wait)]++;
+}
+
+void model_serve(struct model *m)
+{
+    while (model_head_is_ready(m))
+        model_grant_head(m);
+}
+
+uint64_t model_next(const struct model *m)
+{
+    uint64_t next = m->line_n ? model_ready(m, m->line[0]->amounts, true) : UINT64_MAX;
+
+    for (unsigned i = 0; i < m->line_n; i++)
+        if (m->line[i]->deadline < next)
+            next = m->line[i]->deadline;
+    return next < MODEL_BLOCKED ? next : UINT64_MAX;
+}
+
+int model_update(struct model *m, struct model_asker *asker, unsigned i, uint64_t used)
+{
+    const struct model_limit *l = &m->limits[i];
+    uint64_t amount = asker->amounts[i];
+
+    if (asker->phase != MODEL_HELD || l->type == WEIR_LIMIT_RESOURCE || !amount)
+        return -EINVAL;
+    if (l->type == WEIR_LIMIT_CALL && (used > amount || (amount == 1 && used != 1)))
+        return -ERANGE;
+    asker->used[i] = used;
+    asker->updated[i] = true;
+    asker->seen = true;
+    return 0;
+}
+
+/* Gives back what one limit gets; tells what happened by bits: 1 refunded, 2 overused. */
+static unsigned settle_limit(struct model *m, struct model_limit *l, uint64_t amount, uint64_t used,
+                             uint64_t then, bool everything)
+{
+    if (!amount)
+        return 0;
+    if (l->algorithm == MODEL_RESOURCE) {
+        l->state.level -= amount;
+        return 0;
+    }
+    if (used < amount && (l->refunds || everything)) {
+        limit_refund(l, &l->state, m->now, amount - used, then);
+        l->refunded += amount - used;
+        return 1;
+    }
+    if (used <= amount)
+        return 0;
+    l->overused += used - amount;
+    if (l->charges)
+        limit_charge(l, &l->state, m->now, used - amount);
+    return 2;
+}
+
+static void settle(struct model *m, struct model_asker *asker, bool everything)
+{
+    unsigned what = 0;
+
+    for (unsigned i = 0; i < m->limits_n; i++)
+        what |= settle_limit(m, &m->limits[i], asker->amounts[i], everything ? 0 : asker->used[i],
+                             asker->granted_at, everything);
+    m->stats.refunded += (what & 1) != 0;
+    m->stats.overused += (what & 2) != 0;
+    m->stats.released++;
+    m->stats.held--;
+    m->stats.canceled += everything;
+    model_serve(m);
+}
+
+static bool is_missing(const struct model *m, const struct model_asker *asker)
+{
+    for (unsigned i = 0; i < m->limits_n; i++) {
+        uint64_t free_of_update = m->limits[i].type == WEIR_LIMIT_RATE ? 0 : 1;
+
+        if (m->limits[i].type != WEIR_LIMIT_RESOURCE && asker->amounts[i] > free_of_update &&
+            !asker->updated[i])
+            return true;
+    }
+    return false;
+}
+
+int model_cancel(struct model *m, struct model_asker *asker)
+{
+    if (asker->phase == MODEL_WAITING) {
+        end(m, asker, -ECANCELED);
+        m->stats.canceled++;
+        model_serve(m);
+        return 0;
+    }
+    if (asker->phase == MODEL_ENDED || asker->seen || !asker->pended)
+        return -EALREADY;
+    asker->phase = MODEL_ENDED;
+    asker->result = -ECANCELED;
+    settle(m, asker, true);
+    return 0;
+}
+
+int model_release(struct model *m, struct model_asker *asker)
+{
+    bool known = asker->seen || asker->listening, missing = false;
+
+    if (asker->phase == MODEL_WAITING) {
+        (void)model_cancel(m, asker);
+    } else if (asker->phase == MODEL_HELD) {
+        missing = known && is_missing(m, asker);
+        settle(m, asker, !known);
+    }
+    m->stats.missing_update += missing;
+    return missing ? -EPROTO : 0;
+}

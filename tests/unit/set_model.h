@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A set as the contract describes it, in the plainest way: limits by their formulas in the contract
+ * over whole numbers of 1/C ns and 1/W units, a list of waiters, nothing shared with the library.
+ * One thread, one instant at a time.
+ */
+#ifndef WEIR_TESTS_SET_MODEL_H
+#define WEIR_TESTS_SET_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <weir/weir.h>
+
+__extension__ typedef __int128 i128;
+
+#define MODEL_LIMITS  5
+#define MODEL_LOG     64 /* grants that one window can hold */
+#define MODEL_ASKERS  64 /* acquisitions at a time */
+#define MODEL_BLOCKED (UINT64_MAX - 1)
+
+enum model_algorithm {
+    MODEL_BUCKET,
+    MODEL_GCRA,
+    MODEL_LEAKY,
+    MODEL_SLIDING,
+    MODEL_FIXED,
+    MODEL_RESOURCE,
+    MODEL_ALGORITHMS
+};
+
+struct model_state {
+    i128 level; /* bucket: units·W; gcra: TAT·C; leaky: units·W; resource: units held */
+    uint64_t last;
+    uint64_t start, count; /* fixed window */
+    bool started;
+    unsigned log_n; /* sliding window */
+    struct {
+        uint64_t at, n;
+    } log[MODEL_LOG];
+};
+
+struct model_limit {
+    enum model_algorithm algorithm;
+    enum weir_limit_type type;
+    uint64_t capacity, window, burst;
+    bool refunds, charges;
+    struct model_state state;
+    uint64_t granted, refused, refunded, overused;
+};
+
+enum model_phase { MODEL_WAITING, MODEL_HELD, MODEL_ENDED };
+
+struct model_asker {
+    weir_acquisition *real;
+    enum model_phase phase;
+    int result;
+    bool pended;    /* it stood in line */
+    bool seen;      /* the caller looked and knows of the grant */
+    bool listening; /* it has a descriptor, which tells it */
+    uint64_t amounts[MODEL_LIMITS], used[MODEL_LIMITS];
+    bool updated[MODEL_LIMITS];
+    uint64_t since, granted_at, deadline;
+    int deadline_result;
+};
+
+struct model {
+    struct model_limit limits[MODEL_LIMITS];
+    unsigned limits_n;
+    uint64_t now;
+    bool fair;
+    uint64_t max_waiters;
+    struct model_asker *line[MODEL_ASKERS];
+    unsigned line_n;
+    struct weir_set_stats stats;
+};
+
+/* When `n` would be granted by this limit if nothing else happened. */
+uint64_t model_limit_ready(const struct model_limit *limit, const struct model_state *state,
+                           uint64_t now, uint64_t n);
+uint64_t model_available(const struct model_limit *limit, uint64_t now);
+/* When all would be; resources included or counted as available. */
+uint64_t model_ready(const struct model *model, const uint64_t *amounts, bool with_resources);
+/* The estimate for somebody who joins now, made from the whole line. */
+uint64_t model_estimate(const struct model *model, const uint64_t *amounts);
+
+/* What the calls come to. A grant or a place in line fills `asker`; a take has none. */
+int model_try(struct model *model, const uint64_t *amounts, struct model_asker *asker);
+/* Without the decision about max_wait, which is the caller's. 0, 1, -ENOBUFS. */
+int model_submit(struct model *model, const uint64_t *amounts, struct model_asker *asker);
+void model_join(struct model *model, const uint64_t *amounts, struct model_asker *asker);
+int model_update(struct model *model, struct model_asker *asker, unsigned limit, uint64_t used);
+int model_cancel(struct model *model, struct model_asker *asker);
+int model_release(struct model *model, struct model_asker *asker);
+
+/* A waiter leaves with its deadline's result. */
+void model_expire(struct model *model, struct model_asker *asker);
+/* Whether the head can be granted now; and granting it. */
+bool model_head_is_ready(const struct model *model);
+void model_grant_head(struct model *model);
+/* Grants to the head while it can be. */
+void model_serve(struct model *model);
+/* The next instant at which something is due, or UINT64_MAX. */
+uint64_t model_next(const struct model *model);
+
+#endif

@@ -1,0 +1,658 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Random operations on random sets, compared with a plain model after every step: results, refusals
+ * and their retry-after, every instant of a grant, the order of the line, all counters.
+ * WEIR_SEED and WEIR_OPERATIONS override the seed and the number of operations.
+ */
+#include "set_model.h"
+#include "world.h"
+#include <inttypes.h>
+
+#define OPERATIONS         200000u
+#define OPERATIONS_PER_SET 400u
+#define HOLDERS            (2 * MODEL_ASKERS)
+
+static const char *const keys[MODEL_LIMITS] = {"k0", "k1", "k2", "k3", "k4"};
+
+static struct {
+    uint64_t seed, random, operation;
+    const char *doing;
+    char limits[1024];
+    bool exact;   /* no resources: estimates are exact, not just lower bounds */
+    bool bounded; /* estimates are lower bounds; see random_set() */
+    struct model model;
+    struct model_asker askers[MODEL_ASKERS];
+} run;
+
+/* Something that the model and the library disagree about. */
+#define MUST(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            fail_msg("WEIR_SEED=%" PRIu64 ", operation %" PRIu64 ", %s: not " #condition           \
+                     "\nlimits: %s",                                                               \
+                     run.seed, run.operation, run.doing, run.limits);                              \
+    } while (0)
+
+#define SAME(real, expected)                                                                       \
+    do {                                                                                           \
+        int64_t real_ = (int64_t)(real), expected_ = (int64_t)(expected);                          \
+        if (real_ != expected_)                                                                    \
+            fail_msg("WEIR_SEED=%" PRIu64 ", operation %" PRIu64 ", %s: " #real " is %" PRId64     \
+                     ", not %" PRId64 "\nlimits: %s",                                              \
+                     run.seed, run.operation, run.doing, real_, expected_, run.limits);            \
+    } while (0)
+
+/* SplitMix64 */
+static uint64_t any(void)
+{
+    uint64_t z = run.random += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static uint64_t below(uint64_t n)
+{
+    return any() % n;
+}
+
+static bool chance(uint64_t one_in)
+{
+    return below(one_in) == 0;
+}
+
+/* A random set */
+
+static uint64_t random_window(void)
+{
+    switch (below(4)) {
+    case 0:
+        return 1 + below(20);
+    case 1:
+        return 1 + below(1000);
+    case 2:
+        return 999983;
+    default:
+        return SECOND;
+    }
+}
+
+static void random_limit(struct model_limit *l)
+{
+    *l = (struct model_limit){.algorithm = (enum model_algorithm)below(MODEL_ALGORITHMS),
+                              .capacity = 1 + below(12),
+                              .window = random_window()};
+    l->type = l->algorithm == MODEL_RESOURCE ? WEIR_LIMIT_RESOURCE
+              : chance(3)                    ? WEIR_LIMIT_CALL
+                                             : WEIR_LIMIT_RATE;
+    l->burst = l->capacity;
+    l->refunds = l->algorithm == MODEL_BUCKET || l->algorithm == MODEL_GCRA;
+    if (l->refunds && chance(2))
+        l->burst = 1 + below(12);
+    if (l->refunds && l->type == WEIR_LIMIT_RATE)
+        l->charges = chance(2);
+    if (chance(3))
+        l->refunds = !l->refunds;
+    l->state.last = world.now;
+    if (l->algorithm == MODEL_BUCKET)
+        l->state.level = (i128)l->burst * l->window;
+}
+
+static int write_limit(const struct model_limit *l, unsigned i, char *text, size_t size)
+{
+    static const char *const names[] = {"token_bucket", "gcra", "leaky_bucket", "sliding_window",
+                                        "fixed_window"};
+    char burst[64] = "";
+
+    if (l->algorithm == MODEL_RESOURCE)
+        return snprintf(text, size, "{ type: resource, key: k%u, capacity: %" PRIu64 " }, ", i,
+                        l->capacity);
+    if (l->burst != l->capacity)
+        snprintf(burst, sizeof burst, ", burst: %" PRIu64, l->burst);
+    return snprintf(text, size,
+                    "{ type: %s, key: k%u, algorithm: %s, capacity: %" PRIu64 ", window: %" PRIu64
+                    "ns%s, refund: %s%s }, ",
+                    l->type == WEIR_LIMIT_CALL ? "call" : "rate", i, names[l->algorithm],
+                    l->capacity, l->window, burst, l->refunds ? "true" : "false",
+                    l->charges ? ", overuse: charge" : "");
+}
+
+static void random_set(void)
+{
+    struct model *m = &run.model;
+    char fields[1200];
+    size_t length = 0;
+    bool windows = false;
+
+    *m = (struct model){.limits_n = 1 + (unsigned)below(MODEL_LIMITS),
+                        .fair = !chance(4),
+                        .max_waiters = chance(3) ? 1 + below(6) : 0};
+    run.exact = true;
+    world.now = START;
+    for (unsigned i = 0; i < m->limits_n; i++) {
+        random_limit(&m->limits[i]);
+        run.exact &= m->limits[i].algorithm != MODEL_RESOURCE;
+        windows |= m->limits[i].algorithm == MODEL_FIXED;
+        length +=
+            (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof run.limits - length);
+    }
+    /* A window that begins later than foreseen, because its first user waits for a resource, may
+     * also serve somebody for whom a further window was foreseen. */
+    run.bounded = run.exact || !windows;
+    snprintf(fields, sizeof fields, "fair: %s, max_waiters: %" PRIu64 ", limits: [ %s ]",
+             m->fair ? "true" : "false", m->max_waiters ? m->max_waiters : 1000, run.limits);
+    world_set(fields);
+    m->now = world.now;
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        run.askers[i] = (struct model_asker){0};
+}
+
+/* Comparing */
+
+static void compare_limits(const struct picture *p)
+{
+    for (unsigned i = 0; i < run.model.limits_n; i++) {
+        const struct model_limit *l = &run.model.limits[i];
+
+        SAME(p->limits[i].granted, l->granted);
+        SAME(p->limits[i].refused, l->refused);
+        SAME(p->limits[i].refunded, l->refunded);
+        SAME(p->limits[i].overused, l->overused);
+        SAME(p->limits[i].available, model_available(l, run.model.now));
+        SAME(p->limits[i].held, l->algorithm == MODEL_RESOURCE ? (int64_t)l->state.level : 0);
+    }
+}
+
+static void compare_stats(void)
+{
+    const struct weir_set_stats *model = &run.model.stats;
+    struct picture p = picture();
+
+    SAME(p.set.granted, model->granted);
+    SAME(p.set.taken, model->taken);
+    SAME(p.set.granted_waited, model->granted_waited);
+    SAME(p.set.refused_busy, model->refused_busy);
+    SAME(p.set.refused_max_wait, model->refused_max_wait);
+    SAME(p.set.refused_full, model->refused_full);
+    SAME(p.set.refused_impossible, model->refused_impossible);
+    SAME(p.set.timed_out, model->timed_out);
+    SAME(p.set.canceled, model->canceled);
+    SAME(p.set.released, model->released);
+    SAME(p.set.refunded, model->refunded);
+    SAME(p.set.overused, model->overused);
+    SAME(p.set.missing_update, model->missing_update);
+    SAME(p.set.waiting, run.model.line_n);
+    SAME(p.set.held, model->held);
+    SAME(p.set.wait_ns_sum, model->wait_ns_sum);
+    SAME(p.set.wait_ns_max, model->wait_ns_max);
+    MUST(memcmp(p.set.wait_histogram, model->wait_histogram, sizeof model->wait_histogram) == 0);
+    compare_limits(&p);
+}
+
+static bool asks_something(const struct model_asker *asker)
+{
+    for (unsigned i = 0; i < run.model.limits_n; i++)
+        if (asker->amounts[i])
+            return true;
+    return false;
+}
+
+static uint64_t since(const struct model_asker *asker)
+{
+    return asker->phase == MODEL_HELD ? asker->granted_at : asker->since;
+}
+
+/* Everybody who holds and waits, and since when: the instants of all grants, without looking. */
+static void compare_holders(void)
+{
+    struct weir_holder holders[HOLDERS];
+    int n = weir_set_holders(world.set, holders, HOLDERS), found = 0;
+
+    for (unsigned i = 0; i < MODEL_ASKERS; i++) {
+        const struct model_asker *asker = &run.askers[i];
+        bool waiting = asker->phase == MODEL_WAITING;
+        int j = 0;
+
+        if (!asker->real || asker->phase == MODEL_ENDED || !asks_something(asker))
+            continue;
+        found++;
+        while (j < n &&
+               (holders[j].since_ns != since(asker) || holders[j].waiting != (uint32_t)waiting))
+            j++;
+        MUST(j < n);
+        holders[j].since_ns = UINT64_MAX; /* each stands for one */
+    }
+    SAME(n, found);
+}
+
+static void look_at(struct model_asker *asker)
+{
+    SAME(weir_acquisition_result(asker->real), asker->result);
+    if (asker->phase == MODEL_HELD)
+        asker->seen = true;
+}
+
+/* Asking */
+
+struct question {
+    uint64_t amounts[MODEL_LIMITS]; /* as the limits will see them */
+    struct weir_amount asked[MODEL_LIMITS];
+    struct weir_request request;
+    int wrong;         /* -EINVAL, -ERANGE or 0 */
+    unsigned too_much; /* the limit */
+};
+
+static void judge(struct question *q)
+{
+    for (unsigned i = 0; i < run.model.limits_n && !q->wrong; i++) {
+        const struct model_limit *l = &run.model.limits[i];
+
+        if (q->request.amounts_n == 0 && l->type == WEIR_LIMIT_RATE)
+            q->wrong = -EINVAL;
+        else if (q->amounts[i] > l->burst)
+            q->wrong = -ERANGE;
+        q->too_much = i;
+    }
+}
+
+static void random_question(struct question *q, bool without_resources)
+{
+    *q = (struct question){.request.size = sizeof q->request, .request.amounts = q->asked};
+    for (unsigned i = 0; i < run.model.limits_n; i++) {
+        const struct model_limit *l = &run.model.limits[i];
+        bool zero = without_resources && l->type == WEIR_LIMIT_RESOURCE;
+
+        if (!zero && chance(3)) {
+            q->amounts[i] = l->type != WEIR_LIMIT_RATE;
+            continue;
+        }
+        q->amounts[i] = zero || chance(4) ? 0 : 1 + below(chance(20) ? l->burst + 1 : l->burst);
+        q->asked[q->request.amounts_n++] = (struct weir_amount){keys[i], q->amounts[i]};
+    }
+    judge(q);
+}
+
+static unsigned limit_named(const char *key)
+{
+    MUST(key[0] == 'k' && key[1] >= '0' && (unsigned)(key[1] - '0') < run.model.limits_n);
+    return (unsigned)(key[1] - '0');
+}
+
+/* A refusal: who is blamed was in the way, and the time to come back is right. */
+static void compare_refusal(const struct question *q)
+{
+    uint64_t expected = model_estimate(&run.model, q->amounts) - run.model.now;
+    struct model_limit *blamed;
+
+    if (refusal.key[0]) {
+        unsigned i = limit_named(refusal.key);
+
+        blamed = &run.model.limits[i];
+        blamed->refused++;
+        if (!run.model.line_n)
+            MUST(model_limit_ready(blamed, &blamed->state, run.model.now, q->amounts[i]) >
+                 run.model.now);
+    } else {
+        MUST(run.model.line_n > 0);
+    }
+    MUST(refusal.retry_after_ns <= expected || !run.bounded);
+    if (run.exact)
+        SAME(refusal.retry_after_ns, expected);
+}
+
+static void compare_wrong(const struct question *q, int r)
+{
+    SAME(r, q->wrong);
+    if (q->wrong != -ERANGE)
+        return;
+    run.model.stats.refused_impossible++;
+    run.model.limits[q->too_much].refused++;
+    SAME(limit_named(refusal.key), q->too_much);
+    MUST(refusal.retry_after_ns == WEIR_FOREVER);
+}
+
+static struct model_asker *free_asker(void)
+{
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        if (!run.askers[i].real)
+            return &run.askers[i];
+    return NULL;
+}
+
+static void do_take(void)
+{
+    struct question q;
+    int r, expected;
+
+    run.doing = "take";
+    random_question(&q, true);
+    r = take(&q.request);
+    if (q.wrong) {
+        compare_wrong(&q, r);
+        return;
+    }
+    expected = model_try(&run.model, q.amounts, NULL);
+    SAME(r, expected);
+    if (r == -EAGAIN) {
+        run.model.stats.refused_busy++;
+        compare_refusal(&q);
+    }
+}
+
+static void do_try(void)
+{
+    struct model_asker *asker = free_asker();
+    weir_acquisition *real = NULL;
+    struct question q;
+    int r, expected;
+
+    run.doing = "try";
+    if (!asker)
+        return;
+    random_question(&q, false);
+    r = try_acquire(&q.request, &real);
+    if (q.wrong) {
+        compare_wrong(&q, r);
+        return;
+    }
+    expected = model_try(&run.model, q.amounts, asker);
+    SAME(r, expected);
+    MUST((r == 0) == (real != NULL));
+    if (r == 0)
+        asker->real = real;
+    else {
+        run.model.stats.refused_busy++;
+        compare_refusal(&q);
+    }
+}
+
+static void random_patience(struct weir_request *request)
+{
+    uint64_t span = 1 + run.model.limits[0].window;
+
+    if (chance(2))
+        request->timeout_ns = 1 + below(3 * span);
+    if (chance(3))
+        request->max_wait_ns = chance(8) ? WEIR_FOREVER : 1 + below(3 * span);
+}
+
+static void set_deadline(struct model_asker *asker, const struct weir_request *request)
+{
+    uint64_t timeout = request->timeout_ns ? request->timeout_ns : WEIR_FOREVER;
+    uint64_t max_wait = request->max_wait_ns ? request->max_wait_ns : WEIR_FOREVER;
+    uint64_t wait = timeout <= max_wait ? timeout : max_wait;
+
+    asker->deadline_result = timeout <= max_wait ? -ETIMEDOUT : -EAGAIN;
+    asker->deadline = wait == WEIR_FOREVER ? UINT64_MAX : run.model.now + wait;
+}
+
+/* Whether the request must, or may, be refused because the wait is foreseen to be too long. */
+static void compare_max_wait(const struct question *q, int r)
+{
+    uint64_t wait = model_estimate(&run.model, q->amounts) - run.model.now;
+    bool beyond = q->request.max_wait_ns && q->request.max_wait_ns != WEIR_FOREVER &&
+                  wait > q->request.max_wait_ns;
+
+    if (r == -EAGAIN)
+        MUST(beyond || (q->request.max_wait_ns && !run.bounded));
+    else if (run.exact)
+        MUST(!beyond);
+}
+
+static void do_submit(void)
+{
+    struct model_asker *asker = free_asker();
+    weir_acquisition *real = NULL;
+    struct question q;
+    int r, expected;
+
+    run.doing = "submit";
+    if (!asker)
+        return;
+    random_question(&q, false);
+    random_patience(&q.request);
+    r = submit(&q.request, &real);
+    if (q.wrong) {
+        compare_wrong(&q, r);
+        return;
+    }
+    expected = model_submit(&run.model, q.amounts, asker);
+    if (expected == 1)
+        compare_max_wait(&q, r);
+    SAME(r, expected == 1 && r == -EAGAIN ? r : expected);
+    MUST((r >= 0) == (real != NULL));
+    if (r < 0) {
+        compare_refusal(&q);
+        run.model.stats.refused_full += r == -ENOBUFS;
+        run.model.stats.refused_max_wait += r == -EAGAIN;
+        return;
+    }
+    if (r == 1) {
+        model_join(&run.model, q.amounts, asker);
+        set_deadline(asker, &q.request);
+    }
+    asker->real = real;
+}
+
+static void do_foresee(void)
+{
+    uint64_t at = 0, expected;
+    struct question q;
+    int r;
+
+    run.doing = "foresee";
+    random_question(&q, false);
+    r = weir_set_ready_at(world.set, &q.request, &at);
+    SAME(r, q.wrong);
+    if (r < 0)
+        return;
+    expected = model_estimate(&run.model, q.amounts);
+    MUST(at >= run.model.now && (at <= expected || !run.bounded));
+    if (run.exact)
+        SAME(at, expected);
+}
+
+/* Giving back */
+
+static struct model_asker *random_asker(void)
+{
+    unsigned first = (unsigned)below(MODEL_ASKERS);
+
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        if (run.askers[(first + i) % MODEL_ASKERS].real)
+            return &run.askers[(first + i) % MODEL_ASKERS];
+    return NULL;
+}
+
+static void do_update(struct model_asker *asker)
+{
+    unsigned i = (unsigned)below(run.model.limits_n);
+    uint64_t used = chance(16) ? any() : below(asker->amounts[i] + 3);
+    int r;
+
+    run.doing = "update";
+    r = weir_update(asker->real, keys[i], used);
+    SAME(r, model_update(&run.model, asker, i, used));
+}
+
+static void do_release(struct model_asker *asker)
+{
+    weir_acquisition *real = asker->real;
+    int expected;
+
+    run.doing = "release";
+    expected = model_release(&run.model, asker);
+    asker->real = NULL;
+    SAME(weir_release(&real), expected);
+    MUST(real == NULL);
+}
+
+static void do_cancel(struct model_asker *asker)
+{
+    int expected;
+
+    run.doing = "cancel";
+    expected = model_cancel(&run.model, asker);
+    SAME(weir_cancel(asker->real), expected);
+}
+
+static void do_listen(struct model_asker *asker)
+{
+    run.doing = "listen";
+    asker->listening = true;
+    MUST(readable(weir_acquisition_fd(asker->real)) == (asker->phase != MODEL_WAITING));
+}
+
+/* Time */
+
+/* When a grant and a deadline fall on one instant either may win, but only one. */
+static bool granted_rather(struct model_asker *head)
+{
+    return head->deadline > run.model.now || weir_acquisition_result(head->real) == 0;
+}
+
+static struct model_asker *first_expired(void)
+{
+    for (unsigned i = 0; i < run.model.line_n; i++)
+        if (run.model.line[i]->deadline <= run.model.now)
+            return run.model.line[i];
+    return NULL;
+}
+
+static void catch_up(void)
+{
+    struct model *m = &run.model;
+
+    for (;;) {
+        if (model_head_is_ready(m)) {
+            struct model_asker *head = m->line[0];
+
+            if (granted_rather(head)) {
+                model_grant_head(m);
+                head->seen = head->deadline <= m->now; /* it was looked at just now */
+            } else {
+                model_expire(m, head);
+            }
+        } else if (first_expired()) {
+            model_expire(m, first_expired());
+        } else {
+            return;
+        }
+    }
+}
+
+/* Time goes on to `until`, stopping wherever something is due. */
+static void pass(uint64_t until)
+{
+    run.doing = "time passes";
+    for (bool more = true; more;) {
+        struct model *m = &run.model;
+        uint64_t next = model_next(m), decided = m->line_n;
+        int n;
+
+        more = next <= until;
+        world.now = m->now = more ? next : until;
+        n = weir_tick(world.w);
+        catch_up();
+        SAME(n, decided - m->line_n);
+    }
+}
+
+static void do_pass(void)
+{
+    uint64_t next = model_next(&run.model), until = run.model.now;
+
+    switch (below(4)) {
+    case 0:
+        until += below(run.model.limits[below(run.model.limits_n)].window + 2);
+        break;
+    case 1:
+        until = next == UINT64_MAX ? until + below(100) : next - chance(2);
+        break;
+    case 2:
+        until += below(16);
+        break;
+    default:
+        if (!run.model.line_n && chance(4))
+            until += below(UINT64_C(1) << 40);
+    }
+    if (until > run.model.now)
+        pass(until);
+}
+
+static void step(void)
+{
+    struct model_asker *asker = random_asker();
+    uint64_t kind = below(16);
+
+    if (kind < 4)
+        do_submit();
+    else if (kind < 6)
+        do_try();
+    else if (kind == 6)
+        do_take();
+    else if (kind == 7)
+        do_foresee();
+    else if (kind < 11)
+        do_pass();
+    else if (!asker)
+        return;
+    else if (kind == 11 && chance(2))
+        do_cancel(asker);
+    else if (kind == 12)
+        do_update(asker);
+    else if (kind == 13 && chance(2))
+        look_at(asker);
+    else if (kind == 14 && chance(16))
+        do_listen(asker);
+    else if (kind == 15 || free_asker() == NULL)
+        do_release(asker);
+}
+
+static void end_set(void)
+{
+    struct model_asker *asker;
+
+    while ((asker = random_asker()) != NULL) {
+        do_release(asker);
+        compare_stats();
+    }
+    MUST(stats().held == 0 && stats().waiting == 0);
+    SAME(weir_set_holders(world.set, NULL, 0), 0);
+    world_close();
+}
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void random_sets_do_what_the_model_does(void **state)
+{
+    uint64_t operations = number("WEIR_OPERATIONS", OPERATIONS);
+
+    (void)state;
+    run.seed = number("WEIR_SEED", 1);
+    run.random = run.seed;
+    run.operation = 0;
+    while (run.operation < operations) {
+        random_set();
+        for (unsigned i = 0; i < OPERATIONS_PER_SET; i++, run.operation++) {
+            step();
+            compare_stats();
+            if (chance(8))
+                compare_holders();
+        }
+        end_set();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {leak_checked_test(random_sets_do_what_the_model_does)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
