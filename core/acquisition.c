@@ -156,7 +156,8 @@ static bool wants_update(weir_acquisition *acquisition, uint32_t i)
     uint64_t amount = acquisition_amounts(acquisition)[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
-    return (type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1);
+    return (type == WEIR_LIMIT_RATE && amount > 0) ||
+           (type == WEIR_LIMIT_CALL && amount > !MUTANT(33));
 }
 
 static int check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
@@ -164,7 +165,7 @@ static int check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used
     uint64_t amount = acquisition_amounts(acquisition)[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
-    if (type == WEIR_LIMIT_RESOURCE || !amount)
+    if ((type == WEIR_LIMIT_RESOURCE && !MUTANT(32)) || !amount)
         return -EINVAL;
     if (type == WEIR_LIMIT_CALL && (used > amount || (amount == 1 && used != 1)))
         return -ERANGE;

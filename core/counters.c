@@ -2,6 +2,8 @@
 /* Counting, and adding up. */
 #include "counters.h"
 
+#include "mutant.h"
+
 static uint64_t get(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -12,7 +14,7 @@ static unsigned bucket_of(uint64_t wait_ns)
     uint64_t us = wait_ns / 1000;
     unsigned bucket = 0;
 
-    while (bucket < WEIR_WAIT_BUCKETS - 1 && us >> bucket)
+    while (bucket < WEIR_WAIT_BUCKETS - 1 && us >> (bucket + MUTANT(34)))
         bucket++;
     return bucket;
 }

@@ -91,7 +91,8 @@ void projection_push(struct operation *op, const uint64_t *amounts)
 
 void projection_forget(struct operation *op)
 {
-    set_valid(op, false);
+    if (!MUTANT(38))
+        set_valid(op, false);
 }
 
 /* Walks the line, as long as the set stands still. */

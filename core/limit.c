@@ -88,7 +88,7 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
         const struct limit *limit = &limits->items[i];
         uint64_t ready;
 
-        if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE))
+        if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE && !MUTANT(37)))
             continue;
         ready = limit_ready_at(limit, states + limit->state_at, at, amounts[i]);
         if (ready > latest) {

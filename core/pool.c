@@ -2,6 +2,7 @@
 /* Pools: picking a set, and nothing else. */
 #include "pool.h"
 
+#include "mutant.h"
 #include "request.h"
 #include "sys.h"
 #include <errno.h>
@@ -53,7 +54,7 @@ static uint32_t ask_balancer(weir_pool *pool, const struct weir_request *request
         .now_ns = instance_now(pool->w),
         .random = next_random(&pool->random),
         .route = request->route,
-        .worker = pool->worker,
+        .worker = MUTANT(36) ? 0 : pool->worker,
         .sets_n = pool->definition->sets_n,
         .views = pool->views,
         .view_size = sizeof(*pool->views),

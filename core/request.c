@@ -75,7 +75,7 @@ static int ask(weir_set *set, const struct weir_request *request, enum purpose p
     }
     if (known)
         return 0;
-    if (set->strict || (request->flags & WEIR_STRICT))
+    if ((set->strict && !MUTANT(35)) || (request->flags & WEIR_STRICT))
         return -ENOENT;
     if (purpose != PURPOSE_FORESEE)
         request_warn(set, asked->key, "is unknown and was skipped");

@@ -212,7 +212,7 @@ static bool settle_limit(const struct operation *op, uint32_t i,
         used = 0;
     if (used < amount && (limit->refunds || settlement->unused))
         limit_refund(limit, state, &op->at, amount - used, granted_ns);
-    else if (used > amount && limit->charges)
+    else if (used > amount && limit->charges && !MUTANT(31))
         limit_charge(limit, state, &op->at, used - amount);
     else
         return false;
