@@ -6,6 +6,7 @@
 #
 # usage: tests/programs/test_installed.sh BUILD_DIRECTORY
 set -euo pipefail
+umask 022 # plugins that others can write to would be refused
 
 source=$(realpath "$(dirname "$0")/../..")
 build=$(realpath -m "$1")
