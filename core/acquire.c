@@ -160,8 +160,7 @@ static uint64_t deadline_of(const struct asking *asking, enum record_state *ret_
     uint64_t wait = timeout <= max_wait ? timeout : max_wait;
     uint64_t now = asking->verdict.now_ns;
 
-    *ret_state = MUTANT(30)
-    || timeout <= max_wait ? RECORD_TIMED_OUT : RECORD_REFUSED;
+    *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
     return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }
 
