@@ -94,6 +94,40 @@ static void several_instances_do_not_disturb_each_other(void **state)
     world_close();
 }
 
+/* What hears the log may use the library: no lock is held that it would need. */
+static void ask_again(void *userdata, enum weir_log_level level, const char *message)
+{
+    unsigned *heard = userdata;
+    weir_acquisition *a = NULL;
+    weir_pool *pool = NULL;
+
+    (void)level;
+    (void)message;
+    if (++*heard > 1)
+        return;
+    assert_int_equal(weir_pool_open(&pool, world.w, "main", 0), 0);
+    assert_int_equal(weir_try_acquire(pool, ASK({"other", 1}), &a, NULL), 0);
+    assert_int_equal(weir_release(&a), 0);
+    weir_pool_close(pool);
+}
+
+static void the_log_callback_may_use_the_library(void **state)
+{
+    unsigned heard = 0;
+    struct weir_options options = {.size = sizeof options,
+                                   .text = "version: 1\nsets: { main: { " SLOT " } }\n",
+                                   .log = ask_again,
+                                   .userdata = &heard};
+
+    (void)state;
+    world = (struct world){0};
+    assert_int_equal(weir_open(&world.w, &options, NULL), 0);
+    world.pool = pool_open("main", 0);
+    release(granted(ASK({"unknown", 1})));
+    assert_int_equal(heard, 2);
+    world_close();
+}
+
 /* Closing */
 
 static void closing_nothing_is_fine(void **state)
@@ -284,6 +318,7 @@ static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
     CHECK(weir_acquisition_result(held) == -ECHILD);
     CHECK(weir_acquisition_result(waiting) == -ECHILD);
     CHECK(weir_cancel(waiting) == -ECHILD);
+    CHECK(weir_acquisition_refusal(waiting, NULL) == -ECHILD);
     CHECK(weir_update(held, "r", 1) == -ECHILD);
     CHECK(weir_set_ready_at(world.set, NULL, &at) == -ECHILD);
     CHECK(weir_set_stats(world.set, &s, NULL, 0) == -ECHILD);
@@ -461,6 +496,7 @@ int main(void)
         leak_checked_test(a_file_that_is_not_there_is_enoent),
         leak_checked_test(weir_config_names_the_file),
         leak_checked_test(several_instances_do_not_disturb_each_other),
+        leak_checked_test(the_log_callback_may_use_the_library),
         leak_checked_test(closing_nothing_is_fine),
         leak_checked_test(pending_waiters_end_with_eshutdown),
         leak_checked_test(memory_goes_with_the_last_of_acquisitions_and_pools),

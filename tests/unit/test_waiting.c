@@ -654,6 +654,40 @@ static void retry_after_is_exact_for_whoever_is_alone(void **state)
     }
 }
 
+static void a_pending_acquisition_that_was_refused_tells_why(void **state)
+{
+    struct weir_refusal r = {.size = sizeof r};
+    weir_acquisition *holder, *a, *b, *c;
+
+    (void)state;
+    world_limits(A "," RATE);
+    holder = granted(ASK({"a", 1}, {"tokens", 10}));
+    a = pending(with_timeout(ASK({"a", 1}, {"tokens", 3}), SECOND));
+    b = pending(with_max_wait(ASK({"a", 1}), SECOND + 3 * SECOND));
+    c = pending(ASK({"a", 1}));
+    assert_int_equal(weir_acquisition_refusal(holder, &r), -EINVAL);
+    assert_int_equal(weir_acquisition_refusal(a, &r), -EINVAL);
+    advance(SECOND);
+    assert_int_equal(weir_acquisition_refusal(a, &r), 0);
+    assert_string_equal(r.key, "tokens");
+    assert_string_equal(r.set, "main");
+    assert_int_equal(r.retry_after_ns, 2 * SECOND);
+    advance(3 * SECOND);
+    assert_int_equal(weir_acquisition_refusal(b, &r), 0);
+    assert_string_equal(r.key, "a");
+    assert_int_equal(r.retry_after_ns, 0);
+    assert_int_equal(weir_cancel(c), 0);
+    assert_int_equal(weir_acquisition_refusal(c, &r), -EINVAL);
+    r.size--;
+    assert_int_equal(weir_acquisition_refusal(b, &r), -EINVAL);
+    assert_int_equal(weir_acquisition_refusal(b, NULL), -EINVAL);
+    release(a);
+    release(b);
+    release(c);
+    release_used(holder, "tokens", 10);
+    world_close();
+}
+
 /* Permits, holders */
 
 static void no_permit_expires_while_its_holder_lives(void **state)
@@ -924,6 +958,7 @@ int main(void)
         leak_checked_test(every_refusal_tells_key_set_and_when_to_come_back),
         leak_checked_test(retry_after_is_the_latest_of_all_limits),
         leak_checked_test(retry_after_is_exact_for_whoever_is_alone),
+        leak_checked_test(a_pending_acquisition_that_was_refused_tells_why),
         leak_checked_test(no_permit_expires_while_its_holder_lives),
         leak_checked_test(holder_and_age_can_be_seen),
         leak_checked_test(a_blocked_caller_is_granted_in_time),
