@@ -121,7 +121,7 @@ static void say(const char *what, uint64_t a, uint64_t b, uint64_t c, uint64_t d
 /* Calls `round` for each set, each state and every step of the first actor. */
 static void each_step(const char *what, void (*round)(uint32_t set, uint64_t n, uint64_t steps))
 {
-    rounds = 0;
+    rounds = world.failures = 0;
     for (uint32_t set = 0; set < SETS; set++)
         for (uint32_t state = 0; state < STATES; state++) {
             uint64_t steps = count_steps(set, state);
@@ -159,7 +159,7 @@ static void each_second(uint32_t set, uint32_t state, uint64_t steps, uint64_t *
 
 static void each_pair(const char *what, void (*round)(uint32_t set, uint64_t m))
 {
-    rounds = 0;
+    rounds = world.failures = 0;
     second_round = round;
     for (uint32_t set = 0; set < SETS; set++)
         for (uint32_t state = 0; state < STATES; state++) {
@@ -320,17 +320,19 @@ static void run_waiter(void *argument)
     world_leave(task->actor, task->set, 0, 1);
 }
 
-/* Whoever gives back dies or is stopped anywhere: those who sleep must hear of it. */
-static void round_sleepers(uint32_t set, uint64_t n, bool dies)
+/* The first actor goes on with others behind it in line, and dies or is stopped anywhere: those who
+ * sleep must hear of what it gives back. */
+static void round_sleepers(uint32_t set, uint64_t before, uint64_t n, bool dies)
 {
     world_restore();
     prepare(set, (uint32_t)world.where[1]);
+    fiber_go(script(FIRST, set), before);
     for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++) {
         tasks[a] = (struct task){a, set, 0};
         fiber_start(&fibers[a], run_waiter, &tasks[a]);
         fiber_go(&fibers[a], 0);
     }
-    fiber_go(script(FIRST, set), n);
+    fiber_go(&fibers[FIRST], n);
     if (dies)
         world_recover(SECOND, FIRST);
     else
@@ -338,24 +340,22 @@ static void round_sleepers(uint32_t set, uint64_t n, bool dies)
     for (uint32_t i = 0; i < 64; i++) {
         for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++)
             fiber_go(&fibers[a], 0);
+        expect(i % 8 || !fibers_missed(fibers, ACTORS), "somebody sleeps on, though decided");
         if (i == 8)
             holder_leaves(set);
         if (i % 8 == 7)
             world_pass(INTERVAL_NS);
         fibers_on_time(fibers, ACTORS, atomic_load(&shared->clock));
     }
-    expect(fibers_missed(fibers, ACTORS) == 0, "somebody sleeps on, though it was decided");
     for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++)
         expect(fibers[a].state == FIBER_DONE, "actor %u sleeps for ever", a);
+    finish(set);
 }
 
 static void round_sleepers_death(uint32_t set, uint64_t n, uint64_t steps)
 {
-    /* With sleepers about, the script takes longer. */
-    for (uint64_t m = n; m <= 2 * steps; m += steps) {
-        round_sleepers(set, m, true);
-        finish(set);
-    }
+    for (uint64_t part = 1; part <= 4; part++)
+        round_sleepers(set, steps * part / 5, n, true);
 }
 
 static void test_sleepers(void **state)
@@ -366,11 +366,8 @@ static void test_sleepers(void **state)
 
 static void round_sleepers_stop(uint32_t set, uint64_t n, uint64_t steps)
 {
-    /* With sleepers about, the script takes longer. */
-    for (uint64_t m = n; m <= 2 * steps; m += steps) {
-        round_sleepers(set, m, false);
-        finish(set);
-    }
+    for (uint64_t part = 1; part <= 4; part++)
+        round_sleepers(set, steps * part / 5, n, false);
 }
 
 static void test_sleepers_stop(void **state)
@@ -425,7 +422,7 @@ static void random_rounds(const char *what, bool deadly)
 {
     enum { WORKERS = 5 };
 
-    rounds = 0;
+    rounds = world.failures = 0;
     for (uint64_t i = 0; i < 4000000 / stride / (deadly ? 1 : 2) && !world.failures; i++) {
         uint32_t set = (uint32_t)(i % SETS);
 
@@ -478,7 +475,7 @@ static void test_snapshot_is_whole(void **state)
     bool alive = true;
 
     (void)state;
-    torn = 0;
+    torn = world.failures = 0;
     for (uint64_t n = 1; alive; n++)
         for (uint64_t m = 1; m < 400; m++) {
             say("a copy is of one version", n, m, 0, 0);
@@ -522,6 +519,7 @@ static void age_boxes(void)
 static void test_versions_wrap(void **state)
 {
     (void)state;
+    world.failures = 0;
     say("versions wrap", 0, 0, 0, 0);
     world_restore();
     age_boxes();
@@ -538,12 +536,18 @@ static void test_versions_wrap(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death_at_every_step), cmocka_unit_test(test_death_unnoticed),
-        cmocka_unit_test(test_rescuer_dies),        cmocka_unit_test(test_two_rescuers),
-        cmocka_unit_test(test_two_deaths),          cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_crossed_stops),       cmocka_unit_test(test_sleepers),
-        cmocka_unit_test(test_sleepers_stop),       cmocka_unit_test(test_random),
-        cmocka_unit_test(test_random_deaths),       cmocka_unit_test(test_snapshot_is_whole),
+        cmocka_unit_test(test_death_at_every_step),
+        cmocka_unit_test(test_death_unnoticed),
+        cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_sleepers_stop),
+        cmocka_unit_test(test_rescuer_dies),
+        cmocka_unit_test(test_two_rescuers),
+        cmocka_unit_test(test_two_deaths),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_crossed_stops),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random_deaths),
+        cmocka_unit_test(test_snapshot_is_whole),
         cmocka_unit_test(test_versions_wrap),
     };
     int failed;

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A model of publication (core/publication.h) with the line above it: one resource of capacity 1,
+ * workers that each ask for it once with a record of their own, wait on its word as on a futex,
+ * may give up, and give back; one of them may die between any two steps, after which rescuers do
+ * what core/recovery.c does. What is atomic here is one load or store of a word there, or a group
+ * of them of which no other process can tell the order:
+ *
+ *   - a box is written in two parts and read in two parts, so a reader may see one of each;
+ *   - each effect {place, old, new} is one compare-and-swap, the exchange of boxes one more, the
+ *     store of `done` one more: a late helper may set it back;
+ *   - words and links carry sequence numbers; the head's word also changes from waiting to waiting.
+ *
+ * Checked: never two holders; when nothing moves any more, nobody sleeps, nothing is held or in
+ * line, every record is free, and every box has one owner. Defined from outside: WORKERS, RESCUERS
+ * (0: nobody dies), FAULT (0: none), each of which must be found:
+ *   1 publish without help   2 effects by plain store    3 help without a second look at the word
+ *   4 `done` before effects   5 wakes not sent again by the rescuer
+ */
+#ifndef WORKERS
+#define WORKERS 2
+#endif
+#ifndef RESCUERS
+#define RESCUERS 1
+#endif
+#ifndef FAULT
+#define FAULT 0
+#endif
+#define ACTORS (WORKERS + RESCUERS)
+#define BOXES  (ACTORS + 1)
+#define NONE   255
+
+/* Words: sequence * 4 + state. Links: sequence * 8 + record + 1. */
+#define FREE        0
+#define WAITING     1
+#define HELD        2
+#define CANCELED    3
+#define STATE(w)    ((w) & 3)
+#define NEXT(w, s)  ((((w) >> 2) + 1) * 4 + (s))
+#define TARGET(l)   ((l) & 7)
+#define LINK(l, t)  ((((l) >> 3) + 1) * 8 + (t))
+#define WORD(r)     (r)
+#define FORTH(r)    (WORKERS + (r))
+#define BACK(r)     (2 * WORKERS + (r))
+
+typedef box {
+    byte used, head, tail, length; /* content; head and tail: record + 1, 0: none */
+    byte n, actor, slot, version;  /* effects; whose it is; what it replaced */
+    byte place[3], before[3], after[3];
+    byte done
+};
+
+box boxes[BOXES];
+byte own_slot[ACTORS], own_version[ACTORS];
+byte set_slot, set_version;       /* the set's word */
+byte memory[3 * WORKERS];         /* of the records: words, links forth, links back */
+bool asleep[WORKERS], inside[WORKERS];
+bool dead[ACTORS];
+byte victim = NONE;
+
+/* Completes version v of box s. */
+inline help(s, v)
+{
+    if
+    :: boxes[s].done != v ->
+        d_step {
+            dn = boxes[s].n; da = boxes[s].actor; ds = boxes[s].slot; dv = boxes[s].version;
+            dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0]
+        };
+        d_step {
+            dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1];
+            dp[2] = boxes[s].place[2]; db[2] = boxes[s].before[2]; dw[2] = boxes[s].after[2]
+        };
+        if
+        :: (set_slot == s && set_version == v) || FAULT == 3 ->
+            if :: FAULT == 4 -> boxes[s].done = v :: else fi;
+            k = 0;
+            do
+            :: k < dn ->
+                d_step {
+                    if
+                    :: memory[dp[k]] == db[k] || FAULT == 2 -> memory[dp[k]] = dw[k]
+                    :: else
+                    fi;
+                    k++
+                }
+            :: else -> break
+            od;
+            k = 0;
+            d_step {
+                if
+                :: own_slot[da] == s && own_version[da] == v - 1 ->
+                    own_slot[da] = ds; own_version[da] = dv
+                :: else
+                fi
+            };
+            boxes[s].done = v
+        :: else
+        fi;
+        d_step { dn = 0; da = 0; ds = 0; dv = 0; k = 0; dp[0] = 0; db[0] = 0; dw[0] = 0;
+            dp[1] = 0; db[1] = 0; dw[1] = 0; dp[2] = 0; db[2] = 0; dw[2] = 0 }
+    :: else
+    fi
+}
+
+inline effect(p, b, w)
+{
+    ep[n] = p; eb[n] = b; ew[n] = w; n++
+}
+
+/* The head is granted if it can be, else called: it keeps its own time. */
+inline serve()
+{
+    if
+    :: head && !used ->
+        g = head - 1; used = 1;
+        effect(WORD(g), memory[WORD(g)], NEXT(memory[WORD(g)], HELD));
+        head = TARGET(memory[FORTH(g)]);
+        if :: !head -> tail = 0 :: else fi;
+        length--
+    :: head && used && kind == CANCELED ->
+        g = head - 1;
+        effect(WORD(g), memory[WORD(g)], NEXT(memory[WORD(g)], WAITING))
+    :: else
+    fi
+}
+
+/* kind: what the record is to become; FREE: a release; HELD: enter; NONE: serve. */
+inline decide()
+{
+    n = 0; g = NONE; stop = 0;
+    if
+    :: kind == HELD && !length && !used ->
+        used = 1; effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], HELD))
+    :: kind == HELD && (length || used) ->
+        memory[FORTH(r)] = LINK(memory[FORTH(r)], 0);
+        memory[BACK(r)] = LINK(memory[BACK(r)], tail);
+        effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], WAITING));
+        if
+        :: tail -> effect(FORTH(tail - 1), memory[FORTH(tail - 1)], LINK(memory[FORTH(tail - 1)], r + 1))
+        :: else -> head = r + 1
+        fi;
+        tail = r + 1; length++
+    :: kind == FREE ->
+        if
+        :: memory[WORD(r)] != x -> stop = 1
+        :: else -> used = 0; effect(WORD(r), x, NEXT(x, FREE)); serve()
+        fi
+    :: kind == CANCELED ->
+        if
+        :: STATE(memory[WORD(r)]) != WAITING -> stop = 1
+        :: else ->
+            effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], CANCELED));
+            t = TARGET(memory[FORTH(r)]); b = TARGET(memory[BACK(r)]);
+            length--;
+            if
+            :: head == r + 1 -> head = t; if :: !t -> tail = 0 :: else fi; serve()
+            :: else ->
+                effect(FORTH(b - 1), memory[FORTH(b - 1)], LINK(memory[FORTH(b - 1)], t));
+                if
+                :: t -> effect(BACK(t - 1), memory[BACK(t - 1)], LINK(memory[BACK(t - 1)], b))
+                :: else -> tail = b
+                fi
+            fi;
+            t = 0; b = 0
+        fi
+    :: kind == NONE -> serve(); stop = (n == 0)
+    fi
+}
+
+/* One operation of actor `me` on record `r`: read, help, decide, write, swap, help, wake. */
+inline operation()
+{
+    do
+    ::  d_step { s = set_slot; v = set_version };
+        d_step { d = boxes[s].done; used = boxes[s].used; head = boxes[s].head };
+        d_step { tail = boxes[s].tail; length = boxes[s].length };
+        if
+        :: set_slot == s && set_version == v ->
+            if :: d != v && FAULT != 1 -> help(s, v) :: else fi;
+            /* What is read of records now counts only if the word is still the same. */
+            d_step {
+                if
+                :: (set_slot == s && set_version == v) || FAULT == 1 -> decide()
+                :: else -> stop = 2
+                fi
+            };
+            if
+            :: stop == 1 -> break
+            :: stop == 2
+            :: stop == 0 ->
+                d_step {
+                    o = own_slot[me];
+                    boxes[o].used = used; boxes[o].head = head;
+                    boxes[o].n = n; boxes[o].actor = me; boxes[o].slot = s; boxes[o].version = v;
+                    boxes[o].place[0] = ep[0]; boxes[o].before[0] = eb[0]; boxes[o].after[0] = ew[0]
+                };
+                d_step {
+                    boxes[o].tail = tail; boxes[o].length = length;
+                    boxes[o].place[1] = ep[1]; boxes[o].before[1] = eb[1]; boxes[o].after[1] = ew[1];
+                    boxes[o].place[2] = ep[2]; boxes[o].before[2] = eb[2]; boxes[o].after[2] = ew[2]
+                };
+                d_step {
+                    if
+                    :: set_slot == s && set_version == v ->
+                        d = own_version[me] + 1; set_slot = o; set_version = d; stop = 3
+                    :: else
+                    fi
+                };
+                if
+                :: stop == 3 ->
+                    s = o; v = d;
+                    help(s, v);
+                    if :: g != NONE -> asleep[g] = false :: else fi;
+                    break
+                :: else
+                fi
+            fi
+        :: else
+        fi
+    od;
+    stop = 0;
+    d_step { s = 0; v = 0; d = 0; used = 0; head = 0; tail = 0; length = 0; o = 0; n = 0; g = 0;
+        ep[0] = 0; eb[0] = 0; ew[0] = 0; ep[1] = 0; eb[1] = 0; ew[1] = 0; ep[2] = 0;
+        eb[2] = 0; ew[2] = 0 }
+}
+
+#define LOCALS byte s, v, d, used, head, tail, length, o, n, g, stop, k, x, t, b; \
+    byte dn, da, ds, dv; byte dp[3]; byte db[3]; byte dw[3]; byte ep[3]; byte eb[3]; byte ew[3]
+
+proctype worker(byte me) provided (!dead[me])
+{
+    LOCALS;
+    byte r = me, kind = HELD;
+
+    operation();
+    do
+    ::  x = memory[WORD(r)];
+        if
+        :: STATE(x) == HELD ->
+            d_step { inside[r] = true; assert(inside[0] + inside[1] + (WORKERS > 2 && inside[WORKERS - 1]) == 1) };
+            inside[r] = false;
+            kind = FREE
+        :: STATE(x) == WAITING ->
+            if
+            :: me == 1 -> kind = CANCELED /* a timeout, for one of them, or not */
+            :: atomic { memory[WORD(r)] == x -> asleep[r] = true }; !asleep[r]; kind = NONE
+            :: memory[WORD(r)] != x -> kind = NONE
+            fi
+        :: STATE(x) == CANCELED -> memory[WORD(r)] = NEXT(x, FREE); break
+        :: STATE(x) == FREE -> break
+        fi;
+        if :: kind != NONE -> operation() :: else fi
+    od
+}
+
+#if RESCUERS > 0
+active proctype killer()
+{
+    if :: victim = 0 :: victim = 1 :: skip fi;
+    if :: victim != NONE -> dead[victim] = true :: else fi
+}
+
+proctype rescuer(byte me)
+{
+    LOCALS;
+    byte r, kind;
+
+    victim != NONE && dead[victim];
+    r = victim;
+    d_step { s = set_slot; v = set_version };
+    do
+    ::  help(s, v);
+        if
+        :: set_slot == s && set_version == v -> break
+        :: else -> d_step { s = set_slot; v = set_version }
+        fi
+    od;
+    do
+    ::  x = memory[WORD(r)];
+        if
+        :: STATE(x) == HELD -> inside[r] = false; kind = FREE; operation()
+        :: STATE(x) == WAITING -> kind = CANCELED; operation()
+        :: STATE(x) == CANCELED ->
+            d_step { if :: memory[WORD(r)] == x -> memory[WORD(r)] = NEXT(x, FREE) :: else fi }
+        :: STATE(x) == FREE -> break
+        fi
+    od;
+    kind = NONE;
+    operation();
+    if
+    :: FAULT != 5 -> atomic { k = 0; do :: k < WORKERS -> asleep[k] = false; k++ :: else -> break od; k = 0 }
+    :: else
+    fi
+}
+#endif
+
+init {
+    byte i;
+
+    d_step {
+        do
+        :: i < ACTORS -> own_slot[i] = i; i++
+        :: else -> break
+        od;
+        set_slot = ACTORS; set_version = 1; boxes[ACTORS].done = 1; i = 0
+    };
+    atomic {
+        do :: i < WORKERS -> run worker(i); i++ :: else -> break od;
+#if RESCUERS > 0
+        do :: i < ACTORS -> run rescuer(i); i++ :: else -> break od;
+#endif
+        i = 0
+    };
+    timeout;
+    /* Nothing moves any more. */
+    d_step {
+        do /* `done` may have been set back, but nothing is owed */
+        :: i < boxes[set_slot].n ->
+            assert(memory[boxes[set_slot].place[i]] != boxes[set_slot].before[i]); i++
+        :: else -> break
+        od;
+        i = 0;
+        assert(!boxes[set_slot].used && !boxes[set_slot].head && !boxes[set_slot].tail && !boxes[set_slot].length);
+        do
+        :: i < WORKERS -> assert(STATE(memory[WORD(i)]) == FREE); i++
+        :: else -> break
+        od;
+        i = 0;
+        do
+        :: i < ACTORS ->
+            assert(own_slot[i] != set_slot);
+            assert(i == 0 || own_slot[i] != own_slot[0]);
+            assert(i < 2 || own_slot[i] != own_slot[1]);
+            assert(i < 3 || own_slot[i] != own_slot[2]);
+            i++
+        :: else -> break
+        od
+    }
+}
