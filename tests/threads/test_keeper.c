@@ -189,6 +189,32 @@ static void test_deadlines_removed(void **state)
     release(all);
 }
 
+/* The same of the heap alone, in many orders. */
+static void test_heap(void **state)
+{
+    struct heap_node nodes[100] = {{0}};
+    struct heap heap = {0};
+    uint64_t random = 1;
+
+    (void)state;
+    assert_int_equal(heap_reserve(&heap, 100), 0);
+    for (int round = 0; round < 200; round++) {
+        uint64_t last = 0;
+
+        for (int i = 0; i < 100; i++)
+            heap_add(&heap, &nodes[i], random_below(&random, 1000));
+        for (int i = 0; i < 100; i++)
+            heap_remove(&heap, &nodes[random_below(&random, 100)]); /* some of them twice */
+        for (struct heap_node *first; (first = heap_first(&heap)) != NULL;) {
+            assert_true(first->at_ns >= last);
+            last = first->at_ns;
+            heap_remove(&heap, first);
+        }
+        assert_int_equal(heap.n, 0);
+    }
+    heap_free(&heap);
+}
+
 /* Once granted, its deadline means nothing. */
 static void test_deadline_of_a_grant(void **state)
 {
@@ -314,17 +340,12 @@ static void test_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        by_hand(test_granted_at_its_instant),
-        by_hand(test_late_news_puts_nothing_off),
-        by_hand(test_early_news_is_looked_into),
-        by_hand(test_deadlines_in_order),
-        by_hand(test_deadlines_removed),
-        by_hand(test_deadline_of_a_grant),
-        by_hand(test_signaled_once),
-        by_hand(test_signaled_when_it_ends),
-        by_hand(test_canceled_after_the_grant),
-        by_hand(test_nothing_comes_of_nothing),
-        by_hand(test_records),
+        by_hand(test_granted_at_its_instant),    by_hand(test_late_news_puts_nothing_off),
+        by_hand(test_early_news_is_looked_into), by_hand(test_deadlines_in_order),
+        by_hand(test_deadlines_removed),         leak_checked_test(test_heap),
+        by_hand(test_deadline_of_a_grant),       by_hand(test_signaled_once),
+        by_hand(test_signaled_when_it_ends),     by_hand(test_canceled_after_the_grant),
+        by_hand(test_nothing_comes_of_nothing),  by_hand(test_records),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
