@@ -196,8 +196,10 @@ static void copy_debt(const struct box *box, struct debt *ret)
 
     ret->actor = (uint32_t)(meta >> 32);
     ret->effects_n = (uint32_t)(meta & 0xff);
+    if (ret->effects_n > EFFECTS_MAX)
+        ret->effects_n = EFFECTS_MAX; /* never, but in a segment that was tampered with */
     ret->replaced = load(&box->replaced);
-    for (uint32_t i = 0; i < ret->effects_n && i < EFFECTS_MAX; i++) {
+    for (uint32_t i = 0; i < ret->effects_n; i++) {
         ret->effects[i].place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2));
         ret->effects[i].before = load(&box->effects[i][0]);
         ret->effects[i].after = load(&box->effects[i][1]);

@@ -383,7 +383,7 @@ static void check_line(uint32_t s, const struct version *version)
     const struct region *region = &world.w->region;
     uint32_t at = line_head(version), before = 0, n = 0;
 
-    for (; at && n <= line_length(version); n++) {
+    for (; at && n <= line_length(version) && n < SLOTS_MAX; n++) {
         const struct record *r = record_at(region, at);
 
         expect(record_state(record_load(&r->word)) == RECORD_WAITING, "set %u: %u in line is %d", s,
