@@ -171,7 +171,7 @@ static void test_the_keeper_needs_no_memory(void **state)
     memory_again();
     release_all(&errand);
     require(weir_take(errand.world.pool, &want_every_token, NULL) == 0);
-    require(weir_submit(errand.world.pool, &soon, &errand.acquisitions[0], NULL) == 1);
+    require(weir_submit(errand.world.pool, &soon, &errand.acquisitions[0], NULL) >= 0);
     no_memory();
     while (weir_acquisition_result(errand.acquisitions[0]) == -EINPROGRESS)
         pause_ns(MS);
