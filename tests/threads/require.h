@@ -17,7 +17,7 @@
 
 static uint64_t test_seed;
 
-static inline void require_failed(const char *condition, const char *file, int line)
+static inline _Noreturn void require_failed(const char *condition, const char *file, int line)
 {
     fprintf(stderr, "%s:%d: not so: %s (seed %" PRIu64 ", repeat with WEIR_SEED)\n", file, line,
             condition, test_seed);
