@@ -16,8 +16,10 @@ struct limit {
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
     const char *algorithm_name;             /* NULL for a counted resource */
-    void *config;                           /* owned; the algorithm's, aligned to 16 */
-    uint64_t capacity;                      /* the largest amount that can be granted */
+    char *written;        /* owned; its settings as written: name NUL value NUL, and so on */
+    uint32_t written_n;   /* how many */
+    void *config;         /* owned; the algorithm's, aligned to 16 */
+    uint64_t capacity;    /* the largest amount that can be granted */
     uint32_t state_at;    /* where its state begins, in 8-byte words from that of the set */
     uint32_t state_words; /* of a counted resource: 1, the units held */
 };

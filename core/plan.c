@@ -46,6 +46,7 @@ void limit_free(struct limit *limit)
     char *key;
     memcpy(&key, &limit->key, sizeof key); /* it is ours, though const to everybody else */
     sys_free(key);
+    sys_free(limit->written);
     sys_free(limit->config);
     *limit = (struct limit){0};
 }

@@ -282,6 +282,13 @@ weir_pool *weir_pool_close(weir_pool *pool)
     return NULL;
 }
 
+const char *weir_pool_balancer(const weir_pool *pool)
+{
+    const struct plugin *balancer = pool->definition->plan.balancer;
+
+    return balancer ? balancer->name : NULL;
+}
+
 size_t weir_pool_sets(const weir_pool *pool)
 {
     return pool->definition->sets_n;

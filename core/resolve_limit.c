@@ -3,6 +3,7 @@
 #include "mutant.h"
 #include "resolve.h"
 #include "scalar.h"
+#include "sys.h"
 #include <string.h>
 
 static const char *const limit_fields[] = {"type", "key", "algorithm", "refund", "overuse"};
@@ -136,6 +137,49 @@ static bool is_counted(const struct limit_definition *definition)
            !scalar_is_given(&definition->algorithm);
 }
 
+/* Appends one setting to what was written, or only measures it: `to` NULL. Returns its size. */
+static size_t write_setting(const char *name, const char *value, char *to)
+{
+    size_t name_size = strlen(name) + 1, value_size = strlen(value) + 1;
+    if (to != NULL) {
+        memcpy(to, name, name_size);
+        memcpy(to + name_size, value, value_size);
+    }
+    return name_size + value_size;
+}
+
+static size_t write_settings(const struct limit_definition *definition, char *to, uint32_t *ret_n)
+{
+    const struct settings *settings = &definition->settings;
+    const struct scalar *fields[] = {&definition->refund, &definition->overuse};
+    static const char *const names[] = {"refund", "overuse"};
+    size_t size = 0;
+    *ret_n = 0;
+    for (size_t i = 0; i < settings->n + LENGTH(fields); i++) {
+        bool more = i >= settings->n;
+        const char *name = more ? names[i - settings->n] : settings->items[i].name.text;
+        const char *value = more ? fields[i - settings->n]->text : settings->items[i].value.text;
+        if (name == NULL || value == NULL)
+            continue;
+        size += write_setting(name, value, to != NULL ? to + size : NULL);
+        ++*ret_n;
+    }
+    return size;
+}
+
+/* Keeps what was written, for whoever looks at the set. */
+static int limit_keep_written(const struct limit_definition *definition, struct limit *limit)
+{
+    size_t size = write_settings(definition, NULL, &limit->written_n);
+    if (size == 0)
+        return 0;
+    limit->written = sys_alloc(size, 1);
+    if (limit->written == NULL)
+        return -ENOMEM;
+    write_settings(definition, limit->written, &limit->written_n);
+    return 0;
+}
+
 int limit_resolve(struct resolver *resolver, const struct limit_definition *definition,
                   struct limit *limit)
 {
@@ -180,6 +224,8 @@ int limit_resolve(struct resolver *resolver, const struct limit_definition *defi
     limit_refund_read(resolver, definition, limit);
     limit_overuse_read(resolver, definition, limit);
     rc = limit_key_read(resolver, definition, plugin, limit);
+    if (rc == 0)
+        rc = limit_keep_written(definition, limit);
     if (rc == 0 && plugin != NULL)
         rc = limit_configure(resolver, &owner, plugin, limit);
     return rc;

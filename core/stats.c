@@ -25,6 +25,37 @@ size_t weir_set_limits(const weir_set *set)
     return set->limits.n;
 }
 
+int weir_set_info(const weir_set *set, struct weir_set_info *ret)
+{
+    if (!ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    *ret = (struct weir_set_info){
+        .size = sizeof(*ret),
+        .timeout_ns = set->timeout_ns,
+        .max_wait_ns = set->max_wait_ns,
+        .max_waiters = set->max_waiters,
+        .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR),
+    };
+    return 0;
+}
+
+int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret, size_t n)
+{
+    const char *at;
+
+    if (limit >= set->limits.n || (n && !ret))
+        return -EINVAL;
+    at = set->limits.items[limit].written;
+    for (uint32_t i = 0; i < set->limits.items[limit].written_n; i++) {
+        const char *value = at + strlen(at) + 1;
+
+        if (i < n)
+            ret[i] = (struct weir_setting){at, value};
+        at = value + strlen(value) + 1;
+    }
+    return (int)set->limits.items[limit].written_n;
+}
+
 static void describe_limit(const struct limit *limit, const uint64_t *state,
                            const struct weir_instant *at, struct weir_limit_stats *ret)
 {

@@ -115,60 +115,117 @@ static const char *type_name(enum weir_limit_type type)
     return type == WEIR_LIMIT_RATE ? "rate" : type == WEIR_LIMIT_CALL ? "call" : "resource";
 }
 
-static void print_limit(const struct weir_limit_stats *limit)
-{
-    char capacity[QUANTITY_TEXT_MAX];
+#define SETTINGS_MAX 80
 
-    printf("  %-8s  %-16s  at most %s", type_name(limit->type), limit->key,
-           quantity_write_amount(limit->capacity, capacity));
+static void print_limit(const struct weir_limit_stats *limit, const struct weir_setting *settings,
+                        int n)
+{
+    printf("  %-8s  %-16s", type_name(limit->type), limit->key);
     if (limit->algorithm != NULL)
         printf("  %s", limit->algorithm);
+    for (int i = 0; i < n; i++)
+        printf("  %s %s", settings[i].name, settings[i].value);
     putchar('\n');
 }
 
-static void json_limit(struct json *json, const struct weir_limit_stats *limit)
+static void json_limit(struct json *json, const struct weir_limit_stats *limit,
+                       const struct weir_setting *settings, int n)
 {
     json_object(json, NULL);
     json_text(json, "type", type_name(limit->type));
     json_text(json, "key", limit->key);
     json_text(json, "algorithm", limit->algorithm);
     json_number(json, "capacity", limit->capacity);
+    json_object(json, "settings");
+    for (int i = 0; i < n; i++)
+        json_text(json, settings[i].name, settings[i].value);
     json_end_object(json);
+    json_end_object(json);
+}
+
+/* What requests get that say nothing else, and what else the set is told to do. */
+static void print_defaults(const struct weir_set_info *info)
+{
+    char text[QUANTITY_TEXT_MAX];
+
+    if (info->timeout_ns != WEIR_FOREVER)
+        printf("  timeout %s", quantity_write_duration(info->timeout_ns, text));
+    if (info->max_wait_ns != WEIR_FOREVER)
+        printf("  max_wait %s", quantity_write_duration(info->max_wait_ns, text));
+    if (info->max_waiters != 0)
+        printf("  max_waiters %u", info->max_waiters);
+    if (info->flags & WEIR_SET_STRICT)
+        printf("  strict");
+    if (info->flags & WEIR_SET_UNFAIR)
+        printf("  unfair");
+}
+
+static void json_defaults(struct json *json, const struct weir_set_info *info)
+{
+    if (info->timeout_ns != WEIR_FOREVER)
+        json_number(json, "timeout_ns", info->timeout_ns);
+    if (info->max_wait_ns != WEIR_FOREVER)
+        json_number(json, "max_wait_ns", info->max_wait_ns);
+    if (info->max_waiters != 0)
+        json_number(json, "max_waiters", info->max_waiters);
+    json_boolean(json, "strict", (info->flags & WEIR_SET_STRICT) != 0);
+    json_boolean(json, "fair", (info->flags & WEIR_SET_UNFAIR) == 0);
 }
 
 /* One set, or pool: what opens under this name. */
 typedef int describe(struct check *check, const char *name, weir_pool *pool);
 
+static void describe_limit(struct check *check, const weir_set *set, int number,
+                           const struct weir_limit_stats *limit)
+{
+    struct weir_setting settings[SETTINGS_MAX];
+    int n = weir_set_limit_settings(set, (size_t)number, settings, SETTINGS_MAX);
+
+    n = n < SETTINGS_MAX ? n : SETTINGS_MAX;
+    if (check->arguments->json)
+        json_limit(&check->json, limit, settings, n);
+    else
+        print_limit(limit, settings, n);
+}
+
 static int describe_set(struct check *check, const char *name, weir_pool *pool)
 {
+    weir_set *set = weir_pool_set(pool, 0);
     struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_set_info info = {.size = sizeof info};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
-    int n = weir_set_stats(weir_pool_set(pool, 0), &stats, limits, WEIR_LIMITS_MAX);
+    int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
     if (n < 0)
         return n;
-    if (!check->arguments->json) {
-        printf("set %s%s\n", name, n == 0 ? ": no limits" : "");
-        for (int i = 0; i < n; i++)
-            print_limit(&limits[i]);
-        return 0;
+    weir_set_info(set, &info);
+    if (check->arguments->json) {
+        json_object(&check->json, NULL);
+        json_text(&check->json, "name", name);
+        json_defaults(&check->json, &info);
+        json_array(&check->json, "limits");
+    } else {
+        printf("set %s%s", name, n == 0 ? ": no limits" : "");
+        print_defaults(&info);
+        putchar('\n');
     }
-    json_object(&check->json, NULL);
-    json_text(&check->json, "name", name);
-    json_array(&check->json, "limits");
     for (int i = 0; i < n; i++)
-        json_limit(&check->json, &limits[i]);
-    json_end_array(&check->json);
-    json_end_object(&check->json);
+        describe_limit(check, set, i, &limits[i]);
+    if (check->arguments->json) {
+        json_end_array(&check->json);
+        json_end_object(&check->json);
+    }
     return 0;
 }
 
 static int describe_pool(struct check *check, const char *name, weir_pool *pool)
 {
+    const char *balancer = weir_pool_balancer(pool);
     size_t n = weir_pool_sets(pool);
 
     if (!check->arguments->json) {
-        printf("pool %s:", name);
+        printf("pool %s%s%s:", name, balancer != NULL ? "  " : "",
+               balancer != NULL ? balancer : "");
         for (size_t i = 0; i < n; i++)
             printf(" %s", weir_set_name(weir_pool_set(pool, i)));
         putchar('\n');
@@ -176,6 +233,7 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
     }
     json_object(&check->json, NULL);
     json_text(&check->json, "name", name);
+    json_text(&check->json, "balancer", balancer);
     json_array(&check->json, "sets");
     for (size_t i = 0; i < n; i++)
         json_text(&check->json, NULL, weir_set_name(weir_pool_set(pool, i)));

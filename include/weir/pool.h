@@ -52,6 +52,9 @@ WEIR_PUBLIC int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_s
 /* Closes a pool handle; its sets and acquisitions live on. NULL is fine. Always returns NULL. */
 WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
 
+/* The name of the pool's balancer, or NULL: a pool of one set may have none. */
+WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
+
 /* How many sets the pool has, at least 1. */
 WEIR_PUBLIC size_t weir_pool_sets(const weir_pool *pool);
 

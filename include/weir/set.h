@@ -76,7 +76,7 @@ struct weir_limit_stats {
 struct weir_set_stats {
     size_t size;                 /* in: sizeof(struct weir_set_stats) */
     uint64_t granted;            /* requests */
-    uint64_t taken;             /* of these, by weir_take: nothing to release */
+    uint64_t taken;              /* of these, by weir_take: nothing to release */
     uint64_t granted_waited;     /* of these, after standing in line */
     uint64_t refused_busy;       /* -EAGAIN: try, take */
     uint64_t refused_max_wait;   /* -EAGAIN: would wait, or has waited, longer than max_wait */
@@ -110,8 +110,28 @@ WEIR_PUBLIC const char *weir_set_name(const weir_set *set);
 /* A value of the set's `config` map, or NULL; lives as long as the set. Any thread. */
 WEIR_PUBLIC const char *weir_set_config(const weir_set *set, const char *name);
 
-/* The set's definition: how many limits it has. */
+/* How many limits the set has. Any thread. */
 WEIR_PUBLIC size_t weir_set_limits(const weir_set *set);
+
+/* What a set says of itself, besides its limits. */
+struct weir_set_info {
+    size_t size;          /* in: sizeof(struct weir_set_info) */
+    uint64_t timeout_ns;  /* default of requests; WEIR_FOREVER: none */
+    uint64_t max_wait_ns; /* as above */
+    uint32_t max_waiters; /* 0: no bound */
+    uint32_t flags;       /* WEIR_SET_* */
+};
+
+/* The set's definition. Any thread. Returns 0 or -EINVAL (ret->size is not known). */
+WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
+
+/*
+ * The settings of limit number `limit`, as written (capacity, window, burst, …): the first `n` of
+ * them. The strings live as long as the set. Any thread. Returns how many there are in all, or
+ * -EINVAL (there is no such limit).
+ */
+WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret,
+                                        size_t n);
 
 /*
  * Counters of a set, and of its first `limits_n` limits. Any thread. Returns the number of limits

@@ -16,6 +16,8 @@ COMMAND, BROKEN = sys.argv[1:3]
 PLAIN = """version: 1
 sets:
   east:
+    timeout: 30s
+    max_waiters: 9
     config: { region: us-east-1 }
     limits:
       - { type: call, algorithm: gcra, capacity: 100, window: 60s }
@@ -97,9 +99,11 @@ class Check(Directory):
         out, err = self.expect(weir("check", path), 0)
         self.assertEqual(err, "")
         self.assertTrue(out.startswith(path + ": 2 sets, 1 pool\n"), out)
-        for words in (["call", "call_count", "100", "gcra"], ["rate", "tokens", "7", "token_bucket"],
-                      ["resource", "connections", "10"], ["set", "east"], ["pool", "both:"],
-                      ["set", "plain:", "no", "limits"]):
+        for words in (["call", "call_count", "gcra", "capacity", "100", "window", "60s"],
+                      ["rate", "tokens", "token_bucket", "90k", "60s", "burst", "7"],
+                      ["resource", "connections", "capacity", "10"],
+                      ["set", "east", "timeout", "30s", "max_waiters", "9"],
+                      ["pool", "both", "round_robin:"], ["set", "plain:", "no", "limits"]):
             self.assertTrue(any(all(word in line.split() for word in words)
                                 for line in out.splitlines()), (words, out))
 
@@ -110,12 +114,17 @@ class Check(Directory):
         self.assertIs(got["ok"], True)
         self.assertEqual(got["complaints"], [])
         self.assertEqual(got["sets"], [
-            {"name": "east", "limits": [
-                {"type": "call", "key": "call_count", "algorithm": "gcra", "capacity": 100},
-                {"type": "rate", "key": "tokens", "algorithm": "token_bucket", "capacity": 7},
-                {"type": "resource", "key": "connections", "algorithm": None, "capacity": 10}]},
-            {"name": "plain", "limits": []}])
-        self.assertEqual(got["pools"], [{"name": "both", "sets": ["east", "plain"]}])
+            {"name": "east", "timeout_ns": 30 * 10**9, "max_waiters": 9, "strict": False,
+             "fair": True, "limits": [
+                {"type": "call", "key": "call_count", "algorithm": "gcra", "capacity": 100,
+                 "settings": {"capacity": "100", "window": "60s"}},
+                {"type": "rate", "key": "tokens", "algorithm": "token_bucket", "capacity": 7,
+                 "settings": {"capacity": "90k", "window": "60s", "burst": "7"}},
+                {"type": "resource", "key": "connections", "algorithm": None, "capacity": 10,
+                 "settings": {"capacity": "10"}}]},
+            {"name": "plain", "strict": False, "fair": True, "limits": []}])
+        self.assertEqual(got["pools"], [{"name": "both", "balancer": "round_robin",
+                                         "sets": ["east", "plain"]}])
 
     def test_five_mistakes(self):
         path = self.write("wrong.yaml", FIVE_MISTAKES)
