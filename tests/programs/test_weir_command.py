@@ -181,7 +181,7 @@ class Check(Directory):
         shutil.copy(os.path.join(BROKEN, "no_take.so"), self.directory)
         path = self.write("weir.yaml", PLAIN.replace("gcra", "no_take"))
         _, err = self.expect(weir("check", "-d", self.directory, path), 1)
-        self.assertTrue(err.startswith(path + ":6:"), err)
+        self.assertTrue(err.startswith(path + ":8:"), err)
         self.assertIn("its operation `take` is missing", err)
 
 
