@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, closing with waiters in all forms, and fork. */
+#include "set.h"
 #include "world.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -293,6 +294,37 @@ static void a_thread_that_ends_gives_its_part_back(void **state)
     world_close();
 }
 
+/* A call that looked before the instance was closed, and comes to the set only afterwards. */
+static void a_call_under_way_says_eshutdown_too(void **state)
+{
+    weir_acquisition *a = NULL;
+    struct actor *actor;
+
+    (void)state;
+    world_limits(RATE);
+    actor = actor_borrow(world.set);
+    set_shut(actor, world.set);
+    actor_return(actor);
+    assert_int_equal(try_acquire(ASK({"tokens", 1}), &a), -ESHUTDOWN);
+    assert_int_equal(refusal.retry_after_ns, WEIR_FOREVER);
+    assert_int_equal(submit(ASK({"tokens", 1}), &a), -ESHUTDOWN);
+    assert_int_equal(take(ASK({"tokens", 1})), -ESHUTDOWN);
+    assert_null(a);
+    assert_int_equal(available(0), 10);
+    world_close();
+}
+
+static void a_clock_at_its_end_stands_still(void **state)
+{
+    (void)state;
+    world_limits(RATE);
+    world.now = UINT64_MAX;
+    assert_true(weir_now(world.w) < UINT64_C(1) << 63);
+    assert_int_equal(take(ASK({"tokens", 10})), 0);
+    assert_int_equal(take(ASK({"tokens", 1})), -EAGAIN);
+    world_close();
+}
+
 /* Fork. The child answers by its exit status: the line of the first check that failed, modulo 251.
  */
 
@@ -528,6 +560,8 @@ int main(void)
         leak_checked_test(blocked_callers_are_woken_and_waited_for),
         leak_checked_test(blocked_callers_on_the_real_clock_too),
         leak_checked_test(a_thread_that_ends_gives_its_part_back),
+        leak_checked_test(a_call_under_way_says_eshutdown_too),
+        leak_checked_test(a_clock_at_its_end_stands_still),
         leak_checked_test(in_the_child_every_call_says_echild),
         leak_checked_test(releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent),
         leak_checked_test(an_instance_opened_anew_in_the_child_works),

@@ -929,6 +929,48 @@ static void on_the_real_clock_a_new_head_keeps_its_own_time(void **state)
     world_close();
 }
 
+static void on_the_real_clock_one_instant_may_serve_many(void **state)
+{
+    struct blocked blocked[3];
+
+    (void)state;
+    world_real("limits: [ { type: rate, key: k, algorithm: fixed_window, capacity: 3,"
+               " window: 300ms } ]");
+    assert_int_equal(take(ASK({"k", 3})), 0);
+    for (int i = 0; i < 3; i++)
+        start(&blocked[i], with_timeout(ASK({"k", 1}), 5 * SECOND));
+    for (int i = 0; i < 3; i++) {
+        join(&blocked[i], 0);
+        release_used(blocked[i].acquisition, "k", 1);
+    }
+    world_close();
+}
+
+/* Whoever keeps its own time hands over to the keeper, and the keeper to whoever does. */
+static void on_the_real_clock_blocked_and_submitted_waiters_share_a_line(void **state)
+{
+    struct blocked first, third;
+    weir_acquisition *second = NULL;
+
+    (void)state;
+    world_real("limits: [ { type: rate, key: k, algorithm: gcra, capacity: 10, window: 1s } ]");
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    start(&first, with_timeout(ASK({"k", 2}), 5 * SECOND));
+    while (stats().waiting < 1 && stats().granted < 2)
+        sched_yield();
+    assert_true(submit(with_timeout(ASK({"k", 1}), 5 * SECOND), &second) >= 0);
+    start(&third, with_timeout(ASK({"k", 1}), 5 * SECOND));
+    join(&first, 0);
+    while (result(second) == -EINPROGRESS)
+        sched_yield();
+    assert_int_equal(result(second), 0);
+    join(&third, 0);
+    release_used(first.acquisition, "k", 2);
+    release_used(second, "k", 1);
+    release_used(third.acquisition, "k", 1);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -971,6 +1013,8 @@ int main(void)
         leak_checked_test(on_the_real_clock_a_blocked_caller_times_out),
         leak_checked_test(on_the_real_clock_a_release_wakes_blocked_callers_in_order),
         leak_checked_test(on_the_real_clock_a_new_head_keeps_its_own_time),
+        leak_checked_test(on_the_real_clock_one_instant_may_serve_many),
+        leak_checked_test(on_the_real_clock_blocked_and_submitted_waiters_share_a_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
