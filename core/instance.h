@@ -83,6 +83,8 @@ __attribute__((format(printf, 3, 4))) void instance_log(weir *w, enum weir_log_l
 void instance_lock(weir *w);
 void instance_unlock(weir *w);
 
+/* catalog.c */
+
 /* Adds a set. The caller holds the lock; the plan's parts move into the set. 0 or -ENOMEM. */
 int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret);
 /* Adds a pool whose sets all exist, without its name. As above. */
@@ -96,6 +98,9 @@ struct instance_mark {
 };
 struct instance_mark instance_mark(const weir *w);
 void instance_remove_since(weir *w, struct instance_mark mark);
+
+/* Frees all sets and pools. */
+void catalog_free(weir *w);
 
 /* For plan_resolve: whether a name is taken, and by what. */
 bool instance_knows(void *instance, const char *name, bool *ret_is_pool);
