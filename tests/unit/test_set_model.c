@@ -8,7 +8,7 @@
 #include "world.h"
 #include <inttypes.h>
 
-#define OPERATIONS         200000u
+#define OPERATIONS         500000u
 #define OPERATIONS_PER_SET 400u
 #define HOLDERS            (2 * MODEL_ASKERS)
 
