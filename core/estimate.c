@@ -7,7 +7,9 @@
  *
  * The projection is part of the published content, behind the states: its instant, then the states.
  * It is dropped whenever somebody leaves the line out of turn, is granted by a release, or
- * something is given back, and made anew from the line when an estimate is next asked for.
+ * something is given back, and made anew from the line when an estimate is next asked for; and also
+ * while a resource holds up a head that rates and calls would let go, for what was foreseen is then
+ * past, and a window that begins later than foreseen may serve more of those in line.
  */
 #include "instance.h"
 #include "mutant.h"
@@ -128,6 +130,19 @@ static bool blame_head(const struct operation *op, struct verdict *ret)
     return true;
 }
 
+/* Whether the head should have been served already, as far as could be foreseen. */
+static bool overdue(const struct operation *op)
+{
+    const struct limit *blame;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    if (!op->set->limits.has_resources)
+        return false;
+    operation_amounts(op, line_head(&op->version), amounts);
+    return limits_ready_at(&op->set->limits, operation_states(op), &op->at, amounts, false,
+                           &blame) <= op->at.now_ns;
+}
+
 bool projection_estimate(struct operation *op, const uint64_t *amounts, struct verdict *ret)
 {
     struct projection projection = projection_of(op);
@@ -138,7 +153,7 @@ bool projection_estimate(struct operation *op, const uint64_t *amounts, struct v
         return !line || ret->blame || blame_head(op, ret);
     if (!line || MUTANT(11))
         begin(op, &projection);
-    else if (!valid(op) && !rebuild(op))
+    else if ((!valid(op) || overdue(op)) && !rebuild(op))
         return false;
     ret->estimate_ns = next_instant(op, &projection, amounts, &ret->blame);
     return !line || ret->blame || blame_head(op, ret);

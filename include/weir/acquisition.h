@@ -45,7 +45,7 @@ struct weir_request {
 /* Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT, -ETIMEDOUT. */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
-    const char *key;         /* the limit that refused, or the unknown key; "" if it is the line */
+    const char *key;         /* the limit that refused or holds up the line, or the unknown key; or "" */
     const char *set;         /* the set's name */
     uint64_t retry_after_ns; /* estimate from now, a lower bound; 0: not foreseen, it is a resource
                                 that is short; WEIR_FOREVER: never */
@@ -99,7 +99,7 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * An eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it already
  * is, and stays readable until read. Made on the first call, close-on-exec and non-blocking, closed
  * by weir_release and never handed out twice; the caller must not close it. Returns it, or -EMFILE,
- * -ENFILE, -ENOMEM, -ECHILD.
+ * -ENFILE, -ENOMEM, -ECHILD, or what the kernel said to writing it; then it can be asked for again.
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 

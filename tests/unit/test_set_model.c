@@ -18,8 +18,7 @@ static struct {
     uint64_t seed, random, operation;
     const char *doing;
     char limits[1024];
-    bool exact;   /* no resources: estimates are exact, not just lower bounds */
-    bool bounded; /* estimates are lower bounds; see random_set() */
+    bool exact; /* no resources: estimates are exact, not just lower bounds */
     struct model model;
     struct model_asker askers[MODEL_ASKERS];
 } run;
@@ -123,7 +122,6 @@ static void random_set(void)
     struct model *m = &run.model;
     char fields[1200];
     size_t length = 0;
-    bool windows = false;
 
     *m = (struct model){.limits_n = 1 + (unsigned)below(MODEL_LIMITS),
                         .fair = !chance(4),
@@ -133,13 +131,9 @@ static void random_set(void)
     for (unsigned i = 0; i < m->limits_n; i++) {
         random_limit(&m->limits[i]);
         run.exact &= m->limits[i].algorithm != MODEL_RESOURCE;
-        windows |= m->limits[i].algorithm == MODEL_FIXED;
         length +=
             (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof run.limits - length);
     }
-    /* A window that begins later than foreseen, because its first user waits for a resource, may
-     * also serve somebody for whom a further window was foreseen. */
-    run.bounded = run.exact || !windows;
     snprintf(fields, sizeof fields, "fair: %s, max_waiters: %" PRIu64 ", limits: [ %s ]",
              m->fair ? "true" : "false", m->max_waiters ? m->max_waiters : 1000, run.limits);
     world_set(fields);
@@ -296,7 +290,7 @@ static void compare_refusal(const struct question *q)
     } else {
         MUST(run.model.line_n > 0);
     }
-    MUST(refusal.retry_after_ns <= expected || !run.bounded);
+    MUST(refusal.retry_after_ns <= expected);
     if (run.exact)
         SAME(refusal.retry_after_ns, expected);
 }
@@ -395,7 +389,7 @@ static void compare_max_wait(const struct question *q, int r)
                   wait > q->request.max_wait_ns;
 
     if (r == -EAGAIN)
-        MUST(beyond || (q->request.max_wait_ns && !run.bounded));
+        MUST(beyond);
     else if (run.exact)
         MUST(!beyond);
 }
@@ -448,7 +442,7 @@ static void do_foresee(void)
     if (r < 0)
         return;
     expected = model_estimate(&run.model, q.amounts);
-    MUST(at >= run.model.now && (at <= expected || !run.bounded));
+    MUST(at >= run.model.now && at <= expected);
     if (run.exact)
         SAME(at, expected);
 }
