@@ -22,7 +22,14 @@
  *     is a marker with one), so helping is idempotent and indifferent to delay: of all helpers,
  *     however late, exactly one compare-and-swap succeeds.
  *   - There are exactly as many boxes of a class as sets and actors use; each is the current box of
- * one set or the own box of one actor. A box is written only by the actor that owns it.
+ *     one set or the own box of one actor. A box is written only by the actor that owns it.
+ *
+ * `done` may be set back by a helper that comes late, to an older version of the same box: then
+ * others help again and find nothing to do.
+ *
+ * Checked by tests/crash: death, stop and hand-over at every step, and a model of all this
+ * (publication.pml) that was searched exhaustively: two workers, a death and a rescuer, 6.7 million
+ * states; three workers, 19.8 million. docs/publication.md has the decision and the weak points.
  *
  * Bit 63 of the word is always 1 today. Bit 63 = 0 is kept for sets whose state is one word and
  * that have no line: there the word will be the state, boxed by one compare-and-swap when a line

@@ -228,7 +228,13 @@ inline operation()
 #define LOCALS byte s, v, d, used, head, tail, length, o, n, g, stop, k, x, t, b; \
     byte dn, da, ds, dv; byte dp[3]; byte db[3]; byte dw[3]; byte ep[3]; byte eb[3]; byte ew[3]
 
-proctype worker(byte me) provided (!dead[me])
+#if RESCUERS > 0
+#define MORTAL provided (!dead[me])
+#else
+#define MORTAL /* then the search can be reduced */
+#endif
+
+proctype worker(byte me) MORTAL
 {
     LOCALS;
     byte r = me, kind = HELD;

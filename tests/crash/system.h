@@ -7,6 +7,19 @@
 #ifndef WEIR_TESTS_CRASH_SYSTEM_H
 #define WEIR_TESTS_CRASH_SYSTEM_H
 
+/* ThreadSanitizer loses its way when stacks are changed under it, and a step through its own
+ * instructions takes for ever. */
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+#ifndef UNDER_TSAN
+#define UNDER_TSAN 0
+#endif
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
