@@ -76,7 +76,8 @@ compile()
 
 readme_runs()
 {
-    LD_LIBRARY_PATH=$libdir "$scratch/readme" >"$scratch/said" &&
+    WEIR_CONFIG=$source/examples/readme.yaml LD_LIBRARY_PATH=$libdir "$scratch/readme" \
+        >"$scratch/said" &&
         diff "$source/tests/programs/readme.expected" "$scratch/said"
 }
 
