@@ -55,8 +55,8 @@ WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
  * Closes an instance: pending waiters end with -ESHUTDOWN, and the call waits until no thread is
  * blocked inside weir on its behalf. Pools and acquisitions stay valid, answer -ESHUTDOWN to new
  * requests, and must still be closed and released; the memory goes with the last of them. NULL is
- * fine. In a forked child only the child's memory and descriptors are given back. Always returns
- * NULL.
+ * fine. In a forked child only the child's copies of the descriptors are closed: other threads of
+ * the parent may have been at work on the memory. Always returns NULL.
  */
 WEIR_PUBLIC weir *weir_close(weir *w);
 
