@@ -7,7 +7,7 @@
  *     test_steps [STRIDE [SEED]]
  *
  * Where two actors are stopped, each at any of its steps, every STRIDE-th pair is tried: 1 is all
- * of them, which takes an hour (the long form; 5 takes minutes); the default leaves some thousands.
+ * of them, 5 takes minutes (the long forms); the default leaves some thousands.
  * Exits with 77 under ThreadSanitizer.
  */
 #include "fiber.h"
