@@ -67,8 +67,16 @@ static int begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     return r;
 }
 
-static void fill_record(const struct asking *asking, weir_acquisition *acquisition,
-                        enum record_wake wake)
+/* Says who waits on the record; only before it joins a line. */
+static void set_wake(const struct asking *asking, weir_acquisition *acquisition,
+                     enum record_wake wake)
+{
+    struct record *r = record_at(&asking->set->w->region, acquisition->record);
+
+    record_store(&r->user, (uint64_t)(uintptr_t)acquisition | (uint64_t)wake);
+}
+
+static void fill_record(const struct asking *asking, weir_acquisition *acquisition)
 {
     const struct actor *actor = asking->actor;
     const struct region *region = &actor->w->region;
@@ -81,7 +89,7 @@ static void fill_record(const struct asking *asking, weir_acquisition *acquisiti
                  (uint64_t)actor->unit << 32 |
                      (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)asking->set->head << 32 | actor->thread);
-    record_store(&r->user, (uint64_t)(uintptr_t)acquisition | (uint64_t)wake);
+    set_wake(asking, acquisition, RECORD_WAKE_FUTEX);
 }
 
 static int enter(struct asking *asking, weir_acquisition *acquisition, enum entry entry)
@@ -96,8 +104,7 @@ static int enter(struct asking *asking, weir_acquisition *acquisition, enum entr
 
 /* A new acquisition that holds what was asked for if that can be had at once: 0. Otherwise, as
  * `entry` says: -EAGAIN after a probe leaves `*ret`, every other failure frees it. */
-static int start(struct asking *asking, enum entry entry, enum record_wake wake,
-                 weir_acquisition **ret)
+static int start(struct asking *asking, enum entry entry, weir_acquisition **ret)
 {
     weir_acquisition *acquisition = acquisition_new(asking->actor, asking->set, asking->amounts);
     int r = 0;
@@ -106,7 +113,7 @@ static int start(struct asking *asking, enum entry entry, enum record_wake wake,
         return -ENOMEM;
     acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
     if (acquisition->record) {
-        fill_record(asking, acquisition, wake);
+        fill_record(asking, acquisition);
         r = enter(asking, acquisition, entry);
     } else {
         count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
@@ -146,7 +153,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
     int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
 
     if (r == 0)
-        r = start(&asking, ENTRY_TRY, RECORD_WAKE_FUTEX, ret);
+        r = start(&asking, ENTRY_TRY, ret);
     if (r == 0)
         (*ret)->seen = true;
     return r;
@@ -178,6 +185,7 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
         return result;
     }
     acquisition->kept = true;
+    set_wake(asking, acquisition, RECORD_WAKE_KEEPER);
     timer->set = asking->set;
     timer->record = acquisition->record;
     timer->word = record_next_word(record_load(&r->word), RECORD_WAITING);
@@ -202,7 +210,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 
     if (r < 0)
         return r;
-    r = start(&asking, ENTRY_PROBE, RECORD_WAKE_KEEPER, &acquisition);
+    r = start(&asking, ENTRY_PROBE, &acquisition);
     if (r == -EAGAIN)
         r = enter_kept(&asking, acquisition);
     if (r < 0)
@@ -288,8 +296,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     if (r < 0)
         return r;
     w = asking.set->w;
-    r = start(&asking, ENTRY_PROBE, w->clock.now_ns ? RECORD_WAKE_KEEPER : RECORD_WAKE_FUTEX,
-              &acquisition);
+    r = start(&asking, ENTRY_PROBE, &acquisition);
     if (r == 0) {
         acquisition->seen = true;
         *ret = acquisition;
