@@ -931,14 +931,17 @@ static void on_the_real_clock_a_new_head_keeps_its_own_time(void **state)
 
 static void on_the_real_clock_one_instant_may_serve_many(void **state)
 {
+    const struct weir_request *request;
     struct blocked blocked[3];
 
     (void)state;
     world_real("limits: [ { type: rate, key: k, algorithm: fixed_window, capacity: 3,"
                " window: 300ms } ]");
     assert_int_equal(take(ASK({"k", 3})), 0);
+    /* The request lives in this scope, not in that of the loop, while the threads read it. */
+    request = with_timeout(ASK({"k", 1}), 5 * SECOND);
     for (int i = 0; i < 3; i++)
-        start(&blocked[i], with_timeout(ASK({"k", 1}), 5 * SECOND));
+        start(&blocked[i], request);
     for (int i = 0; i < 3; i++) {
         join(&blocked[i], 0);
         release_used(blocked[i].acquisition, "k", 1);
