@@ -45,7 +45,7 @@ struct weir_request {
 /* Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT, -ETIMEDOUT. */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
-    const char *key;         /* the limit that refused or holds up the line, or the unknown key; or "" */
+    const char *key;         /* that refused or holds up the line, or is unknown; or "" */
     const char *set;         /* the set's name */
     uint64_t retry_after_ns; /* estimate from now, a lower bound; 0: not foreseen, it is a resource
                                 that is short; WEIR_FOREVER: never */
