@@ -22,7 +22,11 @@ extern "C" {
 
 typedef struct weir_acquisition weir_acquisition;
 
-/* An amount of the limits named `key`. An amount of 0 leaves that limit out of the request. */
+/*
+ * An amount, in units of the limits named `key`. An amount of 0 leaves these limits out of the
+ * request. A limit that is not named takes part with its default: 1 of a call or resource; a rate
+ * has none, and is left out unless the request names nothing at all (then it is -EINVAL).
+ */
 struct weir_amount {
     const char *key; /* compared by address first, then by content */
     uint64_t amount;
@@ -42,30 +46,40 @@ struct weir_request {
     uint32_t reserved;    /* 0 */
 };
 
-/* Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT, -ETIMEDOUT. */
+/*
+ * Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT and -ETIMEDOUT,
+ * and also where a single key is to blame for an -EINVAL; untouched on success, and if `size` is
+ * too small. The strings live as long as the set (as long as any handle of the instance); a key
+ * that is unknown is the caller's own string.
+ */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
     const char *key;         /* that refused or holds up the line, or is unknown; or "" */
     const char *set;         /* the set's name */
     uint64_t retry_after_ns; /* estimate from now, a lower bound; 0: not foreseen, it is a resource
-                                that is short; WEIR_FOREVER: never */
+                                that is short; WEIR_FOREVER: never by the passing of time */
 };
 
 /*
  * Takes amounts of rates and calls, final at once: usage equals the amount and there is nothing to
  * release. Never waits. A resource in the set must be left out (amount 0), else -EINVAL.
- * Returns 0, -EAGAIN (would have to wait), or as weir_acquire. Any thread.
+ * Returns 0, -EAGAIN (would have to wait), or as weir_acquire; timeout_ns and max_wait_ns do not
+ * matter. Any thread.
  */
 WEIR_PUBLIC int weir_take(weir_pool *pool, const struct weir_request *request,
                           struct weir_refusal *retref);
 
-/* Acquires without waiting. Returns 0, -EAGAIN, or as weir_acquire. Any thread. */
+/*
+ * Acquires without waiting. Returns 0, -EAGAIN (would have to wait), or as weir_acquire; timeout_ns
+ * and max_wait_ns do not matter. Any thread.
+ */
 WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *request,
                                  weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
  * Acquires, blocking the calling thread in the set's line if need be. `request` may be NULL: every
- * limit with its default. `*ret` belongs to the caller and goes back with weir_release.
+ * limit with its default. It is copied as far as needed and may go when the call returns. `*ret`
+ * belongs to the caller and goes back with weir_release.
  * Returns
  *   0            granted
  *   -EAGAIN      the wait is foreseen to exceed max_wait, or has exceeded it
@@ -73,14 +87,14 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   -ENOBUFS     max_waiters stand in line already
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
- *   -EINVAL      the request is malformed, asks for a key twice, or asks for nothing of a set
- *                with a rate
+ *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), asks
+ *                for a key twice, or names nothing of a set with a rate
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent
  *   -ENOMEM      out of memory
  *
- * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more. Any
- * thread. Signals do not interrupt it.
+ * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
+ * struct weir_refusal). `pool` and `ret` must not be NULL. Any thread. Signals do not interrupt it.
  */
 WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request,
                              weir_acquisition **ret, struct weir_refusal *retref);
@@ -89,8 +103,8 @@ WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request
  * Acquires without blocking. Returns 0 (granted), 1 (pending: wait for weir_acquisition_fd, or ask
  * weir_acquisition_result), or as weir_acquire; -EAGAIN (would wait longer than max_wait) and
  * -ENOBUFS are decided here. Starts the instance's timekeeper thread when the first waiter pends
- * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN from the kernel if the timekeeper
- * cannot be started; nothing is taken then.
+ * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN, ... from the kernel if the
+ * timekeeper cannot be started; nothing is taken then, and `retref` is untouched. Any thread.
  */
 WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
                             weir_acquisition **ret, struct weir_refusal *retref);
@@ -105,40 +119,44 @@ WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
 /*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
- * -ECHILD.
+ * -ECHILD. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that weir_cancel can
+ * take back a grant that this call has not yet told of.
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
 /*
  * Who refused a pending acquisition that ended with -ETIMEDOUT or -EAGAIN, and when to come back:
- * the estimate as of now. Returns 0; -EINVAL (it did not end so), -ENOMEM, -ECHILD.
+ * the estimate as of now. Returns 0; -EINVAL (it did not end so, or ret->size is too small),
+ * -ENOMEM, -ECHILD.
  */
 WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret);
 
 /*
  * Withdraws a pending acquisition; its result becomes -ECANCELED and its fd readable. A grant that
  * was faster, but of which the caller has not learned from weir_acquisition_result, goes back to
- * the limits as if it had never been. Returns 0, -EALREADY (it was decided before; see the
- * result), -ECHILD. The acquisition must still be released.
+ * the limits as if it had never been. Returns 0, -EALREADY (it was decided before, or canceled
+ * already; see the result), -ECHILD. The acquisition must still be released.
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
 /*
  * Reports how much was used of a rate (required before release) or of a call taken with an amount
  * above 1 (required, 0 … amount). The last value before release counts. Usage below the amount
- * refunds the rest at release, if the limit refunds; above it, a rate warns and is charged if the
- * limit says `overuse: charge`. Returns 0; -EINVAL (a resource, or not granted); -ERANGE (a call,
- * above its amount); -ENOENT (unknown key, and strict; else it warns once and returns 0); -ECHILD.
- * A refused update changes nothing.
+ * refunds the rest at release, if the limit refunds; above it, a rate warns once and is charged at
+ * release if the limit says `overuse: charge`. Returns 0; -EINVAL (a resource, a limit left out of
+ * the request, or not granted); -ERANGE (a call, above its amount, or other than 1 where the amount
+ * was 1); -ENOENT (unknown key, and strict; else it warns once and returns 0); -ECHILD. A refused
+ * update changes nothing.
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 
 /*
  * Gives everything back, in any state, exactly once, and sets `*acquisition` to NULL: a pending one
- * is canceled, a decided one that was not granted is only freed. NULL and a pointer to NULL are
- * fine. Returns 0; -EPROTO (a required update is missing: usage counts as the full request;
- * everything was given back all the same); -ECHILD (memory was freed, the parent's limits are
- * untouched).
+ * is canceled, a decided one that was not granted is only freed. A grant of which the caller cannot
+ * know, because neither weir_acquisition_result nor the fd has told, goes back as if it had never
+ * been. NULL and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing:
+ * usage counts as the full request; everything was given back all the same); -ECHILD (memory was
+ * freed, the parent's limits are untouched).
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
@@ -150,8 +168,10 @@ WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisit
                                                 const char *name);
 
 /*
- * The first instant at which this request would be granted by this set, waiters ahead included,
- * resources counted as available: a lower bound. Returns 0 or as weir_acquire.
+ * The first instant of the instance's clock at which this request would be granted by this set,
+ * waiters ahead included, resources counted as available: a lower bound. WEIR_BLOCKED
+ * (algorithm.h): not by the passing of time; WEIR_FOREVER: never. Its timeout and max_wait do not
+ * matter. Any thread. Returns 0, -EINVAL, -ERANGE, -ENOENT, -ENOMEM or -ECHILD, as weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);

@@ -9,7 +9,8 @@
  *
  * Every function may be called from any thread, on copies of one state at the same time; none may
  * block, allocate, or read a clock: time is an argument. `at->now_ns` never goes back between two
- * calls on one state, but must be treated as the last instant seen if it does.
+ * calls on one state, but must be treated as the last instant seen if it does. Amounts are from 1
+ * to `footprint.amount_max`.
  * Decisions are exact: equal to rational arithmetic, for every configuration accepted.
  */
 #ifndef WEIR_ALGORITHM_H
@@ -42,20 +43,22 @@ enum {
     WEIR_ALGORITHM_WALL = 1u << 1     /* reads wall_offset_ns; without it that may be 0 */
 };
 
+/* Required are configure, ready_at, take and available; what else is missing (NULL) is not done. */
 struct weir_algorithm {
     size_t size;    /* sizeof(struct weir_algorithm) */
     uint32_t types; /* bit (1 << enum weir_limit_type) for each limit type served */
     uint32_t flags; /* WEIR_ALGORITHM_* */
 
     /*
-     * Checks `values` (one per declared parameter, each already within its own range) and fills
-     * `ret`. If `config` is not NULL it has the bytes announced by the first call and is filled.
-     * Called twice: first with NULL. Returns 0, or -1 with `reterr` filled.
+     * Checks `values` (one per declared parameter, each already within its own range or its
+     * default) and fills `ret`, all but its size. If `config` is not NULL it has the bytes that the
+     * first call announced, zeroed, and is filled. Called twice: first with NULL; both must say the
+     * same. Returns 0, or -1 with `reterr` filled.
      */
     int (*configure)(const struct weir_value *values, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr);
 
-    /* Fills the zeroed state of a new limit. */
+    /* Fills the zeroed state of a new limit. NULL: zeroes are fine. */
     void (*init)(const void *config, void *state, const struct weir_instant *at);
 
     /*
@@ -76,19 +79,24 @@ struct weir_algorithm {
     void (*refund)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns);
 
-    /* Charges `amount` used beyond what was granted, as debt; the balance never falls below
-     * minus the burst. NULL: this algorithm cannot charge. */
+    /*
+     * Charges `amount` used beyond what was granted, as debt, however large it is; the balance
+     * never falls below minus the burst. NULL: this algorithm cannot charge.
+     */
     void (*charge)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
     /* The largest amount that would be granted at `at`. */
     uint64_t (*available)(const void *config, const void *state, const struct weir_instant *at);
 
     /*
-     * For adaptive limits of type resource: `amount` units held since `granted_ns` are released
-     * with an outcome (0 success, else a negative errno). NULL: release is not observed.
+     * For limits of type resource: `amount` units held since `granted_ns` are released with an
+     * outcome (0 success, else a negative errno; this version of the library knows only 0). NULL:
+     * release is not observed.
      */
     void (*release)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                     uint64_t granted_ns, int outcome);
+
+    /* The rest is for reloads and shared states, which this version of the library lacks. */
 
     /*
      * Carries `old_state`, made under `old_config`, over to a new configuration of the same

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Balancers: which set of a pool a request goes to. Pure functions over flat state of their own,
- * private to one pool handle (one worker); the core serialises calls on one state. The rules for
+ * private to one pool handle (one worker); the core serializes calls on one state. The rules for
  * state and configuration are those of algorithm.h.
  */
 #ifndef WEIR_BALANCER_H
@@ -13,16 +13,17 @@
 extern "C" {
 #endif
 
-/* A set as a balancer sees it. Live, but only a snapshot. */
+/* A set as a balancer sees it. Live, but only a snapshot. It may grow: step by `view_size`. */
 struct weir_set_view {
     uint64_t held;        /* acquisitions held now */
     uint64_t waiting;     /* waiters in line now */
-    uint64_t ready_at_ns; /* estimate of the instant this request would be granted */
+    uint64_t ready_at_ns; /* estimate of the instant at which this request would be granted; at the
+                             end of time (WEIR_BLOCKED and above) if it cannot be foreseen */
 };
 
 struct weir_pick {
-    size_t size; /* sizeof(struct weir_pick) as the core knows it */
-    uint64_t now_ns;
+    size_t size;     /* sizeof(struct weir_pick) as the core knows it */
+    uint64_t now_ns; /* the instance's clock */
     uint64_t random; /* uniform over 64 bits, fresh for each pick, from the pool's seed */
     uint64_t route;  /* the caller's, for balancers that hash; 0 if none */
     uint32_t worker; /* the pool handle's worker index */
@@ -39,15 +40,17 @@ struct weir_balancer {
     uint32_t flags; /* WEIR_BALANCER_* */
     uint32_t reserved;
 
-    /* As in algorithm.h; amount_max is not used. NULL: no parameters, no configuration, no state.
-     */
+    /* As in algorithm.h, without amount_max. NULL: no parameters, no configuration, no state. */
     int (*configure)(const struct weir_value *values, uint32_t sets_n, void *config,
                      struct weir_footprint *ret, struct weir_reason *reterr);
 
     /* Fills the zeroed state of a new pool handle. NULL: zeroes are fine. */
     void (*init)(const void *config, void *state, uint32_t sets_n, uint32_t worker);
 
-    /* Returns the index of the set to use, below sets_n. */
+    /*
+     * Returns the index of the set to use, below sets_n: anything else is taken modulo sets_n, and
+     * told to the log once. Required. Not called for pools of one set.
+     */
     uint32_t (*pick)(const void *config, void *state, const struct weir_pick *request);
 };
 

@@ -17,7 +17,8 @@ typedef struct weir weir;
 
 /*
  * A clock of the program's own. `now_ns` may be called from any thread that uses the instance and
- * must not call weir. A reading earlier than one seen before counts as the same instant.
+ * must not call weir. A reading earlier than one seen before counts as the same instant, and one
+ * above 2^63 - 1 as that.
  * `wall_offset_ns` is what must be added to `now_ns` to get nanoseconds since 1970-01-01 UTC; NULL
  * means 0. Only windows anchored to the calendar use it.
  *
@@ -36,7 +37,7 @@ WEIR_PUBLIC uint64_t weir_now(weir *w);
 /*
  * Decides everything that has become due: grants to waiters whose instant has come, timeouts,
  * expired max_wait. Only needed with an injected clock, harmless otherwise. Any thread; never
- * blocks. Returns how many waiters were decided, or -ECHILD after fork.
+ * waits for anything to become due. Returns how many waiters were decided, or -ECHILD after fork.
  */
 WEIR_PUBLIC int weir_tick(weir *w);
 

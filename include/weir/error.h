@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Errors. Every call returns 0 or a positive count, or a negative errno, never -EINTR. Where a
- * human needs to know why, the call also fills a struct weir_error.
+ * Errors. Every call returns 0 or a positive count, or a negative errno (include <errno.h> to name
+ * it), never -EINTR. Where a human needs to know why, the call also fills a struct weir_error.
+ *
+ * Structs that start with their size may be larger in a later version of the library, which takes
+ * what a smaller one lacks for 0; all others never change.
  */
 #ifndef WEIR_ERROR_H
 #define WEIR_ERROR_H
@@ -28,7 +31,7 @@ struct weir_error {
     uint32_t line;
     uint32_t column;
     uint32_t complaints; /* how many complaints there were in all; this is the first */
-    char file[256];
+    char file[256];      /* cut if it is longer, as is `message`; always NUL-terminated */
     char message[512];
 };
 

@@ -20,8 +20,8 @@ struct weir_options {
     const char *text;      /* configuration text, NUL-terminated */
     const char *text_name; /* what error messages call `text`; NULL: "<text>" */
 
-    const char *const
-        *plugin_dirs; /* searched before those of the configuration; NULL-terminated, or NULL */
+    /* Searched for plugins before those of the configuration; NULL-terminated, or NULL. */
+    const char *const *plugin_dirs;
 
     const struct weir_clock *clock; /* copied; NULL: CLOCK_MONOTONIC */
     uint64_t seed;                  /* of the balancers' randomness; 0: from the kernel */
@@ -33,7 +33,10 @@ struct weir_options {
      */
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
 
-    /* Hears every complaint about a configuration, in the order of the file. NULL: nobody. */
+    /*
+     * Hears every complaint about a configuration, at most 1000, in the order of the file, from
+     * within the call that reads it. NULL: nobody.
+     */
     void (*complaint)(void *userdata, const struct weir_error *complaint);
 
     void *userdata; /* for `log` and `complaint` */
@@ -43,17 +46,18 @@ struct weir_options {
  * Opens an instance. `options` may be NULL, or name neither `file` nor `text`: then the file named
  * by the environment variable WEIR_CONFIG is read (ignored in a privileged process), or, if that
  * is not set either, there is no configuration and every name opens one empty set, which grants
- * everything. All strings are copied.
+ * everything. All strings are copied. `*ret` goes back with weir_close. Any thread.
  * Returns 0; -EINVAL (options or configuration are wrong), -ENOENT, -EACCES, … (the file cannot be
- * read), -ENOEXEC (a plugin file is refused), -ENOMEM, or another negative errno. `reterr` may be
- * NULL; it holds the first complaint.
+ * read), -EFBIG (it is larger than 16 MiB), -ENOEXEC (a plugin file is refused), -ENOMEM, or
+ * another negative errno. `reterr` may be NULL; it holds the first complaint.
  */
 WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
                           struct weir_error *reterr);
 
 /*
  * Closes an instance: pending waiters end with -ESHUTDOWN, and the call waits until no thread is
- * blocked inside weir on its behalf. Pools and acquisitions stay valid, answer -ESHUTDOWN to new
+ * blocked inside weir on its behalf. `w` must not be used afterwards, nor may another thread be in
+ * a call that is given `w` itself. Pools and acquisitions stay valid, answer -ESHUTDOWN to new
  * requests, and must still be closed and released; the memory goes with the last of them. NULL is
  * fine. In a forked child only the child's copies of the descriptors are closed: other threads of
  * the parent may have been at work on the memory. Always returns NULL.
@@ -71,18 +75,20 @@ WEIR_PUBLIC int weir_pools(weir *w, const char **ret, size_t n);
 /* The library's version, "0.1.0". */
 WEIR_PUBLIC const char *weir_version(void);
 
-/* A plugin as found in a directory. Strings live as long as the call to `found`. */
+/* A plugin as found in a directory. Everything lives as long as the call to `found`. */
 struct weir_plugin_info {
-    size_t size;
-    const char *path;                 /* of the file */
-    const struct weir_plugin *plugin; /* NULL if the file is refused */
+    size_t size;                      /* sizeof(struct weir_plugin_info), as the library knows it */
+    const char *path;                 /* of the file, or of a directory that cannot be read */
+    const struct weir_plugin *plugin; /* NULL if the file is refused; complete, whatever its age */
     const struct weir_error *refusal; /* why, or NULL */
 };
 
 /*
  * Calls `found` for every plugin in the directories that weir_open would search with these options,
- * in the order of the search, and for every file there that is refused. Returns how many were
- * found, or a negative errno. `found` returns 0 to go on.
+ * in the order of the search, and for every file and directory there that is refused. The files are
+ * loaded. `found` returns 0 to go on. Any thread. Returns how many plugins were told of; or -EINVAL
+ * (the options or the configuration's plugin_dirs are wrong), -ENOENT, -EACCES, … (the
+ * configuration cannot be read), -ENOMEM; then `reterr`, if not NULL, holds the first complaint.
  */
 WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
                              int (*found)(void *userdata, const struct weir_plugin_info *info),

@@ -5,9 +5,14 @@
  * nothing runs when a file is scanned, and there is no init, no host to call back, no clock, no
  * allocation, no I/O, no lock, no randomness, no writable static data.
  *
- * Growth: every struct starts with its size; fields are only ever appended; a field beyond `size`
- * counts as absent (NULL or 0), which means the behaviour of before it existed. Arrays are walked
- * by the `size` of their first element.
+ * A plugin `x` is best kept in a file x.so; other files named *.so are looked through as well. The
+ * file and its directory must belong to root or to the user, and nobody else may write to them.
+ * `weir plugins DIR` says what is wrong with a file that is refused.
+ *
+ * Growth: structs that start with their size grow at the end; a field beyond `size` counts as
+ * absent (NULL or 0), which means the behavior of before it existed. Sizes are multiples of 8, at
+ * most 4096. Arrays are walked by the `size` of their first element. Structs without a size never
+ * change.
  */
 #ifndef WEIR_PLUGIN_H
 #define WEIR_PLUGIN_H
@@ -22,7 +27,11 @@ extern "C" {
 #define WEIR_PLUGIN_ABI_MAJOR 1
 #define WEIR_PLUGIN_ABI_MINOR 0
 
-/* The exported table: `const struct weir_plugin_table weir_plugins_v1`. The major is in the name.
+/*
+ * The exported table, with the major in its name:
+ *
+ *     extern const struct weir_plugin_table weir_plugins_v1; (in C++: extern "C")
+ *     WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {...};
  */
 #define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
 #define WEIR_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -44,14 +53,14 @@ enum { WEIR_PARAMETER_REQUIRED = 1u << 0 };
  */
 struct weir_parameter {
     size_t size;                /* sizeof(struct weir_parameter) */
-    const char *name;           /* [a-z0-9_]+ */
+    const char *name;           /* [a-z0-9_]+, at most 64 bytes */
     uint32_t type;              /* enum weir_parameter_type */
     uint32_t flags;             /* WEIR_PARAMETER_REQUIRED or 0 */
     uint64_t min, max;          /* inclusive; of amounts and durations */
     uint64_t default_value;     /* when not given; for a choice, its index. Of amounts and
                                    durations, 0 means that there is none, whatever `min` says */
-    const char *const *choices; /* NULL-terminated; of choices */
-    const char *doc;            /* one line */
+    const char *const *choices; /* of choices: 1 .. 64 words like names, then NULL */
+    const char *doc;            /* one line of at most 255 bytes, or NULL */
 };
 
 /* The value of one parameter, in the order of the declaration. */
@@ -77,13 +86,14 @@ struct weir_footprint {
 #define WEIR_CONFIG_MAX (UINT64_C(1) << 20)
 #define WEIR_STATE_MAX  (UINT64_C(1) << 26)
 
+/* Texts are UTF-8 without control characters, 1 .. 255 bytes. */
 struct weir_plugin {
-    size_t size;   /* sizeof(struct weir_plugin) */
-    uint32_t kind; /* enum weir_plugin_kind */
-    uint32_t parameters_n;
-    const char *name;    /* [a-z0-9_]+, unique among its kind */
-    const char *version; /* the plugin's own */
-    const char *summary; /* one line */
+    size_t size;           /* sizeof(struct weir_plugin) */
+    uint32_t kind;         /* enum weir_plugin_kind */
+    uint32_t parameters_n; /* 0 .. 64 */
+    const char *name;      /* [a-z0-9_]+, at most 64 bytes; in a file, once for each kind */
+    const char *version;   /* the plugin's own */
+    const char *summary;   /* one line */
     const struct weir_parameter *parameters;
     const void *ops; /* struct weir_algorithm or struct weir_balancer, by kind */
 };

@@ -25,16 +25,16 @@ enum weir_choice { WEIR_DEFAULT = 0, WEIR_YES = 1, WEIR_NO = 2 };
 
 /* A limit, defined in code. The same fields as in a configuration file. */
 struct weir_limit_spec {
-    size_t size; /* sizeof(struct weir_limit_spec) */
-    enum weir_limit_type type;
-    const char *key;       /* NULL: "call_count", for calls only */
-    const char *algorithm; /* plugin name; NULL for a resource */
-    uint64_t capacity;     /* units per window, or units that may be held; 0: given in settings */
-    uint64_t window_ns;    /* 0: given in settings, or none */
+    size_t size;               /* sizeof(struct weir_limit_spec) */
+    enum weir_limit_type type; /* required */
+    const char *key;           /* 1 .. 255 bytes; NULL: "call_count", for calls only */
+    const char *algorithm;     /* plugin name; NULL: a resource that is only counted */
+    uint64_t capacity;  /* units per window, or units that may be held; 0: given in settings */
+    uint64_t window_ns; /* 0: given in settings, or none */
     const struct weir_setting *settings; /* further parameters of the algorithm */
-    size_t settings_n;
-    enum weir_choice refund;         /* default: what the algorithm does */
-    enum weir_choice charge_overuse; /* default: no */
+    size_t settings_n;                   /* at most 64 */
+    enum weir_choice refund;             /* of rates and calls; default: what the algorithm does */
+    enum weir_choice charge_overuse;     /* of rates; default: no */
 };
 
 enum {
@@ -43,20 +43,23 @@ enum {
 };
 
 struct weir_set_spec {
-    size_t size; /* sizeof(struct weir_set_spec) */
-    const char *name;
-    const struct weir_limit_spec *limits;
-    size_t limits_n;                   /* at most WEIR_LIMITS_MAX */
-    const struct weir_setting *config; /* the map that travels with acquisitions */
-    size_t config_n;
-    uint64_t timeout_ns;  /* default of requests; 0: WEIR_FOREVER */
-    uint64_t max_wait_ns; /* default of requests; 0: WEIR_FOREVER */
-    uint32_t max_waiters; /* 0: no bound */
-    uint32_t flags;       /* WEIR_SET_* */
+    size_t size;                          /* sizeof(struct weir_set_spec) */
+    const char *name;                     /* required, 1 .. 255 bytes of UTF-8 */
+    const struct weir_limit_spec *limits; /* an array of structs of limits[0].size bytes */
+    size_t limits_n;                      /* at most WEIR_LIMITS_MAX; 0: grants everything */
+    const struct weir_setting *config;    /* the map that travels with acquisitions */
+    size_t config_n;                      /* at most 4096 */
+    uint64_t timeout_ns;                  /* default of requests; 0: WEIR_FOREVER */
+    uint64_t max_wait_ns;                 /* default of requests; 0: WEIR_FOREVER */
+    uint32_t max_waiters;                 /* 0: no bound */
+    uint32_t flags;                       /* WEIR_SET_* */
 };
 #define WEIR_LIMITS_MAX 64
 
-/* Wait times are counted in buckets: bucket i holds waits below 2^i µs, the last all others. */
+/*
+ * Wait times are counted in buckets: bucket i holds waits below 2^i µs (and not below 2^(i-1) µs),
+ * the last all others.
+ */
 #define WEIR_WAIT_BUCKETS 32
 
 struct weir_limit_stats {
@@ -65,7 +68,7 @@ struct weir_limit_stats {
     const char *algorithm; /* NULL for a resource */
     uint64_t capacity;     /* the largest amount that can be granted */
     uint64_t available;    /* now */
-    uint64_t held;         /* resources: units held now */
+    uint64_t held;         /* units of a counted resource that are held now, else 0 */
     uint64_t granted;      /* units */
     uint64_t refused;      /* requests refused because of this limit */
     uint64_t refunded;     /* units */
@@ -76,8 +79,8 @@ struct weir_limit_stats {
 struct weir_set_stats {
     size_t size;                 /* in: sizeof(struct weir_set_stats) */
     uint64_t granted;            /* requests */
-    uint64_t taken;              /* of these, by weir_take: nothing to release */
-    uint64_t granted_waited;     /* of these, after standing in line */
+    uint64_t taken;              /* of those granted, by weir_take: nothing to release */
+    uint64_t granted_waited;     /* of those granted, after standing in line */
     uint64_t refused_busy;       /* -EAGAIN: try, take */
     uint64_t refused_max_wait;   /* -EAGAIN: would wait, or has waited, longer than max_wait */
     uint64_t refused_full;       /* -ENOBUFS: the line is full */
@@ -99,7 +102,7 @@ struct weir_set_stats {
 /* One acquisition that is held or waits. */
 struct weir_holder {
     uint64_t id;       /* unique while it lives */
-    uint64_t since_ns; /* granted, or joined the line, at */
+    uint64_t since_ns; /* granted, or joined the line, at this instant of the instance's clock */
     uint32_t thread;   /* kernel id of the thread that asked */
     uint32_t waiting;  /* 1: waits; 0: holds */
 };
@@ -122,27 +125,30 @@ struct weir_set_info {
     uint32_t flags;       /* WEIR_SET_* */
 };
 
-/* The set's definition. Any thread. Returns 0 or -EINVAL (ret->size is not known). */
+/* The set's definition. Any thread. Returns 0 or -EINVAL (ret->size is too small). */
 WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
 
 /*
- * The settings of limit number `limit`, as written (capacity, window, burst, …): the first `n` of
- * them. The strings live as long as the set. Any thread. Returns how many there are in all, or
- * -EINVAL (there is no such limit).
+ * The settings of limit number `limit` (from 0), as written (capacity, window, burst, …, refund,
+ * overuse): the first `n` of them into `ret`, which may be NULL if `n` is 0. The strings live as
+ * long as the set. Any thread. Returns how many there are in all, or -EINVAL (there is no such
+ * limit).
  */
 WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret,
                                         size_t n);
 
 /*
- * Counters of a set, and of its first `limits_n` limits. Any thread. Returns the number of limits
- * of the set, -EINVAL (ret->size is not known), -ENOMEM or -ECHILD.
+ * Counters of a set, and of its first `limits_n` limits into `retlimits`, which may be NULL if that
+ * is 0. Any thread. Returns the number of limits of the set, -EINVAL (ret->size is too small),
+ * -ENOMEM or -ECHILD.
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
 
 /*
- * Who holds and who waits, the longest first, at most `n` of them. A snapshot taken one by one, not
- * at one instant. Any thread. Returns how many there are in all, -ECHILD or -ENOMEM.
+ * Who holds and who waits, the longest first, at most `n` of them into `ret`, which may be NULL if
+ * `n` is 0. Acquisitions of nothing, as from an empty set, are not among them. A snapshot taken one
+ * by one, not at one instant. Any thread. Returns how many there are in all, -ECHILD or -ENOMEM.
  */
 WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
 
