@@ -191,9 +191,12 @@ static int found(void *userdata, const struct weir_plugin_info *info)
     return 0;
 }
 
+/* What has no place means that the file cannot be read, which is said in the end. */
 static void complain(void *userdata, const struct weir_error *complaint)
 {
     (void)userdata;
+    if (complaint->line == 0)
+        return;
     fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
             complaint->message);
 }

@@ -238,7 +238,9 @@ class Plugins(Directory):
         wrong = self.write("wrong.yaml", "version: 1\nplugin_dirs: [relative]\n")
         _, err = self.expect(weir("plugins", "-c", wrong), 1)
         self.assertTrue(err.startswith(wrong + ":2:"), err)
-        self.expect(weir("plugins", "-c", os.path.join(self.directory, "nowhere")), 3)
+        nowhere = os.path.join(self.directory, "nowhere")
+        _, err = self.expect(weir("plugins", "-c", nowhere), 3)
+        self.assertEqual(err, f"weir: {nowhere}: cannot be read: No such file or directory\n")
         out, _ = self.expect(weir("plugins", "/nowhere/at/all"), 1)
         self.assertIn("plugin directory `/nowhere/at/all` cannot be read", out)
 
