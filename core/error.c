@@ -218,7 +218,7 @@ static size_t least(size_t a, size_t b)
 }
 
 /*
- * Edits (insert, delete, replace, swap neighbours) that turn `a` into `b`: the "optimal string
+ * Edits (insert, delete, replace, swap neighbors) that turn `a` into `b`: the "optimal string
  * alignment" distance, row by row. Ends early, with a number above `limit`, once it must exceed it.
  */
 static size_t edits(const char *a, size_t a_n, const char *b, size_t b_n, size_t limit)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A limit: data. Its type, key, algorithm, configuration, and where its state lies in the set's
- * state. It synchronises nothing and never changes once made.
+ * state. It synchronizes nothing and never changes once made.
  */
 #ifndef WEIR_CORE_LIMIT_H
 #define WEIR_CORE_LIMIT_H

@@ -74,7 +74,7 @@ void line_remove(const struct region *region, struct version *version, uint32_t 
         line_pop(region, version);
         return;
     }
-    /* The head's `prev` means nothing, so only a record behind the head has two neighbours. */
+    /* The head's `prev` means nothing, so only a record behind the head has two neighbors. */
     if (!MUTANT(4))
         add_link(version, region, prev, RECORD_NEXT, next);
     if (next)

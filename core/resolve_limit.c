@@ -16,7 +16,7 @@ static const char *type_name(enum weir_limit_type type)
     return limit_types[type - WEIR_LIMIT_RATE];
 }
 
-/* A field is missing, unless a misspelt one was perhaps meant to be it. */
+/* A field is missing, unless a misspelled one was perhaps meant to be it. */
 static bool is_missing(const struct resolver *resolver, const struct plugin *plugin,
                        const struct scalar *scalar, size_t field)
 {
