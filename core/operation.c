@@ -9,10 +9,15 @@
 
 void operation_read(struct operation *op, struct actor *actor, weir_set *set)
 {
-    *op = (struct operation){.actor = actor, .set = set};
-    op->arm_ns = op->look_ns = WEIR_FOREVER;
+    /* One by one: most of it is arrays that are filled only up to their counts. */
+    op->actor = actor;
+    op->set = set;
     op->version.content = actor->content;
     op->version.content_capacity = set->content_max;
+    op->wakes_n = 0;
+    op->arm_ns = op->look_ns = WEIR_FOREVER;
+    op->again = false;
+    op->granted = 0;
     publication_intend(&actor->w->region, actor->unit, set->head);
     publication_read(&actor->w->region, set->head, &op->version);
     /* After the word: no published version can have seen a later instant than this one. */
