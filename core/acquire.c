@@ -285,6 +285,22 @@ static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
     return r;
 }
 
+static void enter_blocked(weir *w)
+{
+    instance_hold(w, 1);
+    atomic_fetch_add(&w->blocked, 1);
+}
+
+/* Once it is not counted any more weir_close comes back, and then the pool may go: hence the hold.
+ * Either this sees that the instance is closed, or weir_close sees the count; so no weaker order.
+ */
+static void leave_blocked(weir *w)
+{
+    if (atomic_fetch_sub(&w->blocked, 1) == 1 && atomic_load(&w->closed))
+        sys_futex_wake((const uint32_t *)(uintptr_t)&w->blocked, 1);
+    instance_drop(w, 1);
+}
+
 int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  struct weir_refusal *retref)
 {
@@ -303,10 +319,9 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     }
     if (r != -EAGAIN)
         return r;
-    atomic_fetch_add(&w->blocked, 1);
+    enter_blocked(w);
     r = wait_in_line(&asking, acquisition, ret);
-    if (atomic_fetch_sub(&w->blocked, 1) == 1 && instance_closed(w))
-        sys_futex_wake((const uint32_t *)(uintptr_t)&w->blocked, 1);
+    leave_blocked(w);
     return r;
 }
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -273,6 +274,32 @@ static void test_close_under_waiters(void **state)
     }
 }
 
+/*
+ * Once weir_close has come back nobody is inside any more, so the pool may go at once: who was
+ * blocked must not look at the instance again on its way out.
+ */
+static void test_close_pool_right_after_instance(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        weir *w = open_instance();
+        struct closing closing = {define(w, "set"), 0, 0};
+        weir_acquisition *all[4] = {0};
+        pthread_t thread;
+
+        for (int i = 0; i < 4; i++)
+            require(weir_acquire(closing.pool, &want_db, &all[i], NULL) == 0);
+        start(&thread, 1, block, &closing);
+        while (!atomic_load(&w->blocked))
+            sched_yield();
+        weir_close(w);
+        for (int i = 0; i < 4; i++)
+            require(weir_release(&all[i]) == 0);
+        weir_pool_close(closing.pool);
+        join(&thread, 1);
+    }
+}
+
 /* The keeper's thread by itself: several deadlines, nobody who calls weir meanwhile. */
 static void test_one_deadline_after_another(void **state)
 {
@@ -468,6 +495,7 @@ int main(void)
         leak_checked_test(test_crowds_come_and_go),
         leak_checked_test(test_holder_ends),
         leak_checked_test(test_close_under_waiters),
+        leak_checked_test(test_close_pool_right_after_instance),
         leak_checked_test(test_one_deadline_after_another),
         leak_checked_test(test_several_instances),
         leak_checked_test(test_defining_while_others_acquire),
