@@ -56,10 +56,11 @@ static int begin(struct asking *asking, weir_pool *pool, const struct weir_reque
         r = pool_pick(pool, &asking->request, &asking->set);
     if (r < 0)
         return r;
+    r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
+    /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
     asking->actor = actor_self(asking->set);
     if (!asking->actor)
         return -ENOMEM;
-    r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
     if (r < 0) {
         set_count_refusal(asking->actor, asking->set, r, key);
         say(retref, asking->set, key, WEIR_FOREVER);

@@ -142,6 +142,45 @@ static void the_log_callback_may_use_the_library(void **state)
 
 /* Closing */
 
+/* Another thread closes the instance while a warning is heard, and the hearer gives something back.
+ */
+static void *close_world(void *unused)
+{
+    (void)unused;
+    world.w = weir_close(world.w);
+    return NULL;
+}
+
+static void close_and_release(void *held, enum weir_log_level level, const char *message)
+{
+    pthread_t thread;
+
+    (void)level;
+    (void)message;
+    assert_int_equal(pthread_create(&thread, NULL, close_world, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(weir_release(held), 0);
+}
+
+/* What the release let go of is not used by the call that is under way: all memory comes back. */
+static void an_instance_may_be_closed_while_a_warning_is_heard(void **state)
+{
+    weir_acquisition *held = NULL, *a = NULL;
+    struct weir_options options = {.size = sizeof options,
+                                   .text = "version: 1\nsets: { main: { " SLOT " } }\n",
+                                   .log = close_and_release,
+                                   .userdata = &held};
+
+    (void)state;
+    world = (struct world){0};
+    assert_int_equal(weir_open(&world.w, &options, NULL), 0);
+    world.pool = pool_open("main", 0);
+    held = granted(NULL);
+    assert_int_equal(try_acquire(ASK({"unknown", 1}), &a), -ESHUTDOWN);
+    assert_null(held);
+    world_close();
+}
+
 static void closing_nothing_is_fine(void **state)
 {
     (void)state;
@@ -553,6 +592,7 @@ int main(void)
         leak_checked_test(weir_config_names_the_file),
         leak_checked_test(several_instances_do_not_disturb_each_other),
         leak_checked_test(the_log_callback_may_use_the_library),
+        leak_checked_test(an_instance_may_be_closed_while_a_warning_is_heard),
         leak_checked_test(closing_nothing_is_fine),
         leak_checked_test(pending_waiters_end_with_eshutdown),
         leak_checked_test(memory_goes_with_the_last_of_acquisitions_and_pools),
