@@ -166,11 +166,10 @@ static void run_thread(void *argument)
     const uint32_t *closed = (const uint32_t *)(uintptr_t)&w->closed;
     uint64_t events[2];
 
-    for (;;) {
+    /* Looked at after each turn, which may have drained the signal to stop. */
+    while (!instance_closed(w)) {
         int n = sys_epoll_wait(w->keeper.epoll_fd, events, 2);
 
-        if (instance_closed(w))
-            return;
         if (!turn(w) || n < 0)
             sys_futex_wait(closed, 0, instance_now(w) + RETRY_NS);
     }

@@ -300,6 +300,39 @@ static void test_close_pool_right_after_instance(void **state)
     }
 }
 
+/* The keeper is told to stop while it is about to try again to set its timer. */
+static void test_close_when_timer_cannot_be_set(void **state)
+{
+    uint64_t random = test_seed;
+
+    (void)state;
+    for (int round = 0; round < 500; round++) {
+        weir *w = open_instance();
+        weir_pool *pool = define(w, "set");
+        struct weir_request request = want_db;
+        weir_acquisition *all[4] = {0}, *late[2] = {0};
+        uint64_t until;
+
+        for (int i = 0; i < 4; i++)
+            require(weir_acquire(pool, &want_db, &all[i], NULL) == 0);
+        require(weir_submit(pool, &want_db, &late[0], NULL) == 1);
+        while (!fake_sys_counts().epoll_wait)
+            sched_yield();
+        fake_sys_fail_kind_at(1, FAKE_EVENT, 0);
+        request.timeout_ns = UINT64_C(3600000000000);
+        require(weir_submit(pool, &request, &late[1], NULL) == 1);
+        for (until = clock_now() + random_below(&random, 60000); clock_now() < until;)
+            ;
+        weir_close(w);
+        for (int i = 0; i < 2; i++)
+            require(weir_release(&late[i]) == 0);
+        for (int i = 0; i < 4; i++)
+            require(weir_release(&all[i]) == 0);
+        weir_pool_close(pool);
+        fake_sys_reset();
+    }
+}
+
 /* The keeper's thread by itself: several deadlines, nobody who calls weir meanwhile. */
 static void test_one_deadline_after_another(void **state)
 {
@@ -496,6 +529,7 @@ int main(void)
         leak_checked_test(test_holder_ends),
         leak_checked_test(test_close_under_waiters),
         leak_checked_test(test_close_pool_right_after_instance),
+        leak_checked_test(test_close_when_timer_cannot_be_set),
         leak_checked_test(test_one_deadline_after_another),
         leak_checked_test(test_several_instances),
         leak_checked_test(test_defining_while_others_acquire),
