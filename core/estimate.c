@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define CHECK_EVERY 64u
+#define WALKS_MAX   16u
 
 struct projection {
     uint64_t *at_ns;
@@ -143,6 +144,23 @@ static bool overdue(const struct operation *op)
                            &blame) <= op->at.now_ns;
 }
 
+/* Makes the projection anew; false: the set has changed meanwhile. A long line in a busy set may
+ * never stand still for it: then those ahead are left out, which is a lower bound too. */
+static bool project_line(struct operation *op)
+{
+    struct projection projection = projection_of(op);
+
+    if (op->walks < WALKS_MAX && !rebuild(op)) {
+        op->walks++;
+        return false;
+    }
+    if (op->walks == WALKS_MAX) {
+        begin(op, &projection);
+        projection_forget(op);
+    }
+    return true;
+}
+
 bool projection_estimate(struct operation *op, const uint64_t *amounts, struct verdict *ret)
 {
     struct projection projection = projection_of(op);
@@ -153,7 +171,7 @@ bool projection_estimate(struct operation *op, const uint64_t *amounts, struct v
         return !line || ret->blame || blame_head(op, ret);
     if (!line || MUTANT(11))
         begin(op, &projection);
-    else if ((!valid(op) || overdue(op)) && !rebuild(op))
+    else if ((!valid(op) || overdue(op)) && !project_line(op))
         return false;
     ret->estimate_ns = next_instant(op, &projection, amounts, &ret->blame);
     return !line || ret->blame || blame_head(op, ret);

@@ -19,6 +19,7 @@ struct operation {
     weir_set *set;
     struct version version;
     struct weir_instant at;
+    unsigned walks; /* of the line for an estimate that came to nothing; zeroed by whoever asks */
 
     /* Once published: */
     struct wake wakes[2];

@@ -144,6 +144,7 @@ int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint3
     unsigned turn = 0;
     int r;
 
+    op.walks = 0;
     for (;; publication_back_off(&turn)) {
         operation_read(&op, actor, set);
         r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
@@ -361,6 +362,7 @@ void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, s
 {
     struct operation op;
 
+    op.walks = 0;
     do {
         ret->blame = NULL;
         operation_read(&op, actor, set);

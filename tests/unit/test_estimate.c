@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The estimate of a wait: a lower bound that counts the waiters ahead; exact in simple cases. */
 #include "world.h"
+#include <pthread.h>
 
 /* One token per second, ten at once. */
 #define RATE "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 10s }"
@@ -275,6 +276,64 @@ static void refusals_of_ready_at_are_those_of_a_request(void **state)
     world_close();
 }
 
+/* A set that changes whenever the thread that estimates has read it. */
+
+static weir_pool *unruly;
+static unsigned readings, readings_max;
+static _Thread_local bool estimates;
+
+static void *come_and_go(void *unused)
+{
+    weir_acquisition *a = NULL;
+
+    (void)unused;
+    assert_int_equal(weir_submit(unruly, ASK({"k", 1}), &a, NULL), 1);
+    assert_int_equal(weir_release(&a), 0);
+    return NULL;
+}
+
+/* Whoever reads the set reads the clock next. */
+static uint64_t unruly_clock(void *unused)
+{
+    pthread_t thread;
+
+    (void)unused;
+    if (estimates && readings < readings_max) {
+        readings++;
+        assert_int_equal(pthread_create(&thread, NULL, come_and_go, NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    return START;
+}
+
+static void it_comes_even_if_the_set_never_stands_still(void **state)
+{
+    const struct weir_clock clock = {.size = sizeof clock, .now_ns = unruly_clock};
+    struct weir_options options = {.size = sizeof options,
+                                   .text = "version: 1\nsets: { s: { limits: [ " RATE " ] } }\n",
+                                   .clock = &clock};
+    struct weir_refusal refused = {.size = sizeof refused};
+    weir_acquisition *waiter = NULL, *a = NULL;
+    weir *w = NULL;
+
+    (void)state;
+    readings = 0;
+    readings_max = 500;
+    assert_int_equal(weir_open(&w, &options, NULL), 0);
+    assert_int_equal(weir_pool_open(&unruly, w, "s", 0), 0);
+    assert_int_equal(weir_take(unruly, ASK({"k", 10}), NULL), 0);
+    assert_int_equal(weir_submit(unruly, ASK({"k", 5}), &waiter, NULL), 1);
+    come_and_go(NULL); /* what was projected holds no more */
+    estimates = true;
+    assert_int_equal(weir_try_acquire(unruly, ASK({"k", 2}), &a, &refused), -EAGAIN);
+    estimates = false;
+    assert_true(readings < 100);
+    assert_in_range(refused.retry_after_ns, 2 * SECOND, 7 * SECOND); /* a lower bound */
+    assert_int_equal(weir_release(&waiter), 0);
+    weir_pool_close(unruly);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +349,7 @@ int main(void)
         leak_checked_test(it_is_a_lower_bound),
         leak_checked_test(it_holds_for_every_algorithm_together),
         leak_checked_test(a_long_line_is_walked_correctly),
+        leak_checked_test(it_comes_even_if_the_set_never_stands_still),
         leak_checked_test(refusals_of_ready_at_are_those_of_a_request),
     };
 
