@@ -269,13 +269,17 @@ int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
     return or_errno(ready);
 }
 
+/*
+ * These three are called under locks and on the way of a release, so they must not be points where
+ * a thread can be canceled, which write(), read() and close() are.
+ */
 int sys_signal_fd(int fd)
 {
     const uint64_t one = 1;
-    ssize_t r;
+    long r;
 
     do {
-        r = write(fd, &one, sizeof one);
+        r = syscall(SYS_write, fd, &one, sizeof one);
     } while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
@@ -283,10 +287,10 @@ int sys_signal_fd(int fd)
 int sys_drain_fd(int fd)
 {
     uint64_t count;
-    ssize_t r;
+    long r;
 
     do {
-        r = read(fd, &count, sizeof count);
+        r = syscall(SYS_read, fd, &count, sizeof count);
     } while (r < 0 && errno == EINTR);
     return r < 0 && errno != EAGAIN ? -errno : 0;
 }
@@ -294,7 +298,7 @@ int sys_drain_fd(int fd)
 void sys_close(int fd)
 {
     if (fd >= 0)
-        close(fd); /* Linux frees the number even when a signal interrupts */
+        syscall(SYS_close, fd); /* Linux frees the number even when a signal interrupts */
 }
 
 /*

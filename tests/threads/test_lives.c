@@ -189,6 +189,43 @@ static void test_holder_ends(void **state)
     weir_close(w);
 }
 
+static void *release_canceled(void *argument)
+{
+    require(pthread_cancel(pthread_self()) == 0);
+    require(weir_release(argument) == 0);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* Nor is a thread canceled in the middle of a release, with locks in its hands. */
+static void test_canceled_thread_releases(void **state)
+{
+    weir *w = open_instance();
+    weir_pool *pool = define(w, "set");
+    weir_acquisition *held[4] = {0}, *next = NULL;
+    struct pollfd poll_fd = {.events = POLLIN};
+    pthread_t thread;
+    void *result = NULL;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        require(weir_submit(pool, &want_db, &held[i], NULL) == 0);
+    require(weir_submit(pool, &want_db, &next, NULL) == 1);
+    poll_fd.fd = weir_acquisition_fd(next);
+    require(poll_fd.fd >= 0);
+    start(&thread, 1, release_canceled, &held[0]);
+    require(pthread_join(thread, &result) == 0);
+    require(result == PTHREAD_CANCELED);
+    require(poll(&poll_fd, 1, 10000) == 1);
+    require(weir_acquisition_fd(next) == poll_fd.fd); /* takes the lock */
+    for (int i = 1; i < 4; i++)
+        require(weir_release(&held[i]) == 0);
+    require(weir_release(&next) == 0);
+    check_whole(pool);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 /* Closing. */
 
 struct closing {
@@ -527,6 +564,7 @@ int main(void)
         leak_checked_test(test_threads_come_and_go),
         leak_checked_test(test_crowds_come_and_go),
         leak_checked_test(test_holder_ends),
+        leak_checked_test(test_canceled_thread_releases),
         leak_checked_test(test_close_under_waiters),
         leak_checked_test(test_close_pool_right_after_instance),
         leak_checked_test(test_close_when_timer_cannot_be_set),
