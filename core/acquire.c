@@ -42,10 +42,12 @@ static void say_verdict(struct weir_refusal *ret, const weir_set *set,
 static int begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
                  enum purpose purpose, struct weir_refusal *retref)
 {
-    weir *w = pool->w;
+    weir *w = pool ? pool->w : NULL;
     const char *key = NULL;
     int r;
 
+    if (!w)
+        return -EINVAL;
     if (instance_forked(w))
         return -ECHILD;
     if (instance_closed(w))
@@ -151,7 +153,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
                      struct weir_refusal *retref)
 {
     struct asking asking;
-    int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
+    int r = ret ? begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r == 0)
         r = start(&asking, ENTRY_TRY, ret);
@@ -207,7 +209,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 {
     struct asking asking;
     weir_acquisition *acquisition;
-    int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
+    int r = ret ? begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
         return r;
@@ -308,7 +310,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     struct asking asking;
     weir_acquisition *acquisition;
     weir *w;
-    int r = begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
+    int r = ret ? begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
         return r;

@@ -88,13 +88,13 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), asks
- *                for a key twice, or names nothing of a set with a rate
+ *                for a key twice, or names nothing of a set with a rate; `pool` or `ret` is NULL
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent
  *   -ENOMEM      out of memory
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
- * struct weir_refusal). `pool` and `ret` must not be NULL. Any thread. Signals do not interrupt it.
+ * struct weir_refusal). Any thread. Signals do not interrupt it.
  */
 WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request,
                              weir_acquisition **ret, struct weir_refusal *retref);

@@ -413,6 +413,23 @@ static void asking_for_nothing_takes_every_default(void **state)
     world_close();
 }
 
+static void a_call_without_a_pool_or_without_a_place_for_its_result_is_einval(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_all_types();
+    assert_int_equal(weir_take(NULL, ASK_DEFAULTS, NULL), -EINVAL);
+    assert_int_equal(weir_try_acquire(NULL, ASK_DEFAULTS, &a, NULL), -EINVAL);
+    assert_int_equal(weir_submit(NULL, ASK_DEFAULTS, &a, NULL), -EINVAL);
+    assert_int_equal(weir_acquire(NULL, ASK_DEFAULTS, &a, NULL), -EINVAL);
+    assert_int_equal(weir_try_acquire(world.pool, ASK_DEFAULTS, NULL, NULL), -EINVAL);
+    assert_int_equal(weir_submit(world.pool, ASK_DEFAULTS, NULL, NULL), -EINVAL);
+    assert_int_equal(weir_acquire(world.pool, ASK_DEFAULTS, NULL, NULL), -EINVAL);
+    assert_null(a);
+    world_close();
+}
+
 static void asking_for_nothing_of_a_set_with_a_rate_is_einval(void **state)
 {
     weir_acquisition *a = NULL;
@@ -1063,6 +1080,7 @@ int main(void)
         leak_checked_test(a_call_above_1_needs_an_update),
         leak_checked_test(a_resource_needs_no_update),
         leak_checked_test(asking_for_nothing_takes_every_default),
+        leak_checked_test(a_call_without_a_pool_or_without_a_place_for_its_result_is_einval),
         leak_checked_test(asking_for_nothing_of_a_set_with_a_rate_is_einval),
         leak_checked_test(an_unknown_key_is_skipped_with_one_warning_per_key_and_set),
         leak_checked_test(foreseeing_warns_of_nothing),
