@@ -100,7 +100,8 @@ static int enter(struct asking *asking, weir_acquisition *acquisition, enum entr
     int r = set_enter(asking->actor, asking->set, asking->amounts, acquisition->record, entry,
                       request_max_wait(asking->set, &asking->request), &asking->verdict);
 
-    if (r < 0 && entry != ENTRY_PROBE)
+    /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
+    if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
         say_verdict(asking->retref, asking->set, &asking->verdict);
     return r;
 }

@@ -124,8 +124,10 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         limits_ready_at(&set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
     if (ready <= op->at.now_ns && (!length || !set->fair || MUTANT(14)))
         return enter_now(op, amounts, record);
-    if (ready == WEIR_NEVER)
+    if (ready == WEIR_NEVER) {
+        set_count_refusal(op->actor, set, -ERANGE, ret->blame->key);
         return -ERANGE;
+    }
     if (entry == ENTRY_PROBE)
         return -EAGAIN;
     if (entry == ENTRY_TRY)

@@ -603,6 +603,33 @@ static void an_amount_above_the_capacity_is_erange_at_once(void **state)
     world_close();
 }
 
+/* The algorithm announced that it could: it is refused all the same, and nobody waits for it. */
+static void an_amount_that_an_algorithm_never_grants_is_erange(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    world_set("limits: [ { type: rate, key: k, algorithm: stingy } ]");
+    for (int i = 0; i < 3; i++) {
+        int r = i == 0   ? submit(ASK({"k", 5}), &a)
+                : i == 1 ? try_acquire(ASK({"k", 5}), &a)
+                         : weir_acquire(world.pool, ASK({"k", 5}), &a, &refusal);
+
+        assert_int_equal(r, -ERANGE);
+        assert_string_equal(refusal.key, "k");
+        assert_int_equal(refusal.retry_after_ns, WEIR_FOREVER);
+        refusal.key = "";
+        refusal.retry_after_ns = 0;
+    }
+    assert_int_equal(take(ASK({"k", 5})), -ERANGE);
+    assert_string_equal(refusal.key, "k");
+    assert_null(a);
+    assert_int_equal(stats().waiting, 0);
+    assert_int_equal(stats().refused_impossible, 4);
+    release_used(granted(ASK({"k", 1})), "k", 1);
+    world_close();
+}
+
 static void an_amount_above_the_burst_is_erange(void **state)
 {
     (void)state;
@@ -1090,6 +1117,7 @@ int main(void)
         leak_checked_test(the_same_for_update),
         leak_checked_test(an_explicit_0_leaves_a_limit_out_and_needs_no_update),
         leak_checked_test(an_amount_above_the_capacity_is_erange_at_once),
+        leak_checked_test(an_amount_that_an_algorithm_never_grants_is_erange),
         leak_checked_test(an_amount_above_the_burst_is_erange),
         leak_checked_test(all_or_nothing),
         leak_checked_test(every_limit_of_a_request_is_taken_at_one_instant),

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Balancers for tests of pools: one that answers out of range, and two that read the views. */
+/*
+ * Plugins that do what the project's own do not: a balancer that answers out of range, two that
+ * read the views, one that follows the route; an algorithm that never grants more than one unit,
+ * though it announces a larger amount.
+ */
+#include <weir/algorithm.h>
 #include <weir/balancer.h>
 
 static uint32_t pick_beyond(const void *config, void *state, const struct weir_pick *request)
@@ -59,8 +64,54 @@ BALANCER(emptiest, WEIR_BALANCER_VIEWS, pick_emptiest);
 BALANCER(soonest, WEIR_BALANCER_VIEWS, pick_soonest);
 BALANCER(route, 0, pick_route);
 
+static int configure_stingy(const struct weir_value *values, void *config,
+                            struct weir_footprint *ret, struct weir_reason *reterr)
+{
+    (void)values, (void)config, (void)reterr;
+    ret->config = ret->state = 0;
+    ret->amount_max = 10;
+    return 0;
+}
+
+static uint64_t ready_stingy(const void *config, const void *state, const struct weir_instant *at,
+                             uint64_t amount)
+{
+    (void)config, (void)state;
+    return amount > 1 ? WEIR_NEVER : at->now_ns;
+}
+
+static void take_stingy(const void *config, void *state, const struct weir_instant *at,
+                        uint64_t amount)
+{
+    (void)config, (void)state, (void)at, (void)amount;
+}
+
+static uint64_t available_stingy(const void *config, const void *state,
+                                 const struct weir_instant *at)
+{
+    (void)config, (void)state, (void)at;
+    return 1;
+}
+
+static const struct weir_algorithm stingy_ops = {
+    .size = sizeof stingy_ops,
+    .types = 1u << WEIR_LIMIT_RATE,
+    .configure = configure_stingy,
+    .ready_at = ready_stingy,
+    .take = take_stingy,
+    .available = available_stingy,
+};
+static const struct weir_plugin stingy_plugin = {
+    .size = sizeof stingy_plugin,
+    .kind = WEIR_PLUGIN_ALGORITHM,
+    .name = "stingy",
+    .version = "1",
+    .summary = "for tests",
+    .ops = &stingy_ops,
+};
+
 static const struct weir_plugin *const plugins[] = {&wild_plugin, &emptiest_plugin, &soonest_plugin,
-                                                    &route_plugin};
+                                                    &route_plugin, &stingy_plugin};
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
