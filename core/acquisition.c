@@ -78,6 +78,13 @@ void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
     actor_drop(actor);
 }
 
+static enum record_state state_of(const weir_acquisition *acquisition)
+{
+    if (!acquisition->record)
+        return RECORD_HELD;
+    return record_state(record_load(&record_of(acquisition)->word));
+}
+
 int acquisition_signal(weir_acquisition *acquisition)
 {
     int r;
@@ -86,17 +93,12 @@ int acquisition_signal(weir_acquisition *acquisition)
         sys_futex_wake(record_futex(record_of(acquisition)), 1);
     if (acquisition->fd < 0 || acquisition->signaled)
         return 0;
+    if (acquisition->grants_only && state_of(acquisition) != RECORD_HELD && !MUTANT(100))
+        return 0;
     /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
     r = sys_signal_fd(acquisition->fd);
     acquisition->signaled = r == 0 && !MUTANT(91);
     return r;
-}
-
-static enum record_state state_of(const weir_acquisition *acquisition)
-{
-    if (!acquisition->record)
-        return RECORD_HELD;
-    return record_state(record_load(&record_of(acquisition)->word));
 }
 
 int weir_acquisition_result(weir_acquisition *acquisition)
@@ -120,7 +122,22 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     return results[state];
 }
 
-int weir_acquisition_fd(weir_acquisition *acquisition)
+/* The fd, made if there is none yet. The caller holds the keeper's lock. */
+static int fd_of(weir_acquisition *acquisition, bool grants_only)
+{
+    int fd = acquisition->fd;
+
+    if (fd >= 0)
+        return acquisition->grants_only == grants_only ? fd : -EINVAL;
+    fd = sys_eventfd();
+    if (fd >= 0) {
+        acquisition->fd = fd;
+        acquisition->grants_only = grants_only;
+    }
+    return fd;
+}
+
+static int open_fd(weir_acquisition *acquisition, bool grants_only)
 {
     weir *w = acquisition->set->w;
     int fd, r = 0;
@@ -128,16 +145,21 @@ int weir_acquisition_fd(weir_acquisition *acquisition)
     if (instance_forked(w))
         return -ECHILD;
     pthread_mutex_lock(&w->keeper.lock);
-    if (acquisition->fd < 0) {
-        fd = sys_eventfd();
-        if (fd >= 0)
-            acquisition->fd = fd;
-    }
-    fd = acquisition->fd < 0 ? fd : acquisition->fd;
+    fd = fd_of(acquisition, grants_only);
     if (fd >= 0 && state_of(acquisition) != RECORD_WAITING && !MUTANT(90))
         r = acquisition_signal(acquisition);
     pthread_mutex_unlock(&w->keeper.lock);
     return r < 0 ? r : fd;
+}
+
+int weir_acquisition_fd(weir_acquisition *acquisition)
+{
+    return open_fd(acquisition, false);
+}
+
+int weir_acquisition_grant_fd(weir_acquisition *acquisition)
+{
+    return open_fd(acquisition, true);
 }
 
 const char *weir_acquisition_set(const weir_acquisition *acquisition)

@@ -13,12 +13,13 @@
 struct weir_acquisition {
     struct timer timer; /* its deadline while it pends */
     weir_set *set;
-    uint32_t record; /* 0: nothing was taken that could be given back */
-    int fd;          /* eventfd, or -1; under the keeper's lock */
-    bool kept;       /* the keeper knows it */
-    bool signaled;   /* that it was decided; under the keeper's lock */
-    bool blocked;    /* a thread waits on the record's word meanwhile (injected clock) */
-    bool seen;       /* the caller knows that it was granted */
+    uint32_t record;  /* 0: nothing was taken that could be given back */
+    int fd;           /* eventfd, or -1; under the keeper's lock */
+    bool kept;        /* the keeper knows it */
+    bool grants_only; /* the fd tells of a grant only; under the keeper's lock */
+    bool signaled;    /* that it was decided; under the keeper's lock */
+    bool blocked;     /* a thread waits on the record's word meanwhile (injected clock) */
+    bool seen;        /* the caller knows that it was granted */
     bool strict;
     uint64_t updated;       /* bit i: limit i */
     weir_acquisition *next; /* in an actor's cache */

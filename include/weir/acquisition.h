@@ -118,6 +118,14 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
 /*
+ * The same, except that it becomes readable only if the acquisition is granted, never because it
+ * was refused, timed out, or was canceled: for waits that the kernel itself carries on from (see
+ * uring.h). The first of the two calls decides which of them this acquisition has; the other is
+ * -EINVAL from then on.
+ */
+WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
+
+/*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
  * -ECHILD. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that weir_cancel can
  * take back a grant that this call has not yet told of.

@@ -13,6 +13,7 @@
 #include <weir/error.h>
 #include <weir/instance.h>
 #include <weir/pool.h>
+#include <weir/queue.h>
 #include <weir/set.h>
 
 #endif

@@ -277,6 +277,41 @@ static void test_signaled_when_it_ends(void **state)
     release(all);
 }
 
+/* A descriptor for grants only says nothing of any other end. */
+static void test_signaled_for_grants_only(void **state)
+{
+    weir_acquisition *all = submit(0, 0, 2, WEIR_FOREVER);
+    weir_acquisition *granted = submit(1, 0, 1, WEIR_FOREVER), *late = submit(1, 0, 1, 10 * MS);
+    weir_acquisition *canceled = submit(1, 0, 1, WEIR_FOREVER);
+    int fd = weir_acquisition_grant_fd(granted), late_fd = weir_acquisition_grant_fd(late);
+    uint64_t n;
+
+    (void)state;
+    assert_true(fd >= 0 && late_fd >= 0 && weir_acquisition_grant_fd(canceled) >= 0);
+    assert_int_equal(weir_acquisition_fd(granted), -EINVAL);
+    assert_int_equal(weir_acquisition_grant_fd(granted), fd);
+    now_ns += 10 * MS;
+    weir_tick(w);
+    assert_int_equal(weir_acquisition_result(late), -ETIMEDOUT);
+    assert_int_equal(weir_cancel(canceled), 0);
+    assert_true(read(late_fd, &n, sizeof(n)) < 0 && errno == EAGAIN);
+    assert_true(read(weir_acquisition_grant_fd(canceled), &n, sizeof(n)) < 0 && errno == EAGAIN);
+    release(all);
+    assert_true(read(fd, &n, sizeof(n)) == sizeof(n) && n == 1);
+    release(canceled);
+    release(late);
+    release(granted);
+    /* The other way round, and of one that was granted before it was asked for. */
+    all = submit(0, 0, 2, WEIR_FOREVER);
+    fd = weir_acquisition_grant_fd(all);
+    assert_true(read(fd, &n, sizeof(n)) == sizeof(n) && n == 1);
+    late = submit(1, 0, 1, WEIR_FOREVER);
+    assert_true(weir_acquisition_fd(late) >= 0);
+    assert_int_equal(weir_acquisition_grant_fd(late), -EINVAL);
+    release(late);
+    release(all);
+}
+
 /* Withdrawn after the grant, but before anybody looked: the grant goes back. */
 static void test_canceled_after_the_grant(void **state)
 {
@@ -340,12 +375,19 @@ static void test_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        by_hand(test_granted_at_its_instant),    by_hand(test_late_news_puts_nothing_off),
-        by_hand(test_early_news_is_looked_into), by_hand(test_deadlines_in_order),
-        by_hand(test_deadlines_removed),         leak_checked_test(test_heap),
-        by_hand(test_deadline_of_a_grant),       by_hand(test_signaled_once),
-        by_hand(test_signaled_when_it_ends),     by_hand(test_canceled_after_the_grant),
-        by_hand(test_nothing_comes_of_nothing),  by_hand(test_records),
+        by_hand(test_granted_at_its_instant),
+        by_hand(test_late_news_puts_nothing_off),
+        by_hand(test_early_news_is_looked_into),
+        by_hand(test_deadlines_in_order),
+        by_hand(test_deadlines_removed),
+        leak_checked_test(test_heap),
+        by_hand(test_signaled_for_grants_only),
+        by_hand(test_deadline_of_a_grant),
+        by_hand(test_signaled_once),
+        by_hand(test_signaled_when_it_ends),
+        by_hand(test_canceled_after_the_grant),
+        by_hand(test_nothing_comes_of_nothing),
+        by_hand(test_records),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

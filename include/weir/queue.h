@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queues: waiting for very many acquisitions through one file descriptor, without a thread.
+ *
+ *     weir_queue_open → weir_queue_submit … → (fd readable) → weir_queue_reap → weir_release
+ *
+ * Each successful submission is followed by exactly one completion, whether it was granted at once,
+ * later, or refused. Nothing moves a queue but the program: weir_queue_reap hands out what was
+ * decided and does what time has made due. So reap in time: while a submission of this queue heads
+ * the line of a set and only time is missing, those behind it wait for that reap as well.
+ *
+ * Level-triggered (poll, epoll, most loops), reap once per event; what is left makes another event:
+ *
+ *     while (poll(&(struct pollfd){weir_queue_fd(queue), POLLIN, 0}, 1, -1) >= 0)
+ *         for (int i = 0, n = weir_queue_reap(queue, done, N); i < n; i++)
+ *             handle(&done[i]);
+ *
+ * Edge-triggered (EPOLLET, a multishot poll), reap until a call returns fewer than it was offered
+ * room for; only then does the next completion make a new edge:
+ *
+ *     int n;
+ *     do {
+ *         n = weir_queue_reap(queue, done, N);
+ *         for (int i = 0; i < n; i++)
+ *             handle(&done[i]);
+ *     } while (n == N);
+ *
+ * Any thread submits and cancels; one thread at a time reaps.
+ */
+#ifndef WEIR_QUEUE_H
+#define WEIR_QUEUE_H
+
+#include <weir/acquisition.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_queue weir_queue;
+
+/* The most submissions that a queue can hold. */
+#define WEIR_QUEUE_CAPACITY_MAX (1u << 26)
+
+struct weir_completion {
+    uint64_t user_data;            /* of the submission */
+    weir_acquisition *acquisition; /* granted: the caller's, to release. Otherwise NULL, unless the
+                                      submission asked for it: then it is that, to release */
+    int result;                    /* 0, -ETIMEDOUT, -EAGAIN (would wait, or has waited, longer than
+                                      max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN */
+    uint32_t reserved;             /* 0 */
+    struct weir_refusal refusal;   /* on -EAGAIN, -ENOBUFS and -ETIMEDOUT who refused and when to
+                                      come back, as of the reap. Behind a long line the estimate may
+                                      leave the line out. */
+};
+
+/*
+ * Opens a queue for at most `capacity` submissions that were not reaped yet, from 1 to
+ * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. It takes
+ * three descriptors and, until they are used, next to no memory. Returns 0, -EINVAL, -ENOMEM,
+ * -EMFILE, -ENFILE, -ESHUTDOWN, -ECHILD. Any thread.
+ */
+WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
+
+/*
+ * Submits a request. 0: one completion with `user_data` follows, even if the request was decided
+ * by this call. Otherwise none does and nothing was taken:
+ *   -ENOSPC      as many submissions as the queue can hold were not reaped yet
+ *   -ERANGE, -ENOENT, -EINVAL, -ENOMEM, -ESHUTDOWN, -ECHILD as weir_acquire; also -EINVAL if pool
+ *                and queue are not of one instance
+ * `retref`, if not NULL, is filled as by weir_acquire.
+ * With `ret` not NULL the acquisition is had at once, not only with the completion, and is the
+ * caller's to release: to ask for its result, or to cancel this one and no other (weir_cancel).
+ * Releasing it before its completion was reaped takes that back, too: none follows. It must not be
+ * used by one thread while another reaps this queue. It has no fd of its own until it was reaped.
+ * The request is copied as far as needed. Any thread.
+ */
+WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
+                                  const struct weir_request *request, uint64_t user_data,
+                                  weir_acquisition **ret, struct weir_refusal *retref);
+
+/*
+ * Cancels every submission with this user_data; each still completes, with -ECANCELED. A grant that
+ * was faster but was not reaped goes back to the limits as if it had never been, except one whose
+ * acquisition the program has (see `ret` above), which completes as granted. Returns how many were
+ * canceled, or -ECHILD. Takes constant time on average besides leaving the line. Any thread.
+ */
+WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
+
+/*
+ * A descriptor that is readable (POLLIN) while there are completions, or something has become due
+ * that only a reap does. It is an epoll descriptor: close-on-exec, to be waited for, not to be read
+ * or written, and fit for any poll, select, epoll (either way of triggering) or io_uring poll. It
+ * belongs to the queue and must not be closed. One wake per change from empty to not empty.
+ */
+WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
+
+/*
+ * Does what has become due, then hands out at most `n` completions, in the order in which they were
+ * decided. Never blocks. Returns how many; -EINVAL (`out` is NULL); -ENOMEM if there was no memory
+ * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only moves time on.
+ */
+WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n);
+
+/*
+ * Closes the queue: what was not reaped is canceled, grants go back to the limits as if they had
+ * never been, and no completion follows. Acquisitions that the program has stay its own and must
+ * still be released. No other thread may be using the queue. Also after weir_close. NULL is fine.
+ * Returns NULL.
+ */
+WEIR_PUBLIC weir_queue *weir_queue_close(weir_queue *queue);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
