@@ -1,110 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls that ask: take, try, acquire, submit. */
-#include "acquisition.h"
+#include "asking.h"
 #include "instance.h"
-#include "mutant.h"
-#include "pool.h"
-#include "request.h"
 #include "sys.h"
 #include <errno.h>
-
-/* One call under way. */
-struct asking {
-    struct weir_request request;
-    weir_set *set;
-    struct actor *actor;
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    struct verdict verdict;
-    struct weir_refusal *retref;
-};
-
-static void say(struct weir_refusal *ret, const weir_set *set, const char *key,
-                uint64_t retry_after_ns)
-{
-    if (!ret || ret->size < sizeof(*ret))
-        return;
-    ret->key = key ? key : "";
-    ret->set = set->name;
-    ret->retry_after_ns = retry_after_ns;
-}
-
-static void say_verdict(struct weir_refusal *ret, const weir_set *set,
-                        const struct verdict *verdict)
-{
-    uint64_t wait = WEIR_FOREVER;
-
-    if (verdict->estimate_ns < WEIR_BLOCKED)
-        wait = verdict->estimate_ns > verdict->now_ns ? verdict->estimate_ns - verdict->now_ns : 0;
-    say(ret, set, verdict->blame ? verdict->blame->key : NULL, wait);
-}
-
-/* Picks a set and turns keys into amounts. */
-static int begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
-                 enum purpose purpose, struct weir_refusal *retref)
-{
-    weir *w = pool ? pool->w : NULL;
-    const char *key = NULL;
-    int r;
-
-    if (!w)
-        return -EINVAL;
-    if (instance_forked(w))
-        return -ECHILD;
-    if (instance_closed(w))
-        return -ESHUTDOWN;
-    asking->retref = retref;
-    r = request_read(request, &asking->request);
-    if (r == 0)
-        r = pool_pick(pool, &asking->request, &asking->set);
-    if (r < 0)
-        return r;
-    r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
-    /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
-    asking->actor = actor_self(asking->set);
-    if (!asking->actor)
-        return -ENOMEM;
-    if (r < 0) {
-        set_count_refusal(asking->actor, asking->set, r, key);
-        say(retref, asking->set, key, WEIR_FOREVER);
-    }
-    return r;
-}
-
-/* Says who waits on the record; only before it joins a line. */
-static void set_wake(const struct asking *asking, weir_acquisition *acquisition,
-                     enum record_wake wake)
-{
-    struct record *r = record_at(&asking->set->w->region, acquisition->record);
-
-    record_store(&r->user, (uint64_t)(uintptr_t)acquisition | (uint64_t)wake);
-}
-
-static void fill_record(const struct asking *asking, weir_acquisition *acquisition)
-{
-    const struct actor *actor = asking->actor;
-    const struct region *region = &actor->w->region;
-    struct record *r = record_at(region, acquisition->record);
-    struct actor_head *head = region_box(region, actor->unit);
-
-    for (uint32_t i = 0; i < asking->set->limits.n; i++)
-        record_store(&r->amounts[i], asking->amounts[i]);
-    record_store(&r->owner,
-                 (uint64_t)actor->unit << 32 |
-                     (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
-    record_store(&r->set, (uint64_t)asking->set->head << 32 | actor->thread);
-    set_wake(asking, acquisition, RECORD_WAKE_FUTEX);
-}
-
-static int enter(struct asking *asking, weir_acquisition *acquisition, enum entry entry)
-{
-    int r = set_enter(asking->actor, asking->set, asking->amounts, acquisition->record, entry,
-                      request_max_wait(asking->set, &asking->request), &asking->verdict);
-
-    /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
-    if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
-        say_verdict(asking->retref, asking->set, &asking->verdict);
-    return r;
-}
 
 /* A new acquisition that holds what was asked for if that can be had at once: 0. Otherwise, as
  * `entry` says: -EAGAIN after a probe leaves `*ret`, every other failure frees it. */
@@ -117,8 +16,9 @@ static int start(struct asking *asking, enum entry entry, weir_acquisition **ret
         return -ENOMEM;
     acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
     if (acquisition->record) {
-        fill_record(asking, acquisition);
-        r = enter(asking, acquisition, entry);
+        asking_fill(asking, acquisition->record);
+        asking_set_wake(asking, acquisition, RECORD_WAKE_FUTEX);
+        r = asking_enter(asking, acquisition->record, entry);
     } else {
         count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
     }
@@ -133,7 +33,7 @@ static int start(struct asking *asking, enum entry entry, weir_acquisition **ret
 int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
     struct asking asking;
-    int r = begin(&asking, pool, request, PURPOSE_TAKE, retref);
+    int r = asking_begin(&asking, pool, request, PURPOSE_TAKE, retref);
 
     if (r < 0)
         return r;
@@ -142,7 +42,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
             r = set_enter(asking.actor, asking.set, asking.amounts, 0, ENTRY_TRY, WEIR_FOREVER,
                           &asking.verdict);
             if (r < 0)
-                say_verdict(retref, asking.set, &asking.verdict);
+                asking_say(retref, asking.set, &asking.verdict);
             return r;
         }
     count(&actor_counters(asking.actor, asking.set->number)->granted, 1);
@@ -154,25 +54,13 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
                      struct weir_refusal *retref)
 {
     struct asking asking;
-    int r = ret ? begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r == 0)
         r = start(&asking, ENTRY_TRY, ret);
     if (r == 0)
         (*ret)->seen = true;
     return r;
-}
-
-/* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
-static uint64_t deadline_of(const struct asking *asking, enum record_state *ret_state)
-{
-    uint64_t timeout = request_timeout(asking->set, &asking->request);
-    uint64_t max_wait = request_max_wait(asking->set, &asking->request);
-    uint64_t wait = timeout <= max_wait ? timeout : max_wait;
-    uint64_t now = asking->verdict.now_ns;
-
-    *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
-    return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }
 
 /* Joins the line under the keeper's eyes: 0, 1 or a refusal, which frees the acquisition. */
@@ -189,17 +77,17 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
         return result;
     }
     acquisition->kept = true;
-    set_wake(asking, acquisition, RECORD_WAKE_KEEPER);
+    asking_set_wake(asking, acquisition, RECORD_WAKE_KEEPER);
     timer->set = asking->set;
     timer->record = acquisition->record;
     timer->word = record_next_word(record_load(&r->word), RECORD_WAITING);
-    result = enter(asking, acquisition, ENTRY_WAIT);
+    result = asking_enter(asking, acquisition->record, ENTRY_WAIT);
     if (result < 0) {
         keeper_forget(w, timer);
         acquisition_free(asking->actor, acquisition);
         return result;
     }
-    deadline = deadline_of(asking, &timer->state);
+    deadline = asking_deadline(asking, &timer->state);
     if (result == 1 && deadline != WEIR_FOREVER)
         keeper_watch(w, timer, deadline);
     return result;
@@ -210,7 +98,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 {
     struct asking asking;
     weir_acquisition *acquisition;
-    int r = ret ? begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
         return r;
@@ -230,7 +118,7 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
     weir *w = asking->set->w;
     struct record *r = record_at(&w->region, acquisition->record);
     enum record_state state;
-    uint64_t deadline = deadline_of(asking, &state);
+    uint64_t deadline = asking_deadline(asking, &state);
 
     for (;;) {
         uint64_t word = record_load(&r->word), until;
@@ -270,7 +158,7 @@ static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
     acquisition->blocked = injected;
     if (injected)
         r = enter_kept(asking, acquisition);
-    else if ((r = enter(asking, acquisition, ENTRY_WAIT)) < 0)
+    else if ((r = asking_enter(asking, acquisition->record, ENTRY_WAIT)) < 0)
         acquisition_free(asking->actor, acquisition);
     if (r < 0)
         return r;
@@ -311,7 +199,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     struct asking asking;
     weir_acquisition *acquisition;
     weir *w;
-    int r = ret ? begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
         return r;
@@ -327,48 +215,4 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     r = wait_in_line(&asking, acquisition, ret);
     leave_blocked(w);
     return r;
-}
-
-int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
-{
-    weir_set *set = acquisition->set;
-    int result = weir_acquisition_result(acquisition);
-    struct verdict verdict;
-    struct actor *actor;
-
-    if (result == -ECHILD)
-        return result;
-    if ((result != -EAGAIN && result != -ETIMEDOUT) || !ret || ret->size < sizeof(*ret))
-        return -EINVAL;
-    actor = actor_self(set);
-    if (!actor)
-        return -ENOMEM;
-    set_estimate(actor, set, acquisition_amounts(acquisition), &verdict);
-    say_verdict(ret, set, &verdict);
-    return 0;
-}
-
-int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
-{
-    struct weir_request read;
-    struct actor *actor;
-    struct verdict verdict;
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    const char *key;
-    int r;
-
-    if (instance_forked(set->w))
-        return -ECHILD;
-    r = request_read(request, &read);
-    if (r == 0)
-        r = request_resolve(set, &read, PURPOSE_FORESEE, amounts, &key);
-    if (r < 0)
-        return r;
-    actor = actor_self(set);
-    if (!actor)
-        return -ENOMEM;
-    if (set->head)
-        set_estimate(actor, set, amounts, &verdict);
-    *ret_ns = set->head ? verdict.estimate_ns : instance_now(set->w);
-    return 0;
 }

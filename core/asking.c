@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* What all calls that ask have in common. */
+#include "asking.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include "pool.h"
+#include <errno.h>
+
+static void say(struct weir_refusal *ret, const weir_set *set, const char *key,
+                uint64_t retry_after_ns)
+{
+    if (!ret || ret->size < sizeof(*ret))
+        return;
+    ret->key = key ? key : "";
+    ret->set = set->name;
+    ret->retry_after_ns = retry_after_ns;
+}
+
+void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verdict *verdict)
+{
+    uint64_t wait = WEIR_FOREVER;
+
+    if (verdict->estimate_ns < WEIR_BLOCKED)
+        wait = verdict->estimate_ns > verdict->now_ns ? verdict->estimate_ns - verdict->now_ns : 0;
+    say(ret, set, verdict->blame ? verdict->blame->key : NULL, wait);
+}
+
+int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
+                 enum purpose purpose, struct weir_refusal *retref)
+{
+    weir *w = pool ? pool->w : NULL;
+    const char *key = NULL;
+    int r;
+
+    if (!w)
+        return -EINVAL;
+    if (instance_forked(w))
+        return -ECHILD;
+    if (instance_closed(w))
+        return -ESHUTDOWN;
+    asking->retref = retref;
+    r = request_read(request, &asking->request);
+    if (r == 0)
+        r = pool_pick(pool, &asking->request, &asking->set);
+    if (r < 0)
+        return r;
+    r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
+    /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
+    asking->actor = actor_self(asking->set);
+    if (!asking->actor)
+        return -ENOMEM;
+    if (r < 0) {
+        set_count_refusal(asking->actor, asking->set, r, key);
+        say(retref, asking->set, key, WEIR_FOREVER);
+    }
+    return r;
+}
+
+void asking_set_wake(const struct asking *asking, weir_acquisition *acquisition,
+                     enum record_wake wake)
+{
+    struct record *r = record_at(&asking->set->w->region, acquisition->record);
+
+    record_store(&r->user, (uint64_t)(uintptr_t)acquisition | (uint64_t)wake);
+}
+
+void asking_fill(const struct asking *asking, uint32_t record)
+{
+    const struct actor *actor = asking->actor;
+    const struct region *region = &actor->w->region;
+    struct record *r = record_at(region, record);
+    struct actor_head *head = region_box(region, actor->unit);
+
+    for (uint32_t i = 0; i < asking->set->limits.n; i++)
+        record_store(&r->amounts[i], asking->amounts[i]);
+    record_store(&r->owner,
+                 (uint64_t)actor->unit << 32 |
+                     (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
+    record_store(&r->set, (uint64_t)asking->set->head << 32 | actor->thread);
+}
+
+int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
+{
+    int r = set_enter(asking->actor, asking->set, asking->amounts, record, entry,
+                      request_max_wait(asking->set, &asking->request), &asking->verdict);
+
+    /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
+    if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
+        asking_say(asking->retref, asking->set, &asking->verdict);
+    return r;
+}
+
+/* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
+uint64_t asking_deadline(const struct asking *asking, enum record_state *ret_state)
+{
+    uint64_t timeout = request_timeout(asking->set, &asking->request);
+    uint64_t max_wait = request_max_wait(asking->set, &asking->request);
+    uint64_t wait = timeout <= max_wait ? timeout : max_wait;
+    uint64_t now = asking->verdict.now_ns;
+
+    *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
+    return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* One call that asks for something, from the caller's request to the set's answer. */
+#ifndef WEIR_CORE_ASKING_H
+#define WEIR_CORE_ASKING_H
+
+#include "acquisition.h"
+#include "request.h"
+
+struct asking {
+    struct weir_request request;
+    weir_set *set;
+    struct actor *actor;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    struct verdict verdict;
+    struct weir_refusal *retref;
+};
+
+/*
+ * Picks a set, turns keys into amounts, and finds the thread's actor: 0. Otherwise an error of the
+ * request or of the instance, counted, and told to `retref` if a key is to blame.
+ */
+int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
+                 enum purpose purpose, struct weir_refusal *retref);
+
+/* Fills a free record for this request; only before it joins a line. `waker`: who waits on it. */
+void asking_fill(const struct asking *asking, uint32_t record);
+
+/* Says who waits on the record; only before it joins a line. */
+void asking_set_wake(const struct asking *asking, weir_acquisition *acquisition,
+                     enum record_wake wake);
+
+/* Asks the set; a refusal is told to the caller, except after a probe, who comes back to wait. */
+int asking_enter(struct asking *asking, uint32_t record, enum entry entry);
+
+/* Tells a refusal to `ret`, which may be NULL. */
+void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verdict *verdict);
+
+/* When a wait that begins at the verdict ends, and what the record becomes then. */
+uint64_t asking_deadline(const struct asking *asking, enum record_state *ret_state);
+
+#endif

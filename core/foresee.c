@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* Questions about what would be: who refused, when would it be granted. Nothing changes. */
+#include "asking.h"
+
+#include "instance.h"
+#include <errno.h>
+
+int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
+{
+    weir_set *set = acquisition->set;
+    int result = weir_acquisition_result(acquisition);
+    struct verdict verdict;
+    struct actor *actor;
+
+    if (result == -ECHILD)
+        return result;
+    if ((result != -EAGAIN && result != -ETIMEDOUT) || !ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    actor = actor_self(set);
+    if (!actor)
+        return -ENOMEM;
+    set_estimate(actor, set, acquisition_amounts(acquisition), &verdict);
+    asking_say(ret, set, &verdict);
+    return 0;
+}
+
+int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
+{
+    struct weir_request read;
+    struct actor *actor;
+    struct verdict verdict;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const char *key;
+    int r;
+
+    if (instance_forked(set->w))
+        return -ECHILD;
+    r = request_read(request, &read);
+    if (r == 0)
+        r = request_resolve(set, &read, PURPOSE_FORESEE, amounts, &key);
+    if (r < 0)
+        return r;
+    actor = actor_self(set);
+    if (!actor)
+        return -ENOMEM;
+    if (set->head)
+        set_estimate(actor, set, amounts, &verdict);
+    *ret_ns = set->head ? verdict.estimate_ns : instance_now(set->w);
+    return 0;
+}
