@@ -3,6 +3,7 @@
 #include "asking.h"
 #include "instance.h"
 #include "sys.h"
+#include "timekeeper.h"
 #include <errno.h>
 
 /* A new acquisition that holds what was asked for if that can be had at once: 0. Otherwise, as
@@ -17,7 +18,6 @@ static int start(struct asking *asking, enum entry entry, weir_acquisition **ret
     acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
     if (acquisition->record) {
         asking_fill(asking, acquisition->record);
-        asking_set_wake(asking, acquisition, RECORD_WAKE_FUTEX);
         r = asking_enter(asking, acquisition->record, entry);
     } else {
         count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
@@ -68,28 +68,26 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
 {
     weir *w = asking->set->w;
     struct record *r = record_at(&w->region, acquisition->record);
-    struct timer *timer = &acquisition->timer;
-    uint64_t deadline;
-    int result = keeper_expect(w);
+    uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING), deadline;
+    enum record_state state;
+    int result = timekeeper_expect(w);
 
     if (result < 0) {
         acquisition_free(asking->actor, acquisition);
         return result;
     }
     acquisition->kept = true;
-    asking_set_wake(asking, acquisition, RECORD_WAKE_KEEPER);
-    timer->set = asking->set;
-    timer->record = acquisition->record;
-    timer->word = record_next_word(record_load(&r->word), RECORD_WAITING);
+    record_set_waker(r, RECORD_WAKE_KEEPER, 0);
+    r->data = (uint64_t)(uintptr_t)acquisition;
     result = asking_enter(asking, acquisition->record, ENTRY_WAIT);
     if (result < 0) {
-        keeper_forget(w, timer);
+        timekeeper_forget(w, acquisition->record);
         acquisition_free(asking->actor, acquisition);
         return result;
     }
-    deadline = asking_deadline(asking, &timer->state);
+    deadline = asking_deadline(asking, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
-        keeper_watch(w, timer, deadline);
+        keeper_watch(w, acquisition->record, word, deadline, state);
     return result;
 }
 

@@ -4,8 +4,10 @@
 
 #include "instance.h"
 #include "mutant.h"
+#include "queue.h"
 #include "request.h"
 #include "sys.h"
+#include "timekeeper.h"
 #include <errno.h>
 #include <string.h>
 
@@ -14,14 +16,6 @@
 static struct record *record_of(const weir_acquisition *acquisition)
 {
     return record_at(&acquisition->set->w->region, acquisition->record);
-}
-
-static bool asks_nothing(const weir_set *set, const uint64_t *amounts)
-{
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (amounts[i])
-            return false;
-    return true;
 }
 
 static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
@@ -36,18 +30,41 @@ static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
     return acquisition;
 }
 
-weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts)
+static weir_acquisition *without_amounts(struct actor *actor, weir_set *set)
 {
-    uint32_t n = set->limits.n;
-    weir_acquisition *acquisition = memory_for(actor, n);
+    weir_acquisition *acquisition = memory_for(actor, set->limits.n);
 
     if (!acquisition)
         return NULL;
     *acquisition = (weir_acquisition){.set = set, .fd = -1};
     actor_hold(actor);
+    return acquisition;
+}
+
+weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t record)
+{
+    const struct record *r = record_at(&set->w->region, record);
+    weir_acquisition *acquisition = without_amounts(actor, set);
+
+    if (!acquisition)
+        return NULL;
+    acquisition->record = record;
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        acquisition_amounts(acquisition)[i] = acquisition_used(acquisition)[i] =
+            record_load(&r->amounts[i]);
+    return acquisition;
+}
+
+weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts)
+{
+    uint32_t n = set->limits.n;
+    weir_acquisition *acquisition = without_amounts(actor, set);
+
+    if (!acquisition)
+        return NULL;
     memcpy(acquisition_amounts(acquisition), amounts, n * sizeof(uint64_t));
     memcpy(acquisition_used(acquisition), amounts, n * sizeof(uint64_t));
-    if (asks_nothing(set, amounts))
+    if (request_is_empty(set, amounts))
         return acquisition;
     acquisition->record = record_new(actor, set);
     if (!acquisition->record) {
@@ -101,7 +118,7 @@ int acquisition_signal(weir_acquisition *acquisition)
     return r;
 }
 
-int weir_acquisition_result(weir_acquisition *acquisition)
+int acquisition_result_of(enum record_state state)
 {
     static const int results[] = {
         [RECORD_FREE] = -ECANCELED,
@@ -111,7 +128,14 @@ int weir_acquisition_result(weir_acquisition *acquisition)
         [RECORD_REFUSED] = -EAGAIN,
         [RECORD_CANCELED] = -ECANCELED,
         [RECORD_SHUT_DOWN] = -ESHUTDOWN,
+        [RECORD_TURNED_AWAY] = -ENOBUFS,
     };
+
+    return results[state];
+}
+
+int weir_acquisition_result(weir_acquisition *acquisition)
+{
     enum record_state state;
 
     if (instance_forked(acquisition->set->w))
@@ -119,7 +143,7 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     state = state_of(acquisition);
     if (state == RECORD_HELD)
         acquisition->seen = true;
-    return results[state];
+    return acquisition_result_of(state);
 }
 
 /* The fd, made if there is none yet. The caller holds the keeper's lock. */
@@ -144,6 +168,8 @@ static int open_fd(weir_acquisition *acquisition, bool grants_only)
 
     if (instance_forked(w))
         return -ECHILD;
+    if (acquisition->queue)
+        return -EBUSY;
     pthread_mutex_lock(&w->keeper.lock);
     fd = fd_of(acquisition, grants_only);
     if (fd >= 0 && state_of(acquisition) != RECORD_WAITING && !MUTANT(90))
@@ -249,9 +275,9 @@ static bool changes_set(weir_acquisition *acquisition, const struct settlement *
     return false;
 }
 
-static void free_word(weir_acquisition *acquisition)
+void acquisition_free_word(weir *w, uint32_t record)
 {
-    struct record *r = record_of(acquisition);
+    struct record *r = record_at(&w->region, record);
 
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
                           memory_order_release);
@@ -270,12 +296,27 @@ static int settle(struct actor *actor, weir_acquisition *acquisition, bool unuse
     if (changes_set(acquisition, &settlement)) {
         set_settle(actor, acquisition->set, acquisition->record, &settlement);
     } else {
-        free_word(acquisition);
+        acquisition_free_word(acquisition->set->w, acquisition->record);
         count(&counters->released, 1);
     }
     if (missing)
         count(&counters->missing_update, 1);
     return missing ? -EPROTO : 0;
+}
+
+bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
+{
+    const struct record *r = record_at(&set->w->region, record);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const struct settlement settlement = {amounts, amounts, true};
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = record_load(&r->amounts[i]);
+    if (set->head)
+        return set_settle_exactly(actor, set, record, word, &settlement);
+    acquisition_free_word(set->w, record);
+    count(&actor_counters(actor, set->number)->released, 1);
+    return true;
 }
 
 static bool was_signaled(weir_acquisition *acquisition)
@@ -292,7 +333,30 @@ static bool was_signaled(weir_acquisition *acquisition)
 /* A pending acquisition becomes CANCELED; false: it was decided before. */
 static bool withdraw(struct actor *actor, weir_acquisition *acquisition)
 {
-    return set_withdraw(actor, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
+    return state_of(acquisition) == RECORD_WAITING &&
+           set_withdraw(actor, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
+}
+
+/* Takes a grant back that the caller does not know of; or says why not. */
+static int take_back(struct actor *actor, weir_acquisition *acquisition)
+{
+    if (state_of(acquisition) != RECORD_HELD)
+        return -EALREADY;
+    if (!MUTANT(96))
+        settle(actor, acquisition, true);
+    return 0;
+}
+
+/* Tells whoever waits for it, on a descriptor or a queue, that it was canceled. */
+static void tell(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+
+    if (acquisition->queue)
+        keeper_wake(w, acquisition->record, record_load(&record_of(acquisition)->word));
+    pthread_mutex_lock(&w->keeper.lock);
+    acquisition_signal(acquisition);
+    pthread_mutex_unlock(&w->keeper.lock);
 }
 
 int weir_cancel(weir_acquisition *acquisition)
@@ -303,21 +367,14 @@ int weir_cancel(weir_acquisition *acquisition)
 
     if (instance_forked(set->w))
         return -ECHILD;
-    if (!acquisition->kept || acquisition->seen)
+    if (acquisition->seen)
         return -EALREADY;
     actor = actor_borrow(set);
-    if (!withdraw(actor, acquisition)) {
-        if (state_of(acquisition) != RECORD_HELD)
-            r = -EALREADY;
-        else if (!MUTANT(96))
-            settle(actor, acquisition, true);
-    }
+    if (!withdraw(actor, acquisition))
+        r = take_back(actor, acquisition);
     actor_return(actor);
-    if (r == 0) {
-        pthread_mutex_lock(&set->w->keeper.lock);
-        acquisition_signal(acquisition);
-        pthread_mutex_unlock(&set->w->keeper.lock);
-    }
+    if (r == 0)
+        tell(acquisition);
     return r;
 }
 
@@ -326,26 +383,26 @@ static int end(struct actor *actor, weir_acquisition *acquisition)
 {
     int r = 0;
 
-    if (state_of(acquisition) == RECORD_WAITING)
-        withdraw(actor, acquisition);
+    withdraw(actor, acquisition);
     if (state_of(acquisition) == RECORD_HELD) {
-        bool unused = acquisition->kept && !acquisition->seen && !was_signaled(acquisition);
+        bool unused = !acquisition->seen && !was_signaled(acquisition);
 
         r = settle(actor, acquisition, unused && !MUTANT(19));
     } else if (MUTANT(95) && state_of(acquisition) == RECORD_TIMED_OUT) {
         settle(actor, acquisition, true);
     } else if (state_of(acquisition) != RECORD_FREE) {
-        free_word(acquisition);
+        acquisition_free_word(acquisition->set->w, acquisition->record);
     }
     return r;
 }
 
-static void close_fd(weir_acquisition *acquisition)
+/* Nobody will tell of it any more. */
+static void forget(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
     if (acquisition->kept)
-        keeper_forget(w, &acquisition->timer);
+        timekeeper_forget(w, acquisition->record);
     if (acquisition->fd >= 0)
         sys_close(acquisition->fd);
 }
@@ -371,12 +428,14 @@ int weir_release(weir_acquisition **at)
     w = acquisition->set->w;
     if (instance_forked(w))
         return release_in_child(acquisition);
+    if (acquisition->queue)
+        queue_forget(acquisition);
     actor = actor_borrow(acquisition->set);
     if (acquisition->record)
         r = end(actor, acquisition);
     else
         count(&actor_counters(actor, acquisition->set->number)->released, 1);
-    close_fd(acquisition);
+    forget(acquisition);
     acquisition_free(actor, acquisition);
     actor_return(actor);
     return r;

@@ -3,15 +3,13 @@
 #ifndef WEIR_CORE_ACQUISITION_H
 #define WEIR_CORE_ACQUISITION_H
 
-#include "keeper.h"
 #include "set.h"
-#include <weir/acquisition.h>
+#include <weir/queue.h>
 
 /* Acquisitions of sets with at most this many limits are all of one size and are kept for reuse. */
 #define ACQUISITION_LIMITS 8u
 
 struct weir_acquisition {
-    struct timer timer; /* its deadline while it pends */
     weir_set *set;
     uint32_t record;  /* 0: nothing was taken that could be given back */
     int fd;           /* eventfd, or -1; under the keeper's lock */
@@ -21,9 +19,13 @@ struct weir_acquisition {
     bool blocked;     /* a thread waits on the record's word meanwhile (injected clock) */
     bool seen;        /* the caller knows that it was granted */
     bool strict;
-    uint64_t updated;       /* bit i: limit i */
-    weir_acquisition *next; /* in an actor's cache */
-    uint64_t values[];      /* per limit the amount, then per limit what was used */
+    uint64_t updated; /* bit i: limit i */
+    union {
+        weir_acquisition *next; /* in an actor's cache */
+        weir_queue *queue;      /* that has yet to hand out its completion, or NULL */
+    };
+    uint64_t user_data; /* of the submission to that queue */
+    uint64_t values[];  /* per limit the amount, then per limit what was used */
 };
 
 static inline uint64_t *acquisition_amounts(weir_acquisition *acquisition)
@@ -40,6 +42,15 @@ static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
 weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
 /* An acquisition of these amounts, with a free record unless it is empty. NULL: out of memory. */
 weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts);
+/* An acquisition of a record that is filled already, or NULL: out of memory. */
+weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t record);
+/* Gives back everything that a HELD record holds as if it had never been granted, if its word is
+ * still `word`. */
+bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint64_t word);
+/* What a record's state means for a caller: 0 or a negative errno. */
+int acquisition_result_of(enum record_state state);
+/* A decided record without a grant becomes FREE. */
+void acquisition_free_word(weir *w, uint32_t record);
 /* Frees it and its record, whose word must be FREE. */
 void acquisition_free(struct actor *actor, weir_acquisition *acquisition);
 /*

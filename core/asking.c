@@ -57,14 +57,6 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     return r;
 }
 
-void asking_set_wake(const struct asking *asking, weir_acquisition *acquisition,
-                     enum record_wake wake)
-{
-    struct record *r = record_at(&asking->set->w->region, acquisition->record);
-
-    record_store(&r->user, (uint64_t)(uintptr_t)acquisition | (uint64_t)wake);
-}
-
 void asking_fill(const struct asking *asking, uint32_t record)
 {
     const struct actor *actor = asking->actor;
@@ -77,7 +69,10 @@ void asking_fill(const struct asking *asking, uint32_t record)
     record_store(&r->owner,
                  (uint64_t)actor->unit << 32 |
                      (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
-    record_store(&r->set, (uint64_t)asking->set->head << 32 | actor->thread);
+    record_store(&r->set, (uint64_t)asking->set->number << 32 | actor->thread);
+    record_set_waker(r, RECORD_WAKE_FUTEX, 0);
+    r->before = r->after = r->timer = 0;
+    r->deadline_ns = WEIR_FOREVER;
 }
 
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry)

@@ -22,12 +22,8 @@ struct asking {
 int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
                  enum purpose purpose, struct weir_refusal *retref);
 
-/* Fills a free record for this request; only before it joins a line. `waker`: who waits on it. */
+/* Fills a free record for this request, as one that a blocked thread waits on. */
 void asking_fill(const struct asking *asking, uint32_t record);
-
-/* Says who waits on the record; only before it joins a line. */
-void asking_set_wake(const struct asking *asking, weir_acquisition *acquisition,
-                     enum record_wake wake);
 
 /* Asks the set; a refusal is told to the caller, except after a probe, who comes back to wait. */
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry);

@@ -17,8 +17,8 @@ void catalog_free(weir *w)
     }
     sys_free(w->pools);
     for (uint32_t i = 0; i < w->sets_n; i++)
-        set_free(w->sets[i]);
-    sys_free(w->sets);
+        set_free(instance_set(w, i));
+    table_free(&w->sets);
     names_free(&w->names);
 }
 
@@ -30,23 +30,6 @@ bool instance_knows(void *instance, const char *name, bool *ret_is_pool)
     if (entry)
         *ret_is_pool = entry->set == NULL;
     return entry != NULL;
-}
-
-static int reserve_sets(weir *w, size_t more)
-{
-    size_t capacity = w->sets_capacity ? w->sets_capacity : 16;
-    weir_set **grown;
-
-    while (capacity < w->sets_n + more)
-        capacity *= 2;
-    if (capacity == w->sets_capacity)
-        return 0;
-    grown = sys_grow(w->sets, capacity, sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    w->sets = grown;
-    w->sets_capacity = (uint32_t)capacity;
-    return 0;
 }
 
 static int reserve_pools(weir *w, size_t more)
@@ -71,7 +54,7 @@ static int add_set(weir *w, struct set_plan *plan, weir_set **ret)
 {
     uint32_t number = w->sets_n;
     weir_set *set;
-    int r = reserve_sets(w, 1);
+    int r = table_reserve(&w->sets, number + 1);
 
     if (r == 0)
         r = set_new(w, number, plan, &set);
@@ -81,7 +64,7 @@ static int add_set(weir *w, struct set_plan *plan, weir_set **ret)
         set_free(set);
         return -ENOMEM;
     }
-    w->sets[number] = set;
+    *table_at(&w->sets, number) = set;
     w->sets_n = number + 1;
     *ret = set;
     return 0;
@@ -150,11 +133,12 @@ fail:
 static void remove_last_set(weir *w)
 {
     uint32_t number = w->sets_n - 1;
+    weir_set *set = instance_set(w, number);
 
-    names_remove(&w->names, w->sets[number]->name, w->sets[number]);
+    names_remove(&w->names, set->name, set);
     sys_free(w->spare->counters[number]);
     w->spare->counters[number] = NULL;
-    set_free(w->sets[number]);
+    set_free(set);
     w->sets_n = number;
 }
 
@@ -206,7 +190,7 @@ int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **
 
 static const char *name_of_set(const weir *w, size_t i)
 {
-    const weir_set *set = w->sets[i];
+    const weir_set *set = instance_set(w, (uint32_t)i);
     struct name_entry *entry = names_find(&w->names, set->name);
 
     /* The empty set of a pool without sets goes by the pool's name and has none of its own. */

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define CHECK_EVERY 64u
-#define WALKS_MAX   16u
 
 struct projection {
     uint64_t *at_ns;

@@ -19,7 +19,7 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     actor = actor_self(set);
     if (!actor)
         return -ENOMEM;
-    set_estimate(actor, set, acquisition_amounts(acquisition), &verdict);
+    set_estimate(actor, set, acquisition_amounts(acquisition), ANY_LINE, &verdict);
     asking_say(ret, set, &verdict);
     return 0;
 }
@@ -44,7 +44,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     if (!actor)
         return -ENOMEM;
     if (set->head)
-        set_estimate(actor, set, amounts, &verdict);
+        set_estimate(actor, set, amounts, ANY_LINE, &verdict);
     *ret_ns = set->head ? verdict.estimate_ns : instance_now(set->w);
     return 0;
 }

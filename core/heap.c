@@ -5,49 +5,57 @@
 #include "mutant.h"
 #include "sys.h"
 #include <errno.h>
+#include <weir/error.h>
 
 int heap_reserve(struct heap *heap, size_t n)
 {
     size_t capacity = heap->capacity ? heap->capacity : 16;
-    struct heap_node **grown;
+    struct heap_entry *grown;
 
     while (capacity < n + 1)
         capacity *= 2;
     if (capacity == heap->capacity)
         return 0;
-    grown = sys_grow(heap->nodes, capacity, sizeof(*grown));
+    grown = sys_grow(heap->entries, capacity, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    heap->nodes = grown;
+    heap->entries = grown;
     heap->capacity = capacity;
     return 0;
 }
 
 void heap_free(struct heap *heap)
 {
-    sys_free(heap->nodes);
-    *heap = (struct heap){0};
+    sys_free(heap->entries);
+    *heap = (struct heap){.region = heap->region};
 }
 
-struct heap_node *heap_first(const struct heap *heap)
+const struct heap_entry *heap_first(const struct heap *heap)
 {
-    return heap->n ? heap->nodes[1] : NULL;
+    return heap->n ? &heap->entries[1] : NULL;
 }
 
-static void put(struct heap *heap, struct heap_node *node, size_t index)
+uint64_t heap_instant(const struct heap *heap, uint32_t record)
 {
-    heap->nodes[index] = node;
-    node->index = index;
+    uint32_t index = record_at(heap->region, record)->timer;
+
+    return index ? heap->entries[index].at_ns : WEIR_FOREVER;
 }
 
-static void sift_up(struct heap *heap, struct heap_node *node, size_t index)
+static void put(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    for (; index > 1 && heap->nodes[index / 2]->at_ns > node->at_ns; index /= 2)
-        put(heap, heap->nodes[index / 2], index);
-    put(heap, node, index);
+    heap->entries[index] = entry;
+    record_at(heap->region, entry.record)->timer = (uint32_t)index;
 }
 
-static void sift_down(struct heap *heap, struct heap_node *node, size_t index)
+static void sift_up(struct heap *heap, struct heap_entry entry, size_t index)
+{
+    for (; index > 1 && heap->entries[index / 2].at_ns > entry.at_ns; index /= 2)
+        put(heap, heap->entries[index / 2], index);
+    put(heap, entry, index);
+}
+
+static void sift_down(struct heap *heap, struct heap_entry entry, size_t index)
 {
     for (;;) {
         size_t child = 2 * index;
@@ -55,35 +63,46 @@ static void sift_down(struct heap *heap, struct heap_node *node, size_t index)
         if (child > heap->n)
             break;
         if (child < heap->n &&
-            (heap->nodes[child + 1]->at_ns < heap->nodes[child]->at_ns) != MUTANT(5))
+            (heap->entries[child + 1].at_ns < heap->entries[child].at_ns) != MUTANT(5))
             child++;
-        if (heap->nodes[child]->at_ns >= node->at_ns)
+        if (heap->entries[child].at_ns >= entry.at_ns)
             break;
-        put(heap, heap->nodes[child], index);
+        put(heap, heap->entries[child], index);
         index = child;
     }
-    put(heap, node, index);
+    put(heap, entry, index);
 }
 
-void heap_add(struct heap *heap, struct heap_node *node, uint64_t at_ns)
+/* Puts an entry where another was taken out. */
+static void settle(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    node->at_ns = at_ns;
-    sift_up(heap, node, ++heap->n);
+    if (index > 1 && heap->entries[index / 2].at_ns > entry.at_ns && !MUTANT(6))
+        sift_up(heap, entry, index);
+    else
+        sift_down(heap, entry, index);
 }
 
-void heap_remove(struct heap *heap, struct heap_node *node)
+void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns)
 {
-    size_t index = node->index;
-    struct heap_node *last;
+    uint32_t index = record_at(heap->region, record)->timer;
+    struct heap_entry entry = {at_ns, record};
+
+    if (index)
+        settle(heap, entry, index);
+    else
+        sift_up(heap, entry, ++heap->n);
+}
+
+void heap_remove(struct heap *heap, uint32_t record)
+{
+    struct record *r = record_at(heap->region, record);
+    size_t index = r->timer;
+    struct heap_entry last;
 
     if (!index)
         return;
-    node->index = 0;
-    last = heap->nodes[heap->n--];
-    if (last == node)
-        return;
-    if (index > 1 && heap->nodes[index / 2]->at_ns > last->at_ns && !MUTANT(6))
-        sift_up(heap, last, index);
-    else
-        sift_down(heap, last, index);
+    r->timer = 0;
+    last = heap->entries[heap->n--];
+    if (last.record != record)
+        settle(heap, last, index);
 }

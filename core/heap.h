@@ -1,26 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* A binary heap of deadlines. Nodes are embedded in what is waited for; removal is O(log n). */
+/* A binary heap of deadlines of records, each of which knows its place in it; removal is O(log n).
+ */
 #ifndef WEIR_CORE_HEAP_H
 #define WEIR_CORE_HEAP_H
 
+#include "record.h"
 #include <stddef.h>
 #include <stdint.h>
 
-struct heap_node {
+struct heap_entry {
     uint64_t at_ns;
-    size_t index; /* from 1; 0: not in the heap */
+    uint32_t record;
 };
 
 struct heap {
-    struct heap_node **nodes; /* from index 1 */
+    const struct region *region;
+    struct heap_entry *entries; /* from index 1 */
     size_t n, capacity;
 };
 
-/* Makes room for `n` nodes in all, so that adding that many cannot fail. Returns 0 or -ENOMEM. */
+/* Makes room for `n` entries in all, so that adding that many cannot fail. Returns 0 or -ENOMEM. */
 int heap_reserve(struct heap *heap, size_t n);
 void heap_free(struct heap *heap);
-struct heap_node *heap_first(const struct heap *heap); /* the earliest, or NULL */
-void heap_add(struct heap *heap, struct heap_node *node, uint64_t at_ns); /* room was reserved */
-void heap_remove(struct heap *heap, struct heap_node *node); /* fine if not in the heap */
+const struct heap_entry *heap_first(const struct heap *heap); /* the earliest, or NULL */
+/* The instant of a record, or WEIR_FOREVER if it has none. */
+uint64_t heap_instant(const struct heap *heap, uint32_t record);
+/* Gives a record this instant, instead of another if it had one. Room was reserved. */
+void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns);
+void heap_remove(struct heap *heap, uint32_t record); /* fine if not in the heap */
 
 #endif

@@ -5,7 +5,9 @@
 #include "acquisition.h"
 #include "mutant.h"
 #include "pool.h"
+#include "queue.h"
 #include "sys.h"
+#include "timekeeper.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,7 @@ static weir *instance_free(weir *w)
     if (w->plugins)
         plugins_free(w->plugins);
     keeper_free(&w->keeper);
+    queues_free(w);
     region_close(&w->region);
     if (w->fork_page)
         sys_fork_page_free(w->fork_page);
@@ -163,7 +166,7 @@ static int build(weir *w, const struct weir_options *options)
 
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->spare_lock, NULL);
-    keeper_init(&w->keeper);
+    keeper_init(&w->keeper, w);
     w->references = 1;
     w->log = options->log;
     w->userdata = options->userdata;
@@ -236,9 +239,10 @@ static void shut_sets(weir *w)
 {
     /* No set is added once `closed` was set under the lock. */
     for (uint32_t i = 0; i < w->sets_n; i++) {
-        struct actor *actor = actor_borrow(w->sets[i]);
+        weir_set *set = instance_set(w, i);
+        struct actor *actor = actor_borrow(set);
 
-        set_shut(actor, w->sets[i]);
+        set_shut(actor, set);
         actor_return(actor);
     }
 }
@@ -254,11 +258,7 @@ static void await_blocked(weir *w)
 
 static weir *close_in_child(weir *w)
 {
-    int fds[] = {w->keeper.epoll_fd, w->keeper.timer_fd, w->keeper.stop_fd};
-
-    for (int i = 0; i < 3; i++)
-        if (fds[i] >= 0)
-            sys_close(fds[i]);
+    keeper_close_fds(&w->keeper);
     return NULL;
 }
 
@@ -276,7 +276,7 @@ weir *weir_close(weir *w)
     shut_sets(w);
     if (!MUTANT(98))
         await_blocked(w);
-    keeper_stop(w);
+    timekeeper_stop(w);
     actor_leave(w);
     instance_drop(w, 1);
     return NULL;
@@ -289,7 +289,7 @@ uint64_t weir_now(weir *w)
 
 int weir_tick(weir *w)
 {
-    return instance_forked(w) ? -ECHILD : keeper_run(w);
+    return instance_forked(w) ? -ECHILD : keeper_run(&w->keeper) + queues_run(w);
 }
 
 const char *weir_version(void)

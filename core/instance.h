@@ -9,6 +9,7 @@
 #include "plan.h"
 #include "region.h"
 #include "set.h"
+#include "table.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <weir/weir.h>
@@ -37,9 +38,8 @@ struct weir {
     pthread_mutex_t lock; /* everything from here to `keeper` */
     struct region region;
     struct plugins *plugins;
-    weir_set **sets;         /* by number */
+    struct table sets;       /* by number */
     _Atomic uint32_t sets_n; /* written under the lock */
-    uint32_t sets_capacity;
     struct pool_definition_live **pools;
     size_t pools_n, pools_capacity;
     struct names names;                   /* of sets and pools */
@@ -47,12 +47,17 @@ struct weir {
     struct actor *idle;                   /* of these, the ones without a thread */
     uint32_t depot[RECORD_UNITS_MAX + 1]; /* free records, by size in units */
     uint64_t pool_handles;
+    struct table queues; /* by number, from 1; closed ones are used again */
+    _Atomic uint32_t queues_n;
+    struct weir_queue *closed_queues;
 
     struct actor *spare; /* for calls that must not fail; prepared for every set */
     pthread_mutex_t spare_lock;
 
-    struct keeper keeper;
-    _Atomic uint32_t blocked; /* threads that wait in weir_acquire; a futex for weir_close */
+    struct keeper keeper;          /* of acquisitions; its lock is also over their descriptors */
+    size_t kept;                   /* acquisitions that may be in its heap; under its lock */
+    struct sys_thread *timekeeper; /* NULL: not running; as above */
+    _Atomic uint32_t blocked;      /* threads that wait in weir_acquire; a futex for weir_close */
 };
 
 static inline bool instance_forked(const weir *w)
@@ -63,6 +68,12 @@ static inline bool instance_forked(const weir *w)
 static inline bool instance_closed(weir *w)
 {
     return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
+}
+
+/* The set of a number that was given out. */
+static inline weir_set *instance_set(const weir *w, uint32_t number)
+{
+    return *table_at(&w->sets, number);
 }
 
 void instance_hold(weir *w, uint64_t n);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The keeper: one heap, one timer, at most one thread. */
+/* Keepers: a heap of instants and a timer each. */
 #include "keeper.h"
 
 #include "acquisition.h"
 #include "instance.h"
 #include "mutant.h"
+#include "queue.h"
 #include "sys.h"
 #include <errno.h>
 
-/* How long the thread rests when the kernel refuses what it has no reason to refuse. */
-#define RETRY_NS UINT64_C(10000000)
-
-void keeper_init(struct keeper *keeper)
+void keeper_init(struct keeper *keeper, weir *w)
 {
     pthread_mutex_init(&keeper->lock, NULL);
+    keeper->w = w;
+    keeper->heap.region = &w->region;
     keeper->armed_ns = WEIR_FOREVER;
-    keeper->epoll_fd = keeper->timer_fd = keeper->stop_fd = -1;
+    keeper->epoll_fd = keeper->timer_fd = keeper->event_fd = -1;
 }
 
 void keeper_free(struct keeper *keeper)
@@ -24,70 +24,156 @@ void keeper_free(struct keeper *keeper)
     pthread_mutex_destroy(&keeper->lock);
 }
 
-/* Only an earlier deadline is worth a system call; a timer that comes too early finds nothing due.
- */
+void keeper_close_fds(struct keeper *keeper)
+{
+    int *fds[] = {&keeper->epoll_fd, &keeper->timer_fd, &keeper->event_fd};
+
+    for (int i = 0; i < 3; i++) {
+        if (*fds[i] >= 0)
+            sys_close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+int keeper_open_fds(struct keeper *keeper)
+{
+    int r;
+
+    if ((r = keeper->epoll_fd = sys_epoll_create()) < 0 ||
+        (r = keeper->timer_fd = sys_timerfd()) < 0 || (r = keeper->event_fd = sys_eventfd()) < 0 ||
+        (r = sys_epoll_add(keeper->epoll_fd, keeper->timer_fd, 0)) < 0 ||
+        (r = sys_epoll_add(keeper->epoll_fd, keeper->event_fd, 0)) < 0) {
+        keeper_close_fds(keeper);
+        return r;
+    }
+    keeper->armed_ns = WEIR_FOREVER;
+    keeper->signaled = keeper->failing = false;
+    return 0;
+}
+
+/* Sets the timer, which also takes back that it has expired. */
+static void set_timer(struct keeper *keeper, uint64_t at_ns)
+{
+    keeper->armed_ns = at_ns;
+    keeper->failing = sys_timerfd_set(keeper->timer_fd, at_ns) < 0;
+    if (!keeper->failing)
+        return;
+    keeper->armed_ns = WEIR_FOREVER;
+    keeper_signal(keeper); /* whoever runs the keeper will try again */
+}
+
+void keeper_signal(struct keeper *keeper)
+{
+    /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
+    if (!keeper->signaled)
+        keeper->signaled = sys_signal_fd(keeper->event_fd) == 0;
+}
+
+void keeper_unsignal(struct keeper *keeper)
+{
+    if (keeper->signaled)
+        sys_drain_fd(keeper->event_fd);
+    keeper->signaled = false;
+}
+
+static uint64_t earliest(const struct keeper *keeper)
+{
+    const struct heap_entry *first = heap_first(&keeper->heap);
+
+    return first ? first->at_ns : WEIR_FOREVER;
+}
+
+/* Only an earlier instant is worth a system call; a timer that comes too early finds nothing due.
+ * Whoever runs the keeper sets it at the end. */
 static void rearm(struct keeper *keeper)
 {
-    struct heap_node *first = heap_first(&keeper->heap);
+    uint64_t at_ns = earliest(keeper);
 
-    if (!first || first->at_ns >= keeper->armed_ns || !keeper->thread)
-        return;
-    keeper->failing = sys_timerfd_set(keeper->timer_fd, first->at_ns) < 0;
-    if (keeper->failing)
-        sys_signal_fd(keeper->stop_fd); /* the thread tries again */
-    else
-        keeper->armed_ns = first->at_ns;
+    if (at_ns < keeper->armed_ns && !keeper->running && keeper->timer_fd >= 0 &&
+        !keeper->w->clock.now_ns)
+        set_timer(keeper, at_ns);
 }
 
-static void add(struct keeper *keeper, struct timer *timer, uint64_t at_ns)
+/* The keeper of a record that waits for one. */
+static struct keeper *keeper_of(weir *w, const struct record *r)
 {
-    heap_remove(&keeper->heap, &timer->node);
-    heap_add(&keeper->heap, &timer->node, at_ns);
-    rearm(keeper);
+    return record_wake(r) == RECORD_WAKE_QUEUE ? queue_keeper(w, r) : &w->keeper;
 }
 
-void keeper_arm(struct keeper *keeper, weir_set *set, uint64_t at_ns)
+void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
 {
+    struct record *r = record_at(&w->region, record);
+    struct keeper *keeper = keeper_of(w, r);
+
     pthread_mutex_lock(&keeper->lock);
-    set->timer.set = set;
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. */
-    if (!set->timer.node.index || at_ns < set->timer.node.at_ns || MUTANT(93))
-        add(keeper, &set->timer, at_ns);
+    if (record_load(&r->word) == word &&
+        (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
+        heap_put(&keeper->heap, record, at_ns);
+        rearm(keeper);
+    }
     pthread_mutex_unlock(&keeper->lock);
 }
 
-void keeper_watch(weir *w, struct timer *timer, uint64_t at_ns)
+void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
+                  enum record_state state)
 {
-    struct record *r = record_at(&w->region, timer->record);
+    struct record *r = record_at(&w->region, record);
+    struct keeper *keeper = keeper_of(w, r);
+
+    pthread_mutex_lock(&keeper->lock);
+    /* If it was decided meanwhile, nobody will take it out again before it is due. */
+    if (record_load(&r->word) == word) {
+        r->deadline_ns = deadline_ns;
+        if (state == RECORD_REFUSED)
+            r->before |= RECORD_REFUSES;
+        if (deadline_ns < heap_instant(&keeper->heap, record))
+            heap_put(&keeper->heap, record, deadline_ns);
+        rearm(keeper);
+    }
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
+{
+    struct record *r = record_at(&w->region, record);
 
     pthread_mutex_lock(&w->keeper.lock);
-    /* If it was decided meanwhile, nobody will take it out again before it is due. */
-    if (record_load(&r->word) == timer->word)
-        add(&w->keeper, timer, at_ns);
+    /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
+     */
+    if (record_load(&r->word) == word) {
+        if (!MUTANT(92))
+            heap_remove(&w->keeper.heap, record);
+        acquisition_signal((weir_acquisition *)(uintptr_t)r->data);
+    }
     pthread_mutex_unlock(&w->keeper.lock);
 }
 
 void keeper_wake(weir *w, uint32_t record, uint64_t word)
 {
     struct record *r = record_at(&w->region, record);
-    uint64_t user = record_load(&r->user);
 
-    if ((user & 7) == RECORD_WAKE_FUTEX) {
+    switch (record_wake(r)) {
+    case RECORD_WAKE_FUTEX:
         sys_futex_wake(record_futex(r), 1);
-        return;
+        break;
+    case RECORD_WAKE_KEEPER:
+        wake_acquisition(w, record, word);
+        break;
+    case RECORD_WAKE_QUEUE:
+        queue_deliver(w, record, word);
+        break;
     }
-    pthread_mutex_lock(&w->keeper.lock);
-    /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
-     */
-    if (record_load(&r->word) == word) {
-        weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)(user & ~UINT64_C(7));
-
-        if (!MUTANT(92))
-            heap_remove(&w->keeper.heap, &acquisition->timer.node);
-        acquisition_signal(acquisition);
-    }
-    pthread_mutex_unlock(&w->keeper.lock);
 }
+
+/* A record whose instant has come. */
+struct due {
+    uint32_t record;
+    uint64_t word;
+    weir_set *set;
+    bool expired; /* its deadline has passed; otherwise it is to be looked at */
+    enum record_state end;
+};
 
 /* How many waiters this actor has decided for good. */
 static uint64_t decided_by(const struct actor *actor, const weir_set *set)
@@ -100,157 +186,67 @@ static uint64_t decided_by(const struct actor *actor, const weir_set *set)
 }
 
 /* Returns how many waiters it decided. */
-static int run_timer(weir *w, const struct timer *timer)
+static int act(weir *w, const struct due *due)
 {
-    struct actor *actor = actor_borrow(timer->set);
-    uint64_t before = decided_by(actor, timer->set), decided;
+    struct actor *actor = actor_borrow(due->set);
+    uint64_t before = decided_by(actor, due->set), decided;
 
-    if (!timer->record)
-        set_serve(actor, timer->set);
-    else if (set_withdraw(actor, timer->set, timer->record, timer->word, timer->state))
-        keeper_wake(w, timer->record, record_next_word(timer->word, timer->state));
-    decided = decided_by(actor, timer->set) - before;
+    if (!due->expired)
+        set_serve(actor, due->set);
+    else if (set_withdraw(actor, due->set, due->record, due->word, due->end))
+        keeper_wake(w, due->record, record_next_word(due->word, due->end));
+    decided = decided_by(actor, due->set) - before;
     actor_return(actor);
     return (int)decided;
 }
 
-int keeper_run(weir *w)
+/* Takes the first record of the heap, which is due: it stays for its deadline after a look. */
+static struct due take_first(struct keeper *keeper)
 {
-    struct keeper *keeper = &w->keeper;
-    uint64_t now = instance_now(w);
+    struct heap_entry first = *heap_first(&keeper->heap);
+    struct record *r = record_at(keeper->heap.region, first.record);
+    struct due due = {.record = first.record, .word = record_load(&r->word)};
+
+    if (record_state(due.word) == RECORD_WAITING) {
+        due.set = instance_set(keeper->w, record_set_number(r));
+        due.expired = first.at_ns >= r->deadline_ns;
+        due.end = r->before & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
+    }
+    if (due.set && !due.expired && r->deadline_ns != WEIR_FOREVER)
+        heap_put(&keeper->heap, first.record, r->deadline_ns);
+    else
+        heap_remove(&keeper->heap, first.record);
+    return due;
+}
+
+/* What comes next is armed; or, if the timer has expired for nothing, that is taken back. */
+static void finish_run(struct keeper *keeper, uint64_t now)
+{
+    uint64_t next = earliest(keeper);
+
+    keeper->running--;
+    if (keeper->running || keeper->timer_fd < 0 || keeper->w->clock.now_ns || MUTANT(94))
+        return;
+    if (next < keeper->armed_ns || keeper->armed_ns <= now || keeper->failing)
+        set_timer(keeper, next);
+}
+
+int keeper_run(struct keeper *keeper)
+{
+    uint64_t now = instance_now(keeper->w);
     int n = 0;
 
     pthread_mutex_lock(&keeper->lock);
-    for (;;) {
-        struct heap_node *first = heap_first(&keeper->heap);
-        struct timer timer;
+    keeper->running++;
+    while (earliest(keeper) <= (MUTANT(39) ? now - 1 : now)) {
+        struct due due = take_first(keeper);
 
-        if (!first || first->at_ns + MUTANT(39) > now)
-            break;
-        heap_remove(&keeper->heap, first);
-        timer = *(struct timer *)(void *)first;
         pthread_mutex_unlock(&keeper->lock);
-        n += run_timer(w, &timer);
+        if (due.set)
+            n += act(keeper->w, &due);
         pthread_mutex_lock(&keeper->lock);
     }
+    finish_run(keeper, now);
     pthread_mutex_unlock(&keeper->lock);
     return n;
-}
-
-/* Once around: what is due is done, what is next is armed. False: that failed. */
-static bool turn(weir *w)
-{
-    struct keeper *keeper = &w->keeper;
-    bool failing;
-
-    sys_drain_fd(keeper->timer_fd);
-    pthread_mutex_lock(&keeper->lock);
-    keeper->armed_ns = WEIR_FOREVER;
-    failing = keeper->failing;
-    keeper->failing = false;
-    pthread_mutex_unlock(&keeper->lock);
-    if (failing)
-        sys_drain_fd(keeper->stop_fd);
-    keeper_run(w);
-    pthread_mutex_lock(&keeper->lock);
-    if (!MUTANT(94))
-        rearm(keeper);
-    failing = keeper->failing;
-    pthread_mutex_unlock(&keeper->lock);
-    return !failing;
-}
-
-static void run_thread(void *argument)
-{
-    weir *w = argument;
-    const uint32_t *closed = (const uint32_t *)(uintptr_t)&w->closed;
-    uint64_t events[2];
-
-    /* Looked at after each turn, which may have drained the signal to stop. */
-    while (!instance_closed(w)) {
-        int n = sys_epoll_wait(w->keeper.epoll_fd, events, 2);
-
-        if (!turn(w) || n < 0)
-            sys_futex_wait(closed, 0, instance_now(w) + RETRY_NS);
-    }
-}
-
-static void close_fds(struct keeper *keeper)
-{
-    int *fds[] = {&keeper->epoll_fd, &keeper->timer_fd, &keeper->stop_fd};
-
-    for (int i = 0; i < 3; i++) {
-        if (*fds[i] >= 0)
-            sys_close(*fds[i]);
-        *fds[i] = -1;
-    }
-}
-
-static int open_fds(struct keeper *keeper)
-{
-    int r;
-
-    if ((r = keeper->epoll_fd = sys_epoll_create()) < 0 ||
-        (r = keeper->timer_fd = sys_timerfd()) < 0 || (r = keeper->stop_fd = sys_eventfd()) < 0 ||
-        (r = sys_epoll_add(keeper->epoll_fd, keeper->timer_fd, 0)) < 0 ||
-        (r = sys_epoll_add(keeper->epoll_fd, keeper->stop_fd, 0)) < 0)
-        return r;
-    return 0;
-}
-
-static int start(weir *w)
-{
-    struct keeper *keeper = &w->keeper;
-    int r = open_fds(keeper);
-
-    if (r == 0)
-        r = sys_thread_start(&keeper->thread, run_thread, w, "weir-keeper");
-    if (r < 0)
-        close_fds(keeper);
-    return r;
-}
-
-int keeper_expect(weir *w)
-{
-    struct keeper *keeper = &w->keeper;
-    int r = 0;
-
-    pthread_mutex_lock(&keeper->lock);
-    if (instance_closed(w))
-        r = -ESHUTDOWN;
-    else if (heap_reserve(&keeper->heap, keeper->acquisitions + 1 + w->sets_n) < 0)
-        r = -ENOMEM;
-    else if (!keeper->thread && !w->clock.now_ns)
-        r = start(w);
-    if (r == 0)
-        keeper->acquisitions++;
-    pthread_mutex_unlock(&keeper->lock);
-    return r;
-}
-
-void keeper_forget(weir *w, struct timer *timer)
-{
-    pthread_mutex_lock(&w->keeper.lock);
-    heap_remove(&w->keeper.heap, &timer->node);
-    w->keeper.acquisitions--;
-    pthread_mutex_unlock(&w->keeper.lock);
-}
-
-void keeper_stop(weir *w)
-{
-    struct keeper *keeper = &w->keeper;
-    struct sys_thread *thread;
-
-    pthread_mutex_lock(&keeper->lock);
-    thread = keeper->thread;
-    pthread_mutex_unlock(&keeper->lock);
-    if (!thread)
-        return;
-    if (sys_signal_fd(keeper->stop_fd) < 0)
-        sys_timerfd_set(keeper->timer_fd, 0);
-    sys_thread_join(thread);
-    pthread_mutex_lock(&keeper->lock);
-    keeper->thread = NULL;
-    close_fds(keeper);
-    pthread_mutex_unlock(&keeper->lock);
 }

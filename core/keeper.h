@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The keeper looks after acquisitions that nobody is blocked on: it serves a set when time alone
- * makes its head grantable, ends waits whose deadline has passed, and writes to eventfds. One heap
- * of deadlines; only the earliest is armed, on one timerfd, by one thread that is started when the
- * first such acquisition pends. With an injected clock there is no thread: weir_tick() runs the
- * keeper.
+ * A keeper keeps time for waiters that nobody is blocked on: it ends waits whose deadline has
+ * passed, and looks at the head of a line again when time alone makes it grantable. One heap, by
+ * the instant of each waiter: its deadline, or while it heads a line the instant to look, if that
+ * is earlier. Only the earliest is armed, on one timerfd.
+ *
+ * An instance has a keeper of its own for acquisitions, moved by a thread (timekeeper.h); each
+ * queue has one, moved by its reaper. With an injected clock weir_tick() moves them all.
  */
 #ifndef WEIR_CORE_KEEPER_H
 #define WEIR_CORE_KEEPER_H
@@ -13,49 +15,42 @@
 #include "record.h"
 #include <pthread.h>
 #include <weir/clock.h>
-#include <weir/set.h>
-
-/* A deadline: of a record that waits, or (record 0) of a set whose head can then be granted. */
-struct timer {
-    struct heap_node node; /* first */
-    weir_set *set;
-    uint32_t record;
-    uint64_t word;           /* the record's word while it waits */
-    enum record_state state; /* what it becomes */
-};
 
 struct keeper {
-    pthread_mutex_t lock; /* also over the eventfds of acquisitions */
+    weir *w;
+    pthread_mutex_t lock; /* over everything below and what the keeper's waiters are told by */
     struct heap heap;
-    size_t acquisitions;       /* that may be in the heap */
-    uint64_t armed_ns;         /* the timerfd's instant */
-    bool failing;              /* the timerfd could not be set: the thread will try again */
-    struct sys_thread *thread; /* NULL: not running */
-    int epoll_fd, timer_fd, stop_fd;
+    uint64_t armed_ns; /* the timerfd's instant */
+    unsigned running;  /* runs under way: the last one arms the timerfd */
+    bool failing;      /* the timerfd could not be set; the eventfd says so */
+    bool signaled;     /* the eventfd was written */
+    int epoll_fd;      /* over the other two; all -1 while there are none */
+    int timer_fd, event_fd;
 };
 
-void keeper_init(struct keeper *keeper);
+void keeper_init(struct keeper *keeper, weir *w);
+void keeper_free(struct keeper *keeper);
 
-/*
- * Makes room for one more acquisition and starts the thread if there is none. Returns 0, -ENOMEM,
- * -ESHUTDOWN or what the kernel said. keeper_forget() takes the room back.
+/* Makes the descriptors. Returns 0 or a negative errno. */
+int keeper_open_fds(struct keeper *keeper);
+void keeper_close_fds(struct keeper *keeper);
+
+/* Makes the eventfd readable, with one write, and unreadable. Under the lock. */
+void keeper_signal(struct keeper *keeper);
+void keeper_unsignal(struct keeper *keeper);
+
+/* Of a record that waits, as long as its word is `word`; its keeper is the one that its waker says.
  */
-int keeper_expect(weir *w);
-void keeper_forget(weir *w, struct timer *timer);
-
-/* The set is to be served at this instant, or before if that was said before. */
-void keeper_arm(struct keeper *keeper, weir_set *set, uint64_t at_ns);
-/* A pending acquisition is to end at this instant unless it was decided before. */
-void keeper_watch(weir *w, struct timer *timer, uint64_t at_ns);
+/* It is to be looked at at this instant, or before if that was said before. */
+void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns);
+/* Its wait is to end at this instant, as `state`. */
+void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
+                  enum record_state state);
 
 /* Tells whoever waits on the record that its word has become `word`. */
 void keeper_wake(weir *w, uint32_t record, uint64_t word);
 
 /* Does everything that is due; returns how many waiters were decided. */
-int keeper_run(weir *w);
-
-/* Ends the thread. No acquisition pends any more. */
-void keeper_stop(weir *w);
-void keeper_free(struct keeper *keeper);
+int keeper_run(struct keeper *keeper);
 
 #endif

@@ -3,6 +3,7 @@
 #include "operation.h"
 
 #include "instance.h"
+#include "keeper.h"
 #include "mutant.h"
 #include "step.h"
 #include "sys.h"
@@ -60,7 +61,7 @@ static void finish(const struct operation *op)
         STEP();
     }
     if (op->arm_ns != WEIR_FOREVER)
-        keeper_arm(&w->keeper, op->set, op->arm_ns);
+        keeper_arm(w, op->arm.record, op->arm.word, op->arm_ns);
 }
 
 bool operation_commit(struct operation *op)
@@ -106,12 +107,13 @@ static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
     struct record *r = record_at(&op->actor->w->region, head);
     uint64_t word, next;
 
-    if ((record_load(&r->user) & 7) != RECORD_WAKE_FUTEX) {
+    word = record_load(&r->word);
+    if (record_wake(r) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
+        op->arm = (struct wake){head, word};
         return;
     }
     /* A blocked waiter keeps its own time. Its word changes, so that it cannot miss the call. */
-    word = record_load(&r->word);
     next = record_next_word(word, RECORD_WAITING);
     version_add_effect(&op->version, head, RECORD_WORD, word, next);
     if (!MUTANT(13))

@@ -9,6 +9,10 @@
 
 #include "set.h"
 
+/* How often an estimate walks a line that does not stand still before it leaves the line out. */
+#define WALKS_MAX      16u
+#define SHORT_LINE_MAX 64u
+
 struct wake {
     uint32_t record;
     uint64_t word; /* what its word has become */
@@ -24,7 +28,8 @@ struct operation {
     /* Once published: */
     struct wake wakes[2];
     uint32_t wakes_n;
-    uint64_t arm_ns;    /* the keeper is to serve the set then; WEIR_FOREVER: no change */
+    uint64_t arm_ns; /* the keeper of `arm` is to look at it then; WEIR_FOREVER: no change */
+    struct wake arm;
     uint64_t look_ns;   /* when the head can be granted by time alone; WEIR_FOREVER: not */
     bool again;         /* the new head can be granted too */
     uint32_t granted;   /* the record that was granted, or 0 */

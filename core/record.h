@@ -9,6 +9,7 @@
 #include "region.h"
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* States, the low byte of the word. All after RECORD_HELD are ends without a grant. */
 enum record_state {
@@ -16,16 +17,24 @@ enum record_state {
     RECORD_WAITING = 1,
     RECORD_HELD = 2,
     RECORD_TIMED_OUT = 3,
-    RECORD_REFUSED = 4, /* max_wait passed */
+    RECORD_REFUSED = 4, /* max_wait passed, or would have */
     RECORD_CANCELED = 5,
-    RECORD_SHUT_DOWN = 6
+    RECORD_SHUT_DOWN = 6,
+    RECORD_TURNED_AWAY = 7 /* the line was full */
 };
 
 /* Who waits on a record, and how it is woken. */
 enum record_wake {
-    RECORD_WAKE_FUTEX = 1, /* a thread blocked on the word, which keeps its own time */
-    RECORD_WAKE_KEEPER = 2 /* an acquisition that the instance's keeper looks after */
+    RECORD_WAKE_FUTEX = 1,  /* a thread blocked on the word, which keeps its own time */
+    RECORD_WAKE_KEEPER = 2, /* an acquisition that the instance's keeper looks after */
+    RECORD_WAKE_QUEUE = 3   /* a submission to a queue, which its reaper looks after */
 };
+
+/* Flags of `before`. */
+#define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
+#define RECORD_REFUSES         (UINT32_C(1) << 29) /* at its deadline it is refused, not timed out */
+#define RECORD_DELIVERED       (UINT32_C(1) << 30) /* its queue has heard of the decision */
+#define RECORD_LISTED          (UINT32_C(1) << 31) /* its queue finds it by user_data */
 
 struct record {
     _Atomic uint64_t word;    /* sequence:56 | state:8; the low half is the futex */
@@ -34,15 +43,27 @@ struct record {
     _Atomic uint64_t granted; /* instant of the grant; while waiting, a marker that never repeats */
     _Atomic uint64_t since;   /* instant it joined the line, or was granted at once */
     _Atomic uint64_t owner;   /* actor unit:32 | actor generation:32 */
-    _Atomic uint64_t set;     /* set head unit:32 | thread id:32 */
-    _Atomic uint64_t user;    /* address of the acquisition, aligned to 8, | enum record_wake */
+    _Atomic uint64_t set;     /* number of the set:32 | thread id:32 */
+    _Atomic uint32_t waker;   /* enum record_wake | number of the queue << 2 */
+
+    /* From here to `after`: of whoever keeps its time, under that keeper's lock. */
+    uint32_t before; /* record:28 in the same bucket of the queue, | flags */
+    uint64_t data;   /* the address of the acquisition, or user_data */
+    union {
+        uint64_t deadline_ns; /* while it waits; WEIR_FOREVER: none */
+        uint32_t ready[2];    /* then: the queue's next and previous completion */
+    };
+    uint32_t timer; /* its place in the keeper's heap; 0: none */
+    uint32_t after; /* record in the same bucket of the queue */
+
     _Atomic uint64_t amounts[]; /* one per limit of the set */
 };
 
 /* Places of effects within a record. */
 enum { RECORD_WORD = 0, RECORD_NEXT = 1, RECORD_PREV = 2, RECORD_GRANTED = 3 };
 
-_Static_assert(sizeof(struct record) == UNIT_SIZE, "a record's header is one unit");
+_Static_assert(offsetof(struct record, before) == 60, "effects reach the first eight words");
+_Static_assert(sizeof(struct record) == 88, "three units with one amount");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the word");
 
 #define LINK_BITS 28
@@ -58,7 +79,9 @@ static inline struct record *record_at(const struct region *region, uint32_t uni
 
 static inline uint32_t record_units(uint32_t limits_n)
 {
-    return 1 + (limits_n + 7) / 8;
+    size_t size = sizeof(struct record) + limits_n * sizeof(uint64_t);
+
+    return (uint32_t)((size + RECORD_UNIT_SIZE - 1) / RECORD_UNIT_SIZE);
 }
 
 static inline uint64_t record_load(const _Atomic uint64_t *word)
@@ -80,6 +103,21 @@ static inline enum record_state record_state(uint64_t word)
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
+}
+
+static inline enum record_wake record_wake(const struct record *record)
+{
+    return (enum record_wake)(atomic_load_explicit(&record->waker, memory_order_acquire) & 3);
+}
+
+static inline void record_set_waker(struct record *record, enum record_wake wake, uint32_t queue)
+{
+    atomic_store_explicit(&record->waker, (uint32_t)wake | queue << 2, memory_order_relaxed);
+}
+
+static inline uint32_t record_set_number(const struct record *record)
+{
+    return (uint32_t)(record_load(&record->set) >> 32);
 }
 
 static inline uint32_t link_record(uint64_t link)

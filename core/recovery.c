@@ -18,19 +18,17 @@ struct recovery {
 static weir_set *find_set(const weir *w, uint64_t head)
 {
     for (uint32_t i = 0; i < w->sets_n; i++)
-        if (w->sets[i]->head == head)
-            return w->sets[i];
+        if (instance_set(w, i)->head == head)
+            return instance_set(w, i);
     return NULL;
 }
 
-/* The set with this head, for which the recovering actor is prepared; NULL: no memory. */
-static weir_set *ready_set(struct actor *actor, uint64_t head)
+/* The set, for which the recovering actor is prepared; NULL: no memory. */
+static weir_set *ready_set(struct actor *actor, weir_set *set)
 {
     weir *w = actor->w;
-    weir_set *set;
 
     pthread_mutex_lock(&w->lock);
-    set = find_set(w, head);
     if (set && (set->number >= actor->counters_n || !actor->counters[set->number]) &&
         actor_prepare(actor, set) < 0)
         set = NULL;
@@ -73,7 +71,7 @@ static int end_record(const struct recovery *recovery, uint32_t record)
     uint64_t word;
 
     while (of_the_dead(recovery, r, word = record_load(&r->word))) {
-        weir_set *set = ready_set(actor, record_load(&r->set) >> 32);
+        weir_set *set = ready_set(actor, instance_set(actor->w, record_set_number(r)));
 
         if (!set)
             return -ENOMEM;
@@ -107,7 +105,7 @@ static void wake_again(struct actor *actor, weir_set *set)
         uint64_t word = record_load(&r->word);
         enum record_state state = record_state(word);
 
-        if (state == RECORD_FREE || record_load(&r->set) >> 32 != set->head)
+        if (state == RECORD_FREE || record_set_number(r) != set->number)
             continue;
         if (state != RECORD_WAITING || at == line_head(&op.version))
             keeper_wake(w, at, word);
@@ -119,7 +117,7 @@ static int recover(const struct recovery *recovery)
 {
     struct actor *actor = recovery->actor;
     uint64_t intent = atomic_load_explicit(&recovery->dead->intent, memory_order_acquire);
-    weir_set *set = intent ? ready_set(actor, intent) : NULL;
+    weir_set *set = intent ? ready_set(actor, find_set(actor->w, intent)) : NULL;
     int r = 0;
 
     if (intent && !set)

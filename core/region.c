@@ -9,7 +9,6 @@
 #define RESERVED_MIN ((size_t)1 << 24)
 #define COMMIT_MIN   ((size_t)1 << 18)
 #define COMMIT_MAX   ((size_t)1 << 25)
-#define RUN_SIZE     (RUN_UNITS * UNIT_SIZE)
 
 static int area_open(struct area *area, size_t size)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A region: the flat memory in which all sets of an instance live. Nothing in it is a pointer;
- * everything is addressed by the number of a 64-byte unit, so that the same bytes mean the same at
+ * everything is addressed by the number of a unit, so that the same bytes mean the same at
  * another address and in another process.
  *
  * Two areas, each a range of addresses that grows at its end and never moves or shrinks:
@@ -25,12 +25,14 @@ struct area {
 
 /* Bounds that the widths of a set's word and of a link impose. */
 #define BOXES_RESERVED_MAX   ((size_t)1 << 32)
-#define RECORDS_RESERVED_MAX ((size_t)1 << 34)
+#define RECORDS_RESERVED_MAX ((size_t)1 << 33)
 
-/* Records are made in runs: RUN_UNITS units that hold records of one size. */
-#define RUN_UNITS        1024u
-#define RUNS_MAX         (RECORDS_RESERVED_MAX / UNIT_SIZE / RUN_UNITS)
-#define RECORD_UNITS_MAX 9u
+/* Records are counted in smaller units than boxes, and made in runs: RUN_UNITS units that hold
+ * records of one size. */
+#define RECORD_UNIT_SIZE ((size_t)32)
+#define RUN_UNITS        2048u
+#define RUN_SIZE         (RUN_UNITS * RECORD_UNIT_SIZE)
+#define RECORD_UNITS_MAX 19u
 
 struct region {
     struct area boxes;
@@ -65,7 +67,7 @@ static inline void *region_box(const struct region *region, uint32_t unit)
 
 static inline void *region_record(const struct region *region, uint32_t unit)
 {
-    return region->records.base + unit * UNIT_SIZE;
+    return region->records.base + unit * RECORD_UNIT_SIZE;
 }
 
 #endif

@@ -117,6 +117,14 @@ int request_resolve(weir_set *set, const struct weir_request *request, enum purp
     return complete(set, request->amounts_n == 0, purpose, amounts, ret_key);
 }
 
+bool request_is_empty(const weir_set *set, const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (amounts[i])
+            return false;
+    return true;
+}
+
 uint64_t request_timeout(const weir_set *set, const struct weir_request *request)
 {
     return request->timeout_ns ? request->timeout_ns : set->timeout_ns;

@@ -22,6 +22,9 @@ enum purpose {
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key);
 
+/* Whether these amounts are nothing at all, which is granted without asking the set. */
+bool request_is_empty(const weir_set *set, const uint64_t *amounts);
+
 /* Warns once per key and set; `what` says what the matter is. */
 void request_warn(weir_set *set, const char *key, const char *what);
 

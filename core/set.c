@@ -3,6 +3,7 @@
 #include "set.h"
 
 #include "instance.h"
+#include "keeper.h"
 #include "mutant.h"
 #include "operation.h"
 #include "step.h"
@@ -83,13 +84,16 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
 {
     struct record *r = record_of(op->set, record);
     bool first = line_length(&op->version) == 0;
+    uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
     record_store(&r->since, op->at.now_ns);
     STEP();
     projection_push(op, amounts);
     line_push(&op->actor->w->region, &op->version, record);
-    if (first && ready < WEIR_BLOCKED && (record_load(&r->user) & 7) == RECORD_WAKE_KEEPER)
+    if (first && ready < WEIR_BLOCKED && record_wake(r) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
+        op->arm = (struct wake){record, word};
+    }
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
@@ -172,7 +176,7 @@ void set_serve(struct actor *actor, weir_set *set)
             return;
     }
     if (op.arm_ns != WEIR_FOREVER)
-        keeper_arm(&set->w->keeper, set, op.arm_ns);
+        keeper_arm(set->w, op.arm.record, op.arm.word, op.arm_ns);
 }
 
 uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
@@ -360,7 +364,8 @@ void set_shut(struct actor *actor, weir_set *set)
         ;
 }
 
-void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, struct verdict *ret)
+void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, enum walk walk,
+                  struct verdict *ret)
 {
     struct operation op;
 
@@ -368,6 +373,8 @@ void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, s
     do {
         ret->blame = NULL;
         operation_read(&op, actor, set);
+        if (walk == SHORT_LINE && line_length(&op.version) > SHORT_LINE_MAX)
+            op.walks = WALKS_MAX;
         /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
         limits_ready_at(&set->limits, operation_states(&op), &op.at, amounts, true, &ret->blame);
     } while (!projection_estimate(&op, amounts, ret));

@@ -8,7 +8,6 @@
 #define WEIR_CORE_SET_H
 
 #include "actor.h"
-#include "keeper.h"
 #include "limit.h"
 #include "line.h"
 #include "plan.h"
@@ -29,8 +28,6 @@ struct weir_set {
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
     bool strict, fair;
-
-    struct timer timer; /* the keeper's: when the head can be granted; under its lock */
 
     pthread_mutex_t warned_lock;
     uint64_t warned[WARNED_KEYS_MAX]; /* hashes of unknown keys that were warned about */
@@ -95,8 +92,15 @@ void set_shut(struct actor *actor, weir_set *set);
  * blame. */
 void set_count_refusal(struct actor *actor, weir_set *set, int code, const char *key);
 
+/* Which lines an estimate may walk if what was foreseen no longer holds. */
+enum walk {
+    ANY_LINE,
+    SHORT_LINE /* a long one is left out: still a lower bound, and no work without bound */
+};
+
 /* The first instant at which `amounts` would be granted, waiters ahead included. */
-void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, struct verdict *ret);
+void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, enum walk walk,
+                  struct verdict *ret);
 
 /* A consistent copy of the set's content for onlookers: actor->content. Returns its line's length.
  */

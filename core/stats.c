@@ -116,15 +116,15 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
 static bool describe_holder(const weir_set *set, uint32_t record, struct weir_holder *ret)
 {
     const struct record *r = record_at(&set->w->region, record);
-    uint64_t word = record_load(&r->word), owner_set = record_load(&r->set);
+    uint64_t word = record_load(&r->word), set_thread = record_load(&r->set);
     enum record_state state = record_state(word);
 
-    if ((state != RECORD_HELD && state != RECORD_WAITING) || owner_set >> 32 != set->head)
+    if ((state != RECORD_HELD && state != RECORD_WAITING) || set_thread >> 32 != set->number)
         return false;
     *ret = (struct weir_holder){
         .id = (word >> 8) << LINK_BITS | record,
         .since_ns = record_load(state == RECORD_HELD ? &r->granted : &r->since),
-        .thread = (uint32_t)owner_set,
+        .thread = (uint32_t)set_thread,
         .waiting = state == RECORD_WAITING,
     };
     return record_load(&r->word) == word;

@@ -113,7 +113,8 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * An eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it already
  * is, and stays readable until read. Made on the first call, close-on-exec and non-blocking, closed
  * by weir_release and never handed out twice; the caller must not close it. Returns it, or -EMFILE,
- * -ENFILE, -ENOMEM, -ECHILD, or what the kernel said to writing it; then it can be asked for again.
+ * -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a queue has yet to hand out its completion), or what the
+ * kernel said to writing it; then it can be asked for again.
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 

@@ -36,7 +36,7 @@ static void *look(void *argument)
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
             set_snapshot(world.actors[READER], world.sets[s]);
-            set_estimate(world.actors[READER], world.sets[s], amounts, &verdict);
+            set_estimate(world.actors[READER], world.sets[s], amounts, ANY_LINE, &verdict);
         }
     return NULL;
 }

@@ -146,7 +146,7 @@ void world_make(uint64_t interval_ns)
         make_actor(a);
     world.slots_n = list_slots(world.slots);
     world.boxes_size = world.w->region.boxes.used;
-    world.records_size = RUN_UNITS * UNIT_SIZE / 2; /* more than the tests use */
+    world.records_size = world.w->region.records.used - RUN_SIZE;
     world.image = malloc(world.boxes_size + world.records_size + sizeof(uint64_t));
     must(world.image != NULL);
 }
@@ -164,7 +164,7 @@ void world_save(void)
     uint64_t clock = atomic_load(&shared->clock);
 
     memcpy(world.image, world.w->region.boxes.base, world.boxes_size);
-    memcpy(world.image + world.boxes_size, world.w->region.records.base + RUN_UNITS * UNIT_SIZE,
+    memcpy(world.image + world.boxes_size, world.w->region.records.base + RUN_SIZE,
            world.records_size);
     memcpy(world.image + world.boxes_size + world.records_size, &clock, sizeof(clock));
 }
@@ -174,7 +174,7 @@ void world_restore(void)
     uint64_t clock;
 
     memcpy(world.w->region.boxes.base, world.image, world.boxes_size);
-    memcpy(world.w->region.records.base + RUN_UNITS * UNIT_SIZE, world.image + world.boxes_size,
+    memcpy(world.w->region.records.base + RUN_SIZE, world.image + world.boxes_size,
            world.records_size);
     memcpy(&clock, world.image + world.boxes_size + world.records_size, sizeof(clock));
     atomic_store(&shared->clock, clock);
@@ -184,7 +184,7 @@ void world_restore(void)
 bool world_changed(void)
 {
     return memcmp(world.w->region.boxes.base, world.image, world.boxes_size) != 0 ||
-           memcmp(world.w->region.records.base + RUN_UNITS * UNIT_SIZE,
+           memcmp(world.w->region.records.base + RUN_SIZE,
                   world.image + world.boxes_size, world.records_size) != 0;
 }
 
@@ -221,9 +221,9 @@ static void fill(uint32_t a, uint32_t s, uint32_t i, uint64_t amount)
     STEP();
     record_store(&r->owner, (uint64_t)world.actors[a]->unit << 32 | (uint32_t)generation_of(a));
     STEP();
-    record_store(&r->set, (uint64_t)world.sets[s]->head << 32 | a);
+    record_store(&r->set, (uint64_t)world.sets[s]->number << 32 | a);
     STEP();
-    record_store(&r->user, RECORD_WAKE_FUTEX);
+    record_set_waker(r, RECORD_WAKE_FUTEX, 0);
     STEP();
 }
 
@@ -307,7 +307,7 @@ void world_script(uint32_t a, uint32_t s)
     world_pass(INTERVAL_NS / 2);
     if (world_state(a, s, 0) == RECORD_WAITING)
         set_look(world.actors[a], world.sets[s], world.records[a][s][0]);
-    set_estimate(world.actors[a], world.sets[s], amounts, &verdict);
+    set_estimate(world.actors[a], world.sets[s], amounts, ANY_LINE, &verdict);
     world_leave(a, s, 3, 1);
     world_leave(a, s, 0, 0);
     world_pass(INTERVAL_NS);
@@ -388,7 +388,7 @@ static void check_line(uint32_t s, const struct version *version)
 
         expect(record_state(record_load(&r->word)) == RECORD_WAITING, "set %u: %u in line is %d", s,
                at, (int)record_state(record_load(&r->word)));
-        expect(record_load(&r->set) >> 32 == world.sets[s]->head, "set %u: a stranger in line", s);
+        expect(record_set_number(r) == world.sets[s]->number, "set %u: a stranger in line", s);
         expect(!before || link_record(record_load(&r->prev)) == before, "set %u: %u before %u", s,
                link_record(record_load(&r->prev)), at);
         before = at;
@@ -409,7 +409,7 @@ static void check_records(uint32_t s, const struct version *version)
         const struct record *r = record_at(&world.w->region, at);
         enum record_state state = record_state(record_load(&r->word));
 
-        if (state == RECORD_FREE || record_load(&r->set) >> 32 != set->head)
+        if (state == RECORD_FREE || record_set_number(r) != set->number)
             continue;
         waiting += state == RECORD_WAITING;
         for (uint32_t l = 0; state == RECORD_HELD && l < set->limits.n; l++)

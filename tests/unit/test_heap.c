@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The heap of deadlines, against a plain search over all nodes. */
+/* The heap of deadlines, against a plain search over all records. */
 #include "heap.h"
 #include "world.h"
 
-#define NODES 200
+#define RECORDS 200
 
+static struct region region;
+static struct heap heap;
+static uint32_t records[RECORDS];
+static uint64_t instants[RECORDS]; /* WEIR_FOREVER: not in the heap */
 static uint64_t random_state;
 
 static uint64_t any(void)
@@ -13,92 +17,113 @@ static uint64_t any(void)
     return random_state >> 33;
 }
 
-static void check(const struct heap *heap, struct heap_node *nodes)
+static void make(void)
 {
-    struct heap_node *first = NULL;
-    size_t n = 0;
+    uint32_t units = record_units(1), run;
 
-    for (int i = 0; i < NODES; i++) {
-        if (!nodes[i].index)
-            continue;
-        n++;
-        assert_ptr_equal(heap->nodes[nodes[i].index], &nodes[i]);
-        if (!first || nodes[i].at_ns < first->at_ns)
-            first = &nodes[i];
+    assert_int_equal(region_open(&region), 0);
+    run = region_alloc_run(&region, units);
+    assert_true(run > 0);
+    heap = (struct heap){.region = &region};
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        records[i] = run + i * units;
+        instants[i] = WEIR_FOREVER;
     }
-    assert_int_equal(heap->n, n);
-    assert_int_equal(heap_first(heap) != NULL, first != NULL);
-    if (first)
-        assert_int_equal(heap_first(heap)->at_ns, first->at_ns);
+    random_state = 1;
 }
 
-static void the_earliest_is_first_whatever_was_added_and_removed(void **state)
+static void unmake(void)
 {
-    struct heap_node nodes[NODES] = {{0}};
-    struct heap heap = {0};
-
-    (void)state;
-    random_state = 1;
-    assert_int_equal(heap_reserve(&heap, NODES), 0);
-    for (int i = 0; i < 20000; i++) {
-        struct heap_node *node = &nodes[any() % NODES];
-
-        if (node->index)
-            heap_remove(&heap, node);
-        else
-            heap_add(&heap, node, any() % 50);
-        check(&heap, nodes);
-    }
-    for (int i = 0; i < NODES; i++)
-        heap_remove(&heap, &nodes[i]); /* fine if it is not there */
+    for (int i = 0; i < RECORDS; i++)
+        heap_remove(&heap, records[i]); /* fine if it is not there */
     assert_null(heap_first(&heap));
     heap_free(&heap);
+    region_close(&region);
+}
+
+static void put(int i, uint64_t at_ns)
+{
+    heap_put(&heap, records[i], at_ns);
+    instants[i] = at_ns;
+}
+
+static void check(void)
+{
+    uint64_t first = WEIR_FOREVER;
+    size_t n = 0;
+
+    for (int i = 0; i < RECORDS; i++) {
+        assert_int_equal(heap_instant(&heap, records[i]), instants[i]);
+        n += instants[i] != WEIR_FOREVER;
+        if (instants[i] < first)
+            first = instants[i];
+    }
+    assert_int_equal(heap.n, n);
+    assert_int_equal(heap_first(&heap) != NULL, n > 0);
+    if (n)
+        assert_int_equal(heap_first(&heap)->at_ns, first);
+}
+
+static void the_earliest_is_first_whatever_was_put_moved_and_removed(void **state)
+{
+    (void)state;
+    make();
+    assert_int_equal(heap_reserve(&heap, RECORDS), 0);
+    for (int n = 0; n < 20000; n++) {
+        int i = (int)(any() % RECORDS);
+
+        if (any() % 3) {
+            put(i, any() % 50);
+        } else {
+            heap_remove(&heap, records[i]);
+            instants[i] = WEIR_FOREVER;
+        }
+        check();
+    }
+    unmake();
 }
 
 static void they_come_out_in_order(void **state)
 {
-    struct heap_node nodes[NODES] = {{0}};
-    struct heap heap = {0};
     uint64_t last = 0;
 
     (void)state;
-    random_state = 2;
-    assert_int_equal(heap_reserve(&heap, NODES), 0);
-    for (int i = 0; i < NODES; i++)
-        heap_add(&heap, &nodes[i], any() % 1000);
-    for (int i = 0; i < NODES; i++) {
-        struct heap_node *first = heap_first(&heap);
+    make();
+    assert_int_equal(heap_reserve(&heap, RECORDS), 0);
+    for (int i = 0; i < RECORDS; i++)
+        put(i, any() % 1000);
+    for (int i = 0; i < RECORDS; i++) {
+        const struct heap_entry *first = heap_first(&heap);
 
         assert_true(first->at_ns >= last);
         last = first->at_ns;
-        heap_remove(&heap, first);
-        assert_int_equal(first->index, 0);
+        heap_remove(&heap, first->record);
     }
-    heap_free(&heap);
+    unmake();
 }
 
-static void without_memory_the_heap_stays_as_it_was(void **state)
+static void room_is_made_or_nothing_changes(void **state)
 {
-    struct heap_node node = {0};
-    struct heap heap = {0};
-
     (void)state;
-    assert_int_equal(heap_reserve(&heap, 4), 0);
-    heap_add(&heap, &node, 7);
-    fake_sys_fail_kind_at(1, FAKE_MEMORY, 0);
+    make();
+    fake_sys_fail_at(1);
+    assert_int_equal(heap_reserve(&heap, 1), -ENOMEM);
+    assert_int_equal(heap_reserve(&heap, 1), 0);
+    put(0, 7);
+    fake_sys_fail_at(1);
     assert_int_equal(heap_reserve(&heap, 1000), -ENOMEM);
-    assert_ptr_equal(heap_first(&heap), &node);
+    check();
     assert_int_equal(heap_reserve(&heap, 1000), 0);
-    assert_ptr_equal(heap_first(&heap), &node);
-    heap_free(&heap);
+    check();
+    unmake();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(the_earliest_is_first_whatever_was_added_and_removed),
+        leak_checked_test(the_earliest_is_first_whatever_was_put_moved_and_removed),
         leak_checked_test(they_come_out_in_order),
-        leak_checked_test(without_memory_the_heap_stays_as_it_was),
+        leak_checked_test(room_is_made_or_nothing_changes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -583,7 +583,7 @@ static void a_large_request_is_not_starved(void **state)
 /* dotnet #124557, gubernator #98: unbounded growth. Unknown keys are remembered up to a bound. */
 static void unknown_keys_do_not_pile_up(void **state)
 {
-    uint64_t bytes = 0;
+    uint64_t blocks = 0;
 
     (void)state;
     world_limits(SLOT);
@@ -593,9 +593,9 @@ static void unknown_keys_do_not_pile_up(void **state)
         snprintf(key, sizeof key, "nonsense-%d", i);
         release(granted(ASK({key, 1})));
         if (i == 100)
-            bytes = fake_sys_live().bytes;
+            blocks = fake_sys_live().blocks; /* their bytes are rounded as the allocator likes */
     }
-    assert_int_equal(fake_sys_live().bytes, bytes);
+    assert_int_equal(fake_sys_live().blocks, blocks);
     assert_int_equal(world.logged, 65); /* 64 keys, and that there will be no more */
     world_close();
 }
@@ -604,7 +604,7 @@ static void unknown_keys_do_not_pile_up(void **state)
 static void a_busy_program_does_not_grow(void **state)
 {
     weir_acquisition *held[100];
-    uint64_t bytes = 0;
+    uint64_t blocks = 0;
 
     (void)state;
     world_limits("{ type: resource, key: r, capacity: 50 }");
@@ -614,9 +614,9 @@ static void a_busy_program_does_not_grow(void **state)
         for (int i = 0; i < 100; i++)
             release(held[(i * 37) % 100]);
         if (turn == 0)
-            bytes = fake_sys_live().bytes;
+            blocks = fake_sys_live().blocks; /* their bytes are rounded as the allocator likes */
     }
-    assert_int_equal(fake_sys_live().bytes, bytes);
+    assert_int_equal(fake_sys_live().blocks, blocks);
     world_close();
 }
 

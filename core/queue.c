@@ -1,0 +1,760 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues: submissions found by user_data, completions in order. */
+#include "queue.h"
+
+#include "asking.h"
+#include "instance.h"
+#include "mutant.h"
+#include "pool.h"
+#include "sys.h"
+#include <errno.h>
+
+#define BATCH 64u
+
+/* ---- under the lock: lists of records ---- */
+
+static struct record *at(const weir_queue *queue, uint32_t record)
+{
+    return record_at(queue->keeper.heap.region, record);
+}
+
+static weir_acquisition *acquisition_of(const struct record *r)
+{
+    return r->before & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data : NULL;
+}
+
+static uint64_t user_data_of(const struct record *r)
+{
+    const weir_acquisition *acquisition = acquisition_of(r);
+
+    return acquisition ? acquisition->user_data : r->data;
+}
+
+static uint32_t *bucket_of(const weir_queue *queue, uint64_t user_data)
+{
+    return &queue->buckets[user_data * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift];
+}
+
+static void set_before(struct record *r, uint32_t record)
+{
+    r->before = (r->before & ~(uint32_t)LINK_MASK) | record;
+}
+
+static void list(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+    uint32_t *bucket = bucket_of(queue, user_data_of(r));
+
+    r->after = *bucket;
+    set_before(r, 0);
+    r->before |= RECORD_LISTED;
+    if (*bucket)
+        set_before(at(queue, *bucket), record);
+    *bucket = record;
+}
+
+static void unlist(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+    uint32_t before = r->before & LINK_MASK;
+
+    if (!(r->before & RECORD_LISTED))
+        return;
+    r->before &= ~RECORD_LISTED;
+    if (r->after)
+        set_before(at(queue, r->after), before);
+    if (before)
+        at(queue, before)->after = r->after;
+    else
+        *bucket_of(queue, user_data_of(r)) = r->after;
+}
+
+/* Completions: `ready[0]` is the next one, `ready[1]` the one before. */
+static void ready_append(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+
+    r->ready[0] = 0;
+    r->ready[1] = queue->ready_last;
+    if (queue->ready_last)
+        at(queue, queue->ready_last)->ready[0] = record;
+    else
+        queue->ready_first = record;
+    queue->ready_last = record;
+}
+
+static void ready_prepend(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+
+    r->ready[0] = queue->ready_first;
+    r->ready[1] = 0;
+    if (queue->ready_first)
+        at(queue, queue->ready_first)->ready[1] = record;
+    else
+        queue->ready_last = record;
+    queue->ready_first = record;
+}
+
+static void ready_remove(weir_queue *queue, uint32_t record)
+{
+    const struct record *r = at(queue, record);
+
+    if (r->ready[0])
+        at(queue, r->ready[0])->ready[1] = r->ready[1];
+    else
+        queue->ready_last = r->ready[1];
+    if (r->ready[1])
+        at(queue, r->ready[1])->ready[0] = r->ready[0];
+    else
+        queue->ready_first = r->ready[0];
+}
+
+/* The eventfd says whether there are completions; one write per change. */
+static void update_signal(weir_queue *queue)
+{
+    if (queue->ready_first)
+        keeper_signal(&queue->keeper);
+    else if (!queue->keeper.failing)
+        keeper_unsignal(&queue->keeper);
+}
+
+/* Only what may still be canceled stays listed: a grant that the program cannot know of. */
+static void deliver(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+
+    if (record_state(record_load(&r->word)) != RECORD_HELD || acquisition_of(r))
+        unlist(queue, record);
+    heap_remove(&queue->keeper.heap, record);
+    r->before |= RECORD_DELIVERED;
+    ready_append(queue, record);
+    update_signal(queue);
+}
+
+/* ---- for others ---- */
+
+static weir_queue *queue_of(const weir *w, const struct record *r)
+{
+    return *table_at(&w->queues, atomic_load_explicit(&r->waker, memory_order_acquire) >> 2);
+}
+
+struct keeper *queue_keeper(weir *w, const struct record *r)
+{
+    return &queue_of(w, r)->keeper;
+}
+
+void queue_deliver(weir *w, uint32_t record, uint64_t word)
+{
+    struct record *r = record_at(&w->region, record);
+    weir_queue *queue = queue_of(w, r);
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    if (record_load(&r->word) == word && !(r->before & RECORD_DELIVERED))
+        deliver(queue, record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* The queue has nothing to do with the record any more. */
+static void drop(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+
+    unlist(queue, record);
+    heap_remove(&queue->keeper.heap, record);
+    if (r->before & RECORD_DELIVERED)
+        ready_remove(queue, record);
+    r->before |= RECORD_DELIVERED;
+}
+
+void queue_forget(weir_acquisition *acquisition)
+{
+    weir_queue *queue = acquisition->queue;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    drop(queue, acquisition->record);
+    acquisition->queue = NULL;
+    update_signal(queue);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    atomic_fetch_sub(&queue->pending, 1);
+}
+
+/* ---- submitting ---- */
+
+static bool take_place(weir_queue *queue)
+{
+    if (atomic_fetch_add(&queue->pending, 1) < queue->capacity)
+        return true;
+    atomic_fetch_sub(&queue->pending, 1);
+    return false;
+}
+
+/* A record for this request, and its acquisition if that is wanted. 0: no memory. */
+static uint32_t make_record(const struct asking *asking, const weir_queue *queue,
+                            uint64_t user_data, bool wanted)
+{
+    uint32_t record = record_new(asking->actor, asking->set);
+    struct record *r = record_at(&asking->set->w->region, record);
+    weir_acquisition *acquisition;
+
+    if (!record)
+        return 0;
+    asking_fill(asking, record);
+    record_set_waker(r, RECORD_WAKE_QUEUE, queue->number);
+    r->data = user_data;
+    if (!wanted)
+        return record;
+    acquisition = acquisition_adopt(asking->actor, asking->set, record);
+    if (!acquisition) {
+        record_free(asking->actor, asking->set, record);
+        return 0;
+    }
+    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
+    acquisition->user_data = user_data;
+    r->data = (uint64_t)(uintptr_t)acquisition;
+    r->before |= RECORD_HAS_ACQUISITION;
+    return record;
+}
+
+static void free_record(const struct asking *asking, uint32_t record)
+{
+    weir_acquisition *acquisition = acquisition_of(record_at(&asking->set->w->region, record));
+
+    if (acquisition)
+        acquisition_free(asking->actor, acquisition);
+    else
+        record_free(asking->actor, asking->set, record);
+}
+
+/* From here on it can be found. Room for its deadline is made as well. */
+static int add(weir_queue *queue, uint32_t record)
+{
+    weir_acquisition *acquisition = acquisition_of(at(queue, record));
+    int r;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    r = heap_reserve(&queue->keeper.heap, atomic_load(&queue->pending));
+    if (r == 0) {
+        if (acquisition)
+            acquisition->queue = queue;
+        list(queue, record);
+    }
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return r;
+}
+
+static void take_back(weir_queue *queue, uint32_t record)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    unlist(queue, record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* A record that never was in the set becomes `state`. */
+static uint64_t set_state(const struct asking *asking, uint32_t record, enum record_state state)
+{
+    struct record *r = record_at(&asking->set->w->region, record);
+    uint64_t word = record_next_word(record_load(&r->word), state);
+
+    atomic_store_explicit(&r->word, word, memory_order_release);
+    return word;
+}
+
+/* Asks the set: 0 granted, 1 waiting, -EAGAIN and -ENOBUFS refused, or an error. */
+static int ask(struct asking *asking, uint32_t record)
+{
+    if (!request_is_empty(asking->set, asking->amounts))
+        return set_enter(asking->actor, asking->set, asking->amounts, record, ENTRY_WAIT,
+                         request_max_wait(asking->set, &asking->request), &asking->verdict);
+    set_state(asking, record, RECORD_HELD);
+    count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
+    return 0;
+}
+
+/* Enters the set with a record that the queue knows. 0: one completion follows. */
+static int enter(struct asking *asking, uint32_t record)
+{
+    weir *w = asking->set->w;
+    struct record *r = record_at(&w->region, record);
+    uint64_t word = record_next_word(record_load(&r->word), RECORD_HELD);
+    uint64_t deadline;
+    enum record_state state;
+
+    switch (ask(asking, record)) {
+    case 0:
+        queue_deliver(w, record, word);
+        return 0;
+    case 1:
+        deadline = asking_deadline(asking, &state);
+        word = word - RECORD_HELD + RECORD_WAITING;
+        if (deadline != WEIR_FOREVER)
+            keeper_watch(w, record, word, deadline, state);
+        return 0;
+    case -EAGAIN:
+        queue_deliver(w, record, set_state(asking, record, RECORD_REFUSED));
+        return 0;
+    case -ENOBUFS:
+        queue_deliver(w, record, set_state(asking, record, RECORD_TURNED_AWAY));
+        return 0;
+    case -ERANGE:
+        asking_say(asking->retref, asking->set, &asking->verdict);
+        return -ERANGE;
+    default:
+        return -ESHUTDOWN;
+    }
+}
+
+static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
+                  weir_acquisition **ret)
+{
+    uint32_t record = make_record(asking, queue, user_data, ret != NULL);
+    weir_acquisition *acquisition;
+    int r;
+
+    if (!record)
+        return -ENOMEM;
+    acquisition = acquisition_of(at(queue, record));
+    r = add(queue, record);
+    if (r == 0) {
+        r = enter(asking, record);
+        if (r < 0)
+            take_back(queue, record);
+    }
+    if (r < 0)
+        free_record(asking, record);
+    else if (ret)
+        *ret = acquisition;
+    return r;
+}
+
+int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
+                      uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
+{
+    struct asking asking;
+    int r = queue && pool && pool->w == queue->keeper.w ? 0 : -EINVAL;
+
+    if (r == 0)
+        r = asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
+    if (r < 0)
+        return r;
+    if (!take_place(queue))
+        return -ENOSPC;
+    r = submit(queue, &asking, user_data, ret);
+    if (r < 0)
+        atomic_fetch_sub(&queue->pending, 1);
+    return r;
+}
+
+/* ---- reaping ---- */
+
+/* Takes out the next completion. It cannot be canceled any more. */
+static uint32_t pop(weir_queue *queue)
+{
+    uint32_t record = queue->ready_first;
+
+    ready_remove(queue, record);
+    unlist(queue, record);
+    return record;
+}
+
+/* It could not be handed out, and is the next one again. */
+static void push_back(weir_queue *queue, uint32_t record)
+{
+    struct record *r = at(queue, record);
+
+    ready_prepend(queue, record);
+    if (record_state(record_load(&r->word)) == RECORD_HELD && !acquisition_of(r))
+        list(queue, record);
+}
+
+static void say_refusal(struct actor *actor, weir_set *set, const struct record *r,
+                        struct weir_refusal *ret)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    struct verdict verdict;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = record_load(&r->amounts[i]);
+    set_estimate(actor, set, amounts, SHORT_LINE, &verdict);
+    asking_say(ret, set, &verdict);
+}
+
+/* Who has the acquisition knows of the result from here on. */
+static void hand_over(weir_acquisition *acquisition, int result)
+{
+    acquisition->queue = NULL;
+    acquisition->seen = result == 0;
+}
+
+/* Fills `ret`, which takes over the record. False: no memory. */
+static bool complete(struct actor *actor, weir_set *set, uint32_t record,
+                     struct weir_completion *ret)
+{
+    struct record *r = record_at(&set->w->region, record);
+    int result = acquisition_result_of(record_state(record_load(&r->word)));
+    weir_acquisition *acquisition = acquisition_of(r);
+
+    *ret = (struct weir_completion){.user_data = user_data_of(r),
+                                    .acquisition = acquisition,
+                                    .result = result,
+                                    .refusal.size = sizeof(ret->refusal)};
+    if (result == 0 && !acquisition) {
+        ret->acquisition = acquisition_adopt(actor, set, record);
+        if (!ret->acquisition)
+            return false;
+    }
+    if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
+        say_refusal(actor, set, r, &ret->refusal);
+    if (ret->acquisition) {
+        hand_over(ret->acquisition, result);
+    } else {
+        acquisition_free_word(set->w, record);
+        record_free(actor, set, record);
+    }
+    return true;
+}
+
+/* The same with the thread's actor. */
+static bool complete_one(weir *w, uint32_t record, struct weir_completion *ret)
+{
+    weir_set *set = instance_set(w, record_set_number(record_at(&w->region, record)));
+    struct actor *actor = actor_borrow(set);
+    bool completed = complete(actor, set, record, ret);
+
+    actor_return(actor);
+    return completed;
+}
+
+/* Takes out at most `n` completions. */
+static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    unsigned popped = 0;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    while (popped < n && queue->ready_first)
+        ret[popped++] = pop(queue);
+    update_signal(queue);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return popped;
+}
+
+static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned n)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    while (n > 0)
+        push_back(queue, records[--n]);
+    update_signal(queue);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* Fewer than `n`: there are no more, or `*ret_code` says why they could not be handed out. */
+static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsigned n,
+                           int *ret_code)
+{
+    uint32_t records[BATCH];
+    unsigned popped = pop_batch(queue, records, n < BATCH ? n : BATCH), done = 0;
+
+    while (done < popped && complete_one(queue->keeper.w, records[done], &out[done]))
+        done++;
+    if (done < popped) {
+        push_back_batch(queue, records + done, popped - done);
+        *ret_code = -ENOMEM;
+    }
+    atomic_fetch_sub(&queue->pending, done);
+    return done;
+}
+
+int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
+{
+    unsigned done = 0;
+    int r = 0;
+
+    if (instance_forked(queue->keeper.w))
+        return -ECHILD;
+    if (!out && n)
+        return -EINVAL;
+    if (n > INT32_MAX)
+        n = INT32_MAX;
+    keeper_run(&queue->keeper);
+    while (done < n && r == 0) {
+        unsigned more = reap_batch(queue, out + done, n - done, &r);
+
+        done += more;
+        if (more < BATCH)
+            break;
+    }
+    return done ? (int)done : r;
+}
+
+/* ---- canceling ---- */
+
+/* The first submission with this user_data that can be canceled, and its word; or 0. One that is
+ * FREE is about to enter its set, or was canceled by its acquisition. */
+static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
+{
+    uint32_t record = *bucket_of(queue, user_data);
+
+    for (; record; record = at(queue, record)->after) {
+        *ret_word = record_load(&at(queue, record)->word);
+        if (user_data_of(at(queue, record)) == user_data && record_state(*ret_word) != RECORD_FREE)
+            break;
+    }
+    return record;
+}
+
+static void deliver_withheld(weir_queue *queue, uint32_t record)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    deliver(queue, record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* A submission as weir_queue_cancel found it. */
+struct found {
+    uint32_t record;
+    uint64_t word;
+    weir_set *set;
+    bool withheld; /* a grant that was not reaped, while it is taken back */
+};
+
+static bool find_one(weir_queue *queue, uint64_t user_data, struct found *ret)
+{
+    const weir *w = queue->keeper.w;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    ret->record = find(queue, user_data, &ret->word);
+    if (ret->record) {
+        const struct record *r = at(queue, ret->record);
+
+        ret->set = instance_set(w, record_set_number(r));
+        ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition_of(r);
+        if (ret->withheld)
+            drop(queue, ret->record);
+    }
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return ret->record != 0;
+}
+
+/* Returns whether this call canceled it. */
+static bool cancel(weir_queue *queue, const struct found *found)
+{
+    struct actor *actor = actor_borrow(found->set);
+    weir *w = queue->keeper.w;
+    bool canceled = true;
+
+    if (found->withheld) {
+        acquisition_undo(actor, found->set, found->record, found->word);
+        deliver_withheld(queue, found->record);
+    } else if (record_state(found->word) == RECORD_WAITING) {
+        canceled = set_withdraw(actor, found->set, found->record, found->word, RECORD_CANCELED);
+        if (canceled)
+            keeper_wake(w, found->record, record_next_word(found->word, RECORD_CANCELED));
+    } else {
+        canceled = false; /* decided a moment ago: whoever did that is about to say so */
+        keeper_wake(w, found->record, found->word);
+    }
+    actor_return(actor);
+    return canceled;
+}
+
+int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
+{
+    struct found found;
+    int n = 0;
+
+    if (instance_forked(queue->keeper.w))
+        return -ECHILD;
+    while (find_one(queue, user_data, &found))
+        n += cancel(queue, &found);
+    return n;
+}
+
+/* ---- opening and closing ---- */
+
+static int take_number(weir *w, weir_queue **ret)
+{
+    uint32_t number = w->queues_n + 1;
+    weir_queue *queue;
+
+    if (table_reserve(&w->queues, number + 1) < 0)
+        return -ENOMEM;
+    queue = sys_alloc(1, sizeof(*queue));
+    if (!queue)
+        return -ENOMEM;
+    keeper_init(&queue->keeper, w);
+    queue->number = number;
+    *table_at(&w->queues, number) = queue;
+    w->queues_n = number;
+    *ret = queue;
+    return 0;
+}
+
+/* A queue's memory, new or used before. */
+static int get_queue(weir *w, weir_queue **ret)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&w->lock);
+    if (instance_closed(w)) {
+        r = -ESHUTDOWN;
+    } else if (w->closed_queues) {
+        *ret = w->closed_queues;
+        w->closed_queues = (*ret)->next_closed;
+    } else {
+        r = take_number(w, ret);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return r;
+}
+
+static void put_queue(weir *w, weir_queue *queue)
+{
+    pthread_mutex_lock(&w->lock);
+    queue->next_closed = w->closed_queues;
+    w->closed_queues = queue;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* One bucket for each submission, or two. */
+static int make_buckets(weir_queue *queue, uint32_t capacity)
+{
+    uint32_t bits = 4;
+
+    while (UINT32_C(1) << bits < capacity)
+        bits++;
+    queue->bucket_shift = 64 - bits;
+    queue->buckets = sys_alloc((size_t)1 << bits, sizeof(*queue->buckets));
+    return queue->buckets ? 0 : -ENOMEM;
+}
+
+static void release_parts(weir_queue *queue)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    sys_free(queue->buckets);
+    queue->buckets = NULL;
+    heap_free(&queue->keeper.heap);
+    keeper_close_fds(&queue->keeper);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
+{
+    weir_queue *queue;
+    int r;
+
+    if (!ret || !w || !capacity || capacity > WEIR_QUEUE_CAPACITY_MAX)
+        return -EINVAL;
+    if (instance_forked(w))
+        return -ECHILD;
+    r = get_queue(w, &queue);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&queue->keeper.lock);
+    queue->capacity = capacity;
+    r = make_buckets(queue, capacity);
+    if (r == 0)
+        r = keeper_open_fds(&queue->keeper);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    if (r < 0) {
+        release_parts(queue);
+        put_queue(w, queue);
+        return r;
+    }
+    instance_hold(w, 1);
+    *ret = queue;
+    return 0;
+}
+
+int weir_queue_fd(weir_queue *queue)
+{
+    return instance_forked(queue->keeper.w) ? -ECHILD : queue->keeper.epoll_fd;
+}
+
+/* Any submission that the queue still has: it has no longer afterwards. */
+static uint32_t drop_any(weir_queue *queue, uint32_t *bucket)
+{
+    uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift), record = queue->ready_first;
+
+    for (; !record && *bucket < buckets; *bucket += !record)
+        record = queue->buckets[*bucket];
+    if (record) {
+        weir_acquisition *acquisition = acquisition_of(at(queue, record));
+
+        drop(queue, record);
+        if (acquisition)
+            acquisition->queue = NULL;
+    }
+    return record;
+}
+
+/* Ends what was submitted, wherever it is; an acquisition that the program has stays. */
+static void end_submission(weir *w, uint32_t record)
+{
+    struct record *r = record_at(&w->region, record);
+    weir_set *set = instance_set(w, record_set_number(r));
+    struct actor *actor = actor_borrow(set);
+    uint64_t word = record_load(&r->word);
+
+    if (record_state(word) == RECORD_WAITING)
+        set_withdraw(actor, set, record, word, RECORD_CANCELED);
+    word = record_load(&r->word);
+    if (!acquisition_of(r)) {
+        if (record_state(word) == RECORD_HELD)
+            acquisition_undo(actor, set, record, word);
+        else if (record_state(word) != RECORD_FREE)
+            acquisition_free_word(w, record);
+        record_free(actor, set, record);
+    }
+    actor_return(actor);
+}
+
+weir_queue *weir_queue_close(weir_queue *queue)
+{
+    uint32_t record, bucket = 0;
+    weir *w = queue ? queue->keeper.w : NULL;
+
+    if (!queue)
+        return NULL;
+    if (instance_forked(w)) {
+        keeper_close_fds(&queue->keeper);
+        return NULL;
+    }
+    do {
+        pthread_mutex_lock(&queue->keeper.lock);
+        record = drop_any(queue, &bucket);
+        pthread_mutex_unlock(&queue->keeper.lock);
+        if (record)
+            end_submission(w, record);
+    } while (record);
+    atomic_store(&queue->pending, 0);
+    release_parts(queue);
+    put_queue(w, queue);
+    instance_drop(w, 1);
+    return NULL;
+}
+
+/* ---- all queues ---- */
+
+int queues_run(weir *w)
+{
+    uint32_t n = w->queues_n;
+    int decided = 0;
+
+    for (uint32_t i = 1; i <= n; i++) {
+        weir_queue *queue = *table_at(&w->queues, i);
+
+        decided += keeper_run(&queue->keeper);
+    }
+    return decided;
+}
+
+void queues_free(weir *w)
+{
+    for (uint32_t i = 1; i <= w->queues_n; i++) {
+        weir_queue *queue = *table_at(&w->queues, i);
+
+        keeper_free(&queue->keeper);
+        sys_free(queue);
+    }
+    table_free(&w->queues);
+}
