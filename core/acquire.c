@@ -95,7 +95,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
                 struct weir_refusal *retref)
 {
     struct asking asking;
-    weir_acquisition *acquisition;
+    weir_acquisition *acquisition = NULL;
     int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
@@ -195,7 +195,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
                  struct weir_refusal *retref)
 {
     struct asking asking;
-    weir_acquisition *acquisition;
+    weir_acquisition *acquisition = NULL;
     weir *w;
     int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
