@@ -30,9 +30,13 @@ static uint64_t user_data_of(const struct record *r)
     return acquisition ? acquisition->user_data : r->data;
 }
 
+/* Neighbors lie close together, whether they are numbers or addresses: a cache line each would be
+ * most of what a submission costs. */
 static uint32_t *bucket_of(const weir_queue *queue, uint64_t user_data)
 {
-    return &queue->buckets[user_data * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift];
+    uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
+
+    return &queue->buckets[block ^ (user_data & 63)];
 }
 
 static void set_before(struct record *r, uint32_t record)
@@ -615,12 +619,13 @@ static void put_queue(weir *w, weir_queue *queue)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* One bucket for each submission, or two. */
+/* Two buckets for each submission, or up to four: a record that is alone in its bucket touches no
+ * other. */
 static int make_buckets(weir_queue *queue, uint32_t capacity)
 {
-    uint32_t bits = 4;
+    uint32_t bits = 6;
 
-    while (UINT32_C(1) << bits < capacity)
+    while (UINT32_C(1) << bits < 2 * capacity)
         bits++;
     queue->bucket_shift = 64 - bits;
     queue->buckets = sys_alloc((size_t)1 << bits, sizeof(*queue->buckets));

@@ -9,6 +9,7 @@
 #define RESERVED_MIN ((size_t)1 << 24)
 #define COMMIT_MIN   ((size_t)1 << 18)
 #define COMMIT_MAX   ((size_t)1 << 25)
+#define LARGE_FROM   ((size_t)1 << 22) /* from here on large pages waste little */
 
 static int area_open(struct area *area, size_t size)
 {
@@ -39,6 +40,8 @@ static int area_grow(struct area *area, size_t used)
         committed = area->reserved;
     if (sys_commit(area->base, committed) < 0)
         return -ENOMEM;
+    if (area->committed >= LARGE_FROM)
+        sys_prefer_large_pages(area->base + area->committed, committed - area->committed);
     area->committed = committed;
     return 0;
 }

@@ -99,6 +99,11 @@ int sys_commit(void *memory, size_t size)
     return mprotect(memory, whole_pages(size), PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
 }
 
+void sys_prefer_large_pages(void *memory, size_t size)
+{
+    (void)madvise(memory, whole_pages(size), MADV_HUGEPAGE);
+}
+
 void sys_unreserve(void *memory, size_t size)
 {
     if (memory != NULL)

@@ -23,6 +23,8 @@ void sys_free(void *memory);
 /* Address space without memory behind it; sys_commit makes a prefix usable, zeroed. */
 void *sys_reserve(size_t size);
 int sys_commit(void *memory, size_t size);
+/* Asks for large pages, which may come or not. */
+void sys_prefer_large_pages(void *memory, size_t size);
 void sys_unreserve(void *memory, size_t size);
 /* A page whose bytes become zero in a forked child; NULL if that cannot be had. */
 void *sys_fork_page(void);
