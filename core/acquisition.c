@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define CACHE_MAX 16u
+#define CACHE_MAX 64u /* what a reap usually hands out */
 
 static struct record *record_of(const weir_acquisition *acquisition)
 {

@@ -117,6 +117,8 @@ static void ready_remove(weir_queue *queue, uint32_t record)
 /* The eventfd says whether there are completions; one write per change. */
 static void update_signal(weir_queue *queue)
 {
+    if (queue->reaping)
+        return;
     if (queue->ready_first)
         keeper_signal(&queue->keeper);
     else if (!queue->keeper.failing)
@@ -437,6 +439,7 @@ static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
     pthread_mutex_lock(&queue->keeper.lock);
     while (popped < n && queue->ready_first)
         ret[popped++] = pop(queue);
+    queue->reaping = false;
     update_signal(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     return popped;
@@ -468,9 +471,18 @@ static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsig
     return done;
 }
 
+/* Does what has become due. A completion of that is reaped without a word to the eventfd. */
+static void move_on(weir_queue *queue)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    queue->reaping = true;
+    pthread_mutex_unlock(&queue->keeper.lock);
+    keeper_run(&queue->keeper);
+}
+
 int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
 {
-    unsigned done = 0;
+    unsigned done = 0, more;
     int r = 0;
 
     if (instance_forked(queue->keeper.w))
@@ -479,14 +491,11 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
         return -EINVAL;
     if (n > INT32_MAX)
         n = INT32_MAX;
-    keeper_run(&queue->keeper);
-    while (done < n && r == 0) {
-        unsigned more = reap_batch(queue, out + done, n - done, &r);
-
+    move_on(queue);
+    do {
+        more = reap_batch(queue, out + done, n - done, &r);
         done += more;
-        if (more < BATCH)
-            break;
-    }
+    } while (more == BATCH);
     return done ? (int)done : r;
 }
 

@@ -27,6 +27,7 @@ struct weir_queue {
     uint32_t bucket_shift;
 
     uint32_t ready_first, ready_last; /* completions, linked through the records */
+    bool reaping;                     /* a reap is about to look: nobody needs to tell it */
 };
 
 /* The keeper of a record whose waker is a queue. */
