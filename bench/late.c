@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* The ways of waiting again, but nobody gives: time does. */
+#include "late.h"
+
+#include "wake.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/* One grant in this time; and so long must be left when the wait begins. */
+#define WINDOW_NS (500 * US)
+#define LEFT_NS   (100 * US)
+
+enum { WARM_UP = 5 };
+
+static struct timespec timespec_of(uint64_t at_ns)
+{
+    return (struct timespec){(time_t)(at_ns / 1000000000u), (long)(at_ns % 1000000000u)};
+}
+
+/* ---- bare timers ---- */
+
+static int timer_open(struct hand *hand)
+{
+    hand->event_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    return hand->event_fd < 0 ? -errno : event_watch(hand);
+}
+
+static void timer_ask(struct hand *hand)
+{
+    const struct itimerspec at = {.it_value = timespec_of(hand->due_ns)};
+
+    require(timerfd_settime(hand->event_fd, TFD_TIMER_ABSTIME, &at, NULL) == 0);
+}
+
+static const struct way raw_timer = {
+    .open = timer_open,
+    .ask = timer_ask,
+    .wait = event_epoll,
+    .settle = event_drain,
+    .close = fds_close,
+};
+
+static int futex_open(struct hand *hand)
+{
+    hand->word = 0;
+    return 0;
+}
+
+static void futex_wait(struct hand *hand)
+{
+    const struct timespec at = timespec_of(hand->due_ns);
+    long r;
+
+    do
+        r = syscall(SYS_futex, &hand->word, FUTEX_WAIT_BITSET_PRIVATE, 0, &at, NULL,
+                    FUTEX_BITSET_MATCH_ANY);
+    while (r == 0 || errno == EINTR);
+    require(errno == ETIMEDOUT);
+}
+
+static const struct way raw_futex = {
+    .open = futex_open,
+    .ask = nothing,
+    .wait = futex_wait,
+    .settle = nothing,
+    .close = nothing,
+};
+
+/* ---- all of them ---- */
+
+struct lane {
+    const struct way *way;
+    const char *name;
+    const struct way *baseline;
+    struct bench_figure *figure; /* NULL: not wanted */
+    bool told;                   /* that it is not to be had */
+};
+
+static struct lane lanes[] = {
+    {&raw_timer, "late: raw timerfd, epoll", NULL, NULL, false},
+    {&way_queue_epoll, "late: queue, epoll", &raw_timer, NULL, false},
+#ifdef WEIR_BENCH_URING
+    {&way_queue_multishot, "late: queue, multishot poll", &raw_timer, NULL, false},
+#endif
+    {&way_fd_epoll, "late: acquisition fd, epoll", &raw_timer, NULL, false},
+    {&raw_futex, "late: raw futex, deadline", NULL, NULL, false},
+    {&way_blocked, "late: weir_acquire", &raw_futex, NULL, false},
+};
+enum { LANES = sizeof(lanes) / sizeof(lanes[0]) };
+
+static struct {
+    weir *w;
+    weir_pool *pool; /* of a set with one call per window */
+    unsigned samples, processor;
+} stage;
+
+/* Itself, or as a baseline. */
+static bool wanted(const struct bench *bench, const struct lane *lane)
+{
+    if (bench_wants(bench, lane->name))
+        return true;
+    for (unsigned i = 0; i < LANES; i++)
+        if (lanes[i].baseline == lane->way && bench_wants(bench, lanes[i].name))
+            return true;
+    return false;
+}
+
+static struct bench_figure *figure_of(const struct way *way)
+{
+    for (unsigned i = 0; i < LANES; i++)
+        if (lanes[i].way == way)
+            return lanes[i].figure;
+    return NULL;
+}
+
+static void open_pool(void)
+{
+    const struct weir_limit_spec limit = {.size = sizeof(limit),
+                                          .type = WEIR_LIMIT_CALL,
+                                          .algorithm = "gcra",
+                                          .capacity = 1,
+                                          .window_ns = WINDOW_NS};
+
+    stage.pool = bench_pool(stage.w, "late", &limit, 1);
+}
+
+void late_open(struct bench *bench, weir *w)
+{
+    stage.w = w;
+    open_pool();
+    for (unsigned i = 0; i < LANES; i++)
+        if (wanted(bench, &lanes[i]))
+            lanes[i].figure =
+                bench_figure(bench, figure_of(lanes[i].baseline), "%s", lanes[i].name);
+}
+
+void late_close(void)
+{
+    weir_pool_close(stage.pool);
+}
+
+/* The next instant at which something becomes due. weir's is foreseen by weir. */
+static uint64_t next_due(const struct lane *lane)
+{
+    uint64_t due = 0;
+
+    if (!lane->baseline)
+        return bench_now() + WINDOW_NS;
+    require(weir_set_ready_at(weir_pool_set(stage.pool, 0), NULL, &due) == 0);
+    return due;
+}
+
+/* So that the next grant is a window away. Whoever was delayed until it came tries again. */
+static void use_up(void)
+{
+    const struct weir_amount one = {"call_count", 1};
+    const struct weir_request request = {sizeof(request), &one, 1, 0, 0, 0, 0, 0};
+    int r = weir_take(stage.pool, &request, NULL);
+
+    require(r == 0 || r == -EAGAIN);
+}
+
+/* Waits for one instant. False: something else had the processor, there was nothing to measure. */
+static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_late_ns)
+{
+    const struct way *way = lane->way;
+    bool in_time;
+    uint64_t now;
+
+    hand->due_ns = next_due(lane);
+    if (hand->due_ns < bench_now() + LEFT_NS) {
+        use_up();
+        return false;
+    }
+    way->ask(hand);
+    in_time = bench_now() + LEFT_NS / 2 < hand->due_ns;
+    way->wait(hand);
+    now = bench_now();
+    require(now >= hand->due_ns); /* never early */
+    way->settle(hand);
+    *ret_late_ns = now - hand->due_ns;
+    return in_time;
+}
+
+/* In a thread of its own, because some rings are their thread's. */
+static void *measure(void *argument)
+{
+    struct lane *lane = argument;
+    struct hand hand = {.w = stage.w, .pool = stage.pool, .event_fd = -1, .epoll_fd = -1};
+    uint64_t late_ns;
+    int r;
+
+    bench_pin(stage.processor);
+    r = lane->way->open(&hand);
+    for (unsigned n = 0; r == 0 && n < WARM_UP + stage.samples;)
+        if (wait_once(lane, &hand, &late_ns) && n++ >= WARM_UP)
+            bench_add(lane->figure, (double)late_ns);
+    lane->way->close(&hand);
+    if (r < 0 && !lane->told)
+        bench_skip_errno(lane->name, r);
+    lane->told |= r < 0;
+    return NULL;
+}
+
+void late_round(unsigned samples, unsigned processor)
+{
+    pthread_t thread;
+
+    stage.samples = samples;
+    stage.processor = processor;
+    for (unsigned i = 0; i < LANES; i++) {
+        if (!lanes[i].figure)
+            continue;
+        require(pthread_create(&thread, NULL, measure, &lanes[i]) == 0);
+        require(pthread_join(thread, NULL) == 0);
+    }
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/* Ways of waiting without io_uring: blocked, poll, epoll. */
+#include "wake.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void nothing(struct hand *hand)
+{
+    (void)hand;
+}
+
+static int open_nothing(struct hand *hand)
+{
+    (void)hand;
+    return 0;
+}
+
+/* ---- a futex ---- */
+
+static void futex_ask(struct hand *hand)
+{
+    __atomic_store_n(&hand->word, 0, __ATOMIC_RELEASE);
+}
+
+static void futex_wait(struct hand *hand)
+{
+    while (__atomic_load_n(&hand->word, __ATOMIC_ACQUIRE) == 0)
+        syscall(SYS_futex, &hand->word, FUTEX_WAIT_PRIVATE, 0, NULL);
+}
+
+static void futex_give(struct hand *hand)
+{
+    __atomic_store_n(&hand->word, 1, __ATOMIC_RELEASE);
+    require(syscall(SYS_futex, &hand->word, FUTEX_WAKE_PRIVATE, 1) >= 0);
+}
+
+static const struct way raw_futex = {
+    .name = "raw futex",
+    .open = open_nothing,
+    .ask = futex_ask,
+    .wait = futex_wait,
+    .settle = nothing,
+    .close = nothing,
+    .hold = nothing,
+    .give = futex_give,
+};
+
+/* ---- an eventfd ---- */
+
+int event_open(struct hand *hand)
+{
+    hand->event_fd = eventfd(0, EFD_CLOEXEC);
+    return hand->event_fd < 0 ? -errno : 0;
+}
+
+void event_give(struct hand *hand)
+{
+    uint64_t one = 1;
+
+    require(write(hand->event_fd, &one, sizeof(one)) == sizeof(one));
+}
+
+void event_drain(struct hand *hand)
+{
+    uint64_t count;
+
+    require(read(hand->event_fd, &count, sizeof(count)) == sizeof(count) && count == 1);
+}
+
+void fds_close(struct hand *hand)
+{
+    if (hand->event_fd >= 0)
+        close(hand->event_fd);
+    if (hand->epoll_fd >= 0)
+        close(hand->epoll_fd);
+}
+
+static void poll_for(int fd)
+{
+    struct pollfd pollfd = {fd, POLLIN, 0};
+    int n;
+
+    do
+        n = poll(&pollfd, 1, -1);
+    while (n < 0 && errno == EINTR);
+    require(n == 1 && pollfd.revents == POLLIN);
+}
+
+static int epoll_open(struct hand *hand)
+{
+    hand->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    return hand->epoll_fd < 0 ? -errno : 0;
+}
+
+static void epoll_add(struct hand *hand, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    require(epoll_ctl(hand->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+int event_watch(struct hand *hand)
+{
+    int r = epoll_open(hand);
+
+    if (r == 0)
+        epoll_add(hand, hand->event_fd);
+    return r;
+}
+
+static int event_epoll_open(struct hand *hand)
+{
+    int r = event_open(hand);
+
+    return r < 0 ? r : event_watch(hand);
+}
+
+void event_epoll(struct hand *hand)
+{
+    struct epoll_event event;
+    int n;
+
+    do
+        n = epoll_wait(hand->epoll_fd, &event, 1, -1);
+    while (n < 0 && errno == EINTR);
+    require(n == 1 && event.events == EPOLLIN);
+}
+
+static void event_poll(struct hand *hand)
+{
+    poll_for(hand->event_fd);
+}
+
+static void event_epoll_drain(struct hand *hand)
+{
+    event_epoll(hand);
+    event_drain(hand);
+}
+
+static const struct way raw_read = {
+    .name = "raw eventfd, read",
+    .open = event_open,
+    .ask = nothing,
+    .wait = event_drain,
+    .settle = nothing,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
+
+static const struct way raw_poll = {
+    .name = "raw eventfd, poll",
+    .open = event_open,
+    .ask = nothing,
+    .wait = event_poll,
+    .settle = event_drain,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
+
+static const struct way raw_epoll = {
+    .name = "raw eventfd, epoll",
+    .open = event_epoll_open,
+    .ask = nothing,
+    .wait = event_epoll,
+    .settle = event_drain,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
+
+static const struct way raw_epoll_drain = {
+    .name = "raw eventfd, epoll, then read",
+    .open = event_epoll_open,
+    .ask = nothing,
+    .wait = event_epoll_drain,
+    .settle = nothing,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
+
+/* ---- weir, blocked ---- */
+
+void weir_hold(struct hand *hand)
+{
+    require(weir_try_acquire(hand->pool, NULL, &hand->held, NULL) == 0);
+}
+
+void weir_give(struct hand *hand)
+{
+    require(weir_release(&hand->held) == 0);
+}
+
+void weir_settle(struct hand *hand)
+{
+    require(weir_release(&hand->got) == 0);
+}
+
+static void acquire_wait(struct hand *hand)
+{
+    require(weir_acquire(hand->pool, NULL, &hand->got, NULL) == 0);
+}
+
+const struct way way_blocked = {
+    .name = "weir_acquire",
+    .baseline = &raw_futex,
+    .open = open_nothing,
+    .ask = nothing,
+    .wait = acquire_wait,
+    .settle = weir_settle,
+    .close = nothing,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
+/* ---- weir, the fd of an acquisition ---- */
+
+void weir_ask(struct hand *hand)
+{
+    require(weir_submit(hand->pool, NULL, &hand->got, NULL) >= 0);
+    hand->event_fd = weir_acquisition_fd(hand->got);
+    require(hand->event_fd >= 0);
+}
+
+void weir_know(struct hand *hand)
+{
+    require(weir_acquisition_result(hand->got) == 0);
+    hand->event_fd = -1; /* the release closes it */
+}
+
+static void submit_and_watch(struct hand *hand)
+{
+    weir_ask(hand);
+    epoll_add(hand, hand->event_fd);
+}
+
+static void acquisition_poll(struct hand *hand)
+{
+    poll_for(hand->event_fd);
+    weir_know(hand);
+}
+
+static void acquisition_epoll(struct hand *hand)
+{
+    event_epoll(hand);
+    weir_know(hand);
+}
+
+static const struct way fd_poll = {
+    .name = "acquisition fd, poll",
+    .baseline = &raw_poll,
+    .open = open_nothing,
+    .ask = weir_ask,
+    .wait = acquisition_poll,
+    .settle = weir_settle,
+    .close = nothing,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
+const struct way way_fd_epoll = {
+    .name = "acquisition fd, epoll",
+    .baseline = &raw_epoll,
+    .open = epoll_open,
+    .ask = submit_and_watch,
+    .wait = acquisition_epoll,
+    .settle = weir_settle,
+    .close = fds_close,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
+/* ---- weir, a queue ---- */
+
+enum { NUMBER = 77, ROOM = 4 };
+
+int queue_open(struct hand *hand)
+{
+    return weir_queue_open(&hand->queue, hand->w, ROOM);
+}
+
+void queue_close(struct hand *hand)
+{
+    hand->queue = weir_queue_close(hand->queue);
+    hand->event_fd = -1; /* it was the queue's */
+    fds_close(hand);
+}
+
+static int queue_epoll_open(struct hand *hand)
+{
+    int r = queue_open(hand);
+
+    if (r < 0)
+        return r;
+    r = hand->event_fd = weir_queue_fd(hand->queue);
+    return r < 0 ? r : event_watch(hand);
+}
+
+void queue_ask(struct hand *hand)
+{
+    require(weir_queue_submit(hand->queue, hand->pool, NULL, NUMBER, NULL, NULL) == 0);
+}
+
+/* False: nothing was there yet. */
+bool queue_reap(struct hand *hand)
+{
+    struct weir_completion done[ROOM];
+    int n = weir_queue_reap(hand->queue, done, ROOM);
+
+    require(n == 0 || n == 1);
+    if (n == 0)
+        return false;
+    require(done[0].result == 0 && done[0].user_data == NUMBER && done[0].acquisition);
+    hand->got = done[0].acquisition;
+    return true;
+}
+
+static void queue_epoll(struct hand *hand)
+{
+    do
+        event_epoll(hand);
+    while (!queue_reap(hand));
+}
+
+const struct way way_queue_epoll = {
+    .name = "queue, epoll",
+    .baseline = &raw_epoll_drain,
+    .open = queue_epoll_open,
+    .ask = queue_ask,
+    .wait = queue_epoll,
+    .settle = weir_settle,
+    .close = queue_close,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
+const struct way *const plain_ways[] = {
+    &raw_futex, &way_blocked,  &raw_read,        &raw_poll,        &fd_poll,
+    &raw_epoll, &way_fd_epoll, &raw_epoll_drain, &way_queue_epoll, NULL,
+};
