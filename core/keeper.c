@@ -97,7 +97,10 @@ static void rearm(struct keeper *keeper)
 /* The keeper of a record that waits for one. */
 static struct keeper *keeper_of(weir *w, const struct record *r)
 {
-    return record_wake(r) == RECORD_WAKE_QUEUE ? queue_keeper(w, r) : &w->keeper;
+    uint32_t waker = record_waker(r);
+
+    return waker_kind(waker) == RECORD_WAKE_QUEUE ? &queue_at(w, waker_queue(waker))->keeper
+                                                  : &w->keeper;
 }
 
 void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
@@ -152,8 +155,9 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
 void keeper_wake(weir *w, uint32_t record, uint64_t word)
 {
     struct record *r = record_at(&w->region, record);
+    uint32_t waker = record_waker(r);
 
-    switch (record_wake(r)) {
+    switch (waker_kind(waker)) {
     case RECORD_WAKE_FUTEX:
         sys_futex_wake(record_futex(r), 1);
         break;
@@ -161,7 +165,7 @@ void keeper_wake(weir *w, uint32_t record, uint64_t word)
         wake_acquisition(w, record, word);
         break;
     case RECORD_WAKE_QUEUE:
-        queue_deliver(w, record, word);
+        queue_deliver(queue_at(w, waker_queue(waker)), record, word);
         break;
     }
 }

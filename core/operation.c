@@ -108,7 +108,7 @@ static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
     uint64_t word, next;
 
     word = record_load(&r->word);
-    if (record_wake(r) != RECORD_WAKE_FUTEX) {
+    if (waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
         op->arm = (struct wake){head, word};
         return;

@@ -140,20 +140,14 @@ static void deliver(weir_queue *queue, uint32_t record)
 
 /* ---- for others ---- */
 
-static weir_queue *queue_of(const weir *w, const struct record *r)
+weir_queue *queue_at(const weir *w, uint32_t number)
 {
-    return *table_at(&w->queues, atomic_load_explicit(&r->waker, memory_order_acquire) >> 2);
+    return *table_at(&w->queues, number);
 }
 
-struct keeper *queue_keeper(weir *w, const struct record *r)
+void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 {
-    return &queue_of(w, r)->keeper;
-}
-
-void queue_deliver(weir *w, uint32_t record, uint64_t word)
-{
-    struct record *r = record_at(&w->region, record);
-    weir_queue *queue = queue_of(w, r);
+    struct record *r = at(queue, record);
 
     pthread_mutex_lock(&queue->keeper.lock);
     if (record_load(&r->word) == word && !(r->before & RECORD_DELIVERED))
@@ -278,29 +272,28 @@ static int ask(struct asking *asking, uint32_t record)
 }
 
 /* Enters the set with a record that the queue knows. 0: one completion follows. */
-static int enter(struct asking *asking, uint32_t record)
+static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 {
-    weir *w = asking->set->w;
-    struct record *r = record_at(&w->region, record);
+    struct record *r = at(queue, record);
     uint64_t word = record_next_word(record_load(&r->word), RECORD_HELD);
     uint64_t deadline;
     enum record_state state;
 
     switch (ask(asking, record)) {
     case 0:
-        queue_deliver(w, record, word);
+        queue_deliver(queue, record, word);
         return 0;
     case 1:
         deadline = asking_deadline(asking, &state);
         word = word - RECORD_HELD + RECORD_WAITING;
         if (deadline != WEIR_FOREVER)
-            keeper_watch(w, record, word, deadline, state);
+            keeper_watch(queue->keeper.w, record, word, deadline, state);
         return 0;
     case -EAGAIN:
-        queue_deliver(w, record, set_state(asking, record, RECORD_REFUSED));
+        queue_deliver(queue, record, set_state(asking, record, RECORD_REFUSED));
         return 0;
     case -ENOBUFS:
-        queue_deliver(w, record, set_state(asking, record, RECORD_TURNED_AWAY));
+        queue_deliver(queue, record, set_state(asking, record, RECORD_TURNED_AWAY));
         return 0;
     case -ERANGE:
         asking_say(asking->retref, asking->set, &asking->verdict);
@@ -322,7 +315,7 @@ static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
     acquisition = acquisition_of(at(queue, record));
     r = add(queue, record);
     if (r == 0) {
-        r = enter(asking, record);
+        r = enter(queue, asking, record);
         if (r < 0)
             take_back(queue, record);
     }
@@ -755,7 +748,7 @@ int queues_run(weir *w)
     int decided = 0;
 
     for (uint32_t i = 1; i <= n; i++) {
-        weir_queue *queue = *table_at(&w->queues, i);
+        weir_queue *queue = queue_at(w, i);
 
         decided += keeper_run(&queue->keeper);
     }
@@ -765,7 +758,7 @@ int queues_run(weir *w)
 void queues_free(weir *w)
 {
     for (uint32_t i = 1; i <= w->queues_n; i++) {
-        weir_queue *queue = *table_at(&w->queues, i);
+        weir_queue *queue = queue_at(w, i);
 
         keeper_free(&queue->keeper);
         sys_free(queue);

@@ -30,11 +30,11 @@ struct weir_queue {
     bool reaping;                     /* a reap is about to look: nobody needs to tell it */
 };
 
-/* The keeper of a record whose waker is a queue. */
-struct keeper *queue_keeper(weir *w, const struct record *r);
+/* The queue of a number that was given out. */
+weir_queue *queue_at(const weir *w, uint32_t number);
 
 /* A record has become `word`, which says that it was decided: its completion is due, once. */
-void queue_deliver(weir *w, uint32_t record, uint64_t word);
+void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word);
 
 /* The program releases an acquisition before it was reaped: no completion follows. */
 void queue_forget(weir_acquisition *acquisition);

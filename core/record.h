@@ -105,9 +105,20 @@ static inline uint64_t record_next_word(uint64_t word, enum record_state state)
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
 }
 
-static inline enum record_wake record_wake(const struct record *record)
+/* Loaded once: a record that is used again meanwhile may have another. */
+static inline uint32_t record_waker(const struct record *record)
 {
-    return (enum record_wake)(atomic_load_explicit(&record->waker, memory_order_acquire) & 3);
+    return atomic_load_explicit(&record->waker, memory_order_acquire);
+}
+
+static inline enum record_wake waker_kind(uint32_t waker)
+{
+    return (enum record_wake)(waker & 3);
+}
+
+static inline uint32_t waker_queue(uint32_t waker)
+{
+    return waker >> 2;
 }
 
 static inline void record_set_waker(struct record *record, enum record_wake wake, uint32_t queue)

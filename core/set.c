@@ -90,7 +90,7 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
     STEP();
     projection_push(op, amounts);
     line_push(&op->actor->w->region, &op->version, record);
-    if (first && ready < WEIR_BLOCKED && record_wake(r) != RECORD_WAKE_FUTEX) {
+    if (first && ready < WEIR_BLOCKED && waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
         op->arm = (struct wake){record, word};
     }
