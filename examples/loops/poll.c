@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting for a queue and for an acquisition in a loop over ppoll. */
+#include "work.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <time.h>
+
+enum { BATCH = 8 };
+
+static struct work work;
+static struct hold {
+    uint64_t until_ns;
+    weir_acquisition *acquisition; /* NULL: this place is free */
+} holds[WORK_SLOTS];
+
+static void hold(weir_acquisition *acquisition)
+{
+    int i = 0;
+
+    while (holds[i].acquisition)
+        i++;
+    holds[i] = (struct hold){weir_now(work.w) + WORK_HOLD_NS, acquisition};
+}
+
+static void release_what_is_due(void)
+{
+    for (int i = 0; i < WORK_SLOTS; i++) {
+        if (!holds[i].acquisition || weir_now(work.w) < holds[i].until_ns)
+            continue;
+        work_hold_over(&work, holds[i].acquisition);
+        holds[i].acquisition = NULL;
+    }
+}
+
+/* The program's own timers only: weir's time is in the queue's descriptor. NULL: there are none. */
+static struct timespec *until_next(struct timespec *buffer)
+{
+    uint64_t now = weir_now(work.w), next = WEIR_FOREVER;
+
+    for (int i = 0; i < WORK_SLOTS; i++)
+        if (holds[i].acquisition && holds[i].until_ns < next)
+            next = holds[i].until_ns;
+    if (next == WEIR_FOREVER)
+        return NULL;
+    next = next > now ? next - now : 0;
+    *buffer = (struct timespec){(time_t)(next / 1000000000), (long)(next % 1000000000)};
+    return buffer;
+}
+
+/* Poll is level-triggered: what does not fit in `done` makes poll return again. */
+static void reap(void)
+{
+    struct weir_completion done[BATCH];
+    int n = weir_queue_reap(work.queue, done, BATCH);
+
+    if (n < 0)
+        work_fail("weir_queue_reap", n);
+    for (int i = 0; i < n; i++) {
+        weir_acquisition *acquisition = work_completed(&work, &done[i]);
+
+        if (acquisition)
+            hold(acquisition);
+    }
+    work_submit(&work);
+}
+
+int main(void)
+{
+    struct pollfd fds[2];
+    struct timespec buffer;
+
+    work_begin(&work);
+    fds[0] = (struct pollfd){weir_queue_fd(work.queue), POLLIN, 0};
+    fds[1] = (struct pollfd){weir_acquisition_fd(work.alone), POLLIN, 0};
+    if (fds[0].fd < 0 || fds[1].fd < 0)
+        work_fail("a descriptor", fds[0].fd < 0 ? fds[0].fd : fds[1].fd);
+    while (!work_is_over(&work)) {
+        if (ppoll(fds, 2, until_next(&buffer), NULL) < 0) {
+            if (errno == EINTR)
+                continue;
+            work_fail("ppoll", -errno);
+        }
+        if (fds[0].revents)
+            reap();
+        if (fds[1].revents) {
+            fds[1].fd = -1; /* poll passes over it */
+            work_alone_decided(&work);
+        }
+        release_what_is_due();
+    }
+    return work_finish(&work);
+}
