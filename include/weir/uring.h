@@ -17,8 +17,7 @@
  *
  *     that of the program's operation    the grant (the instant) came and the operation was started
  *     that of the head, -ECANCELED       it did not, and the operation never ran nor ever will: the
- *                                        deadline passed, the chain was canceled, or the thread
- *                                        that submitted it has ended
+ *                                        deadline passed, or the chain was canceled
  *
  * No other CQE comes of it, besides those of further operations that the program links behind its
  * first. A chain with an operation that the kernel does not know, or whose SQE is malformed, ends
@@ -38,15 +37,17 @@
  * What each kind of ring demands:
  *   default         Waits and chains go on by themselves while the program computes, sleeps, or
  *                   sits in whatever call. The kernel does that in the thread that submitted them,
- *                   whose blocking calls (epoll_wait, recv with a timeout, …) may return -EINTR for
+ *                   whose blocking calls (epoll_wait, recv with a timeout, …) may fail with EINTR for
  *                   it. (With IORING_SETUP_COOP_TASKRUN not before its next system call.)
  *   SINGLE_ISSUER   The same; one thread alone submits, as everywhere on such a ring.
  *   DEFER_TASKRUN   Waits and chains go on only while that thread asks the ring for completions
  *                   (io_uring_submit_and_wait, io_uring_wait_cqe, io_uring_get_events): in between
  *                   no grant starts an operation and no deadline ends a wait. What came first then
  *                   counts: an operation can start after its deadline, by a grant before it.
- *   all             The thread that submits must stay until what it submitted has ended; when it
- *                   exits, the kernel cancels that. A child after fork must not touch the ring.
+ *   all             The thread that submits must stay until what it submitted has ended. After its
+ *                   exit operations fail (-EFAULT) or their chain does, deadlines may be forgotten,
+ *                   and what is left ends surely only if another thread cancels it. A child after
+ *                   fork must not touch the ring.
  * IORING_SETUP_IOPOLL rings cannot wait for descriptors.
  *
  * The `user_data` of a wait or head must be its own: nothing else that is in flight on the ring may
@@ -394,7 +395,7 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
  * 0) after the other, for as long as they carry IORING_CQE_F_MORE. One without ends it, as happens
  * when completions overflow, and with every CQE if the kernel has no WEIR_URING_MULTISHOT: unless
  * res < 0, prepare it again, before or after the reaping. Wakes coalesce, so reap until a call
- * returns fewer than it was offered room for:
+ * returns fewer than it was offered room for; and there may be one with nothing left to reap.
  *
  *     if (cqe->user_data == QUEUE && cqe->res > 0) {
  *         if (!(cqe->flags & IORING_CQE_F_MORE))
@@ -405,9 +406,9 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
  *         } while (n == N);
  *     }
  *
- * Before weir_queue_close end it by weir_uring_prep_cancel, and await the CQE that says -ECANCELED.
- * On a DEFER_TASKRUN ring nothing is reaped, so no time is kept for the queue, while the program
- * does not enter the ring; on the others while it does not look at completions.
+ * Before weir_queue_close end it by weir_uring_prep_cancel, and await the CQE without that flag.
+ * While the program does not look at completions (or enter its ring, if that is DEFER_TASKRUN) it
+ * does not reap either, and no time is kept for the queue.
  * Returns 0, -EBUSY (the submission queue is full), or as weir_queue_fd.
  */
 static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct io_uring *ring,
@@ -450,7 +451,8 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
  *     result or updating it makes the grant, if there is one, the program's even if the operation
  *     does not run.
  *   - An acquisition that is granted already starts the operation at once, whatever the deadline.
- *   - The acquisition has served then: one chain each.
+ *   - If the operation did not run, another chain may be prepared for the same acquisition instead
+ *     of settling; if it ran, none.
  * Returns
  *   0            prepared; `*wait` must stay until the chain has ended
  *   -EBUSY       the submission queue lacks room for the chain, operations included: submit, then
@@ -483,11 +485,13 @@ static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, st
 }
 
 /*
- * Prepares the head of a chain that starts the program's operations at an instant: that of weir_reserve, for
- * the amounts that it has reserved. Never before, and at once if it has passed. No descriptor is
- * used. `user_data` is the head's. The CQEs are told at the top; what is said above of the
- * operations and of submitting holds here, too. To give up, weir_uring_prep_cancel; then
- * weir_uring_settle(…, false) refunds what was reserved.
+ * Prepares the head of a chain that starts the program's operations at an instant: that of
+ * weir_reserve, for the amounts that it has reserved. Never before, and at once if it has passed.
+ * No descriptor is used. `user_data` is the head's. The CQEs are told at the top; what is said
+ * above of the operations and of submitting holds here, too. To give up, weir_uring_prep_cancel;
+ * then weir_uring_settle(…, false) refunds what was reserved.
+ * At the instant the kernel ends any wait on the ring, perhaps before the operation has completed:
+ * io_uring_submit_and_wait may return without a CQE, and io_uring_wait_cqe_timeout early (-ETIME).
  * Returns
  *   0            prepared; `*wait` must stay until the chain has ended
  *   -EBUSY       the submission queue lacks room for the chain: submit, then try again
