@@ -59,7 +59,7 @@ static void set_timer(struct keeper *keeper, uint64_t at_ns)
     if (!keeper->failing)
         return;
     keeper->armed_ns = WEIR_FOREVER;
-    keeper_signal(keeper); /* whoever runs the keeper will try again */
+    keeper_signal_again(keeper); /* whoever runs the keeper will try again */
 }
 
 void keeper_signal(struct keeper *keeper)
@@ -74,6 +74,12 @@ void keeper_unsignal(struct keeper *keeper)
     if (keeper->signaled)
         sys_drain_fd(keeper->event_fd);
     keeper->signaled = false;
+}
+
+void keeper_signal_again(struct keeper *keeper)
+{
+    keeper_unsignal(keeper);
+    keeper_signal(keeper);
 }
 
 static uint64_t earliest(const struct keeper *keeper)

@@ -38,6 +38,8 @@ void keeper_close_fds(struct keeper *keeper);
 /* Makes the eventfd readable, with one write, and unreadable. Under the lock. */
 void keeper_signal(struct keeper *keeper);
 void keeper_unsignal(struct keeper *keeper);
+/* Also wakes an edge-triggered loop to which it was readable before. */
+void keeper_signal_again(struct keeper *keeper);
 
 /* Of a record that waits, as long as its word is `word`; its keeper is the one that its waker says.
  */

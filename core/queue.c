@@ -438,12 +438,13 @@ static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
     return popped;
 }
 
+/* The caller gets fewer than there are, which says to an edge-triggered loop that there are none. */
 static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned n)
 {
     pthread_mutex_lock(&queue->keeper.lock);
     while (n > 0)
         push_back(queue, records[--n]);
-    update_signal(queue);
+    keeper_signal_again(&queue->keeper);
     pthread_mutex_unlock(&queue->keeper.lock);
 }
 
