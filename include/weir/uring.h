@@ -372,7 +372,8 @@ static inline int weir_uring_probe(struct weir_uring *ret)
  * Returns
  *   0         prepared; `*wait` must stay until the CQE
  *   -EBUSY    the submission queue is full: submit, then try again
- *   -EMFILE, -ENFILE, -ENOMEM, -EINVAL (it was in a linked wait), -ECHILD  as weir_acquisition_fd
+ *   -EMFILE, -ENFILE, -ENOMEM, -EINVAL (it was in a linked wait), -ECHILD, -EBUSY (it is a queue's)
+ *             as weir_acquisition_fd
  */
 static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io_uring *ring,
                                        struct weir_uring_wait *wait, weir_acquisition *acquisition,
@@ -460,7 +461,7 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
  *   -EINVAL      it will never have; `next` is 0; or weir_acquisition_fd was used before
  *   -EOPNOTSUPP  the kernel lacks WEIR_URING_LINKED (before 5.17): use weir_uring_prep_wait and
  *                submit the operation when it completes
- *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD  as weir_acquisition_grant_fd
+ *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (it is a queue's)  as weir_acquisition_grant_fd
  */
 static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, struct io_uring *ring,
                                               struct weir_uring_wait *wait,
@@ -541,7 +542,8 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
  * Returns
  *   0            the grant is the program's: `*acquisition` is to be updated, if it holds a rate,
  *                and released. So it is, even if the operation did not run, if the program knew of
- *                the grant before: weir_submit returned 0, or weir_acquisition_result did.
+ *                the grant before: weir_submit returned 0, or weir_acquisition_result did. (Not
+ *                what weir_reserve granted: that is taken back unless it was updated.)
  *   -ECANCELED   there is no grant, by this call. `*acquisition` was released and is NULL, as in
  *                all that follow.
  *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD   so it had ended before, by itself

@@ -238,7 +238,7 @@ static bool cancel_unseen_grant(struct round *round)
 static const struct {
     const char *name;
     bool (*run)(struct round *round);
-    bool blind; /* no round is won, so there is nothing to aim by */
+    bool blind; /* no round is won: nothing to aim by */
     unsigned needs;
 } races[] = {
     {"deadline", deadline_against_grant, false, WEIR_URING_LINKED},
@@ -343,7 +343,10 @@ static void run(size_t race, unsigned kind, uint64_t rounds)
         begin(&round);
         granted = races[race].run(&round);
         won += granted;
-        aim_again(races[race].blind ? random_below(&random_state, 2) : granted);
+        if (races[race].blind)
+            aim_ns = (int64_t)random_below(&random_state, 2 * SPREAD_NS) - SPREAD_NS;
+        else
+            aim_again(granted);
         end();
     }
     atomic_store(&over, true);

@@ -520,16 +520,25 @@ static void canceling_too_late_changes_nothing(void **state)
     release_unused(acquisition);
 }
 
-/* The kernel does not learn of what is not a grant, so the chain waits for its deadline. */
+/* The kernel does not learn of what is not a grant: such a chain stays until it is canceled. */
+static void lets_nothing_run(weir_acquisition *acquisition, int code)
+{
+    link_write(acquisition, WEIR_FOREVER);
+    while (weir_acquisition_result(acquisition) == -EINPROGRESS)
+        pause_ns(MS);
+    expect_nothing();
+    cancel(HEAD);
+    expect_both(CANCEL, 0, HEAD, -ECANCELED);
+    settle_unused(acquisition, code);
+}
+
 static void timed_out_acquisition_lets_nothing_run(void **state)
 {
     weir_acquisition *acquisition = NULL;
 
     (void)state;
     assert_int_equal(submit(1, 2, MS, 0, &acquisition), 1);
-    link_write(acquisition, clock_now() + 100 * MS);
-    expect(HEAD, -ECANCELED);
-    settle_unused(acquisition, -ETIMEDOUT);
+    lets_nothing_run(acquisition, -ETIMEDOUT);
 }
 
 static void refused_acquisition_lets_nothing_run(void **state)
@@ -538,9 +547,7 @@ static void refused_acquisition_lets_nothing_run(void **state)
 
     (void)state;
     assert_int_equal(submit(1, 2, 0, MS, &acquisition), 1);
-    link_write(acquisition, clock_now() + 100 * MS);
-    expect(HEAD, -ECANCELED);
-    settle_unused(acquisition, -EAGAIN);
+    lets_nothing_run(acquisition, -EAGAIN);
 }
 
 static void canceled_acquisition_lets_nothing_run(void **state)
@@ -1035,6 +1042,22 @@ static void full_ring_prepares_nothing(void **state)
     expect_ran(acquisition);
 }
 
+static void chain_without_deadline_needs_less_room(void **state)
+{
+    weir_acquisition *acquisition = pending();
+
+    (void)state;
+    fill_ring(2);
+    prepare_linked(acquisition, WEIR_FOREVER, 1);
+    prepare_write(OPERATION);
+    assert_int_equal(io_uring_sq_space_left(&ring), 0);
+    submit_ring();
+    for (int i = 0; i < ENTRIES - 2; i++)
+        expect(MARK, 0);
+    grant();
+    expect_ran(acquisition);
+}
+
 static void ring_too_small_for_the_chain_is_an_error(void **state)
 {
     weir_acquisition *acquisition = pending();
@@ -1049,6 +1072,11 @@ static void ring_too_small_for_the_chain_is_an_error(void **state)
     assert_int_equal(try_paced(FAR, UINT32_MAX), -EINVAL);
     assert_int_equal(try_paced(FAR, 0), -EINVAL);
     assert_int_equal(try_paced(WEIR_FOREVER, 1), -EINVAL);
+    fill_ring(ENTRIES - 1); /* too full for what it could hold */
+    assert_int_equal(try_linked(acquisition, FAR, ENTRIES - 2), -EBUSY);
+    assert_int_equal(try_linked(acquisition, WEIR_FOREVER, ENTRIES - 1), -EBUSY);
+    assert_int_equal(try_paced(FAR, ENTRIES - 1), -EBUSY);
+    empty_ring();
     assert_int_equal(weir_uring_settle(&acquisition, false), -ECANCELED);
 }
 
@@ -1094,6 +1122,16 @@ static void descriptors_run_out(void **state)
 }
 
 /* Probing. */
+
+/* What skips CQEs (5.17) has all that came before. */
+static void probe_finds_what_a_kernel_has(void **state)
+{
+    (void)state;
+    assert_true(probed.features & WEIR_URING_READ || !(ring.features & IORING_FEAT_CQE_SKIP));
+    assert_true(probed.features & WEIR_URING_MULTISHOT || !(ring.features & IORING_FEAT_CQE_SKIP));
+    assert_true(probed.features & WEIR_URING_LINKED || !(ring.features & IORING_FEAT_CQE_SKIP));
+    assert_true(probed.features & WEIR_URING_PACED || !(ring.features & IORING_FEAT_CQE_SKIP));
+}
 
 static void probe_says_the_same_again(void **state)
 {
@@ -1234,10 +1272,12 @@ static const struct {
     PACED(several_paced_operations_run_in_order),
     PACED(malformed_paced_operation_ends_the_chain),
     TEST(full_ring_prepares_nothing, PER_RING, WEIR_URING_LINKED | WEIR_URING_PACED),
+    TEST(chain_without_deadline_needs_less_room, PER_RING, WEIR_URING_LINKED),
     TEST(ring_too_small_for_the_chain_is_an_error, PER_RING, WEIR_URING_LINKED | WEIR_URING_PACED),
     TEST(missing_feature_is_an_error, ONCE, 0),
     TEST(waits_of_two_kinds_are_an_error, ONCE, WEIR_URING_LINKED),
     TEST(descriptors_run_out, ONCE, WEIR_URING_LINKED),
+    TEST(probe_finds_what_a_kernel_has, ONCE, 0),
     TEST(probe_says_the_same_again, ONCE, 0),
     TEST(probe_without_descriptors_fails, ONCE, 0),
     TEST(probe_where_it_is_forbidden_fails, ONCE, 0),
