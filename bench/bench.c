@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
@@ -30,10 +29,10 @@ unsigned bench_processors(void)
     return processors;
 }
 
-void bench_pin(unsigned processor)
+static cpu_set_t only(unsigned processor)
 {
-    cpu_set_t set;
     unsigned left = processor < processors ? processor : processors - 1;
+    cpu_set_t set;
 
     CPU_ZERO(&set);
     for (unsigned i = 0; i < CPU_SETSIZE; i++)
@@ -41,7 +40,27 @@ void bench_pin(unsigned processor)
             CPU_SET(i, &set);
             break;
         }
+    return set;
+}
+
+void bench_pin(unsigned processor)
+{
+    cpu_set_t set = only(processor);
+
     require(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+pthread_t bench_start(unsigned processor, void *(*run)(void *argument), void *argument)
+{
+    cpu_set_t set = only(processor);
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    require(pthread_attr_init(&attributes) == 0);
+    require(pthread_attr_setaffinity_np(&attributes, sizeof(set), &set) == 0);
+    require(pthread_create(&thread, &attributes, run, argument) == 0);
+    pthread_attr_destroy(&attributes);
+    return thread;
 }
 
 void bench_spin(uint64_t ns)
@@ -68,10 +87,7 @@ static void *do_nothing(void *unused)
 
 static void have_threads(void)
 {
-    pthread_t thread;
-
-    require(pthread_create(&thread, NULL, do_nothing, NULL) == 0);
-    require(pthread_join(thread, NULL) == 0);
+    require(pthread_join(bench_start(0, do_nothing, NULL), NULL) == 0);
 }
 
 /* ---- the command line ---- */

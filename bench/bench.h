@@ -21,6 +21,7 @@
 #ifndef WEIR_BENCH_H
 #define WEIR_BENCH_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -125,6 +126,8 @@ weir_pool *bench_pool(weir *w, const char *name, const struct weir_limit_spec *l
 unsigned bench_processors(void);
 /* Binds the calling thread to one of them, counted from 0; to the last if there are not so many. */
 void bench_pin(unsigned processor);
+/* Starts a thread that is bound to one of them from the first. */
+pthread_t bench_start(unsigned processor, void *(*run)(void *argument), void *argument);
 /* Lets this time go by on this thread without giving up its processor, unless it has but one. */
 void bench_spin(uint64_t ns);
 /* Inside a loop that waits for another thread. */

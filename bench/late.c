@@ -5,7 +5,6 @@
 #include "wake.h"
 #include <errno.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -14,7 +13,7 @@
 #define WINDOW_NS (500 * US)
 #define LEFT_NS   (100 * US)
 
-enum { WARM_UP = 5 };
+enum { WARM_UP = 5, TRIES = 100 };
 
 static struct timespec timespec_of(uint64_t at_ns)
 {
@@ -95,7 +94,7 @@ enum { LANES = sizeof(lanes) / sizeof(lanes[0]) };
 static struct {
     weir *w;
     weir_pool *pool; /* of a set with one call per window */
-    unsigned samples, processor;
+    unsigned samples;
 } stage;
 
 /* Itself, or as a baseline. */
@@ -140,6 +139,10 @@ void late_open(struct bench *bench, weir *w)
 
 void late_close(void)
 {
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+
+    require(weir_set_stats(weir_pool_set(stage.pool, 0), &stats, NULL, 0) == 1);
+    require(stats.held == 0 && stats.waiting == 0 && stats.canceled == 0);
     weir_pool_close(stage.pool);
 }
 
@@ -186,19 +189,27 @@ static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_
     return in_time;
 }
 
+/* As often as wanted, unless the processor is hardly ever to be had. */
+static void sample(const struct lane *lane, struct hand *hand)
+{
+    unsigned n = 0, wanted_n = WARM_UP + stage.samples;
+    uint64_t late_ns;
+
+    for (unsigned tries = 0; n < wanted_n && tries < TRIES * wanted_n; tries++)
+        if (wait_once(lane, hand, &late_ns) && n++ >= WARM_UP)
+            bench_add(lane->figure, (double)late_ns);
+}
+
 /* In a thread of its own, because some rings are their thread's. */
 static void *measure(void *argument)
 {
     struct lane *lane = argument;
     struct hand hand = {.w = stage.w, .pool = stage.pool, .event_fd = -1, .epoll_fd = -1};
-    uint64_t late_ns;
     int r;
 
-    bench_pin(stage.processor);
     r = lane->way->open(&hand);
-    for (unsigned n = 0; r == 0 && n < WARM_UP + stage.samples;)
-        if (wait_once(lane, &hand, &late_ns) && n++ >= WARM_UP)
-            bench_add(lane->figure, (double)late_ns);
+    if (r == 0)
+        sample(lane, &hand);
     lane->way->close(&hand);
     if (r < 0 && !lane->told)
         bench_skip_errno(lane->name, r);
@@ -208,14 +219,8 @@ static void *measure(void *argument)
 
 void late_round(unsigned samples, unsigned processor)
 {
-    pthread_t thread;
-
     stage.samples = samples;
-    stage.processor = processor;
-    for (unsigned i = 0; i < LANES; i++) {
-        if (!lanes[i].figure)
-            continue;
-        require(pthread_create(&thread, NULL, measure, &lanes[i]) == 0);
-        require(pthread_join(thread, NULL) == 0);
-    }
+    for (unsigned i = 0; i < LANES; i++)
+        if (lanes[i].figure)
+            require(pthread_join(bench_start(processor, measure, &lanes[i]), NULL) == 0);
 }

@@ -13,7 +13,6 @@
 
 #include "late.h"
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -87,7 +86,6 @@ static void *waiter(void *argument)
     struct run *run = argument;
     int r;
 
-    bench_pin(WAITER);
     run->thread = gettid();
     r = run->way->open(&run->hand);
     atomic_store(&run->opened, r < 0 ? r : 1);
@@ -187,7 +185,7 @@ static int run_lane(const struct lane *lane, const struct stage *stage, unsigned
         run.way->close(&run.hand);
         return r;
     }
-    require(pthread_create(&thread, NULL, waiter, &run) == 0);
+    thread = bench_start(WAITER, waiter, &run);
     r = await_open(&run);
     if (r == 0)
         give_all(&run, lane->figure);
