@@ -6,30 +6,6 @@
 #include "timekeeper.h"
 #include <errno.h>
 
-/* A new acquisition that holds what was asked for if that can be had at once: 0. Otherwise, as
- * `entry` says: -EAGAIN after a probe leaves `*ret`, every other failure frees it. */
-static int start(struct asking *asking, enum entry entry, weir_acquisition **ret)
-{
-    weir_acquisition *acquisition = acquisition_new(asking->actor, asking->set, asking->amounts);
-    int r = 0;
-
-    if (!acquisition)
-        return -ENOMEM;
-    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
-    if (acquisition->record) {
-        asking_fill(asking, acquisition->record);
-        r = asking_enter(asking, acquisition->record, entry);
-    } else {
-        count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
-    }
-    if (r == 0 || (r == -EAGAIN && entry == ENTRY_PROBE)) {
-        *ret = acquisition;
-        return r;
-    }
-    acquisition_free(asking->actor, acquisition);
-    return r;
-}
-
 int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
     struct asking asking;
@@ -57,7 +33,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
     int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r == 0)
-        r = start(&asking, ENTRY_TRY, ret);
+        r = asking_start(&asking, ENTRY_TRY, ret);
     if (r == 0)
         (*ret)->seen = true;
     return r;
@@ -100,7 +76,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 
     if (r < 0)
         return r;
-    r = start(&asking, ENTRY_PROBE, &acquisition);
+    r = asking_start(&asking, ENTRY_PROBE, &acquisition);
     if (r == -EAGAIN)
         r = enter_kept(&asking, acquisition);
     if (r < 0)
@@ -202,7 +178,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     if (r < 0)
         return r;
     w = asking.set->w;
-    r = start(&asking, ENTRY_PROBE, &acquisition);
+    r = asking_start(&asking, ENTRY_PROBE, &acquisition);
     if (r == 0) {
         acquisition->seen = true;
         *ret = acquisition;

@@ -98,7 +98,7 @@ void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
 static enum record_state state_of(const weir_acquisition *acquisition)
 {
     if (!acquisition->record)
-        return RECORD_HELD;
+        return acquisition->canceled ? RECORD_CANCELED : RECORD_HELD;
     return record_state(record_load(&record_of(acquisition)->word));
 }
 
@@ -141,7 +141,8 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     if (instance_forked(acquisition->set->w))
         return -ECHILD;
     state = state_of(acquisition);
-    if (state == RECORD_HELD)
+    /* That a reservation is granted was never news. */
+    if (state == RECORD_HELD && (!acquisition->reserved || MUTANT(114)))
         acquisition->seen = true;
     return acquisition_result_of(state);
 }
@@ -359,6 +360,19 @@ static void tell(weir_acquisition *acquisition)
     pthread_mutex_unlock(&w->keeper.lock);
 }
 
+/* A reservation of nothing: only the caller's own. */
+static int cancel_nothing(const struct actor *actor, weir_acquisition *acquisition)
+{
+    struct counters *counters = actor_counters(actor, acquisition->set->number);
+
+    if (acquisition->canceled)
+        return -EALREADY;
+    acquisition->canceled = true;
+    count(&counters->canceled, 1);
+    count(&counters->released, 1);
+    return 0;
+}
+
 int weir_cancel(weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
@@ -370,7 +384,9 @@ int weir_cancel(weir_acquisition *acquisition)
     if (acquisition->seen)
         return -EALREADY;
     actor = actor_borrow(set);
-    if (!withdraw(actor, acquisition))
+    if (!acquisition->record)
+        r = cancel_nothing(actor, acquisition);
+    else if (!withdraw(actor, acquisition))
         r = take_back(actor, acquisition);
     actor_return(actor);
     if (r == 0)
@@ -385,7 +401,7 @@ static int end(struct actor *actor, weir_acquisition *acquisition)
 
     withdraw(actor, acquisition);
     if (state_of(acquisition) == RECORD_HELD) {
-        bool unused = !acquisition->seen && !was_signaled(acquisition);
+        bool unused = !acquisition->seen && !acquisition->reserved && !was_signaled(acquisition);
 
         r = settle(actor, acquisition, unused && !MUTANT(19));
     } else if (MUTANT(95) && state_of(acquisition) == RECORD_TIMED_OUT) {
@@ -433,7 +449,7 @@ int weir_release(weir_acquisition **at)
     actor = actor_borrow(acquisition->set);
     if (acquisition->record)
         r = end(actor, acquisition);
-    else
+    else if (!acquisition->canceled)
         count(&actor_counters(actor, acquisition->set->number)->released, 1);
     forget(acquisition);
     acquisition_free(actor, acquisition);

@@ -17,7 +17,9 @@ struct weir_acquisition {
     bool grants_only; /* the fd tells of a grant only; under the keeper's lock */
     bool signaled;    /* that it was decided; under the keeper's lock */
     bool blocked;     /* a thread waits on the record's word meanwhile (injected clock) */
-    bool seen;        /* the caller knows that it was granted */
+    bool reserved;    /* granted in advance: the caller can take it back until it says it used it */
+    bool canceled;    /* a reservation of nothing, which has no record to say so */
+    bool seen;        /* the caller counts on the grant: it cannot be taken back any more */
     bool strict;
     uint64_t updated; /* bit i: limit i */
     union {

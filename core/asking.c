@@ -86,6 +86,28 @@ int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
     return r;
 }
 
+int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret)
+{
+    weir_acquisition *acquisition = acquisition_new(asking->actor, asking->set, asking->amounts);
+    int r = 0;
+
+    if (!acquisition)
+        return -ENOMEM;
+    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
+    if (acquisition->record) {
+        asking_fill(asking, acquisition->record);
+        r = asking_enter(asking, acquisition->record, entry);
+    } else {
+        count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
+    }
+    if (r == 0 || (r == -EAGAIN && entry == ENTRY_PROBE)) {
+        *ret = acquisition;
+        return r;
+    }
+    acquisition_free(asking->actor, acquisition);
+    return r;
+}
+
 /* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
 uint64_t asking_deadline(const struct asking *asking, enum record_state *ret_state)
 {

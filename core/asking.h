@@ -28,6 +28,12 @@ void asking_fill(const struct asking *asking, uint32_t record);
 /* Asks the set; a refusal is told to the caller, except after a probe, who comes back to wait. */
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry);
 
+/*
+ * A new acquisition that holds what was asked for if that can be had at once, or in advance: 0.
+ * Otherwise, as `entry` says: -EAGAIN after a probe leaves `*ret`, every other failure frees it.
+ */
+int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret);
+
 /* Tells a refusal to `ret`, which may be NULL. */
 void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verdict *verdict);
 

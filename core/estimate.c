@@ -38,8 +38,8 @@ static void begin(const struct operation *op, const struct projection *projectio
     memcpy(projection->states, operation_states(op), size);
 }
 
-/* The instant at which the next in line is served, not before the one ahead of it nor before now.
- */
+/* The instant at which the next in line is served, not before the one ahead of it, nor before now
+ * or what is reserved. */
 static uint64_t next_instant(const struct operation *op, const struct projection *projection,
                              const uint64_t *amounts, const struct limit **ret_blame)
 {
@@ -139,8 +139,8 @@ static bool overdue(const struct operation *op)
     if (!op->set->limits.has_resources)
         return false;
     operation_amounts(op, line_head(&op->version), amounts);
-    return limits_ready_at(&op->set->limits, operation_states(op), &op->at, amounts, false,
-                           &blame) <= op->at.now_ns;
+    return operation_is_due(op, limits_ready_at(&op->set->limits, operation_states(op), &op->at,
+                                                amounts, false, &blame));
 }
 
 /* Makes the projection anew; false: the set has changed meanwhile. A long line in a busy set may
@@ -165,7 +165,10 @@ bool projection_estimate(struct operation *op, const uint64_t *amounts, struct v
     struct projection projection = projection_of(op);
     bool line = line_length(&op->version) > 0;
 
-    ret->now_ns = ret->estimate_ns = op->at.now_ns;
+    ret->now_ns = op->now_ns;
+    if (MUTANT(112))
+        ret->now_ns = op->at.now_ns;
+    ret->estimate_ns = op->at.now_ns;
     if (!op->set->limits.has_waits)
         return !line || ret->blame || blame_head(op, ret);
     if (!line || MUTANT(11))

@@ -21,8 +21,9 @@ void operation_read(struct operation *op, struct actor *actor, weir_set *set)
     op->granted = 0;
     publication_intend(&actor->w->region, actor->unit, set->head);
     publication_read(&actor->w->region, set->head, &op->version);
-    /* After the word: no published version can have seen a later instant than this one. */
+    /* After the word: no published version can have read a later instant from the clock. */
     op->at = instance_instant(actor->w, set->limits.reads_wall);
+    op->now_ns = op->at.now_ns;
     if (op->at.now_ns < op->version.content[CONTENT_LAST])
         op->at.now_ns = op->version.content[CONTENT_LAST];
 }
@@ -70,6 +71,8 @@ bool operation_commit(struct operation *op)
     uint32_t n = CONTENT_STATES + limits->state_words;
 
     op->version.content[CONTENT_LAST] = op->at.now_ns;
+    if (MUTANT(118))
+        op->version.content[CONTENT_LAST] = op->now_ns;
     if (!line_length(&op->version))
         projection_forget(op);
     if (version_flags(&op->version) & CONTENT_PROJECTED)
@@ -146,10 +149,10 @@ void operation_serve(struct operation *op, bool changed)
 
     if (version_flags(&op->version) & CONTENT_SHUT)
         return;
-    if (ready <= op->at.now_ns) {
+    if (operation_is_due(op, ready) || (MUTANT(111) && ready <= op->at.now_ns)) {
         grant(op, line_head(&op->version), amounts);
         ready = head_ready(op, amounts);
-        op->again = ready <= op->at.now_ns;
+        op->again = operation_is_due(op, ready);
         changed = true;
     }
     if (ready >= WEIR_BLOCKED || op->again)

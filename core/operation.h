@@ -22,7 +22,8 @@ struct operation {
     struct actor *actor;
     weir_set *set;
     struct version version;
-    struct weir_instant at;
+    uint64_t now_ns;        /* the clock */
+    struct weir_instant at; /* when limits are asked about: ahead of it if somebody reserved */
     unsigned walks; /* of the line for an estimate that came to nothing; zeroed by whoever asks */
 
     /* Once published: */
@@ -48,6 +49,15 @@ bool operation_commit(struct operation *op);
 static inline uint64_t *operation_states(const struct operation *op)
 {
     return op->version.content + CONTENT_STATES;
+}
+
+/*
+ * Whether what can be granted at `ready` can be granted now. Never while a reservation is ahead of
+ * the clock: nothing is ready before the instant that limits are asked about.
+ */
+static inline bool operation_is_due(const struct operation *op, uint64_t ready)
+{
+    return ready <= op->now_ns;
 }
 
 /* The amounts of a record, copied to `ret`. */

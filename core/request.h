@@ -11,7 +11,7 @@ int request_read(const struct weir_request *request, struct weir_request *ret);
 
 enum purpose {
     PURPOSE_ACQUIRE,
-    PURPOSE_TAKE,   /* nothing will be released, so a resource must be left out */
+    PURPOSE_TAKE,   /* of rates and calls: a resource must be left out */
     PURPOSE_FORESEE /* nothing will be done, so nothing is worth a warning */
 };
 

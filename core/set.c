@@ -63,9 +63,9 @@ static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t rec
         struct record *r = record_of(op->set, record);
         uint64_t word = record_load(&r->word);
 
-        record_store(&r->granted, op->at.now_ns);
+        record_store(&r->granted, MUTANT(116) ? op->now_ns : op->at.now_ns);
         STEP();
-        record_store(&r->since, op->at.now_ns);
+        record_store(&r->since, op->now_ns);
         STEP();
         version_add_effect(&op->version, record, RECORD_WORD, word,
                            record_next_word(word, RECORD_HELD));
@@ -86,7 +86,7 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
     bool first = line_length(&op->version) == 0;
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
-    record_store(&r->since, op->at.now_ns);
+    record_store(&r->since, MUTANT(119) ? op->at.now_ns : op->now_ns);
     STEP();
     projection_push(op, amounts);
     line_push(&op->actor->w->region, &op->version, record);
@@ -111,7 +111,22 @@ static bool beyond(struct operation *op, const uint64_t *amounts, uint64_t max_w
 {
     if (max_wait_ns == WEIR_FOREVER || !projection_estimate(op, amounts, ret))
         return false;
-    return ret->estimate_ns - op->at.now_ns > max_wait_ns;
+    return ret->estimate_ns - op->now_ns > max_wait_ns;
+}
+
+/*
+ * Grants in advance, as of `ready`: 0, -EAGAIN, or -EINPROGRESS. The set is moved to that instant,
+ * and nothing is granted before the clock gets there. Whoever is in line comes first.
+ */
+static int enter_later(struct operation *op, const uint64_t *amounts, uint32_t record,
+                       uint64_t ready, uint64_t max_wait_ns, struct verdict *ret)
+{
+    if ((line_length(&op->version) && !MUTANT(113)) || ready >= GRANTED_MARKER)
+        return enter_refused(op, amounts, -EAGAIN, ENTRY_TRY, ret);
+    if (ready - op->now_ns - MUTANT(117) > max_wait_ns)
+        return enter_refused(op, amounts, -EAGAIN, ENTRY_WAIT, ret);
+    op->at.now_ns = ready;
+    return enter_now(op, amounts, record);
 }
 
 static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t record,
@@ -121,12 +136,14 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     uint32_t length = line_length(&op->version);
     uint64_t ready;
 
-    *ret = (struct verdict){.now_ns = op->at.now_ns, .estimate_ns = WEIR_NEVER};
+    *ret = (struct verdict){.now_ns = op->now_ns, .estimate_ns = WEIR_NEVER};
     if (version_flags(&op->version) & CONTENT_SHUT)
         return -ESHUTDOWN;
     ready =
         limits_ready_at(&set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
-    if (ready <= op->at.now_ns && (!length || !set->fair || MUTANT(14)))
+    ret->estimate_ns = ready;
+    if ((operation_is_due(op, ready) || (MUTANT(110) && ready <= op->at.now_ns)) &&
+        (!length || !set->fair || MUTANT(14)))
         return enter_now(op, amounts, record);
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->actor, set, -ERANGE, ret->blame->key);
@@ -136,6 +153,8 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         return -EAGAIN;
     if (entry == ENTRY_TRY)
         return enter_refused(op, amounts, -EAGAIN, entry, ret);
+    if (entry == ENTRY_RESERVE)
+        return enter_later(op, amounts, record, ready, max_wait_ns, ret);
     if (set->max_waiters && length >= set->max_waiters && !MUTANT(15))
         return enter_refused(op, amounts, -ENOBUFS, entry, ret);
     if (beyond(op, amounts, max_wait_ns, ret))

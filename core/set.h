@@ -37,7 +37,7 @@ struct weir_set {
 /* What an entry came to. */
 struct verdict {
     uint64_t now_ns;           /* when it was decided */
-    uint64_t estimate_ns;      /* refusals: the first instant worth coming back */
+    uint64_t estimate_ns;      /* refusals: the first instant worth coming back; grants: theirs */
     const struct limit *blame; /* refusals: the limit that refused; NULL: the line */
 };
 
@@ -50,16 +50,18 @@ struct settlement {
 
 /* What to do with a request that cannot be granted now. */
 enum entry {
-    ENTRY_PROBE, /* nothing: the caller will come back to wait */
-    ENTRY_TRY,   /* refuse it */
-    ENTRY_WAIT   /* let it join the line */
+    ENTRY_PROBE,  /* nothing: the caller will come back to wait */
+    ENTRY_TRY,    /* refuse it */
+    ENTRY_WAIT,   /* let it join the line */
+    ENTRY_RESERVE /* grant it in advance, unless somebody is in line; no resources */
 };
 
 /*
  * Grants `amounts` now (0), or lets them join the line (1), or refuses: -EAGAIN (not now, or the
  * wait is foreseen to exceed `max_wait_ns`), -ENOBUFS, -ERANGE, -ESHUTDOWN. `record`, free and
  * filled by the caller, becomes HELD or WAITING; 0: nothing to release, and no waiting. A probe
- * fills no verdict and counts nothing unless it is granted.
+ * fills no verdict and counts nothing unless it is granted. A reservation is granted (0) at the
+ * instant that the verdict tells, or refused: -EAGAIN.
  */
 int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
               enum entry entry, uint64_t max_wait_ns, struct verdict *ret);

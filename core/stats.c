@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking at sets: definitions, counters, holders. */
 #include "instance.h"
+#include "mutant.h"
 #include "operation.h"
 #include "sys.h"
 #include <errno.h>
@@ -103,6 +104,9 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     if (set->head) {
         ret->waiting = set_snapshot(actor, set);
         at = instance_instant(set->w, set->limits.reads_wall);
+        /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
+        if (at.now_ns < actor->content[CONTENT_LAST] && !MUTANT(115))
+            at.now_ns = actor->content[CONTENT_LAST];
         for (uint32_t i = 0; i < n; i++)
             describe_limit(&set->limits.items[i],
                            actor->content + CONTENT_STATES + set->limits.items[i].state_at, &at,

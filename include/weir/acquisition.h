@@ -8,6 +8,8 @@
  *        └─────► pending ──► granted ───────────────► release
  *                   ├──────► timed out, refused, canceled, shut down ──► release (frees only)
  *                   └──────► release (cancels and frees)
+ *     reserve ─► granted as of an instant ──────────► release
+ *                   └──────► canceled ──────────────► release (frees only)
  *
  * An acquisition belongs to one thread at a time; different acquisitions are independent.
  */
@@ -54,7 +56,8 @@ struct weir_request {
  */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
-    const char *key;         /* that refused or holds up the line, or is unknown; or "" */
+    const char *key;         /* that refused or holds up the line, or is unknown; or "", also where
+                                a reservation alone is ahead */
     const char *set;         /* the set's name */
     uint64_t retry_after_ns; /* estimate from now, a lower bound; 0: not foreseen, it is a resource
                                 that is short; WEIR_FOREVER: never by the passing of time */
@@ -110,6 +113,30 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
                             weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
+ * Reserves: grants in advance, for programs that are to send at given instants rather than to wait.
+ * `*ret_at_ns` is the instant of the instance's clock as of which the request counts as granted,
+ * now or later, and never before the limits allow it: nothing may be done with the grant until
+ * then. weir_uring_prep_paced (uring.h) has the kernel start operations at that instant.
+ * The acquisition is granted as far as all other calls are concerned, its descriptors included:
+ * they do not tell of the instant. weir_update and weir_release are as for any other.
+ *
+ * Whoever comes later is served as if behind a waiter: nobody gets anything of this set before the
+ * instant, newcomers of an unfair set included. weir_cancel takes a reservation back as if it had
+ * never been until weir_update says that it was used, before and after its instant, with
+ * weir_acquisition_result asked or not. As by any refund, amounts go back as far as the algorithm
+ * can; the instant does not: nothing is granted before it all the same. So reserve no further ahead
+ * than can be spared, which is what max_wait says. One that is released counts as used.
+ *
+ * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.
+ * Returns 0; -EAGAIN: somebody is in line, and nobody overtakes, or the instant would be further
+ * away than max_wait, or no instant is foreseen (`retref` says when to come back, or wait by
+ * weir_submit); or as weir_acquire. timeout_ns does not matter. Any thread.
+ */
+WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request,
+                             weir_acquisition **ret, uint64_t *ret_at_ns,
+                             struct weir_refusal *retref);
+
+/*
  * An eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it already
  * is, and stays readable until read. Made on the first call, close-on-exec and non-blocking, closed
  * by weir_release and never handed out twice; the caller must not close it. Returns it, or -EMFILE,
@@ -129,7 +156,7 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 /*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
  * -ECHILD. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that weir_cancel can
- * take back a grant that this call has not yet told of.
+ * take back a grant that this call has not yet told of, or a reservation.
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
@@ -143,8 +170,9 @@ WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct w
 /*
  * Withdraws a pending acquisition; its result becomes -ECANCELED and its fd readable. A grant that
  * was faster, but of which the caller has not learned from weir_acquisition_result, goes back to
- * the limits as if it had never been. Returns 0, -EALREADY (it was decided before, or canceled
- * already; see the result), -ECHILD. The acquisition must still be released.
+ * the limits as if it had never been; so does a reservation that was not updated. Returns 0,
+ * -EALREADY (it was decided before, or canceled already; see the result), -ECHILD. The acquisition
+ * must still be released.
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
@@ -178,9 +206,10 @@ WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisit
 
 /*
  * The first instant of the instance's clock at which this request would be granted by this set,
- * waiters ahead included, resources counted as available: a lower bound. WEIR_BLOCKED
- * (algorithm.h): not by the passing of time; WEIR_FOREVER: never. Its timeout and max_wait do not
- * matter. Any thread. Returns 0, -EINVAL, -ERANGE, -ENOENT, -ENOMEM or -ECHILD, as weir_acquire.
+ * waiters and reservations ahead included, resources counted as available: a lower bound.
+ * WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never. Its timeout and
+ * max_wait do not matter. Any thread. Returns 0, -EINVAL, -ERANGE, -ENOENT, -ENOMEM or -ECHILD, as
+ * weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);

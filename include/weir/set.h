@@ -67,7 +67,7 @@ struct weir_limit_stats {
     const char *key;       /* lives as long as the set */
     const char *algorithm; /* NULL for a resource */
     uint64_t capacity;     /* the largest amount that can be granted */
-    uint64_t available;    /* now */
+    uint64_t available;    /* now; while a reservation is ahead, at its instant: until then none */
     uint64_t held;         /* units of a counted resource that are held now, else 0 */
     uint64_t granted;      /* units */
     uint64_t refused;      /* requests refused because of this limit */
@@ -81,7 +81,7 @@ struct weir_set_stats {
     uint64_t granted;            /* requests */
     uint64_t taken;              /* of those granted, by weir_take: nothing to release */
     uint64_t granted_waited;     /* of those granted, after standing in line */
-    uint64_t refused_busy;       /* -EAGAIN: try, take */
+    uint64_t refused_busy;       /* -EAGAIN: try, take, and reserve behind a line */
     uint64_t refused_max_wait;   /* -EAGAIN: would wait, or has waited, longer than max_wait */
     uint64_t refused_full;       /* -ENOBUFS: the line is full */
     uint64_t refused_impossible; /* -ERANGE */
@@ -102,7 +102,8 @@ struct weir_set_stats {
 /* One acquisition that is held or waits. */
 struct weir_holder {
     uint64_t id;       /* unique while it lives */
-    uint64_t since_ns; /* granted, or joined the line, at this instant of the instance's clock */
+    uint64_t since_ns; /* granted, or joined the line, at this instant of the instance's clock; of a
+                          reservation that can lie ahead */
     uint32_t thread;   /* kernel id of the thread that asked */
     uint32_t waiting;  /* 1: waits; 0: holds */
 };

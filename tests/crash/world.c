@@ -294,6 +294,16 @@ void world_recover(uint32_t by, uint32_t dead)
     recovery_run(world.actors[by], world.actors[dead]->unit, generation_of(dead));
 }
 
+/* Granted in advance and taken back: no grant for the log, whose instant nobody else can have. */
+static void reserve_in_vain(uint32_t a, uint32_t s, uint32_t i)
+{
+    const uint64_t amounts[LIMITS] = {2, 2, 2};
+    const struct settlement settlement = {amounts, amounts, true};
+
+    if (world_enter(a, s, i, 2, ENTRY_RESERVE) == 0)
+        set_settle(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
+}
+
 void world_script(uint32_t a, uint32_t s)
 {
     struct verdict verdict;
@@ -313,6 +323,8 @@ void world_script(uint32_t a, uint32_t s)
     world_pass(INTERVAL_NS);
     set_serve(world.actors[a], world.sets[s]);
     world_leave(a, s, 2, 1);
+    if (s == SET_RATE)
+        reserve_in_vain(a, s, 3);
 }
 
 /* ---- workers ---- */

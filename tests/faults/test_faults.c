@@ -199,6 +199,34 @@ static int run_acquire_later(struct world *world)
     return r;
 }
 
+/* In advance; taken back or used. Until its instant comes nothing else is granted. */
+static int reserve(struct world *world, bool use)
+{
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    uint64_t at = 7;
+    int r = weir_reserve(world->pool, &want_tokens, &acquisition, &at, NULL);
+
+    require((r == 0) == (acquisition != UNTOUCHED(weir_acquisition)));
+    require((r == 0) == (at != 7));
+    if (r < 0)
+        return r;
+    require((use ? weir_update(acquisition, "tokens", 1) : weir_cancel(acquisition)) == 0);
+    require(weir_acquisition_result(acquisition) == (use ? 0 : -ECANCELED));
+    require(weir_release(&acquisition) == 0);
+    while (weir_now(world->w) < at)
+        pause_ns(MS);
+    return 0;
+}
+
+static int run_reserve(struct world *world)
+{
+    int r = weir_take(world->pool, &want_every_token, NULL);
+
+    if (r == 0)
+        r = reserve(world, false);
+    return r < 0 ? r : reserve(world, true);
+}
+
 /* Holds all there is of the resource; an error of that is the scenario's. */
 static int fill(struct world *world, weir_acquisition **ret)
 {
@@ -395,6 +423,7 @@ static const struct scenario scenarios[] = {
     {"a pool of three", run_pool_of_three, open_errors, false},
     {"try", run_try, FEW, false},
     {"take", run_take, FEW, false},
+    {"reserve", run_reserve, FEW, false},
     {"acquire", run_acquire, FEW, false},
     {"acquire, later", run_acquire_later, FEW, false},
     {"acquire, in vain", run_acquire_in_vain, FEW, false},

@@ -21,6 +21,8 @@
 
 enum { THREADS = 100, RELEASERS = 2, STEPS = 12, STUCK_S = 60 };
 
+#define AHEAD_NS (3 * MS) /* the furthest instant that is reserved */
+
 enum { TOKENS, BYTES, CALLS, DB, FILES };
 #define TOKENS_BURST    300u
 #define TOKENS_CAPACITY 200000u
@@ -54,6 +56,7 @@ struct tally {
     uint64_t canceled;  /* for certain */
     uint64_t abandoned; /* released without a look: canceled, or timed out just before */
     uint64_t missing, overused;
+    uint64_t reserved, unreserved; /* granted in advance; busy or beyond max_wait */
 };
 
 struct worker {
@@ -221,7 +224,7 @@ static void use(struct worker *me, const struct want *want, weir_acquisition *ac
     if (acquisition->record)
         let_go(want->amounts);
     give_back(&acquisition, complete);
-    refund.hi = clock_now();
+    refund.hi = clock_now() + AHEAD_NS; /* it may count as of an instant that is reserved */
     history_add_refund(&me->history, &refund);
 }
 
@@ -278,6 +281,35 @@ static void step_take(struct worker *me, struct want *want)
         event.amounts[i] = (uint32_t)want->amounts[i];
     if (event.amounts[TOKENS] || event.amounts[BYTES] || event.amounts[CALLS])
         history_add(&me->history, &event);
+}
+
+/* Nothing of what is taken back counts, before its instant or after. */
+static void step_reserve(struct worker *me, struct want *want)
+{
+    weir_acquisition *acquisition = NULL;
+    uint64_t at = 0;
+    int r;
+
+    want->request.max_wait_ns = 1 + random_below(&me->random, AHEAD_NS);
+    r = weir_reserve(me->pool, &want->request, &acquisition, &at, NULL);
+    require(r == 0 || r == -EAGAIN);
+    require((r == 0) == (acquisition != NULL) && (r == 0) == (at != 0));
+    if (r < 0) {
+        me->tally.unreserved++;
+        return;
+    }
+    require(weir_acquisition_result(acquisition) == 0);
+    me->tally.reserved++;
+    while (random_below(&me->random, 16) && clock_now() < at)
+        pause_ns(random_below(&me->random, 100000));
+    if (clock_now() >= at && random_below(&me->random, 4)) {
+        use(me, want, acquisition);
+        return;
+    }
+    require(weir_cancel(acquisition) == 0);
+    require(weir_acquisition_result(acquisition) == -ECANCELED);
+    give_back(&acquisition, true);
+    me->tally.canceled++;
 }
 
 static void step_impossible(struct worker *me, struct want *want)
@@ -388,7 +420,7 @@ static void step(struct worker *me)
     uint64_t way = random_below(&me->random, 100);
     struct want want;
 
-    choose(me, way >= 45 && way < 60, &want);
+    choose(me, way >= 45 && way < 64, &want);
     if (way == 99) {
         step_look(me);
         return;
@@ -400,6 +432,8 @@ static void step(struct worker *me)
         step_try(me, &want);
     else if (way < 60)
         step_take(me, &want);
+    else if (way < 64)
+        step_reserve(me, &want);
     else if (way < 97)
         step_submit(me, &want);
     else
@@ -469,26 +503,32 @@ static void add_tally(struct tally *to, const struct tally *from)
     to->abandoned += from->abandoned;
     to->missing += from->missing;
     to->overused += from->overused;
+    to->reserved += from->reserved;
+    to->unreserved += from->unreserved;
 }
 
 /* Every request ended in exactly one way, and the set counted what the threads saw. */
 static void check_counts(const struct tally *seen)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
-    uint64_t unwanted, in_time = 0;
+    uint64_t unwanted, unreserved, in_time = 0;
 
     require(weir_set_stats(five, &stats, NULL, 0) == HISTORY_LIMITS);
     for (int i = 0; i < WEIR_WAIT_BUCKETS; i++)
         in_time += stats.wait_histogram[i];
     require(stats.granted >= seen->granted);
-    unwanted = stats.granted - seen->granted; /* grants that came too late and went back */
+    unwanted = stats.granted - seen->granted; /* grants that went back */
     require(stats.granted == stats.released + stats.taken);
     require(stats.taken == seen->taken);
-    require(stats.refused_busy == seen->busy);
+    require(stats.refused_busy >= seen->busy);
+    unreserved = stats.refused_busy - seen->busy;
+    require(unreserved <= seen->unreserved);
+    unreserved = seen->unreserved - unreserved; /* those that were beyond max_wait */
     require(stats.refused_impossible == seen->impossible);
     require(stats.refused_full == 0 && stats.refused_unknown == 0);
     require(stats.timed_out + stats.refused_max_wait + stats.canceled ==
-            seen->timed_out + seen->refused_max_wait + seen->canceled + seen->abandoned);
+            seen->timed_out + seen->refused_max_wait + seen->canceled + seen->abandoned +
+                unreserved);
     require(stats.timed_out >= seen->timed_out && stats.canceled >= seen->canceled);
     require(unwanted <= stats.canceled);
     require(seen->asked == seen->granted + stats.refused_busy + stats.refused_impossible +
@@ -497,10 +537,12 @@ static void check_counts(const struct tally *seen)
     require(stats.overused <= seen->overused);
     require(in_time == stats.granted_waited);
     printf("%" PRIu64 " asked, %" PRIu64 " granted (%" PRIu64 " after a wait, the longest %" PRIu64
-           " ms), %" PRIu64 " timed out, %" PRIu64 " canceled, %" PRIu64 " granted too late\n",
+           " ms), %" PRIu64 " timed out, %" PRIu64 " canceled, %" PRIu64 " granted in vain\n",
            seen->asked, stats.granted, stats.granted_waited, stats.wait_ns_max / MS,
            stats.timed_out, stats.canceled, unwanted);
+    printf("%" PRIu64 " reserved, %" PRIu64 " not\n", seen->reserved, seen->unreserved);
     require(stats.granted_waited > 0 && stats.canceled > 0 && stats.timed_out > 0);
+    require(seen->reserved > 0);
 }
 
 static void check_history(const struct history *history)

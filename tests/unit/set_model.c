@@ -212,18 +212,23 @@ static void copy_states(const struct model *m, struct model_state *states)
         states[i] = m->limits[i].state;
 }
 
+uint64_t model_instant(const struct model *m)
+{
+    return m->now > m->reserved ? m->now : m->reserved;
+}
+
 uint64_t model_ready(const struct model *m, const uint64_t *amounts, bool with_resources)
 {
     struct model_state states[MODEL_LIMITS];
 
     copy_states(m, states);
-    return ready_of(m, states, m->now, amounts, with_resources);
+    return ready_of(m, states, model_instant(m), amounts, with_resources);
 }
 
 uint64_t model_estimate(const struct model *m, const uint64_t *amounts)
 {
     struct model_state states[MODEL_LIMITS];
-    uint64_t now = m->now;
+    uint64_t now = model_instant(m);
 
     copy_states(m, states);
     for (unsigned w = 0; w < m->line_n; w++) {
@@ -257,13 +262,13 @@ static void begin(struct model *m, const uint64_t *amounts, struct model_asker *
     memcpy(asker->used, amounts, sizeof asker->used);
 }
 
-static void take_all(struct model *m, const uint64_t *amounts)
+static void take_all(struct model *m, const uint64_t *amounts, uint64_t at)
 {
     m->stats.granted++;
     for (unsigned i = 0; i < m->limits_n; i++) {
         m->limits[i].granted += amounts[i];
         if (amounts[i])
-            limit_take(&m->limits[i], &m->limits[i].state, m->now, amounts[i]);
+            limit_take(&m->limits[i], &m->limits[i].state, at, amounts[i]);
     }
 }
 
@@ -273,7 +278,7 @@ int model_try(struct model *m, const uint64_t *amounts, struct model_asker *aske
 
     if (!is_nothing(m, amounts) && (!first || model_ready(m, amounts, true) > m->now))
         return -EAGAIN;
-    take_all(m, amounts);
+    take_all(m, amounts, m->now);
     if (asker) {
         begin(m, amounts, asker, MODEL_HELD);
         m->stats.held++;
@@ -288,6 +293,26 @@ int model_submit(struct model *m, const uint64_t *amounts, struct model_asker *a
     if (model_try(m, amounts, asker) == 0)
         return 0;
     return m->max_waiters && m->line_n >= m->max_waiters ? -ENOBUFS : 1;
+}
+
+int model_reserve(struct model *m, const uint64_t *amounts, uint64_t max_wait,
+                  struct model_asker *asker, uint64_t *ret_at, bool *ret_busy)
+{
+    *ret_at = m->now;
+    *ret_busy = m->line_n != 0;
+    if (model_try(m, amounts, asker) < 0) {
+        *ret_at = model_ready(m, amounts, true);
+        if (*ret_busy || *ret_at - m->now > max_wait)
+            return -EAGAIN;
+        take_all(m, amounts, *ret_at);
+        begin(m, amounts, asker, MODEL_HELD);
+        m->stats.held++;
+        m->reserved = *ret_at;
+    }
+    asker->granted_at = *ret_at;
+    asker->reserved = true;
+    asker->seen = false;
+    return 0;
 }
 
 void model_join(struct model *m, const uint64_t *amounts, struct model_asker *asker)
@@ -324,7 +349,7 @@ void model_expire(struct model *m, struct model_asker *asker)
 
 bool model_head_is_ready(const struct model *m)
 {
-    return m->line_n && model_ready(m, m->line[0]->amounts, true) == m->now;
+    return m->line_n && model_ready(m, m->line[0]->amounts, true) <= m->now;
 }
 
 static unsigned bucket_of(uint64_t wait_ns)
@@ -341,7 +366,7 @@ void model_grant_head(struct model *m)
     struct model_asker *asker = m->line[0];
     uint64_t wait = m->now - asker->since;
 
-    take_all(m, asker->amounts);
+    take_all(m, asker->amounts, m->now);
     leave(m, asker);
     asker->phase = MODEL_HELD;
     asker->result = 0;
@@ -395,7 +420,7 @@ static unsigned settle_limit(struct model *m, struct model_limit *l, uint64_t am
         return 0;
     }
     if (used < amount && (l->refunds || everything)) {
-        limit_refund(l, &l->state, m->now, amount - used, then);
+        limit_refund(l, &l->state, model_instant(m), amount - used, then);
         l->refunded += amount - used;
         return 1;
     }
@@ -403,7 +428,7 @@ static unsigned settle_limit(struct model *m, struct model_limit *l, uint64_t am
         return 0;
     l->overused += used - amount;
     if (l->charges)
-        limit_charge(l, &l->state, m->now, used - amount);
+        limit_charge(l, &l->state, model_instant(m), used - amount);
     return 2;
 }
 
@@ -442,7 +467,7 @@ int model_cancel(struct model *m, struct model_asker *asker)
         model_serve(m);
         return 0;
     }
-    if (asker->phase == MODEL_ENDED || asker->seen || !asker->pended)
+    if (asker->phase == MODEL_ENDED || asker->seen || !(asker->pended || asker->reserved))
         return -EALREADY;
     asker->phase = MODEL_ENDED;
     asker->result = -ECANCELED;
@@ -452,7 +477,7 @@ int model_cancel(struct model *m, struct model_asker *asker)
 
 int model_release(struct model *m, struct model_asker *asker)
 {
-    bool known = asker->seen || asker->listening, missing = false;
+    bool known = asker->seen || asker->listening || asker->reserved, missing = false;
 
     if (asker->phase == MODEL_WAITING) {
         (void)model_cancel(m, asker);

@@ -55,6 +55,7 @@ struct model_asker {
     enum model_phase phase;
     int result;
     bool pended;    /* it stood in line */
+    bool reserved;  /* it was granted in advance */
     bool seen;      /* the caller looked and knows of the grant */
     bool listening; /* it has a descriptor, which tells it */
     uint64_t amounts[MODEL_LIMITS], used[MODEL_LIMITS];
@@ -67,6 +68,7 @@ struct model {
     struct model_limit limits[MODEL_LIMITS];
     unsigned limits_n;
     uint64_t now;
+    uint64_t reserved; /* the instant of the latest reservation */
     bool fair;
     uint64_t max_waiters;
     struct model_asker *line[MODEL_ASKERS];
@@ -78,6 +80,8 @@ struct model {
 uint64_t model_limit_ready(const struct model_limit *limit, const struct model_state *state,
                            uint64_t now, uint64_t n);
 uint64_t model_available(const struct model_limit *limit, uint64_t now);
+/* The instant that counts for the limits: now, or that of the latest reservation. */
+uint64_t model_instant(const struct model *model);
 /* When all would be; resources included or counted as available. */
 uint64_t model_ready(const struct model *model, const uint64_t *amounts, bool with_resources);
 /* The estimate for somebody who joins now, made from the whole line. */
@@ -88,6 +92,10 @@ int model_try(struct model *model, const uint64_t *amounts, struct model_asker *
 /* Without the decision about max_wait, which is the caller's. 0, 1, -ENOBUFS. */
 int model_submit(struct model *model, const uint64_t *amounts, struct model_asker *asker);
 void model_join(struct model *model, const uint64_t *amounts, struct model_asker *asker);
+/* As model_try(), or granted as of `*ret_at`. -EAGAIN: by `*ret_busy` somebody is in line, or it
+ * would be more than `max_wait` from now. */
+int model_reserve(struct model *model, const uint64_t *amounts, uint64_t max_wait,
+                  struct model_asker *asker, uint64_t *ret_at, bool *ret_busy);
 int model_update(struct model *model, struct model_asker *asker, unsigned limit, uint64_t used);
 int model_cancel(struct model *model, struct model_asker *asker);
 int model_release(struct model *model, struct model_asker *asker);

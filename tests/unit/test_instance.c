@@ -240,6 +240,7 @@ static void calls_after_close_say_eshutdown(void **state)
 {
     struct weir_pool_spec spec = {.size = sizeof spec, .name = "q"};
     weir_acquisition *a = NULL, *holder;
+    uint64_t at = 7;
     weir *w;
 
     (void)state;
@@ -251,6 +252,7 @@ static void calls_after_close_say_eshutdown(void **state)
     assert_int_equal(submit(NULL, &a), -ESHUTDOWN);
     assert_int_equal(weir_acquire(world.pool, NULL, &a, NULL), -ESHUTDOWN);
     assert_int_equal(take(ASK({"r", 0})), -ESHUTDOWN);
+    assert_int_equal(reserve(ASK({"r", 0}), &a, &at), -ESHUTDOWN);
     assert_null(a);
     {
         weir_pool *pool = NULL;
@@ -395,6 +397,7 @@ static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
     CHECK(weir_try_acquire(world.pool, NULL, &a, NULL) == -ECHILD);
     CHECK(weir_acquire(world.pool, NULL, &a, NULL) == -ECHILD);
     CHECK(weir_submit(world.pool, NULL, &a, NULL) == -ECHILD);
+    CHECK(weir_reserve(world.pool, NULL, &a, &at, NULL) == -ECHILD);
     CHECK(weir_acquisition_fd(held) == -ECHILD);
     CHECK(weir_acquisition_fd(waiting) == -ECHILD);
     CHECK(weir_acquisition_result(held) == -ECHILD);

@@ -153,7 +153,7 @@ static void compare_limits(const struct picture *p)
         SAME(p->limits[i].refused, l->refused);
         SAME(p->limits[i].refunded, l->refunded);
         SAME(p->limits[i].overused, l->overused);
-        SAME(p->limits[i].available, model_available(l, run.model.now));
+        SAME(p->limits[i].available, model_available(l, model_instant(&run.model)));
         SAME(p->limits[i].held, l->algorithm == MODEL_RESOURCE ? (int64_t)l->state.level : 0);
     }
 }
@@ -223,7 +223,7 @@ static void compare_holders(void)
 static void look_at(struct model_asker *asker)
 {
     SAME(weir_acquisition_result(asker->real), asker->result);
-    if (asker->phase == MODEL_HELD)
+    if (asker->phase == MODEL_HELD && !asker->reserved)
         asker->seen = true;
 }
 
@@ -277,6 +277,7 @@ static unsigned limit_named(const char *key)
 static void compare_refusal(const struct question *q)
 {
     uint64_t expected = model_estimate(&run.model, q->amounts) - run.model.now;
+    uint64_t now = model_instant(&run.model);
     struct model_limit *blamed;
 
     if (refusal.key[0]) {
@@ -285,10 +286,9 @@ static void compare_refusal(const struct question *q)
         blamed = &run.model.limits[i];
         blamed->refused++;
         if (!run.model.line_n)
-            MUST(model_limit_ready(blamed, &blamed->state, run.model.now, q->amounts[i]) >
-                 run.model.now);
+            MUST(model_limit_ready(blamed, &blamed->state, now, q->amounts[i]) > now);
     } else {
-        MUST(run.model.line_n > 0);
+        MUST(run.model.line_n > 0 || now > run.model.now);
     }
     MUST(refusal.retry_after_ns <= expected);
     if (run.exact)
@@ -369,6 +369,40 @@ static void random_patience(struct weir_request *request)
         request->timeout_ns = 1 + below(3 * span);
     if (chance(3))
         request->max_wait_ns = chance(8) ? WEIR_FOREVER : 1 + below(3 * span);
+}
+
+static void do_reserve(void)
+{
+    struct model_asker *asker = free_asker();
+    uint64_t at = 7, expected_at, max_wait;
+    weir_acquisition *real = NULL;
+    struct question q;
+    int r, expected;
+    bool busy;
+
+    run.doing = "reserve";
+    if (!asker)
+        return;
+    random_question(&q, true);
+    random_patience(&q.request);
+    max_wait = q.request.max_wait_ns ? q.request.max_wait_ns : WEIR_FOREVER;
+    r = reserve(&q.request, &real, &at);
+    if (q.wrong) {
+        compare_wrong(&q, r);
+        return;
+    }
+    expected = model_reserve(&run.model, q.amounts, max_wait, asker, &expected_at, &busy);
+    SAME(r, expected);
+    MUST((r == 0) == (real != NULL));
+    asker->real = real;
+    if (r == 0) {
+        SAME(at, expected_at);
+        return;
+    }
+    MUST(at == 7);
+    run.model.stats.refused_busy += busy;
+    run.model.stats.refused_max_wait += !busy;
+    compare_refusal(&q);
 }
 
 static void set_deadline(struct model_asker *asker, const struct weir_request *request)
@@ -584,8 +618,10 @@ static void step(void)
         do_submit();
     else if (kind < 6)
         do_try();
-    else if (kind == 6)
+    else if (kind == 6 && chance(2))
         do_take();
+    else if (kind == 6)
+        do_reserve();
     else if (kind == 7)
         do_foresee();
     else if (kind < 11)

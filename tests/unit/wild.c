@@ -2,7 +2,7 @@
 /*
  * Plugins that do what the project's own do not: a balancer that answers out of range, two that
  * read the views, one that follows the route; an algorithm that never grants more than one unit,
- * though it announces a larger amount.
+ * though it announces a larger amount, and one that time does not refill, but a refund.
  */
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
@@ -110,8 +110,69 @@ static const struct weir_plugin stingy_plugin = {
     .ops = &stingy_ops,
 };
 
-static const struct weir_plugin *const plugins[] = {&wild_plugin, &emptiest_plugin, &soonest_plugin,
-                                                    &route_plugin, &stingy_plugin};
+static int configure_stock(const struct weir_value *values, void *config,
+                           struct weir_footprint *ret, struct weir_reason *reterr)
+{
+    (void)values, (void)config, (void)reterr;
+    ret->config = 0;
+    ret->state = sizeof(uint64_t);
+    ret->amount_max = 10;
+    return 0;
+}
+
+static uint64_t ready_stock(const void *config, const void *state, const struct weir_instant *at,
+                            uint64_t amount)
+{
+    const uint64_t *taken = state;
+    (void)config;
+    return *taken + amount <= 10 ? at->now_ns : WEIR_BLOCKED;
+}
+
+static void take_stock(const void *config, void *state, const struct weir_instant *at,
+                       uint64_t amount)
+{
+    uint64_t *taken = state;
+    (void)config, (void)at;
+    *taken += amount;
+}
+
+static void refund_stock(const void *config, void *state, const struct weir_instant *at,
+                         uint64_t amount, uint64_t granted_ns)
+{
+    uint64_t *taken = state;
+    (void)config, (void)at, (void)granted_ns;
+    *taken -= amount;
+}
+
+static uint64_t available_stock(const void *config, const void *state,
+                                const struct weir_instant *at)
+{
+    const uint64_t *taken = state;
+    (void)config, (void)at;
+    return 10 - *taken;
+}
+
+static const struct weir_algorithm stock_ops = {
+    .size = sizeof stock_ops,
+    .types = 1u << WEIR_LIMIT_RATE,
+    .flags = WEIR_ALGORITHM_REFUNDS,
+    .configure = configure_stock,
+    .ready_at = ready_stock,
+    .take = take_stock,
+    .refund = refund_stock,
+    .available = available_stock,
+};
+static const struct weir_plugin stock_plugin = {
+    .size = sizeof stock_plugin,
+    .kind = WEIR_PLUGIN_ALGORITHM,
+    .name = "stock",
+    .version = "1",
+    .summary = "for tests",
+    .ops = &stock_ops,
+};
+
+static const struct weir_plugin *const plugins[] = {
+    &wild_plugin, &emptiest_plugin, &soonest_plugin, &route_plugin, &stingy_plugin, &stock_plugin};
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {

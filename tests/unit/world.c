@@ -139,6 +139,11 @@ int submit(const struct weir_request *request, weir_acquisition **ret)
     return weir_submit(world.pool, request, ret, fresh_refusal());
 }
 
+int reserve(const struct weir_request *request, weir_acquisition **ret, uint64_t *ret_at_ns)
+{
+    return weir_reserve(world.pool, request, ret, ret_at_ns, fresh_refusal());
+}
+
 weir_acquisition *granted(const struct weir_request *request)
 {
     weir_acquisition *acquisition = NULL;

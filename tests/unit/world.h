@@ -69,6 +69,7 @@ extern struct weir_refusal refusal;
 int take(const struct weir_request *request);
 int try_acquire(const struct weir_request *request, weir_acquisition **ret);
 int submit(const struct weir_request *request, weir_acquisition **ret);
+int reserve(const struct weir_request *request, weir_acquisition **ret, uint64_t *ret_at_ns);
 /* They must be granted at once, or pend. */
 weir_acquisition *granted(const struct weir_request *request);
 weir_acquisition *pending(const struct weir_request *request);
