@@ -432,7 +432,6 @@ static int place(weir *w, weir_set *set)
     if (set->limits.has_waits)
         words += 1 + set->limits.state_words;
     set->content_max = words;
-    set->record_units = record_units(set->limits.n);
     set->box_class = box_class_for(words);
     return set->box_class ? first_content(w, set) : -ENOMEM;
 }
@@ -445,9 +444,9 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
         return -ENOMEM;
     set->w = w;
     set->number = number;
-    set->record_units = 1;
     set->limits =
         (struct limits){plan->limits, plan->limits_n, plan->state_words, false, false, false};
+    set->record_units = record_units(set->limits.n);
     limits_describe(&set->limits);
     if (place(w, set) < 0) {
         sys_free(set);

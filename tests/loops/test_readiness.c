@@ -586,6 +586,33 @@ static void test_wakes_are_no_more_than_signals(void **state)
                   (unsigned)(eventfd_writes() - writes));
 }
 
+/* A set without limits grants everything, each submission once and in order. */
+static void test_without_limits(void **state)
+{
+    const struct weir_set_spec set = {.size = sizeof(set), .name = "free"};
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+    weir_pool *pool = NULL;
+
+    (void)state;
+    assert_int_equal(weir_pool_new(&pool, w, &spec, NULL), 0);
+    for (uint64_t n = 1; n <= CAPACITY; n *= 2) {
+        struct weir_completion done;
+
+        for (uint64_t i = 0; i < n; i++)
+            assert_int_equal(weir_queue_submit(queue, pool, NULL, i, NULL, NULL), 0);
+        assert_true(wakes(edge_fd));
+        for (uint64_t i = 0; i < n; i++) {
+            assert_int_equal(weir_queue_reap(queue, &done, 1), 1);
+            assert_int_equal(done.user_data, i);
+            assert_int_equal(done.result, 0);
+            assert_int_equal(weir_release(&done.acquisition), 0);
+        }
+        assert_int_equal(weir_queue_reap(queue, &done, 1), 0);
+        check_quiet();
+    }
+    weir_pool_close(pool);
+}
+
 /* Out of memory, fewer come than there are. An edge-triggered loop must hear of the others. */
 static void test_edge_out_of_memory(void **state)
 {
@@ -657,6 +684,7 @@ int main(void)
         TEST(test_two_loops),
         TEST(test_a_sleeper_wakes),
         TEST(test_wakes_are_no_more_than_signals),
+        TEST(test_without_limits),
         TEST(test_edge_out_of_memory),
         TEST(test_edge_without_timer),
     };
