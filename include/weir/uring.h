@@ -48,7 +48,8 @@
  *                   exit operations fail (-EFAULT) or their chain does, deadlines may be forgotten,
  *                   and what is left ends surely only if another thread cancels it. A child after
  *                   fork must not touch the ring.
- * IORING_SETUP_IOPOLL rings cannot wait for descriptors.
+ * IORING_SETUP_IOPOLL rings cannot wait for descriptors. From its first chain on, a ring refuses
+ * IOSQE_IO_DRAIN (-EOPNOTSUPP): the kernel cannot order what completes in silence.
  *
  * The `user_data` of a wait or head must be its own: nothing else that is in flight on the ring may
  * have the same, not even the operation behind it. The kernel finds what it cancels, at a deadline
