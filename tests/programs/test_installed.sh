@@ -39,7 +39,7 @@ build_and_install()
 installed_files()
 {
     local file
-    for file in "$libdir/libweir.so" "$libdir/libweir.so.0" "$prefix/include/weir/weir.h" \
+    for file in "$libdir/libweir.so" "$libdir/libweir.so.0" "$prefix"/include/weir/{weir,uring}.h \
         "$plugindir"/{fixed_window,gcra,leaky_bucket,sliding_window,token_bucket}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
         "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7}; do

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Races that the kernel, another thread and this one decide: a deadline, or a cancellation, against
- * a grant. Every round ends in exactly one way: the operation ran once and the grant is ours, or it
+ * a grant, or against the instant of one that was reserved. Every round ends in exactly one way: the operation ran once and the grant is ours, or it
  * never runs and there is no grant. At the end nothing is held, nothing was lost, nothing was given
  * back twice, to the last token.
  *
@@ -28,6 +28,7 @@ enum { HEAD = 1, OPERATION, CANCEL };
 #define PATIENCE  (60 * S)
 #define LEAD_MIN  (100 * INT64_C(1000)) /* from the submission to the race */
 #define LEAD_MAX  (2000 * INT64_C(1000))
+#define PACE_NS   (300 * UINT64_C(1000))
 #define SPREAD_NS 20000 /* the grant comes within so much of where it is aimed at */
 
 static struct weir_uring probed;
@@ -82,7 +83,8 @@ static int submit(uint64_t slots, uint64_t tokens, weir_acquisition **ret)
 struct round {
     weir_acquisition *acquisition;
     struct weir_uring_wait wait;
-    uint64_t at_ns; /* of the grant's rival */
+    uint64_t at_ns;      /* of the grant's rival */
+    uint64_t instant_ns; /* of a reservation */
 };
 
 static void next(struct io_uring_cqe *ret)
@@ -158,6 +160,8 @@ static bool settle(struct round *round, bool has_run)
     if (!has_run)
         return false;
     require(weir_update(round->acquisition, "tokens", USED) == 0);
+    if (round->instant_ns)
+        require(weir_update(round->acquisition, "sends", 1) == 0);
     require(weir_release(&round->acquisition) == 0);
     return true;
 }
@@ -219,6 +223,16 @@ static bool cancel_against_grant(struct round *round)
     return r == 0;
 }
 
+/* What was reserved is used or refunded. */
+static bool cancel_against_instant(struct round *round)
+{
+    require(weir_uring_prep_paced(&uring, &ring, &round->wait, round->instant_ns, HEAD, 1) == 0);
+    prepare_write();
+    submit_ring();
+    cancel_at(round->at_ns);
+    return settle(round, ran_beside_cancel());
+}
+
 /* Nobody has looked: there is no grant afterwards, whoever was faster. */
 static bool cancel_unseen_grant(struct round *round)
 {
@@ -244,6 +258,7 @@ static const struct {
     {"deadline", deadline_against_grant, false, WEIR_URING_LINKED},
     {"cancel of the chain", chain_cancel_against_grant, false, WEIR_URING_LINKED},
     {"deadline and cancel", both_against_grant, false, WEIR_URING_LINKED},
+    {"paced", cancel_against_instant, false, WEIR_URING_PACED},
     {"weir_cancel", cancel_against_grant, false, 0},
     {"weir_cancel, unseen", cancel_unseen_grant, true, 0},
 };
@@ -263,6 +278,19 @@ static void begin(struct round *round)
     round->at_ns = clock_now() + (uint64_t)lead_ns;
     atomic_store(&release_at_ns, round->at_ns + (uint64_t)(aim_ns - SPREAD_NS) + spread);
     atomic_store(&parcel, holder);
+}
+
+/* The same for the race against an instant, which needs no other thread. */
+static void begin_paced(struct round *round)
+{
+    const struct weir_amount amounts[] = {{"sends", 1}, {"tokens", ASKED}};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = amounts, .amounts_n = 2};
+    uint64_t spread = random_below(&random_state, 2 * SPREAD_NS);
+
+    *round = (struct round){.acquisition = NULL};
+    require(weir_reserve(pool, &request, &round->acquisition, &round->instant_ns, NULL) == 0);
+    round->at_ns = round->instant_ns - (uint64_t)(aim_ns - SPREAD_NS) - spread;
 }
 
 /* Until the other thread has released. */
@@ -296,19 +324,25 @@ static void check_totals(uint64_t used)
     require(stats.held == 0 && stats.waiting == 0);
     require(stats.granted == stats.released + stats.taken);
     require(stats.timed_out == 0 && stats.missing_update == 0 && stats.overused == 0);
-    require(limits[0].held == 0 && limits[0].available == 1);
+    require(limits[0].held == 0 && limits[0].available <= 1);
     require(limits[1].available == TOKENS - used);
     require(written() == 0);
 }
 
-static void open_limits(void)
+/* Tokens in abundance, and a slot that is fought for, or instants far enough apart. */
+static void open_limits(bool paced)
 {
-    const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "slot", NULL, 1, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT},
-        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", TOKENS, TOKENS * 3600 * S,
-         NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT},
-    };
+    const struct weir_setting no_burst = {"burst", "1"};
+    const struct weir_limit_spec slot = {
+        sizeof(slot), WEIR_LIMIT_RESOURCE, "slot", NULL, 1, 0, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT};
+    const struct weir_limit_spec sends = {
+        sizeof(sends), WEIR_LIMIT_RATE, "sends", "gcra",       1,
+        PACE_NS,       &no_burst,       1,       WEIR_DEFAULT, WEIR_DEFAULT};
+    const struct weir_limit_spec tokens = {
+        sizeof(tokens), WEIR_LIMIT_RATE,   "tokens", "token_bucket",
+        TOKENS,         TOKENS * 3600 * S, NULL,     0,
+        WEIR_DEFAULT,   WEIR_DEFAULT};
+    const struct weir_limit_spec limits[] = {paced ? sends : slot, tokens};
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "set", .limits = limits, .limits_n = 2};
     struct weir_pool_spec pool_spec = {.size = sizeof(pool_spec), .sets = &spec, .sets_n = 1};
@@ -324,12 +358,13 @@ static void open_limits(void)
 
 static void run(size_t race, unsigned kind, uint64_t rounds)
 {
+    bool paced = races[race].needs & WEIR_URING_PACED;
     struct weir_set_stats stats = {.size = sizeof(stats)};
     uint64_t begun_ns = clock_now(), won = 0, late;
     struct io_uring_cqe cqe;
     pthread_t thread;
 
-    open_limits();
+    open_limits(paced);
     require(io_uring_queue_init(8, &ring, ring_kinds[kind].flags) == 0);
     lead_ns = LEAD_MIN;
     aim_ns = 0;
@@ -340,7 +375,10 @@ static void run(size_t race, unsigned kind, uint64_t rounds)
         bool granted;
 
         uring.features = probed.features & ~(i & 1 ? 0u : (unsigned)WEIR_URING_READ);
-        begin(&round);
+        if (paced)
+            begin_paced(&round);
+        else
+            begin(&round);
         granted = races[race].run(&round);
         won += granted;
         if (races[race].blind)
@@ -354,7 +392,7 @@ static void run(size_t race, unsigned kind, uint64_t rounds)
     require(ring_next(&ring, MS, &cqe) == -ETIME);
     check_totals(won * USED);
     require(weir_set_stats(set, &stats, NULL, 0) == 2);
-    late = stats.granted - rounds - won;
+    late = stats.granted - won - (paced ? 0 : rounds);
     printf("%-13s %-19s %7" PRIu64 " rounds: %7" PRIu64 " ran, %7" PRIu64 " withdrawn, %6" PRIu64
            " granted too late and taken back; %5" PRIu64 " ms\n",
            ring_kinds[kind].name, races[race].name, rounds, won, rounds - won - late, late,
@@ -369,7 +407,7 @@ static void run(size_t race, unsigned kind, uint64_t rounds)
 
 int main(int argc, char **argv)
 {
-    uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 2000);
+    uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 1000);
     bool skipped = false;
 
     seed_begin();
