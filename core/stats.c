@@ -116,6 +116,15 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     return (int)set->limits.n;
 }
 
+/* Whether a record is of an acquisition of nothing, as queues keep them. */
+static bool is_of_nothing(const weir_set *set, const struct record *r)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (record_load(&r->amounts[i]))
+            return false;
+    return true;
+}
+
 /* What a record says if it belongs to the set and holds or waits. */
 static bool describe_holder(const weir_set *set, uint32_t record, struct weir_holder *ret)
 {
@@ -124,6 +133,8 @@ static bool describe_holder(const weir_set *set, uint32_t record, struct weir_ho
     enum record_state state = record_state(word);
 
     if ((state != RECORD_HELD && state != RECORD_WAITING) || set_thread >> 32 != set->number)
+        return false;
+    if (is_of_nothing(set, r))
         return false;
     *ret = (struct weir_holder){
         .id = (word >> 8) << LINK_BITS | record,
