@@ -123,7 +123,8 @@ static inline uint32_t waker_queue(uint32_t waker)
 
 static inline void record_set_waker(struct record *record, enum record_wake wake, uint32_t queue)
 {
-    atomic_store_explicit(&record->waker, (uint32_t)wake | queue << 2, memory_order_relaxed);
+    /* Whoever comes late finds the queue of that number. */
+    atomic_store_explicit(&record->waker, (uint32_t)wake | queue << 2, memory_order_release);
 }
 
 static inline uint32_t record_set_number(const struct record *record)
