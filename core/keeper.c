@@ -115,8 +115,9 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     struct keeper *keeper = keeper_of(w, r);
 
     pthread_mutex_lock(&keeper->lock);
-    /* Whoever was delayed on the way here may say what is no longer so: never put it off. */
-    if (record_load(&r->word) == word &&
+    /* Whoever was delayed on the way here may say what is no longer so: never put it off. One that
+     * its queue has dropped is about to leave the line, and then nobody would take it out. */
+    if (record_load(&r->word) == word && !(r->before & RECORD_DELIVERED) &&
         (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
         heap_put(&keeper->heap, record, at_ns);
         rearm(keeper);

@@ -33,7 +33,7 @@ enum record_wake {
 /* Flags of `before`. */
 #define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
 #define RECORD_REFUSES         (UINT32_C(1) << 29) /* at its deadline it is refused, not timed out */
-#define RECORD_DELIVERED       (UINT32_C(1) << 30) /* its queue has heard of the decision */
+#define RECORD_DELIVERED       (UINT32_C(1) << 30) /* its queue has heard of it, or dropped it */
 #define RECORD_LISTED          (UINT32_C(1) << 31) /* its queue finds it by user_data */
 
 struct record {
