@@ -72,8 +72,7 @@ void keeper_signal(struct keeper *keeper)
 void keeper_unsignal(struct keeper *keeper)
 {
     if (keeper->signaled)
-        sys_drain_fd(keeper->event_fd);
-    keeper->signaled = false;
+        keeper->signaled = sys_drain_fd(keeper->event_fd) < 0;
 }
 
 void keeper_signal_again(struct keeper *keeper)
