@@ -230,14 +230,14 @@ static struct due take_first(struct keeper *keeper)
 }
 
 /* What comes next is armed; or, if the timer has expired for nothing, that is taken back. */
-static void finish_run(struct keeper *keeper, uint64_t now)
+static void finish_run(struct keeper *keeper)
 {
     uint64_t next = earliest(keeper);
 
     keeper->running--;
     if (keeper->running || keeper->timer_fd < 0 || keeper->w->clock.now_ns || MUTANT(94))
         return;
-    if (next < keeper->armed_ns || keeper->armed_ns <= now || keeper->failing)
+    if (next < keeper->armed_ns || keeper->armed_ns <= keeper->ran_ns || keeper->failing)
         set_timer(keeper, next);
 }
 
@@ -248,6 +248,7 @@ int keeper_run(struct keeper *keeper)
 
     pthread_mutex_lock(&keeper->lock);
     keeper->running++;
+    keeper->ran_ns = now > keeper->ran_ns ? now : keeper->ran_ns;
     while (earliest(keeper) <= (MUTANT(39) ? now - 1 : now)) {
         struct due due = take_first(keeper);
 
@@ -256,7 +257,7 @@ int keeper_run(struct keeper *keeper)
             n += act(keeper->w, &due);
         pthread_mutex_lock(&keeper->lock);
     }
-    finish_run(keeper, now);
+    finish_run(keeper);
     pthread_mutex_unlock(&keeper->lock);
     return n;
 }

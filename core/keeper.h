@@ -22,6 +22,7 @@ struct keeper {
     struct heap heap;
     uint64_t armed_ns; /* the timerfd's instant */
     unsigned running;  /* runs under way: the last one arms the timerfd */
+    uint64_t ran_ns;   /* the latest instant that a run went by */
     bool failing;      /* the timerfd could not be set; the eventfd says so */
     bool signaled;     /* the eventfd was written */
     int epoll_fd;      /* over the other two; all -1 while there are none */
