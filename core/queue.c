@@ -678,13 +678,35 @@ int weir_queue_fd(weir_queue *queue)
     return instance_forked(queue->keeper.w) ? -ECHILD : queue->keeper.epoll_fd;
 }
 
-/* Any submission that the queue still has: it has no longer afterwards. */
+/* Some submission that waits, or 0; those that were decided become completions on the way. */
+static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
+{
+    uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
+
+    while (*bucket < buckets) {
+        uint32_t record = queue->buckets[*bucket];
+
+        if (!record) {
+            ++*bucket;
+            continue;
+        }
+        if (record_state(record_load(&at(queue, record)->word)) == RECORD_WAITING)
+            return record;
+        if (!(at(queue, record)->before & RECORD_DELIVERED))
+            deliver(queue, record);
+        unlist(queue, record);
+    }
+    return 0;
+}
+
+/* Any submission that the queue still has: it has no longer afterwards. First those that wait, lest
+ * they are granted what the others give back. */
 static uint32_t drop_any(weir_queue *queue, uint32_t *bucket)
 {
-    uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift), record = queue->ready_first;
+    uint32_t record = any_waiting(queue, bucket);
 
-    for (; !record && *bucket < buckets; *bucket += !record)
-        record = queue->buckets[*bucket];
+    if (!record)
+        record = queue->ready_first;
     if (record) {
         weir_acquisition *acquisition = acquisition_of(at(queue, record));
 
