@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queues from inside: what threads do to each other in moments that no test can hit from outside,
+ * brought about step by step with the library's own functions.
+ */
+#include "acquisition.h"
+#include "instance.h"
+#include "queue.h"
+#include "world.h"
+#include <pthread.h>
+#include <sched.h>
+
+#define RATE "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 10, window: 10s }"
+#define A    "{ type: resource, key: a, capacity: 1 }"
+#define B    "{ type: resource, key: b, capacity: 2 }"
+
+static weir_queue *open_queue(void)
+{
+    weir_queue *ret = NULL;
+
+    assert_int_equal(weir_queue_open(&ret, world.w, 100), 0);
+    return ret;
+}
+
+static void put(weir_queue *queue, const struct weir_request *request, uint64_t user_data)
+{
+    assert_int_equal(weir_queue_submit(queue, world.pool, request, user_data, NULL, NULL), 0);
+}
+
+static weir_acquisition *put_kept(weir_queue *queue, const struct weir_request *request)
+{
+    weir_acquisition *ret = NULL;
+
+    assert_int_equal(weir_queue_submit(queue, world.pool, request, 0, &ret, NULL), 0);
+    return ret;
+}
+
+static struct weir_completion reap_one(weir_queue *queue)
+{
+    struct weir_completion c;
+
+    assert_int_equal(weir_queue_reap(queue, &c, 1), 1);
+    return c;
+}
+
+static struct record *record_of(uint32_t record)
+{
+    return record_at(&world.w->region, record);
+}
+
+/* A granter was stopped before it told: meanwhile the record is a blocked caller's, or nobody's. */
+static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
+{
+    weir_queue *queue, *other;
+    weir_acquisition *kept, *last;
+    uint64_t word;
+
+    (void)state;
+    world_limits(B);
+    queue = open_queue();
+    kept = put_kept(queue, ASK({"b", 1}));
+    word = record_load(&record_of(kept->record)->word);
+    assert_int_equal(weir_release(&kept), 0);
+    kept = granted(ASK({"b", 1})); /* the same record again */
+    assert_int_not_equal(waker_kind(record_waker(record_of(kept->record))), RECORD_WAKE_QUEUE);
+    keeper_wake(world.w, kept->record, word);
+    keeper_wake(world.w, kept->record, record_load(&record_of(kept->record)->word));
+    queue_deliver(queue, kept->record, word); /* … before it locked the queue */
+    keeper_arm(world.w, kept->record, word, 1);
+    assert_int_equal(world.w->keeper.heap.n + queue->keeper.heap.n, 0);
+    assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
+    /* And one of another queue. */
+    other = open_queue();
+    last = put_kept(other, ASK({"b", 1}));
+    keeper_wake(world.w, last->record, word);
+    assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
+    assert_ptr_equal(reap_one(other).acquisition, last);
+    assert_int_equal(weir_queue_reap(other, &(struct weir_completion){0}, 1), 0);
+    release(last);
+    release(kept);
+    weir_queue_close(other);
+    weir_queue_close(queue);
+    world_close();
+}
+
+/* News of what was said already, or has changed, make no second completion. */
+static void late_news_make_no_second_completion(void **state)
+{
+    weir_queue *queue;
+    weir_acquisition *kept;
+    uint64_t word;
+
+    (void)state;
+    world_limits(A);
+    queue = open_queue();
+    kept = put_kept(queue, ASK({"a", 1}));
+    word = record_load(&record_of(kept->record)->word);
+    keeper_wake(world.w, kept->record, word);
+    assert_ptr_equal(reap_one(queue).acquisition, kept);
+    keeper_wake(world.w, kept->record, word);
+    assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
+    release(kept);
+    weir_queue_close(queue);
+    world_close();
+}
+
+/* A releaser finds a waiter at the head that its program is just giving up. */
+static void what_was_dropped_is_not_armed_again(void **state)
+{
+    weir_queue *queue;
+    weir_acquisition *kept;
+    uint64_t word;
+
+    (void)state;
+    world_limits(RATE);
+    queue = open_queue();
+    assert_int_equal(take(ASK({"tokens", 10})), 0);
+    kept = put_kept(queue, ASK({"tokens", 2}));
+    word = record_load(&record_of(kept->record)->word);
+    assert_int_equal(queue->keeper.heap.n, 1);
+    queue_forget(kept); /* the first half of a release */
+    keeper_arm(world.w, kept->record, word, world.now + SECOND);
+    assert_int_equal(queue->keeper.heap.n, 0);
+    release(kept);
+    assert_int_equal(queue->keeper.heap.n, 0);
+    weir_queue_close(queue);
+    world_close();
+}
+
+static void nothing_stays_armed(void **state)
+{
+    weir_acquisition *holder, *kept;
+    weir_queue *queue;
+
+    (void)state;
+    world_limits(RATE "," A);
+    queue = open_queue();
+    holder = granted(ASK({"a", 1}, {"tokens", 10}));
+    for (uint64_t i = 0; i < 5; i++)
+        put(queue, with_timeout(ASK({"a", 1}, {"tokens", 1}), (i + 1) * SECOND), i);
+    kept = put_kept(queue, with_timeout(ASK({"a", 1}), SECOND));
+    assert_int_equal(queue->keeper.heap.n, 6);
+    release(kept);
+    assert_int_equal(queue->keeper.heap.n, 5);
+    assert_int_equal(weir_queue_cancel(queue, 3), 1);
+    assert_int_equal(queue->keeper.heap.n, 4);
+    advance(SECOND);
+    assert_int_equal(queue->keeper.heap.n, 3);
+    release_used(holder, "tokens", 0); /* grants to the next */
+    assert_int_equal(queue->keeper.heap.n, 2);
+    assert_int_equal(queue->pending, 5);
+    weir_queue_close(queue);
+    assert_int_equal(queue->keeper.heap.n, 0);
+    assert_int_equal(queue->pending, 0);
+    assert_int_equal(world.w->keeper.heap.n, 0);
+    world_close();
+}
+
+/* The memory of submissions comes back: as many records as were in use at once. */
+static void records_are_used_again(void **state)
+{
+    struct weir_completion done[64];
+    weir_acquisition *holder;
+    weir_queue *queue;
+    size_t used = 0;
+
+    (void)state;
+    world_set("max_waiters: 5, limits: [ " A " ]");
+    queue = open_queue();
+    holder = granted(ASK({"a", 1}));
+    for (unsigned round = 0; round < 2000; round++) {
+        for (unsigned i = 0; i < 10; i++)
+            put(queue, with_timeout(ASK({"a", 1}), 1 + i % 2), i);
+        put(queue, ASK({"a", 0}), 3);
+        assert_int_equal(weir_queue_submit(queue, world.pool, ASK({"a", 2}), 1, NULL, NULL),
+                         -ERANGE);
+        assert_int_equal(weir_queue_cancel(queue, 3), 2);
+        advance(1);
+        if (round % 2) {
+            weir_queue_close(queue);
+            queue = open_queue();
+        } else {
+            advance(1);
+            assert_int_equal(weir_queue_reap(queue, done, 64), 11);
+        }
+        if (round == 10)
+            used = world.w->region.records.used;
+    }
+    assert_int_equal(world.w->region.records.used, used);
+    assert_int_equal(world.w->queues_n, 1);
+    release(holder);
+    weir_queue_close(queue);
+    world_close();
+}
+
+static void *tick(void *unused)
+{
+    (void)unused;
+    weir_tick(world.w);
+    return NULL;
+}
+
+/*
+ * A tick runs the queue, and is held up in the middle; meanwhile a timer expires and a reap does
+ * what it was set for. The timer must be set for what comes next, whoever is the last.
+ */
+static void the_later_of_two_runs_sets_the_timer(void **state)
+{
+    weir_acquisition *holder, *next;
+    weir_queue *queue, *other;
+    pthread_t thread;
+
+    (void)state;
+    fake_clock_set(START);
+    world_real("limits: [ " B " ]");
+    queue = open_queue();
+    other = open_queue();
+    holder = granted(ASK({"b", 1}));
+    put(queue, with_timeout(ASK({"b", 2}), 100), 1); /* holds up … */
+    next = put_kept(other, ASK({"b", 1}));           /* … this one */
+    put(queue, with_timeout(ASK({"b", 2}), 103), 2);
+    put(queue, with_timeout(ASK({"b", 2}), 200), 3);
+    pthread_mutex_lock(&other->keeper.lock);
+    fake_clock_advance(100);
+    assert_int_equal(pthread_create(&thread, NULL, tick, NULL), 0);
+    while (record_state(record_load(&record_of(next->record)->word)) != RECORD_HELD)
+        sched_yield(); /* then it waits for the lock, to tell */
+    fake_clock_advance(5);
+    assert_int_equal(reap_one(queue).user_data, 2);
+    pthread_mutex_unlock(&other->keeper.lock);
+    pthread_join(thread, NULL);
+    assert_int_equal(reap_one(queue).user_data, 1);
+    assert_int_equal(queue->keeper.armed_ns, START + 200);
+    assert_false(readable(weir_queue_fd(queue)));
+    fake_clock_advance(95);
+    assert_true(readable(weir_queue_fd(queue)));
+    assert_int_equal(reap_one(queue).result, -ETIMEDOUT);
+    assert_int_equal(weir_queue_reap(queue, NULL, 0), 0);
+    assert_false(readable(weir_queue_fd(queue)));
+    assert_ptr_equal(reap_one(other).acquisition, next);
+    release(next);
+    release(holder);
+    weir_queue_close(other);
+    weir_queue_close(queue);
+    world_close();
+}
+
+/* Whoever waits behind in the closing queue is not granted what it gives back. */
+static void closing_grants_nothing_to_its_own_line(void **state)
+{
+    weir_queue *queue;
+
+    (void)state;
+    world_limits(B);
+    queue = open_queue();
+    for (uint64_t i = 0; i < 20; i++)
+        put(queue, ASK({"b", 1}), i % 3);
+    weir_queue_close(queue);
+    assert_int_equal(stats().granted, 2);
+    assert_int_equal(stats().released, 2);
+    assert_int_equal(stats().canceled, 20);
+    assert_int_equal(stats().held + stats().waiting, 0);
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(late_news_of_a_record_that_has_no_queue_any_more),
+        leak_checked_test(late_news_make_no_second_completion),
+        leak_checked_test(what_was_dropped_is_not_armed_again),
+        leak_checked_test(nothing_stays_armed),
+        leak_checked_test(records_are_used_again),
+        leak_checked_test(the_later_of_two_runs_sets_the_timer),
+        leak_checked_test(closing_grants_nothing_to_its_own_line),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
