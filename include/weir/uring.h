@@ -439,9 +439,10 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
  * unless that comes after `deadline_ns` (WEIR_FOREVER: none). `user_data` is the head's. The CQEs
  * are told at the top. In detail:
  *   - The next `next` SQEs of the ring (1 or more) are the program's operations; there is room for
- *     them. Only the first waits for the grant: link the others (IOSQE_IO_LINK) behind it. They
- *     must be prepared before anything is submitted, else they would start without a grant; and
- *     what was prepared just before the head must not be linked to it.
+ *     them. Only the first waits for the grant: link the others (IOSQE_IO_LINK) behind it, and do
+ *     not let it skip its own CQE, which tells that the chain has ended. They must be prepared
+ *     before anything is submitted, else they would start without a grant; and what was prepared
+ *     just before the head must not be linked to it.
  *   - If io_uring_submit takes fewer SQEs than were prepared, the kernel was out of memory in the
  *     middle. What remains must not be submitted if it belongs to a chain: close the ring.
  *   - An acquisition that is refused, canceled, times out, or is shut down lets nothing run; nor
