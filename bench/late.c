@@ -84,6 +84,8 @@ static struct lane lanes[] = {
     {&way_queue_epoll, "late: queue, epoll", &raw_timer, NULL, false},
 #ifdef WEIR_BENCH_URING
     {&way_queue_multishot, "late: queue, multishot poll", &raw_timer, NULL, false},
+    {&way_raw_instant, "late: raw TIMEOUT, linked", NULL, NULL, false},
+    {&way_reservation, "late: reservation, linked", &way_raw_instant, NULL, false},
 #endif
     {&way_fd_epoll, "late: acquisition fd, epoll", &raw_timer, NULL, false},
     {&raw_futex, "late: raw futex, deadline", NULL, NULL, false},
@@ -179,7 +181,7 @@ static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_
         use_up();
         return false;
     }
-    way->ask(hand);
+    way->ask(hand); /* a reservation says for itself when it is due */
     in_time = bench_now() + LEFT_NS / 2 < hand->due_ns;
     way->wait(hand);
     now = bench_now();

@@ -46,6 +46,8 @@ extern const struct way *const uring_ways[];
 
 /* Those of weir that can wait for time as well. */
 extern const struct way way_blocked, way_fd_epoll, way_queue_epoll, way_queue_multishot;
+/* Those that wait for time alone: a linked TIMEOUT, bare and for a reservation. */
+extern const struct way way_raw_instant, way_reservation;
 
 /* What ways of weir have in common. */
 void weir_hold(struct hand *hand);

@@ -79,10 +79,10 @@ static struct event ring_wait(struct io_uring *ring)
     struct event event;
     int r;
 
-    do
+    do /* a timeout on the ring ends the wait, perhaps before what is linked to it has completed */
         r = io_uring_submit_and_wait(ring, 1);
-    while (r == -EINTR);
-    require(r >= 0 && io_uring_peek_cqe(ring, &cqe) == 0);
+    while (r == -EINTR || (r >= 0 && io_uring_peek_cqe(ring, &cqe) == -EAGAIN));
+    require(r >= 0);
     event = (struct event){cqe->user_data, cqe->res, cqe->flags};
     io_uring_cqe_seen(ring, cqe);
     return event;
@@ -334,6 +334,54 @@ static const struct way weir_link = {
     .close = ring_close,
     .hold = weir_hold,
     .give = weir_give,
+};
+
+/* ---- an instant on the ring, from which the kernel goes on by itself ---- */
+
+static void instant_ask(struct hand *hand)
+{
+    struct rings *rings = hand->rings;
+    struct io_uring_sqe *sqe = ring_sqe(&rings->waiter);
+
+    rings->wait.at.tv_sec = (long long)(hand->due_ns / 1000000000u);
+    rings->wait.at.tv_nsec = (long long)(hand->due_ns % 1000000000u);
+    io_uring_prep_timeout(sqe, &rings->wait.at, 0,
+                          IORING_TIMEOUT_ABS | IORING_TIMEOUT_ETIME_SUCCESS);
+    sqe->flags |= IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS;
+    link_operation(hand);
+}
+
+static int ring_link_open(struct hand *hand)
+{
+    int r = ring_open(hand);
+
+    return r < 0 ? r : link_supported(hand);
+}
+
+const struct way way_raw_instant = {
+    .open = ring_link_open,
+    .ask = instant_ask,
+    .wait = link_wait,
+    .settle = nothing,
+    .close = ring_close,
+};
+
+static void reserve_ask(struct hand *hand)
+{
+    struct rings *rings = hand->rings;
+
+    require(weir_reserve(hand->pool, NULL, &hand->got, &hand->due_ns, NULL) == 0);
+    require(weir_uring_prep_paced(&rings->weir, &rings->waiter, &rings->wait, hand->due_ns, WAIT,
+                                  1) == 0);
+    link_operation(hand);
+}
+
+const struct way way_reservation = {
+    .open = weir_link_open,
+    .ask = reserve_ask,
+    .wait = weir_link_wait,
+    .settle = weir_settle,
+    .close = ring_close,
 };
 
 /* ---- MSG_RING ---- */
