@@ -169,7 +169,7 @@ static int open_fd(weir_acquisition *acquisition, bool grants_only)
 
     if (instance_forked(w))
         return -ECHILD;
-    if (acquisition->queue)
+    if (queue_has(acquisition))
         return -EBUSY;
     pthread_mutex_lock(&w->keeper.lock);
     fd = fd_of(acquisition, grants_only);
@@ -348,13 +348,11 @@ static int take_back(struct actor *actor, weir_acquisition *acquisition)
     return 0;
 }
 
-/* Tells whoever waits for it, on a descriptor or a queue, that it was canceled. */
+/* Tells whoever waits for its descriptor that it was canceled. */
 static void tell(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
-    if (acquisition->queue)
-        keeper_wake(w, acquisition->record, record_load(&record_of(acquisition)->word));
     pthread_mutex_lock(&w->keeper.lock);
     acquisition_signal(acquisition);
     pthread_mutex_unlock(&w->keeper.lock);
@@ -376,11 +374,14 @@ static int cancel_nothing(const struct actor *actor, weir_acquisition *acquisiti
 int weir_cancel(weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
+    weir_queue *queue = acquisition->queue;
     struct actor *actor;
     int r = 0;
 
     if (instance_forked(set->w))
         return -ECHILD;
+    if (queue)
+        return queue_cancel_acquisition(queue, acquisition);
     if (acquisition->seen)
         return -EALREADY;
     actor = actor_borrow(set);
@@ -444,8 +445,7 @@ int weir_release(weir_acquisition **at)
     w = acquisition->set->w;
     if (instance_forked(w))
         return release_in_child(acquisition);
-    if (acquisition->queue)
-        queue_forget(acquisition);
+    queue_forget(acquisition);
     actor = actor_borrow(acquisition->set);
     if (acquisition->record)
         r = end(actor, acquisition);

@@ -4,6 +4,7 @@
 #define WEIR_CORE_ACQUISITION_H
 
 #include "set.h"
+#include <stdatomic.h>
 #include <weir/queue.h>
 
 /* Acquisitions of sets with at most this many limits are all of one size and are kept for reuse. */
@@ -19,12 +20,13 @@ struct weir_acquisition {
     bool blocked;     /* a thread waits on the record's word meanwhile (injected clock) */
     bool reserved;    /* granted in advance: the caller can take it back until it says it used it */
     bool canceled;    /* a reservation of nothing, which has no record to say so */
-    bool seen;        /* the caller counts on the grant: it cannot be taken back any more */
     bool strict;
-    uint64_t updated; /* bit i: limit i */
+    _Atomic bool seen; /* the caller counts on the grant: it cannot be taken back any more */
+    uint64_t updated;  /* bit i: limit i */
     union {
         weir_acquisition *next; /* in an actor's cache */
-        weir_queue *queue;      /* that has yet to hand out its completion, or NULL */
+        /* That has yet to hand out its completion, or NULL from then on; changes under its lock. */
+        _Atomic(weir_queue *) queue;
     };
     uint64_t user_data; /* of the submission to that queue */
     uint64_t values[];  /* per limit the amount, then per limit what was used */

@@ -57,7 +57,9 @@ struct weir {
     struct keeper keeper;          /* of acquisitions; its lock is also over their descriptors */
     size_t kept;                   /* acquisitions that may be in its heap; under its lock */
     struct sys_thread *timekeeper; /* NULL: not running; as above */
-    _Atomic uint32_t blocked;      /* threads that wait in weir_acquire; a futex for weir_close */
+    _Atomic uint32_t timekeeper_ends;
+    _Atomic bool rings_refused; /* the program was told that it cannot attach queues */
+    _Atomic uint32_t blocked;   /* threads that wait in weir_acquire; a futex for weir_close */
 };
 
 static inline bool instance_forked(const weir *w)

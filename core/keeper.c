@@ -7,6 +7,7 @@
 #include "mutant.h"
 #include "queue.h"
 #include "sys.h"
+#include "timekeeper.h"
 #include <errno.h>
 
 void keeper_init(struct keeper *keeper, weir *w)
@@ -60,6 +61,8 @@ static void set_timer(struct keeper *keeper, uint64_t at_ns)
         return;
     keeper->armed_ns = WEIR_FOREVER;
     keeper_signal_again(keeper); /* whoever runs the keeper will try again */
+    if (keeper != &keeper->w->keeper)
+        timekeeper_call(keeper->w);
 }
 
 void keeper_signal(struct keeper *keeper)
@@ -239,6 +242,16 @@ static void finish_run(struct keeper *keeper)
         return;
     if (next < keeper->armed_ns || keeper->armed_ns <= keeper->ran_ns || keeper->failing)
         set_timer(keeper, next);
+}
+
+bool keeper_is_failing(struct keeper *keeper)
+{
+    bool failing;
+
+    pthread_mutex_lock(&keeper->lock);
+    failing = keeper->failing;
+    pthread_mutex_unlock(&keeper->lock);
+    return failing;
 }
 
 int keeper_run(struct keeper *keeper)

@@ -53,6 +53,9 @@ void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
 /* Tells whoever waits on the record that its word has become `word`. */
 void keeper_wake(weir *w, uint32_t record, uint64_t word);
 
+/* Whether its timer could not be set: it has to be run again. */
+bool keeper_is_failing(struct keeper *keeper);
+
 /* Does everything that is due; returns how many waiters were decided. */
 int keeper_run(struct keeper *keeper);
 

@@ -18,18 +18,6 @@ static struct record *at(const weir_queue *queue, uint32_t record)
     return record_at(queue->keeper.heap.region, record);
 }
 
-static weir_acquisition *acquisition_of(const struct record *r)
-{
-    return r->before & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data : NULL;
-}
-
-static uint64_t user_data_of(const struct record *r)
-{
-    const weir_acquisition *acquisition = acquisition_of(r);
-
-    return acquisition ? acquisition->user_data : r->data;
-}
-
 /* Neighbors lie close together, whether they are numbers or addresses: a cache line each would be
  * most of what a submission costs. */
 static uint32_t *bucket_of(const weir_queue *queue, uint64_t user_data)
@@ -47,7 +35,7 @@ static void set_before(struct record *r, uint32_t record)
 static void list(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
-    uint32_t *bucket = bucket_of(queue, user_data_of(r));
+    uint32_t *bucket = bucket_of(queue, queue_user_data(r));
 
     r->after = *bucket;
     set_before(r, 0);
@@ -70,56 +58,26 @@ static void unlist(weir_queue *queue, uint32_t record)
     if (before)
         at(queue, before)->after = r->after;
     else
-        *bucket_of(queue, user_data_of(r)) = r->after;
+        *bucket_of(queue, queue_user_data(r)) = r->after;
 }
 
-/* Completions: `ready[0]` is the next one, `ready[1]` the one before. */
-static void ready_append(weir_queue *queue, uint32_t record)
+static const struct region *region_of(const weir_queue *queue)
 {
-    struct record *r = at(queue, record);
-
-    r->ready[0] = 0;
-    r->ready[1] = queue->ready_last;
-    if (queue->ready_last)
-        at(queue, queue->ready_last)->ready[0] = record;
-    else
-        queue->ready_first = record;
-    queue->ready_last = record;
+    return queue->keeper.heap.region;
 }
 
-static void ready_prepend(weir_queue *queue, uint32_t record)
+/* Where the completion of a record is while it was delivered. */
+static struct completions *list_of(weir_queue *queue, const struct record *r)
 {
-    struct record *r = at(queue, record);
-
-    r->ready[0] = queue->ready_first;
-    r->ready[1] = 0;
-    if (queue->ready_first)
-        at(queue, queue->ready_first)->ready[1] = record;
-    else
-        queue->ready_last = record;
-    queue->ready_first = record;
+    return queue_acquisition(r) && posting_is_on(&queue->posting) ? &queue->posts : &queue->ready;
 }
 
-static void ready_remove(weir_queue *queue, uint32_t record)
-{
-    const struct record *r = at(queue, record);
-
-    if (r->ready[0])
-        at(queue, r->ready[0])->ready[1] = r->ready[1];
-    else
-        queue->ready_last = r->ready[1];
-    if (r->ready[1])
-        at(queue, r->ready[1])->ready[0] = r->ready[0];
-    else
-        queue->ready_first = r->ready[0];
-}
-
-/* The eventfd says whether there are completions; one write per change. */
-static void update_signal(weir_queue *queue)
+/* One write per change. */
+void queue_update_signal(weir_queue *queue)
 {
     if (queue->reaping)
         return;
-    if (queue->ready_first)
+    if (queue->ready.first)
         keeper_signal(&queue->keeper);
     else if (!queue->keeper.failing)
         keeper_unsignal(&queue->keeper);
@@ -130,12 +88,13 @@ static void deliver(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
 
-    if (record_state(record_load(&r->word)) != RECORD_HELD || acquisition_of(r))
+    if (record_state(record_load(&r->word)) != RECORD_HELD || queue_acquisition(r))
         unlist(queue, record);
     heap_remove(&queue->keeper.heap, record);
     r->before |= RECORD_DELIVERED;
-    ready_append(queue, record);
-    update_signal(queue);
+    completions_append(region_of(queue), list_of(queue, r), record);
+    posting_continue(queue);
+    queue_update_signal(queue);
 }
 
 /* ---- for others ---- */
@@ -163,18 +122,43 @@ static void drop(weir_queue *queue, uint32_t record)
     unlist(queue, record);
     heap_remove(&queue->keeper.heap, record);
     if (r->before & RECORD_DELIVERED)
-        ready_remove(queue, record);
+        completions_remove(region_of(queue), list_of(queue, r), record);
     r->before |= RECORD_DELIVERED;
+}
+
+/* Locks the queue that has yet to hand out the acquisition's completion, and returns it; or NULL.
+ * Whoever hands it out may be doing so this moment, so only under the lock is this certain. */
+static weir_queue *lock_queue_of(weir_acquisition *acquisition)
+{
+    weir_queue *queue = acquisition->queue;
+
+    if (!queue)
+        return NULL;
+    pthread_mutex_lock(&queue->keeper.lock);
+    if (acquisition->queue || MUTANT(120))
+        return queue;
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return NULL;
+}
+
+bool queue_has(weir_acquisition *acquisition)
+{
+    weir_queue *queue = lock_queue_of(acquisition);
+
+    if (queue)
+        pthread_mutex_unlock(&queue->keeper.lock);
+    return queue != NULL;
 }
 
 void queue_forget(weir_acquisition *acquisition)
 {
-    weir_queue *queue = acquisition->queue;
+    weir_queue *queue = lock_queue_of(acquisition);
 
-    pthread_mutex_lock(&queue->keeper.lock);
+    if (!queue)
+        return;
     drop(queue, acquisition->record);
     acquisition->queue = NULL;
-    update_signal(queue);
+    queue_update_signal(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     atomic_fetch_sub(&queue->pending, 1);
 }
@@ -218,7 +202,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
 
 static void free_record(const struct asking *asking, uint32_t record)
 {
-    weir_acquisition *acquisition = acquisition_of(record_at(&asking->set->w->region, record));
+    weir_acquisition *acquisition = queue_acquisition(record_at(&asking->set->w->region, record));
 
     if (acquisition)
         acquisition_free(asking->actor, acquisition);
@@ -229,7 +213,7 @@ static void free_record(const struct asking *asking, uint32_t record)
 /* From here on it can be found. Room for its deadline is made as well. */
 static int add(weir_queue *queue, uint32_t record)
 {
-    weir_acquisition *acquisition = acquisition_of(at(queue, record));
+    weir_acquisition *acquisition = queue_acquisition(at(queue, record));
     int r;
 
     pthread_mutex_lock(&queue->keeper.lock);
@@ -303,26 +287,37 @@ static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
     }
 }
 
+/* Whoever takes its CQE may do so before this has returned, and shall find the acquisition. */
+static int enter_known(weir_queue *queue, struct asking *asking, uint32_t record,
+                       weir_acquisition **ret)
+{
+    weir_acquisition *before = ret ? *ret : NULL;
+    int r;
+
+    if (ret)
+        *ret = queue_acquisition(at(queue, record));
+    r = enter(queue, asking, record);
+    if (r == 0)
+        return 0;
+    if (ret)
+        *ret = before;
+    take_back(queue, record);
+    return r;
+}
+
 static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
                   weir_acquisition **ret)
 {
     uint32_t record = make_record(asking, queue, user_data, ret != NULL);
-    weir_acquisition *acquisition;
     int r;
 
     if (!record)
         return -ENOMEM;
-    acquisition = acquisition_of(at(queue, record));
     r = add(queue, record);
-    if (r == 0) {
-        r = enter(queue, asking, record);
-        if (r < 0)
-            take_back(queue, record);
-    }
+    if (r == 0)
+        r = enter_known(queue, asking, record, ret);
     if (r < 0)
         free_record(asking, record);
-    else if (ret)
-        *ret = acquisition;
     return r;
 }
 
@@ -349,9 +344,9 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
 /* Takes out the next completion. It cannot be canceled any more. */
 static uint32_t pop(weir_queue *queue)
 {
-    uint32_t record = queue->ready_first;
+    uint32_t record = queue->ready.first;
 
-    ready_remove(queue, record);
+    completions_remove(region_of(queue), &queue->ready, record);
     unlist(queue, record);
     return record;
 }
@@ -361,8 +356,8 @@ static void push_back(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
 
-    ready_prepend(queue, record);
-    if (record_state(record_load(&r->word)) == RECORD_HELD && !acquisition_of(r))
+    completions_prepend(region_of(queue), list_of(queue, r), record);
+    if (record_state(record_load(&r->word)) == RECORD_HELD && !queue_acquisition(r))
         list(queue, record);
 }
 
@@ -378,11 +373,10 @@ static void say_refusal(struct actor *actor, weir_set *set, const struct record 
     asking_say(ret, set, &verdict);
 }
 
-/* Who has the acquisition knows of the result from here on. */
-static void hand_over(weir_acquisition *acquisition, int result)
+void queue_hand_over(weir_acquisition *acquisition, int result)
 {
-    acquisition->queue = NULL;
     acquisition->seen = result == 0;
+    acquisition->queue = NULL;
 }
 
 /* Fills `ret`, which takes over the record. False: no memory. */
@@ -391,9 +385,9 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t record,
 {
     struct record *r = record_at(&set->w->region, record);
     int result = acquisition_result_of(record_state(record_load(&r->word)));
-    weir_acquisition *acquisition = acquisition_of(r);
+    weir_acquisition *acquisition = queue_acquisition(r);
 
-    *ret = (struct weir_completion){.user_data = user_data_of(r),
+    *ret = (struct weir_completion){.user_data = queue_user_data(r),
                                     .acquisition = acquisition,
                                     .result = result,
                                     .refusal.size = sizeof(ret->refusal)};
@@ -405,7 +399,7 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t record,
     if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
         say_refusal(actor, set, r, &ret->refusal);
     if (ret->acquisition) {
-        hand_over(ret->acquisition, result);
+        queue_hand_over(ret->acquisition, result);
     } else {
         acquisition_free_word(set->w, record);
         record_free(actor, set, record);
@@ -430,10 +424,10 @@ static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
     unsigned popped = 0;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    while (popped < n && queue->ready_first)
+    while (popped < n && queue->ready.first)
         ret[popped++] = pop(queue);
     queue->reaping = false;
-    update_signal(queue);
+    queue_update_signal(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     return popped;
 }
@@ -444,6 +438,7 @@ static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned
     pthread_mutex_lock(&queue->keeper.lock);
     while (n > 0)
         push_back(queue, records[--n]);
+    posting_continue(queue);
     keeper_signal_again(&queue->keeper);
     pthread_mutex_unlock(&queue->keeper.lock);
 }
@@ -486,6 +481,7 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
     if (n > INT32_MAX)
         n = INT32_MAX;
     move_on(queue);
+    posting_tell(queue);
     do {
         more = reap_batch(queue, out + done, n - done, &r);
         done += more;
@@ -503,7 +499,8 @@ static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_
 
     for (; record; record = at(queue, record)->after) {
         *ret_word = record_load(&at(queue, record)->word);
-        if (user_data_of(at(queue, record)) == user_data && record_state(*ret_word) != RECORD_FREE)
+        if (queue_user_data(at(queue, record)) == user_data &&
+            record_state(*ret_word) != RECORD_FREE)
             break;
     }
     return record;
@@ -534,7 +531,7 @@ static bool find_one(weir_queue *queue, uint64_t user_data, struct found *ret)
         const struct record *r = at(queue, ret->record);
 
         ret->set = instance_set(w, record_set_number(r));
-        ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition_of(r);
+        ret->withheld = record_state(ret->word) == RECORD_HELD && !queue_acquisition(r);
         if (ret->withheld)
             drop(queue, ret->record);
     }
@@ -574,6 +571,34 @@ int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
     while (find_one(queue, user_data, &found))
         n += cancel(queue, &found);
     return n;
+}
+
+/* What there is to cancel of an acquisition that the queue still has; false: it was decided. */
+static bool find_acquisition(weir_acquisition *acquisition, struct found *ret)
+{
+    weir_queue *queue = lock_queue_of(acquisition);
+    const struct record *r;
+
+    if (!queue)
+        return false;
+    r = at(queue, acquisition->record);
+    *ret = (struct found){acquisition->record, record_load(&r->word), acquisition->set, false};
+    ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition->seen;
+    if (ret->withheld)
+        drop(queue, ret->record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return ret->withheld || record_state(ret->word) == RECORD_WAITING;
+}
+
+int queue_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition)
+{
+    struct found found;
+
+    /* Again if it was decided between the two. */
+    while (find_acquisition(acquisition, &found))
+        if (cancel(queue, &found))
+            return 0;
+    return -EALREADY;
 }
 
 /* ---- opening and closing ---- */
@@ -706,9 +731,9 @@ static uint32_t drop_any(weir_queue *queue, uint32_t *bucket)
     uint32_t record = any_waiting(queue, bucket);
 
     if (!record)
-        record = queue->ready_first;
+        record = queue->ready.first;
     if (record) {
-        weir_acquisition *acquisition = acquisition_of(at(queue, record));
+        weir_acquisition *acquisition = queue_acquisition(at(queue, record));
 
         drop(queue, record);
         if (acquisition)
@@ -728,7 +753,7 @@ static void end_submission(weir *w, uint32_t record)
     if (record_state(word) == RECORD_WAITING)
         set_withdraw(actor, set, record, word, RECORD_CANCELED);
     word = record_load(&r->word);
-    if (!acquisition_of(r)) {
+    if (!queue_acquisition(r)) {
         if (record_state(word) == RECORD_HELD)
             acquisition_undo(actor, set, record, word);
         else if (record_state(word) != RECORD_FREE)
@@ -747,8 +772,10 @@ weir_queue *weir_queue_close(weir_queue *queue)
         return NULL;
     if (instance_forked(w)) {
         keeper_close_fds(&queue->keeper);
+        posting_end_in_child(queue);
         return NULL;
     }
+    posting_end(queue);
     do {
         pthread_mutex_lock(&queue->keeper.lock);
         record = drop_any(queue, &bucket);
@@ -774,8 +801,49 @@ int queues_run(weir *w)
         weir_queue *queue = queue_at(w, i);
 
         decided += keeper_run(&queue->keeper);
+        posting_tell(queue);
     }
     return decided;
+}
+
+/* Posts what was left to this thread. */
+static void post(weir_queue *queue)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    posting_run(queue);
+    queue_update_signal(queue);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    posting_tell(queue);
+}
+
+bool queue_attend(weir_queue *queue)
+{
+    bool failing = false;
+
+    if (posting_is_timed(queue)) {
+        keeper_run(&queue->keeper);
+        failing = keeper_is_failing(&queue->keeper);
+    }
+    post(queue);
+    return !failing;
+}
+
+bool queues_attend(weir *w)
+{
+    uint32_t n = w->queues_n;
+    bool whole = true;
+
+    for (uint32_t i = 1; i <= n; i++)
+        whole &= queue_attend(queue_at(w, i));
+    return whole;
+}
+
+void queues_end_posting(weir *w)
+{
+    uint32_t n = w->queues_n;
+
+    for (uint32_t i = 1; i <= n; i++)
+        posting_end(queue_at(w, i));
 }
 
 void queues_free(weir *w)

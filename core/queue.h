@@ -10,7 +10,10 @@
 #ifndef WEIR_CORE_QUEUE_H
 #define WEIR_CORE_QUEUE_H
 
+#include "acquisition.h"
+#include "completions.h"
 #include "keeper.h"
+#include "posting.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/queue.h>
@@ -26,9 +29,33 @@ struct weir_queue {
     uint32_t *buckets; /* first record of each, by user_data: those that can be canceled */
     uint32_t bucket_shift;
 
-    uint32_t ready_first, ready_last; /* completions, linked through the records */
-    bool reaping;                     /* a reap is about to look: nobody needs to tell it */
+    struct completions ready; /* to be reaped */
+    struct completions posts; /* to be posted to the program's ring */
+    bool reaping;             /* a reap is about to look: nobody needs to tell it */
+    struct posting posting;
+    _Atomic bool posting_news; /* posting has ended by itself and the program was not told */
 };
+
+/* Under the lock. */
+
+static inline weir_acquisition *queue_acquisition(const struct record *r)
+{
+    return r->before & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data : NULL;
+}
+
+static inline uint64_t queue_user_data(const struct record *r)
+{
+    const weir_acquisition *acquisition = queue_acquisition(r);
+
+    return acquisition ? acquisition->user_data : r->data;
+}
+
+/* A completion is handed out: who has the acquisition knows of the result from here on. */
+void queue_hand_over(weir_acquisition *acquisition, int result);
+/* The eventfd says whether there is something to be reaped. */
+void queue_update_signal(weir_queue *queue);
+
+/* For anybody. */
 
 /* The queue of a number that was given out. */
 weir_queue *queue_at(const weir *w, uint32_t number);
@@ -36,11 +63,21 @@ weir_queue *queue_at(const weir *w, uint32_t number);
 /* A record has become `word`, which says that it was decided: its completion is due, once. */
 void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word);
 
-/* The program releases an acquisition before it was reaped: no completion follows. */
+/*
+ * Of an acquisition that the program got with its submission, and that a queue may have yet to hand
+ * out: whether one has; release: no completion follows if one has; cancel: 0, or -EALREADY.
+ */
+bool queue_has(weir_acquisition *acquisition);
 void queue_forget(weir_acquisition *acquisition);
+int queue_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition);
 
 /* Moves all open queues on; returns how many waiters were decided. */
 int queues_run(weir *w);
+/* What the timekeeper does for attached queues. False: it has to be done again. */
+bool queue_attend(weir_queue *queue);
+bool queues_attend(weir *w);
+/* Nothing is posted any more, with the end of the timekeeper. */
+void queues_end_posting(weir *w);
 /* Frees the memory of all queues, with the instance. */
 void queues_free(weir *w);
 

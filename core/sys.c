@@ -260,6 +260,13 @@ int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
     return or_errno(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
 }
 
+void sys_epoll_remove(int epoll_fd, int fd)
+{
+    struct epoll_event unused = {0};
+
+    epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, &unused);
+}
+
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
 {
     enum { AT_ONCE = 16 };

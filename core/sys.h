@@ -2,7 +2,8 @@
 /*
  * The one seam to the operating system: every allocation, system call and clock reading of the core
  * goes through here. sys.c is the real one; the tests link tests/support/fake_sys.c in its place,
- * which can make the n-th call fail and moves the clock by hand.
+ * which can make the n-th call fail and moves the clock by hand. What concerns io_uring is in
+ * sys_ring.h.
  * Functions return 0, a descriptor or a count, or a negative errno; -EINTR is retried inside.
  */
 #ifndef WEIR_CORE_SYS_H
@@ -40,6 +41,7 @@ int sys_timerfd(void);
 int sys_timerfd_set(int fd, uint64_t at_ns); /* absolute; WEIR_FOREVER disarms */
 int sys_epoll_create(void);
 int sys_epoll_add(int epoll_fd, int fd, uint64_t data);
+void sys_epoll_remove(int epoll_fd, int fd);
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many */
 int sys_signal_fd(int fd);                                   /* adds 1 to an eventfd */
 int sys_drain_fd(int fd);                                    /* reads an eventfd or timerfd empty */

@@ -3,41 +3,58 @@
 #include "timekeeper.h"
 
 #include "instance.h"
+#include "queue.h"
 #include "sys.h"
 #include <errno.h>
 
 /* How long the thread rests when the kernel refuses what it has no reason to refuse. */
 #define RETRY_NS UINT64_C(10000000)
 
-/* Once around. False: the timer could not be set. */
-static bool turn(weir *w)
+/* Events at once: the own timer and eventfd, whose data is 0, and timers of queues. */
+enum { EVENTS = 16 };
+
+/* Runs the own keeper. Returns whether somebody has called. */
+static bool run_own(weir *w)
 {
     struct keeper *keeper = &w->keeper;
-    bool failing;
+    bool called;
 
     pthread_mutex_lock(&keeper->lock);
+    called = keeper->signaled;
     keeper_unsignal(keeper);
     pthread_mutex_unlock(&keeper->lock);
-    keeper_run(keeper);
-    pthread_mutex_lock(&keeper->lock);
-    failing = keeper->failing;
-    pthread_mutex_unlock(&keeper->lock);
-    return !failing;
+    if (!w->clock.now_ns)
+        keeper_run(keeper);
+    return called;
+}
+
+/* Once around. False: a timer could not be set. */
+static bool turn(weir *w, const uint64_t *events, int n)
+{
+    bool called = run_own(w), whole = !keeper_is_failing(&w->keeper);
+
+    if (called || n < 0)
+        return queues_attend(w) && whole;
+    for (int i = 0; i < n; i++)
+        if (events[i])
+            whole = queue_attend(queue_at(w, (uint32_t)events[i])) && whole;
+    return whole;
 }
 
 static void run_thread(void *argument)
 {
     weir *w = argument;
-    const uint32_t *closed = (const uint32_t *)(uintptr_t)&w->closed;
-    uint64_t events[2];
+    const uint32_t *ends = (const uint32_t *)(uintptr_t)&w->timekeeper_ends;
+    uint64_t events[EVENTS];
 
     /* Looked at after each turn, which may have drained the signal to stop. */
-    while (!instance_closed(w)) {
-        int n = sys_epoll_wait(w->keeper.epoll_fd, events, 2);
+    while (!atomic_load(&w->timekeeper_ends)) {
+        int n = sys_epoll_wait(w->keeper.epoll_fd, events, EVENTS);
 
-        if (!turn(w) || n < 0)
-            sys_futex_wait(closed, 0, instance_now(w) + RETRY_NS);
+        if (!turn(w, events, n) || n < 0)
+            sys_futex_wait(ends, 0, instance_now(w) + RETRY_NS);
     }
+    queues_attend(w); /* what weir_close has decided is posted */
 }
 
 static int start(weir *w)
@@ -50,6 +67,31 @@ static int start(weir *w)
     if (r < 0)
         keeper_close_fds(&w->keeper);
     return r;
+}
+
+int timekeeper_start(weir *w)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&w->keeper.lock);
+    if (instance_closed(w))
+        r = -ESHUTDOWN;
+    else if (!w->timekeeper)
+        r = start(w);
+    pthread_mutex_unlock(&w->keeper.lock);
+    return r;
+}
+
+bool timekeeper_call(weir *w)
+{
+    bool called;
+
+    pthread_mutex_lock(&w->keeper.lock);
+    if (w->timekeeper)
+        keeper_signal(&w->keeper);
+    called = w->timekeeper && w->keeper.signaled;
+    pthread_mutex_unlock(&w->keeper.lock);
+    return called;
 }
 
 int timekeeper_expect(weir *w)
@@ -78,21 +120,30 @@ void timekeeper_forget(weir *w, uint32_t record)
     pthread_mutex_unlock(&w->keeper.lock);
 }
 
-void timekeeper_stop(weir *w)
+static void end_thread(weir *w, struct sys_thread *thread)
 {
     struct keeper *keeper = &w->keeper;
-    struct sys_thread *thread;
 
-    pthread_mutex_lock(&keeper->lock);
-    thread = w->timekeeper;
-    pthread_mutex_unlock(&keeper->lock);
-    if (!thread)
-        return;
+    atomic_store(&w->timekeeper_ends, 1);
     if (sys_signal_fd(keeper->event_fd) < 0)
         sys_timerfd_set(keeper->timer_fd, 0);
     sys_thread_join(thread);
     pthread_mutex_lock(&keeper->lock);
     w->timekeeper = NULL;
-    keeper_close_fds(keeper);
     pthread_mutex_unlock(&keeper->lock);
+}
+
+void timekeeper_stop(weir *w)
+{
+    struct sys_thread *thread;
+
+    pthread_mutex_lock(&w->keeper.lock);
+    thread = w->timekeeper;
+    pthread_mutex_unlock(&w->keeper.lock);
+    if (thread)
+        end_thread(w, thread);
+    queues_end_posting(w);
+    pthread_mutex_lock(&w->keeper.lock);
+    keeper_close_fds(&w->keeper);
+    pthread_mutex_unlock(&w->keeper.lock);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The timekeeper: the thread that moves an instance's own keeper, for acquisitions that are waited
- * for by a descriptor. Started when the first of them pends. With an injected clock there is none.
+ * for by a descriptor, and the queues that are attached to a ring. Started when the first of either
+ * is there. With an injected clock there is none, except to post what threads of the program cannot.
  */
 #ifndef WEIR_CORE_TIMEKEEPER_H
 #define WEIR_CORE_TIMEKEEPER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <weir/clock.h>
 
@@ -15,6 +17,12 @@
  */
 int timekeeper_expect(weir *w);
 void timekeeper_forget(weir *w, uint32_t record);
+
+/* Starts the thread if there is none. Returns 0, -ENOMEM, -ESHUTDOWN or what the kernel said. */
+int timekeeper_start(weir *w);
+/* Has the thread look after all attached queues, soon. False: it could not be told. Any lock but
+ * that of the instance's own keeper may be held. */
+bool timekeeper_call(weir *w);
 
 /* Ends the thread. No acquisition pends any more. */
 void timekeeper_stop(weir *w);

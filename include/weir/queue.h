@@ -72,6 +72,7 @@ WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
  * caller's to release: to ask for its result, or to cancel this one and no other (weir_cancel).
  * Releasing it before its completion was reaped takes that back, too: none follows. It must not be
  * used by one thread while another reaps this queue. It has no fd of its own until it was reaped.
+ * Such completions can also come as CQEs (weir_queue_attach).
  * The request is copied as far as needed. Any thread.
  */
 WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
@@ -100,6 +101,59 @@ WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
  * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only moves time on.
  */
 WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n);
+
+/*
+ * Attaches the queue to a ring (io_uring) of the program: from now on each completion of a
+ * submission whose acquisition the program has (`ret` of weir_queue_submit) is posted to it as a
+ * CQE: `user_data` the submission's, `res` the result (0 or a negative errno), `flags` 0. That is
+ * all, nothing is reaped for it: go on with the acquisition, whose refusal weir_acquisition_refusal
+ * tells. Those that were decided before and not reaped are posted first. Completions of all other
+ * submissions are reaped as before, for nobody could release what they grant.
+ *
+ * Time: an attached queue needs no reap to be moved on, the instance's timekeeper thread does that
+ * (with an injected clock weir_tick). The descriptor may become readable for a moment in vain.
+ *
+ * Call this in the thread that takes the CQEs. When that thread ends, when the ring is closed, when
+ * a sandbox closes in, or when the kernel refuses a message for whatever reason, posting ends by
+ * itself: the log callback is told once, and what was not posted, as well as all that follows, is
+ * reaped, until the queue is attached again. So watch weir_queue_fd as well, best by a multishot
+ * poll on the same ring. Nothing is lost on the way: a completion is either posted or reaped. (What
+ * was posted to a ring that nobody looks at any more counts as posted; the program has the
+ * acquisition.) A CQ that is full loses nothing: the kernel keeps what does not fit, and liburing
+ * fetches it.
+ *
+ * Who takes a CQE has the acquisition as if it had been reaped, and finds it where `ret` pointed,
+ * though weir_queue_submit may still be under way. Before that, the program may at any moment, while
+ * others release and time passes,
+ *   weir_cancel it     0: its CQE says -ECANCELED; -EALREADY: it says how it was decided before;
+ *   weir_release it    its CQE may come or not, so better cancel it and release it at its CQE.
+ *
+ * `ring_fd` is the ring's own descriptor (`ring.ring_fd`) or a duplicate, and must stay open: once
+ * it is closed the ring counts as closed. Rings of every kind do, DEFER_TASKRUN ones too; those see
+ * a CQE when their thread next asks for completions. weir sends from no thread of the program by way
+ * of a ring, so no call of the program is interrupted for it.
+ *
+ * Detach before the ring goes (io_uring_queue_exit): weir has a duplicate of its descriptor, which
+ * keeps it, and what the program has in flight on it, until posting ends.
+ *
+ * Returns 0; 1 (not attached, all is to be reaped: this kernel, a sandbox, or a build of weir
+ * without liburing does not let it post; the log callback is told once); -EBUSY (it is attached);
+ * -EBADF; -EBADFD (not a ring, or one that is not enabled yet); -EEXIST (a DEFER_TASKRUN ring, of
+ * another thread); -EINVAL (`queue` is NULL), -EMFILE, -ENFILE, -ENOMEM, -EAGAIN, -ESHUTDOWN,
+ * -ECHILD, or what the kernel says to starting a thread. On an error nothing has changed. Linux 5.18
+ * or later; since 6.13 whoever decides also posts, before that the timekeeper thread does. One
+ * thread at a time attaches and detaches.
+ */
+WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
+
+/*
+ * Ends that, also if it has ended by itself: nothing is posted after this call, and what was not
+ * posted is reaped. Called in the ring's own thread it leaves no message under way either: all that
+ * was posted is on the CQ. weir_queue_close detaches as well; so does weir_close, after what it
+ * decides (-ESHUTDOWN) was posted. Returns 0, also if the queue is not attached; -EINVAL (`queue` is
+ * NULL); -ECHILD.
+ */
+WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 
 /*
  * Closes the queue: what was not reaped is canceled, grants go back to the limits as if they had

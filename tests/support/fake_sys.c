@@ -20,6 +20,7 @@
 #define sys_timerfd_set     real_sys_timerfd_set
 #define sys_epoll_create    real_sys_epoll_create
 #define sys_epoll_add       real_sys_epoll_add
+#define sys_epoll_remove    real_sys_epoll_remove
 #define sys_epoll_wait      real_sys_epoll_wait
 #define sys_signal_fd       real_sys_signal_fd
 #define sys_drain_fd        real_sys_drain_fd
@@ -58,6 +59,7 @@
 #undef sys_timerfd_set
 #undef sys_epoll_create
 #undef sys_epoll_add
+#undef sys_epoll_remove
 #undef sys_epoll_wait
 #undef sys_signal_fd
 #undef sys_drain_fd
@@ -82,6 +84,15 @@
 #undef WEIR_CORE_SYS_H
 #include "../../core/sys.h"
 
+/* What is under these goes through the fake itself. */
+#define sys_ring_open real_sys_ring_open
+#define sys_ring_send real_sys_ring_send
+#include "../../core/sys_ring.c"
+#undef sys_ring_open
+#undef sys_ring_send
+int sys_ring_open(struct sys_ring **ret, int ring_fd);
+void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n);
+
 #include "fake_sys.h"
 #include <malloc.h>
 #include <stdatomic.h>
@@ -103,6 +114,8 @@ enum call {
     EPOLL_WAIT,
     SIGNAL,
     DRAIN,
+    RING,
+    MESSAGE,
     FUTEX_WAITS,
     FUTEX_WAKES,
     THREAD_START,
@@ -203,6 +216,8 @@ struct fake_sys_counts fake_sys_counts(void)
         .epoll_wait = calls[EPOLL_WAIT],
         .signal = calls[SIGNAL],
         .drain = calls[DRAIN],
+        .ring = calls[RING],
+        .message = calls[MESSAGE],
         .futex_wait = calls[FUTEX_WAITS],
         .futex_wake = calls[FUTEX_WAKES],
         .thread_start = calls[THREAD_START],
@@ -499,6 +514,11 @@ int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
     return code != 0 ? code : real_sys_epoll_add(epoll_fd, fd, data);
 }
 
+void sys_epoll_remove(int epoll_fd, int fd)
+{
+    real_sys_epoll_remove(epoll_fd, fd);
+}
+
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
 {
     int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
@@ -527,6 +547,29 @@ void sys_close(int fd)
         atomic_fetch_sub(&live.descriptors, 1);
     timer_forget(fd);
     real_sys_close(fd);
+}
+
+/* ---- rings ---- */
+
+int sys_ring_open(struct sys_ring **ret, int ring_fd)
+{
+    int code = fails(RING, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : real_sys_ring_open(ret, ring_fd);
+}
+
+/* Those before the one that is to fail are sent, and none behind it. */
+void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+{
+    unsigned sent = 0;
+    int code = 0;
+
+    while (sent < n && (code = fails(MESSAGE, FAKE_MESSAGE, -EOVERFLOW)) == 0)
+        sent++;
+    if (sent > 0)
+        real_sys_ring_send(ring, messages, sent);
+    for (unsigned i = sent; i < n; i++)
+        messages[i].code = code;
 }
 
 /* ---- threads ---- */

@@ -18,7 +18,8 @@ enum fake_kind {
     FAKE_FILE = 1u << 3,       /* files and libraries: -EIO; loading: -ENOMEM */
     FAKE_FUTEX = 1u << 4,      /* sys_futex_wait returns at once, as if woken for nothing */
     FAKE_EVENT = 1u << 5,      /* arming, signaling, waiting on descriptors: -ENOMEM */
-    /* What can fail on a healthy system. The kernel has no reason to fail the other two. */
+    FAKE_MESSAGE = 1u << 6,    /* a message to a ring: -EOVERFLOW */
+    /* What can fail on a healthy system, and is told by an error. */
     FAKE_ANY = FAKE_MEMORY | FAKE_DESCRIPTOR | FAKE_THREAD | FAKE_FILE
 };
 
@@ -45,6 +46,7 @@ struct fake_sys_counts {
     uint64_t open, close;     /* eventfds, timerfds, epolls made; closed */
     uint64_t timer_set, epoll_add, epoll_wait;
     uint64_t signal, drain; /* of descriptors */
+    uint64_t ring, message; /* rings opened; messages to them, sent or not */
     uint64_t futex_wait, futex_wake;
     uint64_t thread_start, thread_join, thread_id;
     uint64_t file; /* everything with files and libraries */
