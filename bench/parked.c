@@ -260,7 +260,7 @@ static void measure_memory(struct bench *bench, const struct kind *kind, size_t 
     close(fds[0]);
     require(waitpid(child, &status, 0) == child && status == 0);
     bench_value(bench, use.resident, "bytes each", "memory, %s", kind->name);
-    bench_value(bench, use.allocated, "bytes each", "of that from malloc, %s", kind->name);
+    bench_value(bench, use.allocated, "bytes each", "allocated, %s", kind->name);
     bench_value(bench, use.fds, "in all", "descriptors, %s", kind->name);
 }
 
