@@ -27,7 +27,9 @@ int heap_reserve(struct heap *heap, size_t n)
 void heap_free(struct heap *heap)
 {
     sys_free(heap->entries);
-    *heap = (struct heap){.region = heap->region};
+    /* The region stays, and is not even written: whoever comes late to a closed queue reads it. */
+    heap->entries = NULL;
+    heap->n = heap->capacity = 0;
 }
 
 const struct heap_entry *heap_first(const struct heap *heap)
