@@ -71,7 +71,8 @@ void asking_fill(const struct asking *asking, uint32_t record)
                      (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)asking->set->number << 32 | actor->thread);
     record_set_waker(r, RECORD_WAKE_FUTEX, 0);
-    r->before = r->after = r->timer = 0;
+    record_set_before(r, 0);
+    r->after = r->timer = 0;
     r->deadline_ns = WEIR_FOREVER;
 }
 

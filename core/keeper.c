@@ -115,11 +115,12 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
 {
     struct record *r = record_at(&w->region, record);
     struct keeper *keeper = keeper_of(w, r);
+    uint32_t before;
 
     pthread_mutex_lock(&keeper->lock);
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. One that
      * its queue has dropped is about to leave the line, and then nobody would take it out. */
-    if (record_load(&r->word) == word && !(r->before & RECORD_DELIVERED) &&
+    if (record_still(r, word, &before) && !(before & RECORD_DELIVERED) &&
         (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
         heap_put(&keeper->heap, record, at_ns);
         rearm(keeper);
@@ -138,7 +139,7 @@ void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
     if (record_load(&r->word) == word) {
         r->deadline_ns = deadline_ns;
         if (state == RECORD_REFUSED)
-            r->before |= RECORD_REFUSES;
+            record_set_before(r, record_before(r) | RECORD_REFUSES);
         if (deadline_ns < heap_instant(&keeper->heap, record))
             heap_put(&keeper->heap, record, deadline_ns);
         rearm(keeper);
@@ -223,7 +224,7 @@ static struct due take_first(struct keeper *keeper)
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = instance_set(keeper->w, record_set_number(r));
         due.expired = first.at_ns >= r->deadline_ns;
-        due.end = r->before & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
+        due.end = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }
     if (due.set && !due.expired && r->deadline_ns != WEIR_FOREVER)
         heap_put(&keeper->heap, first.record, r->deadline_ns);

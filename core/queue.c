@@ -29,7 +29,12 @@ static uint32_t *bucket_of(const weir_queue *queue, uint64_t user_data)
 
 static void set_before(struct record *r, uint32_t record)
 {
-    r->before = (r->before & ~(uint32_t)LINK_MASK) | record;
+    record_set_before(r, (record_before(r) & ~(uint32_t)LINK_MASK) | record);
+}
+
+static void set_flag(struct record *r, uint32_t flag)
+{
+    record_set_before(r, record_before(r) | flag);
 }
 
 static void list(weir_queue *queue, uint32_t record)
@@ -39,7 +44,7 @@ static void list(weir_queue *queue, uint32_t record)
 
     r->after = *bucket;
     set_before(r, 0);
-    r->before |= RECORD_LISTED;
+    set_flag(r, RECORD_LISTED);
     if (*bucket)
         set_before(at(queue, *bucket), record);
     *bucket = record;
@@ -48,11 +53,11 @@ static void list(weir_queue *queue, uint32_t record)
 static void unlist(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
-    uint32_t before = r->before & LINK_MASK;
+    uint32_t before = record_before(r) & LINK_MASK;
 
-    if (!(r->before & RECORD_LISTED))
+    if (!(record_before(r) & RECORD_LISTED))
         return;
-    r->before &= ~RECORD_LISTED;
+    record_set_before(r, record_before(r) & ~RECORD_LISTED);
     if (r->after)
         set_before(at(queue, r->after), before);
     if (before)
@@ -91,7 +96,7 @@ static void deliver(weir_queue *queue, uint32_t record)
     if (record_state(record_load(&r->word)) != RECORD_HELD || queue_acquisition(r))
         unlist(queue, record);
     heap_remove(&queue->keeper.heap, record);
-    r->before |= RECORD_DELIVERED;
+    set_flag(r, RECORD_DELIVERED);
     completions_append(region_of(queue), list_of(queue, r), record);
     posting_continue(queue);
     queue_update_signal(queue);
@@ -107,9 +112,10 @@ weir_queue *queue_at(const weir *w, uint32_t number)
 void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct record *r = at(queue, record);
+    uint32_t before;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    if (record_load(&r->word) == word && !(r->before & RECORD_DELIVERED))
+    if (record_still(r, word, &before) && !(before & RECORD_DELIVERED))
         deliver(queue, record);
     pthread_mutex_unlock(&queue->keeper.lock);
 }
@@ -121,9 +127,9 @@ static void drop(weir_queue *queue, uint32_t record)
 
     unlist(queue, record);
     heap_remove(&queue->keeper.heap, record);
-    if (r->before & RECORD_DELIVERED)
+    if (record_before(r) & RECORD_DELIVERED)
         completions_remove(region_of(queue), list_of(queue, r), record);
-    r->before |= RECORD_DELIVERED;
+    set_flag(r, RECORD_DELIVERED);
 }
 
 /* Locks the queue that has yet to hand out the acquisition's completion, and returns it; or NULL.
@@ -196,7 +202,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
     acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
     acquisition->user_data = user_data;
     r->data = (uint64_t)(uintptr_t)acquisition;
-    r->before |= RECORD_HAS_ACQUISITION;
+    set_flag(r, RECORD_HAS_ACQUISITION);
     return record;
 }
 
@@ -717,7 +723,7 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
         }
         if (record_state(record_load(&at(queue, record)->word)) == RECORD_WAITING)
             return record;
-        if (!(at(queue, record)->before & RECORD_DELIVERED))
+        if (!(record_before(at(queue, record)) & RECORD_DELIVERED))
             deliver(queue, record);
         unlist(queue, record);
     }

@@ -40,7 +40,8 @@ struct weir_queue {
 
 static inline weir_acquisition *queue_acquisition(const struct record *r)
 {
-    return r->before & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data : NULL;
+    return record_before(r) & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data
+                                                     : NULL;
 }
 
 static inline uint64_t queue_user_data(const struct record *r)

@@ -47,8 +47,8 @@ struct record {
     _Atomic uint32_t waker;   /* enum record_wake | number of the queue << 2 */
 
     /* From here to `after`: of whoever keeps its time, under that keeper's lock. */
-    uint32_t before; /* record:28 in the same bucket of the queue, | flags */
-    uint64_t data;   /* the address of the acquisition, or user_data */
+    _Atomic uint32_t before; /* record:28 in the same bucket of the queue, | flags */
+    uint64_t data;           /* the address of the acquisition, or user_data */
     union {
         uint64_t deadline_ns; /* while it waits; WEIR_FOREVER: none */
         uint32_t ready[2];    /* then: the queue's next and previous completion */
@@ -125,6 +125,27 @@ static inline void record_set_waker(struct record *record, enum record_wake wake
 {
     /* Whoever comes late finds the queue of that number. */
     atomic_store_explicit(&record->waker, (uint32_t)wake | queue << 2, memory_order_release);
+}
+
+/*
+ * `before` as it is in the life of `word`: false if the record's word is not that any more. In this
+ * order, for the word may change and the record be used again between the two.
+ */
+static inline bool record_still(const struct record *record, uint64_t word, uint32_t *ret_before)
+{
+    *ret_before = atomic_load_explicit(&record->before, memory_order_acquire);
+    return record_load(&record->word) == word;
+}
+
+/* The same for whoever knows that nobody else changes it. */
+static inline uint32_t record_before(const struct record *record)
+{
+    return atomic_load_explicit(&record->before, memory_order_relaxed);
+}
+
+static inline void record_set_before(struct record *record, uint32_t before)
+{
+    atomic_store_explicit(&record->before, before, memory_order_release);
 }
 
 static inline uint32_t record_set_number(const struct record *record)
