@@ -84,6 +84,7 @@ static struct lane lanes[] = {
     {&way_queue_epoll, "late: queue, epoll", &raw_timer, NULL, false},
 #ifdef WEIR_BENCH_URING
     {&way_queue_multishot, "late: queue, multishot poll", &raw_timer, NULL, false},
+    {&way_attached, "late: queue, attached ring", &raw_timer, NULL, false},
     {&way_raw_instant, "late: raw TIMEOUT, linked", NULL, NULL, false},
     {&way_reservation, "late: reservation, linked", &way_raw_instant, NULL, false},
 #endif

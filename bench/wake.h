@@ -45,7 +45,8 @@ extern const struct way *const plain_ways[];
 extern const struct way *const uring_ways[];
 
 /* Those of weir that can wait for time as well. */
-extern const struct way way_blocked, way_fd_epoll, way_queue_epoll, way_queue_multishot;
+extern const struct way way_blocked, way_fd_epoll, way_queue_epoll, way_queue_multishot,
+    way_attached;
 /* Those that wait for time alone: a linked TIMEOUT, bare and for a reservation. */
 extern const struct way way_raw_instant, way_reservation;
 

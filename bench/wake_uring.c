@@ -447,7 +447,43 @@ static const struct way raw_message = {
     .give = message_give,
 };
 
+static int attached_open(struct hand *hand)
+{
+    int r = ring_open(hand);
+
+    if (r == 0)
+        r = queue_open(hand);
+    if (r == 0)
+        r = weir_queue_attach(hand->queue, hand->rings->waiter.ring_fd);
+    return r == 1 ? -EOPNOTSUPP : r;
+}
+
+static void attached_ask(struct hand *hand)
+{
+    require(weir_queue_submit(hand->queue, hand->pool, NULL, MESSAGE, &hand->got, NULL) == 0);
+}
+
+static void attached_close(struct hand *hand)
+{
+    if (hand->queue)
+        require(weir_queue_detach(hand->queue) == 0);
+    ring_close(hand);
+    queue_close(hand);
+}
+
+const struct way way_attached = {
+    .name = "queue, attached ring",
+    .baseline = &raw_message,
+    .open = attached_open,
+    .ask = attached_ask,
+    .wait = message_wait,
+    .settle = weir_settle,
+    .close = attached_close,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
 const struct way *const uring_ways[] = {
-    &raw_read, &fd_ring,   &raw_multishot, &way_queue_multishot,
-    &raw_link, &weir_link, &raw_message,   NULL,
+    &raw_read,    &fd_ring,      &raw_multishot, &way_queue_multishot, &raw_link, &weir_link,
+    &raw_message, &way_attached, NULL,
 };
