@@ -395,6 +395,15 @@ static void tell_refusal(const struct sender *s, int e, const struct weir_refusa
     puts("");
 }
 
+/* Keeps a grant by which something was sent; gives back what did not serve. */
+static void settle(struct packet *packet, bool ran, bool sent)
+{
+    if (weir_uring_settle(&packet->acquisition, ran) < 0)
+        return; /* there is no grant (any more) */
+    weir_update(packet->acquisition, "packets", sent);
+    weir_release(&packet->acquisition);
+}
+
 /* Puts everything on the ring. Returns 0, or a negative errno with the rest of them missing. */
 static int start(struct sender *s)
 {
@@ -415,7 +424,7 @@ static int start(struct sender *s)
         if (e == 0)
             e = prepare_chain(s, i, deadline_ns);
         if (e < 0 && packet->acquisition != NULL)
-            weir_uring_settle(&packet->acquisition, false);
+            settle(packet, false, false);
         if (e < 0)
             return e;
         set_outcome(s, packet, IN_FLIGHT);
@@ -424,22 +433,13 @@ static int start(struct sender *s)
     return 0;
 }
 
-/* Gives a grant back, of which `used` was used. */
-static void release(struct packet *packet, uint64_t used)
-{
-    weir_update(packet->acquisition, "packets", used);
-    weir_release(&packet->acquisition);
-}
-
 /* The chain of packet `i` has ended: by its send, or because it was not to be. */
 static void end_chain(struct sender *s, unsigned i, bool ran, int result)
 {
     struct packet *packet = &s->packets[i];
     bool sent = ran && result == (int)sizeof packet->sequence;
-    int e = weir_uring_settle(&packet->acquisition, ran);
 
-    if (e == 0)
-        release(packet, sent);
+    settle(packet, ran, sent);
     s->outcomes[IN_FLIGHT]--;
     if (sent)
         set_outcome(s, packet, SENT);
@@ -633,10 +633,11 @@ static int report(const struct sender *s)
         printf("error: unknown, because the wall clock was set meanwhile\n");
         return EX_TEMPFAIL;
     }
-    printf("error: median %.1f us, p90 %.1f us, max %.1f us; early %u (clocks compared to %.2f "
-           "us)\n",
-           (double)late.median_ns / 1e3, (double)late.p90_ns / 1e3, (double)late.max_ns / 1e3,
-           late.early, (double)(s->receiver.offset.high_ns - s->receiver.offset.low_ns) / 1e3);
+    if (late.n > 0)
+        printf("error: median %.1f us, p90 %.1f us, max %.1f us; early %u (clocks compared to %.2f "
+               "us)\n",
+               (double)late.median_ns / 1e3, (double)late.p90_ns / 1e3, (double)late.max_ns / 1e3,
+               late.early, (double)(s->receiver.offset.high_ns - s->receiver.offset.low_ns) / 1e3);
     good = good && late.n == n[SENT] && late.disorder == 0 && late.early == 0 && n[FAILED] == 0;
     return good ? 0 : EXIT_FAILURE;
 }

@@ -258,6 +258,19 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
         last = await self.stop()
         self.assertGreater(last["slow"]["waited"], 0)
 
+    async def test_connections_keep_to_their_rate(self):
+        (upstream,) = await self.upstreams(1)
+        text = config(("alpha", upstream.port, 9)).replace(
+            "    limits:\n", "    limits:\n      - { type: call, algorithm: gcra, capacity: 20, "
+            "window: 1s, burst: 1 }\n")
+        await self.start(text)
+        begin = time.monotonic()
+        await asyncio.gather(*(self.transfer(10) for _ in range(9)))
+        for n, (at, _) in enumerate(sorted(upstream.arrivals)):
+            self.assertGreaterEqual(at - begin, n / 20)
+        self.assertEqual(upstream.total, 9)
+        await self.stop()
+
     async def test_half_close_is_passed_on_both_ways(self):
         (upstream,) = await self.upstreams(1)
         upstream.answering.clear()
