@@ -9,6 +9,7 @@
 #include "instance.h"
 #include "world.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -231,6 +232,165 @@ static void test_no_descriptors(void **state)
     world_close(&world);
 }
 
+/* Leaves only so many descriptors that can still be made: the rest of the limit is used up. */
+
+enum { FILLERS = 256 };
+static int fillers[FILLERS];
+static unsigned fillers_n;
+static rlim_t limit_before;
+
+static void leave_descriptors(unsigned n)
+{
+    limit_before = limit_descriptors(FILLERS);
+    for (fillers_n = 0; (fillers[fillers_n] = dup(0)) >= 0; fillers_n++)
+        require(fillers_n < FILLERS - 1);
+    require(errno == EMFILE && fillers_n >= n);
+    while (n-- > 0)
+        close(fillers[--fillers_n]);
+}
+
+static void descriptors_again(void)
+{
+    while (fillers_n > 0)
+        close(fillers[--fillers_n]);
+    limit_descriptors(limit_before);
+}
+
+/* A queue takes three descriptors, a timekeeper as many: with fewer there is neither, and nothing
+ * is taken or left behind. */
+static void test_too_few_descriptors(void **state)
+{
+    weir_acquisition *all = NULL, *acquisition = NULL;
+    weir_queue *queue = NULL;
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    require(weir_acquire(world.pool, &want_every_db, &all, NULL) == 0);
+    for (unsigned n = 0; n < 3; n++) {
+        leave_descriptors(n);
+        assert_int_equal(weir_queue_open(&queue, world.w, 4), -EMFILE);
+        assert_null(queue);
+        assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
+        assert_null(acquisition);
+        descriptors_again();
+    }
+    leave_descriptors(3);
+    assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
+    assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
+    queue = weir_queue_close(queue);
+    assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), 1);
+    assert_int_equal(weir_queue_open(&queue, world.w, 4), -EMFILE);
+    assert_int_equal(weir_acquisition_fd(acquisition), -EMFILE);
+    require(weir_release(&acquisition) == 0);
+    descriptors_again();
+    require(weir_release(&all) == 0);
+    world_check_whole(&world);
+    world_close(&world);
+}
+
+static void queue_submit(const struct world *world, weir_queue *queue,
+                         const struct weir_request *request, uint64_t user_data,
+                         weir_acquisition **ret)
+{
+    require(weir_queue_submit(queue, world->pool, request, user_data, ret, NULL) == 0);
+}
+
+/* Waits for the queue's descriptor and takes one completion. */
+static weir_acquisition *reap_one(weir_queue *queue, uint64_t user_data, int result)
+{
+    struct pollfd poll_fd = {.fd = weir_queue_fd(queue), .events = POLLIN};
+    struct weir_completion done;
+    int n;
+
+    do {
+        require(poll(&poll_fd, 1, 10000) == 1);
+        n = weir_queue_reap(queue, &done, 1);
+    } while (n == 0); /* the timer may be early */
+    assert_int_equal(n, 1);
+    assert_int_equal(done.user_data, user_data);
+    assert_int_equal(done.result, result);
+    return done.acquisition;
+}
+
+/* Everything about a queue that is open already: grants now, by time and by release; deadlines;
+ * cancels. Only a descriptor for one of its acquisitions is not to be had. */
+static void test_a_queue_without_descriptors(void **state)
+{
+    struct weir_request late = want_db;
+    weir_acquisition *all = NULL, *first, *second;
+    weir_queue *queue = NULL;
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
+    leave_descriptors(0);
+    queue_submit(&world, queue, &want_every_db, 1, &all);
+    require(reap_one(queue, 1, 0) == all);
+    late.timeout_ns = 2 * MS;
+    queue_submit(&world, queue, &late, 2, NULL);
+    queue_submit(&world, queue, &want_db, 3, NULL);
+    queue_submit(&world, queue, &want_db, 4, NULL);
+    assert_null(reap_one(queue, 2, -ETIMEDOUT));
+    assert_int_equal(weir_queue_cancel(queue, 3), 1);
+    assert_null(reap_one(queue, 3, -ECANCELED));
+    require(weir_release(&all) == 0);
+    first = reap_one(queue, 4, 0);
+    queue_submit(&world, queue, &want_every_token, 5, NULL);
+    second = reap_one(queue, 5, 0);
+    require(weir_update(second, "tokens", TOKENS_BURST) == 0);
+    require(weir_release(&second) == 0);
+    queue_submit(&world, queue, &want_tokens, 6, NULL);
+    second = reap_one(queue, 6, 0);
+    require(weir_update(second, "tokens", 1) == 0);
+    assert_int_equal(weir_acquisition_fd(first), -EMFILE);
+    assert_int_equal(weir_acquisition_grant_fd(first), -EMFILE);
+    descriptors_again();
+    assert_true(weir_acquisition_fd(first) >= 0);
+    require(weir_release(&first) == 0);
+    require(weir_release(&second) == 0);
+    weir_queue_close(queue);
+    world_check_whole(&world);
+    world_close(&world);
+}
+
+static void *acquire_db(void *argument)
+{
+    struct errand *errand = argument;
+
+    require(weir_acquire(errand->world.pool, &want_db, &errand->acquisitions[1], NULL) == 0);
+    return NULL;
+}
+
+/* A thread that blocks needs none, and neither does whoever wakes it. */
+static void test_blocking_without_descriptors(void **state)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_request late = want_db;
+    struct errand errand = {0};
+    weir_acquisition *never = NULL;
+    pthread_t thread;
+
+    (void)state;
+    world_open(&errand.world);
+    require(weir_acquire(errand.world.pool, &want_every_db, &errand.acquisitions[0], NULL) == 0);
+    leave_descriptors(0);
+    late.timeout_ns = 2 * MS;
+    assert_int_equal(weir_acquire(errand.world.pool, &late, &never, NULL), -ETIMEDOUT);
+    require(pthread_create(&thread, NULL, acquire_db, &errand) == 0);
+    do {
+        pause_ns(MS / 10);
+        require(weir_set_stats(weir_pool_set(errand.world.pool, 0), &stats, NULL, 0) == 3);
+    } while (!stats.waiting);
+    require(weir_release(&errand.acquisitions[0]) == 0);
+    require(pthread_join(thread, NULL) == 0);
+    require(weir_release(&errand.acquisitions[1]) == 0);
+    descriptors_again();
+    world_check_whole(&errand.world);
+    world_close(&errand.world);
+}
+
 /* Addresses. A sanitizer takes most of them for itself. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -306,6 +466,9 @@ int main(void)
         leak_checked_test(test_a_stranger_closes),
         leak_checked_test(test_the_keeper_needs_no_memory),
         leak_checked_test(test_no_descriptors),
+        leak_checked_test(test_too_few_descriptors),
+        leak_checked_test(test_a_queue_without_descriptors),
+        leak_checked_test(test_blocking_without_descriptors),
         leak_checked_test(test_few_addresses),
     };
 
