@@ -460,7 +460,7 @@ class ServerTest(unittest.TestCase):
         def exercise():
             clients = [self.connect() for _ in range(4)]
             for n, client in enumerate(clients[:3]):
-                client.send("X-Service-Ms: 30")
+                client.send("X-Service-Ms: 30" if n else "X-Service-Ms: 300")  # until all wait
                 self.until_counts(waiting=n) if n < 2 else None
             self.until_counts(waiting=2)
             self.assertEqual(clients[3].send().answer().status, 429)
