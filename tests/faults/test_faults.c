@@ -11,6 +11,7 @@
 #include "fixture.h"
 #include "world.h"
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -410,6 +411,269 @@ static int run_pool_of_three(struct world *world)
     return r;
 }
 
+/* Queues. Each of these closes what it opened, so that only the call under test may fail. */
+
+static bool is_readable(weir_queue *queue)
+{
+    return poll(&(struct pollfd){weir_queue_fd(queue), POLLIN, 0}, 1, 0) == 1;
+}
+
+static int open_queue(struct world *world, weir_queue **ret)
+{
+    int r;
+
+    *ret = UNTOUCHED(weir_queue);
+    r = weir_queue_open(ret, world->w, 100);
+    require(r <= 0 && (r == 0) == (*ret != UNTOUCHED(weir_queue)));
+    return r;
+}
+
+static int run_queue_open(struct world *world)
+{
+    weir_queue *queue;
+    int r = open_queue(world, &queue);
+
+    if (r == 0)
+        weir_queue_close(queue);
+    return r;
+}
+
+/* Reaps exactly `n`. One that there is no memory for stays, and the descriptor says so. */
+static int reap(weir_queue *queue, struct weir_completion *ret, unsigned n)
+{
+    unsigned reaped = 0;
+    int error = 0;
+
+    for (int i = 0; i < 2000 && reaped < n; i++) {
+        int r;
+
+        poll(&(struct pollfd){weir_queue_fd(queue), POLLIN, 0}, 1, 5);
+        r = weir_queue_reap(queue, ret + reaped, n - reaped);
+        require(r >= 0 || r == -ENOMEM);
+        reaped += r > 0 ? (unsigned)r : 0;
+        error = r < 0 ? r : error;
+        if (r < 0 || i == 10)
+            calm();
+        require(r >= 0 || is_readable(queue));
+    }
+    require(reaped == n);
+    return error;
+}
+
+/* Nothing comes any more, and the descriptor does not keep a loop busy. */
+static void close_quiet(weir_queue *queue)
+{
+    struct weir_completion c;
+
+    calm();
+    require(weir_queue_reap(queue, &c, 1) == 0);
+    require(!is_readable(queue));
+    weir_queue_close(queue);
+}
+
+/* A full set and a queue. On failure there is neither. */
+static int begin_queue(struct world *world, weir_queue **ret, weir_acquisition **ret_all)
+{
+    int r = fill(world, ret_all);
+
+    if (r < 0)
+        return r;
+    r = open_queue(world, ret);
+    if (r < 0)
+        require(weir_release(ret_all) == 0);
+    return r;
+}
+
+/* Submits; out-parameters are as they should be. */
+static int put(struct world *world, weir_queue *queue, const struct weir_request *request,
+               uint64_t user_data, weir_acquisition **ret)
+{
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    int r =
+        weir_queue_submit(queue, world->pool, request, user_data, ret ? &acquisition : NULL, NULL);
+
+    require(r <= 0 && (ret && r == 0) == (acquisition != UNTOUCHED(weir_acquisition)));
+    if (ret && r == 0)
+        *ret = acquisition;
+    return r;
+}
+
+static int run_queue(struct world *world)
+{
+    weir_acquisition *all, *kept = NULL;
+    struct weir_completion done[2];
+    weir_queue *queue;
+    int r = begin_queue(world, &queue, &all);
+
+    if (r < 0)
+        return r;
+    r = put(world, queue, &want_db, 1, NULL);
+    if (r == 0 && (r = put(world, queue, &want_db, 2, &kept)) < 0) {
+        require(weir_release(&all) == 0);
+        reap(queue, done, 1);
+        require(weir_release(&done[0].acquisition) == 0);
+    } else {
+        require(weir_release(&all) == 0);
+    }
+    if (r == 0) {
+        r = reap(queue, done, 2);
+        require(done[0].user_data == 1 && done[0].result == 0);
+        require(done[1].user_data == 2 && done[1].result == 0 && done[1].acquisition == kept);
+        require(weir_release(&done[0].acquisition) == 0 && weir_release(&kept) == 0);
+    }
+    close_quiet(queue);
+    return r;
+}
+
+/* By time: a grant, and an end. */
+static int run_queue_later(struct world *world)
+{
+    struct weir_request request = want_db;
+    struct weir_completion done[2];
+    weir_acquisition *all;
+    weir_queue *queue;
+    int r = weir_take(world->pool, &want_every_token, NULL);
+
+    if (r == 0)
+        r = begin_queue(world, &queue, &all);
+    if (r < 0)
+        return r;
+    request.timeout_ns = 3 * MS;
+    if ((r = put(world, queue, &want_tokens, 1, NULL)) == 0) {
+        int put_r = put(world, queue, &request, 2, NULL);
+
+        r = reap(queue, done, put_r == 0 ? 2 : 1);
+        require(done[0].user_data == 1 && done[0].result == 0);
+        require(put_r < 0 || (done[1].result == -ETIMEDOUT && !done[1].acquisition));
+        require(put_r < 0 || strcmp(done[1].refusal.key, "db") == 0);
+        require(weir_release(&done[0].acquisition) == -EPROTO);
+        r = put_r < 0 ? put_r : r;
+    }
+    require(weir_release(&all) == 0);
+    close_quiet(queue);
+    return r;
+}
+
+/* Waiting, granted, and by its acquisition. */
+static int run_queue_cancel(struct world *world)
+{
+    struct weir_completion done[3];
+    weir_acquisition *all, *kept = NULL;
+    weir_queue *queue;
+    unsigned n = 0;
+    int r = begin_queue(world, &queue, &all);
+
+    if (r < 0)
+        return r;
+    if ((r = put(world, queue, &want_tokens, 5, NULL)) == 0 && ++n &&
+        (r = put(world, queue, &want_db, 5, NULL)) == 0 && ++n &&
+        (r = put(world, queue, &want_db, 6, &kept)) == 0 && ++n)
+        require(weir_cancel(kept) == 0);
+    require(n == 3 || r < 0);
+    require(r < 0 || weir_queue_cancel(queue, 5) == 2);
+    if (r < 0 && n)
+        weir_queue_cancel(queue, 5);
+    reap(queue, done, n); /* what was canceled needs no memory */
+    for (unsigned i = 0; i < n; i++)
+        require(done[i].result == -ECANCELED || r < 0);
+    for (unsigned i = 0; i < n; i++)
+        require(weir_release(&done[i].acquisition) == 0);
+    require(weir_release(&all) == 0);
+    close_quiet(queue);
+    return r;
+}
+
+/* Released before it was reaped: waiting, and granted. */
+static int run_queue_release(struct world *world)
+{
+    weir_acquisition *all, *kept[2] = {NULL, NULL};
+    weir_queue *queue;
+    int r = begin_queue(world, &queue, &all);
+
+    if (r < 0)
+        return r;
+    r = put(world, queue, &want_db, 1, &kept[0]);
+    if (r == 0)
+        r = put(world, queue, &want_db, 1, &kept[1]);
+    require(weir_release(&kept[0]) == 0);
+    require(weir_release(&all) == 0);
+    require(weir_release(&kept[1]) == 0);
+    close_quiet(queue);
+    return r;
+}
+
+/* Closed with some that wait, some that were granted, and some that the program has. */
+static int run_queue_close(struct world *world)
+{
+    weir_acquisition *all, *kept[2] = {NULL, NULL};
+    weir_queue *queue;
+    int r = begin_queue(world, &queue, &all);
+
+    if (r < 0)
+        return r;
+    if ((r = put(world, queue, &want_tokens, 1, NULL)) == 0 &&
+        (r = put(world, queue, &want_tokens, 2, &kept[0])) == 0 &&
+        (r = put(world, queue, &want_db, 3, NULL)) == 0 &&
+        (r = put(world, queue, &want_db, 4, &kept[1])) == 0)
+        r = put(world, queue, &want_every_db, 5, NULL);
+    weir_queue_close(queue);
+    require(!kept[1] || weir_acquisition_result(kept[1]) == -ECANCELED);
+    require(weir_release(&kept[0]) == 0 && weir_release(&kept[1]) == 0);
+    require(weir_release(&all) == 0);
+    return r;
+}
+
+/* The instance is closed before the queue is reaped. */
+static int run_queue_shutdown(struct world *world)
+{
+    struct weir_completion done[2];
+    weir_acquisition *all;
+    weir_queue *queue;
+    int r = begin_queue(world, &queue, &all);
+    unsigned n = 0;
+
+    if (r < 0)
+        return r;
+    if ((r = put(world, queue, &want_tokens, 1, NULL)) == 0 && ++n)
+        n += (r = put(world, queue, &want_db, 2, NULL)) == 0;
+    weir_close(world->w);
+    r = reap(queue, done, n) < 0 ? -ENOMEM : r;
+    require(n < 1 || done[0].result == 0);
+    require(n < 2 || done[1].result == -ESHUTDOWN);
+    require(n < 1 || weir_release(&done[0].acquisition) == -EPROTO);
+    close_quiet(queue);
+    require(weir_release(&all) == 0);
+    weir_pool_close(world->pool);
+    calm();
+    world_open(world);
+    return r;
+}
+
+/* More than a reap takes out at a time; each needs memory that may not be there. */
+static int run_queue_many(struct world *world)
+{
+    static const struct weir_amount nothing[] = {{"tokens", 0}, {"call_count", 0}, {"db", 0}};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = nothing, .amounts_n = 3};
+    struct weir_completion done[80];
+    weir_queue *queue;
+    unsigned n = 0;
+    int r = open_queue(world, &queue), reap_r;
+
+    if (r < 0)
+        return r;
+    while (n < 80 && (r = put(world, queue, &request, n, NULL)) == 0)
+        n++;
+    reap_r = reap(queue, done, n);
+    for (unsigned i = 0; i < n; i++) {
+        require(done[i].user_data == i &&
+                done[i].result == 0); /* in order, though some came back */
+        require(weir_release(&done[i].acquisition) == 0);
+    }
+    close_quiet(queue);
+    return r < 0 ? r : reap_r;
+}
+
 static const int open_errors[] = {-ENOMEM, -EIO, -ENOEXEC, -EINVAL, 0};
 static const int submit_errors[] = {-ENOMEM, -EMFILE, -ENOSPC, -EAGAIN, 0};
 
@@ -434,6 +698,14 @@ static const struct scenario scenarios[] = {
     {"release while it pends", run_release_pending, submit_errors, false},
     {"close", run_close, submit_errors, false},
     {"look", run_look, FEW, false},
+    {"queue_open", run_queue_open, submit_errors, false},
+    {"queue", run_queue, submit_errors, false},
+    {"queue, later", run_queue_later, submit_errors, false},
+    {"queue, canceled", run_queue_cancel, submit_errors, false},
+    {"queue, released", run_queue_release, submit_errors, false},
+    {"queue, closed", run_queue_close, submit_errors, false},
+    {"queue, weir_close", run_queue_shutdown, submit_errors, false},
+    {"queue, many", run_queue_many, submit_errors, false},
 };
 
 static bool may_give(const struct scenario *scenario, int r)
@@ -498,15 +770,23 @@ static bool run_once(const struct scenario *scenario, arm_fn arm, uint64_t n)
     return failed;
 }
 
-static void run_all(arm_fn arm)
+/* All whose names begin like this. */
+static void run_those(const char *begin, arm_fn arm)
 {
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         uint64_t n = 1;
 
+        if (strncmp(scenarios[i].name, begin, strlen(begin)) != 0)
+            continue;
         while (run_once(&scenarios[i], arm, n))
             n++;
         printf("  %-24s %3" PRIu64 " calls failed in turn\n", scenarios[i].name, n - 1);
     }
+}
+
+static void run_all(arm_fn arm)
+{
+    run_those("", arm);
 }
 
 static void test_one_call_fails(void **state)
@@ -527,6 +807,18 @@ static void test_what_no_kernel_refuses(void **state)
     run_all(fail_unheard_of);
 }
 
+static void fail_events_for_a_while(uint64_t n)
+{
+    fake_sys_fail_kind_from(n, FAKE_EVENT, 0);
+}
+
+/* Only of a queue, whose reaper comes again by itself. */
+static void test_events_that_fail_for_a_while(void **state)
+{
+    (void)state;
+    run_those("queue", fail_events_for_a_while);
+}
+
 static void write_config(char *path)
 {
     FILE *file = fdopen(mkstemp(path), "w");
@@ -544,6 +836,7 @@ int main(void)
         leak_checked_test(test_one_call_fails),
         leak_checked_test(test_all_calls_from_then_on_fail),
         leak_checked_test(test_what_no_kernel_refuses),
+        leak_checked_test(test_events_that_fail_for_a_while),
     };
     int r;
 
