@@ -4,6 +4,7 @@
  *
  *     idle waiters SECONDS    1000 waiters, blocked and submitted, whose first grant lies beyond
  *                             SECONDS; this thread sleeps meanwhile
+ *     idle queue SECONDS      1000 waiters of a queue; this thread sleeps in epoll_wait for it
  *     idle alone              grants, releases, refusals and takes with nobody waiting
  */
 #include "require.h"
@@ -12,9 +13,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <weir/weir.h>
 
-enum { BLOCKED = 50, SUBMITTED = 950 };
+enum { BLOCKED = 50, SUBMITTED = 950, QUEUED = 1000 };
 #define S UINT64_C(1000000000)
 
 static weir *w;
@@ -122,6 +124,42 @@ static void wait_idle(uint64_t seconds)
     weir_pool_close(pool);
 }
 
+static void await_queue_idle(weir_queue *queue, uint64_t seconds)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+
+    require(epoll_fd >= 0);
+    require(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, weir_queue_fd(queue), &event) == 0);
+    say("begin\n");
+    require(epoll_wait(epoll_fd, &event, 1, (int)(seconds * 1000)) == 0);
+    say("end\n");
+    close(epoll_fd);
+}
+
+static void wait_for_a_queue(uint64_t seconds)
+{
+    static const struct weir_amount amounts[] = {{"call_count", 1}, {"db", 0}};
+    struct weir_request request = {.size = sizeof(request), .amounts = amounts, .amounts_n = 2};
+    static struct weir_completion done[QUEUED];
+    weir_queue *queue = NULL;
+
+    open_set((seconds + 60) * S);
+    require(weir_take(pool, &request, NULL) == 0);
+    require(weir_queue_open(&queue, w, QUEUED) == 0);
+    for (uint64_t i = 0; i < QUEUED; i++) {
+        request.timeout_ns = i % 3 ? WEIR_FOREVER : (seconds + 100) * S + i * 7919 % 97;
+        require(weir_queue_submit(queue, pool, &request, i, NULL, NULL) == 0);
+    }
+    await_queue_idle(queue, seconds);
+    weir_close(w);
+    require(weir_queue_reap(queue, done, QUEUED) == QUEUED);
+    for (int i = 0; i < QUEUED; i++)
+        require(done[i].result == -ESHUTDOWN && !done[i].acquisition);
+    weir_queue_close(queue);
+    weir_pool_close(pool);
+}
+
 static void use_alone(int rounds)
 {
     static const struct weir_amount db[] = {{"call_count", 0}, {"db", 1500}};
@@ -149,6 +187,10 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "waiters") == 0) {
         wait_idle(strtoull(argv[2], NULL, 10));
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "queue") == 0) {
+        wait_for_a_queue(strtoull(argv[2], NULL, 10));
         return 0;
     }
     if (argc != 2 || strcmp(argv[1], "alone") != 0)

@@ -3,7 +3,7 @@
 # Counts the system calls of `idle` between its two lines, of all its threads; there must be none
 # but the sleep of its first thread.
 #
-#     idle.sh PROGRAM alone | waiters [SECONDS]
+#     idle.sh PROGRAM alone | waiters [SECONDS] | queue [SECONDS]
 set -eu
 
 program=$1
@@ -26,6 +26,10 @@ waiters)
     sleeps=2 # begun, resumed
     set -- waiters "$seconds"
     ;;
+queue)
+    sleeps=1 # there is no other thread
+    set -- queue "$seconds"
+    ;;
 esac
 strace -f -qq -o "$log" "$program" "$@"
 
@@ -34,7 +38,7 @@ awk -v sleeps="$sleeps" '
     /write\(1, "begin/ { watching = 1; begun = 1; next }
     /write\(1, "end/ { watching = 0; ended = 1 }
     !watching { next }
-    /clock_nanosleep/ && sleeps-- > 0 { next }
+    /clock_nanosleep|epoll_p?wait/ && sleeps-- > 0 { next }
     { print "a system call: " $0; calls++ }
     END {
         if (!begun || !ended) { print "the program did not get there"; exit 1 }
