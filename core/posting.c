@@ -183,7 +183,7 @@ int weir_queue_detach(weir_queue *queue)
 
 static bool is_refusal(int r)
 {
-    return r == -EPERM || r == -EACCES || r == -ENOSYS;
+    return (r == -EPERM || r == -EACCES || r == -ENOSYS) && !MUTANT(126);
 }
 
 /* What can fail without the lock, besides the ring. */
@@ -222,7 +222,7 @@ static int switch_on(weir_queue *queue, struct posting *posting)
     if (posting_is_on(&old))
         return -EBUSY;
     posting->timed = !w->clock.now_ns;
-    if (posting->timed && !old.timed)
+    if (posting->timed && !old.timed && !MUTANT(127))
         r = sys_epoll_add(w->keeper.epoll_fd, queue->keeper.timer_fd, queue->number);
     if (r < 0)
         return r;

@@ -381,7 +381,7 @@ static void say_refusal(struct actor *actor, weir_set *set, const struct record 
 
 void queue_hand_over(weir_acquisition *acquisition, int result)
 {
-    acquisition->seen = result == 0;
+    acquisition->seen = result == 0 && !MUTANT(129);
     acquisition->queue = NULL;
 }
 
@@ -590,7 +590,7 @@ static bool find_acquisition(weir_acquisition *acquisition, struct found *ret)
     r = at(queue, acquisition->record);
     *ret = (struct found){acquisition->record, record_load(&r->word), acquisition->set, false};
     ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition->seen;
-    if (ret->withheld)
+    if (ret->withheld && !MUTANT(128))
         drop(queue, ret->record);
     pthread_mutex_unlock(&queue->keeper.lock);
     return ret->withheld || record_state(ret->word) == RECORD_WAITING;
