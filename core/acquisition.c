@@ -299,6 +299,7 @@ static int settle(struct actor *actor, weir_acquisition *acquisition, bool unuse
     } else {
         acquisition_free_word(acquisition->set->w, acquisition->record);
         count(&counters->released, 1);
+        count(&counters->canceled, unused);
     }
     if (missing)
         count(&counters->missing_update, 1);
@@ -317,6 +318,7 @@ bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint6
         return set_settle_exactly(actor, set, record, word, &settlement);
     acquisition_free_word(set->w, record);
     count(&actor_counters(actor, set->number)->released, 1);
+    count(&actor_counters(actor, set->number)->canceled, 1);
     return true;
 }
 
