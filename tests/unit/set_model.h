@@ -62,6 +62,13 @@ struct model_asker {
     bool updated[MODEL_LIMITS];
     uint64_t since, granted_at, deadline;
     int deadline_result;
+
+    /* Submitted to the queue. */
+    bool queued;        /* and not reaped yet */
+    bool handle;        /* the program has its acquisition */
+    uint64_t user_data; /* not always its own */
+    uint64_t listed;    /* the how many-th submission it was */
+    uint64_t decided;   /* when its completion was due, in steps; 0: not yet */
 };
 
 struct model {

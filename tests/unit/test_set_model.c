@@ -4,6 +4,7 @@
  * and their retry-after, every instant of a grant, the order of the line, all counters.
  * WEIR_SEED and WEIR_OPERATIONS override the seed and the number of operations.
  */
+#include "acquisition.h"
 #include "set_model.h"
 #include "world.h"
 #include <inttypes.h>
@@ -21,6 +22,9 @@ static struct {
     bool exact; /* no resources: estimates are exact, not just lower bounds */
     struct model model;
     struct model_asker askers[MODEL_ASKERS];
+    weir_queue *queue;
+    unsigned queue_capacity;
+    uint64_t submissions, moment; /* of the queue: how many, and the latest of their decisions */
 } run;
 
 /* Something that the model and the library disagree about. */
@@ -140,6 +144,8 @@ static void random_set(void)
     m->now = world.now;
     for (unsigned i = 0; i < MODEL_ASKERS; i++)
         run.askers[i] = (struct model_asker){0};
+    run.queue_capacity = 1 + (unsigned)below(20);
+    MUST(weir_queue_open(&run.queue, world.w, run.queue_capacity) == 0);
 }
 
 /* Comparing */
@@ -192,6 +198,11 @@ static bool asks_something(const struct model_asker *asker)
     return false;
 }
 
+static bool is_free(const struct model_asker *asker)
+{
+    return !asker->real && !asker->queued;
+}
+
 static uint64_t since(const struct model_asker *asker)
 {
     return asker->phase == MODEL_HELD ? asker->granted_at : asker->since;
@@ -208,7 +219,7 @@ static void compare_holders(void)
         bool waiting = asker->phase == MODEL_WAITING;
         int j = 0;
 
-        if (!asker->real || asker->phase == MODEL_ENDED || !asks_something(asker))
+        if (is_free(asker) || asker->phase == MODEL_ENDED || !asks_something(asker))
             continue;
         found++;
         while (j < n &&
@@ -309,7 +320,7 @@ static void compare_wrong(const struct question *q, int r)
 static struct model_asker *free_asker(void)
 {
     for (unsigned i = 0; i < MODEL_ASKERS; i++)
-        if (!run.askers[i].real)
+        if (is_free(&run.askers[i]))
             return &run.askers[i];
     return NULL;
 }
@@ -512,6 +523,7 @@ static void do_release(struct model_asker *asker)
     run.doing = "release";
     expected = model_release(&run.model, asker);
     asker->real = NULL;
+    asker->queued = false; /* if it was, no completion follows */
     SAME(weir_release(&real), expected);
     MUST(real == NULL);
 }
@@ -522,14 +534,242 @@ static void do_cancel(struct model_asker *asker)
 
     run.doing = "cancel";
     expected = model_cancel(&run.model, asker);
+    if (expected == 0)
+        asker->decided = 0; /* anew */
     SAME(weir_cancel(asker->real), expected);
 }
 
 static void do_listen(struct model_asker *asker)
 {
     run.doing = "listen";
+    if (asker->queued) {
+        SAME(weir_acquisition_fd(asker->real), -EBUSY);
+        return;
+    }
     asker->listening = true;
     MUST(readable(weir_acquisition_fd(asker->real)) == (asker->phase != MODEL_WAITING));
+}
+
+/* The queue */
+
+/* Whatever was decided since, at one moment. */
+static void note_decisions(void)
+{
+    run.moment++;
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        if (run.askers[i].queued && run.askers[i].phase != MODEL_WAITING && !run.askers[i].decided)
+            run.askers[i].decided = run.moment;
+}
+
+static unsigned count_queued(bool decided_only)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        n += run.askers[i].queued && (!decided_only || run.askers[i].decided);
+    return n;
+}
+
+static void compare_queue(void)
+{
+    MUST(readable(weir_queue_fd(run.queue)) == (count_queued(true) > 0));
+}
+
+/* Which limit was blamed for a refusal is seen by its counter; the completion tells later. */
+static void note_refusal(struct model_asker *asker, int result)
+{
+    struct picture p = picture();
+    unsigned blamed = 0;
+
+    *asker = (struct model_asker){.phase = MODEL_ENDED, .result = result};
+    run.model.stats.refused_full += result == -ENOBUFS;
+    run.model.stats.refused_max_wait += result == -EAGAIN;
+    for (unsigned i = 0; i < run.model.limits_n; i++)
+        if (p.limits[i].refused != run.model.limits[i].refused) {
+            run.model.limits[i].refused++;
+            blamed++;
+        }
+    MUST(blamed <= 1);
+}
+
+/* What became of a submission that was accepted. */
+static void follow_put(struct model_asker *asker, const struct question *q)
+{
+    int expected = model_submit(&run.model, q->amounts, asker);
+    bool refused = stats().refused_max_wait != run.model.stats.refused_max_wait;
+
+    if (expected == 1)
+        compare_max_wait(q, refused ? -EAGAIN : 1);
+    if (expected == -ENOBUFS || (expected == 1 && refused)) {
+        note_refusal(asker, expected == 1 ? -EAGAIN : expected);
+        memcpy(asker->amounts, q->amounts, sizeof asker->amounts);
+    } else if (expected == 1) {
+        model_join(&run.model, q->amounts, asker);
+        set_deadline(asker, &q->request);
+    }
+    asker->pended = true; /* until it is reaped, a grant can be taken back */
+    asker->seen = false;
+}
+
+static void do_put(void)
+{
+    struct model_asker *asker = free_asker();
+    bool full = count_queued(false) == run.queue_capacity, handle = chance(2);
+    uint64_t user_data = chance(2) ? below(3) : any();
+    weir_acquisition *real = NULL;
+    struct question q;
+    int r;
+
+    run.doing = "put";
+    if (!asker)
+        return;
+    random_question(&q, false);
+    if (handle)
+        random_patience(&q.request);
+    else if (run.exact && model_estimate(&run.model, q.amounts) > run.model.now + 1 && chance(4))
+        q.request.max_wait_ns = 1; /* refused at once: it must have no deadline */
+    refusal = (struct weir_refusal){.size = sizeof refusal};
+    r = weir_queue_submit(run.queue, world.pool, &q.request, user_data, handle ? &real : NULL,
+                          &refusal);
+    MUST((real != NULL) == (handle && r == 0));
+    if (q.wrong && (q.wrong != -ERANGE || r != -ENOSPC)) {
+        compare_wrong(&q, r);
+        return;
+    }
+    SAME(r, full ? -ENOSPC : 0);
+    if (r < 0)
+        return;
+    follow_put(asker, &q);
+    asker->real = real;
+    asker->queued = true;
+    asker->handle = handle;
+    asker->user_data = user_data;
+    asker->listed = ++run.submissions;
+}
+
+/* The one that is canceled next: the latest, of those that can be. */
+static struct model_asker *to_be_canceled(uint64_t user_data)
+{
+    struct model_asker *latest = NULL;
+
+    for (unsigned i = 0; i < MODEL_ASKERS; i++) {
+        struct model_asker *a = &run.askers[i];
+        bool can = a->phase == MODEL_WAITING || (a->phase == MODEL_HELD && a->queued && !a->handle);
+
+        if (a->queued && can && a->user_data == user_data &&
+            (!latest || a->listed > latest->listed))
+            latest = a;
+    }
+    return latest;
+}
+
+static void cancel_queued(uint64_t user_data)
+{
+    struct model_asker *asker;
+    int expected = 0;
+
+    run.doing = "cancel by user_data";
+    for (; (asker = to_be_canceled(user_data)) != NULL; expected++) {
+        SAME(model_cancel(&run.model, asker), 0);
+        asker->decided = 0;
+    }
+    SAME(weir_queue_cancel(run.queue, user_data), expected);
+}
+
+/* Whether the program had this acquisition before it was reaped. */
+static bool is_handle(const weir_acquisition *real)
+{
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        if (run.askers[i].queued && run.askers[i].handle && run.askers[i].real == real)
+            return true;
+    return false;
+}
+
+/* The first that is due and may be this completion. */
+static struct model_asker *completed(const struct weir_completion *c)
+{
+    struct model_asker *first = NULL;
+    bool handle = is_handle(c->acquisition);
+
+    for (unsigned i = 0; i < MODEL_ASKERS; i++) {
+        struct model_asker *a = &run.askers[i];
+        bool same = handle ? a->real == c->acquisition
+                           : !a->handle && (c->result == 0) == (c->acquisition != NULL);
+
+        if (!a->queued || !a->decided || a->user_data != c->user_data || a->result != c->result ||
+            !same)
+            continue;
+        if (c->acquisition && memcmp(acquisition_amounts(c->acquisition), a->amounts,
+                                     run.model.limits_n * sizeof a->amounts[0]) != 0)
+            continue;
+        if (!first || a->decided < first->decided)
+            first = a;
+    }
+    MUST(first != NULL);
+    return first;
+}
+
+static void compare_completion(const struct weir_completion *c, const struct model_asker *asker)
+{
+    uint64_t expected = model_estimate(&run.model, asker->amounts) - run.model.now;
+
+    SAME(c->reserved, 0);
+    if (c->result != -EAGAIN && c->result != -ENOBUFS && c->result != -ETIMEDOUT)
+        return;
+    MUST(strcmp(c->refusal.set, "main") == 0);
+    if (asker->handle) /* otherwise it may be another with the same user_data */
+        MUST(c->refusal.retry_after_ns <= expected);
+    if (asker->handle && run.exact)
+        SAME(c->refusal.retry_after_ns, expected);
+}
+
+static uint64_t reap(unsigned n)
+{
+    unsigned due = count_queued(true);
+    struct weir_completion done[MODEL_ASKERS];
+    uint64_t last = 0;
+    int reaped;
+
+    run.doing = "reap";
+    reaped = weir_queue_reap(run.queue, done, n);
+    SAME(reaped, due < n ? due : n);
+    for (int i = 0; i < reaped; i++) {
+        struct model_asker *asker = completed(&done[i]);
+
+        compare_completion(&done[i], asker);
+        MUST(asker->decided >= last);
+        last = asker->decided;
+        asker->real = done[i].acquisition;
+        asker->queued = false;
+        asker->seen = asker->result == 0;
+    }
+    return (uint64_t)reaped;
+}
+
+static void step_queue(void)
+{
+    uint64_t kind = below(8);
+
+    if (kind < 4)
+        do_put();
+    else if (kind < 6)
+        reap((unsigned)below(chance(4) ? MODEL_ASKERS : 4));
+    else if (kind == 6)
+        cancel_queued(below(3));
+    else if (run.submissions)
+        cancel_queued(run.askers[below(MODEL_ASKERS)].user_data);
+}
+
+static void cancel_all_queued(void)
+{
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        if (run.askers[i].queued)
+            cancel_queued(run.askers[i].user_data);
+    note_decisions();
+    compare_stats();
+    while (reap(MODEL_ASKERS) > 0)
+        compare_stats();
+    SAME(count_queued(false), 0);
 }
 
 /* Time */
@@ -537,6 +777,7 @@ static void do_listen(struct model_asker *asker)
 /* When a grant and a deadline fall on one instant either may win, but only one. */
 static bool granted_rather(struct model_asker *head)
 {
+    /* Of submissions without an acquisition none has a deadline. */
     return head->deadline > run.model.now || weir_acquisition_result(head->real) == 0;
 }
 
@@ -584,6 +825,7 @@ static void pass(uint64_t until)
         n = weir_tick(world.w);
         catch_up();
         SAME(n, decided - m->line_n);
+        note_decisions();
     }
 }
 
@@ -614,7 +856,9 @@ static void step(void)
     struct model_asker *asker = random_asker();
     uint64_t kind = below(16);
 
-    if (kind < 4)
+    if (chance(3))
+        step_queue();
+    else if (kind < 4)
         do_submit();
     else if (kind < 6)
         do_try();
@@ -640,14 +884,31 @@ static void step(void)
         do_release(asker);
 }
 
+/* Closes the queue with what it has. In which order it cancels is not promised, so who else is
+ * granted meanwhile is not either, and the model cannot go on. */
+static void close_and_release(void)
+{
+    run.queue = weir_queue_close(run.queue);
+    for (unsigned i = 0; i < MODEL_ASKERS; i++) {
+        int r = weir_release(&run.askers[i].real);
+
+        MUST(r == 0 || r == -EPROTO);
+    }
+}
+
 static void end_set(void)
 {
     struct model_asker *asker;
 
+    if (chance(2))
+        cancel_all_queued();
+    else
+        close_and_release();
     while ((asker = random_asker()) != NULL) {
         do_release(asker);
         compare_stats();
     }
+    weir_queue_close(run.queue);
     MUST(stats().held == 0 && stats().waiting == 0);
     SAME(weir_set_holders(world.set, NULL, 0), 0);
     world_close();
@@ -672,6 +933,8 @@ static void random_sets_do_what_the_model_does(void **state)
         random_set();
         for (unsigned i = 0; i < OPERATIONS_PER_SET; i++, run.operation++) {
             step();
+            note_decisions();
+            compare_queue();
             compare_stats();
             if (chance(8))
                 compare_holders();
