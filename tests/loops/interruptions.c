@@ -6,6 +6,10 @@
  *
  * WEIR_GRANTS: how many grants in each way.
  */
+#ifdef WEIR_TEST_URING
+#include <liburing.h> /* first, as weir/uring.h says */
+#endif
+
 #include "../threads/require.h"
 #include <errno.h>
 #include <pthread.h>
@@ -40,6 +44,12 @@ struct sitter {
     int result;
     int event_fd, epoll_fd, sockets[2];
     weir_acquisition *acquisitions[PER_SITTER];
+#ifdef WEIR_TEST_URING
+    struct ring {
+        struct io_uring ring;
+        weir_queue *queue; /* attached to it; NULL: there is no ring yet */
+    } rings[2];
+#endif
 };
 
 /* Other descriptors may wake it, but nothing may interrupt it. */
@@ -97,11 +107,14 @@ static struct sitter sitters[SITTERS] = {
 
 /* ---- ways of being granted ---- */
 
-/* What a sitter submits before it sits, and what makes that granted while it sits. */
+/* What a sitter submits before it sits, what makes that granted while it sits, and what it does
+ * when it gets up. */
 struct way {
     const char *name;
     void (*submit)(struct sitter *);
     void (*grant)(void);
+    void (*finish)(struct sitter *);
+    unsigned ring; /* kind of the sitters' rings */
 };
 
 static const struct way *way;
@@ -152,6 +165,14 @@ static void queue_for_slots(struct sitter *sitter)
 {
     (void)sitter;
     queue_requests(slots);
+}
+
+static void release_acquisitions(struct sitter *sitter)
+{
+    for (int i = 0; i < PER_SITTER; i++) {
+        require(weir_acquisition_result(sitter->acquisitions[i]) == 0);
+        require(weir_release(&sitter->acquisitions[i]) == 0);
+    }
 }
 
 static void submit_nothing(struct sitter *sitter)
@@ -254,24 +275,132 @@ static void hand_over_to_the_blocked(void)
     require(pthread_join(thread, NULL) == 0);
 }
 
+#ifdef WEIR_TEST_URING
+
+/* CQEs of an attached queue, on a ring of the sitter's own. It keeps its rings to the end, because
+ * the kernel interrupts threads that have used a ring which goes. */
+
+enum { DEFAULT_RING, DEFER_RING, RINGS_N };
+
+static const unsigned ring_flags[RINGS_N] = {0, IORING_SETUP_SINGLE_ISSUER |
+                                                    IORING_SETUP_DEFER_TASKRUN};
+
+/* 0, or 1 if there is nothing of the kind here. */
+static int attach_ring(struct ring *ring, unsigned kind)
+{
+    int r;
+
+    if (io_uring_queue_init(PER_SITTER, &ring->ring, ring_flags[kind]) < 0)
+        return 1;
+    require(weir_queue_open(&ring->queue, w, PER_SITTER) == 0);
+    r = weir_queue_attach(ring->queue, ring->ring.ring_fd);
+    require(r == 0 || r == 1);
+    return r;
+}
+
+static void close_ring(struct ring *ring)
+{
+    if (!ring->queue)
+        return;
+    require(weir_queue_detach(ring->queue) == 0);
+    ring->queue = weir_queue_close(ring->queue);
+    io_uring_queue_exit(&ring->ring);
+}
+
+static void close_rings(struct sitter *sitter)
+{
+    for (int kind = 0; kind < RINGS_N; kind++)
+        close_ring(&sitter->rings[kind]);
+}
+
+static void submit_with_ring(struct sitter *sitter, weir_pool *pool)
+{
+    struct ring *ring = &sitter->rings[way->ring];
+
+    if (!ring->queue)
+        require(attach_ring(ring, way->ring) == 0);
+    for (uint64_t i = 0; i < PER_SITTER; i++)
+        require(weir_queue_submit(ring->queue, pool, NULL, i, &sitter->acquisitions[i], NULL) == 0);
+}
+
+static void ring_for_calls(struct sitter *sitter)
+{
+    submit_with_ring(sitter, calls);
+}
+
+static void ring_for_slots(struct sitter *sitter)
+{
+    submit_with_ring(sitter, slots);
+}
+
+static void take_cqes(struct sitter *sitter)
+{
+    struct io_uring *ring = &sitter->rings[way->ring].ring;
+
+    for (uint64_t i = 0; i < PER_SITTER; i++) {
+        struct io_uring_cqe *cqe;
+
+        require(io_uring_wait_cqe(ring, &cqe) == 0);
+        require(cqe->user_data == i && cqe->res == 0);
+        io_uring_cqe_seen(ring, cqe);
+    }
+    release_acquisitions(sitter);
+}
+
+static void *probe(void *kind)
+{
+    struct ring ring = {.queue = NULL};
+    int r = attach_ring(&ring, *(const unsigned *)kind);
+
+    close_ring(&ring);
+    return r == 0 ? kind : NULL;
+}
+
+/* Whether queues can be attached to such rings here. */
+static bool can_be_played(const struct way *what)
+{
+    unsigned kind = what->ring;
+    void *result = NULL;
+    pthread_t thread;
+
+    if (what->finish != take_cqes)
+        return true;
+    require(pthread_create(&thread, NULL, probe, &kind) == 0);
+    require(pthread_join(thread, &result) == 0);
+    return result != NULL;
+}
+
+#else
+
+static void close_rings(struct sitter *sitter)
+{
+    (void)sitter;
+}
+
+static bool can_be_played(const struct way *what)
+{
+    (void)what;
+    return true;
+}
+
+#endif
+
 static const struct way ways[] = {
-    {"acquisitions, by time", submit_for_calls, let_time_pass},
-    {"acquisitions, handed over", submit_for_slots, hand_over},
-    {"queue, by time", queue_for_calls, reap_round},
-    {"queue, handed over", queue_for_slots, hand_over_and_reap},
-    {"blocked threads, by time", submit_nothing, block_for_calls},
-    {"blocked threads, handed over", submit_nothing, hand_over_to_the_blocked},
+    {"acquisitions, by time", submit_for_calls, let_time_pass, release_acquisitions, 0},
+    {"acquisitions, handed over", submit_for_slots, hand_over, release_acquisitions, 0},
+    {"queue, by time", queue_for_calls, reap_round, NULL, 0},
+    {"queue, handed over", queue_for_slots, hand_over_and_reap, NULL, 0},
+    {"blocked threads, by time", submit_nothing, block_for_calls, NULL, 0},
+    {"blocked threads, handed over", submit_nothing, hand_over_to_the_blocked, NULL, 0},
+#ifdef WEIR_TEST_URING
+    {"default ring, by time", ring_for_calls, let_time_pass, take_cqes, DEFAULT_RING},
+    {"default ring, handed over", ring_for_slots, hand_over, take_cqes, DEFAULT_RING},
+    {"DEFER_TASKRUN ring, by time", ring_for_calls, let_time_pass, take_cqes, DEFER_RING},
+    {"DEFER_TASKRUN ring, handed over", ring_for_slots, hand_over, take_cqes, DEFER_RING},
+#endif
 };
 
 /* ---- rounds ---- */
-
-static void release_acquisitions(struct sitter *sitter)
-{
-    for (int i = 0; i < PER_SITTER; i++) {
-        require(!sitter->acquisitions[i] || weir_acquisition_result(sitter->acquisitions[i]) == 0);
-        require(weir_release(&sitter->acquisitions[i]) == 0);
-    }
-}
 
 static void *run_sitter(void *argument)
 {
@@ -281,14 +410,17 @@ static void *run_sitter(void *argument)
     for (;;) {
         pthread_barrier_wait(&barrier);
         if (atomic_load(&over))
-            return NULL;
+            break;
         way->submit(sitter);
         atomic_store(&sitter->sitting, true);
         sitter->result = sitter->sit(sitter);
         atomic_store(&sitter->sitting, false);
-        release_acquisitions(sitter);
+        if (way->finish)
+            way->finish(sitter);
         pthread_barrier_wait(&barrier);
     }
+    close_rings(sitter);
+    return NULL;
 }
 
 static char state_of(pid_t tid)
@@ -325,6 +457,10 @@ static void play_round(const struct way *what)
 
 static void play(const struct way *what, uint64_t grants)
 {
+    if (!can_be_played(what)) {
+        printf("%s: SKIPPED, a queue cannot be attached to such a ring here\n", what->name);
+        return;
+    }
     for (uint64_t n = 0; n < grants; n += ROUND) {
         if (what->grant != let_time_pass && what->grant != block_for_calls)
             hold_all_slots();
@@ -353,13 +489,13 @@ static void interrupt_all(void)
 
 static void play_control(void)
 {
-    static const struct way control = {"control", submit_nothing, interrupt_all};
+    static const struct way control = {"control", submit_nothing, interrupt_all, NULL, 0};
 
     play_round(&control);
     for (int i = 0; i < SITTERS; i++)
         require(sitters[i].result == -EINTR);
     /* They were told all the same; the next time they sit they get up at once. */
-    way = &(const struct way){"after the control", submit_nothing, NULL};
+    way = &(const struct way){"after the control", submit_nothing, NULL, NULL, 0};
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     for (int i = 0; i < SITTERS; i++)
