@@ -65,6 +65,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
@@ -330,21 +332,14 @@ static inline int weir_uring_try_all_(struct weir_uring *uring, struct io_uring 
     return r < 0 ? r : 0;
 }
 
-/* ---- public ---- */
+/* What a thread is given to find out, and what it found. */
+struct weir_uring_probing_ {
+    struct weir_uring uring;
+    int result;
+};
 
-/*
- * Finds out what the kernel does, by trying it on a small ring of its own, which is gone when the
- * call returns; it takes some 0.1 ms. Returns 0, and on failure leaves `*ret` as it was:
- *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
- *   -ENOSYS          the kernel has none
- *   -ENOMEM, -EAGAIN out of memory, or of what RLIMIT_MEMLOCK allows (kernels before 5.12)
- *   -EMFILE, -ENFILE out of descriptors; it takes two for the moment
- * A feature that the kernel lacks is not an error; the functions below say what they do without.
- * Any thread.
- */
-static inline int weir_uring_probe(struct weir_uring *ret)
+static inline int weir_uring_probe_here_(struct weir_uring *uring)
 {
-    struct weir_uring uring = {0};
     struct io_uring ring;
     int fd, r;
 
@@ -353,13 +348,53 @@ static inline int weir_uring_probe(struct weir_uring *ret)
         return -errno;
     r = io_uring_queue_init(8, &ring, 0);
     if (r == 0) {
-        r = weir_uring_try_all_(&uring, &ring, fd);
+        r = weir_uring_try_all_(uring, &ring, fd);
         io_uring_queue_exit(&ring);
     }
     close(fd);
-    if (r == 0)
-        *ret = uring;
     return r;
+}
+
+static inline void *weir_uring_run_probe_(void *argument)
+{
+    struct weir_uring_probing_ *probing = (struct weir_uring_probing_ *)argument;
+
+    probing->result = weir_uring_probe_here_(&probing->uring);
+    return NULL;
+}
+
+/* ---- public ---- */
+
+/*
+ * Finds out what the kernel does, by trying it on a small ring of its own. When a ring goes, the
+ * kernel interrupts the threads that have used it: so that is a thread that ends as well, and all
+ * is gone when the call returns, after some 0.2 ms. Returns 0, and on failure leaves `*ret` as it
+ * was:
+ *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
+ *   -ENOSYS          the kernel has none
+ *   -ENOMEM, -EAGAIN out of memory, of threads, or of what RLIMIT_MEMLOCK allows (kernels before
+ *                    5.12)
+ *   -EMFILE, -ENFILE out of descriptors; it takes two for the moment
+ * A feature that the kernel lacks is not an error; the functions below say what they do without.
+ * Any thread.
+ */
+static inline int weir_uring_probe(struct weir_uring *ret)
+{
+    struct weir_uring_probing_ probing = {{0}, 0};
+    sigset_t all, before;
+    pthread_t thread;
+    int r;
+
+    sigfillset(&all); /* signals are not for that thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = -pthread_create(&thread, NULL, weir_uring_run_probe_, &probing);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r < 0)
+        return r;
+    pthread_join(thread, NULL);
+    if (probing.result == 0)
+        *ret = probing.uring;
+    return probing.result;
 }
 
 /*
