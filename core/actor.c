@@ -87,6 +87,8 @@ void actor_free(struct actor *actor)
 {
     for (uint32_t i = 0; i < actor->counters_n; i++)
         sys_free(actor->counters[i]);
+    for (uint32_t i = 0; i <= RECORD_UNITS_MAX; i++)
+        sys_free(actor->magazines[i]);
     sys_free(actor->counters);
     sys_free(actor->content);
     sys_free(actor->spare_content);
@@ -196,6 +198,10 @@ int actor_prepare(struct actor *actor, weir_set *set)
     if (grow_counters(actor, set->number) < 0 || grow_content(actor, set->content_max) < 0)
         return -ENOMEM;
     if (set->head && publication_prepare(&actor->w->region, actor->unit, set->box_class) < 0)
+        return -ENOMEM;
+    if (!actor->magazines[set->record_units])
+        actor->magazines[set->record_units] = sys_alloc(1, sizeof(struct magazine));
+    if (!actor->magazines[set->record_units])
         return -ENOMEM;
     counters = sys_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
     if (!counters)

@@ -27,7 +27,7 @@ struct actor {
     uint32_t content_capacity;         /* words in each */
     uint32_t counters_n;               /* sets it is prepared for have counters[number] */
     struct counters **counters;        /* by set number */
-    struct magazine magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units */
+    struct magazine *magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units, if used */
     uint64_t
         granted_amounts[WEIR_LIMITS_MAX]; /* of the record that the operation under way grants */
     weir_acquisition *cache;              /* unused acquisitions */

@@ -49,6 +49,8 @@ int keeper_open_fds(struct keeper *keeper)
     }
     keeper->armed_ns = WEIR_FOREVER;
     keeper->signaled = keeper->failing = false;
+    keeper->calls = keeper->heard = 0;
+    keeper->closing = false;
     return 0;
 }
 
@@ -65,17 +67,57 @@ static void set_timer(struct keeper *keeper, uint64_t at_ns)
         timekeeper_call(keeper->w);
 }
 
+/* Adding 1 to a descriptor fails only if it was closed behind our back. */
 void keeper_signal(struct keeper *keeper)
 {
-    /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
-    if (!keeper->signaled)
-        keeper->signaled = sys_signal_fd(keeper->event_fd) == 0;
+    if (!keeper->signaled && sys_signal_fd(keeper->event_fd) == 0) {
+        keeper->signaled = true;
+        keeper->calls++;
+    }
 }
 
-void keeper_unsignal(struct keeper *keeper)
+bool keeper_claim_call(struct keeper *keeper)
 {
     if (keeper->signaled)
-        keeper->signaled = sys_drain_fd(keeper->event_fd) < 0;
+        return false;
+    keeper->signaled = true;
+    keeper->calls++;
+    atomic_fetch_add(&keeper->calling, 1);
+    return true;
+}
+
+void keeper_call(struct keeper *keeper)
+{
+    const uint32_t *calling = (const uint32_t *)(uintptr_t)&keeper->calling;
+
+    if (sys_signal_fd(keeper->event_fd) < 0) {
+        pthread_mutex_lock(&keeper->lock);
+        keeper->signaled = false;
+        keeper->calls--;
+        pthread_mutex_unlock(&keeper->lock);
+    }
+    if (atomic_fetch_sub(&keeper->calling, 1) == 1 && atomic_load(&keeper->closing))
+        sys_futex_wake(calling, 1);
+}
+
+void keeper_await_calls(struct keeper *keeper)
+{
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)&keeper->calling;
+    uint32_t calling;
+
+    atomic_store(&keeper->closing, true);
+    while ((calling = atomic_load(&keeper->calling)) != 0)
+        sys_futex_wait(futex, calling, WEIR_FOREVER);
+}
+
+/* A call that was claimed may come only now: then it is heard the next time. */
+void keeper_unsignal(struct keeper *keeper)
+{
+    int heard = keeper->calls != keeper->heard ? sys_drain_fd(keeper->event_fd) : 0;
+
+    keeper->signaled = false;
+    if (heard > 0)
+        keeper->heard += (uint64_t)heard;
 }
 
 void keeper_signal_again(struct keeper *keeper)

@@ -20,12 +20,15 @@ struct keeper {
     weir *w;
     pthread_mutex_t lock; /* over everything below and what the keeper's waiters are told by */
     struct heap heap;
-    uint64_t armed_ns; /* the timerfd's instant */
-    unsigned running;  /* runs under way: the last one arms the timerfd */
-    uint64_t ran_ns;   /* the latest instant that a run went by */
-    bool failing;      /* the timerfd could not be set; the eventfd says so */
-    bool signaled;     /* the eventfd was written */
-    int epoll_fd;      /* over the other two; all -1 while there are none */
+    uint64_t armed_ns;        /* the timerfd's instant */
+    unsigned running;         /* runs under way: the last one arms the timerfd */
+    uint64_t ran_ns;          /* the latest instant that a run went by */
+    bool failing;             /* the timerfd could not be set; the eventfd says so */
+    bool signaled;            /* the eventfd was written, or is about to be */
+    uint64_t calls, heard;    /* writes to the eventfd, and how many of them were read */
+    _Atomic uint32_t calling; /* writes under way without the lock; a futex */
+    _Atomic bool closing;     /* somebody waits for the last of them */
+    int epoll_fd;             /* over the other two; all -1 while there are none */
     int timer_fd, event_fd;
 };
 
@@ -39,6 +42,15 @@ void keeper_close_fds(struct keeper *keeper);
 /* Makes the eventfd readable, with one write, and unreadable. Under the lock. */
 void keeper_signal(struct keeper *keeper);
 void keeper_unsignal(struct keeper *keeper);
+/*
+ * The same in two steps, so that who is woken does not meet the lock: under the lock, whether there
+ * is something to write; if so, without it, the write. keeper_await_calls: none is under way any
+ * more; nobody claims another.
+ */
+bool keeper_claim_call(struct keeper *keeper);
+void keeper_call(struct keeper *keeper);
+void keeper_await_calls(struct keeper *keeper);
+
 /* Also wakes an edge-triggered loop to which it was readable before. */
 void keeper_signal_again(struct keeper *keeper);
 

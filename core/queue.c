@@ -88,8 +88,15 @@ void queue_update_signal(weir_queue *queue)
         keeper_unsignal(&queue->keeper);
 }
 
-/* Only what may still be canceled stays listed: a grant that the program cannot know of. */
-static void deliver(weir_queue *queue, uint32_t record)
+/* The same, where something has come to be reaped: whether to call, once the lock is given back. */
+static bool claim_call(weir_queue *queue)
+{
+    return queue->ready.first && !queue->reaping && keeper_claim_call(&queue->keeper);
+}
+
+/* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
+ * whether to call. */
+static bool deliver(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
 
@@ -99,7 +106,7 @@ static void deliver(weir_queue *queue, uint32_t record)
     set_flag(r, RECORD_DELIVERED);
     completions_append(region_of(queue), list_of(queue, r), record);
     posting_continue(queue);
-    queue_update_signal(queue);
+    return claim_call(queue);
 }
 
 /* ---- for others ---- */
@@ -113,11 +120,14 @@ void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct record *r = at(queue, record);
     uint32_t before;
+    bool call = false;
 
     pthread_mutex_lock(&queue->keeper.lock);
     if (record_still(r, word, &before) && !(before & RECORD_DELIVERED))
-        deliver(queue, record);
+        call = deliver(queue, record);
     pthread_mutex_unlock(&queue->keeper.lock);
+    if (call)
+        keeper_call(&queue->keeper);
 }
 
 /* The queue has nothing to do with the record any more. */
@@ -514,9 +524,13 @@ static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_
 
 static void deliver_withheld(weir_queue *queue, uint32_t record)
 {
+    bool call;
+
     pthread_mutex_lock(&queue->keeper.lock);
-    deliver(queue, record);
+    call = deliver(queue, record);
     pthread_mutex_unlock(&queue->keeper.lock);
+    if (call)
+        keeper_call(&queue->keeper);
 }
 
 /* A submission as weir_queue_cancel found it. */
@@ -673,6 +687,7 @@ static void release_parts(weir_queue *queue)
     queue->buckets = NULL;
     heap_free(&queue->keeper.heap);
     keeper_close_fds(&queue->keeper);
+    queue->reaping = false;
     pthread_mutex_unlock(&queue->keeper.lock);
 }
 
@@ -709,7 +724,8 @@ int weir_queue_fd(weir_queue *queue)
     return instance_forked(queue->keeper.w) ? -ECHILD : queue->keeper.epoll_fd;
 }
 
-/* Some submission that waits, or 0; those that were decided become completions on the way. */
+/* Some submission that waits, or 0; those that were decided become completions on the way, of which
+ * nobody is told. */
 static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
 {
     uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
@@ -784,12 +800,14 @@ weir_queue *weir_queue_close(weir_queue *queue)
     posting_end(queue);
     do {
         pthread_mutex_lock(&queue->keeper.lock);
+        queue->reaping = true;
         record = drop_any(queue, &bucket);
         pthread_mutex_unlock(&queue->keeper.lock);
         if (record)
             end_submission(w, record);
     } while (record);
     atomic_store(&queue->pending, 0);
+    keeper_await_calls(&queue->keeper);
     release_parts(queue);
     put_queue(w, queue);
     instance_drop(w, 1);

@@ -63,7 +63,7 @@ struct record {
 enum { RECORD_WORD = 0, RECORD_NEXT = 1, RECORD_PREV = 2, RECORD_GRANTED = 3 };
 
 _Static_assert(offsetof(struct record, before) == 60, "effects reach the first eight words");
-_Static_assert(sizeof(struct record) == 88, "three units with one amount");
+_Static_assert(sizeof(struct record) == 88, "six units with one amount");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the word");
 
 #define LINK_BITS 28

@@ -25,14 +25,14 @@ struct area {
 
 /* Bounds that the widths of a set's word and of a link impose. */
 #define BOXES_RESERVED_MAX   ((size_t)1 << 32)
-#define RECORDS_RESERVED_MAX ((size_t)1 << 33)
+#define RECORDS_RESERVED_MAX ((size_t)1 << 32)
 
 /* Records are counted in smaller units than boxes, and made in runs: RUN_UNITS units that hold
  * records of one size. */
-#define RECORD_UNIT_SIZE ((size_t)32)
-#define RUN_UNITS        2048u
+#define RECORD_UNIT_SIZE ((size_t)16)
+#define RUN_UNITS        4096u
 #define RUN_SIZE         (RUN_UNITS * RECORD_UNIT_SIZE)
-#define RECORD_UNITS_MAX 19u
+#define RECORD_UNITS_MAX 38u
 
 struct region {
     struct area boxes;

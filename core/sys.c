@@ -304,7 +304,9 @@ int sys_drain_fd(int fd)
     do {
         r = syscall(SYS_read, fd, &count, sizeof count);
     } while (r < 0 && errno == EINTR);
-    return r < 0 && errno != EAGAIN ? -errno : 0;
+    if (r < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    return count < INT_MAX ? (int)count : INT_MAX;
 }
 
 void sys_close(int fd)

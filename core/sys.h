@@ -44,7 +44,7 @@ int sys_epoll_add(int epoll_fd, int fd, uint64_t data);
 void sys_epoll_remove(int epoll_fd, int fd);
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many */
 int sys_signal_fd(int fd);                                   /* adds 1 to an eventfd */
-int sys_drain_fd(int fd);                                    /* reads an eventfd or timerfd empty */
+int sys_drain_fd(int fd); /* reads an eventfd or timerfd empty; returns its count */
 void sys_close(int fd);
 
 /* Futex words. sys_futex_wait: 0 woken (perhaps for nothing), -EAGAIN differs, -ETIMEDOUT. */

@@ -91,7 +91,8 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
  * A descriptor that is readable (POLLIN) while there are completions, or something has become due
  * that only a reap does. It is an epoll descriptor: close-on-exec, to be waited for, not to be read
  * or written, and fit for any poll, select, epoll (either way of triggering) or io_uring poll. It
- * belongs to the queue and must not be closed. One wake per change from empty to not empty.
+ * belongs to the queue and must not be closed. One wake per change from empty to not empty; if a
+ * completion is taken back or reaped while it is being told of, one wake may find nothing.
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 

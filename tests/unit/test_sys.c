@@ -327,7 +327,7 @@ static void test_eventfd(void **state)
     assert_int_equal(sys_signal_fd(fd), 0);
     assert_int_equal(sys_signal_fd(fd), 0);
     assert_true(is_readable(fd));
-    assert_int_equal(sys_drain_fd(fd), 0);
+    assert_int_equal(sys_drain_fd(fd), 2);
     assert_false(is_readable(fd));
     sys_close(fd);
     assert_int_equal(sys_signal_fd(fd), -EBADF);
@@ -345,7 +345,7 @@ static void test_timerfd(void **state)
     while (!is_readable(fd))
         assert_true(sys_now_ns() < at + 10000 * MS);
     assert_true(sys_now_ns() >= at);
-    assert_int_equal(sys_drain_fd(fd), 0);
+    assert_int_equal(sys_drain_fd(fd), 1);
     assert_int_equal(sys_timerfd_set(fd, 0), 0); /* long past, not never */
     assert_true(is_readable(fd));
     assert_int_equal(sys_timerfd_set(fd, WEIR_FOREVER), 0);
