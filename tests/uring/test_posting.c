@@ -144,7 +144,7 @@ static void release(weir_acquisition *acquisition)
 
 static void expect_cqe(uint64_t user_data, int result)
 {
-    struct io_uring_cqe cqe;
+    struct io_uring_cqe cqe = {.res = 0};
 
     assert_int_equal(ring_next(&ring, PATIENCE, &cqe), 0);
     assert_int_equal(cqe.user_data, user_data);

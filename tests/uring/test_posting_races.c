@@ -7,6 +7,7 @@
 #include "rings.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -124,7 +125,7 @@ static void *run_releaser(void *argument)
 
     for (uint32_t round = 1;; round++) {
         while (meeting->round != round && !meeting->over)
-            ;
+            sched_yield(); /* nobody says that there are two processors */
         if (meeting->over)
             return NULL;
         spin(random_below(&random, 300));
@@ -162,7 +163,7 @@ static struct outcomes meet(bool (*give_up)(weir_acquisition *acquisition, uint6
             delay += delay / 16 + 1;
         }
         while (meeting.done != i)
-            ;
+            sched_yield();
         require(io_uring_cq_ready(&ring) == 0);
         require(stats().held == 0 && stats().waiting == 0);
     }
