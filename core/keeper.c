@@ -297,6 +297,11 @@ bool keeper_is_failing(struct keeper *keeper)
     return failing;
 }
 
+bool keeper_is_idle(const struct keeper *keeper)
+{
+    return !keeper->heap.n && keeper->armed_ns == WEIR_FOREVER && !keeper->failing;
+}
+
 int keeper_run(struct keeper *keeper)
 {
     uint64_t now = instance_now(keeper->w);

@@ -68,6 +68,9 @@ void keeper_wake(weir *w, uint32_t record, uint64_t word);
 /* Whether its timer could not be set: it has to be run again. */
 bool keeper_is_failing(struct keeper *keeper);
 
+/* Whether nothing is or was to become due, so that a run would do nothing. Under the lock. */
+bool keeper_is_idle(const struct keeper *keeper);
+
 /* Does everything that is due; returns how many waiters were decided. */
 int keeper_run(struct keeper *keeper);
 

@@ -479,10 +479,14 @@ static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsig
 /* Does what has become due. A completion of that is reaped without a word to the eventfd. */
 static void move_on(weir_queue *queue)
 {
+    bool idle;
+
     pthread_mutex_lock(&queue->keeper.lock);
     queue->reaping = true;
+    idle = keeper_is_idle(&queue->keeper);
     pthread_mutex_unlock(&queue->keeper.lock);
-    keeper_run(&queue->keeper);
+    if (!idle)
+        keeper_run(&queue->keeper);
 }
 
 int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
