@@ -257,6 +257,8 @@ static void *release_all(void *argument)
 
         if (acquisition)
             release(acquisition);
+        else
+            sched_yield();
     }
     return NULL;
 }
