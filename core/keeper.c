@@ -78,7 +78,7 @@ void keeper_signal(struct keeper *keeper)
 
 bool keeper_claim_call(struct keeper *keeper)
 {
-    if (keeper->signaled)
+    if (keeper->signaled && !MUTANT(161))
         return false;
     keeper->signaled = true;
     keeper->calls++;
@@ -122,7 +122,8 @@ void keeper_unsignal(struct keeper *keeper)
 
 void keeper_signal_again(struct keeper *keeper)
 {
-    keeper_unsignal(keeper);
+    if (!MUTANT(160))
+        keeper_unsignal(keeper);
     keeper_signal(keeper);
 }
 

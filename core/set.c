@@ -447,6 +447,8 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
     set->limits =
         (struct limits){plan->limits, plan->limits_n, plan->state_words, false, false, false};
     set->record_units = record_units(set->limits.n);
+    if (MUTANT(162) && !set->limits.n)
+        set->record_units = 1;
     limits_describe(&set->limits);
     if (place(w, set) < 0) {
         sys_free(set);
