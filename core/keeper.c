@@ -118,6 +118,8 @@ void keeper_unsignal(struct keeper *keeper)
     keeper->signaled = false;
     if (heard > 0)
         keeper->heard += (uint64_t)heard;
+    if (MUTANT(133))
+        keeper->heard = keeper->calls;
 }
 
 void keeper_signal_again(struct keeper *keeper)
@@ -163,7 +165,7 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     pthread_mutex_lock(&keeper->lock);
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. One that
      * its queue has dropped is about to leave the line, and then nobody would take it out. */
-    if (record_still(r, word, &before) && !(before & RECORD_DELIVERED) &&
+    if (record_still(r, word, &before) && (!(before & RECORD_DELIVERED) || MUTANT(131)) &&
         (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
         heap_put(&keeper->heap, record, at_ns);
         rearm(keeper);
@@ -266,10 +268,10 @@ static struct due take_first(struct keeper *keeper)
 
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = instance_set(keeper->w, record_set_number(r));
-        due.expired = first.at_ns >= r->deadline_ns;
+        due.expired = (MUTANT(140) ? keeper->ran_ns : first.at_ns) >= r->deadline_ns;
         due.end = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }
-    if (due.set && !due.expired && r->deadline_ns != WEIR_FOREVER)
+    if (due.set && !due.expired && r->deadline_ns != WEIR_FOREVER && !MUTANT(139))
         heap_put(&keeper->heap, first.record, r->deadline_ns);
     else
         heap_remove(&keeper->heap, first.record);
@@ -281,10 +283,11 @@ static void finish_run(struct keeper *keeper)
 {
     uint64_t next = earliest(keeper);
 
-    keeper->running--;
+    keeper->running -= !MUTANT(130);
     if (keeper->running || keeper->timer_fd < 0 || keeper->w->clock.now_ns || MUTANT(94))
         return;
-    if (next < keeper->armed_ns || keeper->armed_ns <= keeper->ran_ns || keeper->failing)
+    if (next < keeper->armed_ns || (keeper->armed_ns <= keeper->ran_ns && !MUTANT(109)) ||
+        keeper->failing)
         set_timer(keeper, next);
 }
 

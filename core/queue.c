@@ -91,7 +91,9 @@ void queue_update_signal(weir_queue *queue)
 /* The same, where something has come to be reaped: whether to call, once the lock is given back. */
 static bool claim_call(weir_queue *queue)
 {
-    return queue->ready.first && !queue->reaping && keeper_claim_call(&queue->keeper);
+    if (!queue->ready.first || queue->reaping || MUTANT(102))
+        return false;
+    return keeper_claim_call(&queue->keeper);
 }
 
 /* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
@@ -100,11 +102,14 @@ static bool deliver(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
 
-    if (record_state(record_load(&r->word)) != RECORD_HELD || queue_acquisition(r))
+    if ((record_state(record_load(&r->word)) != RECORD_HELD || queue_acquisition(r)) &&
+        !MUTANT(101))
         unlist(queue, record);
-    heap_remove(&queue->keeper.heap, record);
+    if (!MUTANT(103))
+        heap_remove(&queue->keeper.heap, record);
     set_flag(r, RECORD_DELIVERED);
-    completions_append(region_of(queue), list_of(queue, r), record);
+    (MUTANT(106) ? completions_prepend : completions_append)(region_of(queue), list_of(queue, r),
+                                                             record);
     posting_continue(queue);
     return claim_call(queue);
 }
@@ -123,7 +128,8 @@ void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
     bool call = false;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    if (record_still(r, word, &before) && !(before & RECORD_DELIVERED))
+    if ((record_still(r, word, &before) || MUTANT(149)) &&
+        (!(before & RECORD_DELIVERED) || MUTANT(104)))
         call = deliver(queue, record);
     pthread_mutex_unlock(&queue->keeper.lock);
     if (call)
@@ -176,14 +182,14 @@ void queue_forget(weir_acquisition *acquisition)
     acquisition->queue = NULL;
     queue_update_signal(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
-    atomic_fetch_sub(&queue->pending, 1);
+    atomic_fetch_sub(&queue->pending, !MUTANT(135));
 }
 
 /* ---- submitting ---- */
 
 static bool take_place(weir_queue *queue)
 {
-    if (atomic_fetch_add(&queue->pending, 1) < queue->capacity)
+    if (atomic_fetch_add(&queue->pending, 1) < queue->capacity + MUTANT(105))
         return true;
     atomic_fetch_sub(&queue->pending, 1);
     return false;
@@ -351,7 +357,7 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
         return -ENOSPC;
     r = submit(queue, &asking, user_data, ret);
     if (r < 0)
-        atomic_fetch_sub(&queue->pending, 1);
+        atomic_fetch_sub(&queue->pending, !MUTANT(136));
     return r;
 }
 
@@ -363,7 +369,8 @@ static uint32_t pop(weir_queue *queue)
     uint32_t record = queue->ready.first;
 
     completions_remove(region_of(queue), &queue->ready, record);
-    unlist(queue, record);
+    if (!MUTANT(137))
+        unlist(queue, record);
     return record;
 }
 
@@ -372,7 +379,8 @@ static void push_back(weir_queue *queue, uint32_t record)
 {
     struct record *r = at(queue, record);
 
-    completions_prepend(region_of(queue), list_of(queue, r), record);
+    (MUTANT(143) ? completions_append : completions_prepend)(region_of(queue), list_of(queue, r),
+                                                             record);
     if (record_state(record_load(&r->word)) == RECORD_HELD && !queue_acquisition(r))
         list(queue, record);
 }
@@ -412,7 +420,7 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t record,
         if (!ret->acquisition)
             return false;
     }
-    if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
+    if ((result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT) && !MUTANT(145))
         say_refusal(actor, set, r, &ret->refusal);
     if (ret->acquisition) {
         queue_hand_over(ret->acquisition, result);
@@ -442,7 +450,7 @@ static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
     pthread_mutex_lock(&queue->keeper.lock);
     while (popped < n && queue->ready.first)
         ret[popped++] = pop(queue);
-    queue->reaping = false;
+    queue->reaping = MUTANT(148);
     queue_update_signal(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     return popped;
@@ -469,10 +477,11 @@ static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsig
     while (done < popped && complete_one(queue->keeper.w, records[done], &out[done]))
         done++;
     if (done < popped) {
-        push_back_batch(queue, records + done, popped - done);
+        if (!MUTANT(144))
+            push_back_batch(queue, records + done, popped - done);
         *ret_code = -ENOMEM;
     }
-    atomic_fetch_sub(&queue->pending, done);
+    atomic_fetch_sub(&queue->pending, MUTANT(107) ? 0 : done);
     return done;
 }
 
@@ -519,7 +528,7 @@ static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_
 
     for (; record; record = at(queue, record)->after) {
         *ret_word = record_load(&at(queue, record)->word);
-        if (queue_user_data(at(queue, record)) == user_data &&
+        if ((queue_user_data(at(queue, record)) == user_data || MUTANT(138)) &&
             record_state(*ret_word) != RECORD_FREE)
             break;
     }
@@ -571,7 +580,8 @@ static bool cancel(weir_queue *queue, const struct found *found)
     bool canceled = true;
 
     if (found->withheld) {
-        acquisition_undo(actor, found->set, found->record, found->word);
+        if (!MUTANT(108))
+            acquisition_undo(actor, found->set, found->record, found->word);
         deliver_withheld(queue, found->record);
     } else if (record_state(found->word) == RECORD_WAITING) {
         canceled = set_withdraw(actor, found->set, found->record, found->word, RECORD_CANCELED);
@@ -754,8 +764,10 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
  * they are granted what the others give back. */
 static uint32_t drop_any(weir_queue *queue, uint32_t *bucket)
 {
-    uint32_t record = any_waiting(queue, bucket);
+    uint32_t record = 0;
 
+    if (!MUTANT(134) || !queue->ready.first)
+        record = any_waiting(queue, bucket);
     if (!record)
         record = queue->ready.first;
     if (record) {
@@ -825,7 +837,7 @@ int queues_run(weir *w)
     uint32_t n = w->queues_n;
     int decided = 0;
 
-    for (uint32_t i = 1; i <= n; i++) {
+    for (uint32_t i = 1; i <= n && !MUTANT(141); i++) {
         weir_queue *queue = queue_at(w, i);
 
         decided += keeper_run(&queue->keeper);

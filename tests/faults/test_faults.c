@@ -9,6 +9,7 @@
 #include "../threads/require.h"
 #include "fake_sys.h"
 #include "fixture.h"
+#include "queue.h"
 #include "world.h"
 #include <errno.h>
 #include <poll.h>
@@ -468,6 +469,7 @@ static void close_quiet(weir_queue *queue)
     calm();
     require(weir_queue_reap(queue, &c, 1) == 0);
     require(!is_readable(queue));
+    require(atomic_load(&queue->pending) == 0); /* every place was given back */
     weir_queue_close(queue);
 }
 
