@@ -118,6 +118,7 @@ static void on_chunk(struct server *s, struct operation *operation, int result)
 {
     if (operation->relay->phase >= ENDING)
         return;
+    operation->relay->moved_ns = now_ns();
     if (result < 0)
         break_relay(s, operation->relay);
     else
@@ -307,10 +308,10 @@ static void on_hung_up(struct server *s, struct operation *operation, int result
         end_relay(s, r, r->phase == OPEN ? &s->proxy.broken : &s->proxy.gone);
 }
 
-/* How long to wait for weir is the sets' to say, not the idle time's. */
-static bool waits_for_weir(const struct relay *r)
+/* Only who could move is idle. How long to wait for weir or to connect is not the idle time's to say. */
+static bool could_move(const struct relay *r)
 {
-    return r->slot.in_queue || r->up.chunk.in_queue || r->down.chunk.in_queue;
+    return r->phase == OPEN && !r->up.chunk.in_queue && !r->down.chunk.in_queue;
 }
 
 static void watch_idle(struct server *s, struct relay *r)
@@ -327,7 +328,7 @@ static void on_idle(struct server *s, struct operation *operation, int result)
     (void)result;
     if (r->phase >= ENDING)
         return;
-    if (waits_for_weir(r))
+    if (!could_move(r))
         r->moved_ns = now;
     if (r->moved_ns + s->proxy.idle_ns <= now)
         break_relay(s, r);

@@ -445,9 +445,10 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
                 await asyncio.sleep(0.05)
                 if full[-1].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x01":
                     break
-            await self.start(config(("deaf", port, 1)), "--connect-ms", "200")
+            await self.start(config(("deaf", port, 1)), "--connect-ms", "400", "--idle-ms", "100")
             reader, writer = await self.connect()
             self.assertTrue(await self.is_reset(reader))
+            await self.until("status", refused=1, broken=0)  # whoever connects is not idle
             _, writer = await self.connect()
             writer.write(b"x")
             await self.until("deaf", held=1)
