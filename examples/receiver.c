@@ -211,11 +211,15 @@ static int compare(const void *a, const void *b)
 int receiver_compare(const struct receiver *r, const uint64_t *at_ns, struct lateness *ret)
 {
     unsigned n = atomic_load(&r->n);
-    int64_t *late_ns = calloc(n + 1, sizeof *late_ns);
+    int64_t *late_ns = calloc((size_t)n + 1, sizeof *late_ns);
+    bool *seen = calloc(r->expected, sizeof *seen);
     int64_t width_ns = r->offset.high_ns - r->offset.low_ns;
 
-    if (late_ns == NULL)
+    if (late_ns == NULL || seen == NULL) {
+        free(late_ns);
+        free(seen);
         return -ENOMEM;
+    }
     *ret = (struct lateness){.n = n};
     for (unsigned i = 0; i < n; i++) {
         const struct arrival *a = &r->arrivals[i];
@@ -223,7 +227,9 @@ int receiver_compare(const struct receiver *r, const uint64_t *at_ns, struct lat
 
         late_ns[i] = at_most_ns - width_ns / 2;
         ret->early += at_most_ns < 0;
-        ret->disorder += i > 0 && a->sequence <= a[-1].sequence;
+        ret->repeated += seen[a->sequence];
+        ret->overtaken += i > 0 && a->sequence < a[-1].sequence;
+        seen[a->sequence] = true;
     }
     qsort(late_ns, n, sizeof *late_ns, compare);
     if (n > 0) {
@@ -232,5 +238,6 @@ int receiver_compare(const struct receiver *r, const uint64_t *at_ns, struct lat
         ret->max_ns = late_ns[n - 1];
     }
     free(late_ns);
+    free(seen);
     return 0;
 }

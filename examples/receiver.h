@@ -56,7 +56,8 @@ void receiver_close(struct receiver *receiver);
 struct lateness {
     unsigned n;     /* arrivals */
     unsigned early; /* surely before their instant: not even the clocks' difference explains it */
-    unsigned disorder; /* after one with a higher number */
+    unsigned repeated;  /* with the number of another */
+    unsigned overtaken; /* after one with a higher number */
     int64_t median_ns, p90_ns, max_ns;
 };
 
