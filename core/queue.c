@@ -189,10 +189,13 @@ void queue_forget(weir_acquisition *acquisition)
 
 static bool take_place(weir_queue *queue)
 {
-    if (atomic_fetch_add(&queue->pending, 1) < queue->capacity + MUTANT(105))
-        return true;
-    atomic_fetch_sub(&queue->pending, 1);
-    return false;
+    uint32_t pending = atomic_load(&queue->pending);
+
+    do {
+        if (pending >= queue->capacity + MUTANT(105))
+            return false;
+    } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
+    return true;
 }
 
 /* A record for this request, and its acquisition if that is wanted. 0: no memory. */
