@@ -112,10 +112,12 @@ struct meeting {
     weir_acquisition *held;
 };
 
+#define DELAY_MAX (UINT64_C(1) << 24)
+
 static void spin(uint64_t n)
 {
-    while (n-- > 0)
-        atomic_thread_fence(memory_order_seq_cst);
+    for (volatile uint64_t i = 0; i < n; i++)
+        ;
 }
 
 static void *run_releaser(void *argument)
@@ -160,7 +162,7 @@ static struct outcomes meet(bool (*give_up)(weir_acquisition *acquisition, uint6
             delay -= delay / 16;
         } else {
             outcomes.given_up++;
-            delay += delay / 16 + 1;
+            delay += delay < DELAY_MAX ? delay / 16 + 1 : 0;
         }
         while (meeting.done != i)
             sched_yield();
