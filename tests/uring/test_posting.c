@@ -705,6 +705,27 @@ static void test_timer_fails(void **state)
     release(next);
 }
 
+/* The timekeeper's wait fails: it rests for a moment of real time, whatever an injected clock says.
+ */
+static void test_rests_by_the_real_clock(void **state)
+{
+    weir_acquisition *first, *next;
+
+    (void)state;
+    now_ns = UINT64_C(1) << 62;
+    attach();
+    pause_ns(MOMENT); /* it waits */
+    fake_sys_fail_kind_at(3, FAKE_EVENT, 0); /* it is called, hears, and waits again */
+    first = submit(1, 1);
+    expect_cqe(1, 0);
+    pause_ns(MOMENT);
+    next = submit(1, 2);
+    expect_cqe(2, 0);
+    fake_sys_fail_kind_at(0, 0, 0);
+    release(first);
+    release(next);
+}
+
 /* ---- sandboxes, as a child puts itself into one ---- */
 
 static void in_child(void (*run)(void))
@@ -916,6 +937,7 @@ int main(void)
         on_ring(test_attach_fails),
         on_ring(test_no_descriptors),
         on_ring(test_timer_fails),
+        on_injected(test_rests_by_the_real_clock),
         on_ring(test_sandboxed_later),
         on_ring(test_sandboxed_before),
         on_ring(test_child),
