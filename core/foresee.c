@@ -14,7 +14,8 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 
     if (result == -ECHILD)
         return result;
-    if ((result != -EAGAIN && result != -ETIMEDOUT) || !ret || ret->size < sizeof(*ret))
+    if ((result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS) || !ret ||
+        ret->size < sizeof(*ret))
         return -EINVAL;
     actor = actor_self(set);
     if (!actor)
