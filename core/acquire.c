@@ -53,7 +53,7 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
         return result;
     }
     acquisition->kept = true;
-    record_set_waker(r, RECORD_WAKE_KEEPER, 0);
+    record_set_waker(r, RECORD_WAKE_KEEPER, 0, false);
     r->data = (uint64_t)(uintptr_t)acquisition;
     result = asking_enter(asking, acquisition->record, ENTRY_WAIT);
     if (result < 0) {

@@ -70,7 +70,7 @@ void asking_fill(const struct asking *asking, uint32_t record)
                  (uint64_t)actor->unit << 32 |
                      (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)asking->set->number << 32 | actor->thread);
-    record_set_waker(r, RECORD_WAKE_FUTEX, 0);
+    record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
     record_set_before(r, 0);
     r->after = r->timer = 0;
     r->deadline_ns = WEIR_FOREVER;

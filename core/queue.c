@@ -181,8 +181,9 @@ void queue_forget(weir_acquisition *acquisition)
     drop(queue, acquisition->record);
     acquisition->queue = NULL;
     queue_update_signal(queue);
-    pthread_mutex_unlock(&queue->keeper.lock);
+    /* Before the lock is given back: then somebody else may close the queue and use it again. */
     atomic_fetch_sub(&queue->pending, !MUTANT(135));
+    pthread_mutex_unlock(&queue->keeper.lock);
 }
 
 /* ---- submitting ---- */
@@ -204,12 +205,13 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
 {
     uint32_t record = record_new(asking->actor, asking->set);
     struct record *r = record_at(&asking->set->w->region, record);
+    bool strict = (asking->request.flags & WEIR_STRICT) != 0;
     weir_acquisition *acquisition;
 
     if (!record)
         return 0;
     asking_fill(asking, record);
-    record_set_waker(r, RECORD_WAKE_QUEUE, queue->number);
+    record_set_waker(r, RECORD_WAKE_QUEUE, queue->number, strict);
     r->data = user_data;
     if (!wanted)
         return record;
@@ -218,7 +220,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
         record_free(asking->actor, asking->set, record);
         return 0;
     }
-    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
+    acquisition->strict = strict;
     acquisition->user_data = user_data;
     r->data = (uint64_t)(uintptr_t)acquisition;
     set_flag(r, RECORD_HAS_ACQUISITION);
@@ -422,6 +424,7 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t record,
         ret->acquisition = acquisition_adopt(actor, set, record);
         if (!ret->acquisition)
             return false;
+        ret->acquisition->strict = (record_waker(r) & WAKER_STRICT) != 0;
     }
     if ((result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT) && !MUTANT(145))
         say_refusal(actor, set, r, &ret->refusal);
@@ -554,7 +557,7 @@ struct found {
     uint32_t record;
     uint64_t word;
     weir_set *set;
-    bool withheld; /* a grant that was not reaped, while it is taken back */
+    bool withheld; /* nobody else knows of it: a grant, while it is taken back; or at the end */
 };
 
 static bool find_one(weir_queue *queue, uint64_t user_data, struct found *ret)
@@ -763,51 +766,64 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
     return 0;
 }
 
-/* Any submission that the queue still has: it has no longer afterwards. First those that wait, lest
- * they are granted what the others give back. */
-static uint32_t drop_any(weir_queue *queue, uint32_t *bucket)
+/*
+ * Any submission that the queue still has: it has no longer afterwards. First those that wait, lest
+ * they are granted what the others give back. False: there is none.
+ */
+static bool drop_any(weir_queue *queue, uint32_t *bucket, struct found *ret)
 {
+    weir_acquisition *acquisition;
     uint32_t record = 0;
 
     if (!MUTANT(134) || !queue->ready.first)
         record = any_waiting(queue, bucket);
     if (!record)
         record = queue->ready.first;
-    if (record) {
-        weir_acquisition *acquisition = queue_acquisition(at(queue, record));
-
-        drop(queue, record);
-        if (acquisition)
-            acquisition->queue = NULL;
-    }
-    return record;
+    if (!record)
+        return false;
+    acquisition = queue_acquisition(at(queue, record));
+    ret->record = record;
+    ret->word = record_load(&at(queue, record)->word);
+    ret->set = instance_set(queue->keeper.w, record_set_number(at(queue, record)));
+    ret->withheld = !acquisition;
+    drop(queue, record);
+    if (acquisition)
+        acquisition->queue = NULL;
+    return true;
 }
 
-/* Ends what was submitted, wherever it is; an acquisition that the program has stays. */
-static void end_submission(weir *w, uint32_t record)
+/* Nobody else knows of it. */
+static void free_submission(struct actor *actor, const struct found *found)
 {
-    struct record *r = record_at(&w->region, record);
-    weir_set *set = instance_set(w, record_set_number(r));
-    struct actor *actor = actor_borrow(set);
-    uint64_t word = record_load(&r->word);
+    weir *w = found->set->w;
+    uint64_t word = record_load(&record_at(&w->region, found->record)->word);
 
-    if (record_state(word) == RECORD_WAITING)
-        set_withdraw(actor, set, record, word, RECORD_CANCELED);
-    word = record_load(&r->word);
-    if (!queue_acquisition(r)) {
-        if (record_state(word) == RECORD_HELD)
-            acquisition_undo(actor, set, record, word);
-        else if (record_state(word) != RECORD_FREE)
-            acquisition_free_word(w, record);
-        record_free(actor, set, record);
-    }
+    if (record_state(word) == RECORD_HELD)
+        acquisition_undo(actor, found->set, found->record, word);
+    else if (record_state(word) != RECORD_FREE)
+        acquisition_free_word(w, found->record);
+    record_free(actor, found->set, found->record);
+}
+
+/* Ends what was submitted, wherever it is; an acquisition that the program has stays, and may be
+ * released this moment: of its record only the word that was found may be touched. */
+static void end_submission(const struct found *found)
+{
+    struct actor *actor = actor_borrow(found->set);
+
+    if (record_state(found->word) == RECORD_WAITING)
+        set_withdraw(actor, found->set, found->record, found->word, RECORD_CANCELED);
+    if (found->withheld)
+        free_submission(actor, found);
     actor_return(actor);
 }
 
 weir_queue *weir_queue_close(weir_queue *queue)
 {
-    uint32_t record, bucket = 0;
+    uint32_t bucket = 0;
     weir *w = queue ? queue->keeper.w : NULL;
+    struct found found;
+    bool more;
 
     if (!queue)
         return NULL;
@@ -820,11 +836,11 @@ weir_queue *weir_queue_close(weir_queue *queue)
     do {
         pthread_mutex_lock(&queue->keeper.lock);
         queue->reaping = true;
-        record = drop_any(queue, &bucket);
+        more = drop_any(queue, &bucket, &found);
         pthread_mutex_unlock(&queue->keeper.lock);
-        if (record)
-            end_submission(w, record);
-    } while (record);
+        if (more)
+            end_submission(&found);
+    } while (more);
     atomic_store(&queue->pending, 0);
     keeper_await_calls(&queue->keeper);
     release_parts(queue);

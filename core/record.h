@@ -30,6 +30,9 @@ enum record_wake {
     RECORD_WAKE_QUEUE = 3   /* a submission to a queue, which its reaper looks after */
 };
 
+/* Of a waker: the request was strict, and so is the acquisition that the queue makes of it. */
+#define WAKER_STRICT (UINT32_C(1) << 2)
+
 /* Flags of `before`. */
 #define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
 #define RECORD_REFUSES         (UINT32_C(1) << 29) /* at its deadline it is refused, not timed out */
@@ -44,7 +47,7 @@ struct record {
     _Atomic uint64_t since;   /* instant it joined the line, or was granted at once */
     _Atomic uint64_t owner;   /* actor unit:32 | actor generation:32 */
     _Atomic uint64_t set;     /* number of the set:32 | thread id:32 */
-    _Atomic uint32_t waker;   /* enum record_wake | number of the queue << 2 */
+    _Atomic uint32_t waker;   /* enum record_wake | WAKER_STRICT | number of the queue << 3 */
 
     /* From here to `after`: of whoever keeps its time, under that keeper's lock. */
     _Atomic uint32_t before; /* record:28 in the same bucket of the queue, | flags */
@@ -118,13 +121,15 @@ static inline enum record_wake waker_kind(uint32_t waker)
 
 static inline uint32_t waker_queue(uint32_t waker)
 {
-    return waker >> 2;
+    return waker >> 3;
 }
 
-static inline void record_set_waker(struct record *record, enum record_wake wake, uint32_t queue)
+/* Whoever comes late finds the queue of that number. */
+static inline void record_set_waker(struct record *record, enum record_wake wake, uint32_t queue,
+                                    bool strict)
 {
-    /* Whoever comes late finds the queue of that number. */
-    atomic_store_explicit(&record->waker, (uint32_t)wake | queue << 2, memory_order_release);
+    atomic_store_explicit(&record->waker, (uint32_t)wake | (strict ? WAKER_STRICT : 0) | queue << 3,
+                          memory_order_release);
 }
 
 /*

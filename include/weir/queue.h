@@ -159,8 +159,8 @@ WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 /*
  * Closes the queue: what was not reaped is canceled, grants go back to the limits as if they had
  * never been, and no completion follows. Acquisitions that the program has stay its own and must
- * still be released. No other thread may be using the queue. Also after weir_close. NULL is fine.
- * Returns NULL.
+ * still be released, even by another thread meanwhile. Otherwise no other thread may be using the
+ * queue, nor cancel such an acquisition. Also after weir_close. NULL is fine. Returns NULL.
  */
 WEIR_PUBLIC weir_queue *weir_queue_close(weir_queue *queue);
 

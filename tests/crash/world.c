@@ -223,7 +223,7 @@ static void fill(uint32_t a, uint32_t s, uint32_t i, uint64_t amount)
     STEP();
     record_store(&r->set, (uint64_t)world.sets[s]->number << 32 | a);
     STEP();
-    record_set_waker(r, RECORD_WAKE_FUTEX, 0);
+    record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
     STEP();
 }
 

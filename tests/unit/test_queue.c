@@ -297,6 +297,53 @@ static void a_full_line_turns_away(void **state)
     queue_world_close();
 }
 
+static void an_acquisition_that_was_turned_away_knows_by_whom(void **state)
+{
+    weir_acquisition *holder, *kept;
+
+    (void)state;
+    world_set("max_waiters: 1, limits: [ " A " ]");
+    queue = open_queue(ALL);
+    holder = one_a();
+    put(ASK({"a", 1}), 1);
+    kept = put_kept(ASK({"a", 1}), 2);
+    refusal = (struct weir_refusal){.size = sizeof refusal};
+    assert_int_equal(weir_acquisition_result(kept), -ENOBUFS);
+    assert_int_equal(weir_acquisition_refusal(kept, &refusal), 0);
+    assert_string_equal(refusal.key, "a");
+    assert_string_equal(refusal.set, "main");
+    assert_int_equal(refusal.retry_after_ns, 0);
+    assert_ptr_equal(next_from(queue, 2, -ENOBUFS), kept);
+    release(kept);
+    release(holder);
+    release(next_granted(1));
+    whole();
+    queue_world_close();
+}
+
+/* Whether the acquisition was had at once or comes with its completion. */
+static void who_asked_strictly_updates_strictly(void **state)
+{
+    weir_acquisition *kept, *reaped, *lax;
+
+    (void)state;
+    queue_world(B);
+    kept = put_kept(strict(ASK({"b", 1})), 1);
+    put(strict(ASK({"b", 1})), 2);
+    put(ASK({"b", 1}), 3);
+    assert_ptr_equal(next_granted(1), kept);
+    reaped = next_granted(2);
+    assert_int_equal(weir_update(kept, "unknown", 1), -ENOENT);
+    assert_int_equal(weir_update(reaped, "unknown", 1), -ENOENT);
+    release(kept);
+    lax = next_granted(3);
+    assert_int_equal(weir_update(lax, "unknown", 1), 0);
+    release(lax);
+    release(reaped);
+    whole();
+    queue_world_close();
+}
+
 static void requests_that_ask_nothing_are_granted(void **state)
 {
     struct weir_acquisition *holder;
@@ -1302,6 +1349,8 @@ int main(void)
         leak_checked_test(a_wait_foreseen_to_be_too_long_is_refused_at_once),
         leak_checked_test(a_max_wait_that_passes_refuses),
         leak_checked_test(a_full_line_turns_away),
+        leak_checked_test(an_acquisition_that_was_turned_away_knows_by_whom),
+        leak_checked_test(who_asked_strictly_updates_strictly),
         leak_checked_test(requests_that_ask_nothing_are_granted),
         leak_checked_test(empty_sets_grant_everything),
         leak_checked_test(cancel_takes_all_with_this_user_data_and_no_others),

@@ -263,6 +263,60 @@ static void closing_grants_nothing_to_its_own_line(void **state)
     world_close();
 }
 
+static void *close_it(void *queue)
+{
+    weir_queue_close(queue);
+    return NULL;
+}
+
+/*
+ * A queue that closes is held up after it has withdrawn a waiter whose acquisition the program has.
+ * Meanwhile the program releases that, and the record is used again: the new one is not touched.
+ */
+static void closing_leaves_alone_what_the_program_releases(void **state)
+{
+    weir_acquisition *holder, *kept, *next;
+    weir_queue *queue, *other, *third;
+    struct weir_completion c;
+    pthread_t thread;
+    uint32_t record;
+
+    (void)state;
+    world_limits(B);
+    queue = open_queue();
+    other = open_queue();
+    third = open_queue();
+    holder = granted(ASK({"b", 1}));
+    kept = put_kept(queue, ASK({"b", 2})); /* holds up … */
+    next = put_kept(other, ASK({"b", 1})); /* … this one */
+    record = kept->record;
+    pthread_mutex_lock(&other->keeper.lock);
+    assert_int_equal(pthread_create(&thread, NULL, close_it, queue), 0);
+    while (record_state(record_load(&record_of(next->record)->word)) != RECORD_HELD)
+        sched_yield(); /* then it waits for the lock, to tell */
+    release(kept);
+    release(holder);
+    put(third, ASK({"b", 1}), 7);
+    put(third, ASK({"b", 0}), 8);
+    put(third, ASK({"b", 0}), 9);
+    assert_int_not_equal(record_state(record_load(&record_of(record)->word)), RECORD_FREE);
+    pthread_mutex_unlock(&other->keeper.lock);
+    pthread_join(thread, NULL);
+    assert_int_equal(stats().held, 4);
+    for (uint64_t i = 7; i < 10; i++) {
+        c = reap_one(third);
+        assert_int_equal(c.user_data, i);
+        assert_int_equal(c.result, 0);
+        release(c.acquisition);
+    }
+    assert_ptr_equal(reap_one(other).acquisition, next);
+    release(next);
+    assert_int_equal(stats().held, 0);
+    weir_queue_close(third);
+    weir_queue_close(other);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +327,7 @@ int main(void)
         leak_checked_test(records_are_used_again),
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
+        leak_checked_test(closing_leaves_alone_what_the_program_releases),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

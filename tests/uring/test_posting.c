@@ -714,7 +714,7 @@ static void test_rests_by_the_real_clock(void **state)
     (void)state;
     now_ns = UINT64_C(1) << 62;
     attach();
-    pause_ns(MOMENT); /* it waits */
+    pause_ns(MOMENT);                        /* it waits */
     fake_sys_fail_kind_at(3, FAKE_EVENT, 0); /* it is called, hears, and waits again */
     first = submit(1, 1);
     expect_cqe(1, 0);
