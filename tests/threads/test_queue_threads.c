@@ -207,6 +207,14 @@ static void race_cancel(uint64_t *random)
     atomic_store(&race_result, weir_queue_cancel(race_queue, 7));
 }
 
+static weir_acquisition *race_kept;
+
+static void race_release_kept(uint64_t *random)
+{
+    hesitate(random);
+    require(weir_release(&race_kept) == 0);
+}
+
 /* How the races ended. */
 struct tally {
     uint64_t granted, canceled, timed_out, forgotten;
@@ -340,6 +348,23 @@ static void close_the_queue(struct tally *tally, const struct want *want, unsign
     tally->canceled++;
 }
 
+/* Closed while the other releases what was submitted, granted or not. All places come back. */
+static void close_what_is_released(struct tally *tally, const struct want *want, unsigned *turn)
+{
+    bool waits = tally->canceled % 2;
+
+    if (waits)
+        require(weir_try_acquire(pools[1], &want->request, &race_holder, NULL) == 0);
+    put(want, &race_kept);
+    meet(turn);
+    hesitate(&tally->random);
+    race_queue = weir_queue_close(race_queue);
+    race_queue = open_queue(1);
+    meet(turn);
+    require(!waits || weir_release(&race_holder) == 0);
+    tally->canceled++;
+}
+
 /* The other cancels a grant: by user_data as well, … */
 static void cancel_twice(struct tally *tally, const struct want *want, unsigned *turn)
 {
@@ -415,6 +440,7 @@ static void races_have_one_outcome(void **state)
     run_races("look, then cancel", race_release, look_and_cancel);
     run_races("timeout", race_release_later, time_out);
     run_races("close", race_release, close_the_queue);
+    run_races("close and release", race_release_kept, close_what_is_released);
     run_races("cancel twice", race_cancel, cancel_twice);
     run_races("cancel and reap", race_cancel, reap_and_cancel);
 }
@@ -671,14 +697,27 @@ static void start_reapers(uint64_t *random, uint64_t rounds)
     }
 }
 
+/* Nothing is left; a call that came after its completion was reaped, and a timer that was set for
+ * somebody who is gone, may each wake once for nothing. */
+static void expect_quiet(weir_queue *queue)
+{
+    struct weir_completion c;
+
+    for (unsigned wakes = 0; is_readable(queue); wakes++)
+        require(wakes < 2 && weir_queue_reap(queue, &c, 1) == 0);
+    require(weir_queue_reap(queue, &c, 1) == 0);
+}
+
 static void stop_reapers(struct history *history)
 {
     for (int i = 0; i < QUEUES; i++) {
+        require(eventfd_write(storm.reapers[i].stop, 1) == 0);
+        require(pthread_join(storm.reapers[i].thread, NULL) == 0);
+    }
+    for (int i = 0; i < QUEUES; i++) {
         struct reaper *reaper = &storm.reapers[i];
 
-        require(eventfd_write(reaper->stop, 1) == 0);
-        require(pthread_join(reaper->thread, NULL) == 0);
-        require(weir_queue_reap(reaper->queue, NULL, 0) == 0 && !is_readable(reaper->queue));
+        expect_quiet(reaper->queue);
         weir_queue_close(reaper->queue);
         close(reaper->stop);
         for (int set = 0; set < SETS; set++)
