@@ -184,8 +184,8 @@ void world_restore(void)
 bool world_changed(void)
 {
     return memcmp(world.w->region.boxes.base, world.image, world.boxes_size) != 0 ||
-           memcmp(world.w->region.records.base + RUN_SIZE,
-                  world.image + world.boxes_size, world.records_size) != 0;
+           memcmp(world.w->region.records.base + RUN_SIZE, world.image + world.boxes_size,
+                  world.records_size) != 0;
 }
 
 /* ---- using it ---- */
