@@ -126,33 +126,50 @@ static void say(weir *w, const char *what, int why)
                  strerrordesc_np(-why));
 }
 
+/* Why posting has ended by itself if the program is yet to be told, which is then up to the caller;
+ * or 0. Under the lock. */
+static int take_news(weir_queue *queue)
+{
+    int failure = queue->posting_news ? queue->posting.failure : 0;
+
+    if (failure)
+        queue->posting_news = MUTANT(124);
+    return failure;
+}
+
+static void say_news(const weir_queue *queue, int failure)
+{
+    if (failure)
+        say(queue->keeper.w, "a queue cannot post to its ring any more", failure);
+}
+
 void posting_tell(weir_queue *queue)
 {
-    struct posting ended = {0};
+    struct sys_ring *ring = NULL;
+    int failure;
 
     if (!atomic_load_explicit(&queue->posting_news, memory_order_relaxed))
         return;
     pthread_mutex_lock(&queue->keeper.lock);
-    if (queue->posting_news) {
-        ended = queue->posting;
+    failure = take_news(queue);
+    if (failure) {
+        ring = queue->posting.ring;
         queue->posting.ring = NULL;
-        queue->posting_news = MUTANT(124);
     }
     pthread_mutex_unlock(&queue->keeper.lock);
-    sys_ring_close(ended.ring);
-    if (ended.failure)
-        say(queue->keeper.w, "a queue cannot post to its ring any more", ended.failure);
+    sys_ring_close(ring);
+    say_news(queue, failure);
 }
 
 void posting_end(weir_queue *queue)
 {
     struct posting ended;
+    int failure;
 
-    posting_tell(queue);
     pthread_mutex_lock(&queue->keeper.lock);
+    failure = take_news(queue);
     ended = queue->posting;
     queue->posting = (struct posting){0};
-    queue->posting_news = false;
     reap_posts(queue);
     if (ended.timed)
         sys_epoll_remove(queue->keeper.w->keeper.epoll_fd, queue->keeper.timer_fd);
@@ -161,6 +178,7 @@ void posting_end(weir_queue *queue)
     if (ended.ring)
         sys_ring_settle(ended.ring);
     close_parts(&ended);
+    say_news(queue, failure);
 }
 
 void posting_end_in_child(weir_queue *queue)
@@ -227,7 +245,6 @@ static int switch_on(weir_queue *queue, struct posting *posting)
     if (r < 0)
         return r;
     queue->posting = *posting;
-    queue->posting_news = false;
     *posting = old;
     if (!MUTANT(125))
         collect(queue);
@@ -238,14 +255,15 @@ static int switch_on(weir_queue *queue, struct posting *posting)
 
 static int attach(weir_queue *queue, struct posting *posting)
 {
-    int r = prepare(queue->keeper.w, posting);
+    int r = prepare(queue->keeper.w, posting), failure;
 
     if (r < 0)
         return r;
-    posting_tell(queue); /* of an earlier ring */
     pthread_mutex_lock(&queue->keeper.lock);
+    failure = take_news(queue); /* of an earlier ring */
     r = switch_on(queue, posting);
     pthread_mutex_unlock(&queue->keeper.lock);
+    say_news(queue, failure);
     return r;
 }
 
