@@ -12,26 +12,16 @@
 
 /* ---- under the lock ---- */
 
-static const struct region *region_of(const weir_queue *queue)
-{
-    return queue->keeper.heap.region;
-}
-
-static struct record *at(const weir_queue *queue, uint32_t record)
-{
-    return record_at(region_of(queue), record);
-}
-
 static int result_of(const weir_queue *queue, uint32_t record)
 {
-    return acquisition_result_of(record_state(record_load(&at(queue, record)->word)));
+    return acquisition_result_of(record_state(record_load(&queue_record(queue, record)->word)));
 }
 
 static void move(weir_queue *queue, struct completions *from, struct completions *to,
                  uint32_t record)
 {
-    completions_remove(region_of(queue), from, record);
-    completions_append(region_of(queue), to, record);
+    completions_remove(queue_region(queue), from, record);
+    completions_append(queue_region(queue), to, record);
 }
 
 static void reap_posts(weir_queue *queue)
@@ -52,8 +42,8 @@ static void fail(weir_queue *queue, int failure)
 /* It was sent: the program has it. */
 static void take_out(weir_queue *queue, uint32_t record)
 {
-    completions_remove(region_of(queue), &queue->posts, record);
-    queue_hand_over(queue_acquisition(at(queue, record)), result_of(queue, record));
+    completions_remove(queue_region(queue), &queue->posts, record);
+    queue_hand_over(queue_acquisition(queue_record(queue, record)), result_of(queue, record));
     atomic_fetch_sub(&queue->pending, 1);
 }
 
@@ -65,10 +55,11 @@ static int send_some(weir_queue *queue)
     unsigned n = 0;
     int failure = 0;
 
-    for (; record && n < SYS_MESSAGES_MAX; record = completions_next(region_of(queue), record)) {
+    for (; record && n < SYS_MESSAGES_MAX; record = completions_next(queue_region(queue), record)) {
         records[n] = record;
-        messages[n++] = (struct sys_message){.user_data = queue_user_data(at(queue, record)),
-                                             .result = result_of(queue, record)};
+        messages[n++] =
+            (struct sys_message){.user_data = queue_user_data(queue_record(queue, record)),
+                                 .result = result_of(queue, record)};
     }
     sys_ring_send(queue->posting.ring, messages, n);
     for (unsigned i = 0; i < n; i++) {
@@ -221,8 +212,8 @@ static void collect(weir_queue *queue)
     uint32_t record = queue->ready.first, next;
 
     for (; record; record = next) {
-        next = completions_next(region_of(queue), record);
-        if (queue_acquisition(at(queue, record)))
+        next = completions_next(queue_region(queue), record);
+        if (queue_acquisition(queue_record(queue, record)))
             move(queue, &queue->ready, &queue->posts, record);
     }
 }

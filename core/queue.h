@@ -38,6 +38,21 @@ struct weir_queue {
 
 /* Under the lock. */
 
+static inline const struct region *queue_region(const weir_queue *queue)
+{
+    return queue->keeper.heap.region;
+}
+
+static inline struct record *queue_record(const weir_queue *queue, uint32_t record)
+{
+    return record_at(queue_region(queue), record);
+}
+
+static inline void queue_set_flag(struct record *r, uint32_t flag)
+{
+    record_set_before(r, record_before(r) | flag);
+}
+
 static inline weir_acquisition *queue_acquisition(const struct record *r)
 {
     return record_before(r) & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data
@@ -51,15 +66,39 @@ static inline uint64_t queue_user_data(const struct record *r)
     return acquisition ? acquisition->user_data : r->data;
 }
 
+/*
+ * Records by user_data, as long as they can be canceled; completions, which are to be reaped or
+ * posted. queue_complete: a record was decided and its completion is due; whether to call, once the
+ * lock is given back. queue_drop: the queue has nothing to do with the record any more.
+ */
+uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data);
+void queue_list(weir_queue *queue, uint32_t record);
+void queue_unlist(weir_queue *queue, uint32_t record);
+bool queue_complete(weir_queue *queue, uint32_t record);
+void queue_drop(weir_queue *queue, uint32_t record);
+struct completions *queue_completions(weir_queue *queue, const struct record *r);
+
 /* A completion is handed out: who has the acquisition knows of the result from here on. */
 void queue_hand_over(weir_acquisition *acquisition, int result);
 /* The eventfd says whether there is something to be reaped. */
 void queue_update_signal(weir_queue *queue);
 
+/* A submission as it was found under the lock. */
+struct found {
+    uint32_t record;
+    uint64_t word;
+    weir_set *set;
+    bool withheld; /* nobody else knows of it: a grant, while it is taken back; or at the end */
+};
+
 /* For anybody. */
 
 /* The queue of a number that was given out. */
 weir_queue *queue_at(const weir *w, uint32_t number);
+
+/* Locks the queue that has yet to hand out the acquisition's completion, and returns it; or NULL.
+ * Whoever hands it out may be doing so this moment, so only under the lock is this certain. */
+weir_queue *queue_lock_of(weir_acquisition *acquisition);
 
 /* A record has become `word`, which says that it was decided: its completion is due, once. */
 void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word);

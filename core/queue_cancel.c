@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues: canceling by user_data, and by acquisition. */
+#include "queue.h"
+
+#include "instance.h"
+#include "mutant.h"
+#include <errno.h>
+
+/* The first submission with this user_data that can be canceled, and its word; or 0. One that is
+ * FREE is about to enter its set, or was canceled by its acquisition. */
+static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
+{
+    uint32_t record = *queue_bucket(queue, user_data);
+
+    for (; record; record = queue_record(queue, record)->after) {
+        *ret_word = record_load(&queue_record(queue, record)->word);
+        if ((queue_user_data(queue_record(queue, record)) == user_data || MUTANT(138)) &&
+            record_state(*ret_word) != RECORD_FREE)
+            break;
+    }
+    return record;
+}
+
+static void deliver_withheld(weir_queue *queue, uint32_t record)
+{
+    bool call;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    call = queue_complete(queue, record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    if (call)
+        keeper_call(&queue->keeper);
+}
+
+static bool find_one(weir_queue *queue, uint64_t user_data, struct found *ret)
+{
+    const weir *w = queue->keeper.w;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    ret->record = find(queue, user_data, &ret->word);
+    if (ret->record) {
+        const struct record *r = queue_record(queue, ret->record);
+
+        ret->set = instance_set(w, record_set_number(r));
+        ret->withheld = record_state(ret->word) == RECORD_HELD && !queue_acquisition(r);
+        if (ret->withheld)
+            queue_drop(queue, ret->record);
+    }
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return ret->record != 0;
+}
+
+/* Returns whether this call canceled it. */
+static bool cancel(weir_queue *queue, const struct found *found)
+{
+    struct actor *actor = actor_borrow(found->set);
+    weir *w = queue->keeper.w;
+    bool canceled = true;
+
+    if (found->withheld) {
+        if (!MUTANT(108))
+            acquisition_undo(actor, found->set, found->record, found->word);
+        deliver_withheld(queue, found->record);
+    } else if (record_state(found->word) == RECORD_WAITING) {
+        canceled = set_withdraw(actor, found->set, found->record, found->word, RECORD_CANCELED);
+        if (canceled)
+            keeper_wake(w, found->record, record_next_word(found->word, RECORD_CANCELED));
+    } else {
+        canceled = false; /* decided a moment ago: whoever did that is about to say so */
+        keeper_wake(w, found->record, found->word);
+    }
+    actor_return(actor);
+    return canceled;
+}
+
+int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
+{
+    struct found found;
+    int n = 0;
+
+    if (instance_forked(queue->keeper.w))
+        return -ECHILD;
+    while (find_one(queue, user_data, &found))
+        n += cancel(queue, &found);
+    return n;
+}
+
+/* What there is to cancel of an acquisition that the queue still has; false: it was decided. */
+static bool find_acquisition(weir_acquisition *acquisition, struct found *ret)
+{
+    weir_queue *queue = queue_lock_of(acquisition);
+    const struct record *r;
+
+    if (!queue)
+        return false;
+    r = queue_record(queue, acquisition->record);
+    *ret = (struct found){acquisition->record, record_load(&r->word), acquisition->set, false};
+    ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition->seen;
+    if (ret->withheld && !MUTANT(128))
+        queue_drop(queue, ret->record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return ret->withheld || record_state(ret->word) == RECORD_WAITING;
+}
+
+int queue_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition)
+{
+    struct found found;
+
+    /* Again if it was decided between the two. */
+    while (find_acquisition(acquisition, &found))
+        if (cancel(queue, &found))
+            return 0;
+    return -EALREADY;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues: reaping. What has become due is done, and completions are handed out. */
+#include "queue.h"
+
+#include "asking.h"
+#include "instance.h"
+#include "mutant.h"
+#include <errno.h>
+
+/* Taken out at once. */
+#define BATCH 64u
+
+/* Takes out the next completion. It cannot be canceled any more. */
+static uint32_t pop(weir_queue *queue)
+{
+    uint32_t record = queue->ready.first;
+
+    completions_remove(queue_region(queue), &queue->ready, record);
+    if (!MUTANT(137))
+        queue_unlist(queue, record);
+    return record;
+}
+
+/* It could not be handed out, and is the next one again. */
+static void push_back(weir_queue *queue, uint32_t record)
+{
+    struct record *r = queue_record(queue, record);
+
+    (MUTANT(143) ? completions_append : completions_prepend)(queue_region(queue),
+                                                             queue_completions(queue, r), record);
+    if (record_state(record_load(&r->word)) == RECORD_HELD && !queue_acquisition(r))
+        queue_list(queue, record);
+}
+
+static void say_refusal(struct actor *actor, weir_set *set, const struct record *r,
+                        struct weir_refusal *ret)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    struct verdict verdict;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = record_load(&r->amounts[i]);
+    set_estimate(actor, set, amounts, SHORT_LINE, &verdict);
+    asking_say(ret, set, &verdict);
+}
+
+void queue_hand_over(weir_acquisition *acquisition, int result)
+{
+    acquisition->seen = result == 0 && !MUTANT(129);
+    acquisition->queue = NULL;
+}
+
+/* Fills `ret`, which takes over the record. False: no memory. */
+static bool complete(struct actor *actor, weir_set *set, uint32_t record,
+                     struct weir_completion *ret)
+{
+    struct record *r = record_at(&set->w->region, record);
+    int result = acquisition_result_of(record_state(record_load(&r->word)));
+    weir_acquisition *acquisition = queue_acquisition(r);
+
+    *ret = (struct weir_completion){.user_data = queue_user_data(r),
+                                    .acquisition = acquisition,
+                                    .result = result,
+                                    .refusal.size = sizeof(ret->refusal)};
+    if (result == 0 && !acquisition) {
+        ret->acquisition = acquisition_adopt(actor, set, record);
+        if (!ret->acquisition)
+            return false;
+        ret->acquisition->strict = (record_waker(r) & WAKER_STRICT) != 0;
+    }
+    if ((result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT) && !MUTANT(145))
+        say_refusal(actor, set, r, &ret->refusal);
+    if (ret->acquisition) {
+        queue_hand_over(ret->acquisition, result);
+    } else {
+        acquisition_free_word(set->w, record);
+        record_free(actor, set, record);
+    }
+    return true;
+}
+
+/* The same with the thread's actor. */
+static bool complete_one(weir *w, uint32_t record, struct weir_completion *ret)
+{
+    weir_set *set = instance_set(w, record_set_number(record_at(&w->region, record)));
+    struct actor *actor = actor_borrow(set);
+    bool completed = complete(actor, set, record, ret);
+
+    actor_return(actor);
+    return completed;
+}
+
+/* Takes out at most `n` completions. */
+static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    unsigned popped = 0;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    while (popped < n && queue->ready.first)
+        ret[popped++] = pop(queue);
+    queue->reaping = MUTANT(148);
+    queue_update_signal(queue);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return popped;
+}
+
+/* The caller gets fewer than there are, which says to an edge-triggered loop that there are none. */
+static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned n)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    while (n > 0)
+        push_back(queue, records[--n]);
+    posting_continue(queue);
+    keeper_signal_again(&queue->keeper);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* Fewer than `n`: there are no more, or `*ret_code` says why they could not be handed out. */
+static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsigned n,
+                           int *ret_code)
+{
+    uint32_t records[BATCH];
+    unsigned popped = pop_batch(queue, records, n < BATCH ? n : BATCH), done = 0;
+
+    while (done < popped && complete_one(queue->keeper.w, records[done], &out[done]))
+        done++;
+    if (done < popped) {
+        if (!MUTANT(144))
+            push_back_batch(queue, records + done, popped - done);
+        *ret_code = -ENOMEM;
+    }
+    atomic_fetch_sub(&queue->pending, MUTANT(107) ? 0 : done);
+    return done;
+}
+
+/* Does what has become due. A completion of that is reaped without a word to the eventfd. */
+static void move_on(weir_queue *queue)
+{
+    bool idle;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    queue->reaping = true;
+    idle = keeper_is_idle(&queue->keeper);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    if (!idle)
+        keeper_run(&queue->keeper);
+}
+
+int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
+{
+    unsigned done = 0, more;
+    int r = 0;
+
+    if (instance_forked(queue->keeper.w))
+        return -ECHILD;
+    if (!out && n)
+        return -EINVAL;
+    if (n > INT32_MAX)
+        n = INT32_MAX;
+    move_on(queue);
+    posting_tell(queue);
+    do {
+        more = reap_batch(queue, out + done, n - done, &r);
+        done += more;
+    } while (more == BATCH);
+    return done ? (int)done : r;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues: submitting. */
+#include "queue.h"
+
+#include "asking.h"
+#include "instance.h"
+#include "mutant.h"
+#include "pool.h"
+#include <errno.h>
+
+static bool take_place(weir_queue *queue)
+{
+    uint32_t pending = atomic_load(&queue->pending);
+
+    do {
+        if (pending >= queue->capacity + MUTANT(105))
+            return false;
+    } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
+    return true;
+}
+
+/* A record for this request, and its acquisition if that is wanted. 0: no memory. */
+static uint32_t make_record(const struct asking *asking, const weir_queue *queue,
+                            uint64_t user_data, bool wanted)
+{
+    uint32_t record = record_new(asking->actor, asking->set);
+    struct record *r = record_at(&asking->set->w->region, record);
+    bool strict = (asking->request.flags & WEIR_STRICT) != 0;
+    weir_acquisition *acquisition;
+
+    if (!record)
+        return 0;
+    asking_fill(asking, record);
+    record_set_waker(r, RECORD_WAKE_QUEUE, queue->number, strict);
+    r->data = user_data;
+    if (!wanted)
+        return record;
+    acquisition = acquisition_adopt(asking->actor, asking->set, record);
+    if (!acquisition) {
+        record_free(asking->actor, asking->set, record);
+        return 0;
+    }
+    acquisition->strict = strict;
+    acquisition->user_data = user_data;
+    r->data = (uint64_t)(uintptr_t)acquisition;
+    queue_set_flag(r, RECORD_HAS_ACQUISITION);
+    return record;
+}
+
+static void free_record(const struct asking *asking, uint32_t record)
+{
+    weir_acquisition *acquisition = queue_acquisition(record_at(&asking->set->w->region, record));
+
+    if (acquisition)
+        acquisition_free(asking->actor, acquisition);
+    else
+        record_free(asking->actor, asking->set, record);
+}
+
+/* From here on it can be found. Room for its deadline is made as well. */
+static int add(weir_queue *queue, uint32_t record)
+{
+    weir_acquisition *acquisition = queue_acquisition(queue_record(queue, record));
+    int r;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    r = heap_reserve(&queue->keeper.heap, atomic_load(&queue->pending));
+    if (r == 0) {
+        if (acquisition)
+            acquisition->queue = queue;
+        queue_list(queue, record);
+    }
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return r;
+}
+
+static void take_back(weir_queue *queue, uint32_t record)
+{
+    pthread_mutex_lock(&queue->keeper.lock);
+    queue_unlist(queue, record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* A record that never was in the set becomes `state`. */
+static uint64_t set_state(const struct asking *asking, uint32_t record, enum record_state state)
+{
+    struct record *r = record_at(&asking->set->w->region, record);
+    uint64_t word = record_next_word(record_load(&r->word), state);
+
+    atomic_store_explicit(&r->word, word, memory_order_release);
+    return word;
+}
+
+/* Asks the set: 0 granted, 1 waiting, -EAGAIN and -ENOBUFS refused, or an error. */
+static int ask(struct asking *asking, uint32_t record)
+{
+    if (!request_is_empty(asking->set, asking->amounts))
+        return set_enter(asking->actor, asking->set, asking->amounts, record, ENTRY_WAIT,
+                         request_max_wait(asking->set, &asking->request), &asking->verdict);
+    set_state(asking, record, RECORD_HELD);
+    count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
+    return 0;
+}
+
+/* Enters the set with a record that the queue knows. 0: one completion follows. */
+static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
+{
+    struct record *r = queue_record(queue, record);
+    uint64_t word = record_next_word(record_load(&r->word), RECORD_HELD);
+    uint64_t deadline;
+    enum record_state state;
+
+    switch (ask(asking, record)) {
+    case 0:
+        queue_deliver(queue, record, word);
+        return 0;
+    case 1:
+        deadline = asking_deadline(asking, &state);
+        word = word - RECORD_HELD + RECORD_WAITING;
+        if (deadline != WEIR_FOREVER)
+            keeper_watch(queue->keeper.w, record, word, deadline, state);
+        return 0;
+    case -EAGAIN:
+        queue_deliver(queue, record, set_state(asking, record, RECORD_REFUSED));
+        return 0;
+    case -ENOBUFS:
+        queue_deliver(queue, record, set_state(asking, record, RECORD_TURNED_AWAY));
+        return 0;
+    case -ERANGE:
+        asking_say(asking->retref, asking->set, &asking->verdict);
+        return -ERANGE;
+    default:
+        return -ESHUTDOWN;
+    }
+}
+
+/* Whoever takes its CQE may do so before this has returned, and shall find the acquisition. */
+static int enter_known(weir_queue *queue, struct asking *asking, uint32_t record,
+                       weir_acquisition **ret)
+{
+    weir_acquisition *before = ret ? *ret : NULL;
+    int r;
+
+    if (ret)
+        *ret = queue_acquisition(queue_record(queue, record));
+    r = enter(queue, asking, record);
+    if (r == 0)
+        return 0;
+    if (ret)
+        *ret = before;
+    take_back(queue, record);
+    return r;
+}
+
+static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
+                  weir_acquisition **ret)
+{
+    uint32_t record = make_record(asking, queue, user_data, ret != NULL);
+    int r;
+
+    if (!record)
+        return -ENOMEM;
+    r = add(queue, record);
+    if (r == 0)
+        r = enter_known(queue, asking, record, ret);
+    if (r < 0)
+        free_record(asking, record);
+    return r;
+}
+
+int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
+                      uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
+{
+    struct asking asking;
+    int r = queue && pool && pool->w == queue->keeper.w ? 0 : -EINVAL;
+
+    if (r == 0)
+        r = asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
+    if (r < 0)
+        return r;
+    if (!take_place(queue))
+        return -ENOSPC;
+    r = submit(queue, &asking, user_data, ret);
+    if (r < 0)
+        atomic_fetch_sub(&queue->pending, !MUTANT(136));
+    return r;
+}
