@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls that ask: take, try, acquire, submit. */
 #include "asking.h"
-#include "instance.h"
+#include "kept.h"
 #include "sys.h"
 #include "timekeeper.h"
 #include <errno.h>
@@ -39,31 +39,46 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
     return r;
 }
 
+/* The keeper gets to know the acquisition. 0 or a negative errno. */
+static int keep(const struct asking *asking, weir_acquisition *acquisition)
+{
+    weir_set *set = asking->set;
+    int r;
+
+    acquisition->keeping = kept_new(asking->actor, set, acquisition->record);
+    if (!acquisition->keeping)
+        return -ENOMEM;
+    r = timekeeper_expect(set->w);
+    if (r < 0)
+        return r;
+    acquisition->kept = true;
+    kept_set_waker(set, acquisition->keeping, RECORD_WAKE_KEEPER, 0, false);
+    kept_at(set->w, acquisition->keeping)->data = (uint64_t)(uintptr_t)acquisition;
+    return 0;
+}
+
 /* Joins the line under the keeper's eyes: 0, 1 or a refusal, which frees the acquisition. */
 static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
 {
     weir *w = asking->set->w;
-    struct record *r = record_at(&w->region, acquisition->record);
-    uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING), deadline;
+    uint64_t word, deadline;
     enum record_state state;
-    int result = timekeeper_expect(w);
+    int result = keep(asking, acquisition);
 
     if (result < 0) {
         acquisition_free(asking->actor, acquisition);
         return result;
     }
-    acquisition->kept = true;
-    record_set_waker(r, RECORD_WAKE_KEEPER, 0, false);
-    r->data = (uint64_t)(uintptr_t)acquisition;
+    word = record_next_word(kept_word(w, acquisition->keeping), RECORD_WAITING);
     result = asking_enter(asking, acquisition->record, ENTRY_WAIT);
     if (result < 0) {
-        timekeeper_forget(w, acquisition->record);
+        timekeeper_forget(w, acquisition->keeping);
         acquisition_free(asking->actor, acquisition);
         return result;
     }
     deadline = asking_deadline(asking, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
-        keeper_watch(w, acquisition->record, word, deadline, state);
+        keeper_watch(w, acquisition->keeping, word, deadline, state);
     return result;
 }
 
@@ -90,7 +105,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 static void wait_self(struct asking *asking, weir_acquisition *acquisition)
 {
     weir *w = asking->set->w;
-    struct record *r = record_at(&w->region, acquisition->record);
+    struct record *r = record_at(asking->set->region, acquisition->record);
     enum record_state state;
     uint64_t deadline = asking_deadline(asking, &state);
 
@@ -112,7 +127,7 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
 /* The same when an injected clock keeps the time: the keeper does all of it. */
 static void wait_kept(struct asking *asking, weir_acquisition *acquisition)
 {
-    struct record *r = record_at(&asking->set->w->region, acquisition->record);
+    struct record *r = record_at(asking->set->region, acquisition->record);
 
     for (;;) {
         uint64_t word = record_load(&r->word);

@@ -15,7 +15,7 @@
 
 static struct record *record_of(const weir_acquisition *acquisition)
 {
-    return record_at(&acquisition->set->w->region, acquisition->record);
+    return record_at(acquisition->set->region, acquisition->record);
 }
 
 static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
@@ -41,14 +41,16 @@ static weir_acquisition *without_amounts(struct actor *actor, weir_set *set)
     return acquisition;
 }
 
-weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t record)
+weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t record,
+                                    uint32_t kept)
 {
-    const struct record *r = record_at(&set->w->region, record);
+    const struct record *r = record_at(set->region, record);
     weir_acquisition *acquisition = without_amounts(actor, set);
 
     if (!acquisition)
         return NULL;
     acquisition->record = record;
+    acquisition->keeping = kept;
     for (uint32_t i = 0; i < set->limits.n; i++)
         acquisition_amounts(acquisition)[i] = acquisition_used(acquisition)[i] =
             record_load(&r->amounts[i]);
@@ -83,6 +85,8 @@ void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
 
+    if (acquisition->keeping)
+        kept_free(actor, set, acquisition->keeping);
     if (acquisition->record)
         record_free(actor, set, acquisition->record);
     if (set->limits.n <= ACQUISITION_LIMITS && actor->cache_n < CACHE_MAX) {
@@ -276,9 +280,9 @@ static bool changes_set(weir_acquisition *acquisition, const struct settlement *
     return false;
 }
 
-void acquisition_free_word(weir *w, uint32_t record)
+void acquisition_free_word(const weir_set *set, uint32_t record)
 {
-    struct record *r = record_at(&w->region, record);
+    struct record *r = record_at(set->region, record);
 
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
                           memory_order_release);
@@ -297,7 +301,7 @@ static int settle(struct actor *actor, weir_acquisition *acquisition, bool unuse
     if (changes_set(acquisition, &settlement)) {
         set_settle(actor, acquisition->set, acquisition->record, &settlement);
     } else {
-        acquisition_free_word(acquisition->set->w, acquisition->record);
+        acquisition_free_word(acquisition->set, acquisition->record);
         count(&counters->released, 1);
         count(&counters->canceled, unused);
     }
@@ -308,7 +312,7 @@ static int settle(struct actor *actor, weir_acquisition *acquisition, bool unuse
 
 bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
 {
-    const struct record *r = record_at(&set->w->region, record);
+    const struct record *r = record_at(set->region, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct settlement settlement = {amounts, amounts, true};
 
@@ -316,7 +320,7 @@ bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint6
         amounts[i] = record_load(&r->amounts[i]);
     if (set->head)
         return set_settle_exactly(actor, set, record, word, &settlement);
-    acquisition_free_word(set->w, record);
+    acquisition_free_word(set, record);
     count(&actor_counters(actor, set->number)->released, 1);
     count(&actor_counters(actor, set->number)->canceled, 1);
     return true;
@@ -410,7 +414,7 @@ static int end(struct actor *actor, weir_acquisition *acquisition)
     } else if (MUTANT(95) && state_of(acquisition) == RECORD_TIMED_OUT) {
         settle(actor, acquisition, true);
     } else if (state_of(acquisition) != RECORD_FREE) {
-        acquisition_free_word(acquisition->set->w, acquisition->record);
+        acquisition_free_word(acquisition->set, acquisition->record);
     }
     return r;
 }
@@ -421,7 +425,7 @@ static void forget(weir_acquisition *acquisition)
     weir *w = acquisition->set->w;
 
     if (acquisition->kept)
-        timekeeper_forget(w, acquisition->record);
+        timekeeper_forget(w, acquisition->keeping);
     if (acquisition->fd >= 0)
         sys_close(acquisition->fd);
 }

@@ -12,7 +12,8 @@
 
 struct weir_acquisition {
     weir_set *set;
-    uint32_t record;  /* 0: nothing was taken that could be given back */
+    uint32_t record;  /* in its set's region; 0: nothing was taken that could be given back */
+    uint32_t keeping; /* the same as its keeper knows it; 0: it has none */
     int fd;           /* eventfd, or -1; under the keeper's lock */
     bool kept;        /* the keeper knows it */
     bool grants_only; /* the fd tells of a grant only; under the keeper's lock */
@@ -46,15 +47,17 @@ static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
 weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
 /* An acquisition of these amounts, with a free record unless it is empty. NULL: out of memory. */
 weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts);
-/* An acquisition of a record that is filled already, or NULL: out of memory. */
-weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t record);
+/* An acquisition of a record that is filled already, and is kept as `kept`; or NULL: out of memory.
+ */
+weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t record,
+                                    uint32_t kept);
 /* Gives back everything that a HELD record holds as if it had never been granted, if its word is
  * still `word`. */
 bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint64_t word);
 /* What a record's state means for a caller: 0 or a negative errno. */
 int acquisition_result_of(enum record_state state);
 /* A decided record without a grant becomes FREE. */
-void acquisition_free_word(weir *w, uint32_t record);
+void acquisition_free_word(const weir_set *set, uint32_t record);
 /* Frees it and its record, whose word must be FREE. */
 void acquisition_free(struct actor *actor, weir_acquisition *acquisition);
 /*

@@ -6,6 +6,7 @@
 #include "mutant.h"
 #include "sys.h"
 #include <errno.h>
+#include <string.h>
 
 #define CREDITS 256u
 
@@ -85,11 +86,11 @@ struct actor *actor_new(weir *w)
 
 void actor_free(struct actor *actor)
 {
-    for (uint32_t i = 0; i < actor->counters_n; i++)
-        sys_free(actor->counters[i]);
+    for (uint32_t i = 0; i < actor->parts_n; i++)
+        sys_free(actor->parts[i].counters);
     for (uint32_t i = 0; i <= RECORD_UNITS_MAX; i++)
         sys_free(actor->magazines[i]);
-    sys_free(actor->counters);
+    sys_free(actor->parts);
     sys_free(actor->content);
     sys_free(actor->spare_content);
     sys_free(actor);
@@ -150,23 +151,23 @@ void actor_leave(weir *w)
     }
 }
 
-static int grow_counters(struct actor *actor, uint32_t number)
+static int grow_parts(struct actor *actor, uint32_t number)
 {
-    uint32_t n = actor->counters_n ? 2 * actor->counters_n : 8;
-    struct counters **grown;
+    uint32_t n = actor->parts_n ? 2 * actor->parts_n : 8;
+    struct part *grown;
 
-    if (number < actor->counters_n)
+    if (number < actor->parts_n)
         return 0;
     if (n <= number)
         n = number + 1;
     grown = sys_alloc(n, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    for (uint32_t i = 0; i < actor->counters_n; i++)
-        grown[i] = actor->counters[i];
-    sys_free(actor->counters);
-    actor->counters = grown;
-    actor->counters_n = n;
+    if (actor->parts_n)
+        memcpy(grown, actor->parts, actor->parts_n * sizeof(*grown));
+    sys_free(actor->parts);
+    actor->parts = grown;
+    actor->parts_n = n;
     return 0;
 }
 
@@ -195,9 +196,9 @@ int actor_prepare(struct actor *actor, weir_set *set)
 {
     struct counters *counters;
 
-    if (grow_counters(actor, set->number) < 0 || grow_content(actor, set->content_max) < 0)
+    if (grow_parts(actor, set->number) < 0 || grow_content(actor, set->content_max) < 0)
         return -ENOMEM;
-    if (set->head && publication_prepare(&actor->w->region, actor->unit, set->box_class) < 0)
+    if (set->head && publication_prepare(set->region, actor->unit, set->box_class) < 0)
         return -ENOMEM;
     if (!actor->magazines[set->record_units])
         actor->magazines[set->record_units] = sys_alloc(1, sizeof(struct magazine));
@@ -206,8 +207,17 @@ int actor_prepare(struct actor *actor, weir_set *set)
     counters = sys_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
     if (!counters)
         return -ENOMEM;
-    actor->counters[set->number] = counters;
+    actor->parts[set->number] =
+        (struct part){counters, actor->magazines[set->record_units], actor->unit};
     return 0;
+}
+
+void actor_unprepare(struct actor *actor, const weir_set *set)
+{
+    if (!actor_is_prepared(actor, set->number))
+        return;
+    sys_free(actor->parts[set->number].counters);
+    actor->parts[set->number] = (struct part){0};
 }
 
 static int prepare_locked(struct actor *actor, weir_set *set)
@@ -233,7 +243,7 @@ struct actor *actor_self(weir_set *set)
         if (!actor)
             return NULL;
     }
-    if (set->number < actor->counters_n && actor->counters[set->number])
+    if (actor_is_prepared(actor, set->number))
         return actor;
     return prepare_locked(actor, set) == 0 ? actor : NULL;
 }

@@ -19,14 +19,21 @@ struct magazine {
     uint32_t records[MAGAZINE_SIZE];
 };
 
+/* An actor's part in one set. */
+struct part {
+    struct counters *counters; /* NULL: it is not prepared for the set */
+    struct magazine *magazine; /* of records of the set's size */
+    uint32_t unit;             /* of its struct actor_head in the set's region */
+};
+
 struct actor {
     weir *w;
-    uint32_t unit;                     /* of its struct actor_head */
+    uint32_t unit;                     /* of its struct actor_head in the instance's region */
     uint32_t thread;                   /* kernel id */
     uint64_t *content, *spare_content; /* private copies of versions */
     uint32_t content_capacity;         /* words in each */
-    uint32_t counters_n;               /* sets it is prepared for have counters[number] */
-    struct counters **counters;        /* by set number */
+    uint32_t parts_n;
+    struct part *parts;                               /* by set number */
     struct magazine *magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units, if used */
     uint64_t
         granted_amounts[WEIR_LIMITS_MAX]; /* of the record that the operation under way grants */
@@ -51,6 +58,8 @@ void actor_return(struct actor *actor);
 /* Makes and prepares the spare actor. The caller holds the instance's lock or is its only user. */
 struct actor *actor_new(weir *w);
 int actor_prepare(struct actor *actor, weir_set *set); /* takes no lock; 0 or -ENOMEM */
+/* Takes back the preparation for a set that is being removed. */
+void actor_unprepare(struct actor *actor, const weir_set *set);
 void actor_free(struct actor *actor);
 
 /* The calling thread gives back its actor of this instance, if it has one. */
@@ -64,9 +73,26 @@ void actor_drop(struct actor *actor);
 uint32_t record_new(struct actor *actor, const weir_set *set);
 void record_free(struct actor *actor, const weir_set *set, uint32_t record);
 
+/* The number by which keepers know a record of this set (kept.h), or 0 when out of memory; and
+ * back, before the record. */
+uint32_t kept_new(struct actor *actor, const weir_set *set, uint32_t record);
+void kept_free(struct actor *actor, const weir_set *set, uint32_t kept);
+
+/* Its part in a set that it is prepared for. */
+static inline const struct part *actor_part(const struct actor *actor, uint32_t set_number)
+{
+    return &actor->parts[set_number];
+}
+
 static inline struct counters *actor_counters(const struct actor *actor, uint32_t set_number)
 {
-    return actor->counters[set_number];
+    return actor->parts[set_number].counters;
+}
+
+/* Whether it is prepared for the set. By another thread only under the instance's lock. */
+static inline bool actor_is_prepared(const struct actor *actor, uint32_t set_number)
+{
+    return set_number < actor->parts_n && actor->parts[set_number].counters;
 }
 
 #endif

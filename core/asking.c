@@ -60,15 +60,15 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
 void asking_fill(const struct asking *asking, uint32_t record)
 {
     const struct actor *actor = asking->actor;
-    const struct region *region = &actor->w->region;
+    const struct region *region = asking->set->region;
     struct record *r = record_at(region, record);
-    struct actor_head *head = region_box(region, actor->unit);
+    uint32_t unit = actor_part(actor, asking->set->number)->unit;
+    struct actor_head *head = region_box(region, unit);
 
     for (uint32_t i = 0; i < asking->set->limits.n; i++)
         record_store(&r->amounts[i], asking->amounts[i]);
-    record_store(&r->owner,
-                 (uint64_t)actor->unit << 32 |
-                     (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
+    record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
+                                                       &head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)asking->set->number << 32 | actor->thread);
     record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
     record_set_before(r, 0);

@@ -136,8 +136,7 @@ static void remove_last_set(weir *w)
     weir_set *set = instance_set(w, number);
 
     names_remove(&w->names, set->name, set);
-    sys_free(w->spare->counters[number]);
-    w->spare->counters[number] = NULL;
+    actor_unprepare(w->spare, set);
     set_free(set);
     w->sets_n = number;
 }

@@ -110,7 +110,7 @@ static bool rebuild(struct operation *op)
             return false;
         operation_amounts(op, record, amounts);
         extend(op, &projection, amounts);
-        record = line_next(&op->actor->w->region, record);
+        record = line_next(op->set->region, record);
     }
     if (!operation_current(op))
         return false;

@@ -3,7 +3,7 @@
 #include "keeper.h"
 
 #include "acquisition.h"
-#include "instance.h"
+#include "kept.h"
 #include "mutant.h"
 #include "queue.h"
 #include "sys.h"
@@ -165,7 +165,7 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     pthread_mutex_lock(&keeper->lock);
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. One that
      * its queue has dropped is about to leave the line, and then nobody would take it out. */
-    if (record_still(r, word, &before) && (!(before & RECORD_DELIVERED) || MUTANT(131)) &&
+    if (kept_still(w, record, word, &before) && (!(before & RECORD_DELIVERED) || MUTANT(131)) &&
         (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
         heap_put(&keeper->heap, record, at_ns);
         rearm(keeper);
@@ -181,7 +181,7 @@ void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
 
     pthread_mutex_lock(&keeper->lock);
     /* If it was decided meanwhile, nobody will take it out again before it is due. */
-    if (record_load(&r->word) == word) {
+    if (kept_word(w, record) == word) {
         r->deadline_ns = deadline_ns;
         if (state == RECORD_REFUSED)
             record_set_before(r, record_before(r) | RECORD_REFUSES);
@@ -199,7 +199,7 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
     pthread_mutex_lock(&w->keeper.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
-    if (record_load(&r->word) == word) {
+    if (kept_word(w, record) == word) {
         if (!MUTANT(92))
             heap_remove(&w->keeper.heap, record);
         acquisition_signal((weir_acquisition *)(uintptr_t)r->data);
@@ -252,7 +252,7 @@ static int act(weir *w, const struct due *due)
 
     if (!due->expired)
         set_serve(actor, due->set);
-    else if (set_withdraw(actor, due->set, due->record, due->word, due->end))
+    else if (set_withdraw(actor, due->set, kept_record(w, due->record), due->word, due->end))
         keeper_wake(w, due->record, record_next_word(due->word, due->end));
     decided = decided_by(actor, due->set) - before;
     actor_return(actor);
@@ -264,10 +264,10 @@ static struct due take_first(struct keeper *keeper)
 {
     struct heap_entry first = *heap_first(&keeper->heap);
     struct record *r = record_at(keeper->heap.region, first.record);
-    struct due due = {.record = first.record, .word = record_load(&r->word)};
+    struct due due = {.record = first.record, .word = kept_word(keeper->w, first.record)};
 
     if (record_state(due.word) == RECORD_WAITING) {
-        due.set = instance_set(keeper->w, record_set_number(r));
+        due.set = kept_set(keeper->w, first.record);
         due.expired = (MUTANT(140) ? keeper->ran_ns : first.at_ns) >= r->deadline_ns;
         due.end = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }

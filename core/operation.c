@@ -3,10 +3,9 @@
 #include "operation.h"
 
 #include "instance.h"
-#include "keeper.h"
 #include "mutant.h"
 #include "step.h"
-#include "sys.h"
+#include "wake.h"
 
 void operation_read(struct operation *op, struct actor *actor, weir_set *set)
 {
@@ -19,8 +18,8 @@ void operation_read(struct operation *op, struct actor *actor, weir_set *set)
     op->arm_ns = op->look_ns = WEIR_FOREVER;
     op->again = false;
     op->granted = 0;
-    publication_intend(&actor->w->region, actor->unit, set->head);
-    publication_read(&actor->w->region, set->head, &op->version);
+    publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
+    publication_read(set->region, set->head, &op->version);
     /* After the word: no published version can have read a later instant from the clock. */
     op->at = instance_instant(actor->w, set->limits.reads_wall);
     op->now_ns = op->at.now_ns;
@@ -30,12 +29,12 @@ void operation_read(struct operation *op, struct actor *actor, weir_set *set)
 
 bool operation_current(const struct operation *op)
 {
-    return publication_current(&op->actor->w->region, op->set->head, &op->version);
+    return publication_current(op->set->region, op->set->head, &op->version);
 }
 
 void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret)
 {
-    const struct record *r = record_at(&op->actor->w->region, record);
+    const struct record *r = record_at(op->set->region, record);
 
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
@@ -53,16 +52,14 @@ static void count_grant(const struct operation *op)
 
 static void finish(const struct operation *op)
 {
-    weir *w = op->actor->w;
-
     if (op->granted)
         count_grant(op);
     for (uint32_t i = 0; i < op->wakes_n; i++) {
-        keeper_wake(w, op->wakes[i].record, op->wakes[i].word);
+        wake_waiter(op->set, op->wakes[i].record, op->wakes[i].word);
         STEP();
     }
     if (op->arm_ns != WEIR_FOREVER)
-        keeper_arm(w, op->arm.record, op->arm.word, op->arm_ns);
+        wake_at(op->set, op->arm.record, op->arm.word, op->arm_ns);
 }
 
 bool operation_commit(struct operation *op)
@@ -78,7 +75,8 @@ bool operation_commit(struct operation *op)
     if (version_flags(&op->version) & CONTENT_PROJECTED)
         n += 1 + limits->state_words;
     op->version.content_n = n;
-    if (!publication_commit(&op->actor->w->region, op->actor->unit, op->set->head, &op->version))
+    if (!publication_commit(op->set->region, actor_part(op->actor, op->set->number)->unit,
+                            op->set->head, &op->version))
         return false;
     finish(op);
     return true;
@@ -86,12 +84,12 @@ bool operation_commit(struct operation *op)
 
 static void grant(struct operation *op, uint32_t record, const uint64_t *amounts)
 {
-    struct record *r = record_at(&op->actor->w->region, record);
+    struct record *r = record_at(op->set->region, record);
     uint64_t word = record_load(&r->word), since = record_load(&r->since);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
     limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
-    line_pop(&op->actor->w->region, &op->version);
+    line_pop(op->set->region, &op->version);
     /* In this order: whoever sees the record held finds the instant of the grant. */
     version_add_effect(&op->version, record, RECORD_GRANTED, record_load(&r->granted),
                        op->at.now_ns);
@@ -107,7 +105,7 @@ static void grant(struct operation *op, uint32_t record, const uint64_t *amounts
 /* Sees to it that somebody serves the set at `ready`, when the head can be granted. */
 static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
 {
-    struct record *r = record_at(&op->actor->w->region, head);
+    struct record *r = record_at(op->set->region, head);
     uint64_t word, next;
 
     word = record_load(&r->word);

@@ -14,7 +14,7 @@
 
 static int result_of(const weir_queue *queue, uint32_t record)
 {
-    return acquisition_result_of(record_state(record_load(&queue_record(queue, record)->word)));
+    return acquisition_result_of(record_state(queue_word(queue, record)));
 }
 
 static void move(weir_queue *queue, struct completions *from, struct completions *to,

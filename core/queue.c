@@ -83,7 +83,7 @@ bool queue_complete(weir_queue *queue, uint32_t record)
 {
     struct record *r = queue_record(queue, record);
 
-    if ((record_state(record_load(&r->word)) != RECORD_HELD || queue_acquisition(r)) &&
+    if ((record_state(queue_word(queue, record)) != RECORD_HELD || queue_acquisition(r)) &&
         !MUTANT(101))
         queue_unlist(queue, record);
     if (!MUTANT(103))
@@ -104,12 +104,11 @@ weir_queue *queue_at(const weir *w, uint32_t number)
 
 void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 {
-    struct record *r = queue_record(queue, record);
     uint32_t before;
     bool call = false;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    if ((record_still(r, word, &before) || MUTANT(149)) &&
+    if ((kept_still(queue->keeper.w, record, word, &before) || MUTANT(149)) &&
         (!(before & RECORD_DELIVERED) || MUTANT(104)))
         call = queue_complete(queue, record);
     pthread_mutex_unlock(&queue->keeper.lock);
@@ -157,7 +156,7 @@ void queue_forget(weir_acquisition *acquisition)
 
     if (!queue)
         return;
-    queue_drop(queue, acquisition->record);
+    queue_drop(queue, acquisition->keeping);
     acquisition->queue = NULL;
     queue_update_signal(queue);
     /* Before the lock is given back: then somebody else may close the queue and use it again. */
@@ -281,7 +280,7 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
             ++*bucket;
             continue;
         }
-        if (record_state(record_load(&queue_record(queue, record)->word)) == RECORD_WAITING)
+        if (record_state(queue_word(queue, record)) == RECORD_WAITING)
             return record;
         if (!(record_before(queue_record(queue, record)) & RECORD_DELIVERED))
             queue_complete(queue, record);
@@ -307,8 +306,8 @@ static bool drop_any(weir_queue *queue, uint32_t *bucket, struct found *ret)
         return false;
     acquisition = queue_acquisition(queue_record(queue, record));
     ret->record = record;
-    ret->word = record_load(&queue_record(queue, record)->word);
-    ret->set = instance_set(queue->keeper.w, record_set_number(queue_record(queue, record)));
+    ret->word = queue_word(queue, record);
+    ret->set = kept_set(queue->keeper.w, record);
     ret->withheld = !acquisition;
     queue_drop(queue, record);
     if (acquisition)
@@ -320,13 +319,15 @@ static bool drop_any(weir_queue *queue, uint32_t *bucket, struct found *ret)
 static void free_submission(struct actor *actor, const struct found *found)
 {
     weir *w = found->set->w;
-    uint64_t word = record_load(&record_at(&w->region, found->record)->word);
+    uint32_t record = kept_record(w, found->record);
+    uint64_t word = kept_word(w, found->record);
 
     if (record_state(word) == RECORD_HELD)
-        acquisition_undo(actor, found->set, found->record, word);
+        acquisition_undo(actor, found->set, record, word);
     else if (record_state(word) != RECORD_FREE)
-        acquisition_free_word(w, found->record);
-    record_free(actor, found->set, found->record);
+        acquisition_free_word(found->set, record);
+    kept_free(actor, found->set, found->record);
+    record_free(actor, found->set, record);
 }
 
 /* Ends what was submitted, wherever it is; an acquisition that the program has stays, and may be
@@ -336,7 +337,8 @@ static void end_submission(const struct found *found)
     struct actor *actor = actor_borrow(found->set);
 
     if (record_state(found->word) == RECORD_WAITING)
-        set_withdraw(actor, found->set, found->record, found->word, RECORD_CANCELED);
+        set_withdraw(actor, found->set, kept_record(found->set->w, found->record), found->word,
+                     RECORD_CANCELED);
     if (found->withheld)
         free_submission(actor, found);
     actor_return(actor);

@@ -13,6 +13,7 @@
 #include "acquisition.h"
 #include "completions.h"
 #include "keeper.h"
+#include "kept.h"
 #include "posting.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,6 +47,11 @@ static inline const struct region *queue_region(const weir_queue *queue)
 static inline struct record *queue_record(const weir_queue *queue, uint32_t record)
 {
     return record_at(queue_region(queue), record);
+}
+
+static inline uint64_t queue_word(const weir_queue *queue, uint32_t record)
+{
+    return kept_word(queue->keeper.w, record);
 }
 
 static inline void queue_set_flag(struct record *r, uint32_t flag)

@@ -13,7 +13,7 @@ static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_
     uint32_t record = *queue_bucket(queue, user_data);
 
     for (; record; record = queue_record(queue, record)->after) {
-        *ret_word = record_load(&queue_record(queue, record)->word);
+        *ret_word = queue_word(queue, record);
         if ((queue_user_data(queue_record(queue, record)) == user_data || MUTANT(138)) &&
             record_state(*ret_word) != RECORD_FREE)
             break;
@@ -41,7 +41,7 @@ static bool find_one(weir_queue *queue, uint64_t user_data, struct found *ret)
     if (ret->record) {
         const struct record *r = queue_record(queue, ret->record);
 
-        ret->set = instance_set(w, record_set_number(r));
+        ret->set = kept_set(w, ret->record);
         ret->withheld = record_state(ret->word) == RECORD_HELD && !queue_acquisition(r);
         if (ret->withheld)
             queue_drop(queue, ret->record);
@@ -59,10 +59,11 @@ static bool cancel(weir_queue *queue, const struct found *found)
 
     if (found->withheld) {
         if (!MUTANT(108))
-            acquisition_undo(actor, found->set, found->record, found->word);
+            acquisition_undo(actor, found->set, kept_record(w, found->record), found->word);
         deliver_withheld(queue, found->record);
     } else if (record_state(found->word) == RECORD_WAITING) {
-        canceled = set_withdraw(actor, found->set, found->record, found->word, RECORD_CANCELED);
+        canceled = set_withdraw(actor, found->set, kept_record(w, found->record), found->word,
+                                RECORD_CANCELED);
         if (canceled)
             keeper_wake(w, found->record, record_next_word(found->word, RECORD_CANCELED));
     } else {
@@ -89,12 +90,10 @@ int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
 static bool find_acquisition(weir_acquisition *acquisition, struct found *ret)
 {
     weir_queue *queue = queue_lock_of(acquisition);
-    const struct record *r;
-
     if (!queue)
         return false;
-    r = queue_record(queue, acquisition->record);
-    *ret = (struct found){acquisition->record, record_load(&r->word), acquisition->set, false};
+    *ret = (struct found){acquisition->keeping, queue_word(queue, acquisition->keeping),
+                          acquisition->set, false};
     ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition->seen;
     if (ret->withheld && !MUTANT(128))
         queue_drop(queue, ret->record);

@@ -28,13 +28,14 @@ static void push_back(weir_queue *queue, uint32_t record)
 
     (MUTANT(143) ? completions_append : completions_prepend)(queue_region(queue),
                                                              queue_completions(queue, r), record);
-    if (record_state(record_load(&r->word)) == RECORD_HELD && !queue_acquisition(r))
+    if (record_state(queue_word(queue, record)) == RECORD_HELD && !queue_acquisition(r))
         queue_list(queue, record);
 }
 
-static void say_refusal(struct actor *actor, weir_set *set, const struct record *r,
+static void say_refusal(struct actor *actor, weir_set *set, uint32_t record,
                         struct weir_refusal *ret)
 {
+    const struct record *r = record_at(set->region, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
     struct verdict verdict;
 
@@ -51,11 +52,11 @@ void queue_hand_over(weir_acquisition *acquisition, int result)
 }
 
 /* Fills `ret`, which takes over the record. False: no memory. */
-static bool complete(struct actor *actor, weir_set *set, uint32_t record,
-                     struct weir_completion *ret)
+static bool complete(struct actor *actor, weir_set *set, uint32_t kept, struct weir_completion *ret)
 {
-    struct record *r = record_at(&set->w->region, record);
-    int result = acquisition_result_of(record_state(record_load(&r->word)));
+    const struct record *r = kept_at(set->w, kept);
+    uint32_t record = kept_record(set->w, kept);
+    int result = acquisition_result_of(record_state(kept_word(set->w, kept)));
     weir_acquisition *acquisition = queue_acquisition(r);
 
     *ret = (struct weir_completion){.user_data = queue_user_data(r),
@@ -63,17 +64,18 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t record,
                                     .result = result,
                                     .refusal.size = sizeof(ret->refusal)};
     if (result == 0 && !acquisition) {
-        ret->acquisition = acquisition_adopt(actor, set, record);
+        ret->acquisition = acquisition_adopt(actor, set, record, kept);
         if (!ret->acquisition)
             return false;
         ret->acquisition->strict = (record_waker(r) & WAKER_STRICT) != 0;
     }
     if ((result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT) && !MUTANT(145))
-        say_refusal(actor, set, r, &ret->refusal);
+        say_refusal(actor, set, record, &ret->refusal);
     if (ret->acquisition) {
         queue_hand_over(ret->acquisition, result);
     } else {
-        acquisition_free_word(set->w, record);
+        acquisition_free_word(set, record);
+        kept_free(actor, set, kept);
         record_free(actor, set, record);
     }
     return true;
@@ -82,7 +84,7 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t record,
 /* The same with the thread's actor. */
 static bool complete_one(weir *w, uint32_t record, struct weir_completion *ret)
 {
-    weir_set *set = instance_set(w, record_set_number(record_at(&w->region, record)));
+    weir_set *set = kept_set(w, record);
     struct actor *actor = actor_borrow(set);
     bool completed = complete(actor, set, record, ret);
 

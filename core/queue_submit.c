@@ -19,42 +19,54 @@ static bool take_place(weir_queue *queue)
     return true;
 }
 
-/* A record for this request, and its acquisition if that is wanted. 0: no memory. */
+/* A record for this request, as the queue keeps it. 0: no memory. */
 static uint32_t make_record(const struct asking *asking, const weir_queue *queue,
-                            uint64_t user_data, bool wanted)
+                            uint64_t user_data)
 {
-    uint32_t record = record_new(asking->actor, asking->set);
-    struct record *r = record_at(&asking->set->w->region, record);
-    bool strict = (asking->request.flags & WEIR_STRICT) != 0;
-    weir_acquisition *acquisition;
+    uint32_t record = record_new(asking->actor, asking->set), kept;
 
     if (!record)
         return 0;
     asking_fill(asking, record);
-    record_set_waker(r, RECORD_WAKE_QUEUE, queue->number, strict);
-    r->data = user_data;
-    if (!wanted)
-        return record;
-    acquisition = acquisition_adopt(asking->actor, asking->set, record);
-    if (!acquisition) {
+    kept = kept_new(asking->actor, asking->set, record);
+    if (!kept) {
         record_free(asking->actor, asking->set, record);
         return 0;
     }
-    acquisition->strict = strict;
-    acquisition->user_data = user_data;
-    r->data = (uint64_t)(uintptr_t)acquisition;
-    queue_set_flag(r, RECORD_HAS_ACQUISITION);
-    return record;
+    kept_set_waker(asking->set, kept, RECORD_WAKE_QUEUE, queue->number,
+                   (asking->request.flags & WEIR_STRICT) != 0);
+    kept_at(asking->set->w, kept)->data = user_data;
+    return kept;
 }
 
-static void free_record(const struct asking *asking, uint32_t record)
+static void free_record(const struct asking *asking, uint32_t kept)
 {
-    weir_acquisition *acquisition = queue_acquisition(record_at(&asking->set->w->region, record));
+    weir *w = asking->set->w;
+    weir_acquisition *acquisition = queue_acquisition(kept_at(w, kept));
+    uint32_t record = kept_record(w, kept);
 
-    if (acquisition)
+    if (acquisition) {
         acquisition_free(asking->actor, acquisition);
-    else
-        record_free(asking->actor, asking->set, record);
+        return;
+    }
+    kept_free(asking->actor, asking->set, kept);
+    record_free(asking->actor, asking->set, record);
+}
+
+/* The acquisition that the submitter wants to have. False: no memory. */
+static bool make_acquisition(const struct asking *asking, uint32_t kept)
+{
+    struct record *r = kept_at(asking->set->w, kept);
+    weir_acquisition *acquisition =
+        acquisition_adopt(asking->actor, asking->set, kept_record(asking->set->w, kept), kept);
+
+    if (!acquisition)
+        return false;
+    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
+    acquisition->user_data = r->data;
+    r->data = (uint64_t)(uintptr_t)acquisition;
+    queue_set_flag(r, RECORD_HAS_ACQUISITION);
+    return true;
 }
 
 /* From here on it can be found. Room for its deadline is made as well. */
@@ -84,7 +96,7 @@ static void take_back(weir_queue *queue, uint32_t record)
 /* A record that never was in the set becomes `state`. */
 static uint64_t set_state(const struct asking *asking, uint32_t record, enum record_state state)
 {
-    struct record *r = record_at(&asking->set->w->region, record);
+    struct record *r = record_at(asking->set->region, kept_record(asking->set->w, record));
     uint64_t word = record_next_word(record_load(&r->word), state);
 
     atomic_store_explicit(&r->word, word, memory_order_release);
@@ -95,7 +107,8 @@ static uint64_t set_state(const struct asking *asking, uint32_t record, enum rec
 static int ask(struct asking *asking, uint32_t record)
 {
     if (!request_is_empty(asking->set, asking->amounts))
-        return set_enter(asking->actor, asking->set, asking->amounts, record, ENTRY_WAIT,
+        return set_enter(asking->actor, asking->set, asking->amounts,
+                         kept_record(asking->set->w, record), ENTRY_WAIT,
                          request_max_wait(asking->set, &asking->request), &asking->verdict);
     set_state(asking, record, RECORD_HELD);
     count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
@@ -105,8 +118,7 @@ static int ask(struct asking *asking, uint32_t record)
 /* Enters the set with a record that the queue knows. 0: one completion follows. */
 static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 {
-    struct record *r = queue_record(queue, record);
-    uint64_t word = record_next_word(record_load(&r->word), RECORD_HELD);
+    uint64_t word = record_next_word(queue_word(queue, record), RECORD_HELD);
     uint64_t deadline;
     enum record_state state;
 
@@ -155,12 +167,13 @@ static int enter_known(weir_queue *queue, struct asking *asking, uint32_t record
 static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
                   weir_acquisition **ret)
 {
-    uint32_t record = make_record(asking, queue, user_data, ret != NULL);
-    int r;
+    uint32_t record = make_record(asking, queue, user_data);
+    int r = -ENOMEM;
 
     if (!record)
         return -ENOMEM;
-    r = add(queue, record);
+    if (!ret || make_acquisition(asking, record))
+        r = add(queue, record);
     if (r == 0)
         r = enter_known(queue, asking, record, ret);
     if (r < 0)

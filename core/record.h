@@ -32,6 +32,9 @@ enum record_wake {
 
 /* Of a waker: the request was strict, and so is the acquisition that the queue makes of it. */
 #define WAKER_STRICT (UINT32_C(1) << 2)
+/* Of a waker: this is a stand-in; its `next` is the number of the record it stands for. */
+#define WAKER_STANDS_IN   (UINT32_C(1) << 3)
+#define WAKER_QUEUE_SHIFT 4
 
 /* Flags of `before`. */
 #define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
@@ -47,7 +50,7 @@ struct record {
     _Atomic uint64_t since;   /* instant it joined the line, or was granted at once */
     _Atomic uint64_t owner;   /* actor unit:32 | actor generation:32 */
     _Atomic uint64_t set;     /* number of the set:32 | thread id:32 */
-    _Atomic uint32_t waker;   /* enum record_wake | WAKER_STRICT | number of the queue << 3 */
+    _Atomic uint32_t waker;   /* enum record_wake | WAKER_* | number of the queue << 4 */
 
     /* From here to `after`: of whoever keeps its time, under that keeper's lock. */
     _Atomic uint32_t before; /* record:28 in the same bucket of the queue, | flags */
@@ -121,28 +124,19 @@ static inline enum record_wake waker_kind(uint32_t waker)
 
 static inline uint32_t waker_queue(uint32_t waker)
 {
-    return waker >> 3;
+    return waker >> WAKER_QUEUE_SHIFT;
 }
 
 /* Whoever comes late finds the queue of that number. */
 static inline void record_set_waker(struct record *record, enum record_wake wake, uint32_t queue,
                                     bool strict)
 {
-    atomic_store_explicit(&record->waker, (uint32_t)wake | (strict ? WAKER_STRICT : 0) | queue << 3,
+    atomic_store_explicit(&record->waker,
+                          (uint32_t)wake | (strict ? WAKER_STRICT : 0) | queue << WAKER_QUEUE_SHIFT,
                           memory_order_release);
 }
 
-/*
- * `before` as it is in the life of `word`: false if the record's word is not that any more. In this
- * order, for the word may change and the record be used again between the two.
- */
-static inline bool record_still(const struct record *record, uint64_t word, uint32_t *ret_before)
-{
-    *ret_before = atomic_load_explicit(&record->before, memory_order_acquire);
-    return record_load(&record->word) == word;
-}
-
-/* The same for whoever knows that nobody else changes it. */
+/* For whoever knows that nobody else changes it. */
 static inline uint32_t record_before(const struct record *record)
 {
     return atomic_load_explicit(&record->before, memory_order_relaxed);

@@ -49,7 +49,7 @@ static void refill(weir *w, struct magazine *magazine, uint32_t units)
 
 uint32_t record_new(struct actor *actor, const weir_set *set)
 {
-    struct magazine *magazine = actor->magazines[set->record_units];
+    struct magazine *magazine = actor_part(actor, set->number)->magazine;
 
     if (!magazine->n)
         refill(actor->w, magazine, set->record_units);
@@ -58,7 +58,7 @@ uint32_t record_new(struct actor *actor, const weir_set *set)
 
 void record_free(struct actor *actor, const weir_set *set, uint32_t record)
 {
-    struct magazine *magazine = actor->magazines[set->record_units];
+    struct magazine *magazine = actor_part(actor, set->number)->magazine;
 
     if (magazine->n == MAGAZINE_SIZE) {
         pthread_mutex_lock(&actor->w->lock);

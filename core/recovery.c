@@ -29,8 +29,7 @@ static weir_set *ready_set(struct actor *actor, weir_set *set)
     weir *w = actor->w;
 
     pthread_mutex_lock(&w->lock);
-    if (set && (set->number >= actor->counters_n || !actor->counters[set->number]) &&
-        actor_prepare(actor, set) < 0)
+    if (set && !actor_is_prepared(actor, set->number) && actor_prepare(actor, set) < 0)
         set = NULL;
     pthread_mutex_unlock(&w->lock);
     return set;

@@ -3,17 +3,17 @@
 #include "set.h"
 
 #include "instance.h"
-#include "keeper.h"
 #include "mutant.h"
 #include "operation.h"
 #include "step.h"
 #include "sys.h"
+#include "wake.h"
 #include <errno.h>
 #include <string.h>
 
 static struct record *record_of(const weir_set *set, uint32_t record)
 {
-    return record_at(&set->w->region, record);
+    return record_at(set->region, record);
 }
 
 static void count_refusal(struct actor *actor, weir_set *set, int code, enum entry entry,
@@ -89,7 +89,7 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
     record_store(&r->since, MUTANT(119) ? op->at.now_ns : op->now_ns);
     STEP();
     projection_push(op, amounts);
-    line_push(&op->actor->w->region, &op->version, record);
+    line_push(op->set->region, &op->version, record);
     if (first && ready < WEIR_BLOCKED && waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
         op->arm = (struct wake){record, word};
@@ -195,7 +195,7 @@ void set_serve(struct actor *actor, weir_set *set)
             return;
     }
     if (op.arm_ns != WEIR_FOREVER)
-        keeper_arm(set->w, op.arm.record, op.arm.word, op.arm_ns);
+        wake_at(set, op.arm.record, op.arm.word, op.arm_ns);
 }
 
 uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
@@ -342,7 +342,7 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
         head = line_head(&op.version) == record;
-        line_remove(&actor->w->region, &op.version, record);
+        line_remove(set->region, &op.version, record);
         version_add_effect(&op.version, record, RECORD_WORD, word, record_next_word(word, state));
         projection_forget(&op);
         if (head && !MUTANT(17))
@@ -369,7 +369,7 @@ static bool shut_head(struct actor *actor, weir_set *set)
     if (head) {
         word = record_load(&record_of(set, head)->word);
         next = record_next_word(word, RECORD_SHUT_DOWN);
-        line_pop(&actor->w->region, &op.version);
+        line_pop(set->region, &op.version);
         version_add_effect(&op.version, head, RECORD_WORD, word, next);
         if (!MUTANT(99))
             op.wakes[op.wakes_n++] = (struct wake){head, next};
@@ -418,7 +418,7 @@ static int first_content(weir *w, weir_set *set)
         return -ENOMEM;
     content[CONTENT_LAST] = at.now_ns;
     limits_init(&set->limits, content + CONTENT_STATES, &at);
-    set->head = publication_new_set(&w->region, set->box_class, set->number, content, n);
+    set->head = publication_new_set(set->region, set->box_class, set->number, content, n);
     sys_free(content);
     return set->head ? 0 : -ENOMEM;
 }
@@ -443,6 +443,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
     if (!set)
         return -ENOMEM;
     set->w = w;
+    set->region = &w->region;
     set->number = number;
     set->limits =
         (struct limits){plan->limits, plan->limits_n, plan->state_words, false, false, false};

@@ -17,6 +17,7 @@
 
 struct weir_set {
     weir *w;
+    struct region *region; /* where its state and its records are */
     char *name;
     uint32_t head; /* unit of its struct set_head; 0: an empty set, which has no state */
     uint32_t number;

@@ -78,8 +78,8 @@ static void add_counters(weir_set *set, struct weir_set_stats *totals,
 
     pthread_mutex_lock(&w->lock);
     for (struct actor *actor = w->actors; actor; actor = actor->next)
-        if (set->number < actor->counters_n && actor->counters[set->number])
-            counters_add(actor->counters[set->number], totals, limits, n);
+        if (actor_is_prepared(actor, set->number))
+            counters_add(actor_counters(actor, set->number), totals, limits, n);
     pthread_mutex_unlock(&w->lock);
     /* Counters of other threads may be read between a release and the grant it follows. */
     ended = totals->taken + totals->released;
@@ -128,7 +128,7 @@ static bool is_of_nothing(const weir_set *set, const struct record *r)
 /* What a record says if it belongs to the set and holds or waits. */
 static bool describe_holder(const weir_set *set, uint32_t record, struct weir_holder *ret)
 {
-    const struct record *r = record_at(&set->w->region, record);
+    const struct record *r = record_at(set->region, record);
     uint64_t word = record_load(&r->word), set_thread = record_load(&r->set);
     enum record_state state = record_state(word);
 
@@ -148,7 +148,7 @@ static bool describe_holder(const weir_set *set, uint32_t record, struct weir_ho
 /* Counts the set's holders and, if `all` is not NULL, stores the first `n`. */
 static size_t scan_holders(const weir_set *set, struct weir_holder *all, size_t n)
 {
-    const struct region *region = &set->w->region;
+    const struct region *region = set->region;
     uint32_t record = 0;
     size_t found = 0;
 

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Records as whoever keeps their time knows them: by their number in the instance's own region. Of
+ * a set whose records are elsewhere, in memory that processes share, it is the number of a
+ * stand-in: a record of this process's that names the shared one, and keeps here what is nobody
+ * else's business: who is to be told, when, and where it stands in which list.
+ */
+#ifndef WEIR_CORE_KEPT_H
+#define WEIR_CORE_KEPT_H
+
+#include "instance.h"
+
+static inline struct record *kept_at(const weir *w, uint32_t kept)
+{
+    return record_at(&w->region, kept);
+}
+
+static inline weir_set *kept_set(const weir *w, uint32_t kept)
+{
+    return instance_set(w, record_set_number(kept_at(w, kept)));
+}
+
+static inline bool kept_stands_in(const struct record *r)
+{
+    return (record_waker(r) & WAKER_STANDS_IN) != 0;
+}
+
+/* The number of the record in its set's region. */
+static inline uint32_t kept_record(const weir *w, uint32_t kept)
+{
+    const struct record *r = kept_at(w, kept);
+
+    return kept_stands_in(r) ? link_record(record_load(&r->next)) : kept;
+}
+
+/* The word that says whether it was decided. Stand-ins stay stand-ins, so that whoever comes late
+ * finds some record of some set, whose word is another. */
+static inline uint64_t kept_word(const weir *w, uint32_t kept)
+{
+    const struct record *r = kept_at(w, kept);
+
+    if (!kept_stands_in(r))
+        return record_load(&r->word);
+    return record_load(&record_at(kept_set(w, kept)->region, kept_record(w, kept))->word);
+}
+
+/*
+ * `before` as it is in the life of `word`: false if the record's word is not that any more. In this
+ * order, for the word may change and the record be used again between the two.
+ */
+static inline bool kept_still(const weir *w, uint32_t kept, uint64_t word, uint32_t *ret_before)
+{
+    *ret_before = atomic_load_explicit(&kept_at(w, kept)->before, memory_order_acquire);
+    return kept_word(w, kept) == word;
+}
+
+/* Who waits on it, for whoever decides it, and for its keeper. Before it enters its set. */
+void kept_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
+                    bool strict);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Waking: whoever decided about a record tells who waits on it, here or in another process. */
+#ifndef WEIR_CORE_WAKE_H
+#define WEIR_CORE_WAKE_H
+
+#include "set.h"
+
+/* The record's word has become `word`. A wake too many, or too late, does nothing. */
+void wake_waiter(weir_set *set, uint32_t record, uint64_t word);
+
+/* The record, whose word is `word`, heads the line: it is to be looked at at this instant. */
+void wake_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns);
+
+#endif
