@@ -58,6 +58,7 @@ static void sets_read(struct yaml *yaml, const char *name, const struct node *no
 {
     static const struct field fields[] = {
         {"backend", offsetof(struct set_definition, backend), NULL},
+        {"lifetime", offsetof(struct set_definition, lifetime), NULL},
         {"timeout", offsetof(struct set_definition, timeout), NULL},
         {"max_wait", offsetof(struct set_definition, max_wait), NULL},
         {"max_waiters", offsetof(struct set_definition, max_waiters), NULL},
@@ -147,7 +148,7 @@ static void version_check(struct yaml *yaml, const struct scalar *version, struc
 /* The whole document. */
 struct root {
     struct definition *definition;
-    struct scalar version;
+    struct scalar version, process_dir;
 };
 
 static void root_sets_read(struct yaml *yaml, const char *name, const struct node *node,
@@ -173,6 +174,7 @@ static void root_read(struct yaml *yaml)
     static const struct field fields[] = {
         {"version", offsetof(struct root, version), NULL},
         {"plugin_dirs", 0, root_dirs_read},
+        {"process_dir", offsetof(struct root, process_dir), NULL},
         {"sets", 0, root_sets_read},
         {"pools", 0, root_pools_read},
     };
@@ -183,6 +185,7 @@ static void root_read(struct yaml *yaml)
     node_read(yaml, &node);
     if (node.shape == SHAPE_MAPPING) {
         form_read(yaml, &form, &root);
+        yaml->definition->process_dir = root.process_dir;
     } else if (node.shape != SHAPE_NOTHING) {
         if (node.shape != SHAPE_REFUSED)
             complain(yaml->complaints, -EINVAL, node.scalar.mark,

@@ -43,7 +43,8 @@ struct limit_definition {
 
 struct set_definition {
     struct scalar name; /* its mark is the set's; without text only in a wrong specification */
-    struct scalar backend, timeout, max_wait, max_waiters, strict, fair;
+    struct scalar backend, lifetime;
+    struct scalar timeout, max_wait, max_waiters, strict, fair;
     struct settings config;
     struct limit_definition *limits;
     size_t limits_n;
@@ -64,6 +65,7 @@ struct definition {
     size_t pools_n;
     struct scalar *plugin_dirs;
     size_t plugin_dirs_n;
+    struct scalar process_dir;
     struct chunk *memory; /* all of the above lives here */
 };
 

@@ -50,6 +50,7 @@ static weir *instance_free(weir *w)
         sys_fork_page_free(w->fork_page);
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->spare_lock);
+    sys_free(w->process_dir);
     sys_free(w);
     return NULL;
 }
@@ -117,12 +118,41 @@ void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
 
 /* weir_open */
 
-static int add_configuration(weir *w, const char *text, size_t size, struct complaints *complaints)
+/*
+ * Where segments are: as the options say, or `configured`, or the environment; else the default. A
+ * relative path would be another directory in every process.
+ */
+static int choose_process_dir(weir *w, const struct weir_options *options, const char *configured,
+                              struct complaints *complaints)
+{
+    const char *dir = options->process_dir ? options->process_dir : configured;
+    const char *what = "options.process_dir";
+
+    if (!dir) {
+        dir = sys_environment("WEIR_PROCESS_DIR");
+        what = "WEIR_PROCESS_DIR";
+        if (!dir || !dir[0])
+            return 0;
+    }
+    if (dir[0] != '/') {
+        complaints->file = "";
+        complain(complaints, -EINVAL, (struct mark){0, 0},
+                 "%s is `%s`, not an absolute path: begin it with `/`", what, show(dir).text);
+        return complaints_tell(complaints);
+    }
+    w->process_dir = sys_strdup(dir);
+    return w->process_dir ? 0 : -ENOMEM;
+}
+
+static int add_configuration(weir *w, const struct weir_options *options, const char *text,
+                             size_t size, struct complaints *complaints)
 {
     struct pool_definition_live *pool;
     struct plan plan = {0};
     int r = plan_from_text(text, size, w->plugins, &plan, complaints);
 
+    if (r == 0)
+        r = choose_process_dir(w, options, plan.process_dir, complaints);
     if (r == 0) {
         instance_lock(w);
         r = instance_add_plan(w, &plan, &pool);
@@ -142,12 +172,12 @@ static int configure(weir *w, const struct weir_options *options, struct complai
     if (options->text) {
         w->configured = true;
         complaints->file = options->text_name ? options->text_name : "<text>";
-        return add_configuration(w, options->text, strlen(options->text), complaints);
+        return add_configuration(w, options, options->text, strlen(options->text), complaints);
     }
     if (!file)
         file = sys_environment("WEIR_CONFIG");
     if (!file)
-        return 0;
+        return choose_process_dir(w, options, NULL, complaints);
     w->configured = true;
     complaints->file = file;
     r = sys_read_file(file, CONFIG_TEXT_MAX, &text, &size);
@@ -155,7 +185,7 @@ static int configure(weir *w, const struct weir_options *options, struct complai
         complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s", strerrordesc_np(-r));
         return complaints_tell(complaints);
     }
-    r = add_configuration(w, text, size, complaints);
+    r = add_configuration(w, options, text, size, complaints);
     sys_free(text);
     return r;
 }

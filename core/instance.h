@@ -34,6 +34,7 @@ struct weir {
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
     void *userdata;
     uint64_t seed;
+    char *process_dir; /* owned; where segments are; NULL: the default of the user */
 
     pthread_mutex_t lock; /* everything from here to `keeper` */
     struct region region;
@@ -98,7 +99,10 @@ void instance_unlock(weir *w);
 
 /* catalog.c */
 
-/* Adds a set. The caller holds the lock; the plan's parts move into the set. 0 or -ENOMEM. */
+/*
+ * Adds a set. The caller holds the lock; the plan's parts move into the set. 0, or why it cannot be
+ * placed: -ENOMEM, -EOPNOTSUPP.
+ */
 int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret);
 /* Adds a pool whose sets all exist, without its name. As above. */
 int instance_add_pool(weir *w, struct pool_plan *plan, struct pool_definition_live **ret);

@@ -83,5 +83,6 @@ void plan_free(struct plan *plan)
         pool_plan_free(&plan->pools[i]);
     sys_free(plan->sets);
     sys_free(plan->pools);
+    sys_free(plan->process_dir);
     *plan = (struct plan){0};
 }

@@ -14,6 +14,12 @@ struct name_value {
     char *name, *value;
 };
 
+/* Where the state of a set lives. */
+enum backend {
+    BACKEND_THREAD, /* in the memory of the process */
+    BACKEND_PROCESS /* in a segment, shared by the processes of a user */
+};
+
 /* Everything a set is made of. Strings and arrays are owned by the plan until a set takes them. */
 struct set_plan {
     char *name;
@@ -25,6 +31,8 @@ struct set_plan {
     uint64_t timeout_ns, max_wait_ns; /* WEIR_FOREVER: none */
     uint32_t max_waiters;             /* 0: no bound */
     bool strict, fair;
+    enum backend backend;
+    bool while_used; /* its segment vanishes with the last process that uses it */
 };
 
 struct pool_plan {
@@ -42,6 +50,7 @@ struct plan {
     size_t sets_n;
     struct pool_plan *pools;
     size_t pools_n;
+    char *process_dir; /* absolute; NULL: the configuration names none */
 };
 
 /* Words of state that all limits of one set may need together. */

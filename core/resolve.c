@@ -109,6 +109,24 @@ static int names_register(struct resolver *resolver)
     return 0;
 }
 
+/* False, and complained about: a relative path means another directory in every process. */
+static bool path_is_absolute(struct resolver *resolver, const struct scalar *path)
+{
+    if (path->text[0] == '/')
+        return true;
+    say(resolver, -EINVAL, path->mark, "`%s` is not an absolute path: begin it with `/`",
+        show(path->text).text);
+    return false;
+}
+
+static int process_dir_read(struct resolver *resolver)
+{
+    const struct scalar *dir = &resolver->definition->process_dir;
+    if (dir->text == NULL || !path_is_absolute(resolver, dir))
+        return 0;
+    return copy_text(dir->text, &resolver->plan->process_dir);
+}
+
 static int dirs_read(struct resolver *resolver)
 {
     const struct definition *definition = resolver->definition;
@@ -116,10 +134,7 @@ static int dirs_read(struct resolver *resolver)
     size_t n = 0;
     for (size_t i = 0; i < definition->plugin_dirs_n; i++) {
         const struct scalar *dir = &definition->plugin_dirs[i];
-        if (dir->text[0] != '/')
-            say(resolver, -EINVAL, dir->mark, "`%s` is not an absolute path: begin it with `/`",
-                show(dir->text).text);
-        else
+        if (path_is_absolute(resolver, dir))
             dirs[n++] = dir->text;
     }
     return n > 0 ? plugins_add_dirs(resolver->plugins, dirs, n) : 0;
@@ -142,6 +157,8 @@ static int everything_resolve(struct resolver *resolver)
         plan->pools_n = definition->pools_n;
     }
     int rc = dirs_read(resolver);
+    if (rc == 0)
+        rc = process_dir_read(resolver);
     if (rc == 0)
         rc = names_register(resolver);
     for (size_t i = 0; i < plan->sets_n && rc == 0; i++)

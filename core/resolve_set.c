@@ -17,14 +17,26 @@ static void span_read(struct resolver *resolver, const char *field, const struct
                              ret_ns);
 }
 
-static void backend_read(struct resolver *resolver, const struct scalar *backend)
+/* Where the set lives, and until when. */
+static void backend_read(struct resolver *resolver, const struct set_definition *definition,
+                         struct set_plan *plan)
 {
-    static const char *const backends[] = {"thread", "process", "redis"};
-    if (backend->text == NULL)
-        return;
-    if (scalar_read_word(resolver->complaints, "backend", backend, backends, LENGTH(backends)) > 0)
-        say(resolver, -EINVAL, backend->mark,
-            "backend `%s` is not available in this version: use thread", backend->text);
+    static const char *const backends[] = {"thread", "process"};
+    static const char *const lifetimes[] = {"boot", "users"};
+    const struct scalar *backend = &definition->backend, *lifetime = &definition->lifetime;
+    bool known = !scalar_is_given(backend);
+    if (backend->text != NULL) {
+        int i =
+            scalar_read_word(resolver->complaints, "backend", backend, backends, LENGTH(backends));
+        known = i >= 0;
+        plan->backend = i == BACKEND_PROCESS ? BACKEND_PROCESS : BACKEND_THREAD;
+    }
+    if (known && plan->backend == BACKEND_THREAD && scalar_is_given(lifetime))
+        say(resolver, -EINVAL, lifetime->mark,
+            "`lifetime` is for sets that processes share: it needs `backend: process`");
+    else if (lifetime->text != NULL)
+        plan->while_used = scalar_read_word(resolver->complaints, "lifetime", lifetime, lifetimes,
+                                            LENGTH(lifetimes)) == 1;
 }
 
 static void set_fields_read(struct resolver *resolver, const struct set_definition *definition,
@@ -32,7 +44,7 @@ static void set_fields_read(struct resolver *resolver, const struct set_definiti
 {
     uint64_t waiters;
     plan->fair = true;
-    backend_read(resolver, &definition->backend);
+    backend_read(resolver, definition, plan);
     span_read(resolver, "timeout", &definition->timeout, &plan->timeout_ns);
     span_read(resolver, "max_wait", &definition->max_wait, &plan->max_wait_ns);
     scalar_read_boolean(resolver->complaints, "strict", &definition->strict, &plan->strict);

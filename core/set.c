@@ -429,6 +429,8 @@ static int place(weir *w, weir_set *set)
 
     if (!set->limits.n)
         return 0;
+    if (set->backend == BACKEND_PROCESS)
+        return -EOPNOTSUPP;
     if (set->limits.has_waits)
         words += 1 + set->limits.state_words;
     set->content_max = words;
@@ -439,6 +441,7 @@ static int place(weir *w, weir_set *set)
 int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
 {
     weir_set *set = sys_alloc(1, sizeof(*set));
+    int r;
 
     if (!set)
         return -ENOMEM;
@@ -451,9 +454,12 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
     if (MUTANT(162) && !set->limits.n)
         set->record_units = 1;
     limits_describe(&set->limits);
-    if (place(w, set) < 0) {
+    set->backend = plan->backend;
+    set->while_used = plan->while_used;
+    r = place(w, set);
+    if (r < 0) {
         sys_free(set);
-        return -ENOMEM;
+        return r;
     }
     pthread_mutex_init(&set->warned_lock, NULL);
     set->name = plan->name;

@@ -29,6 +29,8 @@ struct weir_set {
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
     bool strict, fair;
+    enum backend backend;
+    bool while_used; /* lifetime: users */
 
     pthread_mutex_t warned_lock;
     uint64_t warned[WARNED_KEYS_MAX]; /* hashes of unknown keys that were warned about */

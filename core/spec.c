@@ -205,6 +205,8 @@ static void set_copy(struct copier *copier, const struct weir_set_spec *spec,
         complain(copier->complaints, -EINVAL, nowhere, "flags 0x%x are not known",
                  spec->flags & ~flags);
     text_copy(copier, spec->name, &ret->name);
+    text_copy(copier, spec->backend, &ret->backend);
+    text_copy(copier, spec->lifetime, &ret->lifetime);
     span_copy(copier, spec->timeout_ns, &ret->timeout);
     span_copy(copier, spec->max_wait_ns, &ret->max_wait);
     number_copy(copier, spec->max_waiters, "", &ret->max_waiters);

@@ -28,6 +28,8 @@ size_t weir_set_limits(const weir_set *set)
 
 int weir_set_info(const weir_set *set, struct weir_set_info *ret)
 {
+    bool shared = set->backend == BACKEND_PROCESS;
+
     if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;
     *ret = (struct weir_set_info){
@@ -36,6 +38,10 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
         .max_wait_ns = set->max_wait_ns,
         .max_waiters = set->max_waiters,
         .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR),
+        .backend = shared ? "process" : "thread",
+        .lifetime = !shared           ? NULL
+                    : set->while_used ? "users"
+                                      : "boot",
     };
     return 0;
 }

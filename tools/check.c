@@ -148,6 +148,8 @@ static void print_defaults(const struct weir_set_info *info)
 {
     char text[QUANTITY_TEXT_MAX];
 
+    if (info->lifetime != NULL)
+        printf("  backend %s  lifetime %s", info->backend, info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
         printf("  timeout %s", quantity_write_duration(info->timeout_ns, text));
     if (info->max_wait_ns != WEIR_FOREVER)
@@ -162,6 +164,9 @@ static void print_defaults(const struct weir_set_info *info)
 
 static void json_defaults(struct json *json, const struct weir_set_info *info)
 {
+    json_text(json, "backend", info->backend);
+    if (info->lifetime != NULL)
+        json_text(json, "lifetime", info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
         json_number(json, "timeout_ns", info->timeout_ns);
     if (info->max_wait_ns != WEIR_FOREVER)

@@ -40,6 +40,13 @@ struct weir_options {
     void (*complaint)(void *userdata, const struct weir_error *complaint);
 
     void *userdata; /* for `log` and `complaint` */
+
+    /*
+     * Where the sets that processes share have their segments: an absolute path of a directory that
+     * belongs to the user alone. NULL: `process_dir` of the configuration; or the environment
+     * variable WEIR_PROCESS_DIR (ignored in a privileged process); or weir-UID below /dev/shm.
+     */
+    const char *process_dir;
 };
 
 /*

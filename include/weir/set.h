@@ -42,6 +42,16 @@ enum {
     WEIR_SET_UNFAIR = 1u << 1  /* newcomers may barge (`fair: false`) */
 };
 
+/*
+ * A set, defined in code. Its backend and lifetime say where it lives, and until when.
+ *
+ * "thread": in the memory of the process, for all its threads, as long as the instance. "process":
+ * in a segment, a file of the user's that all processes share that define a set of this name, alike
+ * but for what is each one's own: timeout_ns, max_wait_ns, WEIR_SET_STRICT and config. What differs
+ * in anything else is refused. Lifetime "boot": the segment stays, and what it counted with it,
+ * until it is removed or the machine is started again. "users": it vanishes with the last process
+ * that uses it.
+ */
 struct weir_set_spec {
     size_t size;                          /* sizeof(struct weir_set_spec) */
     const char *name;                     /* required, 1 .. 255 bytes of UTF-8 */
@@ -53,6 +63,8 @@ struct weir_set_spec {
     uint64_t max_wait_ns;                 /* default of requests; 0: WEIR_FOREVER */
     uint32_t max_waiters;                 /* 0: no bound */
     uint32_t flags;                       /* WEIR_SET_* */
+    const char *backend;                  /* "thread" or "process"; NULL: "thread" */
+    const char *lifetime; /* of backend "process": "boot" or "users"; NULL: "boot" */
 };
 #define WEIR_LIMITS_MAX 64
 
@@ -124,6 +136,8 @@ struct weir_set_info {
     uint64_t max_wait_ns; /* as above */
     uint32_t max_waiters; /* 0: no bound */
     uint32_t flags;       /* WEIR_SET_* */
+    const char *backend;  /* "thread" or "process"; static, as is the next */
+    const char *lifetime; /* "boot" or "users"; NULL: the backend is "thread" */
 };
 
 /* The set's definition. Any thread. Returns 0 or -EINVAL (ret->size is too small). */

@@ -52,9 +52,10 @@ static void print_set(FILE *out, const struct set_plan *set)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
     char buffer[2][QUANTITY_TEXT_MAX];
-    fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s\n", set->name,
+    fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s%s%s\n", set->name,
             span(set->timeout_ns, buffer[0]), span(set->max_wait_ns, buffer[1]), set->max_waiters,
-            set->strict ? ", strict" : "", set->fair ? "" : ", unfair");
+            set->strict ? ", strict" : "", set->fair ? "" : ", unfair",
+            set->backend == BACKEND_PROCESS ? ", process" : "", set->while_used ? ", users" : "");
     for (uint32_t i = 0; i < set->config_n; i++)
         fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
     for (uint32_t i = 0; i < set->limits_n; i++) {
@@ -70,6 +71,8 @@ static void print_set(FILE *out, const struct set_plan *set)
 
 static void print_plan(FILE *out, const struct plan *plan)
 {
+    if (plan->process_dir != NULL)
+        fprintf(out, "process_dir %s\n", plan->process_dir);
     for (size_t i = 0; i < plan->sets_n; i++)
         print_set(out, &plan->sets[i]);
     for (size_t i = 0; i < plan->pools_n; i++) {

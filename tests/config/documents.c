@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The examples of configurations in the documents are right: each opens. Those of a Markdown file
- * are its blocks marked `yaml`; in a manual page every block is one. An example that begins with
- * `limits:` is a part of a set, and is opened within one.
+ * The examples of configurations in the documents are right: each comes to a plan. Those of a
+ * Markdown file are its blocks marked `yaml`; in a manual page every block is one. An example that
+ * begins with `limits:` is a part of a set, and is read within one.
  *
  *     documents FILE...
  */
 #include "fixture.h"
+#include "plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <weir/weir.h>
 
 #include <cmocka.h>
 
@@ -71,19 +71,17 @@ static void print_complaint(void *userdata, const struct weir_error *complaint)
 static void block_check(const char *path, unsigned line, const char *block)
 {
     char name[4096];
-    weir *w = NULL;
+    struct plugins *plugins;
+    struct plan plan;
     char *text = complete(block);
     snprintf(name, sizeof name, "%s:%u", path, line);
-    const struct weir_options options = {.size = sizeof options,
-                                         .text = text,
-                                         .text_name = name,
-                                         .complaint = print_complaint,
-                                         .userdata = name};
-    struct weir_error error = {0};
-    if (weir_open(&w, &options, &error) != 0)
-        fail_msg("%s: line %u of this is wrong:\n%s", name, error.line, text);
-    assert_true(weir_sets(w, NULL, 0) > 0);
-    weir_close(w);
+    struct complaints complaints = {.file = name, .hear = print_complaint, .userdata = name};
+    assert_int_equal(plugins_new(&plugins, NULL), 0);
+    if (plan_from_text(text, strlen(text), plugins, &plan, &complaints) < 0)
+        fail_msg("%s: line %u of this is wrong:\n%s", name, complaints.first.line, text);
+    assert_true(plan.sets_n > 0);
+    plan_free(&plan);
+    plugins_free(plugins);
     free(text);
 }
 

@@ -107,6 +107,17 @@ class Check(Directory):
             self.assertTrue(any(all(word in line.split() for word in words)
                                 for line in out.splitlines()), (words, out))
 
+    def test_backend(self):
+        path = self.write("weir.yaml", "version: 1\nsets:\n  stays: { backend: process }\n"
+                          "  goes: { backend: process, lifetime: users, strict: true }\n")
+        out, err = self.expect(weir("check", path), 0)
+        self.assertEqual(err, "")
+        self.assertIn("set stays: no limits  backend process  lifetime boot\n", out)
+        self.assertIn("set goes: no limits  backend process  lifetime users  strict\n", out)
+        out, _ = self.expect(weir("check", "--json", path), 0)
+        self.assertEqual([(one["backend"], one["lifetime"]) for one in json.loads(out)["sets"]],
+                         [("process", "boot"), ("process", "users")])
+
     def test_good_file_as_json(self):
         out, err = self.expect(weir("check", "--json", self.write("weir.yaml", PLAIN)), 0)
         self.assertEqual(err, "")
@@ -114,15 +125,15 @@ class Check(Directory):
         self.assertIs(got["ok"], True)
         self.assertEqual(got["complaints"], [])
         self.assertEqual(got["sets"], [
-            {"name": "east", "timeout_ns": 30 * 10**9, "max_waiters": 9, "strict": False,
-             "fair": True, "limits": [
+            {"name": "east", "backend": "thread", "timeout_ns": 30 * 10**9, "max_waiters": 9,
+             "strict": False, "fair": True, "limits": [
                 {"type": "call", "key": "call_count", "algorithm": "gcra", "capacity": 100,
                  "settings": {"capacity": "100", "window": "60s"}},
                 {"type": "rate", "key": "tokens", "algorithm": "token_bucket", "capacity": 7,
                  "settings": {"capacity": "90k", "window": "60s", "burst": "7"}},
                 {"type": "resource", "key": "connections", "algorithm": None, "capacity": 10,
                  "settings": {"capacity": "10"}}]},
-            {"name": "plain", "strict": False, "fair": True, "limits": []}])
+            {"name": "plain", "backend": "thread", "strict": False, "fair": True, "limits": []}])
         self.assertEqual(got["pools"], [{"name": "both", "balancer": "round_robin",
                                          "sets": ["east", "plain"]}])
 

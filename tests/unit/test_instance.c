@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, closing with waiters in all forms, and fork. */
-#include "set.h"
+#include "instance.h"
 #include "world.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -35,6 +35,9 @@ static void wrong_options_are_einval(void **state)
         {.size = sizeof *wrong, .clock = &small},
         {.size = sizeof *wrong, .clock = &empty},
         {.size = sizeof *wrong, .text = "version: 2\n"},
+        {.size = sizeof *wrong, .process_dir = "run/weir"},
+        {.size = sizeof *wrong, .process_dir = ""},
+        {.size = sizeof *wrong, .text = "version: 1\n", .process_dir = "run/weir"},
     };
 
     (void)state;
@@ -84,6 +87,76 @@ static void weir_config_names_the_file(void **state)
     unlink(path);
     assert_int_equal(weir_open(&w, NULL, NULL), -ENOENT);
     unsetenv("WEIR_CONFIG");
+}
+
+static void expect_process_dir(const char *option, const char *text, const char *dir)
+{
+    const struct weir_options options = {
+        .size = sizeof options, .text = text, .process_dir = option};
+    weir *w = NULL;
+
+    assert_int_equal(weir_open(&w, &options, NULL), 0);
+    if (dir)
+        assert_string_equal(w->process_dir, dir);
+    else
+        assert_null(w->process_dir);
+    weir_close(w);
+}
+
+/* Options before the configuration, before the environment. */
+static void segments_are_where_the_first_of_three_says(void **state)
+{
+    static const char silent[] = "version: 1\n", text[] = "version: 1\nprocess_dir: /text\n";
+    struct weir_error error;
+    weir *w = NULL;
+
+    (void)state;
+    expect_process_dir(NULL, NULL, NULL);
+    expect_process_dir(NULL, silent, NULL);
+    setenv("WEIR_PROCESS_DIR", "", 1);
+    expect_process_dir(NULL, silent, NULL);
+    setenv("WEIR_PROCESS_DIR", "/environment", 1);
+    expect_process_dir(NULL, NULL, "/environment");
+    expect_process_dir(NULL, silent, "/environment");
+    expect_process_dir(NULL, text, "/text");
+    expect_process_dir("/option", NULL, "/option");
+    expect_process_dir("/option", text, "/option");
+    setenv("WEIR_PROCESS_DIR", "environment", 1);
+    expect_process_dir(NULL, text, "/text");
+    assert_int_equal(weir_open(&w, NULL, &error), -EINVAL);
+    assert_string_equal(error.message, "WEIR_PROCESS_DIR is `environment`, not an absolute path: "
+                                       "begin it with `/`");
+    assert_string_equal(error.file, "");
+    unsetenv("WEIR_PROCESS_DIR");
+}
+
+/* Without limits there is no state, and nothing to share but the name. */
+static void a_set_says_where_it_lives(void **state)
+{
+    static const struct {
+        const char *fields, *backend, *lifetime;
+    } rows[] = {
+        {"", "thread", NULL},
+        {"backend: thread", "thread", NULL},
+        {"backend: process", "process", "boot"},
+        {"backend: process, lifetime: boot", "process", "boot"},
+        {"backend: process, lifetime: users", "process", "users"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct weir_set_info info = {.size = sizeof info};
+
+        world_set(rows[i].fields);
+        assert_int_equal(weir_set_info(world.set, &info), 0);
+        assert_string_equal(info.backend, rows[i].backend);
+        if (rows[i].lifetime)
+            assert_string_equal(info.lifetime, rows[i].lifetime);
+        else
+            assert_null(info.lifetime);
+        release(granted(ASK({"anything", 1})));
+        world_close();
+    }
 }
 
 static void several_instances_do_not_disturb_each_other(void **state)
@@ -593,6 +666,8 @@ int main(void)
         leak_checked_test(wrong_options_are_einval),
         leak_checked_test(a_file_that_is_not_there_is_enoent),
         leak_checked_test(weir_config_names_the_file),
+        leak_checked_test(segments_are_where_the_first_of_three_says),
+        leak_checked_test(a_set_says_where_it_lives),
         leak_checked_test(several_instances_do_not_disturb_each_other),
         leak_checked_test(the_log_callback_may_use_the_library),
         leak_checked_test(an_instance_may_be_closed_while_a_warning_is_heard),

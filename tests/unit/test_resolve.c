@@ -69,12 +69,32 @@ static void test_defaults(void **state)
     assert_true(set->timeout_ns == WEIR_FOREVER && set->max_wait_ns == WEIR_FOREVER);
     assert_int_equal(set->max_waiters, 0);
     assert_true(set->fair && !set->strict);
+    assert_true(set->backend == BACKEND_THREAD && !set->while_used);
+    assert_null(plan.process_dir);
     assert_int_equal(plan.pools_n, 2);
     assert_null(plan.pools[0].balancer);
     assert_int_equal(plan.pools[0].sets_n, 1);
     assert_string_equal(plan.pools[0].sets[0], "a");
     assert_int_equal(plan.pools[1].sets_n, 0);
     plan_free(&plan);
+}
+
+/* Where a set lives, and until when; where those that are shared are. */
+static void test_backend(void **state)
+{
+    struct plan plan;
+    (void)state;
+    plan_of("version: 1\nprocess_dir: /a/b\nsets:\n  t: { backend: thread }\n"
+            "  p: { backend: process }\n  b: { backend: process, lifetime: boot }\n"
+            "  u: { backend: process, lifetime: users }\n",
+            &plan);
+    assert_string_equal(plan.process_dir, "/a/b");
+    assert_true(plan.sets[0].backend == BACKEND_THREAD && !plan.sets[0].while_used);
+    assert_true(plan.sets[1].backend == BACKEND_PROCESS && !plan.sets[1].while_used);
+    assert_true(plan.sets[2].backend == BACKEND_PROCESS && !plan.sets[2].while_used);
+    assert_true(plan.sets[3].backend == BACKEND_PROCESS && plan.sets[3].while_used);
+    plan_free(&plan);
+    assert_null(plan.process_dir);
 }
 
 /* A balancer is loaded where there is a choice, and where one is named. */
@@ -165,7 +185,7 @@ static void test_one_order(void **state)
 }
 
 static const char text_of_all[] =
-    "version: 1\nplugin_dirs: [/nonexistent/dir]\nsets:\n"
+    "version: 1\nplugin_dirs: [/nonexistent/dir]\nprocess_dir: /nonexistent\nsets:\n"
     "  a:\n    timeout: 1s\n    config: { x: y, z: w }\n    limits:\n"
     "      - { type: call, algorithm: gcra, capacity: 5, window: 1s }\n"
     "      - { type: rate, key: k, algorithm: token_bucket, capacity: 5, window: 1s, burst: 7 }\n"
@@ -240,6 +260,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_backend, setup, teardown),
         cmocka_unit_test_setup_teardown(test_balancers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refund_and_overuse, setup, teardown),

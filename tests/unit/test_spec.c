@@ -99,7 +99,7 @@ static void test_everything(void **state)
          .max_wait_ns = WEIR_FOREVER,
          .max_waiters = 9,
          .flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR},
-        {.size = sizeof *sets, .name = "b"},
+        {.size = sizeof *sets, .name = "b", .backend = "process", .lifetime = "users"},
     };
     const char *const names[] = {"old"};
     const struct weir_pool_spec spec = {.size = sizeof spec,
@@ -136,6 +136,10 @@ static void test_everything(void **state)
     assert_false(set->limits[1].charges);
     assert_null(set->limits[2].algorithm);
     assert_true(set->limits[2].capacity == UINT64_MAX);
+    assert_int_equal(set->backend, BACKEND_THREAD);
+    assert_int_equal(plan.sets[1].backend, BACKEND_PROCESS);
+    assert_true(plan.sets[1].while_used);
+    assert_null(plan.process_dir);
     assert_true(plan.sets[1].fair);
     assert_true(plan.sets[1].timeout_ns == WEIR_FOREVER);
     const struct pool_plan *pool = &plan.pools[0];
@@ -158,6 +162,26 @@ static void test_nameless_and_empty(void **state)
     assert_null(plan.pools[0].balancer);
     assert_int_equal(plan.pools[0].sets_n, 0);
     plan_free(&plan);
+}
+
+static void test_backend(void **state)
+{
+    const struct weir_set_spec sets[] = {
+        {.size = sizeof *sets, .name = "a", .backend = "proces"},
+        {.size = sizeof *sets, .name = "b", .lifetime = "boot"},
+        {.size = sizeof *sets, .name = "c", .backend = "thread", .lifetime = "users"},
+        {.size = sizeof *sets, .name = "d", .backend = "process", .lifetime = "hour"},
+        {.size = sizeof *sets, .name = "e", .backend = "process"},
+    };
+    (void)state;
+    expect(&(struct weir_pool_spec){.size = sizeof(struct weir_pool_spec),
+                                    .sets = sets,
+                                    .sets_n = LENGTH(sets)},
+           -EINVAL,
+           "set `a`: `backend` takes thread or process, not `proces` (did you mean `process`?)\n"
+           "set `b`: `lifetime` is for sets that processes share: it needs `backend: process`\n"
+           "set `c`: `lifetime` is for sets that processes share: it needs `backend: process`\n"
+           "set `d`: `lifetime` takes boot or users, not `hour`\n");
 }
 
 /* Structs of a later version lie further apart, and of an earlier one nearer together. */
@@ -355,6 +379,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nameless_and_empty, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_backend, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_versions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_arrays, setup, teardown),
