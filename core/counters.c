@@ -9,14 +9,13 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* The number of bits of whole microseconds. */
 static unsigned bucket_of(uint64_t wait_ns)
 {
-    uint64_t us = wait_ns / 1000;
-    unsigned bucket = 0;
+    uint64_t us = wait_ns / 1000 >> MUTANT(34);
+    unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 
-    while (bucket < WEIR_WAIT_BUCKETS - 1 && us >> (bucket + MUTANT(34)))
-        bucket++;
-    return bucket;
+    return bucket < WEIR_WAIT_BUCKETS ? bucket : WEIR_WAIT_BUCKETS - 1;
 }
 
 void counters_waited(struct counters *counters, uint64_t wait_ns)

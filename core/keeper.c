@@ -287,7 +287,7 @@ static void finish_run(struct keeper *keeper)
     if (keeper->running || keeper->timer_fd < 0 || keeper->w->clock.now_ns || MUTANT(94))
         return;
     if (next < keeper->armed_ns || (keeper->armed_ns <= keeper->ran_ns && !MUTANT(109)) ||
-        keeper->failing)
+        keeper->failing || MUTANT(170))
         set_timer(keeper, next);
 }
 
@@ -301,17 +301,16 @@ bool keeper_is_failing(struct keeper *keeper)
     return failing;
 }
 
-bool keeper_is_idle(const struct keeper *keeper)
+/* Nothing is or was to become due, so that a run would do nothing. */
+static bool is_idle(const struct keeper *keeper)
 {
     return !keeper->heap.n && keeper->armed_ns == WEIR_FOREVER && !keeper->failing;
 }
 
-int keeper_run(struct keeper *keeper)
+static int run_until(struct keeper *keeper, uint64_t now)
 {
-    uint64_t now = instance_now(keeper->w);
     int n = 0;
 
-    pthread_mutex_lock(&keeper->lock);
     keeper->running++;
     keeper->ran_ns = now > keeper->ran_ns ? now : keeper->ran_ns;
     while (earliest(keeper) <= (MUTANT(39) ? now - 1 : now)) {
@@ -323,6 +322,23 @@ int keeper_run(struct keeper *keeper)
         pthread_mutex_lock(&keeper->lock);
     }
     finish_run(keeper);
+    return n;
+}
+
+int keeper_run_locked(struct keeper *keeper, uint64_t injected_ns)
+{
+    if (is_idle(keeper))
+        return 0;
+    return run_until(keeper, keeper->w->clock.now_ns ? injected_ns : sys_now_ns());
+}
+
+int keeper_run(struct keeper *keeper)
+{
+    uint64_t now = instance_now(keeper->w);
+    int n;
+
+    pthread_mutex_lock(&keeper->lock);
+    n = run_until(keeper, now);
     pthread_mutex_unlock(&keeper->lock);
     return n;
 }

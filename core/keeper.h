@@ -68,10 +68,14 @@ void keeper_wake(weir *w, uint32_t record, uint64_t word);
 /* Whether its timer could not be set: it has to be run again. */
 bool keeper_is_failing(struct keeper *keeper);
 
-/* Whether nothing is or was to become due, so that a run would do nothing. Under the lock. */
-bool keeper_is_idle(const struct keeper *keeper);
-
 /* Does everything that is due; returns how many waiters were decided. */
 int keeper_run(struct keeper *keeper);
+
+/*
+ * The same as part of what is done under the lock, which is given back for as long as something is
+ * done that is due. `injected_ns` is the instant by an injected clock, which is not read under a
+ * lock; 0: there is none, and the system's is read if anything is or was to become due.
+ */
+int keeper_run_locked(struct keeper *keeper, uint64_t injected_ns);
 
 #endif

@@ -92,16 +92,40 @@ static bool complete_one(weir *w, uint32_t record, struct weir_completion *ret)
     return completed;
 }
 
-/* Takes out at most `n` completions. */
-static unsigned pop_batch(weir_queue *queue, uint32_t *ret, unsigned n)
+/* Takes out at most `n` completions. Under the lock. */
+static unsigned pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
 {
     unsigned popped = 0;
 
-    pthread_mutex_lock(&queue->keeper.lock);
     while (popped < n && queue->ready.first)
         ret[popped++] = pop(queue);
     queue->reaping = MUTANT(148);
     queue_update_signal(queue);
+    return popped;
+}
+
+/* The first of a reap: does what has become due. A completion of that is reaped without a word to
+ * the eventfd. */
+static unsigned pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    weir *w = queue->keeper.w;
+    uint64_t injected_ns = w->clock.now_ns ? instance_now(w) : 0;
+    unsigned popped;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    queue->reaping = true;
+    keeper_run_locked(&queue->keeper, injected_ns);
+    popped = pop_some(queue, ret, n);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return popped;
+}
+
+static unsigned pop_more(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    unsigned popped;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    popped = pop_some(queue, ret, n);
     pthread_mutex_unlock(&queue->keeper.lock);
     return popped;
 }
@@ -117,12 +141,11 @@ static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned
     pthread_mutex_unlock(&queue->keeper.lock);
 }
 
-/* Fewer than `n`: there are no more, or `*ret_code` says why they could not be handed out. */
-static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsigned n,
-                           int *ret_code)
+/* Completes those that were popped. Fewer: `*ret_code` says why the others could not be. */
+static unsigned complete_batch(weir_queue *queue, const uint32_t *records, unsigned popped,
+                               struct weir_completion *out, int *ret_code)
 {
-    uint32_t records[BATCH];
-    unsigned popped = pop_batch(queue, records, n < BATCH ? n : BATCH), done = 0;
+    unsigned done = 0;
 
     while (done < popped && complete_one(queue->keeper.w, records[done], &out[done]))
         done++;
@@ -135,22 +158,15 @@ static unsigned reap_batch(weir_queue *queue, struct weir_completion *out, unsig
     return done;
 }
 
-/* Does what has become due. A completion of that is reaped without a word to the eventfd. */
-static void move_on(weir_queue *queue)
+static unsigned smaller(unsigned a, unsigned b)
 {
-    bool idle;
-
-    pthread_mutex_lock(&queue->keeper.lock);
-    queue->reaping = true;
-    idle = keeper_is_idle(&queue->keeper);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    if (!idle)
-        keeper_run(&queue->keeper);
+    return a < b ? a : b;
 }
 
 int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
 {
-    unsigned done = 0, more;
+    uint32_t records[BATCH];
+    unsigned done = 0, popped;
     int r = 0;
 
     if (instance_forked(queue->keeper.w))
@@ -159,11 +175,13 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
         return -EINVAL;
     if (n > INT32_MAX)
         n = INT32_MAX;
-    move_on(queue);
+    popped = pop_first(queue, records, smaller(n, BATCH));
     posting_tell(queue);
-    do {
-        more = reap_batch(queue, out + done, n - done, &r);
-        done += more;
-    } while (more == BATCH);
+    while (popped > 0) {
+        done += complete_batch(queue, records, popped, out + done, &r);
+        if (r < 0 || popped < BATCH || done == n)
+            break;
+        popped = pop_more(queue, records, smaller(n - done, BATCH));
+    }
     return done ? (int)done : r;
 }

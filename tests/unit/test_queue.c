@@ -1338,6 +1338,37 @@ static void a_queue_needs_no_thread_and_few_system_calls(void **state)
     queue_world_close();
 }
 
+/* Nor does a reap make any that it can do without, and it does not ask what time it is for nobody. */
+static void a_reap_makes_few_system_calls(void **state)
+{
+    weir_acquisition *holder, *last;
+    uint64_t calls;
+
+    (void)state;
+    real_world(A);
+    holder = one_a();
+    calls = fake_sys_system_calls() + fake_sys_counts().now;
+    assert_int_equal(weir_queue_reap(queue, done, ALL), 0);
+    put(ASK({"a", 1}), 1); /* one reading of the clock */
+    assert_int_equal(weir_queue_reap(queue, done, ALL), 0);
+    assert_int_equal(fake_sys_system_calls() + fake_sys_counts().now, calls + 1);
+    put(with_timeout(ASK({"a", 1}), 1), 2); /* sets the timer */
+    put(with_timeout(ASK({"a", 1}), SECOND), 3);
+    calls = fake_sys_system_calls();
+    assert_int_equal(weir_queue_reap(queue, done, ALL), 0);
+    assert_int_equal(fake_sys_system_calls(), calls);
+    fake_clock_advance(1);
+    next_ends(2, -ETIMEDOUT); /* takes back that it has expired, and sets it again, in one */
+    assert_int_equal(fake_sys_system_calls(), calls + 1);
+    assert_int_equal(fake_sys_counts().drain, 0);
+    release(holder); /* wakes the reaper, and is heard by it */
+    last = next_granted(1);
+    assert_int_equal(fake_sys_system_calls(), calls + 3);
+    release(last);
+    release(next_granted(3));
+    queue_world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1388,6 +1419,7 @@ int main(void)
         leak_checked_test(the_descriptor_is_readable_from_the_instant_on),
         leak_checked_test(a_timer_for_nobody_wakes_at_most_once),
         leak_checked_test(a_queue_needs_no_thread_and_few_system_calls),
+        leak_checked_test(a_reap_makes_few_system_calls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
