@@ -2,15 +2,32 @@
 /* `weir check`: complaints about a configuration, or a summary of what was understood. */
 #include "json.h"
 #include "quantity.h"
+#include "source.h"
+#include "usage.h"
 #include "weir.h"
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <weir/weir.h>
 
+static const char help[] =
+    "Usage: weir check [--json] [-d DIR]... FILE\n"
+    "\n"
+    "Checks a configuration, plugins included: writes every complaint to the standard error, or\n"
+    "a summary of what was understood. FILE may be - for the standard input.\n"
+    "\n"
+    "  -j, --json             write JSON\n"
+    "  -d, --plugin-dir DIR   look for plugins in DIR first\n"
+    "  -h, --help             show this text\n"
+    "\n"
+    "Exit status: 0 fine, 1 complaints, 2 wrong usage, 3 something cannot be read or written.\n";
+
 struct check {
-    const struct arguments *arguments;
+    const char *file;     /* the file, or "-" */
+    struct source source; /* its plugin directories */
+    bool as_json;
     const char *name; /* of the file, for people */
     struct json json;
     unsigned complaints;
@@ -23,7 +40,7 @@ static void hear(void *userdata, const struct weir_error *complaint)
     struct check *check = userdata;
 
     check->complaints++;
-    if (!check->arguments->json) {
+    if (!check->as_json) {
         if (complaint->line != 0)
             fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
                     complaint->message);
@@ -187,7 +204,7 @@ static void describe_limit(struct check *check, const weir_set *set, int number,
     int n = weir_set_limit_settings(set, (size_t)number, settings, SETTINGS_MAX);
 
     n = n < SETTINGS_MAX ? n : SETTINGS_MAX;
-    if (check->arguments->json)
+    if (check->as_json)
         json_limit(&check->json, limit, settings, n);
     else
         print_limit(limit, settings, n);
@@ -204,7 +221,7 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     if (n < 0)
         return n;
     weir_set_info(set, &info);
-    if (check->arguments->json) {
+    if (check->as_json) {
         json_object(&check->json, NULL);
         json_text(&check->json, "name", name);
         json_defaults(&check->json, &info);
@@ -216,7 +233,7 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     }
     for (int i = 0; i < n; i++)
         describe_limit(check, set, i, &limits[i]);
-    if (check->arguments->json) {
+    if (check->as_json) {
         json_end_array(&check->json);
         json_end_object(&check->json);
     }
@@ -228,7 +245,7 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
     const char *balancer = weir_pool_balancer(pool);
     size_t n = weir_pool_sets(pool);
 
-    if (!check->arguments->json) {
+    if (!check->as_json) {
         printf("pool %s%s%s:", name, balancer != NULL ? "  " : "",
                balancer != NULL ? balancer : "");
         for (size_t i = 0; i < n; i++)
@@ -252,7 +269,7 @@ static int describe_all(struct check *check, weir *w, const char *const *names, 
 {
     int r = 0;
 
-    if (check->arguments->json)
+    if (check->as_json)
         json_array(&check->json, key);
     for (int i = 0; i < n && r == 0; i++) {
         weir_pool *pool = NULL;
@@ -262,7 +279,7 @@ static int describe_all(struct check *check, weir *w, const char *const *names, 
             r = describe_one(check, names[i], pool);
         weir_pool_close(pool);
     }
-    if (check->arguments->json)
+    if (check->as_json)
         json_end_array(&check->json);
     return r;
 }
@@ -276,7 +293,7 @@ static int describe_everything(struct check *check, weir *w)
         return -ENOMEM;
     weir_sets(w, names, (size_t)sets_n);
     weir_pools(w, names + sets_n, (size_t)pools_n);
-    if (!check->arguments->json)
+    if (!check->as_json)
         printf("%s: %d %s, %d %s\n", check->name, sets_n, sets_n == 1 ? "set" : "sets", pools_n,
                pools_n == 1 ? "pool" : "pools");
     r = describe_all(check, w, names, sets_n, "sets", describe_set);
@@ -306,41 +323,74 @@ static enum ending conclude(struct check *check, int r, struct weir_error *error
     return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
 }
 
-enum ending run_check(const struct arguments *arguments)
+static int look(struct check *check)
 {
-    struct check check = {.arguments = arguments, .name = arguments->file, .json = {.out = stdout}};
     struct weir_options options = {.size = sizeof options,
-                                   .plugin_dirs = arguments->dirs,
+                                   .plugin_dirs = check->source.plugin_dirs,
                                    .complaint = hear,
-                                   .userdata = &check};
+                                   .userdata = check};
     struct weir_error error = {0};
     enum ending ending;
     weir *w = NULL;
     int r;
 
-    if (arguments->json) {
-        json_object(&check.json, NULL);
-        json_text(&check.json, "file", arguments->file);
-        json_array(&check.json, "complaints");
+    if (check->as_json) {
+        json_object(&check->json, NULL);
+        json_text(&check->json, "file", check->file);
+        json_array(&check->json, "complaints");
     }
-    if (strcmp(arguments->file, "-") == 0) {
-        check.name = "<stdin>";
-        r = open_input(&check, &options, &w, &error);
+    if (strcmp(check->file, "-") == 0) {
+        check->name = "<stdin>";
+        r = open_input(check, &options, &w, &error);
     } else {
-        options.file = arguments->file;
+        options.file = check->file;
         r = weir_open(&w, &options, &error);
     }
-    ending = conclude(&check, r, &error);
-    if (arguments->json) {
-        json_end_array(&check.json);
-        json_boolean(&check.json, "ok", r == 0);
+    ending = conclude(check, r, &error);
+    if (check->as_json) {
+        json_end_array(&check->json);
+        json_boolean(&check->json, "ok", r == 0);
     }
-    if (r == 0 && (r = describe_everything(&check, w)) < 0) {
-        fprintf(stderr, "weir: %s\n", strerror(-r));
+    if (r == 0 && (r = describe_everything(check, w)) < 0) {
+        fprintf(stderr, "weir check: %s\n", strerror(-r));
         ending = ENDING_SYSTEM;
     }
-    if (arguments->json)
-        json_end_object(&check.json);
+    if (check->as_json)
+        json_end_object(&check->json);
     weir_close(w);
-    return ending;
+    return (int)ending;
+}
+
+int run_check(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},
+        {"plugin-dir", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct check check = {.json = {.out = stdout}};
+    int option;
+
+    while ((option = getopt_long(argc, argv, "jd:h", options, NULL)) != -1) {
+        switch (option) {
+        case 'j':
+            check.as_json = true;
+            break;
+        case 'd':
+            if (!source_add_plugin_dir(&check.source, optarg))
+                return usage_wrong(argv[0], "too many plugin directories", "");
+            break;
+        case 'h':
+            return usage_help(help);
+        default:
+            return usage_hint(argv[0]);
+        }
+    }
+    if (optind == argc)
+        return usage_wrong(argv[0], "which file?", "");
+    if (optind + 1 < argc)
+        return usage_wrong(argv[0], "takes one file, not also ", argv[optind + 1]);
+    check.file = check.name = argv[optind];
+    return look(&check);
 }

@@ -2,18 +2,35 @@
 /* `weir plugins`: what is found where, with parameters; and which files are refused, and why. */
 #include "json.h"
 #include "quantity.h"
+#include "source.h"
+#include "usage.h"
 #include "weir.h"
+#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <weir/algorithm.h>
 #include <weir/plugin.h>
 #include <weir/weir.h>
 
+static const char help[] =
+    "Usage: weir plugins [--json] [-c FILE] [DIR]...\n"
+    "\n"
+    "Lists the plugins that a program would find, in the order of the search, DIR before anything\n"
+    "else, and the files that are refused, with the reason.\n"
+    "\n"
+    "  -j, --json             write JSON\n"
+    "  -c, --config FILE      also look in the plugin_dirs of this configuration\n"
+    "  -d, --plugin-dir DIR   the same as DIR\n"
+    "  -h, --help             show this text\n"
+    "\n"
+    "Exit status: 0 fine, 1 something is refused, 2 wrong usage, 3 something cannot be read or\n"
+    "written.\n";
+
 /* Nobody wants to read a greatest value above this. */
 #define HUGE_VALUE UINT64_C(1000000000000000000)
 
 struct listing {
-    const struct arguments *arguments;
+    bool as_json;
     struct json json;
     unsigned found, refused;
     char path[4096]; /* of the last file shown */
@@ -174,7 +191,7 @@ static int found(void *userdata, const struct weir_plugin_info *info)
         listing->found++;
     else
         listing->refused++;
-    if (listing->arguments->json) {
+    if (listing->as_json) {
         if (info->plugin != NULL)
             json_plugin(&listing->json, info->path, info->plugin);
         else
@@ -201,32 +218,69 @@ static void complain(void *userdata, const struct weir_error *complaint)
             complaint->message);
 }
 
-enum ending run_plugins(const struct arguments *arguments)
+static int list(struct listing *listing, const struct source *source)
 {
-    struct listing listing = {.arguments = arguments, .json = {.out = stdout}};
     struct weir_options options = {.size = sizeof options,
-                                   .file = arguments->config,
-                                   .plugin_dirs = arguments->dirs,
+                                   .file = source->file,
+                                   .plugin_dirs = source->plugin_dirs,
                                    .complaint = complain};
     struct weir_error error = {0};
     int r;
 
-    if (arguments->json) {
-        json_object(&listing.json, NULL);
-        json_array(&listing.json, "plugins");
+    if (listing->as_json) {
+        json_object(&listing->json, NULL);
+        json_array(&listing->json, "plugins");
     }
-    r = weir_plugins(&options, found, &listing, &error);
-    if (arguments->json) {
-        json_end_array(&listing.json);
-        json_end_object(&listing.json);
+    r = weir_plugins(&options, found, listing, &error);
+    if (listing->as_json) {
+        json_end_array(&listing->json);
+        json_end_object(&listing->json);
     } else if (r >= 0) {
-        printf("%u %s, %u refused\n", listing.found, listing.found == 1 ? "plugin" : "plugins",
-               listing.refused);
+        printf("%u %s, %u refused\n", listing->found, listing->found == 1 ? "plugin" : "plugins",
+               listing->refused);
     }
     if (r < 0 && error.line == 0) {
-        fprintf(stderr, "weir: %s%s%s\n", error.file, error.file[0] != '\0' ? ": " : "",
+        fprintf(stderr, "weir plugins: %s%s%s\n", error.file, error.file[0] != '\0' ? ": " : "",
                 error.message);
         return ENDING_SYSTEM;
     }
-    return r < 0 || listing.refused > 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+    return r < 0 || listing->refused > 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+}
+
+int run_plugins(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},
+        {"plugin-dir", required_argument, NULL, 'd'},
+        {"config", required_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct listing listing = {.json = {.out = stdout}};
+    struct source source = {0};
+    int option;
+
+    while ((option = getopt_long(argc, argv, "-jd:c:h", options, NULL)) != -1) {
+        switch (option) {
+        case 'j':
+            listing.as_json = true;
+            break;
+        case 'c':
+            source.file = optarg;
+            break;
+        case 'h':
+            return usage_help(help);
+        case 'd':
+        case 1: /* a DIR among the options, so that all are searched in the order given */
+            if (!source_add_plugin_dir(&source, optarg))
+                return usage_wrong(argv[0], "too many plugin directories", "");
+            break;
+        default:
+            return usage_hint(argv[0]);
+        }
+    }
+    for (; optind < argc; optind++)
+        if (!source_add_plugin_dir(&source, argv[optind]))
+            return usage_wrong(argv[0], "too many plugin directories", "");
+    return list(&listing, &source);
 }

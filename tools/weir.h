@@ -3,28 +3,24 @@
 #ifndef WEIR_TOOLS_WEIR_H
 #define WEIR_TOOLS_WEIR_H
 
-#include <stdbool.h>
-
-/* How the command ends. Part of its interface: see weir(1). */
+/* How the command ends. Part of its interface: see weir(1). `weir exec` has codes of its own. */
 enum ending {
     ENDING_FINE = 0,
-    ENDING_COMPLAINTS = 1, /* the file is wrong, or a plugin file is refused */
+    ENDING_COMPLAINTS = 1, /* something that was looked at is wrong, or refused */
     ENDING_USAGE = 2,      /* the command line is wrong */
     ENDING_SYSTEM = 3      /* something cannot be read, written or had */
 };
 
-#define DIRS_MAX 64
+/* How `weir exec` ends where weir itself fails, wrong usage included. */
+#define EXEC_FAILED 125
 
-/* What the command line says. */
-struct arguments {
-    bool json;
-    const char *config;             /* plugins: a configuration file, or NULL */
-    const char *file;               /* check: the file, or "-" */
-    const char *dirs[DIRS_MAX + 1]; /* plugin directories, NULL-terminated */
-    int dirs_n;
-};
-
-enum ending run_check(const struct arguments *arguments);
-enum ending run_plugins(const struct arguments *arguments);
+/* Each reads its own part of the command line; argv[0] is the name of the part. */
+int run_check(int argc, char **argv);
+int run_exec(int argc, char **argv);
+int run_ls(int argc, char **argv);
+int run_plugins(int argc, char **argv);
+int run_rm(int argc, char **argv);
+int run_stat(int argc, char **argv);
+int run_top(int argc, char **argv);
 
 #endif

@@ -75,22 +75,39 @@ class Usage(Directory):
         self.assertRegex(out, r"^weir [0-9]+\.[0-9]+\.[0-9]+\n$")
         self.assertEqual(err, "")
         out, _ = self.expect(weir("--help"), 0)
-        self.assertIn("weir check", out)
-        self.assertIn("weir plugins", out)
+        for part in ("check", "exec", "plugins"):
+            self.assertIn(f"\n  weir {part} ", out)
+            for option in ("-h", "--help"):
+                part_help, err = self.expect(weir(part, option), 0)
+                self.assertIn(f"weir {part}", part_help.splitlines()[0] + part_help.splitlines()[1])
+                self.assertEqual(err, "")
 
     def test_wrong_usage(self):
-        for arguments in ([], ["check"], ["check", "a", "b"], ["chek", "a"], ["--nonsense"],
-                          ["check", "-c", "x", "y"], ["plugins"] + ["d"] * 65,
-                          ["check"] + ["-d", "d"] * 65 + ["x"], ["plugins", "-d"]):
+        for arguments in ([], ["chek", "a"], ["--nonsense"], ["-j", "check", "x"], ["-"]):
             out, err = self.expect(weir(*arguments), 2)
             self.assertEqual(out, "")
-            self.assertIn("weir --help", err)
+            self.assertIn("`weir --help`", err)
+        for arguments in (["check"], ["check", "a", "b"], ["check", "-c", "x", "y"],
+                          ["check"] + ["-d", "d"] * 65 + ["x"], ["plugins"] + ["d"] * 65,
+                          ["plugins", "-d"]):
+            out, err = self.expect(weir(*arguments), 2)
+            self.assertEqual(out, "")
+            self.assertTrue(err.startswith(f"weir {arguments[0]}: "), err)
+            self.assertIn(f"`weir {arguments[0]} --help`", err)
 
     def test_full_disk(self):
         with open("/dev/full", "w") as full:
             done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 3)
         self.assertIn(b"cannot write", done.stderr)
+
+    def test_closed_descriptors(self):
+        for closed, code in ((">&-", 3), ("2>&-", 0), ("<&-", 0), (">&- 2>&-", 3)):
+            done = subprocess.run(["sh", "-c", f'exec "$0" --version {closed}', COMMAND],
+                                  capture_output=True)
+            self.assertEqual(done.returncode, code, closed)
+        done = subprocess.run(["sh", "-c", 'exec "$0" check - <&-', COMMAND], capture_output=True)
+        self.assertEqual(done.returncode, 3)
 
 
 class Check(Directory):
@@ -251,7 +268,7 @@ class Plugins(Directory):
         self.assertTrue(err.startswith(wrong + ":2:"), err)
         nowhere = os.path.join(self.directory, "nowhere")
         _, err = self.expect(weir("plugins", "-c", nowhere), 3)
-        self.assertEqual(err, f"weir: {nowhere}: cannot be read: No such file or directory\n")
+        self.assertEqual(err, f"weir plugins: {nowhere}: cannot be read: No such file or directory\n")
         out, _ = self.expect(weir("plugins", "/nowhere/at/all"), 1)
         self.assertIn("plugin directory `/nowhere/at/all` cannot be read", out)
 

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* What a command asks of a pool: 1 of every key, unless the command line says otherwise. */
+#include "amounts.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_said(const struct amounts *amounts, const char *key)
+{
+    for (size_t i = 0; i < amounts->n; i++)
+        if (strcmp(amounts->items[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+int amounts_say(struct amounts *amounts, const char *key, uint64_t amount)
+{
+    struct weir_amount *grown;
+
+    if (is_said(amounts, key))
+        return -EEXIST;
+    grown = realloc(amounts->items, (amounts->n + 1) * sizeof *grown);
+    if (grown == NULL)
+        return -ENOMEM;
+    amounts->items = grown;
+    amounts->items[amounts->n++] = (struct weir_amount){key, amount};
+    return 0;
+}
+
+/* Adds the keys of a set, and marks those of the first `said_n` that are among them. */
+static int add_set(struct amounts *amounts, weir_set *set, bool *known, size_t said_n)
+{
+    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+    int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
+
+    for (int i = 0; i < n; i++) {
+        int r = amounts_say(amounts, limits[i].key, 1);
+
+        if (r == -ENOMEM)
+            return r;
+        for (size_t said = 0; said < said_n; said++)
+            if (strcmp(amounts->items[said].key, limits[i].key) == 0)
+                known[said] = true;
+    }
+    return n < 0 ? n : 0;
+}
+
+int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_key)
+{
+    size_t said_n = amounts->n;
+    bool *known = calloc(said_n + 1, sizeof *known);
+    int r = known != NULL ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < weir_pool_sets(pool) && r == 0; i++)
+        r = add_set(amounts, weir_pool_set(pool, i), known, said_n);
+    for (size_t said = 0; said < said_n && r == 0; said++) {
+        if (!known[said]) {
+            *ret_key = amounts->items[said].key;
+            r = -ENOENT;
+        }
+    }
+    free(known);
+    return r;
+}
+
+void amounts_free(struct amounts *amounts)
+{
+    free(amounts->items);
+    *amounts = (struct amounts){0};
+}

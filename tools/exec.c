@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `weir exec`: waits for limits that processes share, then becomes the command. The process itself
+ * is the holder, so that whatever ends the command gives back what it holds.
+ */
+#include "amounts.h"
+#include "limit_option.h"
+#include "source.h"
+#include "usage.h"
+#include "weir.h"
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How it ends if the command does not run, else the exit code is the command's. See weir(1). */
+enum {
+    EXEC_REFUSED = 123,
+    EXEC_TIMED_OUT = 124,
+    /* EXEC_FAILED is 125 */
+    EXEC_CANNOT_RUN = 126,
+    EXEC_NOT_FOUND = 127
+};
+
+static const char help[] =
+    "Usage:\n"
+    "  weir exec [OPTION]... [-f FILE] -s NAME [--] COMMAND [ARGUMENT]...\n"
+    "  weir exec [OPTION]... --limit LIMIT... --name NAME [--] COMMAND [ARGUMENT]...\n"
+    "\n"
+    "Waits until the set NAME grants 1 of each of its limits, then becomes COMMAND, which holds "
+    "them\n"
+    "until it ends, however it ends.\n"
+    "\n"
+    "  -s, --set, --name NAME   the set, or a pool of such sets\n"
+    "  -f, --file FILE          the configuration; default: the file that WEIR_CONFIG names\n"
+    "  -l, --limit KEY:N        define the set here: N may be held at a time\n"
+    "  -l, --limit KEY:N/WINDOW[/ALGORITHM]\n"
+    "                           N per WINDOW, as in \"calls:100/60s\"; default: gcra\n"
+    "  -a, --amount KEY=N       ask for N of KEY instead of 1; 0: for none\n"
+    "  -t, --timeout DURATION   wait no longer; 0s: not at all\n"
+    "  -w, --max-wait DURATION  do not even begin to wait if it is going to be longer\n"
+    "  -r, --retry-after        if it was not granted, write when to try again: seconds from now,\n"
+    "                           or unknown, or never\n"
+    "  -v, --verbose            say what is asked for and when it was granted\n"
+    "      --process-dir DIR    where shared sets are\n"
+    "  -d, --plugin-dir DIR     look for plugins in DIR first\n"
+    "  -h, --help               show this text\n"
+    "\n"
+    "Exit status: that of COMMAND; 123 refused, 124 timed out, 125 weir itself failed,\n"
+    "126 COMMAND cannot be run, 127 COMMAND is not found.\n";
+
+struct exec {
+    const char *title; /* what messages begin with */
+    const char *name;
+    struct source source;
+    struct weir_limit_spec limits[WEIR_LIMITS_MAX];
+    size_t limits_n;
+    struct amounts amounts;
+    bool has_timeout, has_max_wait;
+    uint64_t timeout_ns, max_wait_ns;
+    bool retry_after, verbose;
+    char **command;
+
+    weir *w;
+    weir_pool *pool;
+};
+
+static int fail(const struct exec *exec, int code)
+{
+    fprintf(stderr, "%s: %s\n", exec->title, strerror(-code));
+    return EXEC_FAILED;
+}
+
+/* ---- what is asked of whom ---- */
+
+/* A pool of the one set that the command line defines. */
+static int define_set(struct exec *exec)
+{
+    struct weir_set_spec set = {.size = sizeof set,
+                                .name = exec->name,
+                                .limits = exec->limits,
+                                .limits_n = exec->limits_n,
+                                .backend = "process"};
+    struct weir_pool_spec pool = {.size = sizeof pool, .sets = &set, .sets_n = 1};
+    struct weir_error error = {0};
+    int r = weir_pool_new(&exec->pool, exec->w, &pool, &error);
+
+    if (r == 0)
+        return 0;
+    error.code = r;
+    source_complain(exec->title, &error);
+    return EXEC_FAILED;
+}
+
+static int open_set(struct exec *exec)
+{
+    /* Workers begin at different sets of a pool; each of these processes asks only once. */
+    int r = weir_pool_open(&exec->pool, exec->w, exec->name, (uint32_t)getpid());
+
+    if (r == 0)
+        return 0;
+    if (r != -ENOENT)
+        return fail(exec, r);
+    fprintf(stderr, "%s: there is no set or pool `%s`\n", exec->title, exec->name);
+    return EXEC_FAILED;
+}
+
+/* Nobody would share a set of another backend, so that it would limit nothing. */
+static int require_shared(const struct exec *exec)
+{
+    for (size_t i = 0; i < weir_pool_sets(exec->pool); i++) {
+        weir_set *set = weir_pool_set(exec->pool, i);
+        struct weir_set_info info = {.size = sizeof info};
+
+        weir_set_info(set, &info);
+        if (strcmp(info.backend, "process") == 0)
+            continue;
+        if (exec->source.file == NULL && getenv("WEIR_CONFIG") == NULL)
+            fprintf(stderr, "%s: nothing defines `%s`: name a file (-f) or limits (--limit)\n",
+                    exec->title, exec->name);
+        else
+            fprintf(stderr,
+                    "%s: set `%s` is not shared by processes: it needs `backend: process`\n",
+                    exec->title, weir_set_name(set));
+        return EXEC_FAILED;
+    }
+    return 0;
+}
+
+static int complete_amounts(struct exec *exec)
+{
+    const char *key = NULL;
+    int r = amounts_complete(&exec->amounts, exec->pool, &key);
+
+    if (r == 0)
+        return 0;
+    if (r != -ENOENT)
+        return fail(exec, r);
+    fprintf(stderr, "%s: `%s` has no limit of the key `%s`\n", exec->title, exec->name, key);
+    return EXEC_FAILED;
+}
+
+static int prepare(struct exec *exec)
+{
+    int ending;
+
+    if (source_open(&exec->source, exec->title, &exec->w) < 0)
+        return EXEC_FAILED;
+    ending = exec->limits_n != 0 ? define_set(exec) : open_set(exec);
+    if (ending == 0)
+        ending = require_shared(exec);
+    if (ending == 0)
+        ending = complete_amounts(exec);
+    return ending;
+}
+
+/* ---- waiting ---- */
+
+/* Rounded up, to the nanosecond, without zeros at the end. */
+static int write_retry_after(uint64_t ns)
+{
+    char fraction[16];
+    size_t n;
+
+    if (ns == 0)
+        return puts("unknown");
+    if (ns == WEIR_FOREVER)
+        return puts("never");
+    n = (size_t)snprintf(fraction, sizeof fraction, ".%09" PRIu64, ns % 1000000000);
+    while (n > 0 && fraction[n - 1] == '0')
+        n--;
+    if (n == 1)
+        n = 0;
+    return printf("%" PRIu64 "%.*s\n", ns / 1000000000, (int)n, fraction);
+}
+
+/* Why it was not granted. -EAGAIN where nothing but the timeout forbade to wait is a timeout. */
+static int tell_refusal(const struct exec *exec, int r, const struct weir_refusal *refusal)
+{
+    bool timed_out = r == -ETIMEDOUT || (r == -EAGAIN && !exec->has_max_wait && exec->has_timeout &&
+                                         exec->timeout_ns == 0);
+    const char *why = timed_out       ? "timed out"
+                      : r == -EAGAIN  ? "refused: it would take too long"
+                      : r == -ENOBUFS ? "refused: too many wait already"
+                                      : "refused: more than can ever be granted";
+
+    if (r != -ETIMEDOUT && r != -EAGAIN && r != -ENOBUFS && r != -ERANGE)
+        return fail(exec, r);
+    if (exec->verbose || r == -ERANGE)
+        fprintf(stderr, "%s: %s%s%s%s\n", exec->title, why, refusal->key[0] != '\0' ? " (`" : "",
+                refusal->key, refusal->key[0] != '\0' ? "`)" : "");
+    if (exec->retry_after) {
+        write_retry_after(r == -ERANGE ? WEIR_FOREVER : refusal->retry_after_ns);
+        if (fflush(stdout) != 0)
+            return fail(exec, -errno);
+    }
+    return timed_out ? EXEC_TIMED_OUT : EXEC_REFUSED;
+}
+
+static void say_request(const struct exec *exec)
+{
+    fprintf(stderr, "%s: asking `%s` for", exec->title, exec->name);
+    for (size_t i = 0; i < exec->amounts.n; i++)
+        if (exec->amounts.items[i].amount != 0)
+            fprintf(stderr, " %s=%" PRIu64, exec->amounts.items[i].key,
+                    exec->amounts.items[i].amount);
+    fputc('\n', stderr);
+}
+
+/* Returns 0 once it is granted. */
+static int wait_for_grant(const struct exec *exec, weir_acquisition **ret)
+{
+    struct weir_request request = {.size = sizeof request,
+                                   .amounts = exec->amounts.items,
+                                   .amounts_n = exec->amounts.n,
+                                   .timeout_ns = exec->timeout_ns,
+                                   .max_wait_ns = exec->max_wait_ns,
+                                   .route = (uint64_t)getpid()};
+    struct weir_refusal refusal = {.size = sizeof refusal, .key = ""};
+    bool at_once = (exec->has_timeout && exec->timeout_ns == 0) ||
+                   (exec->has_max_wait && exec->max_wait_ns == 0);
+    uint64_t begun = weir_now(exec->w);
+    int r;
+
+    if (exec->verbose)
+        say_request(exec);
+    r = at_once ? weir_try_acquire(exec->pool, &request, ret, &refusal)
+                : weir_acquire(exec->pool, &request, ret, &refusal);
+    if (r < 0)
+        return tell_refusal(exec, r, &refusal);
+    if (exec->verbose)
+        fprintf(stderr, "%s: granted by `%s` after %" PRIu64 " ms\n", exec->title,
+                weir_acquisition_set(*ret), (weir_now(exec->w) - begun) / 1000000);
+    return 0;
+}
+
+/* ---- becoming the command ---- */
+
+/* It did not run: nothing was used. */
+static void give_back(const struct exec *exec, weir_acquisition *acquisition)
+{
+    for (size_t i = 0; i < exec->amounts.n; i++)
+        weir_update(acquisition, exec->amounts.items[i].key, 0); /* what cannot be updated is not */
+    weir_release(&acquisition);
+}
+
+/* The instance stays open: its entry in the set is that of this process, which goes on. */
+static int become(const struct exec *exec, weir_acquisition *acquisition)
+{
+    int error;
+
+    fflush(stderr);
+    execvp(exec->command[0], exec->command);
+    error = errno;
+    give_back(exec, acquisition);
+    fprintf(stderr, "%s: %s: %s\n", exec->title, exec->command[0], strerror(error));
+    return error == ENOENT ? EXEC_NOT_FOUND : EXEC_CANNOT_RUN;
+}
+
+static int run(struct exec *exec)
+{
+    weir_acquisition *acquisition = NULL;
+    int ending = prepare(exec);
+
+    if (ending == 0)
+        ending = wait_for_grant(exec, &acquisition);
+    if (ending == 0)
+        ending = become(exec, acquisition);
+    weir_pool_close(exec->pool);
+    weir_close(exec->w);
+    return ending;
+}
+
+/* ---- the command line ---- */
+
+static int wrong(const struct exec *exec, const char *what, const char *which)
+{
+    usage_wrong(exec->title, what, which);
+    return EXEC_FAILED;
+}
+
+/* An argument of an option that is not what it should be. */
+static int wrong_argument(const struct exec *exec, const char *argument, const char *what)
+{
+    fprintf(stderr, "%s: `%s`: %s\n", exec->title, argument, what);
+    usage_hint(exec->title);
+    return EXEC_FAILED;
+}
+
+static int add_limit(struct exec *exec, char *argument)
+{
+    const char *what;
+
+    if (exec->limits_n == WEIR_LIMITS_MAX)
+        return wrong(exec, "too many limits", "");
+    what = limit_option_parse(argument, &exec->limits[exec->limits_n]);
+    if (what != NULL)
+        return wrong_argument(exec, argument, what);
+    exec->limits_n++;
+    return 0;
+}
+
+static int add_amount(struct exec *exec, char *argument)
+{
+    struct weir_amount amount;
+    const char *what = amount_option_parse(argument, &amount);
+    int r;
+
+    if (what != NULL)
+        return wrong_argument(exec, argument, what);
+    r = amounts_say(&exec->amounts, amount.key, amount.amount);
+    if (r == -EEXIST)
+        return wrong(exec, "there are two amounts of ", amount.key);
+    return r < 0 ? fail(exec, r) : 0;
+}
+
+static int read_duration(const struct exec *exec, const char *argument, bool *ret_given,
+                         uint64_t *ret_ns)
+{
+    const char *what = duration_option_parse(argument, ret_ns);
+
+    if (what != NULL)
+        return wrong_argument(exec, argument, what);
+    *ret_given = true;
+    return 0;
+}
+
+enum { OPTION_PROCESS_DIR = 256 };
+
+/* Returns 0 or how to end. */
+static int read_option(struct exec *exec, int option, char *argument)
+{
+    switch (option) {
+    case 's':
+        exec->name = argument;
+        return 0;
+    case 'f':
+        exec->source.file = argument;
+        return 0;
+    case 'l':
+        return add_limit(exec, argument);
+    case 'a':
+        return add_amount(exec, argument);
+    case 't':
+        return read_duration(exec, argument, &exec->has_timeout, &exec->timeout_ns);
+    case 'w':
+        return read_duration(exec, argument, &exec->has_max_wait, &exec->max_wait_ns);
+    case 'r':
+        exec->retry_after = true;
+        return 0;
+    case 'v':
+        exec->verbose = true;
+        return 0;
+    case OPTION_PROCESS_DIR:
+        exec->source.process_dir = argument;
+        return 0;
+    case 'd':
+        if (!source_add_plugin_dir(&exec->source, argument))
+            return wrong(exec, "too many plugin directories", "");
+        return 0;
+    default:
+        usage_hint(exec->title);
+        return EXEC_FAILED;
+    }
+}
+
+static int run_options(struct exec *exec, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"set", required_argument, NULL, 's'},
+        {"name", required_argument, NULL, 's'},
+        {"file", required_argument, NULL, 'f'},
+        {"limit", required_argument, NULL, 'l'},
+        {"amount", required_argument, NULL, 'a'},
+        {"timeout", required_argument, NULL, 't'},
+        {"max-wait", required_argument, NULL, 'w'},
+        {"retry-after", no_argument, NULL, 'r'},
+        {"verbose", no_argument, NULL, 'v'},
+        {"process-dir", required_argument, NULL, OPTION_PROCESS_DIR},
+        {"plugin-dir", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int option, ending;
+
+    while ((option = getopt_long(argc, argv, "+s:f:l:a:t:w:rvd:h", options, NULL)) != -1) {
+        if (option == 'h')
+            return usage_help(help);
+        ending = read_option(exec, option, optarg);
+        if (ending != 0)
+            return ending;
+    }
+    if (exec->name == NULL)
+        return wrong(exec, "which set? name it with -s", "");
+    if (optind == argc)
+        return wrong(exec, "which command is to be run?", "");
+    exec->command = argv + optind;
+    return run(exec);
+}
+
+int run_exec(int argc, char **argv)
+{
+    struct exec exec = {.title = argv[0]};
+    int ending = run_options(&exec, argc, argv);
+
+    amounts_free(&exec.amounts);
+    return ending;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* Limits, amounts and durations on the command line. */
+#include "limit_option.h"
+#include "quantity.h"
+#include <string.h>
+
+/* Reads a quantity that ends at `end`, which is put back. */
+static int read_until(char *text, char *end, int (*read)(const char *, uint64_t *), uint64_t *ret)
+{
+    char kept = *end;
+    int r;
+
+    *end = '\0';
+    r = read(text, ret);
+    *end = kept;
+    return r;
+}
+
+/* Reads WINDOW or WINDOW/ALGORITHM. */
+static const char *parse_window(char *text, struct weir_limit_spec *ret)
+{
+    char *slash = strchr(text, '/');
+    char *end = slash != NULL ? slash : text + strlen(text);
+
+    if (read_until(text, end, quantity_duration, &ret->window_ns) < 0 || ret->window_ns == 0)
+        return "WINDOW is a duration like 500ms, 60s or 1h";
+    if (slash != NULL && slash[1] == '\0')
+        return "ALGORITHM is the name of a plugin";
+    ret->type = WEIR_LIMIT_RATE;
+    ret->algorithm = slash != NULL ? slash + 1 : "gcra";
+    if (slash != NULL)
+        *slash = '\0';
+    return NULL;
+}
+
+const char *limit_option_parse(char *text, struct weir_limit_spec *ret)
+{
+    struct weir_limit_spec limit = {.size = sizeof limit, .type = WEIR_LIMIT_RESOURCE, .key = text};
+    char *colon = strrchr(text, ':');
+    char *slash = colon != NULL ? strchr(colon, '/') : NULL;
+    const char *wrong;
+
+    if (colon == NULL || colon == text)
+        return "a limit is written KEY:N or KEY:N/WINDOW";
+    if (read_until(colon + 1, slash != NULL ? slash : colon + strlen(colon), quantity_amount,
+                   &limit.capacity) < 0 ||
+        limit.capacity == 0)
+        return "N is a whole number from 1, like 4, 10k or 2M";
+    if (slash != NULL && (wrong = parse_window(slash + 1, &limit)) != NULL)
+        return wrong;
+    *colon = '\0';
+    *ret = limit;
+    return NULL;
+}
+
+const char *amount_option_parse(char *text, struct weir_amount *ret)
+{
+    char *sign = strrchr(text, '=');
+
+    if (sign == NULL || sign == text)
+        return "an amount is written KEY=N";
+    if (quantity_amount(sign + 1, &ret->amount) < 0)
+        return "N is a whole number, like 4, 10k or 2M";
+    *sign = '\0';
+    ret->key = text;
+    return NULL;
+}
+
+const char *duration_option_parse(const char *text, uint64_t *ret_ns)
+{
+    if (strcmp(text, "forever") == 0)
+        *ret_ns = WEIR_FOREVER;
+    else if (quantity_duration(text, ret_ns) < 0)
+        return "not a duration like 500ms, 60s, 1h or forever";
+    return NULL;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* Where a command finds its sets: which configuration, which plugins, which directory. */
+#include "source.h"
+#include <stdio.h>
+#include <string.h>
+
+bool source_add_plugin_dir(struct source *source, const char *directory)
+{
+    if (source->plugin_dirs_n == SOURCE_DIRS_MAX)
+        return false;
+    source->plugin_dirs[source->plugin_dirs_n++] = directory;
+    return true;
+}
+
+struct weir_options source_options(const struct source *source)
+{
+    return (struct weir_options){.size = sizeof(struct weir_options),
+                                 .file = source->file,
+                                 .plugin_dirs = source->plugin_dirs,
+                                 .process_dir = source->process_dir};
+}
+
+void source_complain(const char *command, const struct weir_error *error)
+{
+    const char *message = error->message[0] != '\0' ? error->message : strerror(-error->code);
+
+    if (error->line != 0)
+        fprintf(stderr, "%s:%u:%u: %s\n", error->file, error->line, error->column, message);
+    else if (error->file[0] != '\0')
+        fprintf(stderr, "%s: %s: %s\n", command, error->file, message);
+    else
+        fprintf(stderr, "%s: %s\n", command, message);
+}
+
+struct audience {
+    const char *command;
+    unsigned heard;
+};
+
+static void hear(void *userdata, const struct weir_error *complaint)
+{
+    struct audience *audience = userdata;
+
+    audience->heard++;
+    source_complain(audience->command, complaint);
+}
+
+int source_open(const struct source *source, const char *command, weir **ret)
+{
+    struct weir_options options = source_options(source);
+    struct audience audience = {.command = command};
+    struct weir_error error = {0};
+    int r;
+
+    options.complaint = hear;
+    options.userdata = &audience;
+    r = weir_open(ret, &options, &error);
+    if (r < 0 && audience.heard == 0) {
+        error.code = r;
+        source_complain(command, &error);
+    }
+    return r;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Where a command finds its sets: which configuration, which plugins, which directory. */
+#ifndef WEIR_TOOLS_SOURCE_H
+#define WEIR_TOOLS_SOURCE_H
+
+#include <stdbool.h>
+#include <weir/weir.h>
+
+#define SOURCE_DIRS_MAX 64
+
+/* All zero: the file that WEIR_CONFIG names, and what it says. */
+struct source {
+    const char *file;                             /* a configuration, or NULL */
+    const char *process_dir;                      /* of shared sets, or NULL */
+    const char *plugin_dirs[SOURCE_DIRS_MAX + 1]; /* NULL-terminated */
+    int plugin_dirs_n;
+};
+
+/* Whether there was room. */
+bool source_add_plugin_dir(struct source *source, const char *directory);
+
+/* What weir_open takes. Borrows from `source`. */
+struct weir_options source_options(const struct source *source);
+
+/*
+ * Opens what the source names. Every complaint goes to the standard error, with its place or else
+ * behind `command`. Returns 0 or a negative errno.
+ */
+int source_open(const struct source *source, const char *command, weir **ret);
+
+/* Writes an error to the standard error: its place, or else `command`, and the message. */
+void source_complain(const char *command, const struct weir_error *error);
+
+#endif
