@@ -98,6 +98,7 @@ static void node_read_scalar(struct yaml *yaml, struct node *ret)
     if (text == NULL)
         text = "", length = 0;
     ret->shape = SHAPE_TEXT;
+    ret->is_quoted = fy_token_scalar_style(token) != FYSS_PLAIN;
     if (is_null(text, length, fy_token_scalar_style(token))) {
         ret->shape = SHAPE_NOTHING;
     } else if (memchr(text, '\0', length) != NULL || utf8_length(text, length) != length) {
@@ -221,8 +222,8 @@ bool pair_read(struct yaml *yaml, struct scalar *ret_key, struct node *ret_value
     struct node key;
     node_read(yaml, &key);
     node_skip(yaml, &key);
-    bool merges =
-        key.shape == SHAPE_TEXT && key.scalar.text != NULL && strcmp(key.scalar.text, "<<") == 0;
+    bool merges = key.shape == SHAPE_TEXT && !key.is_quoted && key.scalar.text != NULL &&
+                  strcmp(key.scalar.text, "<<") == 0;
     if (merges)
         complain(yaml->complaints, -EINVAL, key.scalar.mark,
                  "merge keys (`<<`) are not supported: write the fields out");

@@ -33,6 +33,7 @@ enum shape {
 struct node {
     enum shape shape;
     struct scalar scalar; /* a text, or the mark of whatever it is */
+    bool is_quoted;
 };
 
 /*
