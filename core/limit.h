@@ -15,10 +15,12 @@ struct limit {
     bool charges;                           /* usage beyond the amount becomes debt */
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
-    const char *algorithm_name;             /* NULL for a counted resource */
+    const char *algorithm_name;             /* NULL for a counted resource, as is the next */
+    const char *algorithm_version;          /* of its plugin */
     char *written;        /* owned; its settings as written: name NUL value NUL, and so on */
     uint32_t written_n;   /* how many */
     void *config;         /* owned; the algorithm's, aligned to 16 */
+    size_t config_size;   /* in bytes */
     uint64_t capacity;    /* the largest amount that can be granted */
     uint32_t state_at;    /* where its state begins, in 8-byte words from that of the set */
     uint32_t state_words; /* of a counted resource: 1, the units held */

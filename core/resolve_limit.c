@@ -125,6 +125,7 @@ static int limit_configure(struct resolver *resolver, const struct owner *owner,
     int rc = parameters_configure(&resolver->parameters, owner, plugin, 0, &limit->config,
                                   &footprint, &ok);
     if (rc == 0 && ok) {
+        limit->config_size = (size_t)footprint.config;
         limit->capacity = footprint.amount_max;
         limit->state_words = (uint32_t)(footprint.state / 8);
     }
@@ -215,6 +216,7 @@ int limit_resolve(struct resolver *resolver, const struct limit_definition *defi
     if (plugin != NULL && plugin != &counted) {
         limit->algorithm = &plugin->algorithm;
         limit->algorithm_name = plugin->name;
+        limit->algorithm_version = plugin->version;
     }
     limit_type_read(resolver, definition, plugin, limit);
     if (limit->type != 0 && plugin == NULL &&

@@ -5,7 +5,9 @@
  * State is `footprint.state` bytes, a multiple of 8, aligned to 8, all zero before `init`. It may
  * be copied, moved to another address, placed in shared memory or stored by a remote engine between
  * any two calls. No pointers, no padding with undefined content, nothing outside it. Configuration
- * is `footprint.config` bytes, aligned to 16, written once by `configure` and then read-only.
+ * is `footprint.config` bytes, aligned to 16, written once by `configure` and then read-only. What
+ * means the same must be the same bytes in every process, or they cannot share a set: no pointers,
+ * no padding with undefined content.
  *
  * Every function may be called from any thread, on copies of one state at the same time; none may
  * block, allocate, or read a clock: time is an argument. `at->now_ns` never goes back between two
