@@ -22,6 +22,10 @@ struct heap {
 /* Makes room for `n` entries in all, so that adding that many cannot fail. Returns 0 or -ENOMEM. */
 int heap_reserve(struct heap *heap, size_t n);
 void heap_free(struct heap *heap);
+static inline uint32_t heap_room(const struct heap *heap) /* how many it has room for */
+{
+    return heap->capacity ? (uint32_t)(heap->capacity - 1) : 0;
+}
 const struct heap_entry *heap_first(const struct heap *heap); /* the earliest, or NULL */
 /* The instant of a record, or WEIR_FOREVER if it has none. */
 uint64_t heap_instant(const struct heap *heap, uint32_t record);

@@ -173,22 +173,29 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     pthread_mutex_unlock(&keeper->lock);
 }
 
+void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadline_ns,
+                         enum record_state state)
+{
+    struct record *r = record_at(keeper->heap.region, record);
+
+    r->deadline_ns = deadline_ns;
+    if (state == RECORD_REFUSED)
+        record_set_before(r, record_before(r) | RECORD_REFUSES);
+    if (deadline_ns < heap_instant(&keeper->heap, record))
+        heap_put(&keeper->heap, record, deadline_ns);
+    rearm(keeper);
+}
+
 void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
                   enum record_state state)
 {
-    struct record *r = record_at(&w->region, record);
+    const struct record *r = record_at(&w->region, record);
     struct keeper *keeper = keeper_of(w, r);
 
     pthread_mutex_lock(&keeper->lock);
     /* If it was decided meanwhile, nobody will take it out again before it is due. */
-    if (kept_word(w, record) == word) {
-        r->deadline_ns = deadline_ns;
-        if (state == RECORD_REFUSED)
-            record_set_before(r, record_before(r) | RECORD_REFUSES);
-        if (deadline_ns < heap_instant(&keeper->heap, record))
-            heap_put(&keeper->heap, record, deadline_ns);
-        rearm(keeper);
-    }
+    if (kept_word(w, record) == word)
+        keeper_watch_locked(keeper, record, deadline_ns, state);
     pthread_mutex_unlock(&keeper->lock);
 }
 

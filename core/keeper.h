@@ -61,6 +61,9 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns);
 /* Its wait is to end at this instant, as `state`. */
 void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
                   enum record_state state);
+/* The same under the lock of its keeper, by whoever has seen there that its word still is `word`. */
+void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadline_ns,
+                         enum record_state state);
 
 /* Tells whoever waits on the record that its word has become `word`. */
 void keeper_wake(weir *w, uint32_t record, uint64_t word);

@@ -26,8 +26,11 @@ static void set_before(struct record *r, uint32_t record)
 void queue_list(weir_queue *queue, uint32_t record)
 {
     struct record *r = queue_record(queue, record);
-    uint32_t *bucket = queue_bucket(queue, queue_user_data(r));
+    uint32_t *bucket;
 
+    if (record_before(r) & RECORD_LISTED)
+        return;
+    bucket = queue_bucket(queue, queue_user_data(r));
     r->after = *bucket;
     set_before(r, 0);
     queue_set_flag(r, RECORD_LISTED);
@@ -83,8 +86,9 @@ bool queue_complete(weir_queue *queue, uint32_t record)
 {
     struct record *r = queue_record(queue, record);
 
-    if ((record_state(queue_word(queue, record)) != RECORD_HELD || queue_acquisition(r)) &&
-        !MUTANT(101))
+    if (record_state(queue_word(queue, record)) == RECORD_HELD && !queue_acquisition(r))
+        queue_list(queue, record);
+    else if (!MUTANT(101))
         queue_unlist(queue, record);
     if (!MUTANT(103))
         heap_remove(&queue->keeper.heap, record);
@@ -229,6 +233,7 @@ static void release_parts(weir_queue *queue)
     sys_free(queue->buckets);
     queue->buckets = NULL;
     heap_free(&queue->keeper.heap);
+    queue->room = 0;
     keeper_close_fds(&queue->keeper);
     queue->reaping = false;
     pthread_mutex_unlock(&queue->keeper.lock);

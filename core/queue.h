@@ -26,6 +26,7 @@ struct weir_queue {
 
     uint32_t capacity;
     _Atomic uint32_t pending; /* submitted and not reaped */
+    _Atomic uint32_t room;    /* at least so many fit into the heap; grows under the lock */
 
     uint32_t *buckets; /* first record of each, by user_data: those that can be canceled */
     uint32_t bucket_shift;
@@ -74,8 +75,9 @@ static inline uint64_t queue_user_data(const struct record *r)
 
 /*
  * Records by user_data, as long as they can be canceled; completions, which are to be reaped or
- * posted. queue_complete: a record was decided and its completion is due; whether to call, once the
- * lock is given back. queue_drop: the queue has nothing to do with the record any more.
+ * posted. queue_complete: a record was decided (some before they were listed) and its completion is
+ * due; whether to call, once the lock is given back. queue_drop: the queue has nothing to do with
+ * the record any more.
  */
 uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data);
 void queue_list(weir_queue *queue, uint32_t record);

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 /* The first submission with this user_data that can be canceled, and its word; or 0. One that is
- * FREE is about to enter its set, or was canceled by its acquisition. */
+ * FREE was canceled by its acquisition. */
 static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
 {
     uint32_t record = *queue_bucket(queue, user_data);

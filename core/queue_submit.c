@@ -8,18 +8,35 @@
 #include "pool.h"
 #include <errno.h>
 
-static bool take_place(weir_queue *queue)
+/* Returns how many places are taken now, or 0: there was none left. */
+static uint32_t take_place(weir_queue *queue)
 {
     uint32_t pending = atomic_load(&queue->pending);
 
     do {
         if (pending >= queue->capacity + MUTANT(105))
-            return false;
+            return 0;
     } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
-    return true;
+    return pending + 1;
 }
 
-/* A record for this request, as the queue keeps it. 0: no memory. */
+/* Makes room for the deadlines of so many: then putting one in cannot fail. */
+static int make_room(weir_queue *queue, uint32_t pending)
+{
+    int r;
+
+    if (pending <= atomic_load(&queue->room))
+        return 0;
+    pthread_mutex_lock(&queue->keeper.lock);
+    r = heap_reserve(&queue->keeper.heap, pending);
+    if (r == 0)
+        atomic_store(&queue->room, heap_room(&queue->keeper.heap));
+    pthread_mutex_unlock(&queue->keeper.lock);
+    return r;
+}
+
+/* A record for this request, as the queue keeps it. 0: no memory. Nobody else knows of it before the
+ * set has it. */
 static uint32_t make_record(const struct asking *asking, const weir_queue *queue,
                             uint64_t user_data)
 {
@@ -54,7 +71,7 @@ static void free_record(const struct asking *asking, uint32_t kept)
 }
 
 /* The acquisition that the submitter wants to have. False: no memory. */
-static bool make_acquisition(const struct asking *asking, uint32_t kept)
+static bool make_acquisition(const struct asking *asking, weir_queue *queue, uint32_t kept)
 {
     struct record *r = kept_at(asking->set->w, kept);
     weir_acquisition *acquisition =
@@ -64,33 +81,10 @@ static bool make_acquisition(const struct asking *asking, uint32_t kept)
         return false;
     acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
     acquisition->user_data = r->data;
+    acquisition->queue = queue;
     r->data = (uint64_t)(uintptr_t)acquisition;
     queue_set_flag(r, RECORD_HAS_ACQUISITION);
     return true;
-}
-
-/* From here on it can be found. Room for its deadline is made as well. */
-static int add(weir_queue *queue, uint32_t record)
-{
-    weir_acquisition *acquisition = queue_acquisition(queue_record(queue, record));
-    int r;
-
-    pthread_mutex_lock(&queue->keeper.lock);
-    r = heap_reserve(&queue->keeper.heap, atomic_load(&queue->pending));
-    if (r == 0) {
-        if (acquisition)
-            acquisition->queue = queue;
-        queue_list(queue, record);
-    }
-    pthread_mutex_unlock(&queue->keeper.lock);
-    return r;
-}
-
-static void take_back(weir_queue *queue, uint32_t record)
-{
-    pthread_mutex_lock(&queue->keeper.lock);
-    queue_unlist(queue, record);
-    pthread_mutex_unlock(&queue->keeper.lock);
 }
 
 /* A record that never was in the set becomes `state`. */
@@ -115,22 +109,53 @@ static int ask(struct asking *asking, uint32_t record)
     return 0;
 }
 
-/* Enters the set with a record that the queue knows. 0: one completion follows. */
+/* It waited when its word was `word`; under the lock. Whether to call, once that is given back. */
+static bool list_or_complete(weir_queue *queue, uint32_t record, uint64_t word,
+                             uint64_t deadline_ns, enum record_state state)
+{
+    uint32_t before;
+    bool still = kept_still(queue->keeper.w, record, word, &before);
+
+    if (before & RECORD_DELIVERED && !MUTANT(172))
+        return false;
+    if (still) {
+        queue_list(queue, record);
+        if (deadline_ns != WEIR_FOREVER)
+            keeper_watch_locked(&queue->keeper, record, deadline_ns, state);
+        return false;
+    }
+    /* Decided, and whoever did it is about to say so. The queue may be closed before: it must know.
+     * With any other word the record was reaped and is somebody else's. */
+    word = record_next_word(word, record_state(queue_word(queue, record)));
+    return word == queue_word(queue, record) && !MUTANT(171)
+    &&queue_complete(queue, record);
+}
+
+/* It stands in line: from here on it is found by its user_data, and its wait ends in time. */
+static void park(weir_queue *queue, const struct asking *asking, uint32_t record, uint64_t word)
+{
+    enum record_state state;
+    uint64_t deadline_ns = asking_deadline(asking, &state);
+    bool call;
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    call = list_or_complete(queue, record, word, deadline_ns, state);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    if (call)
+        keeper_call(&queue->keeper);
+}
+
+/* Enters the set. 0: one completion follows. */
 static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 {
     uint64_t word = record_next_word(queue_word(queue, record), RECORD_HELD);
-    uint64_t deadline;
-    enum record_state state;
 
     switch (ask(asking, record)) {
     case 0:
         queue_deliver(queue, record, word);
         return 0;
     case 1:
-        deadline = asking_deadline(asking, &state);
-        word = word - RECORD_HELD + RECORD_WAITING;
-        if (deadline != WEIR_FOREVER)
-            keeper_watch(queue->keeper.w, record, word, deadline, state);
+        park(queue, asking, record, word - RECORD_HELD + RECORD_WAITING);
         return 0;
     case -EAGAIN:
         queue_deliver(queue, record, set_state(asking, record, RECORD_REFUSED));
@@ -156,11 +181,8 @@ static int enter_known(weir_queue *queue, struct asking *asking, uint32_t record
     if (ret)
         *ret = queue_acquisition(queue_record(queue, record));
     r = enter(queue, asking, record);
-    if (r == 0)
-        return 0;
-    if (ret)
+    if (r < 0 && ret)
         *ret = before;
-    take_back(queue, record);
     return r;
 }
 
@@ -172,9 +194,7 @@ static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
 
     if (!record)
         return -ENOMEM;
-    if (!ret || make_acquisition(asking, record))
-        r = add(queue, record);
-    if (r == 0)
+    if (!ret || make_acquisition(asking, queue, record))
         r = enter_known(queue, asking, record, ret);
     if (r < 0)
         free_record(asking, record);
@@ -185,15 +205,19 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
                       uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
 {
     struct asking asking;
+    uint32_t pending;
     int r = queue && pool && pool->w == queue->keeper.w ? 0 : -EINVAL;
 
     if (r == 0)
         r = asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
     if (r < 0)
         return r;
-    if (!take_place(queue))
+    pending = take_place(queue);
+    if (!pending)
         return -ENOSPC;
-    r = submit(queue, &asking, user_data, ret);
+    r = make_room(queue, pending);
+    if (r == 0)
+        r = submit(queue, &asking, user_data, ret);
     if (r < 0)
         atomic_fetch_sub(&queue->pending, !MUTANT(136));
     return r;

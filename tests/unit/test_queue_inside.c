@@ -193,6 +193,69 @@ static void records_are_used_again(void **state)
     world_close();
 }
 
+static void *put_one(void *argument)
+{
+    weir_queue *queue = argument;
+
+    put(queue, with_timeout(ASK({"a", 1}), SECOND), 5);
+    return NULL;
+}
+
+/* Begins to submit in a thread, which is held up when it stands in line but is not listed yet: the
+ * test has the queue's lock. Returns its record. */
+static uint32_t put_halfway(weir_queue *queue, pthread_t *ret_thread)
+{
+    struct actor *actor = actor_self(world.set);
+
+    assert_int_equal(pthread_create(ret_thread, NULL, put_one, queue), 0);
+    while (stats().waiting == 0)
+        sched_yield();
+    set_snapshot(actor, world.set);
+    return (uint32_t)actor->content[CONTENT_ENDS];
+}
+
+/*
+ * Somebody decides who is just being submitted, and has told of it already, or is held up before he
+ * does: one completion, and the queue knows of it when the submission has returned.
+ */
+static void decided_before_the_submission_has_returned(void **state)
+{
+    weir_acquisition *holder;
+    weir_queue *queue;
+    pthread_t thread;
+
+    (void)state;
+    for (int told = 0; told < 2; told++) {
+        uint32_t record;
+        uint64_t word;
+        bool call;
+
+        world_limits(A);
+        queue = open_queue();
+        holder = granted(ASK({"a", 1}));
+        put(queue, ASK({"a", 0}), 1); /* makes room */
+        release(reap_one(queue).acquisition);
+        pthread_mutex_lock(&queue->keeper.lock);
+        record = put_halfway(queue, &thread);
+        assert_true(set_withdraw(actor_self(world.set), world.set, record, 0, RECORD_CANCELED));
+        word = record_load(&record_of(record)->word);
+        call = told && queue_complete(queue, record);
+        pthread_mutex_unlock(&queue->keeper.lock);
+        if (call)
+            keeper_call(&queue->keeper);
+        pthread_join(thread, NULL);
+        assert_int_equal(queue->keeper.heap.n, 0);
+        assert_int_equal(queue->ready.first, record);
+        keeper_wake(world.w, record, word);
+        assert_int_equal(reap_one(queue).result, -ECANCELED);
+        assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
+        assert_int_equal(weir_queue_cancel(queue, 5), 0);
+        release(holder);
+        weir_queue_close(queue);
+        world_close();
+    }
+}
+
 static void *tick(void *unused)
 {
     (void)unused;
@@ -325,6 +388,7 @@ int main(void)
         leak_checked_test(what_was_dropped_is_not_armed_again),
         leak_checked_test(nothing_stays_armed),
         leak_checked_test(records_are_used_again),
+        leak_checked_test(decided_before_the_submission_has_returned),
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
         leak_checked_test(closing_leaves_alone_what_the_program_releases),
