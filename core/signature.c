@@ -59,7 +59,7 @@ static bool is_special(uint32_t point)
 
 static void put_quoted(struct writer *writer, const char *text)
 {
-    char escape[8];
+    char escape[16];
     size_t length;
     for (; *text != '\0'; text += length) {
         uint32_t point = code_point(text, &length);
