@@ -126,16 +126,9 @@ static uint64_t new_box(struct region *region, uint32_t box_class)
     return unit && slot <= WORD_SLOT_MASK ? word_make(slot, 0) : 0;
 }
 
-uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
-                             const uint64_t *content, size_t content_n)
+void publication_begin(struct set_head *set, uint32_t box_class, uint32_t number, struct box *box,
+                       uint64_t slot, const uint64_t *content, size_t content_n)
 {
-    uint32_t unit = region_alloc_box(region, sizeof(struct set_head), UNIT_SIZE);
-    uint64_t own = unit ? new_box(region, box_class) : 0;
-    struct set_head *set = region_box(region, unit);
-    struct box *box = word_box(region, box_class, own);
-
-    if (!own)
-        return 0;
     for (size_t i = 0; i < content_n; i++)
         store(&box->content[i], content[i]);
     store(&box->meta, make_meta(0, (uint32_t)content_n, 0));
@@ -143,8 +136,19 @@ uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t
     store(&box->done, 1);
     set->box_class = box_class;
     set->number = number;
-    atomic_store_explicit(&set->word, WORD_BOXED | word_make(word_slot(own), 1),
-                          memory_order_release);
+    atomic_store_explicit(&set->word, WORD_BOXED | word_make(slot, 1), memory_order_release);
+}
+
+uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
+                             const uint64_t *content, size_t content_n)
+{
+    uint32_t unit = region_alloc_box(region, sizeof(struct set_head), UNIT_SIZE);
+    uint64_t own = unit ? new_box(region, box_class) : 0;
+
+    if (!own)
+        return 0;
+    publication_begin(region_box(region, unit), box_class, number, word_box(region, box_class, own),
+                      word_slot(own), content, content_n);
     return unit;
 }
 

@@ -98,6 +98,10 @@ uint32_t box_class_for(size_t content_words);
 /* Words of content that a box of this class holds. */
 size_t box_capacity(uint32_t box_class);
 
+/* Writes a set's first version, with this content, into the box of this slot, and names it. */
+void publication_begin(struct set_head *set, uint32_t box_class, uint32_t number, struct box *box,
+                       uint64_t slot, const uint64_t *content, size_t content_n);
+
 /* Makes a set with this first content. Returns the unit of its head, or 0 when out of memory. The
  * caller holds the instance's lock. */
 uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
