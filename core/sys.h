@@ -68,6 +68,34 @@ void sys_close_directory(void *directory);
 int sys_load(const char *path, void **ret, char *ret_why, size_t why_size); /* dlopen NOW|LOCAL */
 void *sys_symbol(void *library, const char *name);
 
+/*
+ * Files in a directory that is open. They are opened without following a link, waiting for nobody,
+ * close-on-exec; names have no slashes. sys_read_at says how many bytes there were.
+ */
+int sys_make_directory(const char *path);             /* 0700 */
+int sys_open_directory_fd(const char *path);          /* not a link */
+int sys_list_directory(int directory_fd, void **ret); /* for sys_next_entry */
+int sys_open_in(int directory_fd, const char *name, bool writable);
+int sys_stat_in(int directory_fd, const char *name, struct stat *ret);
+int sys_unlink_in(int directory_fd, const char *name);
+int sys_open_nameless(int directory_fd); /* a new file, 0600, gone when closed … */
+int sys_give_name(int fd, int directory_fd, const char *name); /* … unless it gets a name */
+int sys_stat_fd(int fd, struct stat *ret);
+int sys_read_at(int fd, uint64_t offset, void *buffer, size_t size);
+int sys_resize(int fd, uint64_t size);
+int sys_allocate(int fd, uint64_t offset, uint64_t size); /* -ENOSPC now, or never */
+/* Waits at most a second: -EBUSY. Whoever holds it does nothing long under it. */
+int sys_lock(int fd);
+void sys_unlock(int fd);
+/* Shared memory; not there in forked children. */
+int sys_map(int fd, size_t size, bool writable, void **ret);
+void sys_unmap(void *memory, size_t size);
+
+/* The machine since it was started, and the namespaces of the process ("pid", "time"; 0: none). */
+int sys_boot_id(unsigned char ret[16]);
+int sys_namespace(const char *kind, uint64_t *ret);
+uint32_t sys_process_id(void);
+
 const char *sys_environment(const char *name); /* NULL in a privileged process */
 uint32_t sys_user(void);
 uint64_t sys_random(void);

@@ -41,7 +41,49 @@
 #define sys_environment     real_sys_environment
 #define sys_user            real_sys_user
 #define sys_random          real_sys_random
+
+#define sys_make_directory    real_sys_make_directory
+#define sys_open_directory_fd real_sys_open_directory_fd
+#define sys_list_directory    real_sys_list_directory
+#define sys_open_in           real_sys_open_in
+#define sys_stat_in           real_sys_stat_in
+#define sys_unlink_in         real_sys_unlink_in
+#define sys_open_nameless     real_sys_open_nameless
+#define sys_give_name         real_sys_give_name
+#define sys_stat_fd           real_sys_stat_fd
+#define sys_read_at           real_sys_read_at
+#define sys_resize            real_sys_resize
+#define sys_allocate          real_sys_allocate
+#define sys_lock              real_sys_lock
+#define sys_unlock            real_sys_unlock
+#define sys_map               real_sys_map
+#define sys_unmap             real_sys_unmap
+#define sys_boot_id           real_sys_boot_id
+#define sys_namespace         real_sys_namespace
+#define sys_process_id        real_sys_process_id
+
 #include "../../core/sys.c"
+
+#undef sys_make_directory
+#undef sys_open_directory_fd
+#undef sys_list_directory
+#undef sys_open_in
+#undef sys_stat_in
+#undef sys_unlink_in
+#undef sys_open_nameless
+#undef sys_give_name
+#undef sys_stat_fd
+#undef sys_read_at
+#undef sys_resize
+#undef sys_allocate
+#undef sys_lock
+#undef sys_unlock
+#undef sys_map
+#undef sys_unmap
+#undef sys_boot_id
+#undef sys_namespace
+#undef sys_process_id
+
 #undef sys_alloc
 #undef sys_alloc_aligned
 #undef sys_grow
@@ -664,6 +706,168 @@ void *sys_symbol(void *library, const char *name)
     return real_sys_symbol(library, name);
 }
 
+/* ---- files in a directory ---- */
+
+static _Atomic uint64_t boot, pid_namespace, time_namespace; /* 0: the real ones */
+
+void fake_sys_set_boot(uint64_t id)
+{
+    atomic_store(&boot, id);
+}
+
+void fake_sys_set_namespaces(uint64_t pid_id, uint64_t time_id)
+{
+    atomic_store(&pid_namespace, pid_id);
+    atomic_store(&time_namespace, time_id);
+}
+
+int sys_make_directory(const char *path)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_make_directory(path);
+}
+
+int sys_open_directory_fd(const char *path)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_open_directory_fd(path));
+}
+
+int sys_list_directory(int directory_fd, void **ret)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    if (code == 0)
+        code = real_sys_list_directory(directory_fd, ret);
+    if (code == 0)
+        atomic_fetch_add(&live.directories, 1);
+    return code;
+}
+
+int sys_open_in(int directory_fd, const char *name, bool writable)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_open_in(directory_fd, name, writable));
+}
+
+int sys_stat_in(int directory_fd, const char *name, struct stat *ret)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_stat_in(directory_fd, name, ret);
+}
+
+int sys_unlink_in(int directory_fd, const char *name)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_unlink_in(directory_fd, name);
+}
+
+int sys_open_nameless(int directory_fd)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_open_nameless(directory_fd));
+}
+
+int sys_give_name(int fd, int directory_fd, const char *name)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_give_name(fd, directory_fd, name);
+}
+
+int sys_stat_fd(int fd, struct stat *ret)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_stat_fd(fd, ret);
+}
+
+int sys_read_at(int fd, uint64_t offset, void *buffer, size_t size)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_read_at(fd, offset, buffer, size);
+}
+
+int sys_resize(int fd, uint64_t size)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_resize(fd, size);
+}
+
+int sys_allocate(int fd, uint64_t offset, uint64_t size)
+{
+    int code = fails(FILES, FAKE_ROOM, -ENOSPC);
+
+    return code != 0 ? code : real_sys_allocate(fd, offset, size);
+}
+
+int sys_lock(int fd)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_lock(fd);
+}
+
+void sys_unlock(int fd)
+{
+    made(FILES);
+    real_sys_unlock(fd);
+}
+
+int sys_map(int fd, size_t size, bool writable, void **ret)
+{
+    int code = fails(RESERVE, FAKE_MEMORY, -ENOMEM);
+
+    if (code == 0)
+        code = real_sys_map(fd, size, writable, ret);
+    if (code == 0)
+        region_made(*ret);
+    return code;
+}
+
+void sys_unmap(void *memory, size_t size)
+{
+    atomic_fetch_sub(&live.regions, 1);
+    real_sys_unmap(memory, size);
+}
+
+int sys_boot_id(unsigned char ret[16])
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+    uint64_t other = atomic_load(&boot);
+
+    if (code == 0)
+        code = real_sys_boot_id(ret);
+    if (code == 0 && other != 0)
+        memcpy(ret, &other, sizeof other);
+    return code;
+}
+
+int sys_namespace(const char *kind, uint64_t *ret)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+    uint64_t other = atomic_load(strcmp(kind, "pid") == 0 ? &pid_namespace : &time_namespace);
+
+    if (code == 0)
+        code = real_sys_namespace(kind, ret);
+    if (code == 0 && other != 0)
+        *ret = other;
+    return code;
+}
+
+uint32_t sys_process_id(void)
+{
+    return real_sys_process_id();
+}
+
 /* ---- the process ---- */
 
 const char *sys_environment(const char *name)
@@ -692,4 +896,7 @@ void fake_sys_reset(void)
     atomic_store(&clock_ns, CLOCK_REAL);
     atomic_store(&wall_offset_ns, 0);
     atomic_store(&user, USER_REAL);
+    atomic_store(&boot, 0);
+    atomic_store(&pid_namespace, 0);
+    atomic_store(&time_namespace, 0);
 }

@@ -19,8 +19,9 @@ enum fake_kind {
     FAKE_FUTEX = 1u << 4,      /* sys_futex_wait returns at once, as if woken for nothing */
     FAKE_EVENT = 1u << 5,      /* arming, signaling, waiting on descriptors: -ENOMEM */
     FAKE_MESSAGE = 1u << 6,    /* a message to a ring: -EOVERFLOW */
+    FAKE_ROOM = 1u << 7,       /* giving a file its memory: -ENOSPC */
     /* What can fail on a healthy system, and is told by an error. */
-    FAKE_ANY = FAKE_MEMORY | FAKE_DESCRIPTOR | FAKE_THREAD | FAKE_FILE
+    FAKE_ANY = FAKE_MEMORY | FAKE_DESCRIPTOR | FAKE_THREAD | FAKE_FILE | FAKE_ROOM
 };
 
 /* Calls work, the clock is real, the user is real, and nothing has been counted. What is live
@@ -76,5 +77,9 @@ void fake_clock_set_wall_offset(int64_t offset_ns);
 
 /* What sys_user() says. */
 void fake_sys_set_user(uint32_t user);
+
+/* Another boot of the machine, other namespaces of processes and of time; 0: the real ones. */
+void fake_sys_set_boot(uint64_t id);
+void fake_sys_set_namespaces(uint64_t pid_id, uint64_t time_id);
 
 #endif
