@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT */
+/* Segments: laid out, made or attached to, and given memory piece by piece. */
+#include "segment.h"
+
+#include "record.h"
+#include "segment_file.h"
+#include "sys.h"
+#include <errno.h>
+#include <string.h>
+#include <weir/set.h>
+
+#define COUNTERS_SIZE_MAX ((size_t)1 << 16)
+#define TRIES             100 /* others may remove the segment each time that we find it */
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static size_t box_size(const struct segment_layout *layout)
+{
+    return (size_t)1 << layout->box_class;
+}
+
+static bool shape_is_possible(const struct segment_shape *shape)
+{
+    size_t length = strnlen(shape->name, SEGMENT_NAME_SIZE);
+
+    return length > 0 && length < SEGMENT_NAME_SIZE && shape->box_class >= BOX_CLASS_MIN &&
+           shape->box_class <= BOX_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
+           shape->record_units >= record_units(shape->limits_n) &&
+           shape->record_units <= RECORD_UNITS_MAX &&
+           shape->counters_size % sizeof(uint64_t) == 0 &&
+           shape->content_n <= box_capacity(shape->box_class);
+}
+
+static uint32_t actors_for(size_t size_of_box)
+{
+    size_t n = SEGMENT_BOXES_SIZE_MAX / size_of_box - 1; /* one is the set's */
+
+    if (n > SEGMENT_ACTORS_MAX)
+        n = SEGMENT_ACTORS_MAX;
+    return n < SEGMENT_ACTORS_MIN ? SEGMENT_ACTORS_MIN : (uint32_t)n;
+}
+
+int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret)
+{
+    struct segment_layout layout = {.box_class = shape->box_class,
+                                    .record_units = shape->record_units,
+                                    .limits_n = shape->limits_n,
+                                    .runs_n = SEGMENT_RUNS_MAX};
+    size_t box;
+
+    if (!shape_is_possible(shape))
+        return -EINVAL;
+    if (shape->counters_size > COUNTERS_SIZE_MAX)
+        return -E2BIG;
+    box = box_size(&layout);
+    layout.counters_size = (uint32_t)shape->counters_size;
+    layout.actors_n = actors_for(box);
+    layout.actor_stride = round_up(sizeof(struct segment_actor) + shape->counters_size, UNIT_SIZE);
+    layout.boxes_at = round_up(SEGMENT_ACTORS_AT + layout.actors_n * layout.actor_stride,
+                               box > SEGMENT_PAGE ? box : SEGMENT_PAGE);
+    layout.records_at =
+        round_up(layout.boxes_at + (layout.actors_n + (size_t)1) * box, SEGMENT_PAGE);
+    layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
+    *ret = layout;
+    return 0;
+}
+
+int segment_map(struct segment_site *site, struct segment_file *file,
+                const struct segment_layout *layout, bool writable, struct segment **ret)
+{
+    struct segment *segment = sys_alloc(1, sizeof(*segment));
+    void *base = NULL;
+    int r;
+
+    if (!segment)
+        return error_set(site->reterr, -ENOMEM, "out of memory");
+    r = sys_map(file->fd, layout->size, writable, &base);
+    if (r < 0) {
+        sys_free(segment);
+        return site_error(site, r, "cannot be mapped: %s", strerrordesc_np(-r));
+    }
+    *segment = (struct segment){.base = base,
+                                .layout = *layout,
+                                .fd = file->fd,
+                                .directory_fd = site->directory_fd,
+                                .while_used = file->header.identity.while_used};
+    memcpy(segment->encoded, site->encoded, sizeof segment->encoded);
+    file->fd = site->directory_fd = -1;
+    *ret = segment;
+    return 0;
+}
+
+void segment_close(struct segment *segment)
+{
+    if (!segment)
+        return;
+    sys_unmap(segment->base, segment->layout.size);
+    sys_close(segment->fd);
+    sys_close(segment->directory_fd);
+    sys_free(segment);
+}
+
+/* ---- making one ---- */
+
+/* The file as far as its first user needs it: the identity, the definition, the set's box. */
+static int give_size(const struct segment_site *site, int fd, const struct segment_shape *shape,
+                     const struct segment_layout *layout)
+{
+    size_t definition = strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1) + 1;
+    int r = sys_resize(fd, layout->size);
+
+    if (r == 0)
+        r = sys_allocate(fd, 0, SEGMENT_DEFINITION_AT + definition);
+    if (r == 0)
+        r = sys_allocate(fd, layout->boxes_at, box_size(layout));
+    if (r < 0)
+        return site_error(site, r, "cannot be made: %s", strerrordesc_np(-r));
+    return 0;
+}
+
+static void fill(struct segment *segment, const struct segment_shape *shape,
+                 const struct segment_here *here)
+{
+    struct segment_header *header = segment_header(segment);
+
+    memcpy(segment->base + SEGMENT_DEFINITION_AT, shape->definition,
+           strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1));
+    segment->while_used = shape->while_used;
+    publication_begin(&header->head, shape->box_class, 0,
+                      (struct box *)(void *)(segment->base + segment->layout.boxes_at),
+                      segment_box_slot(segment, 0), shape->content, shape->content_n);
+    segment_identify(header, shape, &segment->layout, here);
+}
+
+/* -EAGAIN: somebody else was faster. */
+static int make_in(struct segment_site *site, const struct segment_shape *shape,
+                   const struct segment_layout *layout, const struct segment_here *here,
+                   struct segment_file *file, struct segment **ret)
+{
+    struct segment *segment = NULL;
+    int directory_fd = site->directory_fd;
+    int r = give_size(site, file->fd, shape, layout);
+
+    if (r == 0)
+        r = segment_map(site, file, layout, true, &segment);
+    if (r < 0)
+        return r;
+    fill(segment, shape, here);
+    r = sys_give_name(segment->fd, directory_fd, site->file);
+    if (r == 0) {
+        *ret = segment;
+        return 0;
+    }
+    segment->directory_fd = -1; /* it stays the caller's, who may try again */
+    site->directory_fd = directory_fd;
+    segment_close(segment);
+    return r == -EEXIST ? -EAGAIN
+                        : site_error(site, r, "cannot get its name: %s", strerrordesc_np(-r));
+}
+
+static int make(struct segment_site *site, const struct segment_shape *shape,
+                const struct segment_layout *layout, const struct segment_here *here,
+                struct segment_file *file, struct segment **ret)
+{
+    int r;
+
+    file->fd = sys_open_nameless(site->directory_fd);
+    if (file->fd < 0)
+        return site_error(site, file->fd, "cannot be made: %s", strerrordesc_np(-file->fd));
+    r = make_in(site, shape, layout, here, file, ret);
+    segment_file_close(file);
+    return r;
+}
+
+/* ---- attaching to one ---- */
+
+/* The box that the set's word names is there and holds that version. Read, not mapped: it may be a
+ * hole. */
+static int head_is_sound(const struct segment *segment)
+{
+    const _Atomic uint64_t *word = &segment_header(segment)->head.word;
+    unsigned turn = 0;
+
+    for (int i = 0; i < TRIES; i++, publication_back_off(&turn)) {
+        uint64_t now = atomic_load(word), slot = now & WORD_SLOT_MASK;
+        uint64_t version = (now & ~WORD_BOXED) >> WORD_SLOT_BITS, found = 0;
+        int r;
+
+        if (!(now & WORD_BOXED) || !segment_has_slot(segment, slot))
+            return -EUCLEAN;
+        r = sys_read_at(segment->fd, slot << segment->layout.box_class, &found, sizeof found);
+        if (r < 0)
+            return r;
+        if (atomic_load(word) == now)
+            return found == version ? 0 : -EUCLEAN;
+    }
+    return 0; /* it moves: somebody lives well with it */
+}
+
+static int is_sound(const struct segment_site *site, const struct segment *segment)
+{
+    const struct set_head *head = &segment_header(segment)->head;
+    int r = head->box_class == segment->layout.box_class ? head_is_sound(segment) : -EUCLEAN;
+
+    if (r < 0)
+        return site_error(site, r,
+                          "is damaged: its state cannot be found (%s); remove it with "
+                          "`weir rm`",
+                          strerrordesc_np(-r));
+    return 0;
+}
+
+static int attach_to(struct segment_site *site, const struct segment_shape *shape,
+                     const struct segment_layout *layout, const struct segment_here *here,
+                     struct segment_file *file, struct segment **ret)
+{
+    struct segment *segment = NULL;
+    int r = segment_file_usable(site, file, here);
+
+    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removed) & 1))) {
+        r = segment_file_take_name(site->directory_fd, site->encoded, file->fd);
+        return r == 0 ? -EAGAIN
+                      : site_error(site, r, "is out of use, but cannot be removed: %s",
+                                   strerrordesc_np(-r));
+    }
+    if (r == 0)
+        r = segment_file_matches(site, file, shape, layout);
+    if (r == 0)
+        r = segment_map(site, file, layout, true, &segment);
+    if (r < 0)
+        return r;
+    r = is_sound(site, segment);
+    if (r < 0)
+        segment_close(segment);
+    else
+        *ret = segment;
+    return r;
+}
+
+static int attach_or_make(struct segment_site *site, const struct segment_shape *shape,
+                          const struct segment_layout *layout, const struct segment_here *here,
+                          struct segment_file *file, struct segment **ret)
+{
+    int r = segment_file_open(site, true, file);
+
+    if (r == 0)
+        r = attach_to(site, shape, layout, here, file, ret);
+    segment_file_close(file);
+    return r == -ENOENT ? make(site, shape, layout, here, file, ret) : r;
+}
+
+static int open_in(struct segment_site *site, const struct segment_shape *shape,
+                   const struct segment_layout *layout, struct segment **ret)
+{
+    struct segment_file *file = sys_alloc(1, sizeof(*file));
+    struct segment_here here;
+    int r = -EAGAIN;
+
+    if (!file)
+        return error_set(site->reterr, -ENOMEM, "out of memory");
+    if (segment_here(&here, site->reterr) < 0) {
+        sys_free(file);
+        return site->reterr->code;
+    }
+    for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+        r = attach_or_make(site, shape, layout, &here, file, ret);
+    sys_free(file);
+    if (r == -EAGAIN)
+        return site_error(site, -EBUSY, "%s", "is removed again and again");
+    return r;
+}
+
+int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
+                 struct weir_error *reterr)
+{
+    struct segment_site site;
+    struct segment_layout layout;
+    struct weir_error error;
+    int r = segment_layout_compute(shape, &layout);
+
+    if (r < 0)
+        return error_set(reterr, r, "the set `%s` cannot be shared by processes: %s",
+                         show(shape->name).text, strerrordesc_np(-r));
+    r = site_open(directory, shape->name, true, &site, &error);
+    if (r == 0)
+        r = open_in(&site, shape, &layout, ret);
+    site_close(&site);
+    if (r < 0 && reterr)
+        *reterr = error;
+    return r;
+}
+
+/* ---- memory ---- */
+
+static void raise(_Atomic uint64_t *high, uint64_t n)
+{
+    uint64_t value = atomic_load(high);
+
+    while (value < n && !atomic_compare_exchange_weak(high, &value, n))
+        ;
+}
+
+int segment_commit_process(const struct segment *segment, uint32_t i)
+{
+    const size_t at = SEGMENT_PROCESSES_AT + i * sizeof(struct segment_process);
+    int r;
+
+    if (i >= SEGMENT_PROCESSES_MAX)
+        return -EINVAL;
+    r = sys_allocate(segment->fd, at, sizeof(struct segment_process));
+    if (r == 0)
+        raise(&segment_header(segment)->processes_high, i + UINT64_C(1));
+    return r;
+}
+
+/* Neither word is ever 0 again, so it does not matter how late this comes. */
+static void begin_actor(const struct segment *segment, uint32_t i)
+{
+    struct actor_head *head = &segment_actor(segment, i)->head;
+    uint64_t none = 0, no_life = 0;
+
+    atomic_compare_exchange_strong(&head->own[segment->layout.box_class - BOX_CLASS_MIN], &none,
+                                   segment_box_slot(segment, i + 1));
+    atomic_compare_exchange_strong(&head->generation, &no_life, 1);
+}
+
+int segment_commit_actor(const struct segment *segment, uint32_t i)
+{
+    const struct segment_layout *layout = &segment->layout;
+    int r;
+
+    if (i >= layout->actors_n)
+        return -EINVAL;
+    r = sys_allocate(segment->fd, segment_actor_at(segment, i), layout->actor_stride);
+    if (r == 0)
+        r = sys_allocate(segment->fd, segment_box_slot(segment, i + 1) << layout->box_class,
+                         box_size(layout));
+    if (r < 0)
+        return r;
+    begin_actor(segment, i);
+    raise(&segment_header(segment)->actors_high, i + UINT64_C(1));
+    return 0;
+}
+
+int segment_commit_run(const struct segment *segment, uint32_t run)
+{
+    int r;
+
+    if (run == 0 || run >= segment->layout.runs_n)
+        return -EINVAL;
+    r = sys_allocate(segment->fd, SEGMENT_RUN_OWNERS_AT + run * sizeof(uint64_t), sizeof(uint64_t));
+    if (r == 0)
+        r = sys_allocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
+                         SEGMENT_RUN_SIZE);
+    if (r == 0)
+        raise(&segment_header(segment)->runs_high, run + UINT64_C(1));
+    return r;
+}

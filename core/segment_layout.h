@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The bytes of a segment, the file in which the processes of one machine and user share a set:
+ *
+ *   header      4096 bytes: what the segment is, written once, and the words that change
+ *   definition  the set's definition as text, NUL-terminated
+ *   processes   who takes part
+ *   run owners  by run: the key of the process whose records they are; 0: nobody's
+ *   actors      one per thread that takes part
+ *   boxes       of one size, at a multiple of it: the set's first, then one per actor
+ *   records     in runs of 4 KiB
+ *
+ * Where each part begins follows from the shape of the set and from nothing that is read from the
+ * file. All but the first parts is sparse: pages are made real when they are first needed.
+ * Whatever changes here changes the number of the layout.
+ */
+#ifndef WEIR_CORE_SEGMENT_LAYOUT_H
+#define WEIR_CORE_SEGMENT_LAYOUT_H
+
+#include "publication.h"
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SEGMENT_LAYOUT         1u
+#define SEGMENT_PAGE           ((size_t)4096) /* parts begin at multiples, whatever the machine's */
+#define SEGMENT_NAME_SIZE      256u
+#define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; of a longer one the beginning */
+#define SEGMENT_PROCESSES_MAX  1024u
+#define SEGMENT_ACTORS_MAX     4096u
+#define SEGMENT_ACTORS_MIN     16u
+#define SEGMENT_BOXES_SIZE_MAX ((size_t)1 << 30) /* unless that is less than ACTORS_MIN boxes */
+#define SEGMENT_RUNS_MAX       65536u            /* run 0 is never used: record 0 means none */
+#define SEGMENT_RUN_UNITS      256u
+#define SEGMENT_RUN_SIZE       (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
+
+/* Written before the segment can be found, and never again. */
+struct segment_identity {
+    char magic[8];
+    uint32_t layout;        /* SEGMENT_LAYOUT */
+    uint32_t header_size;   /* of struct segment_header */
+    uint64_t checksum;      /* of the rest of the identity, and of the definition */
+    uint64_t abi;           /* hash of the sizes and places of all that is shared */
+    unsigned char boot[16]; /* the machine's boot id */
+    uint64_t pid_namespace, time_namespace;
+    uint64_t creator;    /* its process id */
+    uint64_t created_ns; /* by the wall clock */
+    uint64_t size;       /* of the file */
+    uint64_t definition_hash;
+    uint32_t definition_length; /* of the text as it is kept, without the NUL */
+    uint32_t while_used;        /* 1: it goes with its last user */
+    uint32_t box_class, record_units, limits_n, counters_size;
+    uint32_t actors_n, runs_n; /* how many there is room for */
+    char name[SEGMENT_NAME_SIZE];
+};
+
+struct segment_header {
+    struct segment_identity identity;
+
+    /* 0: in use; id << 1: somebody looks whether it is, and any user may say so by making it 0;
+     * id << 1 | 1: gone for ever, the name is free. */
+    _Alignas(64) _Atomic uint64_t removed;
+
+    _Alignas(64) _Atomic uint64_t registrations; /* claims of places in `processes`, ever */
+    /* Places from these numbers on were never in use, and may have no memory behind them. */
+    _Atomic uint64_t processes_high, actors_high, runs_high;
+
+    _Alignas(64) struct set_head head;
+};
+
+/* 0 means free. One compare-and-swap claims it, one frees it. */
+struct segment_process {
+    _Atomic uint64_t life; /* generation:22 | start:20 | pid:22; pid 0: free */
+    _Atomic uint64_t reserved[7];
+};
+
+#define LIFE_PID_BITS 22
+
+static inline uint32_t segment_life_pid(uint64_t life)
+{
+    return (uint32_t)(life & ((UINT64_C(1) << LIFE_PID_BITS) - 1));
+}
+
+/* Its counters follow, segment_identity.counters_size bytes. */
+struct segment_actor {
+    struct actor_head head;   /* first: its unit is that of the whole */
+    _Atomic uint64_t process; /* key of the process that it works for; 0: free */
+};
+
+/* Places that do not depend on the shape. */
+#define SEGMENT_DEFINITION_AT SEGMENT_PAGE
+#define SEGMENT_PROCESSES_AT  (SEGMENT_DEFINITION_AT + SEGMENT_DEFINITION_MAX)
+#define SEGMENT_RUN_OWNERS_AT                                                                      \
+    (SEGMENT_PROCESSES_AT + SEGMENT_PROCESSES_MAX * sizeof(struct segment_process))
+#define SEGMENT_ACTORS_AT (SEGMENT_RUN_OWNERS_AT + SEGMENT_RUNS_MAX * sizeof(uint64_t))
+
+_Static_assert(sizeof(struct segment_identity) == 384, "six lines, no holes");
+_Static_assert(offsetof(struct segment_header, removed) == 384, "a line of its own");
+_Static_assert(offsetof(struct segment_header, head) == 512, "a line of its own");
+_Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header is one page");
+_Static_assert(sizeof(struct segment_process) == 64, "a line of its own");
+_Static_assert(sizeof(struct segment_actor) == 192, "three lines, no holes");
+_Static_assert(offsetof(struct segment_actor, head) == 0, "found by the number of its unit");
+_Static_assert(SEGMENT_ACTORS_AT % SEGMENT_PAGE == 0, "parts begin with a page");
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Removing segments while others may be about to use them. The word `removed` decides: it goes from
+ * 0 to tentative, and from there either back to 0, by anybody who takes part, or to removed, by
+ * whoever made it tentative and has then found nobody. A newcomer claims its place first and looks at
+ * the word then; whoever removes makes it tentative first and looks at the places then: one of the
+ * two sees the other. Whoever finds it tentative when leaving takes over: the other's look may have
+ * been before.
+ */
+#include "segment.h"
+
+#include "segment_file.h"
+#include "sys.h"
+#include <errno.h>
+#include <string.h>
+
+static int take_name(const struct segment *segment)
+{
+    return segment_file_take_name(segment->directory_fd, segment->encoded, segment->fd);
+}
+
+int segment_admit(const struct segment *segment)
+{
+    _Atomic uint64_t *removed = &segment_header(segment)->removed;
+    uint64_t value = atomic_load(removed);
+    int r;
+
+    while (value && !(value & 1))
+        if (atomic_compare_exchange_weak(removed, &value, 0))
+            return 0;
+    if (!value)
+        return 0;
+    r = take_name(segment);
+    return r < 0 ? r : -ESTALE;
+}
+
+int segment_retire(const struct segment *segment, segment_used_fn *used, void *userdata)
+{
+    _Atomic uint64_t *removed = &segment_header(segment)->removed;
+    const uint64_t mine = (sys_random() | 1) << 1; /* not 0; no two are the same */
+    uint64_t value = atomic_load(removed);
+    int r;
+
+    while (!(value & 1) && !atomic_compare_exchange_weak(removed, &value, mine))
+        ;
+    if (!(value & 1)) {
+        value = mine;
+        if (used(segment, userdata)) {
+            atomic_compare_exchange_strong(removed, &value, 0);
+            return 0;
+        }
+        if (!atomic_compare_exchange_strong(removed, &value, mine | 1) && !(value & 1))
+            return 0;
+    }
+    r = take_name(segment);
+    return r < 0 ? r : 1;
+}
+
+/* Whoever takes part already goes on; nobody else can. */
+static void force(const struct segment *segment)
+{
+    atomic_store(&segment_header(segment)->removed, sys_random() | 1);
+}
+
+/* One whose users can be asked for. */
+static int remove_usable(struct segment_site *site, struct segment_file *file,
+                         const struct segment_layout *layout, bool forced, segment_used_fn *used,
+                         void *userdata)
+{
+    struct segment *segment = NULL;
+    int r = segment_map(site, file, layout, true, &segment);
+
+    if (r < 0)
+        return r;
+    if (forced)
+        force(segment);
+    r = segment_retire(segment, used, userdata);
+    if (r < 0)
+        site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r));
+    else if (r == 0)
+        r = site_error(site, -EBUSY, "is %s", "in use");
+    segment_close(segment);
+    return r < 0 ? r : 0;
+}
+
+static int remove_file(struct segment_site *site, struct segment_file *file, bool forced,
+                       segment_used_fn *used, void *userdata)
+{
+    struct segment_layout layout;
+    struct segment_here here;
+    int r = segment_here(&here, site->reterr);
+
+    if (r < 0)
+        return r;
+    r = segment_file_usable(site, file, &here);
+    if (r == 0)
+        r = segment_file_layout(site, file, &layout);
+    if (r == 0)
+        return remove_usable(site, file, &layout, forced, used, userdata);
+    if (r != -ESTALE && !forced)
+        return r;
+    r = segment_file_take_name(site->directory_fd, site->encoded, file->fd);
+    if (r < 0)
+        site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r));
+    return r;
+}
+
+int segment_remove(const char *directory, const char *name, bool forced, segment_used_fn *used,
+                   void *userdata, struct weir_error *reterr)
+{
+    struct segment_site site;
+    struct segment_file *file = sys_alloc(1, sizeof(*file));
+    struct weir_error error;
+    int r;
+
+    if (!file)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    r = site_open(directory, name, false, &site, &error);
+    if (r == 0) {
+        r = segment_file_open(&site, true, file);
+        if (r == 0 || (r == -EUCLEAN && forced))
+            r = remove_file(&site, file, forced, used, userdata);
+        segment_file_close(file);
+    }
+    site_close(&site);
+    sys_free(file);
+    if (r == -EAGAIN) /* somebody else removed it */
+        return 0;
+    if (r < 0 && reterr)
+        *reterr = error;
+    return r;
+}
