@@ -31,8 +31,8 @@
 /* What a set's segment follows from. */
 struct segment_shape {
     const char *name;         /* of the set, 1 … 255 bytes */
-    const char *definition;   /* a text for people: shown where definitions differ */
-    uint64_t definition_hash; /* of the whole definition: decides whether two are the same */
+    const char *definition;   /* as it was written: shown where definitions differ */
+    uint64_t definition_hash; /* of what it means: decides whether two are the same */
     bool while_used;          /* lifetime: users */
     uint32_t box_class, record_units, limits_n;
     size_t counters_size;    /* of an actor's counters; a multiple of 8 */

@@ -206,10 +206,11 @@ static int differs(const struct segment_site *site, const char *there, const cha
     while (there[at] != '\0' && there[at] == here[at])
         at++;
     return error_set(site->reterr, -EEXIST,
-                     "the set is defined otherwise by those who share it: there `%s`, here `%s` "
+                     "the set is defined otherwise by those who share it: there `%s`, here `%s`%s "
                      "(segment `%s` in `%s`)",
-                     excerpt(there, at).text, excerpt(here, at).text, show(site->file).text,
-                     show(site->directory).text);
+                     excerpt(there, at).text, excerpt(here, at).text,
+                     there[at] == here[at] ? ", with plugins of another version" : "",
+                     show(site->file).text, show(site->directory).text);
 }
 
 /* Whether its numbers are those of the layout. */
@@ -239,11 +240,8 @@ int segment_file_matches(const struct segment_site *site, const struct segment_f
     if (strcmp(identity->name, shape->name) != 0)
         return damaged(site, "it is that of another set");
     if (identity->definition_hash != shape->definition_hash ||
-        strncmp(file->definition, shape->definition, SEGMENT_DEFINITION_MAX - 1) != 0)
+        identity->while_used != shape->while_used)
         return differs(site, file->definition, shape->definition);
-    if (identity->while_used != shape->while_used)
-        return differs(site, identity->while_used ? "lifetime: users" : "lifetime: removed",
-                       shape->while_used ? "lifetime: users" : "lifetime: removed");
     return fits(site, file, layout);
 }
 
