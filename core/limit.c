@@ -78,6 +78,25 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
     }
 }
 
+static int limit_check(const struct limit *limit, const uint64_t *state)
+{
+    if (!limit->algorithm)
+        return state[0] <= limit->capacity || MUTANT(264)
+    ? 0 : -1;
+    return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
+}
+
+int limits_check(const struct limits *limits, const uint64_t *states)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit_check(limit, states + limit->state_at) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          bool with_resources, const struct limit **ret_blame)

@@ -56,6 +56,13 @@ void limits_describe(struct limits *limits);
 void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at);
 
 /*
+ * Whether the words can be states of these limits: 0 or -1. They may be anything, but must be a
+ * copy that nobody else writes to. After 0 all of the above may be called on them: none crashes,
+ * hangs or leaves its words.
+ */
+int limits_check(const struct limits *limits, const uint64_t *states);
+
+/*
  * The first instant at which all of `amounts` would be granted; at->now_ns: now. `*ret_blame` is
  * the limit that says so, untouched if now. Without `with_resources` resources count as available.
  */

@@ -98,7 +98,7 @@ struct weir_algorithm {
     void (*release)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                     uint64_t granted_ns, int outcome);
 
-    /* The rest is for reloads and shared states, which this version of the library lacks. */
+    /* The next two are for reloads, which this version of the library lacks. */
 
     /*
      * Carries `old_state`, made under `old_config`, over to a new configuration of the same
@@ -117,7 +117,10 @@ struct weir_algorithm {
 
     /*
      * Says whether the bytes of `state` can be a state under `config`: 0 yes, -1 no. The bytes may
-     * be anything. NULL: every state is fine.
+     * be anything: in a set that processes share any of them may have written there. After a yes
+     * every other function must stay within the state, come to an end soon and do nothing
+     * undefined, though what it answers may be wrong. Called before every operation on such a set,
+     * so better not longer than those. NULL: they do so on any bytes.
      */
     int (*check)(const void *config, const void *state);
 };

@@ -120,21 +120,24 @@ static inline void log_shrink(struct log *log, uint64_t slots, uint64_t i, uint6
     }
 }
 
-/* Whether the bytes can be a log whose entries are no later than `latest`. */
+/*
+ * Whether the bytes can be a log whose entries are no later than `latest`, as far as that can be
+ * told in a time that does not grow with the log: what says where entries lie, and both ends. What
+ * is wrong in between makes wrong sums, but no function above looks outside the log or goes on
+ * longer for it: they search and walk between `head` and `count`, whatever they find.
+ */
 static inline int log_check(const struct log *log, uint64_t slots, uint64_t latest)
 {
-    if (log->head >= slots || log->count > slots)
+    if ((log->head >= slots && !MUTANT(262)) || (log->count > slots && !MUTANT(263)))
         return -1;
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < log->count; i++) {
-        uint64_t held = log_held(log, slots, i), instant = log_entry(log, slots, i)->instant;
-        if (held == 0 || held > AMOUNT_MAX - sum || instant > latest)
-            return -1;
-        if (i != 0 && instant <= log_entry(log, slots, i - 1)->instant)
-            return -1;
-        sum += held;
-    }
-    return 0;
+    if (log->count == 0)
+        return 0;
+    uint64_t oldest = log_entry(log, slots, 0)->instant;
+    uint64_t newest = log_entry(log, slots, log->count - 1)->instant;
+    uint64_t sum = log_sum(log, slots, 0);
+    if (newest > latest || newest < oldest || newest - oldest < log->count - 1)
+        return -1;
+    return sum >= log->count && sum <= AMOUNT_MAX ? 0 : -1;
 }
 
 #endif
