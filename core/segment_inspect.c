@@ -44,7 +44,7 @@ static int read_lives(const struct segment_site *site, const struct segment_file
         for (size_t i = 0; i < (size_t)n / sizeof processes[0]; i++) {
             uint64_t life = atomic_load(&processes[i].life);
 
-            if (segment_life_pid(life))
+            if (process_pid(life))
                 ret->lives[ret->lives_n++] = life;
         }
     }

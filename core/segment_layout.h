@@ -17,6 +17,7 @@
 #ifndef WEIR_CORE_SEGMENT_LAYOUT_H
 #define WEIR_CORE_SEGMENT_LAYOUT_H
 
+#include "process.h"
 #include "publication.h"
 #include <stdatomic.h>
 #include <stddef.h>
@@ -26,7 +27,7 @@
 #define SEGMENT_PAGE           ((size_t)4096) /* parts begin at multiples, whatever the machine's */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; of a longer one the beginning */
-#define SEGMENT_PROCESSES_MAX  1024u
+#define SEGMENT_PROCESSES_MAX  PROCESSES_MAX
 #define SEGMENT_ACTORS_MAX     4096u
 #define SEGMENT_ACTORS_MIN     16u
 #define SEGMENT_BOXES_SIZE_MAX ((size_t)1 << 30) /* unless that is less than ACTORS_MIN boxes */
@@ -68,19 +69,6 @@ struct segment_header {
     _Alignas(64) struct set_head head;
 };
 
-/* 0 means free. One compare-and-swap claims it, one frees it. */
-struct segment_process {
-    _Atomic uint64_t life; /* generation:22 | start:20 | pid:22; pid 0: free */
-    _Atomic uint64_t reserved[7];
-};
-
-#define LIFE_PID_BITS 22
-
-static inline uint32_t segment_life_pid(uint64_t life)
-{
-    return (uint32_t)(life & ((UINT64_C(1) << LIFE_PID_BITS) - 1));
-}
-
 /* Its counters follow, segment_identity.counters_size bytes. */
 struct segment_actor {
     struct actor_head head;   /* first: its unit is that of the whole */
@@ -98,7 +86,6 @@ _Static_assert(sizeof(struct segment_identity) == 384, "six lines, no holes");
 _Static_assert(offsetof(struct segment_header, removed) == 384, "a line of its own");
 _Static_assert(offsetof(struct segment_header, head) == 512, "a line of its own");
 _Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header is one page");
-_Static_assert(sizeof(struct segment_process) == 64, "a line of its own");
 _Static_assert(sizeof(struct segment_actor) == 192, "three lines, no holes");
 _Static_assert(offsetof(struct segment_actor, head) == 0, "found by the number of its unit");
 _Static_assert(SEGMENT_ACTORS_AT % SEGMENT_PAGE == 0, "parts begin with a page");

@@ -270,23 +270,33 @@ void sys_epoll_remove(int epoll_fd, int fd)
     epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, &unused);
 }
 
-int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
+static int events_within(int epoll_fd, uint64_t *ret_data, int n, int timeout_ms)
 {
     enum { AT_ONCE = 16 };
     struct epoll_event events[AT_ONCE];
     int ready;
 
     do {
-        ready = epoll_wait(epoll_fd, events, n < AT_ONCE ? n : AT_ONCE, -1);
+        ready = epoll_wait(epoll_fd, events, n < AT_ONCE ? n : AT_ONCE, timeout_ms);
     } while (ready < 0 && errno == EINTR);
     for (int i = 0; i < ready; i++)
         ret_data[i] = events[i].data.u64;
     return or_errno(ready);
 }
 
+int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
+{
+    return events_within(epoll_fd, ret_data, n, -1);
+}
+
+int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n)
+{
+    return events_within(epoll_fd, ret_data, n, 0);
+}
+
 /*
- * These three are called under locks and on the way of a release, so they must not be points where
- * a thread can be canceled, which write(), read() and close() are.
+ * What is called under locks or on the way of a release must not be a point where a thread can be
+ * canceled, as open(), read(), write() and close() are: it asks the kernel itself.
  */
 int sys_signal_fd(int fd)
 {
@@ -319,30 +329,44 @@ void sys_close(int fd)
 }
 
 /*
- * The private form: the shared one looks up the page at every call, wait and wake. Words in memory
- * that processes share will need it.
+ * `scope` is FUTEX_PRIVATE_FLAG or, for words in memory that processes share, 0: then the kernel
+ * looks up the page at every call, wait and wake.
  */
-static long futex(const uint32_t *word, int operation, uint32_t value,
-                  const struct timespec *timeout)
-{
-    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL,
-                   FUTEX_BITSET_MATCH_ANY);
-}
-
-int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+static int futex_wait(const uint32_t *word, int scope, uint32_t expected, uint64_t until_ns)
 {
     const struct timespec until = timespec_of(until_ns);
     long r;
 
     do { /* the deadline is absolute, so starting anew does not move it */
-        r = futex(word, FUTEX_WAIT_BITSET, expected, until_ns == WEIR_FOREVER ? NULL : &until);
+        r = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | scope, expected,
+                    until_ns == WEIR_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
     } while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
 
+static int futex_wake(const uint32_t *word, int scope, int n)
+{
+    return or_errno((int)syscall(SYS_futex, word, FUTEX_WAKE | scope, n, NULL, NULL, 0));
+}
+
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    return futex_wait(word, FUTEX_PRIVATE_FLAG, expected, until_ns);
+}
+
 int sys_futex_wake(const uint32_t *word, int n)
 {
-    return or_errno((int)futex(word, FUTEX_WAKE, (uint32_t)n, NULL));
+    return futex_wake(word, FUTEX_PRIVATE_FLAG, n);
+}
+
+int sys_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    return futex_wait(word, 0, expected, until_ns);
+}
+
+int sys_futex_wake_shared(const uint32_t *word, int n)
+{
+    return futex_wake(word, 0, n);
 }
 
 /* Threads. */
@@ -402,14 +426,20 @@ uint32_t sys_thread_id(void)
 
 /* Files. */
 
-static int open_file(const char *path)
+/* Nor are these points where a thread can be canceled: whoever waits may look who has died. */
+static int open_retrying(int directory_fd, const char *name, int flags, mode_t mode)
 {
     int fd;
 
     do {
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        fd = (int)syscall(SYS_openat, directory_fd, name, flags | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EINTR);
     return or_errno(fd);
+}
+
+static int open_file(const char *path)
+{
+    return open_retrying(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
 }
 
 /* Reads until `size` bytes are there or the file ends. */
@@ -418,7 +448,7 @@ static int read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
     size_t n = 0;
 
     while (n < size) {
-        ssize_t r = read(fd, buffer + n, size - n);
+        long r = syscall(SYS_read, fd, buffer + n, size - n);
 
         if (r < 0 && errno != EINTR)
             return -errno;
@@ -539,16 +569,6 @@ void sys_close_directory(void *directory)
 int sys_make_directory(const char *path)
 {
     return or_errno(mkdir(path, S_IRWXU));
-}
-
-static int open_retrying(int directory_fd, const char *name, int flags, mode_t mode)
-{
-    int fd;
-
-    do {
-        fd = openat(directory_fd, name, flags | O_CLOEXEC, mode);
-    } while (fd < 0 && errno == EINTR);
-    return or_errno(fd);
 }
 
 int sys_open_directory_fd(const char *path)
@@ -740,9 +760,50 @@ int sys_namespace(const char *kind, uint64_t *ret)
     return 0;
 }
 
+/* Named pipes. */
+
+int sys_pipe_make(int directory_fd, const char *name)
+{
+    return or_errno(mkfifoat(directory_fd, name, S_IRUSR | S_IWUSR));
+}
+
+int sys_pipe_read(int fd, void *buffer, size_t size)
+{
+    long r;
+
+    do {
+        r = syscall(SYS_read, fd, buffer, size);
+    } while (r < 0 && errno == EINTR);
+    if (r < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    return (int)r;
+}
+
+int sys_pipe_write(int fd, const void *data, size_t size)
+{
+    long r;
+
+    do {
+        r = syscall(SYS_write, fd, data, size);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+/* Processes. */
+
 uint32_t sys_process_id(void)
 {
     return (uint32_t)getpid();
+}
+
+int sys_process_exists(uint32_t pid)
+{
+    return or_errno(kill((pid_t)pid, 0));
+}
+
+int sys_process_open(uint32_t pid)
+{
+    return or_errno((int)syscall(SYS_pidfd_open, (pid_t)pid, 0)); /* always close-on-exec */
 }
 
 /* Plugins. */

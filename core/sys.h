@@ -43,6 +43,7 @@ int sys_epoll_create(void);
 int sys_epoll_add(int epoll_fd, int fd, uint64_t data);
 void sys_epoll_remove(int epoll_fd, int fd);
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many */
+int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n); /* the same, does not block */
 int sys_signal_fd(int fd);                                   /* adds 1 to an eventfd */
 int sys_drain_fd(int fd); /* reads an eventfd or timerfd empty; returns its count */
 void sys_close(int fd);
@@ -50,6 +51,9 @@ void sys_close(int fd);
 /* Futex words. sys_futex_wait: 0 woken (perhaps for nothing), -EAGAIN differs, -ETIMEDOUT. */
 int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
 int sys_futex_wake(const uint32_t *word, int n);
+/* The same for a word in memory that processes share: a little slower. */
+int sys_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns);
+int sys_futex_wake_shared(const uint32_t *word, int n);
 
 /* Threads: with all signals blocked. The handle is one allocation, freed by join. */
 struct sys_thread;
@@ -94,7 +98,18 @@ void sys_unmap(void *memory, size_t size);
 /* The machine since it was started, and the namespaces of the process ("pid", "time"; 0: none). */
 int sys_boot_id(unsigned char ret[16]);
 int sys_namespace(const char *kind, uint64_t *ret);
+
+/* Named pipes in a directory that is open; sys_open_in opens both ends of one. */
+int sys_pipe_make(int directory_fd, const char *name); /* 0600 */
+int sys_pipe_read(int fd, void *buffer, size_t size);  /* how many bytes; 0: it is empty */
+int sys_pipe_write(int fd, const void *data,
+                   size_t size); /* all of a few, or -EAGAIN: it is full */
+
+/* Processes: this one's id; whether there is such a one (0, -ESRCH, or -EPERM: it is not ours to
+ * ask); a descriptor that becomes readable when all threads of one have ended. */
 uint32_t sys_process_id(void);
+int sys_process_exists(uint32_t pid);
+int sys_process_open(uint32_t pid);
 
 const char *sys_environment(const char *name); /* NULL in a privileged process */
 uint32_t sys_user(void);

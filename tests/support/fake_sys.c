@@ -61,6 +61,14 @@
 #define sys_boot_id           real_sys_boot_id
 #define sys_namespace         real_sys_namespace
 #define sys_process_id        real_sys_process_id
+#define sys_epoll_look        real_sys_epoll_look
+#define sys_futex_wait_shared real_sys_futex_wait_shared
+#define sys_futex_wake_shared real_sys_futex_wake_shared
+#define sys_pipe_make         real_sys_pipe_make
+#define sys_pipe_read         real_sys_pipe_read
+#define sys_pipe_write        real_sys_pipe_write
+#define sys_process_exists    real_sys_process_exists
+#define sys_process_open      real_sys_process_open
 
 #include "../../core/sys.c"
 
@@ -83,6 +91,14 @@
 #undef sys_boot_id
 #undef sys_namespace
 #undef sys_process_id
+#undef sys_epoll_look
+#undef sys_futex_wait_shared
+#undef sys_futex_wake_shared
+#undef sys_pipe_make
+#undef sys_pipe_read
+#undef sys_pipe_write
+#undef sys_process_exists
+#undef sys_process_open
 
 #undef sys_alloc
 #undef sys_alloc_aligned
@@ -164,6 +180,7 @@ enum call {
     THREAD_JOIN,
     THREAD_ID,
     FILES,
+    PROCESS,
     RANDOM,
     CALLS
 };
@@ -266,6 +283,7 @@ struct fake_sys_counts fake_sys_counts(void)
         .thread_join = calls[THREAD_JOIN],
         .thread_id = calls[THREAD_ID],
         .file = calls[FILES],
+        .process = calls[PROCESS],
         .random = calls[RANDOM],
     };
 }
@@ -498,14 +516,15 @@ int sys_timerfd_set(int fd, uint64_t at_ns)
     return code;
 }
 
-int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+static int fake_futex_wait(int (*wait)(const uint32_t *, uint32_t, uint64_t), const uint32_t *word,
+                           uint32_t expected, uint64_t until_ns)
 {
     if (fails(FUTEX_WAITS, FAKE_FUTEX, -1))
         return 0;
     if (atomic_load(&clock_ns) == CLOCK_REAL || until_ns == WEIR_FOREVER)
-        return real_sys_futex_wait(word, expected, until_ns);
+        return wait(word, expected, until_ns);
     while (atomic_load(&clock_ns) < until_ns) {
-        int r = real_sys_futex_wait(word, expected, real_sys_now_ns() + SLICE_NS);
+        int r = wait(word, expected, real_sys_now_ns() + SLICE_NS);
 
         if (r != -ETIMEDOUT)
             return r;
@@ -513,10 +532,26 @@ int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
     return -ETIMEDOUT;
 }
 
+int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    return fake_futex_wait(real_sys_futex_wait, word, expected, until_ns);
+}
+
+int sys_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+{
+    return fake_futex_wait(real_sys_futex_wait_shared, word, expected, until_ns);
+}
+
 int sys_futex_wake(const uint32_t *word, int n)
 {
     made(FUTEX_WAKES);
     return real_sys_futex_wake(word, n);
+}
+
+int sys_futex_wake_shared(const uint32_t *word, int n)
+{
+    made(FUTEX_WAKES);
+    return real_sys_futex_wake_shared(word, n);
 }
 
 /* ---- descriptors ---- */
@@ -566,6 +601,13 @@ int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
     int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
 
     return code != 0 ? code : real_sys_epoll_wait(epoll_fd, ret_data, n);
+}
+
+int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n)
+{
+    int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_epoll_look(epoll_fd, ret_data, n);
 }
 
 int sys_signal_fd(int fd)
@@ -863,12 +905,49 @@ int sys_namespace(const char *kind, uint64_t *ret)
     return code;
 }
 
+int sys_pipe_make(int directory_fd, const char *name)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_sys_pipe_make(directory_fd, name);
+}
+
+int sys_pipe_read(int fd, void *buffer, size_t size)
+{
+    int code = fails(DRAIN, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_pipe_read(fd, buffer, size);
+}
+
+int sys_pipe_write(int fd, const void *data, size_t size)
+{
+    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_pipe_write(fd, data, size);
+}
+
+/* ---- processes ---- */
+
 uint32_t sys_process_id(void)
 {
     return real_sys_process_id();
 }
 
-/* ---- the process ---- */
+int sys_process_exists(uint32_t pid)
+{
+    int code = fails(PROCESS, FAKE_PROCESS, -EPERM);
+
+    return code != 0 ? code : real_sys_process_exists(pid);
+}
+
+int sys_process_open(uint32_t pid)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_sys_process_open(pid));
+}
+
+/* ---- the process itself ---- */
 
 const char *sys_environment(const char *name)
 {

@@ -17,9 +17,10 @@ enum fake_kind {
     FAKE_THREAD = 1u << 2,     /* starting a thread: -EAGAIN */
     FAKE_FILE = 1u << 3,       /* files and libraries: -EIO; loading: -ENOMEM */
     FAKE_FUTEX = 1u << 4,      /* sys_futex_wait returns at once, as if woken for nothing */
-    FAKE_EVENT = 1u << 5,      /* arming, signaling, waiting on descriptors: -ENOMEM */
+    FAKE_EVENT = 1u << 5,      /* arming, signaling, reading, waiting on descriptors: -ENOMEM */
     FAKE_MESSAGE = 1u << 6,    /* a message to a ring: -EOVERFLOW */
     FAKE_ROOM = 1u << 7,       /* giving a file its memory: -ENOSPC */
+    FAKE_PROCESS = 1u << 8,    /* asking whether a process exists: -EPERM */
     /* What can fail on a healthy system, and is told by an error. */
     FAKE_ANY = FAKE_MEMORY | FAKE_DESCRIPTOR | FAKE_THREAD | FAKE_FILE | FAKE_ROOM
 };
@@ -44,13 +45,14 @@ struct fake_sys_counts {
     uint64_t alloc, free;     /* blocks made or grown; blocks freed */
     uint64_t reserve, commit; /* also fork pages */
     uint64_t now, wall;       /* readings of the clocks */
-    uint64_t open, close;     /* eventfds, timerfds, epolls made; closed */
+    uint64_t open, close;     /* descriptors made; closed */
     uint64_t timer_set, epoll_add, epoll_wait;
-    uint64_t signal, drain; /* of descriptors */
+    uint64_t signal, drain; /* of eventfds, timerfds and pipes */
     uint64_t ring, message; /* rings opened; messages to them, sent or not */
     uint64_t futex_wait, futex_wake;
     uint64_t thread_start, thread_join, thread_id;
-    uint64_t file; /* everything with files and libraries */
+    uint64_t file;    /* everything with files and libraries */
+    uint64_t process; /* asking whether a process exists */
     uint64_t random;
 };
 struct fake_sys_counts fake_sys_counts(void);
@@ -68,7 +70,7 @@ struct fake_sys_live {
 struct fake_sys_live fake_sys_live(void);
 
 /*
- * The clock by hand, for sys_now_ns, sys_wall_offset_ns, deadlines of sys_futex_wait and timerfds.
+ * The clock by hand, for sys_now_ns, sys_wall_offset_ns, deadlines of futex waits and timerfds.
  * Set it before the instance under test arms anything.
  */
 void fake_clock_set(uint64_t now_ns);
