@@ -41,7 +41,12 @@ uint64_t heap_instant(const struct heap *heap, uint32_t record)
 {
     uint32_t index = record_at(heap->region, record)->timer;
 
-    return index ? heap->entries[index].at_ns : WEIR_FOREVER;
+    return index ? heap_entry_at(&heap->entries[index]) : WEIR_FOREVER;
+}
+
+static bool is_earlier(const struct heap_entry *a, const struct heap_entry *b)
+{
+    return heap_entry_at(a) < heap_entry_at(b);
 }
 
 static void put(struct heap *heap, struct heap_entry entry, size_t index)
@@ -52,7 +57,7 @@ static void put(struct heap *heap, struct heap_entry entry, size_t index)
 
 static void sift_up(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    for (; index > 1 && heap->entries[index / 2].at_ns > entry.at_ns; index /= 2)
+    for (; index > 1 && is_earlier(&entry, &heap->entries[index / 2]); index /= 2)
         put(heap, heap->entries[index / 2], index);
     put(heap, entry, index);
 }
@@ -65,9 +70,9 @@ static void sift_down(struct heap *heap, struct heap_entry entry, size_t index)
         if (child > heap->n)
             break;
         if (child < heap->n &&
-            (heap->entries[child + 1].at_ns < heap->entries[child].at_ns) != MUTANT(5))
+            is_earlier(&heap->entries[child + 1], &heap->entries[child]) != MUTANT(5))
             child++;
-        if (heap->entries[child].at_ns >= entry.at_ns)
+        if (!is_earlier(&heap->entries[child], &entry))
             break;
         put(heap, heap->entries[child], index);
         index = child;
@@ -78,7 +83,7 @@ static void sift_down(struct heap *heap, struct heap_entry entry, size_t index)
 /* Puts an entry where another was taken out. */
 static void settle(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    if (index > 1 && heap->entries[index / 2].at_ns > entry.at_ns && !MUTANT(6))
+    if (index > 1 && is_earlier(&entry, &heap->entries[index / 2]) && !MUTANT(6))
         sift_up(heap, entry, index);
     else
         sift_down(heap, entry, index);
@@ -87,7 +92,7 @@ static void settle(struct heap *heap, struct heap_entry entry, size_t index)
 void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns)
 {
     uint32_t index = record_at(heap->region, record)->timer;
-    struct heap_entry entry = {at_ns, record};
+    struct heap_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
 
     if (index)
         settle(heap, entry, index);

@@ -8,10 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The instant in halves: 12 bytes, not 16. */
 struct heap_entry {
-    uint64_t at_ns;
+    uint32_t at_low, at_high;
     uint32_t record;
 };
+
+static inline uint64_t heap_entry_at(const struct heap_entry *entry)
+{
+    return (uint64_t)entry->at_high << 32 | entry->at_low;
+}
 
 struct heap {
     const struct region *region;

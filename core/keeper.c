@@ -133,7 +133,7 @@ static uint64_t earliest(const struct keeper *keeper)
 {
     const struct heap_entry *first = heap_first(&keeper->heap);
 
-    return first ? first->at_ns : WEIR_FOREVER;
+    return first ? heap_entry_at(first) : WEIR_FOREVER;
 }
 
 /* Only an earlier instant is worth a system call; a timer that comes too early finds nothing due.
@@ -275,7 +275,7 @@ static struct due take_first(struct keeper *keeper)
 
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = kept_set(keeper->w, first.record);
-        due.expired = (MUTANT(140) ? keeper->ran_ns : first.at_ns) >= r->deadline_ns;
+        due.expired = (MUTANT(140) ? keeper->ran_ns : heap_entry_at(&first)) >= r->deadline_ns;
         due.end = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }
     if (due.set && !due.expired && r->deadline_ns != WEIR_FOREVER && !MUTANT(139))

@@ -15,7 +15,7 @@ uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data)
 {
     uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
 
-    return &queue->buckets[block ^ (user_data & 63)];
+    return &queue->buckets[(block & ~UINT64_C(63)) | ((block + user_data) & 63)];
 }
 
 static void set_before(struct record *r, uint32_t record)
@@ -214,13 +214,13 @@ static void put_queue(weir *w, weir_queue *queue)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Two buckets for each submission, or up to four: a record that is alone in its bucket touches no
- * other. */
+/* Between half a bucket and a whole one for each submission: more would be memory, fewer a longer
+ * way. */
 static int make_buckets(weir_queue *queue, uint32_t capacity)
 {
     uint32_t bits = 6;
 
-    while (UINT32_C(1) << bits < 2 * capacity)
+    while (UINT32_C(2) << bits <= capacity)
         bits++;
     queue->bucket_shift = 64 - bits;
     queue->buckets = sys_alloc((size_t)1 << bits, sizeof(*queue->buckets));
