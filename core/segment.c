@@ -203,7 +203,8 @@ static int head_is_sound(const struct segment *segment)
 static int is_sound(const struct segment_site *site, const struct segment *segment)
 {
     const struct set_head *head = &segment_header(segment)->head;
-    int r = head->box_class == segment->layout.box_class ? head_is_sound(segment) : -EUCLEAN;
+    bool same = head->box_class == segment->layout.box_class && head->number == 0;
+    int r = same ? head_is_sound(segment) : -EUCLEAN;
 
     if (r < 0)
         return site_error(site, r,

@@ -1,82 +1,1044 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: made once, attached to by whoever means the same, trusted by nobody. */
-#include "../threads/require.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "record.h"
-#include "segment.h"
+#include "segments.h"
 #include "sys.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
 
-static char place[] = "/dev/shm/weir-segment-XXXXXX";
-static struct weir_error error;
-static const uint64_t content[] = {0, 0, 0, 7, 8};
-
-static struct segment_shape shape(void)
+static struct segment *open_shape(const struct segment_shape *shape)
 {
-    return (struct segment_shape){.name = "a set",
-                                  .definition = "rate tokens 100/1s gcra",
-                                  .definition_hash = 42,
-                                  .box_class = box_class_for(30),
-                                  .record_units = record_units(1),
-                                  .limits_n = 1,
-                                  .counters_size = 256,
-                                  .content = content,
-                                  .content_n = 5};
+    struct segment *segment = NULL;
+    int r = segment_open(place, shape, &segment, &error);
+
+    if (r < 0)
+        fail_msg("%s", error.message);
+    return segment;
 }
 
-static bool nobody(const struct segment *segment, void *userdata)
+static struct segment *open_some(void)
 {
-    (void)segment;
-    (void)userdata;
-    return false;
+    const struct segment_shape shape = some_shape();
+
+    return open_shape(&shape);
 }
 
-static void a_segment_is_made_and_attached_to(void **state)
+static void assert_refused(const struct segment_shape *shape, int code, const char *why)
 {
-    struct segment_shape a = shape();
-    struct segment *first = NULL, *second = NULL;
+    struct segment *segment = NULL;
+
+    error = (struct weir_error){0};
+    assert_int_equal(segment_open(place, shape, &segment, &error), code);
+    assert_null(segment);
+    assert_int_equal(error.code, code);
+    if (!strstr(error.message, why))
+        fail_msg("`%s` does not say `%s`", error.message, why);
+    assert_int_equal(segment_open(place, shape, &segment, NULL), code);
+}
+
+static void assert_some_refused(int code, const char *why)
+{
+    const struct segment_shape shape = some_shape();
+
+    assert_refused(&shape, code, why);
+}
+
+static void remove_some(void)
+{
+    if (segment_remove(place, "set", true, anybody, NULL, &error) < 0)
+        fail_msg("%s", error.message);
+    assert_int_equal(files_n(), 0);
+}
+
+/* ---- layout ---- */
+
+static void parts_are_apart_and_aligned(void **state)
+{
+    (void)state;
+    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+        struct segment_shape shape = some_shape();
+        struct segment_layout layout;
+        size_t box = (size_t)1 << class;
+
+        shape.box_class = class;
+        shape.counters_size = 8 * class;
+        assert_int_equal(segment_layout_compute(&shape, &layout), 0);
+        assert_int_equal(layout.actor_stride % UNIT_SIZE, 0);
+        assert_true(layout.actor_stride >= sizeof(struct segment_actor) + shape.counters_size);
+        assert_int_equal(layout.boxes_at % box, 0);
+        assert_true(layout.boxes_at >= SEGMENT_ACTORS_AT + layout.actors_n * layout.actor_stride);
+        assert_true(layout.records_at >= layout.boxes_at + (layout.actors_n + 1) * box);
+        assert_int_equal(layout.records_at % SEGMENT_PAGE, 0);
+        assert_int_equal(layout.size, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
+        assert_true((layout.boxes_at >> class) + layout.actors_n <= WORD_SLOT_MASK);
+        assert_true(layout.records_at / UNIT_SIZE <= UINT32_MAX);
+        assert_in_range(layout.actors_n, SEGMENT_ACTORS_MIN, SEGMENT_ACTORS_MAX);
+        if (layout.actors_n > SEGMENT_ACTORS_MIN)
+            assert_true((layout.actors_n + 1) * box <= SEGMENT_BOXES_SIZE_MAX + box);
+        if (box <= 1 << 17)
+            assert_int_equal(layout.actors_n, SEGMENT_ACTORS_MAX);
+    }
+}
+
+static void impossible_shapes_are_refused(void **state)
+{
+    char name[SEGMENT_NAME_SIZE + 1];
+    struct segment_shape shape = some_shape();
+    struct segment_layout layout;
 
     (void)state;
-    assert_int_equal(segment_open(place, &a, &first, &error), 0);
-    assert_int_equal(segment_open(place, &a, &second, &error), 0);
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+#define ASSERT_IMPOSSIBLE(field, value, code)                                                      \
+    shape = some_shape();                                                                          \
+    shape.field = (value);                                                                         \
+    assert_int_equal(segment_layout_compute(&shape, &layout), code);                               \
+    assert_refused(&shape, code, "cannot be shared")
+    ASSERT_IMPOSSIBLE(name, "", -EINVAL);
+    ASSERT_IMPOSSIBLE(name, name, -EINVAL);
+    ASSERT_IMPOSSIBLE(box_class, BOX_CLASS_MIN - 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(box_class, BOX_CLASS_MAX + 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(box_class, UINT32_MAX, -EINVAL);
+    ASSERT_IMPOSSIBLE(limits_n, 65, -EINVAL);
+    ASSERT_IMPOSSIBLE(record_units, 0, -EINVAL);
+    ASSERT_IMPOSSIBLE(record_units, RECORD_UNITS_MAX + 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(limits_n, 3, -EINVAL); /* more than the records have room for */
+    ASSERT_IMPOSSIBLE(counters_size, 12, -EINVAL);
+    ASSERT_IMPOSSIBLE(counters_size, (size_t)1 << 20, -E2BIG);
+    ASSERT_IMPOSSIBLE(content_n, 1000, -EINVAL);
+    name[SEGMENT_NAME_SIZE - 1] = '\0'; /* possible, but not as the name of a file */
+    shape = some_shape();
+    shape.name = name;
+    assert_refused(&shape, -ENAMETOOLONG, "too long");
+    assert_int_equal(files_n(), 0);
+}
+
+static void numbers_from_outside_are_checked(void **state)
+{
+    struct segment *segment = open_some();
+    const struct segment_layout *layout = &segment->layout;
+    uint32_t i = 0, first = segment_actor_unit(segment, 0);
+    uint32_t last = segment_actor_unit(segment, layout->actors_n - 1);
+
+    (void)state;
+    assert_true(segment_actor_of(segment, first, &i) && i == 0);
+    assert_true(segment_actor_of(segment, last, &i) && i == layout->actors_n - 1);
+    assert_false(segment_actor_of(segment, first - 1, &i));
+    assert_false(segment_actor_of(segment, first + 1, &i));
+    assert_false(segment_actor_of(segment, 0, &i));
+    assert_false(segment_actor_of(segment, UINT32_MAX, &i));
+    assert_false(
+        segment_actor_of(segment, last + (uint32_t)(layout->actor_stride / UNIT_SIZE), &i));
+    assert_ptr_equal(segment->base + first * UNIT_SIZE, &segment_actor(segment, 0)->head);
+    assert_ptr_equal(segment->base + segment_head_unit() * UNIT_SIZE,
+                     &segment_header(segment)->head);
+    assert_true(segment_has_slot(segment, segment_box_slot(segment, 0)));
+    assert_true(segment_has_slot(segment, segment_box_slot(segment, layout->actors_n)));
+    assert_false(segment_has_slot(segment, segment_box_slot(segment, layout->actors_n + 1)));
+    assert_false(segment_has_slot(segment, segment_box_slot(segment, 0) - 1));
+    assert_false(segment_has_slot(segment, 0));
+    assert_false(segment_has_slot(segment, UINT64_MAX));
+    assert_false(segment_has_record(segment, 0));
+    assert_false(segment_has_record(segment, layout->record_units)); /* run 0 is never used */
+    assert_true(segment_has_record(segment, SEGMENT_RUN_UNITS));
+    assert_true(segment_has_record(segment, SEGMENT_RUN_UNITS + layout->record_units));
+    assert_false(segment_has_record(segment, SEGMENT_RUN_UNITS + 1));
+    for (uint32_t unit = SEGMENT_RUN_UNITS; unit < 2 * SEGMENT_RUN_UNITS; unit++)
+        if (segment_has_record(segment, unit))
+            i = unit;
+    assert_true(i + layout->record_units <= 2 * SEGMENT_RUN_UNITS);
+    assert_true(segment_has_record(segment, (layout->runs_n - 1) * SEGMENT_RUN_UNITS));
+    assert_false(segment_has_record(segment, layout->runs_n * SEGMENT_RUN_UNITS));
+    assert_false(segment_has_record(segment, UINT32_MAX));
+    segment_close(segment);
+    remove_some();
+}
+
+/* ---- making and attaching ---- */
+
+static void a_segment_is_made_complete(void **state)
+{
+    const struct segment_shape shape = some_shape();
+    struct segment *segment;
+    const struct segment_identity *identity;
+    struct stat found;
+    mode_t before = umask(0);
+
+    (void)state;
+    segment = open_some();
+    umask(before);
+    assert_int_equal(lstat(inside(SOME_FILE), &found), 0);
+    assert_int_equal(found.st_mode, S_IFREG | 0600);
+    assert_int_equal(found.st_nlink, 1);
+    assert_int_equal(found.st_size, segment->layout.size);
+    assert_true(found.st_blocks * 512 <= 16384); /* of a quarter of a GiB */
+    assert_int_equal(fcntl(segment->fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    identity = &segment_header(segment)->identity;
+    assert_string_equal(identity->name, shape.name);
+    assert_int_equal(identity->creator, getpid());
+    assert_string_equal(segment_definition(segment), shape.definition);
+    assert_true(has_first_version(segment));
+    assert_int_equal(files_n(), 1);
+    segment_close(segment);
+    segment_close(NULL);
+    remove_some();
+}
+
+static void who_comes_later_attaches(void **state)
+{
+    struct segment *first = open_some(), *second = open_some();
+
+    (void)state;
     assert_ptr_not_equal(first->base, second->base);
-    assert_string_equal(segment_definition(second), a.definition);
+    assert_true(has_first_version(second));
     segment_header(first)->registrations = 5;
     assert_int_equal(segment_header(second)->registrations, 5);
     segment_close(first);
+    first = open_some(); /* it stays when all are gone */
     segment_close(second);
-    assert_int_equal(segment_remove(place, a.name, true, nobody, NULL, &error), 0);
+    assert_int_equal(segment_header(first)->registrations, 5);
+    segment_close(first);
+    remove_some();
 }
 
-static int group_setup(void **state)
+static void sets_have_files_of_their_own(void **state)
 {
+    struct segment_shape shape = some_shape();
+    struct segment *first = open_some(), *second;
+
     (void)state;
-    return mkdtemp(place) ? 0 : -1;
+    shape.name = "../set";
+    second = open_shape(&shape);
+    segment_header(first)->registrations = 5;
+    assert_int_equal(segment_header(second)->registrations, 0);
+    assert_int_equal(files_n(), 2);
+    segment_close(first);
+    segment_close(second);
+    assert_int_equal(segment_remove(place, "../set", false, anybody, NULL, &error), 0);
+    remove_some();
 }
 
-/* Fails if a test left anything there. */
-static int group_teardown(void **state)
+static void the_default_directory_is_used(void **state)
+{
+    struct segment_shape shape = some_shape();
+    char name[60], path[120];
+    struct segment *segment = NULL;
+
+    (void)state;
+    snprintf(name, sizeof name, "test-of-weir-%d", (int)getpid());
+    snprintf(path, sizeof path, "/dev/shm/weir-%u/%s.weir", geteuid(), name);
+    shape.name = name;
+    assert_int_equal(segment_open(NULL, &shape, &segment, &error), 0);
+    assert_true(inode_of(path) != 0);
+    segment_close(segment);
+    assert_int_equal(segment_remove(NULL, name, false, anybody, NULL, &error), 0);
+    assert_true(inode_of(path) == 0);
+    *strrchr(path, '/') = '\0';
+    rmdir(path); /* unless somebody uses it */
+}
+
+static void a_child_has_no_mapping(void **state)
+{
+    struct segment *segment = open_some();
+    int status = 0;
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0) {
+        char line[512];
+        FILE *maps = fopen("/proc/self/maps", "re");
+        bool found = false;
+
+        while (maps && fgets(line, sizeof line, maps))
+            found |= strstr(line, place) != NULL;
+        _exit(maps && !found ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(has_first_version(segment));
+    segment_close(segment);
+    remove_some();
+}
+
+/* The kernel sends a signal to whoever makes a file larger than he may. */
+static void a_limit_on_files_is_an_error(void **state)
+{
+    struct rlimit before, small;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){1 << 20, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_some_refused(-EFBIG, "cannot be made");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(files_n(), 0);
+}
+
+/* ---- another definition ---- */
+
+static void another_definition_is_refused_with_both(void **state)
+{
+    const struct segment_shape other = other_shape();
+    struct segment *segment = open_some();
+
+    (void)state;
+    assert_refused(&other, -EEXIST, "there `{rate: tokens, capacity: 100}`");
+    assert_refused(&other, -EEXIST, "here `{resource: slots, capacity: 4}`");
+    assert_refused(&other, -EEXIST, place);
+    segment_close(segment);
+    remove_some();
+}
+
+static void only_the_hash_decides(void **state)
+{
+    struct segment_shape shape = some_shape();
+    struct segment *first = open_some(), *second;
+
+    (void)state;
+    shape.definition = "{ rate: tokens, capacity: 100 }";
+    second = open_shape(&shape);
+    segment_close(second);
+    shape = some_shape();
+    shape.definition_hash = 44;
+    assert_refused(&shape, -EEXIST, "plugins of another version");
+    shape = some_shape();
+    shape.while_used = true;
+    assert_refused(&shape, -EEXIST, "defined otherwise");
+    shape = some_shape(); /* the same hash, and yet another shape: the hash is wrong */
+    shape.box_class++;
+    assert_refused(&shape, -EUCLEAN, "numbers");
+    segment_close(first);
+    remove_some();
+}
+
+/* Of long ones the message shows what differs. */
+static void long_definitions_are_cut(void **state)
+{
+    static char there[SEGMENT_DEFINITION_MAX + 100], here[SEGMENT_DEFINITION_MAX + 100];
+    struct segment_shape shape = some_shape();
+    struct segment *segment;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof there - 1; i++)
+        there[i] = here[i] = (char)('a' + i % 26);
+    memcpy(there + 9000, "FIFTEEN", 7);
+    memcpy(here + 9000, "FOURTEEN", 8);
+    shape.definition = there;
+    segment = open_shape(&shape);
+    assert_int_equal(strlen(segment_definition(segment)), SEGMENT_DEFINITION_MAX - 1);
+    segment_close(segment);
+    segment = open_shape(&shape);
+    segment_close(segment);
+    shape.definition = here;
+    shape.definition_hash++;
+    assert_refused(&shape, -EEXIST, "FIFTEEN");
+    assert_refused(&shape, -EEXIST, "FOURTEEN");
+    remove_some();
+}
+
+/* ---- memory ---- */
+
+static void places_get_memory_before_their_use(void **state)
+{
+    struct segment *segment = open_some();
+    const uint32_t last = segment->layout.actors_n - 1;
+    struct stat before, after;
+
+    (void)state;
+    assert_int_equal(segment_processes_n(segment), 0);
+    assert_int_equal(segment_actors_n(segment), 0);
+    assert_int_equal(segment_runs_n(segment), 0);
+    assert_int_equal(segment_commit_process(segment, 3), 0);
+    assert_int_equal(segment_commit_process(segment, 1), 0);
+    assert_int_equal(segment_processes_n(segment), 4);
+    assert_int_equal(segment_commit_actor(segment, last), 0);
+    assert_int_equal(segment_actors_n(segment), last + 1);
+    assert_int_equal(segment_commit_run(segment, SEGMENT_RUNS_MAX - 1), 0);
+    assert_int_equal(segment_runs_n(segment), SEGMENT_RUNS_MAX);
+    fstat(segment->fd, &before);
+    segment_process(segment, 3)->life = 1;
+    segment_actor(segment, last)->process = 2;
+    memset(segment_actor_counters(segment, last), 1, 256);
+    memset(segment->base + (segment_box_slot(segment, last + 1) << segment->layout.box_class), 1,
+           (size_t)1 << segment->layout.box_class);
+    atomic_store(segment_run_owner(segment, SEGMENT_RUNS_MAX - 1), 3);
+    memset(segment_records(segment) + (SEGMENT_RUNS_MAX - 1) * SEGMENT_RUN_SIZE, 1,
+           SEGMENT_RUN_SIZE);
+    fstat(segment->fd, &after);
+    assert_int_equal(before.st_blocks, after.st_blocks); /* it was there */
+    assert_int_equal(after.st_size, segment->layout.size);
+    segment_close(segment);
+    remove_some();
+}
+
+static void there_are_no_more_places(void **state)
+{
+    struct segment *segment = open_some();
+
+    (void)state;
+    assert_int_equal(segment_commit_process(segment, SEGMENT_PROCESSES_MAX), -EINVAL);
+    assert_int_equal(segment_commit_process(segment, UINT32_MAX), -EINVAL);
+    assert_int_equal(segment_commit_actor(segment, segment->layout.actors_n), -EINVAL);
+    assert_int_equal(segment_commit_actor(segment, UINT32_MAX), -EINVAL);
+    assert_int_equal(segment_commit_run(segment, 0), -EINVAL);
+    assert_int_equal(segment_commit_run(segment, SEGMENT_RUNS_MAX), -EINVAL);
+    segment_header(segment)->processes_high = UINT64_MAX; /* nonsense is cut */
+    segment_header(segment)->actors_high = UINT64_MAX;
+    segment_header(segment)->runs_high = UINT64_MAX;
+    assert_int_equal(segment_processes_n(segment), SEGMENT_PROCESSES_MAX);
+    assert_int_equal(segment_actors_n(segment), segment->layout.actors_n);
+    assert_int_equal(segment_runs_n(segment), SEGMENT_RUNS_MAX);
+    segment_close(segment);
+    remove_some();
+}
+
+static void an_actor_keeps_the_box_it_has(void **state)
+{
+    struct segment *segment = open_some();
+    struct actor_head *head = &segment_actor(segment, 5)->head;
+    _Atomic uint64_t *own = &head->own[segment->layout.box_class - BOX_CLASS_MIN];
+
+    (void)state;
+    assert_int_equal(segment_commit_actor(segment, 5), 0);
+    assert_int_equal(*own, segment_box_slot(segment, 6));
+    assert_int_equal(head->generation, 1);
+    *own = 99;
+    head->generation = 7;
+    assert_int_equal(segment_commit_actor(segment, 5), 0);
+    assert_int_equal(*own, 99);
+    assert_int_equal(head->generation, 7);
+    segment_close(segment);
+    remove_some();
+}
+
+/* What an actor of a segment publishes, others that are attached read. */
+static void versions_are_published(void **state)
+{
+    struct segment *first = open_some(), *second = open_some();
+    const struct region region = {.boxes = {.base = first->base},
+                                  .records = {.base = segment_records(first)}};
+    const struct region other = {.boxes = {.base = second->base},
+                                 .records = {.base = segment_records(second)}};
+    uint64_t words[30], seen[30];
+    struct version version = {.content = words, .content_capacity = 30};
+    struct version read = {.content = seen, .content_capacity = 30};
+
+    (void)state;
+    assert_int_equal(segment_commit_actor(first, 2), 0);
+    assert_int_equal(segment_commit_run(first, 1), 0);
+    for (uint64_t i = 1; i <= 100; i++) {
+        publication_read(&region, segment_head_unit(), &version);
+        words[4] = i;
+        version.effects_n = 1;
+        version.effects[0] =
+            (struct effect){effect_place(SEGMENT_RUN_UNITS, RECORD_WORD), i - 1, i};
+        assert_true(publication_commit(&region, segment_actor_unit(first, 2), segment_head_unit(),
+                                       &version));
+        publication_read(&other, segment_head_unit(), &read);
+        assert_int_equal(seen[4], i);
+        assert_int_equal(record_at(&other, SEGMENT_RUN_UNITS)->word, i);
+    }
+    segment_close(second);
+    second = open_some(); /* and whoever comes now */
+    segment_close(second);
+    segment_close(first);
+    remove_some();
+}
+
+static void a_full_file_system_is_an_error(void **state)
+{
+    struct segment *segment = open_some();
+
+    (void)state;
+    fake_sys_fail_kind_from(1, FAKE_ROOM, 0);
+    assert_int_equal(segment_commit_process(segment, 0), -ENOSPC);
+    assert_int_equal(segment_commit_actor(segment, 0), -ENOSPC);
+    assert_int_equal(segment_commit_run(segment, 1), -ENOSPC);
+    fake_sys_fail_kind_at(2, FAKE_ROOM, 0);
+    assert_int_equal(segment_commit_actor(segment, 0), -ENOSPC);
+    fake_sys_fail_kind_at(2, FAKE_ROOM, 0);
+    assert_int_equal(segment_commit_run(segment, 1), -ENOSPC);
+    fake_sys_reset();
+    assert_int_equal(segment_processes_n(segment), 0);
+    assert_int_equal(segment_actors_n(segment), 0);
+    assert_int_equal(segment_runs_n(segment), 0);
+    segment_close(segment);
+    remove_some();
+    for (uint64_t n = 1; n <= 2; n++) {
+        fake_sys_fail_kind_from(n, FAKE_ROOM, 0);
+        assert_some_refused(-ENOSPC, "cannot be made: No space left");
+        assert_int_equal(files_n(), 0);
+    }
+}
+
+/* ---- files that are not trusted ---- */
+
+static void what_is_no_plain_file_is_refused(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    assert_int_equal(symlink("elsewhere", inside(SOME_FILE)), 0);
+    assert_some_refused(-EPERM, "a symbolic link");
+    assert_int_equal(unlink(inside(SOME_FILE)), 0);
+    assert_int_equal(mkdir(inside(SOME_FILE), 0700), 0);
+    assert_some_refused(-EPERM, "a directory");
+    assert_int_equal(rmdir(inside(SOME_FILE)), 0);
+    assert_int_equal(mkfifo(inside(SOME_FILE), 0600), 0);
+    assert_some_refused(-EPERM, "no plain file");
+    assert_int_equal(unlink(inside(SOME_FILE)), 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", inside(SOME_FILE));
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    close(fd);
+    assert_some_refused(-EPERM, "no plain file");
+    assert_int_equal(unlink(inside(SOME_FILE)), 0);
+}
+
+static void what_others_may_touch_is_refused(void **state)
+{
+    static const mode_t modes[] = {0601, 0602, 0604, 0610, 0620, 0640, 0666};
+    struct segment *segment = open_some();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        assert_int_equal(chmod(inside(SOME_FILE), modes[i]), 0);
+        assert_some_refused(-EPERM, "lets others in");
+    }
+    assert_int_equal(chmod(inside(SOME_FILE), 0600), 0);
+    assert_int_equal(link(inside(SOME_FILE), inside("another")), 0);
+    assert_some_refused(-EPERM, "it has 2 names");
+    assert_int_equal(unlink(inside("another")), 0);
+    segment_close(segment);
+    segment = open_some();
+    segment_close(segment);
+    remove_some();
+}
+
+static void a_file_of_another_length_is_damaged(void **state)
+{
+    struct segment *segment = open_some();
+    const off_t size = (off_t)segment->layout.size;
+    const off_t sizes[] = {0, 1, 63, 575, 576, 4095, 4096, 20479, 20480, 65536, size - 1, size + 1};
+
+    (void)state;
+    segment_close(segment);
+    remove_some();
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        segment_close(open_some());
+        assert_int_equal(truncate(inside(SOME_FILE), sizes[i]), 0);
+        assert_some_refused(-EUCLEAN, "damaged");
+        assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EUCLEAN);
+        remove_some(); /* by force */
+    }
+}
+
+/* Renamed by hand. */
+static void the_file_of_another_set_is_refused(void **state)
+{
+    struct segment_shape shape = some_shape();
+
+    (void)state;
+    segment_close(open_some());
+    assert_int_equal(rename(inside(SOME_FILE), inside("b.weir")), 0);
+    shape.name = "b";
+    assert_refused(&shape, -EUCLEAN, "another set");
+    unlink(inside("b.weir"));
+}
+
+/* ---- other boots, other namespaces ---- */
+
+static void one_of_an_earlier_boot_is_replaced(void **state)
+{
+    struct segment *old, *new;
+    uint64_t inode;
+
+    (void)state;
+    fake_sys_set_boot(1);
+    old = open_some();
+    inode = inode_of(inside(SOME_FILE));
+    close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    segment_header(old)->registrations = 5;
+    fake_sys_set_boot(0);
+    new = open_some();
+    assert_true(inode_of(inside(SOME_FILE)) != inode);
+    assert_int_equal(segment_header(new)->registrations, 0);
+    assert_int_equal(segment_header(old)->registrations, 5); /* left alone */
+    assert_int_equal(files_n(), 1);
+    segment_close(old);
+    segment_close(new);
+    remove_some();
+}
+
+static void other_namespaces_are_refused(void **state)
+{
+    struct segment *segment;
+
+    (void)state;
+    fake_sys_set_namespaces(1, 0);
+    segment = open_some();
+    segment_close(segment);
+    fake_sys_set_namespaces(0, 0);
+    assert_some_refused(-EXDEV, "another pid namespace (1, here ");
+    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EXDEV);
+    remove_some();
+    fake_sys_set_namespaces(0, 1);
+    segment = open_some();
+    segment_close(segment);
+    fake_sys_set_namespaces(0, 0);
+    assert_some_refused(-EXDEV, "another time namespace (1, here ");
+    remove_some();
+}
+
+/* ---- removing ---- */
+
+static void claim(const struct segment *segment, uint32_t i)
+{
+    assert_int_equal(segment_commit_process(segment, i), 0);
+    segment_process(segment, i)->life = UINT64_C(1) << 42 | (uint64_t)getpid();
+}
+
+static void give_back(const struct segment *segment, uint32_t i)
+{
+    segment_process(segment, i)->life = UINT64_C(1) << 42;
+}
+
+static void the_last_one_removes_it(void **state)
+{
+    struct segment *first = open_some(), *second = open_some();
+
+    (void)state;
+    claim(first, 0);
+    assert_int_equal(segment_admit(first), 0);
+    claim(second, 1);
+    assert_int_equal(segment_admit(second), 0);
+    give_back(first, 0);
+    assert_int_equal(segment_retire(first, anybody, NULL), 0);
+    assert_int_equal(segment_header(first)->removed, 0);
+    assert_int_equal(files_n(), 1);
+    give_back(second, 1);
+    assert_int_equal(segment_retire(second, anybody, NULL), 1);
+    assert_int_equal(files_n(), 0);
+    assert_int_equal(segment_retire(first, anybody, NULL), 1); /* it was */
+    segment_close(first);
+    segment_close(second);
+}
+
+/* Whoever attached to a segment before it was removed has to open it anew. */
+static void a_latecomer_opens_anew(void **state)
+{
+    struct segment *late = open_some(), *last = open_some(), *new;
+
+    (void)state;
+    assert_int_equal(segment_retire(last, anybody, NULL), 1);
+    claim(late, 0);
+    assert_int_equal(segment_admit(late), -ESTALE);
+    new = open_some();
+    assert_int_equal(segment_admit(late), -ESTALE); /* and the new one stays */
+    assert_int_equal(segment_retire(last, anybody, NULL), 1);
+    assert_int_equal(files_n(), 1);
+    assert_int_equal(segment_admit(new), 0);
+    segment_close(late);
+    segment_close(last);
+    segment_close(new);
+    remove_some();
+}
+
+/* Died between the decision and taking the name away. */
+static void a_removed_one_with_its_name_is_replaced(void **state)
+{
+    struct segment *old = open_some(), *late = open_some(), *new;
+    uint64_t inode = inode_of(inside(SOME_FILE));
+
+    (void)state;
+    segment_header(old)->removed = 77;
+    new = open_some();
+    assert_true(inode_of(inside(SOME_FILE)) != inode);
+    segment_close(new);
+    remove_some();
+    new = open_some();
+    segment_header(new)->removed = 77;
+    claim(new, 0);
+    assert_int_equal(segment_admit(new), -ESTALE);
+    assert_int_equal(files_n(), 0);
+    segment_close(old);
+    segment_close(late);
+    segment_close(new);
+}
+
+static bool newcomer_comes(const struct segment *segment, void *userdata)
+{
+    assert_int_equal(segment_header(segment)->removed & 1, 0);
+    assert_int_not_equal(segment_header(segment)->removed, 0);
+    claim(userdata, 9);
+    assert_int_equal(segment_admit(userdata), 0);
+    return false; /* it was not there yet when that place was looked at */
+}
+
+/* Of two who meet, the newcomer stays. */
+static void a_newcomer_can_veto(void **state)
+{
+    struct segment *leaving = open_some(), *coming = open_some();
+
+    (void)state;
+    assert_int_equal(segment_retire(leaving, newcomer_comes, coming), 0);
+    assert_int_equal(segment_header(coming)->removed, 0);
+    assert_int_equal(files_n(), 1);
+    segment_close(leaving);
+    segment_close(coming);
+    remove_some();
+}
+
+static bool another_leaves(const struct segment *segment, void *userdata)
+{
+    (void)segment;
+    give_back(userdata, 9);
+    assert_int_equal(segment_retire(userdata, anybody, NULL), 1);
+    return true; /* it was still there when its place was looked at */
+}
+
+/* Two leave at once, and the first saw the second: the second removes it. */
+static void who_leaves_later_takes_over(void **state)
+{
+    struct segment *first = open_some(), *second = open_some();
+
+    (void)state;
+    claim(second, 9);
+    assert_int_equal(segment_retire(first, another_leaves, second), 0);
+    assert_int_equal(files_n(), 0);
+    segment_close(first);
+    segment_close(second);
+}
+
+/* A tentative word of somebody who died with it. */
+static void a_dead_remover_is_in_nobody_s_way(void **state)
+{
+    struct segment *segment = open_some();
+
+    (void)state;
+    segment_header(segment)->removed = 76;
+    claim(segment, 0);
+    assert_int_equal(segment_admit(segment), 0);
+    assert_int_equal(segment_header(segment)->removed, 0);
+    segment_header(segment)->removed = 76;
+    give_back(segment, 0);
+    assert_int_equal(segment_retire(segment, anybody, NULL), 1);
+    assert_int_equal(files_n(), 0);
+    segment_close(segment);
+}
+
+static void removal_by_name(void **state)
+{
+    struct segment *segment = open_some();
+
+    (void)state;
+    claim(segment, 0);
+    close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "in use"));
+    assert_int_equal(segment_header(segment)->removed, 0);
+    assert_int_equal(files_n(), 2);
+    assert_int_equal(segment_remove(place, "set", true, anybody, NULL, &error), 0);
+    assert_int_equal(files_n(), 0); /* the bell went too */
+    assert_int_equal(segment_header(segment)->removed & 1, 1);
+    assert_true(has_first_version(segment));
+    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -ENOENT);
+    assert_non_null(strstr(error.message, "there is no segment"));
+    assert_int_equal(segment_remove(place, "", false, anybody, NULL, &error), -EINVAL);
+    segment_close(segment);
+    segment = open_some();
+    claim(segment, 0);
+    give_back(segment, 0);
+    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, NULL), 0);
+    assert_int_equal(files_n(), 0);
+    segment_close(segment);
+}
+
+static void one_of_an_earlier_boot_is_removed(void **state)
+{
+    struct segment *segment;
+
+    (void)state;
+    fake_sys_set_boot(1);
+    segment = open_some();
+    claim(segment, 0);
+    fake_sys_set_boot(0);
+    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), 0);
+    assert_int_equal(files_n(), 0);
+    segment_close(segment);
+}
+
+static void what_is_not_trusted_is_not_removed(void **state)
 {
     (void)state;
-    return rmdir(place);
+    assert_int_equal(symlink("elsewhere", inside(SOME_FILE)), 0);
+    assert_int_equal(segment_remove(place, "set", true, anybody, NULL, &error), -EPERM);
+    assert_int_equal(unlink(inside(SOME_FILE)), 0);
+}
+
+/* ---- looking ---- */
+
+static void a_look_tells_what_there_is(void **state)
+{
+    static struct segment_summary summary;
+    struct segment_shape shape = some_shape();
+    struct segment *segment;
+
+    (void)state;
+    shape.while_used = true;
+    segment = open_shape(&shape);
+    assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
+    assert_int_equal(summary.state, SEGMENT_USABLE);
+    assert_string_equal(summary.name, "set");
+    assert_string_equal(summary.definition, shape.definition);
+    assert_int_equal(summary.creator, getpid());
+    assert_int_equal(summary.size, segment->layout.size);
+    assert_in_range(summary.real_size, 4096, 16384);
+    assert_int_equal(summary.limits_n, 1);
+    assert_true(summary.while_used);
+    assert_int_equal(summary.lives_n, 0);
+    claim(segment, 0);
+    claim(segment, SEGMENT_PROCESSES_MAX - 1);
+    assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
+    assert_int_equal(summary.lives_n, 2);
+    assert_int_equal(segment_life_pid(summary.lives[1]), getpid());
+    segment_header(segment)->removed = 77;
+    assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
+    assert_int_equal(summary.state, SEGMENT_REMOVED);
+    fake_sys_set_namespaces(1, 0);
+    assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
+    assert_int_equal(summary.state, SEGMENT_ELSEWHERE);
+    fake_sys_set_boot(1);
+    assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
+    assert_int_equal(summary.state, SEGMENT_STALE);
+    fake_sys_reset();
+    segment_close(segment);
+    remove_some();
+    assert_int_equal(segment_inspect(place, "set", &summary, &error), -ENOENT);
+}
+
+static void an_onlooker_changes_nothing(void **state)
+{
+    struct segment *segment = open_some(), *view = NULL;
+    struct stat before, after;
+    int status = 0;
+    pid_t child;
+
+    (void)state;
+    claim(segment, 0);
+    fstat(segment->fd, &before);
+    assert_int_equal(segment_view(place, "set", &view, &error), 0);
+    assert_memory_equal(&view->layout, &segment->layout, sizeof view->layout);
+    assert_true(has_first_version(view));
+    assert_true(anybody(view, NULL));
+    assert_string_equal(segment_definition(view), segment_definition(segment));
+    fstat(segment->fd, &after);
+    assert_int_equal(before.st_blocks, after.st_blocks);
+    child = fork(); /* with a mapping of its own */
+    if (child == 0) {
+        struct segment *mine = NULL;
+
+        signal(SIGSEGV, SIG_DFL); /* sanitizers have a handler */
+        if (segment_view(place, "set", &mine, NULL) == 0)
+            segment_header(mine)->removed = 1;
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    assert_int_equal(segment_header(segment)->removed, 0);
+    segment_close(view);
+    segment_close(segment);
+    remove_some();
+    assert_int_equal(segment_view(place, "set", &view, &error), -ENOENT);
+}
+
+/* ---- faults ---- */
+
+static int open_and_close(void)
+{
+    const struct segment_shape shape = some_shape();
+    struct segment *untouched = (struct segment *)(uintptr_t)&error, *segment = untouched;
+    int r = segment_open(place, &shape, &segment, &error);
+
+    assert_true(r <= 0 && (r < 0) == (segment == untouched));
+    if (r == 0) {
+        fake_sys_fail_kind_at(0, 0, 0);
+        assert_true(has_first_version(segment));
+        segment_close(segment);
+    }
+    return r;
+}
+
+static int make(void)
+{
+    int r = open_and_close();
+
+    if (r < 0)
+        assert_int_equal(files_n(), 0); /* nothing half-made */
+    return r;
+}
+
+static int attach(void)
+{
+    int r = open_and_close();
+
+    assert_int_equal(files_n(), 1);
+    return r;
+}
+
+static int remove_by_name(void)
+{
+    return segment_remove(place, "set", false, anybody, NULL, &error);
+}
+
+static int look(void)
+{
+    static struct segment_summary summary;
+
+    return segment_inspect(place, "set", &summary, &error);
+}
+
+static int view(void)
+{
+    struct segment *segment = NULL;
+    int r = segment_view(place, "set", &segment, &error);
+
+    assert_true((r < 0) == (segment == NULL));
+    segment_close(segment);
+    return r;
+}
+
+/* Runs it with the first, the second, the third … call failing until none fails any more. */
+static void with_each_call_failing(int (*run)(void), void (*before)(void))
+{
+    uint64_t n;
+
+    for (n = 1;; n++) {
+        bool failed;
+        int r;
+
+        fake_sys_fail_kind_at(0, 0, 0);
+        segment_remove(place, "set", true, anybody, NULL, NULL);
+        if (before)
+            before();
+        error = (struct weir_error){0};
+        fake_sys_fail_at(n);
+        r = run();
+        failed = fake_sys_has_failed() || r < 0;
+        fake_sys_reset();
+        if (!failed) {
+            assert_int_equal(r, 0);
+            break;
+        }
+        if (r < 0) {
+            if (r != -EIO && r != -ENOMEM && r != -EMFILE && r != -ENOSPC)
+                fail_msg("call %d failing gave %d: %s", (int)n, r, error.message);
+            assert_int_equal(error.code, r);
+            assert_true(error.message[0] != '\0');
+        }
+    }
+    assert_true(n > 6);
+    segment_remove(place, "set", true, anybody, NULL, NULL);
+    assert_int_equal(files_n(), 0);
+}
+
+static void one_is_there(void)
+{
+    segment_close(open_some());
+}
+
+static void a_stale_one_is_there(void)
+{
+    fake_sys_set_boot(1);
+    segment_close(open_some());
+    fake_sys_set_boot(0);
+}
+
+static void each_call_may_fail(void **state)
+{
+    (void)state;
+    with_each_call_failing(make, NULL);
+    with_each_call_failing(attach, one_is_there);
+    with_each_call_failing(open_and_close, a_stale_one_is_there);
+    with_each_call_failing(remove_by_name, one_is_there);
+    with_each_call_failing(look, one_is_there);
+    with_each_call_failing(view, one_is_there);
+}
+
+/* Whoever could not take the name away says so; the next one does it. */
+static void a_failed_removal_is_made_good(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1;; n++) {
+        struct segment *segment = open_some();
+        int r;
+
+        fake_sys_fail_at(n);
+        r = segment_retire(segment, anybody, NULL);
+        if (!fake_sys_has_failed()) {
+            assert_int_equal(r, 1);
+            assert_true(n > 4);
+            segment_close(segment);
+            break;
+        }
+        assert_true(r == -EIO || r == 1); /* 1: only a bell may have stayed */
+        assert_int_equal(files_n(), r == 1 ? 0 : 1);
+        fake_sys_reset();
+        assert_int_equal(segment_admit(segment), -ESTALE);
+        assert_int_equal(files_n(), 0);
+        segment_close(segment);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(a_segment_is_made_and_attached_to),
+        leak_checked_test(parts_are_apart_and_aligned),
+        leak_checked_test(impossible_shapes_are_refused),
+        leak_checked_test(numbers_from_outside_are_checked),
+        leak_checked_test(a_segment_is_made_complete),
+        leak_checked_test(who_comes_later_attaches),
+        leak_checked_test(sets_have_files_of_their_own),
+        leak_checked_test(the_default_directory_is_used),
+        leak_checked_test(a_child_has_no_mapping),
+        leak_checked_test(a_limit_on_files_is_an_error),
+        leak_checked_test(another_definition_is_refused_with_both),
+        leak_checked_test(only_the_hash_decides),
+        leak_checked_test(long_definitions_are_cut),
+        leak_checked_test(places_get_memory_before_their_use),
+        leak_checked_test(there_are_no_more_places),
+        leak_checked_test(an_actor_keeps_the_box_it_has),
+        leak_checked_test(versions_are_published),
+        leak_checked_test(a_full_file_system_is_an_error),
+        leak_checked_test(what_is_no_plain_file_is_refused),
+        leak_checked_test(what_others_may_touch_is_refused),
+        leak_checked_test(a_file_of_another_length_is_damaged),
+        leak_checked_test(the_file_of_another_set_is_refused),
+        leak_checked_test(one_of_an_earlier_boot_is_replaced),
+        leak_checked_test(other_namespaces_are_refused),
+        leak_checked_test(the_last_one_removes_it),
+        leak_checked_test(a_latecomer_opens_anew),
+        leak_checked_test(a_removed_one_with_its_name_is_replaced),
+        leak_checked_test(a_newcomer_can_veto),
+        leak_checked_test(who_leaves_later_takes_over),
+        leak_checked_test(a_dead_remover_is_in_nobody_s_way),
+        leak_checked_test(removal_by_name),
+        leak_checked_test(one_of_an_earlier_boot_is_removed),
+        leak_checked_test(what_is_not_trusted_is_not_removed),
+        leak_checked_test(a_look_tells_what_there_is),
+        leak_checked_test(an_onlooker_changes_nothing),
+        leak_checked_test(each_call_may_fail),
+        leak_checked_test(a_failed_removal_is_made_good),
     };
 
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+    return cmocka_run_group_tests(tests, place_setup, place_teardown);
 }
