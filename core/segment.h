@@ -87,8 +87,9 @@ void segment_close(struct segment *segment);
 /*
  * These give memory to a place before it is used for the first time, so that no store meets a full
  * file system: 0, -ENOSPC, -EINVAL (no such place), or what the system says. They may be called
- * for the same place again, also by several processes at once. Whoever claims a place calls the
- * one before.
+ * for the same place again, also by several processes at once. Whoever looks for a free place goes
+ * up from the first, and calls the one for each from segment_processes_n() (…) on, before
+ * claiming it.
  */
 int segment_commit_process(const struct segment *segment, uint32_t i);
 /* The actor gets a box of its own, if it never had one, and a generation other than 0. */

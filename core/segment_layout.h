@@ -63,7 +63,7 @@ struct segment_header {
     _Alignas(64) _Atomic uint64_t removed;
 
     _Alignas(64) _Atomic uint64_t registrations; /* claims of places in `processes`, ever */
-    /* Places from these numbers on were never in use, and may have no memory behind them. */
+    /* Places below these numbers have memory behind them. None from there on was ever in use. */
     _Atomic uint64_t processes_high, actors_high, runs_high;
 
     _Alignas(64) struct set_head head;

@@ -89,7 +89,7 @@ static inline bool anybody(const struct segment *segment, void *userdata)
 {
     (void)userdata;
     for (uint32_t i = 0; i < segment_processes_n(segment); i++)
-        if (segment_life_pid(atomic_load(&segment_process(segment, i)->life)))
+        if (process_pid(atomic_load(&segment_process(segment, i)->life)))
             return true;
     return false;
 }

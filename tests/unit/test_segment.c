@@ -810,7 +810,7 @@ static void a_look_tells_what_there_is(void **state)
     claim(segment, SEGMENT_PROCESSES_MAX - 1);
     assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
     assert_int_equal(summary.lives_n, 2);
-    assert_int_equal(segment_life_pid(summary.lives[1]), getpid());
+    assert_int_equal(process_pid(summary.lives[1]), getpid());
     segment_header(segment)->removed = 77;
     assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
     assert_int_equal(summary.state, SEGMENT_REMOVED);

@@ -49,7 +49,7 @@ static void use(const struct segment *segment)
 
     require(memcmp(&segment->layout, &original->layout, sizeof segment->layout) == 0);
     for (uint32_t i = 0, all = segment_processes_n(segment); i < all; i++)
-        (void)segment_life_pid(atomic_load(&segment_process(segment, i)->life));
+        (void)process_pid(atomic_load(&segment_process(segment, i)->life));
     n = segment_actors_n(segment);
     if (n > 0)
         atomic_fetch_add(&segment_actor(segment, n - 1)->process, 0);
