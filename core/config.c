@@ -4,6 +4,7 @@
  * pool may hold, and where each of their fields goes.
  */
 #include "form.h"
+#include "sys.h"
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -223,4 +224,30 @@ int config_parse(const char *text, size_t length, struct definition *ret,
     if (rc == 0 && complaints->total > before)
         rc = -EINVAL;
     return rc;
+}
+
+int config_find(const struct weir_options *options, struct definition *ret,
+                struct complaints *complaints)
+{
+    char *text = NULL;
+    size_t length = 0;
+    int r;
+
+    *ret = (struct definition){0};
+    if (options->text != NULL) {
+        complaints->file = options->text_name != NULL ? options->text_name : "<text>";
+        return config_parse(options->text, strlen(options->text), ret, complaints);
+    }
+    complaints->file = options->file != NULL ? options->file : sys_environment("WEIR_CONFIG");
+    if (complaints->file == NULL) {
+        complaints->file = "";
+        return 0;
+    }
+    r = sys_read_file(complaints->file, CONFIG_TEXT_MAX, &text, &length);
+    if (r < 0)
+        return complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s",
+                        strerrordesc_np(-r));
+    r = config_parse(text, length, ret, complaints);
+    sys_free(text);
+    return r;
 }

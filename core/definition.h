@@ -97,6 +97,13 @@ int config_parse(const char *text, size_t length, struct definition *ret,
                  struct complaints *complaints);
 
 /*
+ * The same of the configuration that weir_open reads with these options; nothing at all if there is
+ * none. `complaints->file` becomes its name. Also what reading the file returns.
+ */
+int config_find(const struct weir_options *options, struct definition *ret,
+                struct complaints *complaints);
+
+/*
  * spec.c: the same from specifications in code; everything is copied. Returns 0; -EBADMSG (sizes,
  * counts or pointers are wrong: complaints were added, and `ret` is not complete); -ENOMEM. `ret`
  * must be freed whatever is returned.

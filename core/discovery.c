@@ -47,11 +47,11 @@ static int tell_unreadable(void *userdata, const char *dir, int code)
 }
 
 /* Adds the directories that a configuration names. */
-static int text_read(struct plugins *plugins, const char *text, size_t length,
-                     struct complaints *complaints)
+static int configuration_read(struct plugins *plugins, const struct weir_options *options,
+                              struct complaints *complaints)
 {
     struct definition definition = {0};
-    int r = config_parse(text, length, &definition, complaints);
+    int r = config_find(options, &definition, complaints);
 
     for (size_t i = 0; i < definition.plugin_dirs_n && r == 0; i++) {
         const struct scalar *dir = &definition.plugin_dirs[i];
@@ -63,32 +63,6 @@ static int text_read(struct plugins *plugins, const char *text, size_t length,
             r = plugins_add_dirs(plugins, &dir->text, 1);
     }
     definition_free(&definition);
-    return r;
-}
-
-/* Reads the configuration that weir_open would read, if there is one. */
-static int configuration_read(struct plugins *plugins, const struct weir_options *options,
-                              struct complaints *complaints)
-{
-    char *text = NULL;
-    size_t length = 0;
-    int r;
-
-    if (options->text != NULL) {
-        complaints->file = options->text_name != NULL ? options->text_name : "<text>";
-        return text_read(plugins, options->text, strlen(options->text), complaints);
-    }
-    complaints->file = options->file != NULL ? options->file : sys_environment("WEIR_CONFIG");
-    if (complaints->file == NULL) {
-        complaints->file = "";
-        return 0;
-    }
-    r = sys_read_file(complaints->file, CONFIG_TEXT_MAX, &text, &length);
-    if (r < 0)
-        return complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s",
-                        strerrordesc_np(-r));
-    r = text_read(plugins, text, length, complaints);
-    sys_free(text);
     return r;
 }
 

@@ -5,6 +5,7 @@
 #include "acquisition.h"
 #include "mutant.h"
 #include "pool.h"
+#include "process_dir.h"
 #include "queue.h"
 #include "sys.h"
 #include "timekeeper.h"
@@ -118,32 +119,6 @@ void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
 
 /* weir_open */
 
-/*
- * Where segments are: as the options say, or `configured`, or the environment; else the default. A
- * relative path would be another directory in every process.
- */
-static int choose_process_dir(weir *w, const struct weir_options *options, const char *configured,
-                              struct complaints *complaints)
-{
-    const char *dir = options->process_dir ? options->process_dir : configured;
-    const char *what = "options.process_dir";
-
-    if (!dir) {
-        dir = sys_environment("WEIR_PROCESS_DIR");
-        what = "WEIR_PROCESS_DIR";
-        if (!dir || !dir[0])
-            return 0;
-    }
-    if (dir[0] != '/') {
-        complaints->file = "";
-        complain(complaints, -EINVAL, (struct mark){0, 0},
-                 "%s is `%s`, not an absolute path: begin it with `/`", what, show(dir).text);
-        return complaints_tell(complaints);
-    }
-    w->process_dir = sys_strdup(dir);
-    return w->process_dir ? 0 : -ENOMEM;
-}
-
 static int add_configuration(weir *w, const struct weir_options *options, const char *text,
                              size_t size, struct complaints *complaints)
 {
@@ -152,7 +127,7 @@ static int add_configuration(weir *w, const struct weir_options *options, const 
     int r = plan_from_text(text, size, w->plugins, &plan, complaints);
 
     if (r == 0)
-        r = choose_process_dir(w, options, plan.process_dir, complaints);
+        r = process_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
     if (r == 0) {
         instance_lock(w);
         r = instance_add_plan(w, &plan, &pool);
@@ -177,7 +152,7 @@ static int configure(weir *w, const struct weir_options *options, struct complai
     if (!file)
         file = sys_environment("WEIR_CONFIG");
     if (!file)
-        return choose_process_dir(w, options, NULL, complaints);
+        return process_dir_choose(options, NULL, complaints, &w->process_dir);
     w->configured = true;
     complaints->file = file;
     r = sys_read_file(file, CONFIG_TEXT_MAX, &text, &size);

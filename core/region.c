@@ -123,3 +123,11 @@ uint32_t region_next_record(const struct region *region, uint32_t record)
         return record + units;
     return (run + 1) * RUN_SIZE < region->records.used ? (run + 1) * RUN_UNITS : 0;
 }
+
+bool region_has_record(const struct region *region, uint32_t record)
+{
+    uint32_t run = record / RUN_UNITS, in_run = record % RUN_UNITS;
+    uint32_t units = run < region->records.used / RUN_SIZE ? region->run_units[run] : 0;
+
+    return units && in_run % units == 0 && in_run + units <= RUN_UNITS;
+}

@@ -13,6 +13,7 @@
 #ifndef WEIR_CORE_REGION_H
 #define WEIR_CORE_REGION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +60,9 @@ uint32_t region_alloc_run(struct region *region, uint32_t units);
 
 /* The record after `record`, of whatever size; 0: the first, and behind the last. As above. */
 uint32_t region_next_record(const struct region *region, uint32_t record);
+
+/* Whether a record begins at this unit. For numbers that come from elsewhere. As above. */
+bool region_has_record(const struct region *region, uint32_t record);
 
 static inline void *region_box(const struct region *region, uint32_t unit)
 {

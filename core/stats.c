@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking at sets: definitions, counters, holders. */
+/* Looking at sets: definitions and counters. */
 #include "instance.h"
 #include "mutant.h"
 #include "operation.h"
 #include "sys.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *weir_set_name(const weir_set *set)
@@ -120,85 +119,4 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     }
     add_counters(set, ret, retlimits, n);
     return (int)set->limits.n;
-}
-
-/* Whether a record is of an acquisition of nothing, as queues keep them. */
-static bool is_of_nothing(const weir_set *set, const struct record *r)
-{
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (record_load(&r->amounts[i]))
-            return false;
-    return true;
-}
-
-/* What a record says if it belongs to the set and holds or waits. */
-static bool describe_holder(const weir_set *set, uint32_t record, struct weir_holder *ret)
-{
-    const struct record *r = record_at(set->region, record);
-    uint64_t word = record_load(&r->word), set_thread = record_load(&r->set);
-    enum record_state state = record_state(word);
-
-    if ((state != RECORD_HELD && state != RECORD_WAITING) || set_thread >> 32 != set->number)
-        return false;
-    if (is_of_nothing(set, r) && !MUTANT(147))
-        return false;
-    *ret = (struct weir_holder){
-        .id = (word >> 8) << LINK_BITS | record,
-        .since_ns = record_load(state == RECORD_HELD ? &r->granted : &r->since),
-        .thread = (uint32_t)set_thread,
-        .waiting = state == RECORD_WAITING,
-    };
-    return record_load(&r->word) == word;
-}
-
-/* Counts the set's holders and, if `all` is not NULL, stores the first `n`. */
-static size_t scan_holders(const weir_set *set, struct weir_holder *all, size_t n)
-{
-    const struct region *region = set->region;
-    uint32_t record = 0;
-    size_t found = 0;
-
-    while (set->head && (record = region_next_record(region, record))) {
-        struct weir_holder holder;
-
-        if (!describe_holder(set, record, &holder))
-            continue;
-        if (all && found < n)
-            all[found] = holder;
-        found++;
-    }
-    return found;
-}
-
-static int compare_holders(const void *a, const void *b)
-{
-    uint64_t x = ((const struct weir_holder *)a)->since_ns;
-    uint64_t y = ((const struct weir_holder *)b)->since_ns;
-
-    return x < y ? -1 : x > y;
-}
-
-int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
-{
-    weir *w = set->w;
-    struct weir_holder *all = NULL;
-    size_t found, stored;
-
-    if (instance_forked(w))
-        return -ECHILD;
-    pthread_mutex_lock(&w->lock);
-    found = scan_holders(set, NULL, 0);
-    if (found && n)
-        all = sys_alloc(found, sizeof(*all));
-    stored = all ? scan_holders(set, all, found) : 0;
-    pthread_mutex_unlock(&w->lock);
-    if (found && n && !all)
-        return -ENOMEM;
-    stored = stored < found ? stored : found;
-    if (stored)
-        qsort(all, stored, sizeof(*all), compare_holders);
-    for (size_t i = 0; i < stored && i < n; i++)
-        ret[i] = all[i];
-    sys_free(all);
-    return (int)(all ? stored : found);
 }

@@ -118,6 +118,8 @@ struct weir_holder {
                           reservation that can lie ahead */
     uint32_t thread;   /* kernel id of the thread that asked */
     uint32_t waiting;  /* 1: waits; 0: holds */
+    uint32_t process;  /* id of the process that asked; 0: it is just gone */
+    uint32_t position; /* in line, from 1; 0: holds */
 };
 
 /* The name of a set; lives as long as the set. Any thread. */
@@ -166,6 +168,14 @@ WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
  * by one, not at one instant. Any thread. Returns how many there are in all, -ECHILD or -ENOMEM.
  */
 WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
+
+/*
+ * The amounts of one that weir_set_holders told of, by limit, of the first `n` limits. Any thread.
+ * Returns the number of limits of the set, -ESRCH (it does not hold or wait any more, or waited then
+ * and holds now), -EINVAL or -ECHILD; then `ret` means nothing.
+ */
+WEIR_PUBLIC int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder,
+                                        uint64_t *ret, size_t n);
 
 #ifdef __cplusplus
 }
