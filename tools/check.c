@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir check`: complaints about a configuration, or a summary of what was understood. */
 #include "json.h"
+#include "limit_type.h"
 #include "quantity.h"
 #include "source.h"
 #include "usage.h"
@@ -127,17 +128,12 @@ static int open_input(struct check *check, struct weir_options *options, weir **
 
 /* ---- the summary ---- */
 
-static const char *type_name(enum weir_limit_type type)
-{
-    return type == WEIR_LIMIT_RATE ? "rate" : type == WEIR_LIMIT_CALL ? "call" : "resource";
-}
-
 #define SETTINGS_MAX 80
 
 static void print_limit(const struct weir_limit_stats *limit, const struct weir_setting *settings,
                         int n)
 {
-    printf("  %-8s  %-16s", type_name(limit->type), limit->key);
+    printf("  %-8s  %-16s", limit_type_name(limit->type), limit->key);
     if (limit->algorithm != NULL)
         printf("  %s", limit->algorithm);
     for (int i = 0; i < n; i++)
@@ -149,7 +145,7 @@ static void json_limit(struct json *json, const struct weir_limit_stats *limit,
                        const struct weir_setting *settings, int n)
 {
     json_object(json, NULL);
-    json_text(json, "type", type_name(limit->type));
+    json_text(json, "type", limit_type_name(limit->type));
     json_text(json, "key", limit->key);
     json_text(json, "algorithm", limit->algorithm);
     json_number(json, "capacity", limit->capacity);

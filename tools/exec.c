@@ -6,6 +6,7 @@
 #include "amounts.h"
 #include "limit_option.h"
 #include "source.h"
+#include "time_text.h"
 #include "usage.h"
 #include "weir.h"
 #include <errno.h>
@@ -159,22 +160,11 @@ static int prepare(struct exec *exec)
 
 /* ---- waiting ---- */
 
-/* Rounded up, to the nanosecond, without zeros at the end. */
-static int write_retry_after(uint64_t ns)
+static void write_retry_after(uint64_t ns)
 {
-    char fraction[16];
-    size_t n;
+    char text[TIME_TEXT_MAX];
 
-    if (ns == 0)
-        return puts("unknown");
-    if (ns == WEIR_FOREVER)
-        return puts("never");
-    n = (size_t)snprintf(fraction, sizeof fraction, ".%09" PRIu64, ns % 1000000000);
-    while (n > 0 && fraction[n - 1] == '0')
-        n--;
-    if (n == 1)
-        n = 0;
-    return printf("%" PRIu64 "%.*s\n", ns / 1000000000, (int)n, fraction);
+    puts(ns == 0 ? "unknown" : ns == WEIR_FOREVER ? "never" : time_text_seconds(ns, text));
 }
 
 /* Why it was not granted. -EAGAIN where nothing but the timeout forbade to wait is a timeout. */
@@ -328,17 +318,12 @@ static int read_duration(const struct exec *exec, const char *argument, bool *re
     return 0;
 }
 
-enum { OPTION_PROCESS_DIR = 256 };
-
 /* Returns 0 or how to end. */
 static int read_option(struct exec *exec, int option, char *argument)
 {
     switch (option) {
     case 's':
         exec->name = argument;
-        return 0;
-    case 'f':
-        exec->source.file = argument;
         return 0;
     case 'l':
         return add_limit(exec, argument);
@@ -354,14 +339,9 @@ static int read_option(struct exec *exec, int option, char *argument)
     case 'v':
         exec->verbose = true;
         return 0;
-    case OPTION_PROCESS_DIR:
-        exec->source.process_dir = argument;
-        return 0;
-    case 'd':
-        if (!source_add_plugin_dir(&exec->source, argument))
-            return wrong(exec, "too many plugin directories", "");
-        return 0;
     default:
+        if (source_option(&exec->source, option, argument, exec->title))
+            return 0;
         usage_hint(exec->title);
         return EXEC_FAILED;
     }
@@ -372,21 +352,20 @@ static int run_options(struct exec *exec, int argc, char **argv)
     static const struct option options[] = {
         {"set", required_argument, NULL, 's'},
         {"name", required_argument, NULL, 's'},
-        {"file", required_argument, NULL, 'f'},
         {"limit", required_argument, NULL, 'l'},
         {"amount", required_argument, NULL, 'a'},
         {"timeout", required_argument, NULL, 't'},
         {"max-wait", required_argument, NULL, 'w'},
         {"retry-after", no_argument, NULL, 'r'},
         {"verbose", no_argument, NULL, 'v'},
-        {"process-dir", required_argument, NULL, OPTION_PROCESS_DIR},
-        {"plugin-dir", required_argument, NULL, 'd'},
+        SOURCE_OPTIONS,
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     int option, ending;
 
-    while ((option = getopt_long(argc, argv, "+s:f:l:a:t:w:rvd:h", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "+s:l:a:t:w:rvh" SOURCE_LETTERS, options, NULL)) !=
+           -1) {
         if (option == 'h')
             return usage_help(help);
         ending = read_option(exec, option, optarg);

@@ -1,38 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A writer of JSON (RFC 8259). */
 #include "json.h"
+#include "utf8.h"
 #include <inttypes.h>
 #include <stddef.h>
-
-/* Length of the UTF-8 sequence at `text`, or 0 if there is none that is well formed. */
-static size_t sequence(const unsigned char *text)
-{
-    static const struct {
-        unsigned char low, high, second_low, second_high;
-        size_t length;
-    } rows[] = {
-        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-
-    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
-        size_t at = 1;
-
-        if (text[0] < rows[row].low || text[0] > rows[row].high)
-            continue;
-        if (rows[row].length == 1)
-            return 1;
-        if (text[1] < rows[row].second_low || text[1] > rows[row].second_high)
-            return 0;
-        while (++at < rows[row].length) { /* a NUL ends this as any other wrong byte does */
-            if (text[at] < 0x80 || text[at] > 0xbf)
-                return 0;
-        }
-        return rows[row].length;
-    }
-    return 0;
-}
 
 static void quote(FILE *out, const char *text)
 {
@@ -40,7 +11,7 @@ static void quote(FILE *out, const char *text)
 
     fputc('"', out);
     while (*at != '\0') {
-        size_t length = sequence(at);
+        size_t length = utf8_sequence(at);
 
         if (length == 0) {
             fputs("\\ufffd", out);

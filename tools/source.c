@@ -12,6 +12,21 @@ bool source_add_plugin_dir(struct source *source, const char *directory)
     return true;
 }
 
+bool source_option(struct source *source, int option, const char *argument, const char *command)
+{
+    if (option == SOURCE_FILE || option == 'f') {
+        source->file = argument;
+    } else if (option == SOURCE_PROCESS_DIR) {
+        source->process_dir = argument;
+    } else if (option != 'd') {
+        return false;
+    } else if (!source_add_plugin_dir(source, argument)) {
+        fprintf(stderr, "%s: too many plugin directories\n", command);
+        return false;
+    }
+    return true;
+}
+
 struct weir_options source_options(const struct source *source)
 {
     return (struct weir_options){.size = sizeof(struct weir_options),

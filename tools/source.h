@@ -16,6 +16,18 @@ struct source {
     int plugin_dirs_n;
 };
 
+/* The options that say it: a part of getopt_long's table, and of its letters. */
+#define SOURCE_LETTERS "f:d:"
+#define SOURCE_OPTIONS                                                                             \
+    {"file", required_argument, NULL, SOURCE_FILE}, {"plugin-dir", required_argument, NULL, 'd'},  \
+    {                                                                                              \
+        "process-dir", required_argument, NULL, SOURCE_PROCESS_DIR                                 \
+    }
+enum { SOURCE_FILE = 256, SOURCE_PROCESS_DIR };
+
+/* Takes one of them. False: it is another, or wrong; then that is said, or getopt has said it. */
+bool source_option(struct source *source, int option, const char *argument, const char *command);
+
 /* Whether there was room. */
 bool source_add_plugin_dir(struct source *source, const char *directory);
 

@@ -13,6 +13,10 @@ static const char help[] =
     "Usage: weir COMMAND [OPTION]... [ARGUMENT]...\n"
     "\n"
     "  weir exec       run a command within limits that other processes share\n"
+    "  weir stat       say how shared sets are, who holds them and who waits\n"
+    "  weir top        show the same, live\n"
+    "  weir ls         list shared sets\n"
+    "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
     "  weir plugins    list plugins and refused plugin files\n"
     "\n"
@@ -29,7 +33,11 @@ struct part {
 static const struct part parts[] = {
     {"check", "weir check", run_check, ENDING_SYSTEM},
     {"exec", "weir exec", run_exec, EXEC_FAILED},
+    {"ls", "weir ls", run_ls, ENDING_SYSTEM},
     {"plugins", "weir plugins", run_plugins, ENDING_SYSTEM},
+    {"rm", "weir rm", run_rm, ENDING_SYSTEM},
+    {"stat", "weir stat", run_stat, ENDING_SYSTEM},
+    {"top", "weir top", run_top, ENDING_SYSTEM},
 };
 
 static int show_version(void)

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir ls`: the shared sets of a directory, and what is in the way there. */
+#include "json.h"
+#include "quantity.h"
+#include "source.h"
+#include "time_text.h"
+#include "usage.h"
+#include "weir.h"
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <weir/segment.h>
+
+static const char help[] =
+    "Usage: weir ls [--json | --names] [-f FILE] [--process-dir DIR]\n"
+    "\n"
+    "Lists shared sets: how many living processes use each, its age, memory and lifetime, who "
+    "made\n"
+    "it; or why it cannot be used.\n"
+    "\n"
+    "  -j, --json              write JSON\n"
+    "  -n, --names             write nothing but names, one a line\n"
+    "  -f, --file FILE         a configuration that says where shared sets are; default: the file\n"
+    "                          that WEIR_CONFIG names\n"
+    "      --process-dir DIR   where shared sets are\n"
+    "  -h, --help              show this text\n"
+    "\n"
+    "Exit status: 0 fine, 2 wrong usage, 3 the directory cannot be read, or the output not be\n"
+    "written.\n";
+
+enum form { FORM_TEXT, FORM_JSON, FORM_NAMES };
+
+struct listing {
+    enum form form;
+    struct json json;
+    uint64_t now_ns; /* since 1970 */
+    bool begun;
+};
+
+/* For people and for programs: the code's word, and what it means in `refusal`. */
+static const char *state(const struct weir_segment *segment)
+{
+    if (segment->refusal == NULL)
+        return "usable";
+    switch (segment->refusal->code) {
+    case -ESTALE:
+        return "stale";
+    case -EXDEV:
+        return "foreign";
+    case -EPROTONOSUPPORT:
+        return "incompatible";
+    case -EUCLEAN:
+        return "damaged";
+    default:
+        return "refused";
+    }
+}
+
+static uint64_t age(const struct listing *listing, const struct weir_segment *segment)
+{
+    return listing->now_ns > segment->created_ns ? listing->now_ns - segment->created_ns : 0;
+}
+
+static void print_segment(struct listing *listing, const struct weir_segment *segment)
+{
+    char text[TIME_TEXT_MAX];
+
+    if (!listing->begun)
+        printf("%-12s  %5s  %6s  %8s  %-8s  %7s  %s\n", "STATE", "USERS", "AGE", "MEMORY",
+               "LIFETIME", "CREATOR", "NAME");
+    listing->begun = true;
+    if (segment->refusal == NULL)
+        printf("%-12s  %5" PRIu32 "  %6s  %7" PRIu64 "k  %-8s  %7" PRIu32 "  %s\n", state(segment),
+               segment->users, time_text_age(age(listing, segment), text), segment->bytes / 1024,
+               segment->lifetime, segment->creator, segment->name);
+    else
+        printf("%-12s  %5s  %6s  %8s  %-8s  %7s  %s: %s\n", state(segment), "-", "-", "-", "-", "-",
+               segment->name, segment->refusal->message);
+}
+
+static void json_segment(struct listing *listing, const struct weir_segment *segment)
+{
+    struct json *json = &listing->json;
+
+    json_object(json, NULL);
+    json_text(json, "name", segment->name);
+    json_text(json, "path", segment->path);
+    json_text(json, "state", state(segment));
+    if (segment->refusal != NULL) {
+        json_text(json, "reason", segment->refusal->message);
+    } else {
+        json_number(json, "users", segment->users);
+        json_text(json, "lifetime", segment->lifetime);
+        json_number(json, "creator", segment->creator);
+        json_number(json, "created_ns", segment->created_ns);
+        json_number(json, "bytes", segment->bytes);
+        json_text(json, "definition", segment->definition);
+    }
+    json_end_object(json);
+}
+
+static int found(void *userdata, const struct weir_segment *segment)
+{
+    struct listing *listing = userdata;
+
+    if (listing->form == FORM_NAMES)
+        puts(segment->name);
+    else if (listing->form == FORM_JSON)
+        json_segment(listing, segment);
+    else
+        print_segment(listing, segment);
+    return 0;
+}
+
+static int list(const char *title, const struct source *source, enum form form)
+{
+    struct weir_options options = source_options(source);
+    struct listing listing = {.form = form, .json = {.out = stdout}};
+    struct weir_error error = {0};
+    struct timespec now;
+    int r;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    listing.now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    if (form == FORM_JSON) {
+        json_object(&listing.json, NULL);
+        json_array(&listing.json, "segments");
+    }
+    r = weir_segments(&options, found, &listing, &error);
+    if (form == FORM_JSON) {
+        json_end_array(&listing.json);
+        json_end_object(&listing.json);
+    }
+    if (r < 0)
+        source_complain(title, &error);
+    return r < 0 ? ENDING_SYSTEM : ENDING_FINE;
+}
+
+int run_ls(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},
+        {"names", no_argument, NULL, 'n'},
+        SOURCE_OPTIONS,
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct source source = {0};
+    enum form form = FORM_TEXT;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "jnh" SOURCE_LETTERS, options, NULL)) != -1) {
+        switch (option) {
+        case 'j':
+            form = FORM_JSON;
+            break;
+        case 'n':
+            form = FORM_NAMES;
+            break;
+        case 'h':
+            return usage_help(help);
+        default:
+            if (!source_option(&source, option, optarg, argv[0]))
+                return usage_hint(argv[0]);
+        }
+    }
+    if (optind < argc)
+        return usage_wrong(argv[0], "takes no names, not ", argv[optind]);
+    return list(argv[0], &source, form);
+}

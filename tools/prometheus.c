@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A snapshot in the text format of Prometheus: all samples of a metric stand together, behind its
+ * HELP and TYPE; spans of time are in seconds.
+ */
+#include "prometheus.h"
+#include "limit_type.h"
+#include "time_text.h"
+#include "utf8.h"
+#include <inttypes.h>
+#include <stddef.h>
+
+/* A field of struct weir_set_stats; those of one name follow each other, and differ in a label. */
+struct set_metric {
+    const char *name, *type, *help;
+    const char *reason; /* or NULL */
+    size_t at;
+};
+
+#define SET(field) offsetof(struct weir_set_stats, field)
+
+static const char refusals[] = "Requests that were refused.";
+
+static const struct set_metric set_metrics[] = {
+    {"weir_grants_total", "counter", "Requests that were granted.", NULL, SET(granted)},
+    {"weir_grants_taken_total", "counter", "Granted requests that had nothing to release.", NULL,
+     SET(taken)},
+    {"weir_grants_waited_total", "counter", "Granted requests that had to wait.", NULL,
+     SET(granted_waited)},
+    {"weir_refusals_total", "counter", refusals, "busy", SET(refused_busy)},
+    {"weir_refusals_total", "counter", refusals, "max_wait", SET(refused_max_wait)},
+    {"weir_refusals_total", "counter", refusals, "full", SET(refused_full)},
+    {"weir_refusals_total", "counter", refusals, "impossible", SET(refused_impossible)},
+    {"weir_refusals_total", "counter", refusals, "unknown", SET(refused_unknown)},
+    {"weir_timeouts_total", "counter", "Requests that waited until their timeout.", NULL,
+     SET(timed_out)},
+    {"weir_cancellations_total", "counter", "Requests that were canceled.", NULL, SET(canceled)},
+    {"weir_releases_total", "counter", "Acquisitions that were released.", NULL, SET(released)},
+    {"weir_refunds_total", "counter", "Releases that gave back a part of a rate or call.", NULL,
+     SET(refunded)},
+    {"weir_overuses_total", "counter", "Reports of use beyond the amount granted.", NULL,
+     SET(overused)},
+    {"weir_missing_updates_total", "counter", "Releases without a report of what was used.", NULL,
+     SET(missing_update)},
+    {"weir_waiting", "gauge", "Requests that wait.", NULL, SET(waiting)},
+    {"weir_held", "gauge", "Acquisitions that are held.", NULL, SET(held)},
+};
+
+/* A field of struct weir_limit_stats. */
+struct limit_metric {
+    const char *name, *type, *help;
+    size_t at;
+};
+
+#define LIMIT(field) offsetof(struct weir_limit_stats, field)
+
+static const struct limit_metric limit_metrics[] = {
+    {"weir_limit_capacity", "gauge", "The largest amount that can be granted.", LIMIT(capacity)},
+    {"weir_limit_available", "gauge", "Units that are available.", LIMIT(available)},
+    {"weir_limit_held", "gauge", "Units of a counted resource that are held.", LIMIT(held)},
+    {"weir_limit_granted_total", "counter", "Units that were granted.", LIMIT(granted)},
+    {"weir_limit_refused_total", "counter", "Requests that were refused because of this limit.",
+     LIMIT(refused)},
+    {"weir_limit_refunded_total", "counter", "Units that were given back unused.", LIMIT(refunded)},
+    {"weir_limit_overused_total", "counter", "Units that were used beyond what was granted.",
+     LIMIT(overused)},
+};
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+static uint64_t field(const void *stats, size_t at)
+{
+    return *(const uint64_t *)(const void *)((const char *)stats + at);
+}
+
+static void write_head(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* Labels are UTF-8; a byte that is not becomes U+FFFD. */
+static void write_label(FILE *out, const char *name, const char *value)
+{
+    const unsigned char *at = (const unsigned char *)value;
+
+    fprintf(out, "%s=\"", name);
+    while (*at != '\0') {
+        size_t length = utf8_sequence(at);
+
+        if (length == 0)
+            fputs("\xef\xbf\xbd", out);
+        else if (*at == '\n')
+            fputs("\\n", out);
+        else if (*at == '"' || *at == '\\')
+            fprintf(out, "\\%c", *at);
+        else
+            fwrite(at, 1, length, out);
+        at += length != 0 ? length : 1;
+    }
+    fputc('"', out);
+}
+
+static void write_set_sample(FILE *out, const struct snapshot_set *set,
+                             const struct set_metric *metric)
+{
+    fprintf(out, "%s{", metric->name);
+    write_label(out, "set", set->name);
+    if (metric->reason != NULL)
+        fprintf(out, ",reason=\"%s\"", metric->reason);
+    fprintf(out, "} %" PRIu64 "\n", field(&set->stats, metric->at));
+}
+
+/* Returns how many metrics share the name of the first. */
+static size_t write_set_metric(FILE *out, const struct snapshot *snapshot,
+                               const struct set_metric *metric, size_t left)
+{
+    size_t n = 1;
+
+    while (n < left && metric[n].name == metric[0].name)
+        n++;
+    write_head(out, metric->name, metric->type, metric->help);
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        for (size_t k = 0; k < n; k++)
+            write_set_sample(out, &snapshot->sets[i], &metric[k]);
+    return n;
+}
+
+static void write_limit_sample(FILE *out, const struct snapshot_set *set, size_t i,
+                               const struct limit_metric *metric)
+{
+    const struct snapshot_limit *limit = &set->limits[i];
+
+    fprintf(out, "%s{", metric->name);
+    write_label(out, "set", set->name);
+    fprintf(out, ",limit=\"%zu\",type=\"%s\",", i, limit_type_name(limit->stats.type));
+    write_label(out, "key", limit->key);
+    fputc(',', out);
+    write_label(out, "algorithm", limit->algorithm != NULL ? limit->algorithm : "");
+    fprintf(out, "} %" PRIu64 "\n", field(&limit->stats, metric->at));
+}
+
+static void write_limit_metric(FILE *out, const struct snapshot *snapshot,
+                               const struct limit_metric *metric)
+{
+    write_head(out, metric->name, metric->type, metric->help);
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        for (size_t k = 0; k < snapshot->sets[i].limits_n; k++)
+            write_limit_sample(out, &snapshot->sets[i], k, metric);
+}
+
+/* ---- spans of time ---- */
+
+static void write_seconds(FILE *out, const char *name, const struct snapshot_set *set, uint64_t ns)
+{
+    char text[TIME_TEXT_MAX];
+
+    fprintf(out, "%s{", name);
+    write_label(out, "set", set->name);
+    fprintf(out, "} %s\n", time_text_seconds(ns, text));
+}
+
+/* Bucket i holds waits below 2^i µs, the last all others. */
+static void write_histogram(FILE *out, const struct snapshot_set *set)
+{
+    char text[TIME_TEXT_MAX];
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < WEIR_WAIT_BUCKETS; i++) {
+        n += set->stats.wait_histogram[i];
+        fputs("weir_wait_seconds_bucket{", out);
+        write_label(out, "set", set->name);
+        fprintf(out, ",le=\"%s\"} %" PRIu64 "\n",
+                i + 1 < WEIR_WAIT_BUCKETS ? time_text_seconds(UINT64_C(1000) << i, text) : "+Inf",
+                n);
+    }
+    write_seconds(out, "weir_wait_seconds_sum", set, set->stats.wait_ns_sum);
+    fputs("weir_wait_seconds_count{", out);
+    write_label(out, "set", set->name);
+    fprintf(out, "} %" PRIu64 "\n", n);
+}
+
+static void write_spans(FILE *out, const struct snapshot *snapshot)
+{
+    write_head(out, "weir_wait_seconds", "histogram", "How long granted requests had waited.");
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        write_histogram(out, &snapshot->sets[i]);
+    write_head(out, "weir_wait_max_seconds", "gauge", "The longest wait of a granted request.");
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        write_seconds(out, "weir_wait_max_seconds", &snapshot->sets[i],
+                      snapshot->sets[i].stats.wait_ns_max);
+    write_head(out, "weir_line_age_seconds", "gauge",
+               "How long the first in line has been waiting; 0 if nobody waits.");
+    for (size_t i = 0; i < snapshot->sets_n; i++) {
+        const struct snapshot_set *set = &snapshot->sets[i];
+
+        write_seconds(out, "weir_line_age_seconds", set,
+                      set->held_n < set->holders_n ? set->holders[set->held_n].age_ns : 0);
+    }
+}
+
+void prometheus_write(FILE *out, const struct snapshot *snapshot)
+{
+    for (size_t i = 0; i < LENGTH(set_metrics);)
+        i += write_set_metric(out, snapshot, &set_metrics[i], LENGTH(set_metrics) - i);
+    write_head(out, "weir_users", "gauge", "Processes that take part in a set.");
+    for (size_t i = 0; i < snapshot->sets_n; i++) {
+        fputs("weir_users{", out);
+        write_label(out, "set", snapshot->sets[i].name);
+        fprintf(out, "} %" PRIu32 "\n", snapshot->sets[i].users);
+    }
+    write_spans(out, snapshot);
+    for (size_t i = 0; i < LENGTH(limit_metrics); i++)
+        write_limit_metric(out, snapshot, &limit_metrics[i]);
+}

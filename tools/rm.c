@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir rm`: removes shared sets, with all that was counted in them. */
+#include "source.h"
+#include "usage.h"
+#include "weir.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <weir/segment.h>
+
+static const char help[] =
+    "Usage: weir rm [-f] [--file FILE] [--process-dir DIR] NAME...\n"
+    "\n"
+    "Removes shared sets, and all that was counted in them. One that a living process uses is\n"
+    "refused.\n"
+    "\n"
+    "  -f, --force             remove it also if it is in use, or cannot be used: those who use "
+    "it\n"
+    "                          go on with it, apart from everybody who comes later\n"
+    "      --file FILE         a configuration that says where shared sets are; default: the file\n"
+    "                          that WEIR_CONFIG names\n"
+    "      --process-dir DIR   where shared sets are\n"
+    "  -h, --help              show this text\n"
+    "\n"
+    "Exit status: 0 fine, 1 a set was not removed, 2 wrong usage.\n";
+
+static int remove_all(const char *title, const struct source *source, char **names, int n,
+                      uint32_t flags)
+{
+    struct weir_options options = source_options(source);
+    int ending = ENDING_FINE;
+
+    for (int i = 0; i < n; i++) {
+        struct weir_error error = {0};
+        int r = weir_segment_remove(&options, names[i], flags, &error);
+
+        if (r == 0)
+            continue;
+        error.code = r;
+        source_complain(title, &error);
+        ending = ENDING_COMPLAINTS;
+    }
+    return ending;
+}
+
+int run_rm(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"force", no_argument, NULL, 'f'},
+        SOURCE_OPTIONS,
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct source source = {0};
+    uint32_t flags = 0;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "fd:h", options, NULL)) != -1) {
+        if (option == 'h')
+            return usage_help(help);
+        if (option == 'f')
+            flags = WEIR_SEGMENT_FORCE;
+        else if (!source_option(&source, option, optarg, argv[0]))
+            return usage_hint(argv[0]);
+    }
+    if (optind == argc)
+        return usage_wrong(argv[0], "which set?", "");
+    return remove_all(argv[0], &source, argv + optind, argc - optind, flags);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* How the shared sets of a directory are at an instant. */
+#include "snapshot.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <weir/segment.h>
+
+struct look {
+    struct snapshot *snapshot;
+    const struct source *source;
+    const char *const *names;
+    size_t names_n;
+    bool *found; /* by name */
+    void (*refuse)(void *userdata, const struct weir_error *error);
+    void *userdata;
+    int code; /* what ended it, or 0 */
+};
+
+/* ---- one set ---- */
+
+static int copy_text(char **ret, const char *text)
+{
+    *ret = text != NULL ? strdup(text) : NULL;
+    return text != NULL && *ret == NULL ? -ENOMEM : 0;
+}
+
+static int copy_settings(struct snapshot_limit *limit, const weir_set *set, size_t number)
+{
+    int n = weir_set_limit_settings(set, number, NULL, 0);
+    int r = 0;
+
+    if (n <= 0)
+        return n;
+    limit->settings = calloc((size_t)n, sizeof *limit->settings);
+    if (limit->settings == NULL)
+        return -ENOMEM;
+    weir_set_limit_settings(set, number, limit->settings, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        struct weir_setting borrowed = limit->settings[i];
+        char *name = NULL, *value = NULL;
+
+        if (copy_text(&name, borrowed.name) < 0 || copy_text(&value, borrowed.value) < 0)
+            r = -ENOMEM;
+        limit->settings[i] = (struct weir_setting){name, value};
+    }
+    limit->settings_n = (size_t)n;
+    return r;
+}
+
+static int copy_limits(struct snapshot_set *ret, weir_set *set)
+{
+    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+    int n, r = 0;
+
+    ret->stats.size = sizeof ret->stats;
+    n = weir_set_stats(set, &ret->stats, limits, WEIR_LIMITS_MAX);
+    if (n <= 0)
+        return n;
+    ret->limits = calloc((size_t)n, sizeof *ret->limits);
+    if (ret->limits == NULL)
+        return -ENOMEM;
+    ret->limits_n = (size_t)n;
+    for (size_t i = 0; i < ret->limits_n && r == 0; i++) {
+        struct snapshot_limit *limit = &ret->limits[i];
+
+        limit->stats = limits[i];
+        r = copy_text(&limit->key, limits[i].key);
+        if (r == 0)
+            r = copy_text(&limit->algorithm, limits[i].algorithm);
+        if (r == 0)
+            r = copy_settings(limit, set, i);
+        limit->stats.key = limit->key;
+        limit->stats.algorithm = limit->algorithm;
+    }
+    return r;
+}
+
+/* What the kernel calls a process; empty if it is gone. */
+static void read_command(uint32_t process, char *ret, size_t size)
+{
+    char path[32];
+    FILE *file;
+
+    ret[0] = '\0';
+    snprintf(path, sizeof path, "/proc/%u/comm", process);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return;
+    if (fgets(ret, (int)size, file) != NULL)
+        ret[strcspn(ret, "\n")] = '\0';
+    fclose(file);
+}
+
+/* Holders first, the longest first; then the line. */
+static int compare_holders(const void *a, const void *b)
+{
+    const struct weir_holder *x = &((const struct snapshot_holder *)a)->holder;
+    const struct weir_holder *y = &((const struct snapshot_holder *)b)->holder;
+
+    if (x->waiting != y->waiting)
+        return x->waiting < y->waiting ? -1 : 1;
+    if (x->waiting && x->position != y->position)
+        return x->position < y->position ? -1 : 1;
+    return x->since_ns < y->since_ns ? -1 : x->since_ns > y->since_ns;
+}
+
+/* Those that go while they are looked at are left out. */
+static void describe_holders(struct snapshot_set *ret, weir_set *set, const struct weir_holder *all,
+                             size_t n, uint64_t now_ns)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct snapshot_holder *holder = &ret->holders[ret->holders_n];
+
+        holder->holder = all[i];
+        if (weir_set_holder_amounts(set, &all[i], holder->amounts, WEIR_LIMITS_MAX) < 0)
+            continue;
+        holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
+        read_command(all[i].process, holder->command, sizeof holder->command);
+        ret->held_n += !all[i].waiting;
+        ret->holders_n++;
+    }
+    qsort(ret->holders, ret->holders_n, sizeof *ret->holders, compare_holders);
+}
+
+static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set)
+{
+    int n = weir_set_holders(set, NULL, 0);
+    struct weir_holder *all;
+
+    if (n <= 0)
+        return n;
+    all = calloc((size_t)n, sizeof *all);
+    ret->holders = calloc((size_t)n, sizeof *ret->holders);
+    if (all != NULL && ret->holders != NULL) {
+        int found = weir_set_holders(set, all, (size_t)n);
+
+        if (found > 0) /* or more by now than there was room for */
+            describe_holders(ret, set, all, (size_t)(found < n ? found : n), weir_now(w));
+        n = found < 0 ? found : 0;
+    } else {
+        n = -ENOMEM;
+    }
+    free(all);
+    return n;
+}
+
+static void free_set(struct snapshot_set *set)
+{
+    for (size_t i = 0; i < set->limits_n; i++) {
+        for (size_t k = 0; k < set->limits[i].settings_n; k++) {
+            free((void *)(uintptr_t)set->limits[i].settings[k].name);
+            free((void *)(uintptr_t)set->limits[i].settings[k].value);
+        }
+        free(set->limits[i].settings);
+        free(set->limits[i].key);
+        free(set->limits[i].algorithm);
+    }
+    free(set->limits);
+    free(set->holders);
+    free(set->name);
+}
+
+static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment *segment)
+{
+    weir_pool *pool = NULL;
+    int r = weir_pool_open(&pool, w, segment->name, 0);
+
+    if (r == 0)
+        r = copy_text(&ret->name, segment->name);
+    if (r == 0) {
+        weir_set *set = weir_pool_set(pool, 0);
+
+        ret->users = segment->users;
+        ret->info.size = sizeof ret->info;
+        weir_set_info(set, &ret->info);
+        ret->lifetime = ret->info.lifetime;
+        r = copy_limits(ret, set);
+        if (r == 0)
+            r = copy_holders(ret, w, set);
+    }
+    weir_pool_close(pool);
+    return r;
+}
+
+/* ---- all of them ---- */
+
+static int add_set(struct snapshot *snapshot, const struct snapshot_set *set)
+{
+    struct snapshot_set *grown =
+        realloc(snapshot->sets, (snapshot->sets_n + 1) * sizeof *snapshot->sets);
+
+    if (grown == NULL)
+        return -ENOMEM;
+    snapshot->sets = grown;
+    snapshot->sets[snapshot->sets_n++] = *set;
+    return 0;
+}
+
+static void tell_refusal(struct look *look, const struct weir_error *error)
+{
+    look->snapshot->refused++;
+    if (look->refuse != NULL)
+        look->refuse(look->userdata, error);
+}
+
+static void refuse_set(struct look *look, const char *name, int code, const char *why)
+{
+    struct weir_error error = {.code = code};
+
+    snprintf(error.message, sizeof error.message, "`%s`: %s", name, why);
+    tell_refusal(look, &error);
+}
+
+static int open_segment(const struct look *look, const struct weir_segment *segment, weir **ret,
+                        struct weir_error *reterr)
+{
+    struct weir_options options = source_options(look->source);
+    char *directory = strdup(segment->path);
+    int r = -ENOMEM;
+
+    if (directory != NULL) {
+        *strrchr(directory, '/') = '\0';
+        options.file = NULL;
+        options.text = segment->definition;
+        options.process_dir = directory;
+        r = weir_open(ret, &options, reterr);
+    }
+    free(directory);
+    return r;
+}
+
+static int look_into(struct look *look, const struct weir_segment *segment)
+{
+    struct weir_error error = {0};
+    struct snapshot_set set = {0};
+    weir *w = NULL;
+    int r;
+
+    if (segment->refusal != NULL || segment->definition == NULL) {
+        refuse_set(look, segment->name, -EINVAL,
+                   segment->refusal != NULL ? segment->refusal->message
+                                            : "its definition is too long to be kept there");
+        return 0;
+    }
+    r = open_segment(look, segment, &w, &error);
+    if (r == 0)
+        r = copy_set(&set, w, segment);
+    weir_close(w);
+    if (r == 0)
+        r = add_set(look->snapshot, &set);
+    if (r < 0) {
+        free_set(&set);
+        refuse_set(look, segment->name, r, error.message[0] != '\0' ? error.message : strerror(-r));
+    }
+    return r == -ENOMEM ? r : 0;
+}
+
+static int found(void *userdata, const struct weir_segment *segment)
+{
+    struct look *look = userdata;
+    bool is_wanted = look->names_n == 0;
+
+    for (size_t i = 0; i < look->names_n; i++) {
+        if (strcmp(look->names[i], segment->name) == 0) {
+            look->found[i] = true;
+            is_wanted = true;
+        }
+    }
+    if (is_wanted)
+        look->code = look_into(look, segment);
+    return look->code != 0;
+}
+
+static int look_at_all(struct look *look, struct weir_error *reterr)
+{
+    struct weir_options options = source_options(look->source);
+    int r = weir_segments(&options, found, look, reterr);
+
+    for (size_t i = 0; i < look->names_n && r >= 0; i++)
+        if (!look->found[i])
+            refuse_set(look, look->names[i], -ENOENT, "there is no such set");
+    if (r >= 0 && look->code != 0) {
+        reterr->code = look->code;
+        snprintf(reterr->message, sizeof reterr->message, "%s", strerror(-look->code));
+        r = look->code;
+    }
+    return r < 0 ? r : 0;
+}
+
+int snapshot_take(struct snapshot *ret, const struct source *source, const char *const *names,
+                  size_t names_n, void (*refuse)(void *userdata, const struct weir_error *error),
+                  void *userdata, struct weir_error *reterr)
+{
+    struct look look = {ret, source, names, names_n, NULL, refuse, userdata, 0};
+    struct timespec now;
+    int r;
+
+    *ret = (struct snapshot){0};
+    look.found = calloc(names_n + 1, sizeof *look.found);
+    if (look.found == NULL) {
+        *reterr = (struct weir_error){.code = -ENOMEM, .message = "out of memory"};
+        return -ENOMEM;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ret->at_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    r = look_at_all(&look, reterr);
+    free(look.found);
+    if (r < 0)
+        snapshot_free(ret);
+    return r;
+}
+
+const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name)
+{
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        if (strcmp(snapshot->sets[i].name, name) == 0)
+            return &snapshot->sets[i];
+    return NULL;
+}
+
+bool snapshot_is_first_of_key(const struct snapshot_set *set, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(set->limits[k].key, set->limits[i].key) == 0)
+            return false;
+    return true;
+}
+
+void snapshot_free(struct snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        free_set(&snapshot->sets[i]);
+    free(snapshot->sets);
+    *snapshot = (struct snapshot){0};
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir stat`: how shared sets are now, for people, as JSON, and for Prometheus. */
+#include "json.h"
+#include "limit_type.h"
+#include "prometheus.h"
+#include "snapshot.h"
+#include "time_text.h"
+#include "usage.h"
+#include "weir.h"
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char help[] =
+    "Usage: weir stat [--json | --prometheus] [-f FILE] [--process-dir DIR] [NAME]...\n"
+    "\n"
+    "Says how shared sets are now, all of them if none is named: their limits, who holds them, "
+    "who\n"
+    "waits, and what was counted.\n"
+    "\n"
+    "  -j, --json              write JSON\n"
+    "  -p, --prometheus        write the text format of Prometheus\n"
+    "  -f, --file FILE         a configuration that says where shared sets are; default: the file\n"
+    "                          that WEIR_CONFIG names\n"
+    "      --process-dir DIR   where shared sets are\n"
+    "  -d, --plugin-dir DIR    look for plugins in DIR first\n"
+    "  -h, --help              show this text\n"
+    "\n"
+    "Exit status: 0 fine, 1 a set could not be looked at, 2 wrong usage, 3 the directory cannot "
+    "be\n"
+    "read, or the output not be written.\n";
+
+/* ---- for people ---- */
+
+static void print_definition(const struct snapshot_set *set)
+{
+    printf("set %s  lifetime %s  users %" PRIu32, set->name, set->lifetime, set->users);
+    if (set->info.max_waiters != 0)
+        printf("  max_waiters %u", set->info.max_waiters);
+    if (set->info.flags & WEIR_SET_UNFAIR)
+        printf("  unfair");
+    putchar('\n');
+}
+
+static void print_limit(const struct snapshot_limit *limit)
+{
+    printf("  %-8s  %-16s", limit_type_name(limit->stats.type), limit->key);
+    if (limit->algorithm != NULL)
+        printf("  %s", limit->algorithm);
+    for (size_t i = 0; i < limit->settings_n; i++)
+        printf("  %s %s", limit->settings[i].name, limit->settings[i].value);
+    if (limit->algorithm == NULL)
+        printf("  held %" PRIu64, limit->stats.held);
+    printf("  available %" PRIu64 "\n", limit->stats.available);
+}
+
+static void print_counter(const char *name, uint64_t n)
+{
+    if (n != 0)
+        printf("  %s %" PRIu64, name, n);
+}
+
+static void print_counters(const struct weir_set_stats *stats)
+{
+    char text[TIME_TEXT_MAX];
+
+    printf("  granted %" PRIu64, stats->granted);
+    if (stats->granted_waited != 0)
+        printf("  after waiting %" PRIu64 " (%s on average", stats->granted_waited,
+               time_text_age(stats->wait_ns_sum / stats->granted_waited, text));
+    if (stats->granted_waited != 0)
+        printf(", %s at most)", time_text_age(stats->wait_ns_max, text));
+    print_counter("busy", stats->refused_busy);
+    print_counter("beyond max_wait", stats->refused_max_wait);
+    print_counter("line full", stats->refused_full);
+    print_counter("impossible", stats->refused_impossible);
+    print_counter("unknown", stats->refused_unknown);
+    print_counter("timed out", stats->timed_out);
+    print_counter("canceled", stats->canceled);
+    print_counter("refunded", stats->refunded);
+    print_counter("overused", stats->overused);
+    print_counter("missing update", stats->missing_update);
+    putchar('\n');
+}
+
+static void print_holder(const struct snapshot_set *set, const struct snapshot_holder *holder)
+{
+    char text[TIME_TEXT_MAX];
+
+    if (holder->holder.waiting)
+        printf("  waits %4" PRIu32, holder->holder.position);
+    else
+        printf("  holds     ");
+    printf("  pid %-7" PRIu32 "  %-15s  %6s", holder->holder.process,
+           holder->command[0] != '\0' ? holder->command : "-", time_text_age(holder->age_ns, text));
+    for (size_t i = 0; i < set->limits_n; i++)
+        if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
+            printf("  %s=%" PRIu64, set->limits[i].key, holder->amounts[i]);
+    putchar('\n');
+}
+
+static void print_set(const struct snapshot_set *set)
+{
+    print_definition(set);
+    for (size_t i = 0; i < set->limits_n; i++)
+        print_limit(&set->limits[i]);
+    print_counters(&set->stats);
+    for (size_t i = 0; i < set->holders_n; i++)
+        print_holder(set, &set->holders[i]);
+}
+
+/* ---- as JSON ---- */
+
+static void json_limit(struct json *json, const struct snapshot_limit *limit)
+{
+    json_object(json, NULL);
+    json_text(json, "type", limit_type_name(limit->stats.type));
+    json_text(json, "key", limit->key);
+    json_text(json, "algorithm", limit->algorithm);
+    json_number(json, "capacity", limit->stats.capacity);
+    json_number(json, "available", limit->stats.available);
+    json_number(json, "held", limit->stats.held);
+    json_number(json, "granted", limit->stats.granted);
+    json_number(json, "refused", limit->stats.refused);
+    json_number(json, "refunded", limit->stats.refunded);
+    json_number(json, "overused", limit->stats.overused);
+    json_object(json, "settings");
+    for (size_t i = 0; i < limit->settings_n; i++)
+        json_text(json, limit->settings[i].name, limit->settings[i].value);
+    json_end_object(json);
+    json_end_object(json);
+}
+
+static void json_counters(struct json *json, const struct weir_set_stats *stats)
+{
+    json_object(json, "counters");
+    json_number(json, "granted", stats->granted);
+    json_number(json, "taken", stats->taken);
+    json_number(json, "granted_waited", stats->granted_waited);
+    json_number(json, "refused_busy", stats->refused_busy);
+    json_number(json, "refused_max_wait", stats->refused_max_wait);
+    json_number(json, "refused_full", stats->refused_full);
+    json_number(json, "refused_impossible", stats->refused_impossible);
+    json_number(json, "refused_unknown", stats->refused_unknown);
+    json_number(json, "timed_out", stats->timed_out);
+    json_number(json, "canceled", stats->canceled);
+    json_number(json, "released", stats->released);
+    json_number(json, "refunded", stats->refunded);
+    json_number(json, "overused", stats->overused);
+    json_number(json, "missing_update", stats->missing_update);
+    json_number(json, "wait_ns_sum", stats->wait_ns_sum);
+    json_number(json, "wait_ns_max", stats->wait_ns_max);
+    json_array(json, "wait_histogram");
+    for (size_t i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        json_number(json, NULL, stats->wait_histogram[i]);
+    json_end_array(json);
+    json_end_object(json);
+}
+
+static void json_holder(struct json *json, const struct snapshot_set *set,
+                        const struct snapshot_holder *holder)
+{
+    json_object(json, NULL);
+    if (holder->holder.waiting)
+        json_number(json, "position", holder->holder.position);
+    json_number(json, "process", holder->holder.process);
+    json_number(json, "thread", holder->holder.thread);
+    json_text(json, "command", holder->command[0] != '\0' ? holder->command : NULL);
+    json_number(json, "since_ns", holder->holder.since_ns);
+    json_number(json, "age_ns", holder->age_ns);
+    json_object(json, "amounts");
+    for (size_t i = 0; i < set->limits_n; i++)
+        if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
+            json_number(json, set->limits[i].key, holder->amounts[i]);
+    json_end_object(json);
+    json_end_object(json);
+}
+
+static void json_set(struct json *json, const struct snapshot_set *set)
+{
+    json_object(json, NULL);
+    json_text(json, "name", set->name);
+    json_text(json, "lifetime", set->lifetime);
+    json_number(json, "users", set->users);
+    if (set->info.max_waiters != 0)
+        json_number(json, "max_waiters", set->info.max_waiters);
+    json_boolean(json, "fair", (set->info.flags & WEIR_SET_UNFAIR) == 0);
+    json_number(json, "waiting", set->stats.waiting);
+    json_number(json, "held", set->stats.held);
+    json_array(json, "limits");
+    for (size_t i = 0; i < set->limits_n; i++)
+        json_limit(json, &set->limits[i]);
+    json_end_array(json);
+    json_counters(json, &set->stats);
+    json_array(json, "holders");
+    for (size_t i = 0; i < set->held_n; i++)
+        json_holder(json, set, &set->holders[i]);
+    json_end_array(json);
+    json_array(json, "line");
+    for (size_t i = set->held_n; i < set->holders_n; i++)
+        json_holder(json, set, &set->holders[i]);
+    json_end_array(json);
+    json_end_object(json);
+}
+
+static void json_snapshot(const struct snapshot *snapshot)
+{
+    struct json json = {.out = stdout};
+
+    json_object(&json, NULL);
+    json_array(&json, "sets");
+    for (size_t i = 0; i < snapshot->sets_n; i++)
+        json_set(&json, &snapshot->sets[i]);
+    json_end_array(&json);
+    json_end_object(&json);
+}
+
+/* ---- the command ---- */
+
+enum form { FORM_TEXT, FORM_JSON, FORM_PROMETHEUS };
+
+static void complain(void *userdata, const struct weir_error *error)
+{
+    source_complain(userdata, error);
+}
+
+static int show(char *title, const struct source *source, enum form form, char **names, int n)
+{
+    struct weir_error error = {0};
+    struct snapshot snapshot;
+    unsigned refused;
+
+    if (snapshot_take(&snapshot, source, (const char *const *)names, (size_t)n, complain, title,
+                      &error) < 0) {
+        source_complain(title, &error);
+        return ENDING_SYSTEM;
+    }
+    if (form == FORM_JSON)
+        json_snapshot(&snapshot);
+    else if (form == FORM_PROMETHEUS)
+        prometheus_write(stdout, &snapshot);
+    else
+        for (size_t i = 0; i < snapshot.sets_n; i++)
+            print_set(&snapshot.sets[i]);
+    refused = snapshot.refused;
+    snapshot_free(&snapshot);
+    return refused != 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+}
+
+int run_stat(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},
+        {"prometheus", no_argument, NULL, 'p'},
+        SOURCE_OPTIONS,
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct source source = {0};
+    enum form form = FORM_TEXT;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "jph" SOURCE_LETTERS, options, NULL)) != -1) {
+        switch (option) {
+        case 'j':
+            form = FORM_JSON;
+            break;
+        case 'p':
+            form = FORM_PROMETHEUS;
+            break;
+        case 'h':
+            return usage_help(help);
+        default:
+            if (!source_option(&source, option, optarg, argv[0]))
+                return usage_hint(argv[0]);
+        }
+    }
+    return show(argv[0], &source, form, argv + optind, argc - optind);
+}

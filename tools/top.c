@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir top`: how shared sets are, live. What is shown is top_layout.h's business. */
+#include "limit_option.h"
+#include "snapshot.h"
+#include "top_layout.h"
+#include "usage.h"
+#include "weir.h"
+#include <curses.h>
+#include <errno.h>
+#include <getopt.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char help[] =
+    "Usage: weir top [--interval DURATION] [-f FILE] [--process-dir DIR] [NAME]...\n"
+    "\n"
+    "Shows shared sets live: their limits, who holds them, who waits, and rates per second.\n"
+    "\n"
+    "  -i, --interval DURATION   look again so often; default: 1s\n"
+    "  -f, --file FILE           a configuration that says where shared sets are; default: the "
+    "file\n"
+    "                            that WEIR_CONFIG names\n"
+    "      --process-dir DIR     where shared sets are\n"
+    "  -d, --plugin-dir DIR      look for plugins in DIR first\n"
+    "  -h, --help                show this text\n"
+    "\n"
+    "Keys: j, k and the arrows select a set, p pauses, q quits.\n"
+    "\n"
+    "Exit status: 0 fine, 2 wrong usage, 3 no terminal, or the directory cannot be read.\n";
+
+#define INTERVAL_MIN_NS UINT64_C(50000000)
+
+struct top {
+    const struct source *source;
+    const char *const *names;
+    size_t names_n;
+    struct top_view view;
+    struct snapshot now, before;
+    char selected[256]; /* the name, which stays while places change */
+    char message[512];  /* the first complaint of the last look */
+    struct weir_error error;
+};
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- looking ---- */
+
+static void complain(void *userdata, const struct weir_error *error)
+{
+    struct top *top = userdata;
+
+    if (top->message[0] == '\0')
+        snprintf(top->message, sizeof top->message, "%s", error->message);
+}
+
+/* Where the selected set is now; if it is gone, the one in its place. */
+static void find_selected(struct top *top)
+{
+    const struct snapshot_set *set = snapshot_find(&top->now, top->selected);
+
+    if (set != NULL)
+        top->view.selected = (size_t)(set - top->now.sets);
+    else if (top->view.selected >= top->now.sets_n)
+        top->view.selected = top->now.sets_n > 0 ? top->now.sets_n - 1 : 0;
+}
+
+static void keep_selected(struct top *top)
+{
+    if (top->view.selected < top->now.sets_n)
+        snprintf(top->selected, sizeof top->selected, "%s", top->now.sets[top->view.selected].name);
+}
+
+static int look(struct top *top)
+{
+    struct snapshot snapshot;
+    int r;
+
+    top->message[0] = '\0';
+    r = snapshot_take(&snapshot, top->source, top->names, top->names_n, complain, top, &top->error);
+    if (r < 0)
+        return r;
+    snapshot_free(&top->before);
+    top->before = top->now;
+    top->now = snapshot;
+    find_selected(top);
+    keep_selected(top);
+    return 0;
+}
+
+/* ---- drawing ---- */
+
+static void draw_line(int row, const struct top_line *line)
+{
+    static const attr_t attributes[] = {
+        [TOP_PLAIN] = A_NORMAL,  [TOP_TITLE] = A_REVERSE,      [TOP_HEADING] = A_BOLD,
+        [TOP_SELECTED] = A_BOLD, [TOP_EXHAUSTED] = A_STANDOUT,
+    };
+
+    move(row, 0);
+    attrset(attributes[line->style]);
+    addstr(line->text);
+    if (line->style == TOP_TITLE)
+        for (int column = getcurx(stdscr); column < COLS && getcury(stdscr) == row; column++)
+            addch(' ');
+    attrset(A_NORMAL);
+}
+
+static int draw(struct top *top)
+{
+    struct top_line *lines;
+
+    top->view.rows = LINES > 0 ? (unsigned)LINES : 1;
+    top->view.columns = COLS > 0 ? (unsigned)COLS : 1;
+    top->view.message = top->message[0] != '\0' ? top->message : NULL;
+    lines = calloc(top->view.rows, sizeof *lines);
+    if (lines == NULL)
+        return -ENOMEM;
+    top_layout(&top->now, top->before.at_ns != 0 ? &top->before : NULL, &top->view, lines);
+    erase();
+    for (unsigned row = 0; row < top->view.rows; row++)
+        draw_line((int)row, &lines[row]);
+    refresh();
+    free(lines);
+    return 0;
+}
+
+/* ---- keys ---- */
+
+/* Whether to go on. */
+static bool obey(struct top *top, int key)
+{
+    switch (key) {
+    case 'q':
+    case 'Q':
+        return false;
+    case 'j':
+    case KEY_DOWN:
+        if (top->view.selected + 1 < top->now.sets_n)
+            top->view.selected++;
+        break;
+    case 'k':
+    case KEY_UP:
+        if (top->view.selected > 0)
+            top->view.selected--;
+        break;
+    case 'p':
+        top->view.paused = !top->view.paused;
+        break;
+    default: /* KEY_RESIZE: it is drawn anew in any case */
+        break;
+    }
+    keep_selected(top);
+    return true;
+}
+
+/* Waits for a key until then. 1: there may be one; 0: it is time; or -EIO: the terminal is gone. */
+static int wait_for_key(const struct top *top, uint64_t until_ns)
+{
+    struct pollfd terminal = {.fd = STDIN_FILENO, .events = POLLIN};
+    uint64_t now_ns = clock_ns();
+    uint64_t ms = until_ns > now_ns ? (until_ns - now_ns + 999999) / 1000000 : 0;
+    int r = poll(&terminal, 1, top->view.paused ? -1 : ms < 3600000 ? (int)ms : 3600000);
+
+    if (r < 0)
+        return errno == EINTR ? 1 : -errno; /* the window may have another size now */
+    return r == 0 ? 0 : (terminal.revents & POLLIN) != 0 ? 1 : -EIO;
+}
+
+/* All keys that were pressed. 1: quit; 0: go on; -EIO: there are none, and there never will be. */
+static int obey_all(struct top *top, bool is_readable)
+{
+    int key = getch(), r = key == ERR && is_readable ? -EIO : 0;
+
+    for (; key != ERR && r == 0; key = getch())
+        r = obey(top, key) ? 0 : 1;
+    return r;
+}
+
+/* Returns 0 to quit, or why it cannot go on. */
+static int run(struct top *top)
+{
+    uint64_t due_ns = clock_ns();
+
+    for (;;) {
+        int r = 0, ready;
+
+        if (!top->view.paused && clock_ns() >= due_ns) {
+            r = look(top);
+            due_ns = clock_ns() + top->view.interval_ns;
+        }
+        if (r == 0)
+            r = draw(top);
+        ready = r == 0 ? wait_for_key(top, due_ns) : 0;
+        if (ready > 0)
+            r = obey_all(top, false);
+        if (r != 0 || ready < 0)
+            return r > 0 ? 0 : r < 0 ? r : ready;
+    }
+}
+
+/* ---- the command ---- */
+
+static int show(struct top *top, const char *title)
+{
+    SCREEN *screen;
+    int r;
+
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+        fprintf(stderr, "%s: needs a terminal; see `weir stat`\n", title);
+        return ENDING_SYSTEM;
+    }
+    setlocale(LC_ALL, "");
+    screen = newterm(NULL, stdout, stdin);
+    if (screen == NULL) {
+        fprintf(stderr, "%s: the terminal (TERM) is not known\n", title);
+        return ENDING_SYSTEM;
+    }
+    cbreak();
+    noecho();
+    keypad(stdscr, TRUE);
+    nodelay(stdscr, TRUE);
+    curs_set(0);
+    r = run(top);
+    endwin();
+    delscreen(screen);
+    if (r < 0) {
+        if (top->error.code == 0)
+            top->error.code = r;
+        source_complain(title, &top->error);
+    }
+    return r < 0 ? ENDING_SYSTEM : ENDING_FINE;
+}
+
+static int read_interval(struct top *top, const char *argument, const char *title)
+{
+    const char *what = duration_option_parse(argument, &top->view.interval_ns);
+
+    if (what == NULL && (top->view.interval_ns < INTERVAL_MIN_NS ||
+                         top->view.interval_ns > UINT64_C(3600000000000)))
+        what = "the interval is 50ms to 1h";
+    if (what == NULL)
+        return 0;
+    fprintf(stderr, "%s: `%s`: %s\n", title, argument, what);
+    return usage_hint(title);
+}
+
+int run_top(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"interval", required_argument, NULL, 'i'},
+        SOURCE_OPTIONS,
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct source source = {0};
+    struct top top = {.source = &source, .view.interval_ns = 1000000000};
+    int option, ending;
+
+    while ((option = getopt_long(argc, argv, "i:h" SOURCE_LETTERS, options, NULL)) != -1) {
+        if (option == 'h')
+            return usage_help(help);
+        if (option == 'i' && (ending = read_interval(&top, optarg, argv[0])) != 0)
+            return ending;
+        if (option != 'i' && !source_option(&source, option, optarg, argv[0]))
+            return usage_hint(argv[0]);
+    }
+    top.names = (const char *const *)(argv + optind);
+    top.names_n = (size_t)(argc - optind);
+    ending = show(&top, argv[0]);
+    snapshot_free(&top.before);
+    snapshot_free(&top.now);
+    return ending;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What `weir top` shows: all sets in a list, and of the one that is selected its limits, who holds
+ * it and who waits.
+ */
+#include "top_layout.h"
+#include "limit_type.h"
+#include "time_text.h"
+#include "utf8.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+/* ---- writing within a width ---- */
+
+/* Where the next line is written, and where in it. */
+struct pen {
+    struct top_line *line, *end; /* behind the last */
+    unsigned column, columns;
+    size_t size; /* bytes of the line */
+};
+
+static bool has_room(const struct pen *pen, unsigned lines)
+{
+    return (size_t)(pen->end - pen->line) >= lines;
+}
+
+static void put(struct pen *pen, const char *bytes, size_t n, unsigned width)
+{
+    if (pen->column + width > pen->columns || pen->size + n >= sizeof pen->line->text) {
+        pen->column = pen->columns; /* nothing narrower may follow what was cut off */
+        return;
+    }
+    memcpy(pen->line->text + pen->size, bytes, n);
+    pen->size += n;
+    pen->line->text[pen->size] = '\0';
+    pen->column += width;
+}
+
+/* The code point of a sequence that is well formed. */
+static wchar_t decode(const unsigned char *at, size_t length)
+{
+    uint32_t point = length == 1 ? at[0] : at[0] & (0x7fu >> length);
+
+    for (size_t i = 1; i < length; i++)
+        point = point << 6 | (at[i] & 0x3fu);
+    return (wchar_t)point;
+}
+
+/* What cannot be shown here becomes a question mark. */
+static void put_text(struct pen *pen, const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+
+    while (*at != '\0' && pen->column < pen->columns) {
+        size_t length = utf8_sequence(at);
+        int width = length == 0 ? -1 : wcwidth(decode(at, length));
+
+        if (width < 0 || (length > 1 && MB_CUR_MAX == 1))
+            put(pen, "?", 1, 1);
+        else
+            put(pen, (const char *)at, length, (unsigned)width);
+        at += length != 0 ? length : 1;
+    }
+}
+
+/* The same, up to a column. */
+static void put_within(struct pen *pen, const char *text, unsigned column)
+{
+    unsigned columns = pen->columns;
+
+    if (pen->columns > column)
+        pen->columns = column;
+    put_text(pen, text);
+    pen->columns = columns;
+}
+
+__attribute__((format(printf, 2, 3))) static void put_format(struct pen *pen, const char *format,
+                                                             ...)
+{
+    char text[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    put_text(pen, text);
+}
+
+/* Blanks up to a column, at least one. */
+static void put_blanks(struct pen *pen, unsigned column)
+{
+    do
+        put(pen, " ", 1, 1);
+    while (pen->column < column && pen->column < pen->columns);
+}
+
+static void end_line(struct pen *pen, enum top_style style)
+{
+    pen->line->style = style;
+    pen->line++;
+    pen->column = 0;
+    pen->size = 0;
+}
+
+/* ---- numbers ---- */
+
+/* How much a counter grew per second; "-" if that is not known. */
+static void put_rate(struct pen *pen, uint64_t now, const uint64_t *before, uint64_t ns)
+{
+    if (before == NULL || *before > now || ns == 0)
+        put_format(pen, "%9s", "-");
+    else
+        put_format(pen, "%9.1f", (double)(now - *before) * 1e9 / (double)ns);
+}
+
+static uint64_t refused(const struct weir_set_stats *stats)
+{
+    return stats->refused_busy + stats->refused_max_wait + stats->refused_full +
+           stats->refused_impossible + stats->refused_unknown + stats->timed_out;
+}
+
+static uint64_t since(const struct snapshot *now, const struct snapshot *before)
+{
+    return before != NULL && now->at_ns > before->at_ns ? now->at_ns - before->at_ns : 0;
+}
+
+/* ---- the list of sets ---- */
+
+#define NAME_COLUMNS 26u
+
+static void put_title(struct pen *pen, const struct snapshot *now, const struct top_view *view)
+{
+    static const char keys[] = "j/k select  p pause  q quit";
+    char text[TIME_TEXT_MAX];
+
+    put_format(pen, "weir top  %zu %s  every %ss%s", now->sets_n, now->sets_n == 1 ? "set" : "sets",
+               time_text_seconds(view->interval_ns, text), view->paused ? "  paused" : "");
+    if (now->refused != 0)
+        put_format(pen, "  %u refused", now->refused);
+    if (pen->column + sizeof keys + 1 <= pen->columns) {
+        put_blanks(pen, pen->columns - (unsigned)sizeof keys + 1);
+        put_text(pen, keys);
+    }
+    end_line(pen, TOP_TITLE);
+}
+
+static void put_set(struct pen *pen, const struct snapshot_set *set, const struct snapshot_set *old,
+                    uint64_t ns, bool is_selected)
+{
+    uint64_t refused_now = refused(&set->stats),
+             refused_old = old != NULL ? refused(&old->stats) : 0;
+    char text[TIME_TEXT_MAX];
+
+    put_text(pen, is_selected ? "> " : "  ");
+    put_within(pen, set->name, NAME_COLUMNS);
+    put_blanks(pen, NAME_COLUMNS + 1);
+    put_format(pen, "%5" PRIu32 "%6" PRIu64 "%6" PRIu64 "%8s", set->users, set->stats.held,
+               set->stats.waiting,
+               set->held_n < set->holders_n ? time_text_age(set->holders[set->held_n].age_ns, text)
+                                            : "-");
+    put_rate(pen, set->stats.granted, old != NULL ? &old->stats.granted : NULL, ns);
+    put_rate(pen, refused_now, old != NULL ? &refused_old : NULL, ns);
+    end_line(pen, is_selected ? TOP_SELECTED : TOP_PLAIN);
+}
+
+/* At most `rows` lines, so that the selected set is among them. */
+static void put_sets(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
+                     const struct top_view *view, size_t rows)
+{
+    size_t n = now->sets_n < rows ? now->sets_n : rows;
+    size_t first = view->selected < n ? 0 : view->selected - n + 1;
+
+    for (size_t i = first; i < first + n && i < now->sets_n; i++) {
+        const struct snapshot_set *set = &now->sets[i];
+
+        put_set(pen, set, before != NULL ? snapshot_find(before, set->name) : NULL,
+                since(now, before), i == view->selected);
+    }
+}
+
+/* ---- the selected set ---- */
+
+/* "[#####-----]": full only if nothing is left, empty only if nothing is used. */
+static void put_bar(struct pen *pen, uint64_t used, uint64_t capacity, unsigned width)
+{
+    unsigned filled = 0;
+
+    if (used >= capacity)
+        filled = width;
+    else if (used != 0)
+        filled = 1 + (unsigned)((double)used / (double)capacity * (double)(width - 1));
+    if (used < capacity && filled == width)
+        filled--;
+    put(pen, "[", 1, 1);
+    for (unsigned i = 0; i < width; i++)
+        put(pen, i < filled ? "#" : "-", 1, 1);
+    put(pen, "]", 1, 1);
+}
+
+static void put_limit(struct pen *pen, const struct snapshot_limit *limit, const uint64_t *before,
+                      uint64_t ns)
+{
+    uint64_t capacity = limit->stats.capacity;
+    uint64_t left = limit->stats.available < capacity ? limit->stats.available : capacity;
+
+    put_text(pen, "  ");
+    put_within(pen, limit->key, 20);
+    put_blanks(pen, 21);
+    put_format(pen, "%-8s", limit_type_name(limit->stats.type));
+    put_blanks(pen, 30);
+    put_bar(pen, capacity - left, capacity, pen->columns >= 100 ? 30 : 16);
+    put_format(pen, " %" PRIu64 "/%" PRIu64, capacity - left, capacity);
+    put_blanks(pen, pen->columns >= 100 ? 78 : 62);
+    put_rate(pen, limit->stats.granted, before, ns);
+    put_text(pen, "/s");
+    for (size_t i = 0; i < limit->settings_n; i++)
+        put_format(pen, "  %s %s", limit->settings[i].name, limit->settings[i].value);
+    end_line(pen, left == 0 ? TOP_EXHAUSTED : TOP_PLAIN);
+}
+
+static void put_holder(struct pen *pen, const struct snapshot_set *set,
+                       const struct snapshot_holder *holder)
+{
+    char text[TIME_TEXT_MAX];
+
+    if (holder->holder.waiting)
+        put_format(pen, "%6" PRIu32, holder->holder.position);
+    else
+        put_format(pen, "%6s", "");
+    put_format(pen, "  %7" PRIu32 "  %6s  ", holder->holder.process,
+               time_text_age(holder->age_ns, text));
+    put_text(pen, holder->command[0] != '\0' ? holder->command : "-");
+    put_blanks(pen, 41);
+    for (size_t i = 0; i < set->limits_n; i++)
+        if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i)) {
+            put_text(pen, " ");
+            put_text(pen, set->limits[i].key);
+            put_format(pen, "=%" PRIu64, holder->amounts[i]);
+        }
+    end_line(pen, TOP_PLAIN);
+}
+
+/* A heading and `n` lines, or as many as there is room for and how many are missing. */
+static void put_holders(struct pen *pen, const struct snapshot_set *set, const char *title,
+                        size_t first, size_t n, size_t rows)
+{
+    size_t shown = n <= rows ? n : rows > 0 ? rows - 1 : 0;
+
+    if (n == 0 || !has_room(pen, 1))
+        return;
+    put_format(pen, " %-5s  %7s  %6s  %-16s %s", title, "PID", "SINCE", "COMMAND", "AMOUNTS");
+    end_line(pen, TOP_HEADING);
+    for (size_t i = first; i < first + shown && has_room(pen, 1); i++)
+        put_holder(pen, set, &set->holders[i]);
+    if (shown < n && has_room(pen, 1)) {
+        put_format(pen, "        and %zu more", n - shown);
+        end_line(pen, TOP_PLAIN);
+    }
+}
+
+/* Holders and the line share the room; who needs less than half leaves the rest to the other. */
+static void put_everybody(struct pen *pen, const struct snapshot_set *set)
+{
+    size_t room = (size_t)(pen->end - pen->line), held = set->held_n;
+    size_t waiting = set->holders_n - held, half, held_rows;
+
+    if (room < 3)
+        return;
+    room -= 2; /* the headings */
+    half = room / 2;
+    held_rows = waiting <= room - half ? room - waiting : half;
+    put_holders(pen, set, "HOLD", 0, held, held_rows);
+    put_holders(pen, set, "LINE", held, waiting,
+                held <= held_rows ? room - held : room - held_rows);
+}
+
+static const uint64_t *granted_before(const struct snapshot_set *old, size_t i)
+{
+    return old != NULL && i < old->limits_n ? &old->limits[i].stats.granted : NULL;
+}
+
+static void put_details(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
+                        const struct snapshot_set *set)
+{
+    const struct snapshot_set *old = before != NULL ? snapshot_find(before, set->name) : NULL;
+
+    for (size_t i = 0; i < set->limits_n && has_room(pen, 1); i++)
+        put_limit(pen, &set->limits[i], granted_before(old, i), since(now, before));
+    put_everybody(pen, set);
+}
+
+/* ---- all of it ---- */
+
+static void put_message(struct pen *pen, const char *message)
+{
+    if (message == NULL || !has_room(pen, 1))
+        return;
+    put_text(pen, message);
+    end_line(pen, TOP_HEADING);
+}
+
+/* A third of the screen is for the list, and always a line of it. */
+static size_t list_rows(const struct snapshot *now, const struct top_view *view)
+{
+    size_t rows = view->rows > 6 ? view->rows / 3 : 1;
+
+    return now->sets_n < rows ? now->sets_n : rows;
+}
+
+void top_layout(const struct snapshot *now, const struct snapshot *before,
+                const struct top_view *view, struct top_line *lines)
+{
+    struct pen pen = {.line = lines, .end = lines + view->rows, .columns = view->columns};
+
+    if (pen.columns > TOP_COLUMNS_MAX)
+        pen.columns = TOP_COLUMNS_MAX;
+    for (unsigned i = 0; i < view->rows; i++) {
+        lines[i].style = TOP_PLAIN;
+        lines[i].text[0] = '\0';
+    }
+    if (has_room(&pen, 1))
+        put_title(&pen, now, view);
+    put_message(&pen, view->message);
+    if (now->sets_n == 0 || !has_room(&pen, 2))
+        return;
+    put_text(&pen, "  SET                      USERS  HELD  WAIT  OLDEST  GRANT/s REFUSE/s");
+    end_line(&pen, TOP_HEADING);
+    put_sets(&pen, now, before, view, list_rows(now, view));
+    if (!has_room(&pen, 2) || view->selected >= now->sets_n)
+        return;
+    end_line(&pen, TOP_PLAIN);
+    put_details(&pen, now, before, &now->sets[view->selected]);
+}

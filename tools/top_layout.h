@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* What `weir top` shows, as lines of text: a pure function of what was seen and of the view. */
+#ifndef WEIR_TOOLS_TOP_LAYOUT_H
+#define WEIR_TOOLS_TOP_LAYOUT_H
+
+#include "snapshot.h"
+
+#define TOP_COLUMNS_MAX 512u
+
+enum top_style { TOP_PLAIN, TOP_TITLE, TOP_HEADING, TOP_SELECTED, TOP_EXHAUSTED };
+
+struct top_line {
+    enum top_style style;
+    char text[4 * TOP_COLUMNS_MAX +
+              1]; /* in the encoding of the locale, without control characters */
+};
+
+struct top_view {
+    unsigned rows, columns;
+    size_t selected; /* a set's place in the snapshot */
+    uint64_t interval_ns;
+    bool paused;
+    const char *message; /* something to be told, or NULL */
+};
+
+/*
+ * Fills `rows` lines, none wider than `columns` (of which no more than TOP_COLUMNS_MAX are used).
+ * `before` is an earlier snapshot to compute rates from, or NULL. What does not fit is left out, and
+ * that it was.
+ */
+void top_layout(const struct snapshot *now, const struct snapshot *before,
+                const struct top_view *view, struct top_line *lines);
+
+#endif

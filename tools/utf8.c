@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* UTF-8 (RFC 3629), as far as writing out foreign texts needs it. */
+#include "utf8.h"
+
+size_t utf8_sequence(const unsigned char *text)
+{
+    static const struct {
+        unsigned char low, high, second_low, second_high;
+        size_t length;
+    } rows[] = {
+        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        size_t at = 1;
+
+        if (text[0] < rows[row].low || text[0] > rows[row].high)
+            continue;
+        if (rows[row].length == 1)
+            return 1;
+        if (text[1] < rows[row].second_low || text[1] > rows[row].second_high)
+            return 0;
+        while (++at < rows[row].length) { /* a NUL ends this as any other wrong byte does */
+            if (text[at] < 0x80 || text[at] > 0xbf)
+                return 0;
+        }
+        return rows[row].length;
+    }
+    return 0;
+}

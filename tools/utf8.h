@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* UTF-8, as far as writing out foreign texts needs it. */
+#ifndef WEIR_TOOLS_UTF8_H
+#define WEIR_TOOLS_UTF8_H
+
+#include <stddef.h>
+
+/* Length of the sequence at `text`, or 0 if there is none that is well formed. */
+size_t utf8_sequence(const unsigned char *text);
+
+#endif
