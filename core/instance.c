@@ -172,6 +172,8 @@ static int build(weir *w, const struct weir_options *options)
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->spare_lock, NULL);
     keeper_init(&w->keeper, w);
+    w->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
+    w->keeper.advance_ns = w->timer_advance_ns;
     w->references = 1;
     w->log = options->log;
     w->userdata = options->userdata;
@@ -197,6 +199,8 @@ static int check_options(const struct weir_options *options, struct weir_error *
                          "options.size is %zu; it must be sizeof(struct "
                          "weir_options), %zu",
                          options->size, sizeof(*options));
+    if (options->timer_advance_ns > WEIR_TIMER_ADVANCE_MAX_NS)
+        return error_set(reterr, -EINVAL, "options.timer_advance_ns is more than 1 ms");
     if (options->file && options->text)
         return error_set(reterr, -EINVAL, "options name both a file and a text");
     if (options->clock &&

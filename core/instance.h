@@ -31,6 +31,7 @@ struct weir {
 
     struct weir_clock clock;     /* now_ns NULL: the system's */
     _Atomic uint64_t clock_seen; /* latest reading of an injected clock */
+    uint64_t timer_advance_ns;
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
     void *userdata;
     uint64_t seed;
@@ -59,8 +60,9 @@ struct weir {
     size_t kept;                   /* acquisitions that may be in its heap; under its lock */
     struct sys_thread *timekeeper; /* NULL: not running; as above */
     _Atomic uint32_t timekeeper_ends;
-    _Atomic bool rings_refused; /* the program was told that it cannot attach queues */
-    _Atomic uint32_t blocked;   /* threads that wait in weir_acquire; a futex for weir_close */
+    _Atomic uint64_t timekeeper_spins_until; /* or until it is told; 0: it does not spin */
+    _Atomic bool rings_refused;              /* the program was told that it cannot attach queues */
+    _Atomic uint32_t blocked; /* threads that wait in weir_acquire; a futex for weir_close */
 };
 
 static inline bool instance_forked(const weir *w)

@@ -129,6 +129,14 @@ void keeper_signal_again(struct keeper *keeper)
     keeper_signal(keeper);
 }
 
+/* When to wake up for an instant. */
+static uint64_t ahead_of(const struct keeper *keeper, uint64_t at_ns)
+{
+    if (at_ns == WEIR_FOREVER || MUTANT(173))
+        return at_ns;
+    return at_ns > keeper->advance_ns ? at_ns - keeper->advance_ns : 0;
+}
+
 static uint64_t earliest(const struct keeper *keeper)
 {
     const struct heap_entry *first = heap_first(&keeper->heap);
@@ -140,11 +148,13 @@ static uint64_t earliest(const struct keeper *keeper)
  * Whoever runs the keeper sets it at the end. */
 static void rearm(struct keeper *keeper)
 {
-    uint64_t at_ns = earliest(keeper);
+    uint64_t at_ns = earliest(keeper), wake_ns = ahead_of(keeper, at_ns);
 
-    if (at_ns < keeper->armed_ns && !keeper->running && keeper->timer_fd >= 0 &&
+    if (keeper->advance_ns)
+        timekeeper_hasten(keeper->w, at_ns);
+    if (wake_ns < keeper->armed_ns && !keeper->running && keeper->timer_fd >= 0 &&
         !keeper->w->clock.now_ns)
-        set_timer(keeper, at_ns);
+        set_timer(keeper, wake_ns);
 }
 
 /* The keeper of a record that waits for one. */
@@ -285,11 +295,14 @@ static struct due take_first(struct keeper *keeper)
     return due;
 }
 
-/* What comes next is armed; or, if the timer has expired for nothing, that is taken back. */
-static void finish_run(struct keeper *keeper)
+/* What comes next is armed; or, if the timer has expired for nothing, that is taken back. Whoever
+ * does not spin is not woken ahead of what is near, for he would come back again and again. */
+static void finish_run(struct keeper *keeper, bool spins)
 {
-    uint64_t next = earliest(keeper);
+    uint64_t at_ns = earliest(keeper), next = ahead_of(keeper, at_ns);
 
+    if (next <= keeper->ran_ns && !spins)
+        next = at_ns;
     keeper->running -= !MUTANT(130);
     if (keeper->running || keeper->timer_fd < 0 || keeper->w->clock.now_ns || MUTANT(94))
         return;
@@ -314,7 +327,7 @@ static bool is_idle(const struct keeper *keeper)
     return !keeper->heap.n && keeper->armed_ns == WEIR_FOREVER && !keeper->failing;
 }
 
-static int run_until(struct keeper *keeper, uint64_t now)
+static int run_until(struct keeper *keeper, uint64_t now, bool spins)
 {
     int n = 0;
 
@@ -328,7 +341,7 @@ static int run_until(struct keeper *keeper, uint64_t now)
             n += act(keeper->w, &due);
         pthread_mutex_lock(&keeper->lock);
     }
-    finish_run(keeper);
+    finish_run(keeper, spins);
     return n;
 }
 
@@ -336,16 +349,36 @@ int keeper_run_locked(struct keeper *keeper, uint64_t injected_ns)
 {
     if (is_idle(keeper))
         return 0;
-    return run_until(keeper, keeper->w->clock.now_ns ? injected_ns : sys_now_ns());
+    return run_until(keeper, keeper->w->clock.now_ns ? injected_ns : sys_now_ns(), false);
 }
 
-int keeper_run(struct keeper *keeper)
+static int run(struct keeper *keeper, bool spins)
 {
     uint64_t now = instance_now(keeper->w);
     int n;
 
     pthread_mutex_lock(&keeper->lock);
-    n = run_until(keeper, now);
+    n = run_until(keeper, now, spins);
     pthread_mutex_unlock(&keeper->lock);
     return n;
+}
+
+int keeper_run(struct keeper *keeper)
+{
+    return run(keeper, false);
+}
+
+void keeper_run_ahead(struct keeper *keeper)
+{
+    run(keeper, true);
+}
+
+uint64_t keeper_next(struct keeper *keeper)
+{
+    uint64_t at_ns;
+
+    pthread_mutex_lock(&keeper->lock);
+    at_ns = earliest(keeper);
+    pthread_mutex_unlock(&keeper->lock);
+    return at_ns;
 }

@@ -21,6 +21,7 @@ struct keeper {
     pthread_mutex_t lock; /* over everything below and what the keeper's waiters are told by */
     struct heap heap;
     uint64_t armed_ns;        /* the timerfd's instant */
+    uint64_t advance_ns;      /* so much before the one that it is set for */
     unsigned running;         /* runs under way: the last one arms the timerfd */
     uint64_t ran_ns;          /* the latest instant that a run went by */
     bool failing;             /* the timerfd could not be set; the eventfd says so */
@@ -73,6 +74,11 @@ bool keeper_is_failing(struct keeper *keeper);
 
 /* Does everything that is due; returns how many waiters were decided. */
 int keeper_run(struct keeper *keeper);
+/* The same for the timekeeper, which is woken ahead of what comes next, at once if that is near. */
+void keeper_run_ahead(struct keeper *keeper);
+
+/* When something becomes due next, or WEIR_FOREVER. */
+uint64_t keeper_next(struct keeper *keeper);
 
 /*
  * The same as part of what is done under the lock, which is given back for as long as something is

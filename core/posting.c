@@ -162,6 +162,7 @@ void posting_end(weir_queue *queue)
     ended = queue->posting;
     queue->posting = (struct posting){0};
     reap_posts(queue);
+    queue->keeper.advance_ns = 0;
     if (ended.timed)
         sys_epoll_remove(queue->keeper.w->keeper.epoll_fd, queue->keeper.timer_fd);
     queue_update_signal(queue);
@@ -236,6 +237,7 @@ static int switch_on(weir_queue *queue, struct posting *posting)
     if (r < 0)
         return r;
     queue->posting = *posting;
+    queue->keeper.advance_ns = posting->timed ? w->timer_advance_ns : 0;
     *posting = old;
     if (!MUTANT(125))
         collect(queue);

@@ -411,7 +411,7 @@ bool queue_attend(weir_queue *queue)
     bool failing = false;
 
     if (posting_is_timed(queue)) {
-        keeper_run(&queue->keeper);
+        keeper_run_ahead(&queue->keeper);
         failing = keeper_is_failing(&queue->keeper);
     }
     post(queue);

@@ -3,6 +3,7 @@
 #include "timekeeper.h"
 
 #include "instance.h"
+#include "mutant.h"
 #include "queue.h"
 #include "sys.h"
 #include <errno.h>
@@ -13,8 +14,8 @@
 /* Events at once: the own timer and eventfd, whose data is 0, and timers of queues. */
 enum { EVENTS = 16 };
 
-/* Runs the own keeper. Returns whether somebody has called. */
-static bool run_own(weir *w)
+/* Whether somebody has called. */
+static bool hear(weir *w)
 {
     struct keeper *keeper = &w->keeper;
     bool called;
@@ -23,16 +24,73 @@ static bool run_own(weir *w)
     called = keeper->signaled;
     keeper_unsignal(keeper);
     pthread_mutex_unlock(&keeper->lock);
-    if (!w->clock.now_ns)
-        keeper_run(keeper);
+    return called;
+}
+
+/* When something becomes due next, of those whose timers have expired. */
+static uint64_t next_of(weir *w, const uint64_t *events, int n)
+{
+    uint64_t next_ns = keeper_next(&w->keeper);
+
+    for (int i = 0; i < n; i++) {
+        uint64_t at_ns =
+            events[i] ? keeper_next(&queue_at(w, (uint32_t)events[i])->keeper) : WEIR_FOREVER;
+
+        if (at_ns < next_ns)
+            next_ns = at_ns;
+    }
+    return next_ns;
+}
+
+void timekeeper_hasten(weir *w, uint64_t at_ns)
+{
+    uint64_t until = atomic_load(&w->timekeeper_spins_until);
+
+    while (at_ns < until && !(MUTANT(174) && until != WEIR_FOREVER) &&
+           !atomic_compare_exchange_weak(&w->timekeeper_spins_until, &until, at_ns))
+        ;
+}
+
+/* Until the instant has come that a timer was set ahead of, or somebody has to be looked after
+ * before. */
+static void spin(weir *w)
+{
+    while (sys_now_ns() < atomic_load(&w->timekeeper_spins_until) &&
+           (!atomic_load(&w->timekeeper_ends) || MUTANT(175))) {
+        unsigned turn = 0;
+
+        publication_back_off(&turn);
+    }
+}
+
+/* Returns whether somebody has called. From before it looks, whoever comes hastens the thread. */
+static bool hear_and_spin(weir *w, const uint64_t *events, int n)
+{
+    uint64_t next_ns, now_ns;
+    bool called;
+
+    if (!w->timer_advance_ns)
+        return hear(w);
+    atomic_store(&w->timekeeper_spins_until, WEIR_FOREVER);
+    called = hear(w);
+    next_ns = next_of(w, events, n);
+    now_ns = sys_now_ns();
+    if (!called && next_ns > now_ns && next_ns - now_ns <= w->timer_advance_ns) {
+        timekeeper_hasten(w, next_ns);
+        spin(w);
+    }
+    atomic_store(&w->timekeeper_spins_until, 0);
     return called;
 }
 
 /* Once around. False: a timer could not be set. */
 static bool turn(weir *w, const uint64_t *events, int n)
 {
-    bool called = run_own(w), whole = !keeper_is_failing(&w->keeper);
+    bool called = hear_and_spin(w, events, n), whole;
 
+    if (!w->clock.now_ns)
+        keeper_run_ahead(&w->keeper);
+    whole = !keeper_is_failing(&w->keeper);
     if (called || n < 0)
         return queues_attend(w) && whole;
     for (int i = 0; i < n; i++)
@@ -89,6 +147,7 @@ bool timekeeper_call(weir *w)
     pthread_mutex_lock(&w->keeper.lock);
     if (w->timekeeper)
         keeper_signal(&w->keeper);
+    timekeeper_hasten(w, 0);
     called = w->timekeeper && w->keeper.signaled;
     pthread_mutex_unlock(&w->keeper.lock);
     return called;

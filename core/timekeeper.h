@@ -24,6 +24,9 @@ int timekeeper_start(weir *w);
  * that of the instance's own keeper may be held. */
 bool timekeeper_call(weir *w);
 
+/* If it spins, it does not spin beyond this instant. */
+void timekeeper_hasten(weir *w, uint64_t at_ns);
+
 /* Ends the thread. No acquisition pends any more. */
 void timekeeper_stop(weir *w);
 

@@ -13,6 +13,9 @@
 extern "C" {
 #endif
 
+/* The most that options.timer_advance_ns may be. */
+#define WEIR_TIMER_ADVANCE_MAX_NS 1000000u
+
 /* How an instance is opened. Zero everything, set `size`, then what is wanted. */
 struct weir_options {
     size_t size;           /* sizeof(struct weir_options) */
@@ -25,6 +28,17 @@ struct weir_options {
 
     const struct weir_clock *clock; /* copied; NULL: CLOCK_MONOTONIC */
     uint64_t seed;                  /* of the balancers' randomness; 0: from the kernel */
+
+    /*
+     * For grants that time makes and that shall not be late: the timekeeper's timer is set so much
+     * earlier, and the thread spins until the instant has come, which it then does not miss by as
+     * long as a sleeping thread takes to run; never early. The price is a processor, for up to so
+     * long per instant, so all the time if instants are no further apart. Concerns what the
+     * timekeeper does: acquisitions that are not of a queue, and attached queues, whose descriptor
+     * may wake its loop so much early, in vain. 0, or up to WEIR_TIMER_ADVANCE_MAX_NS; 0: off. Of
+     * no effect with an injected clock.
+     */
+    uint64_t timer_advance_ns;
 
     /*
      * Hears warnings. Called from any thread that uses the instance and from its timekeeper, with

@@ -24,6 +24,9 @@
 #define PATIENCE (5 * S)  /* for what must come */
 #define MOMENT   (2 * MS) /* for what must not */
 
+/* Of the timer, where that is tested, by a clock moved by hand. */
+#define ADVANCE (MS / 2)
+
 enum { PERMITS = 4, CAPACITY = 4096 };
 
 static unsigned kind;
@@ -34,6 +37,7 @@ static weir_queue *queue;
 static struct io_uring ring;
 static bool ring_open;
 static _Atomic unsigned logged;
+static uint64_t advance_ns;
 
 static void hear(void *unused, enum weir_log_level level, const char *message)
 {
@@ -57,8 +61,10 @@ static int open_all(void **state, bool injected, unsigned entries)
         {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, PERMITS, 0, NULL, 0, WEIR_DEFAULT,
          WEIR_DEFAULT},
     };
-    struct weir_options options = {
-        .size = sizeof(options), .clock = injected ? &clock : NULL, .log = hear};
+    struct weir_options options = {.size = sizeof(options),
+                                   .clock = injected ? &clock : NULL,
+                                   .log = hear,
+                                   .timer_advance_ns = advance_ns};
     struct weir_set_spec set = {
         .size = sizeof(set), .name = "set", .limits = limits, .limits_n = 2};
     struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
@@ -66,6 +72,8 @@ static int open_all(void **state, bool injected, unsigned entries)
                                      .cq_entries = entries};
 
     fixture_setup(state);
+    if (advance_ns)
+        fake_clock_set(5 * S);
     now_ns = 5 * S;
     logged = 0;
     require(weir_open(&w, &options, NULL) == 0);
@@ -84,6 +92,16 @@ static int setup(void **state)
 static int setup_injected(void **state)
 {
     return open_all(state, true, 64);
+}
+
+static int setup_ahead(void **state)
+{
+    int r;
+
+    advance_ns = ADVANCE;
+    r = open_all(state, false, 64);
+    advance_ns = 0;
+    return r;
 }
 
 static int setup_tiny(void **state)
@@ -705,6 +723,55 @@ static void test_timer_fails(void **state)
     release(next);
 }
 
+static void expect_spin(void)
+{
+    uint64_t readings = fake_sys_counts().now + 1000;
+
+    for (uint64_t until = clock_now() + PATIENCE; fake_sys_counts().now < readings;) {
+        require(clock_now() < until);
+        pause_ns(MS);
+    }
+}
+
+static bool is_readable(void)
+{
+    struct pollfd readable = {.fd = weir_queue_fd(queue), .events = POLLIN};
+
+    return poll(&readable, 1, 0) == 1;
+}
+
+/* The timekeeper spins for what becomes due in an attached queue, and only there. */
+static void test_timer_set_ahead(void **state)
+{
+    weir_acquisition *calls[3];
+
+    (void)state;
+    attach();
+    require(ask_for(1, 0, WEIR_FOREVER, 1, &calls[0]) == 0);
+    expect_cqe(1, 0);
+    require(ask_for(1, 0, WEIR_FOREVER, 2, &calls[1]) == 0);
+    fake_clock_advance(20 * MS - ADVANCE);
+    expect_spin();
+    /* A program that is woken by the descriptor is not woken again and again. */
+    expect_nothing_to_reap();
+    assert_false(is_readable());
+    fake_clock_advance(ADVANCE - 1);
+    expect_spin();
+    expect_no_cqe();
+    fake_clock_advance(1);
+    expect_cqe(2, 0);
+    for (uint64_t until = clock_now() + PATIENCE; is_readable(); pause_ns(MS))
+        require(clock_now() < until); /* the timekeeper has yet to set the timer anew */
+    require(weir_queue_detach(queue) == 0);
+    require(ask_for(1, 0, WEIR_FOREVER, 3, &calls[2]) == 0);
+    fake_clock_advance(20 * MS - 1);
+    assert_false(is_readable());
+    fake_clock_advance(1);
+    expect_reaped(3, 0, calls[2]);
+    for (int i = 0; i < 3; i++)
+        release(calls[i]);
+}
+
 /* The timekeeper's wait fails: it rests for a moment of real time, whatever an injected clock says.
  */
 static void test_rests_by_the_real_clock(void **state)
@@ -910,6 +977,7 @@ static void test_built_without(void **state)
 
 #define on_ring(test)      cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define on_injected(test)  cmocka_unit_test_setup_teardown(test, setup_injected, teardown)
+#define on_ahead(test)     cmocka_unit_test_setup_teardown(test, setup_ahead, teardown)
 #define on_tiny_ring(test) cmocka_unit_test_setup_teardown(test, setup_tiny, teardown)
 
 int main(void)
@@ -937,6 +1005,7 @@ int main(void)
         on_ring(test_attach_fails),
         on_ring(test_no_descriptors),
         on_ring(test_timer_fails),
+        on_ahead(test_timer_set_ahead),
         on_injected(test_rests_by_the_real_clock),
         on_ring(test_sandboxed_later),
         on_ring(test_sandboxed_before),
