@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+# Completion of weir for bash.
+
+# Sets in the directory that the words so far name.
+_weir_sets()
+{
+    local i words=()
+
+    for ((i = 1; i + 1 < ${#COMP_WORDS[@]}; i++)); do
+        case ${COMP_WORDS[i]} in
+        --process-dir | --file) words+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}") ;;
+        -f) [[ ${COMP_WORDS[1]} == rm ]] || words+=(-f "${COMP_WORDS[i + 1]}") ;;
+        esac
+    done
+    "${COMP_WORDS[0]}" ls --names "${words[@]}" 2>/dev/null
+}
+
+# Whole lines, so that names may have blanks in them.
+_weir_complete_sets()
+{
+    local IFS=$'\n' name
+
+    while read -r name; do
+        [[ $name == "$2"* ]] && COMPREPLY+=("$(printf '%q' "$name")")
+    done < <(_weir_sets)
+}
+
+# The words from this one on are a command line of their own.
+_weir_command()
+{
+    if declare -F _command_offset >/dev/null; then
+        _command_offset "$1"
+    elif ((COMP_CWORD == $1)); then
+        mapfile -t COMPREPLY < <(compgen -c -- "$2")
+    else
+        compopt -o default
+    fi
+}
+
+# Where the command of `weir exec` begins, or nothing if it is not reached yet.
+_weir_exec_command_at()
+{
+    local i
+
+    for ((i = 2; i <= COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --)
+            echo $((i + 1))
+            return
+            ;;
+        -s | -f | -l | -a | -t | -w | -d) i=$((i + 1)) ;;
+        --set | --name | --file | --limit | --amount | --timeout | --max-wait | --process-dir | \
+            --plugin-dir) i=$((i + 1)) ;;
+        -*) ;;
+        *)
+            echo $i
+            return
+            ;;
+        esac
+    done
+}
+
+_weir_options()
+{
+    case $1 in
+    exec)
+        echo --set --name --file --limit --amount --timeout --max-wait --retry-after --verbose \
+            --process-dir --plugin-dir --help
+        ;;
+    stat) echo --json --prometheus --file --process-dir --plugin-dir --help ;;
+    top) echo --interval --file --process-dir --plugin-dir --help ;;
+    ls) echo --json --names --file --process-dir --help ;;
+    rm) echo --force --file --process-dir --help ;;
+    check) echo --json --plugin-dir --help ;;
+    plugins) echo --json --config --plugin-dir --help ;;
+    *) echo --help --version ;;
+    esac
+}
+
+_weir()
+{
+    local current=$2 previous=$3 part=${COMP_WORDS[1]} at
+
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W \
+            "exec stat top ls rm check plugins --help --version" -- "$current")
+        return
+    fi
+    if [[ $part == exec ]]; then
+        at=$(_weir_exec_command_at)
+        if [[ -n $at ]] && ((COMP_CWORD >= at)); then
+            _weir_command "$at" "$current"
+            return
+        fi
+    fi
+    case $part:$previous in
+    exec:-s | exec:--set | exec:--name)
+        _weir_complete_sets "$part" "$current"
+        return
+        ;;
+    *:--process-dir | *:--plugin-dir | *:-d)
+        compopt -o nospace -o dirnames
+        mapfile -t COMPREPLY < <(compgen -d -S / -- "$current")
+        return
+        ;;
+    rm:-f) ;;
+    *:-f | *:--file | *:-c | *:--config)
+        compopt -o default
+        return
+        ;;
+    exec:-[latw] | *:--limit | *:--amount | *:--timeout | *:--max-wait | *:--interval | top:-i)
+        return
+        ;;
+    esac
+    if [[ $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_weir_options "$part")" -- "$current")
+        return
+    fi
+    case $part in
+    stat | top | rm) _weir_complete_sets "$part" "$current" ;;
+    check | plugins) compopt -o default ;;
+    esac
+}
+
+complete -F _weir weir

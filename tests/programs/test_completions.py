@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""What the shells complete. The weir they ask for names is a stand-in that knows three sets.
+
+Arguments: the files of completions for bash and for zsh.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BASH, ZSH = map(os.path.abspath, sys.argv[1:3])
+
+STAND_IN = """#!/bin/sh
+[ "$1 $2" = "ls --names" ] || exit 9
+shift 2
+case "$*" in
+    "") printf '%s\\n' alpha beta 'a b' ;;
+    *) printf 'asked:%s\\n' "$(echo "$*" | tr ' ' ,)" ;;
+esac
+"""
+
+BASH_TRY = """
+source "$1"; shift
+compopt() { :; }
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_weir weir "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+((${#COMPREPLY[@]} == 0)) || printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+ZSH_TRY = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "PS1=; unset zle_bracketed_paste; fpath=(${(q)1:h} \\$fpath); autoload -Uz compinit
+compinit -u -D; zstyle ':completion:*' verbose no; stty -echo; echo rea''dy"
+zpty -r -m z out '*ready*'
+zpty -n -w z $2$'\\t\\C-a: <\\C-e>; echo do''ne\\C-m'
+zpty -r -m z out '*<*>; echo*'
+print -r -- $out
+"""
+
+
+class Completions(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        path = os.path.join(self.directory, "weir")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(STAND_IN)
+        os.chmod(path, 0o755)
+        self.env = {**os.environ, "PATH": self.directory + ":" + os.environ["PATH"]}
+
+
+class Bash(Completions):
+    def complete(self, *words):
+        done = subprocess.run(["bash", "-c", BASH_TRY, "bash", BASH, "weir", *words], env=self.env,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return sorted(set(done.stdout.splitlines()))
+
+    def test_commands(self):
+        self.assertEqual(self.complete(""), sorted(["exec", "stat", "top", "ls", "rm", "check",
+                                                    "plugins", "--help", "--version"]))
+        self.assertEqual(self.complete("s"), ["stat"])
+
+    def test_options(self):
+        self.assertEqual(self.complete("exec", "--t"), ["--timeout"])
+        self.assertEqual(self.complete("exec", "-s", "x", "-a", "k=1", "--max"), ["--max-wait"])
+        self.assertEqual(self.complete("rm", "-"), ["--file", "--force", "--help",
+                                                    "--process-dir"])
+        for part in ("exec", "stat", "top", "ls", "rm", "check", "plugins"):
+            self.assertIn("--help", self.complete(part, "--"))
+
+    def test_names(self):
+        for words in (["exec", "-s"], ["exec", "--name"], ["exec", "-v", "--set"], ["stat"],
+                      ["top", "alpha"], ["rm", "-f"]):
+            self.assertEqual(self.complete(*words, ""), ["a\\ b", "alpha", "beta"], words)
+            self.assertEqual(self.complete(*words, "al"), ["alpha"], words)
+
+    def test_names_of_another_directory(self):
+        self.assertEqual(self.complete("stat", "--process-dir", "/x", ""),
+                         ["asked:--process-dir\\,/x"])
+        self.assertEqual(self.complete("exec", "-f", "y", "-s", ""), ["asked:-f\\,y"])
+
+    def test_the_command_of_exec(self):
+        for words in (["--"], ["-s", "x"], ["-v", "-l", "a:1", "-s", "x", "--"]):
+            self.assertIn("true", self.complete("exec", *words, "tru"), words)
+        self.assertNotIn("true", self.complete("exec", "-l", "tru"))
+
+
+@unittest.skipIf(shutil.which("zsh") is None, "there is no zsh")
+class Zsh(Completions):
+    def complete(self, line):
+        done = subprocess.run(["zsh", "-f", "-c", ZSH_TRY, "zsh", ZSH, line], text=True,
+                              env={**self.env, "TERM": "dumb"}, capture_output=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_commands(self):
+        self.assertIn("weir plugins", self.complete("weir pl"))
+
+    def test_options(self):
+        self.assertIn("--retry-after", self.complete("weir exec --retr"))
+        self.assertIn("--prometheus", self.complete("weir stat --pro"))
+
+    def test_names(self):
+        self.assertIn("-s beta", self.complete("weir exec -s b"))
+        self.assertIn("rm beta", self.complete("weir rm b"))
+
+    def test_the_command_of_exec(self):
+        self.assertIn("-- printenv", self.complete("weir exec -s x -- printe"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
