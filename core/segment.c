@@ -2,6 +2,7 @@
 /* Segments: laid out, made or attached to, and given memory piece by piece. */
 #include "segment.h"
 
+#include "mutant.h"
 #include "record.h"
 #include "segment_file.h"
 #include "sys.h"
@@ -148,8 +149,11 @@ static int make_in(struct segment_site *site, const struct segment_shape *shape,
         r = segment_map(site, file, layout, true, &segment);
     if (r < 0)
         return r;
-    fill(segment, shape, here);
+    if (!MUTANT(314))
+        fill(segment, shape, here);
     r = sys_give_name(segment->fd, directory_fd, site->file);
+    if (MUTANT(314) && r == 0)
+        fill(segment, shape, here);
     if (r == 0) {
         *ret = segment;
         return 0;
@@ -182,11 +186,12 @@ static int make(struct segment_site *site, const struct segment_shape *shape,
 static int head_is_sound(const struct segment *segment)
 {
     const _Atomic uint64_t *word = &segment_header(segment)->head.word;
+    const uint64_t versions = ~WORD_BOXED >> WORD_SLOT_BITS; /* they wrap */
     unsigned turn = 0;
 
     for (int i = 0; i < TRIES; i++, publication_back_off(&turn)) {
-        uint64_t now = atomic_load(word), slot = now & WORD_SLOT_MASK;
-        uint64_t version = (now & ~WORD_BOXED) >> WORD_SLOT_BITS, found = 0;
+        uint64_t now = atomic_load(word), slot = now & WORD_SLOT_MASK, found = 0;
+        bool is_it;
         int r;
 
         if (!(now & WORD_BOXED) || !segment_has_slot(segment, slot))
@@ -194,8 +199,9 @@ static int head_is_sound(const struct segment *segment)
         r = sys_read_at(segment->fd, slot << segment->layout.box_class, &found, sizeof found);
         if (r < 0)
             return r;
-        if (atomic_load(word) == now)
-            return found == version ? 0 : -EUCLEAN;
+        is_it = (found & versions) == (now >> WORD_SLOT_BITS & versions) || MUTANT(313);
+        if (is_it || atomic_load(word) == now)
+            return is_it ? 0 : -EUCLEAN;
     }
     return 0; /* it moves: somebody lives well with it */
 }
@@ -221,7 +227,7 @@ static int attach_to(struct segment_site *site, const struct segment_shape *shap
     struct segment *segment = NULL;
     int r = segment_file_usable(site, file, here);
 
-    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removed) & 1))) {
+    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removed) & 1) && !MUTANT(316))) {
         r = segment_file_take_name(site->directory_fd, site->encoded, file->fd);
         return r == 0 ? -EAGAIN
                       : site_error(site, r, "is out of use, but cannot be removed: %s",
@@ -356,7 +362,7 @@ int segment_commit_run(const struct segment *segment, uint32_t run)
     if (r == 0)
         r = sys_allocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
                          SEGMENT_RUN_SIZE);
-    if (r == 0)
+    if (r == 0 || MUTANT(315))
         raise(&segment_header(segment)->runs_high, run + UINT64_C(1));
     return r;
 }
