@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls that ask: take, try, acquire, submit. */
 #include "asking.h"
+#include "guard.h"
+#include "hearing.h"
 #include "kept.h"
 #include "sys.h"
 #include "timekeeper.h"
@@ -45,13 +47,18 @@ static int keep(const struct asking *asking, weir_acquisition *acquisition)
     weir_set *set = asking->set;
     int r;
 
-    acquisition->keeping = kept_new(asking->actor, set, acquisition->record);
+    acquisition->keeping = kept_new(set, acquisition->record);
     if (!acquisition->keeping)
         return -ENOMEM;
     r = timekeeper_expect(set->w);
     if (r < 0)
         return r;
     acquisition->kept = true;
+    r = hearing_begin(&set->w->keeper, 0, set);
+    if (r < 0) {
+        timekeeper_forget(set->w, acquisition->keeping);
+        return r;
+    }
     kept_set_waker(set, acquisition->keeping, RECORD_WAKE_KEEPER, 0, false);
     kept_at(set->w, acquisition->keeping)->data = (uint64_t)(uintptr_t)acquisition;
     return 0;
@@ -79,6 +86,8 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
     deadline = asking_deadline(asking, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         keeper_watch(w, acquisition->keeping, word, deadline, state);
+    if (result == 1)
+        asking_stay(asking, acquisition->keeping, word);
     return result;
 }
 
@@ -101,41 +110,73 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
     return r;
 }
 
+/* Sleeps until the word has changed, or it is time. */
+static void sleep_until(const weir_set *set, uint32_t record, uint64_t word, uint64_t until)
+{
+    const uint32_t *futex = record_futex(record_at(set->region, record));
+
+    if (set->member)
+        sys_futex_wait_shared(futex, (uint32_t)word, until);
+    else
+        sys_futex_wait(futex, (uint32_t)word, until);
+}
+
+/* When a blocked waiter looks for itself, whatever happens. */
+static uint64_t next_look(const struct asking *asking, uint64_t until, uint64_t deadline)
+{
+    uint64_t guard;
+
+    if (asking->set->member) {
+        guard = guard_instant(asking->actor, asking->verdict.ticket, sys_now_ns());
+        until = guard < until ? guard : until;
+    }
+    return until < deadline ? until : deadline;
+}
+
 /* Waits on the record's word, keeping time for itself and, at the head, for the line. */
 static void wait_self(struct asking *asking, weir_acquisition *acquisition)
 {
-    weir *w = asking->set->w;
-    struct record *r = record_at(asking->set->region, acquisition->record);
+    weir_set *set = asking->set;
     enum record_state state;
     uint64_t deadline = asking_deadline(asking, &state);
 
     for (;;) {
-        uint64_t word = record_load(&r->word), until;
+        uint64_t word = set_word(set, acquisition->record), until;
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        if (deadline != WEIR_FOREVER && instance_now(w) >= deadline) {
-            set_withdraw(asking->actor, asking->set, acquisition->record, 0, state);
+        if (set->member && instance_closed(set->w)) {
+            set_withdraw(asking->actor, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
-        until = set_look(asking->actor, asking->set, acquisition->record);
+        if (deadline != WEIR_FOREVER && instance_now(set->w) >= deadline) {
+            set_withdraw(asking->actor, set, acquisition->record, 0, state);
+            continue;
+        }
+        until = set_look(asking->actor, set, acquisition->record);
         if (until)
-            sys_futex_wait(record_futex(r), (uint32_t)word, until < deadline ? until : deadline);
+            sleep_until(set, acquisition->record, word, next_look(asking, until, deadline));
     }
 }
 
 /* The same when an injected clock keeps the time: the keeper does all of it. */
 static void wait_kept(struct asking *asking, weir_acquisition *acquisition)
 {
-    struct record *r = record_at(asking->set->region, acquisition->record);
-
     for (;;) {
-        uint64_t word = record_load(&r->word);
+        uint64_t word = set_word(asking->set, acquisition->record);
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        sys_futex_wait(record_futex(r), (uint32_t)word, WEIR_FOREVER);
+        sleep_until(asking->set, acquisition->record, word, WEIR_FOREVER);
     }
+}
+
+/* While a thread is blocked, the timekeeper sees who dies of those that share the set. */
+static int watch_others(weir_set *set)
+{
+    int r = set->member ? timekeeper_start(set->w) : 0;
+
+    return r < 0 ? r : hearing_begin(&set->w->keeper, 0, set);
 }
 
 static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
@@ -147,6 +188,8 @@ static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
     acquisition->blocked = injected;
     if (injected)
         r = enter_kept(asking, acquisition);
+    else if ((r = watch_others(asking->set)) < 0)
+        acquisition_free(asking->actor, acquisition);
     else if ((r = asking_enter(asking, acquisition->record, ENTRY_WAIT)) < 0)
         acquisition_free(asking->actor, acquisition);
     if (r < 0)

@@ -86,7 +86,7 @@ void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
     weir_set *set = acquisition->set;
 
     if (acquisition->keeping)
-        kept_free(actor, set, acquisition->keeping);
+        kept_free(set, acquisition->keeping);
     if (acquisition->record)
         record_free(actor, set, acquisition->record);
     if (set->limits.n <= ACQUISITION_LIMITS && actor->cache_n < CACHE_MAX) {
@@ -103,7 +103,17 @@ static enum record_state state_of(const weir_acquisition *acquisition)
 {
     if (!acquisition->record)
         return acquisition->canceled ? RECORD_CANCELED : RECORD_HELD;
-    return record_state(record_load(&record_of(acquisition)->word));
+    return record_state(set_word(acquisition->set, acquisition->record));
+}
+
+static void wake_blocked(const weir_acquisition *acquisition)
+{
+    const uint32_t *futex = record_futex(record_of(acquisition));
+
+    if (acquisition->set->member)
+        sys_futex_wake_shared(futex, 1);
+    else
+        sys_futex_wake(futex, 1);
 }
 
 int acquisition_signal(weir_acquisition *acquisition)
@@ -111,7 +121,7 @@ int acquisition_signal(weir_acquisition *acquisition)
     int r;
 
     if (acquisition->blocked)
-        sys_futex_wake(record_futex(record_of(acquisition)), 1);
+        wake_blocked(acquisition);
     if (acquisition->fd < 0 || acquisition->signaled)
         return 0;
     if (acquisition->grants_only && state_of(acquisition) != RECORD_HELD && !MUTANT(100))
@@ -133,6 +143,7 @@ int acquisition_result_of(enum record_state state)
         [RECORD_CANCELED] = -ECANCELED,
         [RECORD_SHUT_DOWN] = -ESHUTDOWN,
         [RECORD_TURNED_AWAY] = -ENOBUFS,
+        [RECORD_BROKEN] = -EUCLEAN,
     };
 
     return results[state];

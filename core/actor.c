@@ -3,6 +3,7 @@
 #include "actor.h"
 
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "sys.h"
 #include <errno.h>
@@ -84,10 +85,24 @@ struct actor *actor_new(weir *w)
     return actor;
 }
 
+/* What is in a segment stays there. A magazine of its own is of a set that processes share. */
+static void free_part(struct actor *actor, uint32_t set_number)
+{
+    const struct part *part = &actor->parts[set_number];
+
+    if (!part->counters)
+        return;
+    if (part->shared)
+        sys_free(part->magazine);
+    else
+        sys_free(part->counters);
+    actor->parts[set_number] = (struct part){0};
+}
+
 void actor_free(struct actor *actor)
 {
     for (uint32_t i = 0; i < actor->parts_n; i++)
-        sys_free(actor->parts[i].counters);
+        free_part(actor, i);
     for (uint32_t i = 0; i <= RECORD_UNITS_MAX; i++)
         sys_free(actor->magazines[i]);
     sys_free(actor->parts);
@@ -192,12 +207,30 @@ static int grow_content(struct actor *actor, uint32_t words)
     return 0;
 }
 
+/* Its part in a set that processes share is in the set's segment. */
+static int join(struct actor *actor, weir_set *set)
+{
+    struct part part = {.magazine = sys_alloc(1, sizeof(struct magazine)), .shared = true};
+    int r;
+
+    if (!part.magazine)
+        return -ENOMEM;
+    r = member_claim_actor(set->member, &part.unit, &part.counters);
+    if (r < 0)
+        sys_free(part.magazine);
+    else
+        actor->parts[set->number] = part;
+    return r;
+}
+
 int actor_prepare(struct actor *actor, weir_set *set)
 {
     struct counters *counters;
 
     if (grow_parts(actor, set->number) < 0 || grow_content(actor, set->content_max) < 0)
         return -ENOMEM;
+    if (set->member)
+        return join(actor, set);
     if (set->head && publication_prepare(set->region, actor->unit, set->box_class) < 0)
         return -ENOMEM;
     if (!actor->magazines[set->record_units])
@@ -208,7 +241,7 @@ int actor_prepare(struct actor *actor, weir_set *set)
     if (!counters)
         return -ENOMEM;
     actor->parts[set->number] =
-        (struct part){counters, actor->magazines[set->record_units], actor->unit};
+        (struct part){counters, actor->magazines[set->record_units], actor->unit, false};
     return 0;
 }
 
@@ -216,8 +249,7 @@ void actor_unprepare(struct actor *actor, const weir_set *set)
 {
     if (!actor_is_prepared(actor, set->number))
         return;
-    sys_free(actor->parts[set->number].counters);
-    actor->parts[set->number] = (struct part){0};
+    free_part(actor, set->number);
 }
 
 static int prepare_locked(struct actor *actor, weir_set *set)

@@ -24,6 +24,7 @@ struct part {
     struct counters *counters; /* NULL: it is not prepared for the set */
     struct magazine *magazine; /* of records of the set's size */
     uint32_t unit;             /* of its struct actor_head in the set's region */
+    bool shared;               /* in a segment: the magazine is its own, the counters are not */
 };
 
 struct actor {
@@ -57,7 +58,8 @@ void actor_return(struct actor *actor);
 
 /* Makes and prepares the spare actor. The caller holds the instance's lock or is its only user. */
 struct actor *actor_new(weir *w);
-int actor_prepare(struct actor *actor, weir_set *set); /* takes no lock; 0 or -ENOMEM */
+/* Takes no lock. Returns 0, -ENOMEM, or of a set that processes share also -ENOSPC, …. */
+int actor_prepare(struct actor *actor, weir_set *set);
 /* Takes back the preparation for a set that is being removed. */
 void actor_unprepare(struct actor *actor, const weir_set *set);
 void actor_free(struct actor *actor);
@@ -75,8 +77,8 @@ void record_free(struct actor *actor, const weir_set *set, uint32_t record);
 
 /* The number by which keepers know a record of this set (kept.h), or 0 when out of memory; and
  * back, before the record. */
-uint32_t kept_new(struct actor *actor, const weir_set *set, uint32_t record);
-void kept_free(struct actor *actor, const weir_set *set, uint32_t kept);
+uint32_t kept_new(const weir_set *set, uint32_t record);
+void kept_free(const weir_set *set, uint32_t kept);
 
 /* Its part in a set that it is prepared for. */
 static inline const struct part *actor_part(const struct actor *actor, uint32_t set_number)

@@ -2,9 +2,11 @@
 /* What all calls that ask have in common. */
 #include "asking.h"
 
-#include "instance.h"
+#include "guard.h"
+#include "kept.h"
 #include "mutant.h"
 #include "pool.h"
+#include "wake.h"
 #include <errno.h>
 
 static void say(struct weir_refusal *ret, const weir_set *set, const char *key,
@@ -85,6 +87,19 @@ int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
     if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
         asking_say(asking->retref, asking->set, &asking->verdict);
     return r;
+}
+
+void asking_stay(struct asking *asking, uint32_t kept, uint64_t word)
+{
+    weir_set *set = asking->set;
+    uint32_t record = kept_record(set->w, kept);
+
+    if (!set->member)
+        return;
+    guard_begin(asking->actor, set, kept, word, &asking->verdict);
+    /* weir_close ends who is in line; who joins it meanwhile sees that for himself. */
+    if (instance_closed(set->w) && set_withdraw(asking->actor, set, record, word, RECORD_SHUT_DOWN))
+        wake_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }
 
 int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret)

@@ -34,6 +34,12 @@ int asking_enter(struct asking *asking, uint32_t record, enum entry entry);
  */
 int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret);
 
+/*
+ * The record, kept as `kept`, has joined the line and become `word`. Of a set that processes share
+ * it is looked after from here on, whatever they do.
+ */
+void asking_stay(struct asking *asking, uint32_t kept, uint64_t word);
+
 /* Tells a refusal to `ret`, which may be NULL. */
 void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verdict *verdict);
 

@@ -7,6 +7,7 @@
 
 #include "sys.h"
 #include <errno.h>
+#include <string.h>
 
 void catalog_free(weir *w)
 {
@@ -50,19 +51,21 @@ static int reserve_pools(weir *w, size_t more)
 }
 
 /* A set without a name of its own in the table. */
-static int add_set(weir *w, struct set_plan *plan, weir_set **ret)
+static int add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr)
 {
     uint32_t number = w->sets_n;
     weir_set *set;
     int r = table_reserve(&w->sets, number + 1);
 
     if (r == 0)
-        r = set_new(w, number, plan, &set);
+        r = set_new(w, number, plan, &set, reterr);
     if (r < 0)
         return r;
-    if (actor_prepare(w->spare, set) < 0) {
+    r = actor_prepare(w->spare, set);
+    if (r < 0) {
+        error_set(reterr, r, "set `%s`: %s", set->name, strerrordesc_np(-r));
         set_free(set);
-        return -ENOMEM;
+        return r;
     }
     *table_at(&w->sets, number) = set;
     w->sets_n = number + 1;
@@ -70,12 +73,12 @@ static int add_set(weir *w, struct set_plan *plan, weir_set **ret)
     return 0;
 }
 
-int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret)
+int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr)
 {
     int r = names_reserve(&w->names, 1);
 
     if (r == 0)
-        r = add_set(w, plan, ret);
+        r = add_set(w, plan, ret, reterr);
     if (r == 0)
         names_add(&w->names, (*ret)->name, *ret, NULL);
     return r;
@@ -97,7 +100,7 @@ static int add_empty_set(weir *w, const char *name, weir_set **ret)
     plan.name = sys_strdup(name ? name : "");
     if (!plan.name)
         return -ENOMEM;
-    r = add_set(w, &plan, ret);
+    r = add_set(w, &plan, ret, NULL);
     set_plan_free(&plan);
     return r;
 }
@@ -165,7 +168,8 @@ void instance_remove_since(weir *w, struct instance_mark mark)
         remove_last_set(w);
 }
 
-int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret)
+int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret,
+                      struct weir_error *reterr)
 {
     struct instance_mark before = instance_mark(w);
     int r = names_reserve(&w->names, plan->sets_n + plan->pools_n);
@@ -173,7 +177,7 @@ int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **
     for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         weir_set *set;
 
-        r = add_set(w, &plan->sets[i], &set);
+        r = add_set(w, &plan->sets[i], &set, reterr);
         if (r == 0)
             names_add(&w->names, set->name, set, NULL);
     }

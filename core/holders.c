@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Who holds a set, and who waits. */
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "operation.h"
 #include "sys.h"
@@ -48,6 +49,7 @@ static bool describe_holder(const weir_set *set, uint32_t record, struct weir_ho
         .id = holder_id(word, record),
         .since_ns = record_load(state == RECORD_HELD ? &r->granted : &r->since),
         .thread = (uint32_t)set_thread,
+        .process = set->member ? member_owner(set->member, record) : 0,
         .waiting = state == RECORD_WAITING,
         .position = state == RECORD_WAITING ? POSITION_UNKNOWN : 0,
     };
@@ -138,7 +140,7 @@ static int scan_all(weir_set *set, struct weir_holder **ret)
     if (!*ret)
         return -ENOMEM;
     stored = stored < found ? stored : found;
-    for (size_t i = 0, process = sys_process_id(); i < stored; i++)
+    for (size_t i = 0, process = sys_process_id(); i < stored && !set->member; i++)
         (*ret)[i].process = (uint32_t)process;
     return (int)stored;
 }

@@ -3,6 +3,8 @@
 #include "instance.h"
 
 #include "acquisition.h"
+#include "hearing.h"
+#include "member.h"
 #include "mutant.h"
 #include "pool.h"
 #include "process_dir.h"
@@ -40,8 +42,9 @@ static void actors_free(weir *w)
 
 static weir *instance_free(weir *w)
 {
-    catalog_free(w);
+    hearing_end(&w->keeper, 0);
     actors_free(w);
+    catalog_free(w);
     if (w->plugins)
         plugins_free(w->plugins);
     keeper_free(&w->keeper);
@@ -124,17 +127,21 @@ static int add_configuration(weir *w, const struct weir_options *options, const 
 {
     struct pool_definition_live *pool;
     struct plan plan = {0};
+    struct weir_error error = {0};
     int r = plan_from_text(text, size, w->plugins, &plan, complaints);
 
     if (r == 0)
         r = process_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
     if (r == 0) {
         instance_lock(w);
-        r = instance_add_plan(w, &plan, &pool);
+        r = instance_add_plan(w, &plan, &pool, &error);
         instance_unlock(w);
     }
     plan_free(&plan);
-    return r;
+    if (!error.code)
+        return r;
+    complain(complaints, r, (struct mark){0, 0}, "%s", error.message);
+    return complaints_tell(complaints);
 }
 
 static int configure(weir *w, const struct weir_options *options, struct complaints *complaints)
@@ -178,6 +185,7 @@ static int build(weir *w, const struct weir_options *options)
     w->log = options->log;
     w->userdata = options->userdata;
     w->seed = options->seed ? options->seed : sys_random();
+    w->apart = (options->flags & WEIR_OPEN_APART) != 0;
     if (options->clock)
         w->clock = *options->clock;
     w->fork_page = sys_fork_page();
@@ -201,6 +209,9 @@ static int check_options(const struct weir_options *options, struct weir_error *
                          options->size, sizeof(*options));
     if (options->timer_advance_ns > WEIR_TIMER_ADVANCE_MAX_NS)
         return error_set(reterr, -EINVAL, "options.timer_advance_ns is more than 1 ms");
+    if (options->flags & ~(uint32_t)WEIR_OPEN_APART)
+        return error_set(reterr, -EINVAL, "options.flags 0x%x are not known",
+                         options->flags & ~(uint32_t)WEIR_OPEN_APART);
     if (options->file && options->text)
         return error_set(reterr, -EINVAL, "options name both a file and a text");
     if (options->clock &&
@@ -268,6 +279,9 @@ static void await_blocked(weir *w)
 static weir *close_in_child(weir *w)
 {
     keeper_close_fds(&w->keeper);
+    for (uint32_t i = 0; i < w->sets_n; i++)
+        if (instance_set(w, i)->member)
+            member_close_in_child(instance_set(w, i)->member);
     return NULL;
 }
 

@@ -35,6 +35,7 @@ struct weir {
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
     void *userdata;
     uint64_t seed;
+    bool apart;        /* sets that processes would share are its own */
     char *process_dir; /* owned; where segments are; NULL: the default of the user */
 
     pthread_mutex_t lock; /* everything from here to `keeper` */
@@ -105,11 +106,12 @@ void instance_unlock(weir *w);
  * Adds a set. The caller holds the lock; the plan's parts move into the set. 0, or why it cannot be
  * placed: -ENOMEM, -EOPNOTSUPP.
  */
-int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret);
+int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr);
 /* Adds a pool whose sets all exist, without its name. As above. */
 int instance_add_pool(weir *w, struct pool_plan *plan, struct pool_definition_live **ret);
 /* Adds everything a plan defines, or nothing; `*ret` is its last pool. As above. */
-int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret);
+int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **ret,
+                      struct weir_error *reterr);
 /* How many sets and pools there are, to take back everything that was added since. */
 struct instance_mark {
     uint32_t sets_n;

@@ -3,6 +3,8 @@
 #include "keeper.h"
 
 #include "acquisition.h"
+#include "guard.h"
+#include "hearing.h"
 #include "kept.h"
 #include "mutant.h"
 #include "queue.h"
@@ -261,6 +263,14 @@ static uint64_t decided_by(const struct actor *actor, const weir_set *set)
            atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
 }
 
+/* Somebody may be granted; of a shared set, somebody may also have been stopped midway. */
+static void look(struct actor *actor, const struct due *due)
+{
+    set_serve(actor, due->set);
+    if (due->set->member)
+        guard_again(actor, due->set, due->record);
+}
+
 /* Returns how many waiters it decided. */
 static int act(weir *w, const struct due *due)
 {
@@ -268,7 +278,7 @@ static int act(weir *w, const struct due *due)
     uint64_t before = decided_by(actor, due->set), decided;
 
     if (!due->expired)
-        set_serve(actor, due->set);
+        look(actor, due);
     else if (set_withdraw(actor, due->set, kept_record(w, due->record), due->word, due->end))
         keeper_wake(w, due->record, record_next_word(due->word, due->end));
     decided = decided_by(actor, due->set) - before;
@@ -339,6 +349,8 @@ static int run_until(struct keeper *keeper, uint64_t now, bool spins)
         pthread_mutex_unlock(&keeper->lock);
         if (due.set)
             n += act(keeper->w, &due);
+        else
+            keeper_wake(keeper->w, due.record, due.word); /* if nobody has told, so far */
         pthread_mutex_lock(&keeper->lock);
     }
     finish_run(keeper, spins);
@@ -354,9 +366,11 @@ int keeper_run_locked(struct keeper *keeper, uint64_t injected_ns)
 
 static int run(struct keeper *keeper, bool spins)
 {
-    uint64_t now = instance_now(keeper->w);
+    uint64_t now;
     int n;
 
+    hearing_attend(keeper);
+    now = instance_now(keeper->w);
     pthread_mutex_lock(&keeper->lock);
     n = run_until(keeper, now, spins);
     pthread_mutex_unlock(&keeper->lock);

@@ -31,6 +31,8 @@ struct keeper {
     _Atomic bool closing;     /* somebody waits for the last of them */
     int epoll_fd;             /* over the other two; all -1 while there are none */
     int timer_fd, event_fd;
+    _Atomic(struct hearing *) hearings; /* of other processes; grows under the lock */
+    bool relayed;                       /* the timekeeper's epoll has them too */
 };
 
 void keeper_init(struct keeper *keeper, weir *w);

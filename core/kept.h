@@ -41,7 +41,7 @@ static inline uint64_t kept_word(const weir *w, uint32_t kept)
 
     if (!kept_stands_in(r))
         return record_load(&r->word);
-    return record_load(&record_at(kept_set(w, kept)->region, kept_record(w, kept))->word);
+    return set_word(kept_set(w, kept), kept_record(w, kept));
 }
 
 /*

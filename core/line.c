@@ -11,9 +11,16 @@ static void set_ends(struct version *version, uint32_t head, uint32_t tail)
     version->content[CONTENT_ENDS] = (uint64_t)tail << 32 | head;
 }
 
-static void set_length(struct version *version, uint32_t length)
+static void set_counts(struct version *version, uint32_t length, uint32_t left)
 {
-    version->content[CONTENT_COUNT] = (uint64_t)version_flags(version) << 32 | length;
+    version->content[CONTENT_COUNT] = (uint64_t)version_flags(version) << FLAGS_SHIFT |
+                                      (uint64_t)(left & COUNT_MASK) << LEFT_SHIFT |
+                                      (length & COUNT_MASK);
+}
+
+static void one_leaves(struct version *version)
+{
+    set_counts(version, line_length(version) - 1, line_left(version) + 1);
 }
 
 void version_add_effect(struct version *version, uint32_t record, uint32_t word, uint64_t before,
@@ -53,7 +60,7 @@ void line_push(const struct region *region, struct version *version, uint32_t re
     if (tail)
         add_link(version, region, tail, RECORD_NEXT, record);
     set_ends(version, head ? head : record, record);
-    set_length(version, line_length(version) + 1);
+    set_counts(version, line_length(version) + 1, line_left(version));
 }
 
 void line_pop(const struct region *region, struct version *version)
@@ -61,7 +68,7 @@ void line_pop(const struct region *region, struct version *version)
     uint32_t next = line_next(region, line_head(version));
 
     set_ends(version, next, next ? line_tail(version) : 0);
-    set_length(version, line_length(version) - 1);
+    one_leaves(version);
 }
 
 void line_remove(const struct region *region, struct version *version, uint32_t record)
@@ -80,5 +87,5 @@ void line_remove(const struct region *region, struct version *version, uint32_t 
     if (next)
         add_link(version, region, next, RECORD_PREV, prev);
     set_ends(version, line_head(version), next ? line_tail(version) : prev);
-    set_length(version, line_length(version) - 1);
+    one_leaves(version);
 }

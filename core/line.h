@@ -13,7 +13,12 @@
 /* Content of a set's version: words 0 … LINE_WORDS-1 are the line, the limits' states follow. */
 enum { CONTENT_ENDS = 0, CONTENT_COUNT = 1, CONTENT_LAST = 2, CONTENT_STATES = 3 };
 
-/* Flags, the high half of CONTENT_COUNT. */
+/* CONTENT_COUNT: flags:8 | how many ever left the line:28 | its length:28. */
+#define LEFT_SHIFT  28
+#define FLAGS_SHIFT 56
+#define COUNT_MASK  ((UINT32_C(1) << LEFT_SHIFT) - 1)
+
+/* Flags. */
 enum {
     CONTENT_SHUT = 1u << 0,     /* the instance is closing: nobody joins or is granted */
     CONTENT_PROJECTED = 1u << 1 /* the projection behind the states is valid */
@@ -31,17 +36,32 @@ static inline uint32_t line_tail(const struct version *version)
 
 static inline uint32_t line_length(const struct version *version)
 {
-    return (uint32_t)version->content[CONTENT_COUNT];
+    return (uint32_t)(version->content[CONTENT_COUNT] & COUNT_MASK);
+}
+
+/* How many have left the line, by whatever way, modulo 2^28: who joined at a length of n was at
+ * place n - (left now - left then), or further ahead. */
+static inline uint32_t line_left_of(const uint64_t *content)
+{
+    return (uint32_t)(content[CONTENT_COUNT] >> LEFT_SHIFT & COUNT_MASK);
+}
+
+static inline uint32_t line_left(const struct version *version)
+{
+    return line_left_of(version->content);
 }
 
 static inline uint32_t version_flags(const struct version *version)
 {
-    return (uint32_t)(version->content[CONTENT_COUNT] >> 32);
+    return (uint32_t)(version->content[CONTENT_COUNT] >> FLAGS_SHIFT);
 }
 
 static inline void version_set_flags(struct version *version, uint32_t flags)
 {
-    version->content[CONTENT_COUNT] = (uint64_t)flags << 32 | line_length(version);
+    uint64_t count = version->content[CONTENT_COUNT];
+
+    version->content[CONTENT_COUNT] =
+        (count & ((UINT64_C(1) << FLAGS_SHIFT) - 1)) | (uint64_t)flags << FLAGS_SHIFT;
 }
 
 /* Adds an effect. The caller never adds more than EFFECTS_MAX. */

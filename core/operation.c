@@ -2,10 +2,54 @@
 /* The parts of a set's operations. */
 #include "operation.h"
 
+#include "guard.h"
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "step.h"
 #include "wake.h"
+#include <string.h>
+
+/* Whether the content can be one, so that whatever reads it goes on, and ends. */
+static bool is_whole(const struct operation *op)
+{
+    const struct limits *limits = &op->set->limits;
+    uint32_t n = CONTENT_STATES + limits->state_words;
+
+    if (version_flags(&op->version) & CONTENT_PROJECTED)
+        n += 1 + limits->state_words;
+    return op->version.content_n >= n && n <= op->set->content_max &&
+           op->version.content[CONTENT_LAST] < GRANTED_MARKER &&
+           limits_check(limits, operation_states(op)) == 0 &&
+           (!(version_flags(&op->version) & CONTENT_PROJECTED) ||
+            limits_check(limits, operation_states(op) + limits->state_words + 1) == 0);
+}
+
+/* Does the waking that whoever published the version may not have done. */
+static void tell_again(const struct operation *op)
+{
+    struct effect effects[EFFECTS_MAX];
+    weir_set *set = op->set;
+    uint32_t n = publication_effects(set->region, set->head, &op->version, effects);
+
+    for (uint32_t i = 0; i < n; i++)
+        if ((effects[i].place & 7) == RECORD_WORD && record_state(effects[i].after) != RECORD_FREE)
+            wake_waiter(set, effects[i].place >> 3, effects[i].after);
+    if (line_head(&op->version))
+        wake_at(set, line_head(&op->version), set_word(set, line_head(&op->version)), op->now_ns);
+    publication_told(set->region, set->head, &op->version);
+}
+
+/* What others may have written, or left undone. */
+static void check_shared(struct operation *op)
+{
+    if (!is_whole(op))
+        member_break(op->set->member);
+    if (member_is_broken(op->set->member))
+        memset(op->version.content, 0, op->set->content_max * sizeof(uint64_t));
+    else if (op->version.untold)
+        tell_again(op);
+}
 
 void operation_read(struct operation *op, struct actor *actor, weir_set *set)
 {
@@ -18,6 +62,7 @@ void operation_read(struct operation *op, struct actor *actor, weir_set *set)
     op->arm_ns = op->look_ns = WEIR_FOREVER;
     op->again = false;
     op->granted = 0;
+    op->version.tells = false;
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     publication_read(set->region, set->head, &op->version);
     /* After the word: no published version can have read a later instant from the clock. */
@@ -25,6 +70,8 @@ void operation_read(struct operation *op, struct actor *actor, weir_set *set)
     op->now_ns = op->at.now_ns;
     if (op->at.now_ns < op->version.content[CONTENT_LAST])
         op->at.now_ns = op->version.content[CONTENT_LAST];
+    if (set->member)
+        check_shared(op);
 }
 
 bool operation_current(const struct operation *op)
@@ -58,6 +105,8 @@ static void finish(const struct operation *op)
         wake_waiter(op->set, op->wakes[i].record, op->wakes[i].word);
         STEP();
     }
+    if (op->version.tells)
+        publication_told(op->set->region, op->set->head, &op->version);
     if (op->arm_ns != WEIR_FOREVER)
         wake_at(op->set, op->arm.record, op->arm.word, op->arm_ns);
 }
@@ -75,6 +124,7 @@ bool operation_commit(struct operation *op)
     if (version_flags(&op->version) & CONTENT_PROJECTED)
         n += 1 + limits->state_words;
     op->version.content_n = n;
+    op->version.tells = op->set->member && op->wakes_n;
     if (!publication_commit(op->set->region, actor_part(op->actor, op->set->number)->unit,
                             op->set->head, &op->version))
         return false;
@@ -102,6 +152,12 @@ static void grant(struct operation *op, uint32_t record, const uint64_t *amounts
         op->wakes[op->wakes_n++] = (struct wake){record, held};
 }
 
+/* Whether a record is kept in this process. */
+static bool is_here(const weir_set *set, uint32_t record)
+{
+    return !set->member || member_kept(set->member, record);
+}
+
 /* Sees to it that somebody serves the set at `ready`, when the head can be granted. */
 static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
 {
@@ -109,9 +165,13 @@ static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
     uint64_t word, next;
 
     word = record_load(&r->word);
-    if (waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
+    if (waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX && is_here(op->set, head)) {
         op->arm_ns = ready;
         op->arm = (struct wake){head, word};
+        return;
+    }
+    if (waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
+        op->wakes[op->wakes_n++] = (struct wake){head, word}; /* its own process keeps its time */
         return;
     }
     /* A blocked waiter keeps its own time. Its word changes, so that it cannot miss the call. */
@@ -119,6 +179,18 @@ static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
     version_add_effect(&op->version, head, RECORD_WORD, word, next);
     if (!MUTANT(13))
         op->wakes[op->wakes_n++] = (struct wake){head, next};
+}
+
+/*
+ * Of a set that processes share the head is told that it is the head, even if no time will do: it
+ * looks at the set more often from then on (guard.h).
+ */
+static void call_head(struct operation *op)
+{
+    uint32_t head = line_head(&op->version);
+
+    if (head && op->set->member)
+        watch_head(op, head, op->now_ns + GUARD_NS);
 }
 
 static uint64_t head_ready(const struct operation *op, uint64_t *ret_amounts)
@@ -140,12 +212,24 @@ uint64_t operation_head_ready(const struct operation *op)
     return head_ready(op, amounts);
 }
 
+/* In a segment that is not a matter of course. */
+static bool head_waits(const struct operation *op)
+{
+    uint32_t head = line_head(&op->version);
+
+    if (!op->set->member || !head || record_state(set_word(op->set, head)) == RECORD_WAITING)
+        return true;
+    if (operation_current(op))
+        member_break(op->set->member);
+    return false;
+}
+
 void operation_serve(struct operation *op, bool changed)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
     uint64_t ready = head_ready(op, amounts);
 
-    if (version_flags(&op->version) & CONTENT_SHUT)
+    if (version_flags(&op->version) & CONTENT_SHUT || !head_waits(op))
         return;
     if (operation_is_due(op, ready) || (MUTANT(111) && ready <= op->at.now_ns)) {
         grant(op, line_head(&op->version), amounts);
@@ -153,9 +237,12 @@ void operation_serve(struct operation *op, bool changed)
         op->again = operation_is_due(op, ready);
         changed = true;
     }
-    if (ready >= WEIR_BLOCKED || op->again)
+    if (op->again)
         return;
-    op->look_ns = ready;
-    if (changed)
+    if (ready < WEIR_BLOCKED)
+        op->look_ns = ready;
+    if (changed && ready < WEIR_BLOCKED)
         watch_head(op, line_head(&op->version), ready);
+    else if (changed)
+        call_head(op);
 }

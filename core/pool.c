@@ -162,7 +162,7 @@ static int invent_set(weir *w, const char *name, struct name_entry **ret)
     plan.name = sys_strdup(name);
     if (!plan.name)
         return -ENOMEM;
-    r = instance_add_set(w, &plan, &set);
+    r = instance_add_set(w, &plan, &set, NULL);
     set_plan_free(&plan);
     if (r == 0)
         *ret = names_find(&w->names, name);
@@ -223,7 +223,7 @@ int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
 
 /* Everything that a specification defines, and a handle on its pool; or nothing. */
 static int define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
-                  struct complaints *complaints)
+                  struct complaints *complaints, struct weir_error *reterr)
 {
     struct known_names known = {instance_knows, w};
     struct instance_mark before = instance_mark(w);
@@ -232,7 +232,7 @@ static int define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     int r = plan_from_spec(spec, w->plugins, &known, &plan, complaints);
 
     if (r == 0)
-        r = instance_add_plan(w, &plan, &definition);
+        r = instance_add_plan(w, &plan, &definition, reterr);
     if (r == 0) {
         r = open_handle(ret, w, definition, spec->worker);
         if (r < 0)
@@ -256,7 +256,7 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     if (instance_closed(w))
         r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
     else
-        r = define(ret, w, spec, &complaints);
+        r = define(ret, w, spec, &complaints, reterr);
     instance_unlock(w);
     if (r < 0 && reterr && complaints.first.complaints)
         *reterr = complaints.first;

@@ -2,6 +2,7 @@
 /* Posting completions to rings: attach, post, detach. */
 #include "posting.h"
 
+#include "hearing.h"
 #include "instance.h"
 #include "mutant.h"
 #include "queue.h"
@@ -165,6 +166,7 @@ void posting_end(weir_queue *queue)
     queue->keeper.advance_ns = 0;
     if (ended.timed)
         sys_epoll_remove(queue->keeper.w->keeper.epoll_fd, queue->keeper.timer_fd);
+    hearing_end_relay(&queue->keeper);
     queue_update_signal(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     if (ended.ring)
@@ -236,6 +238,11 @@ static int switch_on(weir_queue *queue, struct posting *posting)
         r = sys_epoll_add(w->keeper.epoll_fd, queue->keeper.timer_fd, queue->number);
     if (r < 0)
         return r;
+    r = posting->timed ? hearing_relay(&queue->keeper, queue->number) : 0;
+    if (r < 0) {
+        sys_epoll_remove(w->keeper.epoll_fd, queue->keeper.timer_fd);
+        return r;
+    }
     queue->posting = *posting;
     queue->keeper.advance_ns = posting->timed ? w->timer_advance_ns : 0;
     *posting = old;

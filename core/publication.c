@@ -16,11 +16,12 @@
 #include "publication.h"
 
 #include "mutant.h"
+#include "segment.h"
 #include "step.h"
 #include <errno.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct box) == 112, "the first line and a half of a box are its header");
+_Static_assert(sizeof(struct box) == 120, "nearly two lines of a box are its header");
 _Static_assert(sizeof(struct actor_head) % 8 == 0, "flat");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
 
@@ -69,7 +70,11 @@ static uint64_t word_make(uint64_t slot, uint64_t version)
 
 static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
 {
-    return (struct box *)(void *)(region->boxes.base + (word_slot(word) << box_class));
+    uint64_t slot = word_slot(word);
+
+    if (slot - region->slot_first >= region->slots_n)
+        return region_stray(region);
+    return (struct box *)(void *)(region->boxes.base + (slot << box_class));
 }
 
 static struct set_head *set_at(const struct region *region, uint32_t set)
@@ -77,9 +82,19 @@ static struct set_head *set_at(const struct region *region, uint32_t set)
     return region_box(region, set);
 }
 
+/* What others can write does not say how large boxes are. */
+static uint32_t class_of(const struct region *region, const struct set_head *set)
+{
+    return region->segment ? region->box_class : set->box_class;
+}
+
 static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uint32_t box_class)
 {
     struct actor_head *head = region_box(region, actor);
+    uint32_t i;
+
+    if (region->segment && !segment_actor_of(region->segment, actor, &i))
+        return region_stray(region);
 
     return &head->own[box_class - BOX_CLASS_MIN];
 }
@@ -134,6 +149,7 @@ void publication_begin(struct set_head *set, uint32_t box_class, uint32_t number
     store(&box->meta, make_meta(0, (uint32_t)content_n, 0));
     store(&box->version, 1);
     store(&box->done, 1);
+    store(&box->told, 1);
     set->box_class = box_class;
     set->number = number;
     atomic_store_explicit(&set->word, WORD_BOXED | word_make(slot, 1), memory_order_release);
@@ -226,7 +242,7 @@ static void apply(const struct region *region, const struct effect *effect)
  * else completed it before. Any number of helpers, any delay between any two lines. */
 static void help(const struct region *region, struct set_head *set, uint64_t word)
 {
-    struct box *box = word_box(region, set->box_class, word);
+    struct box *box = word_box(region, class_of(region, set), word);
     uint64_t version = word_version(word);
     _Atomic uint64_t *own;
     struct debt debt;
@@ -244,7 +260,7 @@ static void help(const struct region *region, struct set_head *set, uint64_t wor
     for (uint32_t i = 0; i < debt.effects_n; i++)
         if (!(MUTANT(1) && i == 1))
             apply(region, &debt.effects[i]);
-    own = own_of(region, debt.actor, set->box_class);
+    own = own_of(region, debt.actor, class_of(region, set));
     if (MUTANT(20))
         store(own, debt.replaced & ~WORD_BOXED);
     else
@@ -286,9 +302,10 @@ void publication_read(const struct region *region, uint32_t set_unit, struct ver
     version->effects_n = 0;
     for (;; publication_back_off(&turn)) {
         uint64_t word = load_acquire(&set->word);
-        struct box *box = word_box(region, set->box_class, word);
+        struct box *box = word_box(region, class_of(region, set), word);
         uint64_t done = load_acquire(&box->done);
 
+        version->untold = load(&box->told) != word_version(word);
         copy_content(box, version);
         atomic_thread_fence(memory_order_acquire);
         if (load(&set->word) != word && !MUTANT(2))
@@ -310,6 +327,29 @@ bool publication_current(const struct region *region, uint32_t set_unit,
     return load(&set_at(region, set_unit)->word) == version->word;
 }
 
+uint32_t publication_effects(const struct region *region, uint32_t set_unit,
+                             const struct version *version, struct effect *ret)
+{
+    struct set_head *set = set_at(region, set_unit);
+    struct debt debt;
+
+    copy_debt(word_box(region, class_of(region, set), version->word), &debt);
+    if (!publication_current(region, set_unit, version))
+        return 0;
+    memcpy(ret, debt.effects, debt.effects_n * sizeof(*ret));
+    return debt.effects_n;
+}
+
+/* If the box is another version's by now, that one counts as untold, and is told of again. */
+void publication_told(const struct region *region, uint32_t set_unit, const struct version *version)
+{
+    struct set_head *set = set_at(region, set_unit);
+    struct box *box = word_box(region, class_of(region, set), version->word);
+
+    atomic_store_explicit(&box->told, word_version(version->word), memory_order_release);
+    STEP();
+}
+
 /* Writes the next version into the actor's own box and returns the word that names it. */
 static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t box_class,
                           const struct version *version)
@@ -320,6 +360,8 @@ static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t 
 
     atomic_thread_fence(memory_order_release);
     store(&box->version, word_version(own) + 1);
+    STEP();
+    store(&box->told, version->tells ? 0 : word_version(own) + 1);
     STEP();
     store(&box->replaced, version->word);
     STEP();
@@ -347,7 +389,7 @@ bool publication_commit(const struct region *region, uint32_t actor, uint32_t se
                         struct version *version)
 {
     struct set_head *set = set_at(region, set_unit);
-    uint64_t word = write_box(region, actor, set->box_class, version);
+    uint64_t word = write_box(region, actor, class_of(region, set), version);
 
     if (!swap(&set->word, version->word, word))
         return false;

@@ -59,6 +59,7 @@ struct box {
     _Atomic uint64_t done;     /* the version whose effects are known to be complete */
     _Atomic uint64_t replaced; /* the word that this version replaced */
     _Atomic uint64_t meta;     /* actor:32 | content words:24 | effects:8 */
+    _Atomic uint64_t told;     /* the version, once everybody was woken whom it concerns */
     _Atomic uint64_t places[EFFECTS_MAX / 2]; /* two 32-bit places each */
     _Atomic uint64_t effects[EFFECTS_MAX][2]; /* old, new */
     _Atomic uint64_t content[];
@@ -89,6 +90,8 @@ struct version {
     uint64_t word;     /* the set's word when it was read */
     uint64_t *content; /* memory of the actor's, content_capacity words */
     uint32_t content_n, content_capacity;
+    bool untold; /* read: whoever published it may not have woken yet whom it concerns */
+    bool tells;  /* to be published: somebody is to be woken; publication_told() says when */
     uint32_t effects_n;
     struct effect effects[EFFECTS_MAX];
 };
@@ -131,6 +134,15 @@ bool publication_current(const struct region *region, uint32_t set, const struct
  */
 bool publication_commit(const struct region *region, uint32_t actor, uint32_t set,
                         struct version *version);
+
+/*
+ * Somebody who is stopped, or dies, between publishing and waking leaves a version untold. Whoever
+ * reads it then can do the waking from its effects: at most EFFECTS_MAX of them into `ret`, 0 if it
+ * is not current any more. After the waking: publication_told(). Several may do both.
+ */
+uint32_t publication_effects(const struct region *region, uint32_t set,
+                             const struct version *version, struct effect *ret);
+void publication_told(const struct region *region, uint32_t set, const struct version *version);
 
 /* Completes the effects of the set's current version, whoever published it. */
 void publication_help(const struct region *region, uint32_t set);

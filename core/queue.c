@@ -2,6 +2,7 @@
 /* Queues: submissions found by user_data, completions in order. */
 #include "queue.h"
 
+#include "hearing.h"
 #include "instance.h"
 #include "mutant.h"
 #include "sys.h"
@@ -234,6 +235,7 @@ static void release_parts(weir_queue *queue)
     queue->buckets = NULL;
     heap_free(&queue->keeper.heap);
     queue->room = 0;
+    hearing_end(&queue->keeper, queue->number);
     keeper_close_fds(&queue->keeper);
     queue->reaping = false;
     pthread_mutex_unlock(&queue->keeper.lock);
@@ -331,7 +333,7 @@ static void free_submission(struct actor *actor, const struct found *found)
         acquisition_undo(actor, found->set, record, word);
     else if (record_state(word) != RECORD_FREE)
         acquisition_free_word(found->set, record);
-    kept_free(actor, found->set, found->record);
+    kept_free(found->set, found->record);
     record_free(actor, found->set, record);
 }
 

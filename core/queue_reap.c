@@ -3,6 +3,7 @@
 #include "queue.h"
 
 #include "asking.h"
+#include "hearing.h"
 #include "instance.h"
 #include "mutant.h"
 #include <errno.h>
@@ -75,7 +76,7 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t kept, struct w
         queue_hand_over(ret->acquisition, result);
     } else {
         acquisition_free_word(set, record);
-        kept_free(actor, set, kept);
+        kept_free(set, kept);
         record_free(actor, set, record);
     }
     return true;
@@ -175,6 +176,7 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
         return -EINVAL;
     if (n > INT32_MAX)
         n = INT32_MAX;
+    hearing_attend(&queue->keeper);
     popped = pop_first(queue, records, smaller(n, BATCH));
     posting_tell(queue);
     while (popped > 0) {

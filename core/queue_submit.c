@@ -3,6 +3,7 @@
 #include "queue.h"
 
 #include "asking.h"
+#include "hearing.h"
 #include "instance.h"
 #include "mutant.h"
 #include "pool.h"
@@ -45,7 +46,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
     if (!record)
         return 0;
     asking_fill(asking, record);
-    kept = kept_new(asking->actor, asking->set, record);
+    kept = kept_new(asking->set, record);
     if (!kept) {
         record_free(asking->actor, asking->set, record);
         return 0;
@@ -66,7 +67,7 @@ static void free_record(const struct asking *asking, uint32_t kept)
         acquisition_free(asking->actor, acquisition);
         return;
     }
-    kept_free(asking->actor, asking->set, kept);
+    kept_free(asking->set, kept);
     record_free(asking->actor, asking->set, record);
 }
 
@@ -149,13 +150,15 @@ static void park(weir_queue *queue, const struct asking *asking, uint32_t record
 static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 {
     uint64_t word = record_next_word(queue_word(queue, record), RECORD_HELD);
+    int r;
 
-    switch (ask(asking, record)) {
+    switch (r = ask(asking, record)) {
     case 0:
         queue_deliver(queue, record, word);
         return 0;
     case 1:
         park(queue, asking, record, word - RECORD_HELD + RECORD_WAITING);
+        asking_stay(asking, record, word - RECORD_HELD + RECORD_WAITING);
         return 0;
     case -EAGAIN:
         queue_deliver(queue, record, set_state(asking, record, RECORD_REFUSED));
@@ -167,7 +170,7 @@ static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
         asking_say(asking->retref, asking->set, &asking->verdict);
         return -ERANGE;
     default:
-        return -ESHUTDOWN;
+        return r;
     }
 }
 
@@ -216,6 +219,8 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (!pending)
         return -ENOSPC;
     r = make_room(queue, pending);
+    if (r == 0)
+        r = hearing_begin(&queue->keeper, queue->number, asking.set);
     if (r == 0)
         r = submit(queue, &asking, user_data, ret);
     if (r < 0)

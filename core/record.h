@@ -20,7 +20,8 @@ enum record_state {
     RECORD_REFUSED = 4, /* max_wait passed, or would have */
     RECORD_CANCELED = 5,
     RECORD_SHUT_DOWN = 6,
-    RECORD_TURNED_AWAY = 7 /* the line was full */
+    RECORD_TURNED_AWAY = 7, /* the line was full */
+    RECORD_BROKEN = 8       /* never stored: the set that it is of is broken */
 };
 
 /* Who waits on a record, and how it is woken. */
@@ -133,6 +134,16 @@ static inline void record_set_waker(struct record *record, enum record_wake wake
 {
     atomic_store_explicit(&record->waker,
                           (uint32_t)wake | (strict ? WAKER_STRICT : 0) | queue << WAKER_QUEUE_SHIFT,
+                          memory_order_release);
+}
+
+/* The same of a stand-in. */
+static inline void record_set_stand_in(struct record *record, enum record_wake wake, uint32_t queue,
+                                       bool strict)
+{
+    atomic_store_explicit(&record->waker,
+                          (uint32_t)wake | (strict ? WAKER_STRICT : 0) | WAKER_STANDS_IN |
+                              queue << WAKER_QUEUE_SHIFT,
                           memory_order_release);
 }
 

@@ -6,21 +6,36 @@
 #include "mutant.h"
 #include "operation.h"
 #include "step.h"
+#include "wake.h"
 #include <errno.h>
 
 struct recovery {
     struct actor *actor; /* who recovers */
+    const struct region *region;
     struct actor_head *dead;
     uint64_t generation;
     uint64_t owner; /* as the dead wrote it into its records */
 };
 
-static weir_set *find_set(const weir *w, uint64_t head)
+/* The set in the region whose head that is, or NULL. In a segment there is one, whatever the dead
+ * has written. */
+static weir_set *find_set(const struct recovery *recovery, uint64_t head)
 {
-    for (uint32_t i = 0; i < w->sets_n; i++)
-        if (instance_set(w, i)->head == head)
-            return instance_set(w, i);
+    const weir *w = recovery->actor->w;
+
+    for (uint32_t i = 0; i < w->sets_n; i++) {
+        weir_set *set = instance_set(w, i);
+
+        if (set->region == recovery->region && (set->member || set->head == head))
+            return set;
+    }
     return NULL;
+}
+
+static weir_set *set_of(const struct recovery *recovery, const struct record *r)
+{
+    return recovery->region->segment ? find_set(recovery, 0)
+                                     : instance_set(recovery->actor->w, record_set_number(r));
 }
 
 /* The set, for which the recovering actor is prepared; NULL: no memory. */
@@ -36,10 +51,12 @@ static weir_set *ready_set(struct actor *actor, weir_set *set)
 }
 
 /* As region_next_record(). No lock is held while somebody works on the record. */
-static uint32_t next_record(weir *w, uint32_t record)
+static uint32_t next_record(weir *w, const struct region *region, uint32_t record)
 {
+    if (region->segment)
+        return region_next_record(region, record);
     pthread_mutex_lock(&w->lock);
-    record = region_next_record(&w->region, record);
+    record = region_next_record(region, record);
     pthread_mutex_unlock(&w->lock);
     return record;
 }
@@ -47,7 +64,7 @@ static uint32_t next_record(weir *w, uint32_t record)
 /* The amounts may be those of a later life of the record: then the word is another, too. */
 static void give_back(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
 {
-    const struct record *r = record_at(&actor->w->region, record);
+    const struct record *r = record_at(set->region, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct settlement settlement = {amounts, amounts, false};
 
@@ -66,11 +83,11 @@ static bool of_the_dead(const struct recovery *recovery, const struct record *r,
 static int end_record(const struct recovery *recovery, uint32_t record)
 {
     struct actor *actor = recovery->actor;
-    struct record *r = record_at(&actor->w->region, record);
+    struct record *r = record_at(recovery->region, record);
     uint64_t word;
 
     while (of_the_dead(recovery, r, word = record_load(&r->word))) {
-        weir_set *set = ready_set(actor, instance_set(actor->w, record_set_number(r)));
+        weir_set *set = ready_set(actor, set_of(recovery, r));
 
         if (!set)
             return -ENOMEM;
@@ -99,15 +116,15 @@ static void wake_again(struct actor *actor, weir_set *set)
     struct operation op;
 
     operation_read(&op, actor, set);
-    for (uint32_t at = 0; (at = next_record(w, at)) != 0;) {
-        const struct record *r = record_at(&w->region, at);
+    for (uint32_t at = 0; (at = next_record(w, set->region, at)) != 0;) {
+        const struct record *r = record_at(set->region, at);
         uint64_t word = record_load(&r->word);
         enum record_state state = record_state(word);
 
-        if (state == RECORD_FREE || record_set_number(r) != set->number)
+        if (state == RECORD_FREE || (!set->member && record_set_number(r) != set->number))
             continue;
         if (state != RECORD_WAITING || at == line_head(&op.version))
-            keeper_wake(w, at, word);
+            wake_waiter(set, at, word);
         STEP();
     }
 }
@@ -116,15 +133,15 @@ static int recover(const struct recovery *recovery)
 {
     struct actor *actor = recovery->actor;
     uint64_t intent = atomic_load_explicit(&recovery->dead->intent, memory_order_acquire);
-    weir_set *set = intent ? ready_set(actor, find_set(actor->w, intent)) : NULL;
+    weir_set *set = intent ? ready_set(actor, find_set(recovery, intent)) : NULL;
     int r = 0;
 
     if (intent && !set)
         return -ENOMEM;
     /* First of all: only a completed version says what the dead holds and waits for. */
     if (intent && !MUTANT(28))
-        publication_help(&actor->w->region, set->head);
-    for (uint32_t at = 0; r == 0 && (at = next_record(actor->w, at)) != 0;)
+        publication_help(recovery->region, set->head);
+    for (uint32_t at = 0; r == 0 && (at = next_record(actor->w, recovery->region, at)) != 0;)
         r = end_record(recovery, at);
     /* It worked on one set at a time, so only that one can lack a service or a wake. */
     if (r == 0 && intent && !MUTANT(28)) {
@@ -142,10 +159,12 @@ static bool move_on(const struct recovery *recovery)
     return atomic_compare_exchange_strong(&recovery->dead->generation, &before, before + 1);
 }
 
-int recovery_run(struct actor *actor, uint32_t dead, uint64_t generation)
+int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
+                 uint64_t generation)
 {
     struct recovery recovery = {.actor = actor,
-                                .dead = region_box(&actor->w->region, dead),
+                                .region = region,
+                                .dead = region_box(region, dead),
                                 .generation = generation,
                                 .owner = (uint64_t)dead << 32 | (uint32_t)generation};
     int r;

@@ -11,7 +11,7 @@
 #include "actor.h"
 
 /*
- * Recovers life `generation` of the actor whose head is `dead`, which must be dead: no thread runs
+ * Recovers life `generation` of the actor whose head is `dead` in the region, which must be dead: no thread runs
  * on its behalf, nor ever will. In this order: the version that it was publishing is completed;
  * what it waited for is withdrawn, what it held is given back, as if all of it had been used; the
  * set that it worked on is served, and those it may have decided about without telling them are
@@ -22,6 +22,7 @@
  * available. Takes the instance's lock, briefly. Returns 0; -EALREADY (that life was recovered
  * before); -ENOMEM.
  */
-int recovery_run(struct actor *actor, uint32_t dead, uint64_t generation);
+int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
+                 uint64_t generation);
 
 #endif

@@ -2,6 +2,7 @@
 /* Regions: reserved addresses, committed as they are needed. */
 #include "region.h"
 
+#include "segment.h"
 #include "sys.h"
 #include <errno.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static void area_close(struct area *area)
 
 int region_open(struct region *region)
 {
-    *region = (struct region){0};
+    *region = (struct region){.record_limit = UINT32_MAX, .slots_n = UINT64_MAX};
     if (area_open(&region->boxes, BOXES_RESERVED_MAX) < 0 ||
         area_open(&region->records, RECORDS_RESERVED_MAX) < 0) {
         region_close(region);
@@ -67,8 +68,37 @@ int region_open(struct region *region)
     return 0;
 }
 
+int region_of_segment(struct region *region, const struct segment *segment, _Atomic bool *broken)
+{
+    const struct segment_layout *layout = &segment->layout;
+    size_t record = RECORD_UNITS_MAX * RECORD_UNIT_SIZE, box = (size_t)1 << layout->box_class;
+
+    *region = (struct region){.segment = segment, .broken = broken};
+    region->nowhere = sys_alloc(1, record > box ? record : box);
+    if (!region->nowhere)
+        return -ENOMEM;
+    region->boxes.base = segment->base;
+    region->records.base = segment_records(segment);
+    region->record_limit = layout->runs_n * SEGMENT_RUN_UNITS - layout->record_units + 1;
+    region->slot_first = segment_box_slot(segment, 0);
+    region->slots_n = layout->actors_n + 1;
+    region->box_class = layout->box_class;
+    return 0;
+}
+
+void *region_stray(const struct region *region)
+{
+    atomic_store_explicit(region->broken, true, memory_order_relaxed);
+    return region->nowhere;
+}
+
 void region_close(struct region *region)
 {
+    if (region->segment) {
+        sys_free(region->nowhere);
+        *region = (struct region){0};
+        return;
+    }
     area_close(&region->boxes);
     area_close(&region->records);
     sys_free(region->run_units);
@@ -115,9 +145,27 @@ uint32_t region_alloc_run(struct region *region, uint32_t units)
     return (uint32_t)(run * RUN_UNITS);
 }
 
+/* Runs that belong to nobody hold no record of interest. */
+static uint32_t next_in_segment(const struct segment *segment, uint32_t record)
+{
+    uint32_t units = segment->layout.record_units, run = record / SEGMENT_RUN_UNITS;
+    uint32_t runs_n = segment_runs_n(segment);
+
+    if (record && record % SEGMENT_RUN_UNITS + 2 * units <= SEGMENT_RUN_UNITS)
+        return record + units;
+    for (run++; run < runs_n; run++)
+        if (atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire))
+            return run * SEGMENT_RUN_UNITS;
+    return 0;
+}
+
 uint32_t region_next_record(const struct region *region, uint32_t record)
 {
-    uint32_t run = record / RUN_UNITS, units = record ? region->run_units[run] : RUN_UNITS;
+    uint32_t run = record / RUN_UNITS, units;
+
+    if (region->segment)
+        return next_in_segment(region->segment, record);
+    units = record ? region->run_units[run] : RUN_UNITS;
 
     if (record % RUN_UNITS + 2 * units <= RUN_UNITS)
         return record + units;

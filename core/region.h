@@ -35,15 +35,33 @@ struct area {
 #define RUN_SIZE         (RUN_UNITS * RECORD_UNIT_SIZE)
 #define RECORD_UNITS_MAX 38u
 
+struct segment;
+
 struct region {
     struct area boxes;
     struct area records;
     uint8_t *run_units; /* by run: size of its records in units; 0 for run 0, which is never used */
     size_t runs_capacity;
+
+    /*
+     * Numbers that other processes may have written are checked: what lies beyond is nowhere, and
+     * the region is broken from then on. In private memory everything is within.
+     */
+    uint32_t record_limit;         /* in units */
+    uint64_t slot_first, slots_n;  /* of boxes */
+    const struct segment *segment; /* NULL: private memory */
+    uint32_t box_class;            /* of a segment's only set */
+    void *nowhere;                 /* room for a box, or a record */
+    _Atomic bool *broken;
 };
 
 /* Reserves addresses, as many as it can get. Returns 0 or -ENOMEM. */
 int region_open(struct region *region);
+/*
+ * The region of a segment, whose memory stays the segment's. `*broken` is set once something in it
+ * turns out to be what no process would have written. Returns 0 or -ENOMEM.
+ */
+int region_of_segment(struct region *region, const struct segment *segment, _Atomic bool *broken);
 void region_close(struct region *region);
 
 /*
@@ -58,7 +76,8 @@ uint32_t region_alloc_box(struct region *region, size_t size, size_t alignment);
  */
 uint32_t region_alloc_run(struct region *region, uint32_t units);
 
-/* The record after `record`, of whatever size; 0: the first, and behind the last. As above. */
+/* The record after `record`, of whatever size; 0: the first, and behind the last. As above, but for
+ * segments, which need no lock. */
 uint32_t region_next_record(const struct region *region, uint32_t record);
 
 /* Whether a record begins at this unit. For numbers that come from elsewhere. As above. */
@@ -69,8 +88,13 @@ static inline void *region_box(const struct region *region, uint32_t unit)
     return region->boxes.base + unit * UNIT_SIZE;
 }
 
+/* Something was read that cannot be: the region is broken, and this is memory to go on with. */
+void *region_stray(const struct region *region);
+
 static inline void *region_record(const struct region *region, uint32_t unit)
 {
+    if (unit >= region->record_limit)
+        return region_stray(region);
     return region->records.base + unit * RECORD_UNIT_SIZE;
 }
 

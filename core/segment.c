@@ -2,7 +2,6 @@
 /* Segments: laid out, made or attached to, and given memory piece by piece. */
 #include "segment.h"
 
-#include "mutant.h"
 #include "record.h"
 #include "segment_file.h"
 #include "sys.h"
@@ -149,11 +148,8 @@ static int make_in(struct segment_site *site, const struct segment_shape *shape,
         r = segment_map(site, file, layout, true, &segment);
     if (r < 0)
         return r;
-    if (!MUTANT(314))
-        fill(segment, shape, here);
+    fill(segment, shape, here);
     r = sys_give_name(segment->fd, directory_fd, site->file);
-    if (MUTANT(314) && r == 0)
-        fill(segment, shape, here);
     if (r == 0) {
         *ret = segment;
         return 0;
@@ -186,12 +182,11 @@ static int make(struct segment_site *site, const struct segment_shape *shape,
 static int head_is_sound(const struct segment *segment)
 {
     const _Atomic uint64_t *word = &segment_header(segment)->head.word;
-    const uint64_t versions = ~WORD_BOXED >> WORD_SLOT_BITS; /* they wrap */
     unsigned turn = 0;
 
     for (int i = 0; i < TRIES; i++, publication_back_off(&turn)) {
-        uint64_t now = atomic_load(word), slot = now & WORD_SLOT_MASK, found = 0;
-        bool is_it;
+        uint64_t now = atomic_load(word), slot = now & WORD_SLOT_MASK;
+        uint64_t version = (now & ~WORD_BOXED) >> WORD_SLOT_BITS, found = 0;
         int r;
 
         if (!(now & WORD_BOXED) || !segment_has_slot(segment, slot))
@@ -199,9 +194,8 @@ static int head_is_sound(const struct segment *segment)
         r = sys_read_at(segment->fd, slot << segment->layout.box_class, &found, sizeof found);
         if (r < 0)
             return r;
-        is_it = (found & versions) == (now >> WORD_SLOT_BITS & versions) || MUTANT(313);
-        if (is_it || atomic_load(word) == now)
-            return is_it ? 0 : -EUCLEAN;
+        if (atomic_load(word) == now)
+            return found == version ? 0 : -EUCLEAN;
     }
     return 0; /* it moves: somebody lives well with it */
 }
@@ -227,7 +221,7 @@ static int attach_to(struct segment_site *site, const struct segment_shape *shap
     struct segment *segment = NULL;
     int r = segment_file_usable(site, file, here);
 
-    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removed) & 1) && !MUTANT(316))) {
+    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removed) & 1))) {
         r = segment_file_take_name(site->directory_fd, site->encoded, file->fd);
         return r == 0 ? -EAGAIN
                       : site_error(site, r, "is out of use, but cannot be removed: %s",
@@ -362,7 +356,7 @@ int segment_commit_run(const struct segment *segment, uint32_t run)
     if (r == 0)
         r = sys_allocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
                          SEGMENT_RUN_SIZE);
-    if (r == 0 || MUTANT(315))
+    if (r == 0)
         raise(&segment_header(segment)->runs_high, run + UINT64_C(1));
     return r;
 }

@@ -2,7 +2,6 @@
 /* Files of segments: opened without trust, closed again unless they are the user's alone. */
 #include "segment_file.h"
 
-#include "mutant.h"
 #include "sys.h"
 #include <errno.h>
 #include <stdio.h>
@@ -61,13 +60,13 @@ static int check(const struct segment_site *site, int fd, struct stat *ret)
     if (!S_ISREG(ret->st_mode))
         return site_error(site, -EPERM, "is refused: it is %s",
                           S_ISDIR(ret->st_mode) ? "a directory" : "no plain file");
-    if (ret->st_uid != sys_user() && !MUTANT(302))
+    if (ret->st_uid != sys_user())
         return site_error(site, -EPERM, "is refused: it belongs to user %u, not to user %u",
                           ret->st_uid, sys_user());
-    if ((ret->st_mode & (S_IRWXG | S_IRWXO)) != 0 && !MUTANT(303))
+    if ((ret->st_mode & (S_IRWXG | S_IRWXO)) != 0)
         return site_error(site, -EPERM, "is refused: its mode %04o lets others in",
                           ret->st_mode & 07777);
-    if (ret->st_nlink > 1 && !MUTANT(304))
+    if (ret->st_nlink > 1)
         return site_error(site, -EPERM, "is refused: it has %lu names", (long)ret->st_nlink);
     return ret->st_nlink == 0 ? -EAGAIN : 0;
 }
@@ -125,7 +124,7 @@ static int take_name_locked(int directory_fd, const char *encoded, int fd)
     r = sys_stat_fd(fd, &of_file);
     if (r < 0)
         return r;
-    if ((of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino) && !MUTANT(305))
+    if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
     directory_remove_bells(directory_fd, encoded);
     return sys_unlink_in(directory_fd, name);
@@ -136,7 +135,7 @@ int segment_file_take_name(int directory_fd, const char *encoded, int fd)
     struct stat found;
     int r = sys_stat_fd(fd, &found);
 
-    if (r < 0 || (found.st_nlink == 0 && !MUTANT(305)))
+    if (r < 0 || found.st_nlink == 0)
         return r;
     r = sys_lock(fd);
     if (r < 0)

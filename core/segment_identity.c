@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* What a segment is: written by whoever makes it, compared by everybody else. */
-#include "mutant.h"
 #include "record.h"
 #include "segment_file.h"
 #include "sys.h"
@@ -143,7 +142,7 @@ static int is_whole(const struct segment_site *site, const struct segment_file *
                           "uses it any more, remove it with `weir rm`",
                           identity->layout, SEGMENT_LAYOUT);
     if (identity->definition_length >= SEGMENT_DEFINITION_MAX ||
-        (identity->checksum != checksum(identity, file->definition) && !MUTANT(306)) ||
+        identity->checksum != checksum(identity, file->definition) ||
         file->definition[identity->definition_length] != '\0' ||
         memchr(identity->name, '\0', sizeof identity->name) == NULL)
         return damaged(site, "its header was changed");
@@ -158,14 +157,14 @@ int segment_file_usable(const struct segment_site *site, const struct segment_fi
 
     if (r < 0)
         return r;
-    if (memcmp(identity->boot, here->boot, sizeof here->boot) != 0 && !MUTANT(307))
+    if (memcmp(identity->boot, here->boot, sizeof here->boot) != 0)
         return site_error(site, -ESTALE, "is of %s", "an earlier boot of the machine");
     if (identity->abi != abi_hash())
         return site_error(site, -EPROTONOSUPPORT,
                           "was made by another build of weir (%016llx, here %016llx): when nobody "
                           "uses it any more, remove it with `weir rm`",
                           (unsigned long long)identity->abi, (unsigned long long)abi_hash());
-    if (identity->pid_namespace != here->pid_namespace && !MUTANT(308))
+    if (identity->pid_namespace != here->pid_namespace)
         return site_error(site, -EXDEV,
                           "belongs to another pid namespace (%llu, here %llu), in which processes "
                           "cannot be told dead or alive from here",
@@ -225,7 +224,7 @@ static int fits(const struct segment_site *site, const struct segment_file *file
         identity->actors_n != layout->actors_n || identity->runs_n != layout->runs_n ||
         identity->counters_size != layout->counters_size || identity->size != layout->size)
         return damaged(site, "its numbers are not those of its definition");
-    if (file->size != layout->size && !MUTANT(309))
+    if (file->size != layout->size)
         return site_error(site, -EUCLEAN,
                           "is damaged: it is %llu bytes long instead of %llu; remove it with "
                           "`weir rm`",

@@ -9,7 +9,6 @@
  */
 #include "segment.h"
 
-#include "mutant.h"
 #include "segment_file.h"
 #include "sys.h"
 #include <errno.h>
@@ -26,7 +25,7 @@ int segment_admit(const struct segment *segment)
     uint64_t value = atomic_load(removed);
     int r;
 
-    while (value && (MUTANT(310) || !(value & 1)))
+    while (value && !(value & 1))
         if (atomic_compare_exchange_weak(removed, &value, 0))
             return 0;
     if (!value)
@@ -42,13 +41,11 @@ int segment_retire(const struct segment *segment, segment_used_fn *used, void *u
     uint64_t value = atomic_load(removed);
     int r;
 
-    if (value && !(value & 1) && MUTANT(311))
-        return 0;
     while (!(value & 1) && !atomic_compare_exchange_weak(removed, &value, mine))
         ;
     if (!(value & 1)) {
         value = mine;
-        if (!MUTANT(312) && used(segment, userdata)) {
+        if (used(segment, userdata)) {
             atomic_compare_exchange_strong(removed, &value, 0);
             return 0;
         }

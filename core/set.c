@@ -2,9 +2,12 @@
 /* Sets: enter, settle, withdraw, serve. Each is a loop of read, decide, publish. */
 #include "set.h"
 
+#include "burial.h"
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "operation.h"
+#include "placement.h"
 #include "step.h"
 #include "sys.h"
 #include "wake.h"
@@ -80,7 +83,7 @@ static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t rec
 
 /* Joins the line: 1, or -EINPROGRESS. */
 static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t record,
-                      uint64_t ready)
+                      uint64_t ready, struct verdict *ret)
 {
     struct record *r = record_of(op->set, record);
     bool first = line_length(&op->version) == 0;
@@ -88,6 +91,7 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
 
     record_store(&r->since, MUTANT(119) ? op->at.now_ns : op->now_ns);
     STEP();
+    ret->ticket = line_left(&op->version) + line_length(&op->version);
     projection_push(op, amounts);
     line_push(op->set->region, &op->version, record);
     if (first && ready < WEIR_BLOCKED && waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
@@ -137,6 +141,8 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     uint64_t ready;
 
     *ret = (struct verdict){.now_ns = op->now_ns, .estimate_ns = WEIR_NEVER};
+    if (set_is_broken(set))
+        return -EUCLEAN;
     if (version_flags(&op->version) & CONTENT_SHUT)
         return -ESHUTDOWN;
     ready =
@@ -145,6 +151,9 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     if ((operation_is_due(op, ready) || (MUTANT(110) && ready <= op->at.now_ns)) &&
         (!length || !set->fair || MUTANT(14)))
         return enter_now(op, amounts, record);
+    /* What is short may be held by the dead. */
+    if (set->member && burial_attend_rarely(set, op->now_ns))
+        return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->actor, set, -ERANGE, ret->blame->key);
         return -ERANGE;
@@ -159,7 +168,7 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         return enter_refused(op, amounts, -ENOBUFS, entry, ret);
     if (beyond(op, amounts, max_wait_ns, ret))
         return enter_refused(op, amounts, -EAGAIN, entry, ret);
-    return enter_line(op, amounts, record, ready);
+    return enter_line(op, amounts, record, ready, ret);
 }
 
 int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
@@ -186,6 +195,8 @@ void set_serve(struct actor *actor, weir_set *set)
 
     for (;;) {
         operation_read(&op, actor, set);
+        if (set_is_broken(set))
+            return;
         operation_serve(&op, true);
         if (!op.version.effects_n)
             break;
@@ -205,7 +216,7 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
 
     for (;;) {
         operation_read(&op, actor, set);
-        if (line_head(&op.version) != record)
+        if (line_head(&op.version) != record || set_is_broken(set))
             return WEIR_FOREVER;
         operation_serve(&op, false);
         if (!op.granted)
@@ -286,6 +297,8 @@ bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uin
         bool changed = false;
 
         operation_read(&op, actor, set);
+        if (set_is_broken(set))
+            return true; /* there is nothing that it could be given back to */
         if (record_load(&r->word) != word && !MUTANT(25))
             return false;
         watched_ns = operation_head_ready(&op);
@@ -329,7 +342,6 @@ static void count_withdrawal(struct actor *actor, weir_set *set, enum record_sta
 bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t expected,
                   enum record_state state)
 {
-    struct record *r = record_of(set, record);
     struct operation op;
     unsigned turn = 0;
 
@@ -338,7 +350,7 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         bool head;
 
         operation_read(&op, actor, set);
-        word = record_load(&r->word);
+        word = set_word(set, record);
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
         head = line_head(&op.version) == record;
@@ -354,6 +366,20 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
     if (op.again)
         set_serve(actor, set);
     return true;
+}
+
+bool set_is_broken(const weir_set *set)
+{
+    return set->member && member_is_broken(set->member);
+}
+
+uint64_t set_word(const weir_set *set, uint32_t record)
+{
+    uint64_t word = record_load(&record_of(set, record)->word);
+
+    if (set->member && (member_is_broken(set->member) || (word & 0xff) >= RECORD_BROKEN))
+        return record_next_word(word, RECORD_BROKEN);
+    return word;
 }
 
 static bool shut_head(struct actor *actor, weir_set *set)
@@ -377,8 +403,27 @@ static bool shut_head(struct actor *actor, weir_set *set)
     return operation_commit(&op) && !head;
 }
 
+/* Others go on: only who waits in this process leaves the line. */
+static void shut_own(struct actor *actor, weir_set *set)
+{
+    uint32_t record = 0;
+
+    while ((record = region_next_record(set->region, record)) != 0) {
+        uint64_t word = set_word(set, record);
+
+        if (record_state(word) != RECORD_WAITING || !member_owns(set->member, record))
+            continue;
+        if (set_withdraw(actor, set, record, word, RECORD_SHUT_DOWN))
+            wake_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
+    }
+}
+
 void set_shut(struct actor *actor, weir_set *set)
 {
+    if (set->member) {
+        shut_own(actor, set);
+        return;
+    }
     while (set->head && !shut_head(actor, set))
         ;
 }
@@ -392,6 +437,10 @@ void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, e
     do {
         ret->blame = NULL;
         operation_read(&op, actor, set);
+        if (set_is_broken(set)) {
+            *ret = (struct verdict){.now_ns = op.now_ns, .estimate_ns = WEIR_NEVER};
+            return;
+        }
         if (walk == SHORT_LINE && line_length(&op.version) > SHORT_LINE_MAX)
             op.walks = WALKS_MAX;
         /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
@@ -407,38 +456,8 @@ uint32_t set_snapshot(struct actor *actor, weir_set *set)
     return line_length(&op.version);
 }
 
-/* How a new set's content begins: no line, every limit as its algorithm says. */
-static int first_content(weir *w, weir_set *set)
-{
-    struct weir_instant at = instance_instant(w, true);
-    uint32_t n = CONTENT_STATES + set->limits.state_words;
-    uint64_t *content = sys_alloc(n, sizeof(*content));
-
-    if (!content)
-        return -ENOMEM;
-    content[CONTENT_LAST] = at.now_ns;
-    limits_init(&set->limits, content + CONTENT_STATES, &at);
-    set->head = publication_new_set(set->region, set->box_class, set->number, content, n);
-    sys_free(content);
-    return set->head ? 0 : -ENOMEM;
-}
-
-static int place(weir *w, weir_set *set)
-{
-    uint32_t words = CONTENT_STATES + set->limits.state_words;
-
-    if (!set->limits.n)
-        return 0;
-    if (set->backend == BACKEND_PROCESS)
-        return -EOPNOTSUPP;
-    if (set->limits.has_waits)
-        words += 1 + set->limits.state_words;
-    set->content_max = words;
-    set->box_class = box_class_for(words);
-    return set->box_class ? first_content(w, set) : -ENOMEM;
-}
-
-int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
+int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
+            struct weir_error *reterr)
 {
     weir_set *set = sys_alloc(1, sizeof(*set));
     int r;
@@ -456,7 +475,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
     limits_describe(&set->limits);
     set->backend = plan->backend;
     set->while_used = plan->while_used;
-    r = place(w, set);
+    r = placement_make(set, plan, reterr);
     if (r < 0) {
         sys_free(set);
         return r;
@@ -477,6 +496,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret)
 
 void set_free(weir_set *set)
 {
+    member_close(set->member);
     for (uint32_t i = 0; i < set->limits.n; i++)
         limit_free(&set->limits.items[i]);
     for (uint32_t i = 0; i < set->config_n; i++) {

@@ -17,7 +17,8 @@
 
 struct weir_set {
     weir *w;
-    struct region *region; /* where its state and its records are */
+    struct region *region; /* where its state and its records are: the instance's, or of */
+    struct member *member; /* the segment that processes share; NULL: private */
     char *name;
     uint32_t head; /* unit of its struct set_head; 0: an empty set, which has no state */
     uint32_t number;
@@ -39,6 +40,7 @@ struct weir_set {
 
 /* What an entry came to. */
 struct verdict {
+    uint32_t ticket;           /* of who joined the line: line_left() when it will head it */
     uint64_t now_ns;           /* when it was decided */
     uint64_t estimate_ns;      /* refusals: the first instant worth coming back; grants: theirs */
     const struct limit *blame; /* refusals: the limit that refused; NULL: the line */
@@ -68,6 +70,12 @@ enum entry {
  */
 int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
               enum entry entry, uint64_t max_wait_ns, struct verdict *ret);
+
+/* Whether something in it was what nobody would have written: nothing is to be had of it. */
+bool set_is_broken(const weir_set *set);
+
+/* The word of a record, as far as it can be trusted: RECORD_BROKEN for the rest. */
+uint64_t set_word(const weir_set *set, uint32_t record);
 
 /* Gives back what a HELD record holds, serves the line, and leaves the record FREE. */
 void set_settle(struct actor *actor, weir_set *set, uint32_t record,
@@ -112,7 +120,8 @@ void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, e
 uint32_t set_snapshot(struct actor *actor, weir_set *set);
 
 /* Makes a set from its plan, whose parts move into it on success. The instance's lock is held. */
-int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret);
+int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
+            struct weir_error *reterr);
 void set_free(weir_set *set);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking at sets: definitions and counters. */
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "operation.h"
 #include "sys.h"
@@ -75,17 +76,29 @@ static void describe_limit(const struct limit *limit, const uint64_t *state,
     };
 }
 
+/* Of all actors that ever were: who comes after a dead one counts on. */
+static void add_shared(const struct segment *segment, struct weir_set_stats *totals,
+                       struct weir_limit_stats *limits, uint32_t n)
+{
+    for (uint32_t i = 0; i < segment_actors_n(segment); i++)
+        counters_add(segment_actor_counters(segment, i), totals, limits, n);
+}
+
 static void add_counters(weir_set *set, struct weir_set_stats *totals,
                          struct weir_limit_stats *limits, uint32_t n)
 {
     weir *w = set->w;
     uint64_t ended;
 
-    pthread_mutex_lock(&w->lock);
-    for (struct actor *actor = w->actors; actor; actor = actor->next)
-        if (actor_is_prepared(actor, set->number))
-            counters_add(actor_counters(actor, set->number), totals, limits, n);
-    pthread_mutex_unlock(&w->lock);
+    if (set->member) {
+        add_shared(set->member->segment, totals, limits, n);
+    } else {
+        pthread_mutex_lock(&w->lock);
+        for (struct actor *actor = w->actors; actor; actor = actor->next)
+            if (actor_is_prepared(actor, set->number))
+                counters_add(actor_counters(actor, set->number), totals, limits, n);
+        pthread_mutex_unlock(&w->lock);
+    }
     /* Counters of other threads may be read between a release and the grant it follows. */
     ended = totals->taken + totals->released;
     totals->held = totals->granted > ended ? totals->granted - ended : 0;
@@ -108,6 +121,8 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set->head) {
         ret->waiting = set_snapshot(actor, set);
+        if (set_is_broken(set))
+            return -EUCLEAN;
         at = instance_instant(set->w, set->limits.reads_wall);
         /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
         if (at.now_ns < actor->content[CONTENT_LAST] && !MUTANT(115))

@@ -3,13 +3,24 @@
 #include "wake.h"
 
 #include "keeper.h"
+#include "member.h"
 
 void wake_waiter(weir_set *set, uint32_t record, uint64_t word)
 {
-    keeper_wake(set->w, record, word);
+    uint32_t kept = set->member ? member_kept(set->member, record) : record;
+
+    if (kept)
+        keeper_wake(set->w, kept, word);
+    else
+        member_call(set->member, record);
 }
 
 void wake_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns)
 {
-    keeper_arm(set->w, record, word, at_ns);
+    uint32_t kept = set->member ? member_kept(set->member, record) : record;
+
+    if (kept)
+        keeper_arm(set->w, kept, word, at_ns);
+    else
+        member_call(set->member, record);
 }

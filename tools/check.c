@@ -324,7 +324,8 @@ static int look(struct check *check)
     struct weir_options options = {.size = sizeof options,
                                    .plugin_dirs = check->source.plugin_dirs,
                                    .complaint = hear,
-                                   .userdata = check};
+                                   .userdata = check,
+                                   .flags = WEIR_OPEN_APART};
     struct weir_error error = {0};
     enum ending ending;
     weir *w = NULL;

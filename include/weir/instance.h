@@ -61,6 +61,14 @@ struct weir_options {
      * variable WEIR_PROCESS_DIR (ignored in a privileged process); or weir-UID below /dev/shm.
      */
     const char *process_dir;
+
+    uint32_t flags; /* WEIR_OPEN_* */
+};
+
+/* Flags of weir_options. */
+enum {
+    WEIR_OPEN_APART = 1u << 0 /* nothing is shared: sets of the backend `process` are made as if
+                                 theirs were `thread`, and no segment is touched */
 };
 
 /*

@@ -76,7 +76,7 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         plan.limits[i] = make_limit(types[i], &plan.state_words);
     instance_lock(world.w);
-    must(instance_add_set(world.w, &plan, &set) == 0);
+    must(instance_add_set(world.w, &plan, &set, NULL) == 0);
     instance_unlock(world.w);
     return set;
 }
@@ -291,7 +291,8 @@ void world_wait(uint32_t a, uint32_t s, uint32_t i)
 
 void world_recover(uint32_t by, uint32_t dead)
 {
-    recovery_run(world.actors[by], world.actors[dead]->unit, generation_of(dead));
+    recovery_run(world.actors[by], &world.w->region, world.actors[dead]->unit,
+                 generation_of(dead));
 }
 
 /* Granted in advance and taken back: no grant for the log, whose instant nobody else can have. */

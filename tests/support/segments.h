@@ -77,12 +77,16 @@ static inline unsigned files_n(void)
 /* Whether the first version of the set is where the segment says. */
 static inline bool has_first_version(const struct segment *segment)
 {
-    const struct region region = {.boxes = {.base = segment->base}};
-    uint64_t words[30];
+    _Atomic bool broken = false;
+    uint64_t words[30] = {0};
     struct version version = {.content = words, .content_capacity = 30};
+    struct region region;
 
+    if (region_of_segment(&region, segment, &broken) < 0)
+        return false;
     publication_read(&region, segment_head_unit(), &version);
-    return version.content_n == 5 && words[3] == 7 && words[4] == 8;
+    region_close(&region);
+    return !broken && version.content_n == 5 && words[3] == 7 && words[4] == 8;
 }
 
 static inline bool anybody(const struct segment *segment, void *userdata)

@@ -424,15 +424,15 @@ static void an_actor_keeps_the_box_it_has(void **state)
 static void versions_are_published(void **state)
 {
     struct segment *first = open_some(), *second = open_some();
-    const struct region region = {.boxes = {.base = first->base},
-                                  .records = {.base = segment_records(first)}};
-    const struct region other = {.boxes = {.base = second->base},
-                                 .records = {.base = segment_records(second)}};
+    _Atomic bool broken = false;
+    struct region region, other;
     uint64_t words[30], seen[30];
     struct version version = {.content = words, .content_capacity = 30};
     struct version read = {.content = seen, .content_capacity = 30};
 
     (void)state;
+    assert_int_equal(region_of_segment(&region, first, &broken), 0);
+    assert_int_equal(region_of_segment(&other, second, &broken), 0);
     assert_int_equal(segment_commit_actor(first, 2), 0);
     assert_int_equal(segment_commit_run(first, 1), 0);
     for (uint64_t i = 1; i <= 100; i++) {
@@ -447,6 +447,9 @@ static void versions_are_published(void **state)
         assert_int_equal(seen[4], i);
         assert_int_equal(record_at(&other, SEGMENT_RUN_UNITS)->word, i);
     }
+    assert_false(broken);
+    region_close(&region);
+    region_close(&other);
     segment_close(second);
     second = open_some(); /* and whoever comes now */
     segment_close(second);

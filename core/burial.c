@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* Burial: see burial.h. */
+#include "burial.h"
+
+#include "bell.h"
+#include "instance.h"
+#include "member.h"
+#include "process.h"
+#include "recovery.h"
+#include "step.h"
+#include <errno.h>
+
+#define RARELY_NS UINT64_C(1000000)
+
+/*
+ * Any number may bury the same process at once, and one who dies meanwhile is buried like any other:
+ * whoever comes next does what is left. Its place goes last, for it names the rest.
+ */
+static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t life)
+{
+    const struct segment *segment = set->member->segment;
+    uint32_t key = process_key(life, slot);
+
+    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
+        const struct segment_actor *dead = segment_actor(segment, i);
+        /* In this order: an actor that is somebody else's by now has moved on to another life. */
+        uint64_t generation = atomic_load(&dead->head.generation);
+
+        if (atomic_load(&dead->process) != key)
+            continue;
+        if (recovery_run(actor, set->region, segment_actor_unit(segment, i), generation) == -ENOMEM)
+            return false;
+        STEP();
+    }
+    bell_remove_all(segment->directory_fd, segment->encoded, key);
+    member_release_places(segment, slot, life);
+    return true;
+}
+
+/* The next of the dead. Only this is under the lock. */
+static bool next_dead(struct member *member, uint32_t *ret_slot, uint64_t *ret_life)
+{
+    const struct segment *segment = member->segment;
+    uint64_t registrations;
+    int found;
+
+    if (pthread_mutex_trylock(&member->watch_lock) != 0)
+        return false;
+    registrations = atomic_load(&segment_header(segment)->registrations);
+    watch_sync(&member->watch, segment_process(segment, 0), segment_processes_n(segment),
+               registrations);
+    found = watch_next(&member->watch, ret_slot, ret_life);
+    pthread_mutex_unlock(&member->watch_lock);
+    return found > 0;
+}
+
+int burial_attend(weir_set *set)
+{
+    struct actor *actor;
+    uint32_t slot;
+    uint64_t life;
+    bool buried = true;
+    int n = 0;
+
+    while (buried && next_dead(set->member, &slot, &life)) {
+        actor = actor_borrow(set);
+        buried = bury(actor, set, slot, life);
+        n += buried;
+        actor_return(actor);
+    }
+    return n;
+}
+
+int burial_attend_rarely(weir_set *set, uint64_t now_ns)
+{
+    uint64_t before = atomic_load_explicit(&set->member->watched_ns, memory_order_relaxed);
+
+    if (now_ns - before < RARELY_NS && now_ns >= before)
+        return 0;
+    atomic_store_explicit(&set->member->watched_ns, now_ns, memory_order_relaxed);
+    return burial_attend(set);
+}

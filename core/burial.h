@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Burial: what the living do for processes that died while they took part in a set. */
+#ifndef WEIR_CORE_BURIAL_H
+#define WEIR_CORE_BURIAL_H
+
+#include "set.h"
+
+/*
+ * Looks who has died, and gives back all that they held and waited for. Returns how many were
+ * buried by this call. Any thread, without locks; who comes while another thread is at it does not
+ * wait for that.
+ */
+int burial_attend(weir_set *set);
+
+/* The same, but at most once in a millisecond: for whoever is about to be refused. */
+int burial_attend_rarely(weir_set *set, uint64_t now_ns);
+
+#endif

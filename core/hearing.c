@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* Hearing: see hearing.h. */
+#include "hearing.h"
+
+#include "bell.h"
+#include "burial.h"
+#include "kept.h"
+#include "member.h"
+#include "sys.h"
+#include <errno.h>
+
+struct hearing {
+    struct hearing *next;
+    weir_set *set;
+    int fd;
+};
+
+static struct hearing *find(const struct keeper *keeper, const weir_set *set)
+{
+    struct hearing *hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
+
+    while (hearing && hearing->set != set)
+        hearing = hearing->next;
+    return hearing;
+}
+
+/* With an injected clock the instance's keeper has no descriptors: weir_tick looks by itself. The
+ * watch may be there already, of another keeper that is relayed. */
+static int add_to_epoll(int epoll_fd, uint64_t data, const struct hearing *hearing)
+{
+    int r;
+
+    if (epoll_fd < 0)
+        return 0;
+    r = sys_epoll_add(epoll_fd, hearing->fd, data);
+    if (r < 0)
+        return r;
+    r = sys_epoll_add(epoll_fd, hearing->set->member->watch.epoll_fd, data);
+    if (r == -EEXIST)
+        r = 0;
+    if (r < 0)
+        sys_epoll_remove(epoll_fd, hearing->fd);
+    return r;
+}
+
+static int relay(const struct keeper *keeper, uint32_t number, const struct hearing *hearing)
+{
+    return add_to_epoll(keeper->w->keeper.epoll_fd, number, hearing);
+}
+
+int hearing_relay(struct keeper *keeper, uint32_t number)
+{
+    struct hearing *hearing = atomic_load(&keeper->hearings);
+    int r = 0;
+
+    keeper->relayed = true;
+    for (; hearing && r == 0; hearing = hearing->next)
+        r = relay(keeper, number, hearing);
+    if (r < 0)
+        hearing_end_relay(keeper);
+    return r;
+}
+
+/* Watches stay: others may count on them, and it does no harm to hear of the dead. */
+void hearing_end_relay(struct keeper *keeper)
+{
+    struct hearing *hearing = atomic_load(&keeper->hearings);
+
+    for (; keeper->relayed && hearing; hearing = hearing->next)
+        sys_epoll_remove(keeper->w->keeper.epoll_fd, hearing->fd);
+    keeper->relayed = false;
+}
+
+/* Under the keeper's lock. */
+static int begin(struct keeper *keeper, uint32_t number, weir_set *set)
+{
+    const struct member *member = set->member;
+    struct hearing *hearing = sys_alloc(1, sizeof(*hearing));
+    int r;
+
+    if (!hearing)
+        return -ENOMEM;
+    r = hearing->fd =
+        bell_open(member->segment->directory_fd, member->segment->encoded, member->key, number);
+    hearing->set = set;
+    if (r >= 0)
+        r = add_to_epoll(keeper->epoll_fd, 0, hearing);
+    if (r == 0 && keeper->relayed)
+        r = relay(keeper, number, hearing);
+    if (r < 0) {
+        if (hearing->fd >= 0)
+            bell_close(member->segment->directory_fd, hearing->fd, member->segment->encoded,
+                       member->key, number);
+        sys_free(hearing);
+        return r;
+    }
+    hearing->next = atomic_load(&keeper->hearings);
+    atomic_store_explicit(&keeper->hearings, hearing, memory_order_release);
+    return 0;
+}
+
+int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set)
+{
+    int r = 0;
+
+    if (!set->member || find(keeper, set))
+        return 0;
+    pthread_mutex_lock(&keeper->lock);
+    if (!find(keeper, set))
+        r = begin(keeper, number, set);
+    pthread_mutex_unlock(&keeper->lock);
+    return r;
+}
+
+/* Something was done to a record of ours; what, its word says. */
+static void hear(weir_set *set, uint32_t kept)
+{
+    uint64_t word = kept_word(set->w, kept);
+
+    if (record_state(word) == RECORD_WAITING)
+        keeper_arm(set->w, kept, word, instance_now(set->w));
+    else
+        keeper_wake(set->w, kept, word);
+}
+
+static void hear_each(void *set, uint32_t record, uint32_t kept)
+{
+    (void)record;
+    hear(set, kept);
+}
+
+static void attend(const struct hearing *hearing)
+{
+    weir_set *set = hearing->set;
+    uint32_t records[BELL_READ_MAX], kept;
+    bool overflowed = false;
+    int n = bell_read(hearing->fd, records, BELL_READ_MAX, &overflowed);
+
+    for (int i = 0; i < n; i++)
+        if ((kept = member_kept(set->member, records[i])) != 0)
+            hear(set, kept);
+    if (overflowed)
+        member_each_kept(set->member, hear_each, set);
+    burial_attend(set);
+}
+
+void hearing_attend(struct keeper *keeper)
+{
+    struct hearing *hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
+
+    for (; hearing; hearing = hearing->next)
+        attend(hearing);
+}
+
+void hearing_end(struct keeper *keeper, uint32_t number)
+{
+    struct hearing *hearing = atomic_load(&keeper->hearings);
+
+    atomic_store(&keeper->hearings, NULL);
+    while (hearing) {
+        const struct member *member = hearing->set->member;
+        struct hearing *next = hearing->next;
+
+        bell_close(member->segment->directory_fd, hearing->fd, member->segment->encoded,
+                   member->key, number);
+        sys_free(hearing);
+        hearing = next;
+    }
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* Placement: see placement.h. */
+#include "placement.h"
+
+#include "instance.h"
+#include "member.h"
+#include "signature.h"
+#include "sys.h"
+#include <errno.h>
+
+static int join(weir_set *set, const struct set_plan *plan, const uint64_t *content, uint32_t n,
+                struct weir_error *reterr)
+{
+    struct segment_shape shape = {
+        .name = plan->name,
+        .while_used = plan->while_used,
+        .box_class = set->box_class,
+        .record_units = set->record_units,
+        .limits_n = set->limits.n,
+        .counters_size = sizeof(struct counters) + set->limits.n * sizeof(struct limit_counters),
+        .content = content,
+        .content_n = n,
+    };
+    struct signature signature;
+    int r = signature_new(plan, &signature, reterr);
+
+    if (r < 0)
+        return r;
+    shape.definition = signature.definition;
+    shape.definition_hash = signature.hash;
+    r = member_open(set->w, set->w->process_dir, &shape, &set->member, reterr);
+    signature_free(&signature);
+    if (r < 0)
+        return r;
+    set->region = &set->member->region;
+    set->head = segment_head_unit();
+    return 0;
+}
+
+static int settle_down(weir_set *set, const struct set_plan *plan, const uint64_t *content,
+                       uint32_t n, struct weir_error *reterr)
+{
+    if (set->backend == BACKEND_PROCESS && !set->w->apart)
+        return join(set, plan, content, n, reterr);
+    set->head = publication_new_set(set->region, set->box_class, set->number, content, n);
+    return set->head ? 0 : error_set(reterr, -ENOMEM, "out of memory");
+}
+
+/* The content begins with no line, and every limit as its algorithm says. */
+static int make_content(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    struct weir_instant at = instance_instant(set->w, true);
+    uint32_t n = CONTENT_STATES + set->limits.state_words;
+    uint64_t *content = sys_alloc(n, sizeof(*content));
+    int r;
+
+    if (!content)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    content[CONTENT_LAST] = at.now_ns;
+    limits_init(&set->limits, content + CONTENT_STATES, &at);
+    r = settle_down(set, plan, content, n, reterr);
+    sys_free(content);
+    return r;
+}
+
+int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    uint32_t words = CONTENT_STATES + set->limits.state_words;
+
+    if (!set->limits.n)
+        return 0;
+    if (set->limits.has_waits)
+        words += 1 + set->limits.state_words;
+    set->content_max = words;
+    set->box_class = box_class_for(words);
+    if (!set->box_class)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    return make_content(set, plan, reterr);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include "shared.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char directory[64];
+
+void shared_begin(void)
+{
+    strcpy(directory, "/dev/shm/weir-test-XXXXXX");
+    require(mkdtemp(directory) == directory);
+}
+
+void shared_end(void)
+{
+    DIR *entries = opendir(directory);
+    struct dirent *entry;
+
+    require(entries);
+    while ((entry = readdir(entries)) != NULL)
+        unlinkat(dirfd(entries), entry->d_name, 0);
+    closedir(entries);
+    require(rmdir(directory) == 0);
+}
+
+const char *shared_directory(void)
+{
+    return directory;
+}
+
+int shared_try_open(weir **ret, const char *text, struct weir_error *reterr)
+{
+    const struct weir_options options = {
+        .size = sizeof(options), .text = text, .process_dir = directory};
+
+    return weir_open(ret, &options, reterr);
+}
+
+weir *shared_open(const char *text)
+{
+    struct weir_error error = {0};
+    weir *w = NULL;
+
+    if (shared_try_open(&w, text, &error) < 0) {
+        fprintf(stderr, "weir_open: %d: %s\n", error.code, error.message);
+        require(!"weir_open");
+    }
+    return w;
+}
+
+weir_pool *shared_pool(weir *w, const char *name)
+{
+    weir_pool *pool = NULL;
+
+    require(weir_pool_open(&pool, w, name, WEIR_WORKER_AUTO) == 0);
+    return pool;
+}
+
+const struct weir_request *shared_ask(struct shared_request *memory, const char *key, uint64_t n,
+                                      uint64_t timeout_ns)
+{
+    *memory = (struct shared_request){.amounts = {{key, n}}};
+    memory->request = (struct weir_request){.size = sizeof(memory->request),
+                                            .amounts = memory->amounts,
+                                            .amounts_n = 1,
+                                            .timeout_ns = timeout_ns};
+    return &memory->request;
+}
+
+struct weir_set_stats shared_stats(weir_pool *pool)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) >= 0);
+    return stats;
+}
+
+uint64_t shared_held(weir_pool *pool, size_t limit)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[8];
+
+    require(limit < 8);
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 8) > (int)limit);
+    return limits[limit].held;
+}
+
+pid_t shared_fork(void (*body)(void *argument), void *argument)
+{
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    require(pid >= 0);
+    if (pid > 0)
+        return pid;
+    alarm(60); /* nobody waits for ever */
+    body(argument);
+    fflush(NULL);
+    _exit(0);
+}
+
+void shared_wait(pid_t pid, int signal)
+{
+    int status;
+
+    require(waitpid(pid, &status, 0) == pid);
+    if (signal)
+        require(WIFSIGNALED(status) && WTERMSIG(status) == signal);
+    else
+        require(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+struct shared_pipe shared_pipe(void)
+{
+    struct shared_pipe made;
+
+    require(pipe(made.fds) == 0);
+    return made;
+}
+
+void shared_tell(const struct shared_pipe *pipe)
+{
+    require(write(pipe->fds[1], "!", 1) == 1);
+}
+
+void shared_hear(const struct shared_pipe *pipe)
+{
+    char byte;
+
+    require(read(pipe->fds[0], &byte, 1) == 1);
+}
+
+void shared_pipe_close(struct shared_pipe *pipe)
+{
+    close(pipe->fds[0]);
+    close(pipe->fds[1]);
+}

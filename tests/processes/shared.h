@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* For tests of sets that processes share: a directory of segments of their own, and short calls. */
+#ifndef WEIR_TESTS_SHARED_H
+#define WEIR_TESTS_SHARED_H
+
+#include "../threads/require.h"
+#include <string.h>
+#include <sys/types.h>
+#include <weir/weir.h>
+
+#define MS UINT64_C(1000000)
+
+/* A new directory, and its removal with all that is in it. */
+void shared_begin(void);
+void shared_end(void);
+const char *shared_directory(void);
+
+/* Opens an instance on this configuration text in the directory; ends the process if it cannot. */
+weir *shared_open(const char *text);
+int shared_try_open(weir **ret, const char *text, struct weir_error *reterr);
+weir_pool *shared_pool(weir *w, const char *name);
+
+/* A request for `n` of one key; at most two of them. */
+struct shared_request {
+    struct weir_amount amounts[2];
+    struct weir_request request;
+};
+const struct weir_request *shared_ask(struct shared_request *memory, const char *key, uint64_t n,
+                                      uint64_t timeout_ns);
+
+/* What is held and who waits in the first set of a pool. */
+struct weir_set_stats shared_stats(weir_pool *pool);
+uint64_t shared_held(weir_pool *pool, size_t limit);
+
+/* Runs `body` in a child, which exits 0 unless it fails. */
+pid_t shared_fork(void (*body)(void *argument), void *argument);
+/* Waits for it; it must have exited with 0, or been killed by `signal`. */
+void shared_wait(pid_t pid, int signal);
+
+/* A pipe to tell one another something. */
+struct shared_pipe {
+    int fds[2];
+};
+struct shared_pipe shared_pipe(void);
+void shared_tell(const struct shared_pipe *pipe);
+void shared_hear(const struct shared_pipe *pipe);
+void shared_pipe_close(struct shared_pipe *pipe);
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sets that processes share, in the small: what one does the other sees, whatever way it waits; and
+ * who dies gives everything back. Two instances of one process are two members like any others.
+ */
+#include "shared.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char slots[] = "version: 1\n"
+                            "sets:\n"
+                            "  s:\n"
+                            "    backend: process\n"
+                            "    limits:\n"
+                            "      - { type: resource, key: slot, capacity: 2 }\n";
+
+static const char rates[] = "version: 1\n"
+                            "sets:\n"
+                            "  s:\n"
+                            "    backend: process\n"
+                            "    limits:\n"
+                            "      - { type: rate, key: n, algorithm: gcra, capacity: 1, window: "
+                            "50ms }\n";
+
+struct two {
+    weir *w[2];
+    weir_pool *pools[2];
+};
+
+static struct two open_two(const char *text)
+{
+    struct two two;
+
+    for (int i = 0; i < 2; i++) {
+        two.w[i] = shared_open(text);
+        two.pools[i] = shared_pool(two.w[i], "s");
+    }
+    return two;
+}
+
+static void close_two(struct two *two)
+{
+    for (int i = 0; i < 2; i++) {
+        weir_pool_close(two->pools[i]);
+        weir_close(two->w[i]);
+    }
+}
+
+static weir_acquisition *get(weir_pool *pool, const char *key, uint64_t n)
+{
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+
+    assert_int_equal(
+        weir_acquire(pool, shared_ask(&memory, key, n, 10000 * MS), &acquisition, NULL), 0);
+    return acquisition;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    shared_begin();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    shared_end();
+    return 0;
+}
+
+static void what_one_takes_the_other_lacks(void **state)
+{
+    struct two two = open_two(slots);
+    struct shared_request memory;
+    weir_acquisition *a = get(two.pools[0], "slot", 2), *b = NULL;
+
+    (void)state;
+    assert_int_equal(weir_try_acquire(two.pools[1], shared_ask(&memory, "slot", 1, 0), &b, NULL),
+                     -EAGAIN);
+    assert_int_equal(shared_held(two.pools[1], 0), 2);
+    assert_int_equal(weir_release(&a), 0);
+    assert_int_equal(weir_try_acquire(two.pools[1], shared_ask(&memory, "slot", 1, 0), &b, NULL),
+                     0);
+    assert_int_equal(weir_release(&b), 0);
+    assert_int_equal(shared_held(two.pools[0], 0), 0);
+    assert_int_equal(shared_stats(two.pools[0]).granted, 2);
+    close_two(&two);
+}
+
+static void a_release_there_is_a_grant_here(void **state)
+{
+    struct two two = open_two(slots);
+    struct shared_request memory;
+    weir_acquisition *a = get(two.pools[0], "slot", 2), *b = NULL;
+    struct pollfd fd = {.events = POLLIN};
+
+    (void)state;
+    assert_int_equal(weir_submit(two.pools[1], shared_ask(&memory, "slot", 1, 0), &b, NULL), 1);
+    fd.fd = weir_acquisition_fd(b);
+    assert_true(fd.fd >= 0);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    assert_int_equal(weir_release(&a), 0);
+    assert_int_equal(poll(&fd, 1, 10000), 1);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    assert_int_equal(weir_release(&b), 0);
+    close_two(&two);
+}
+
+static void a_queue_hears_of_others(void **state)
+{
+    struct two two = open_two(slots);
+    struct shared_request memory;
+    weir_acquisition *a = get(two.pools[0], "slot", 2);
+    struct weir_completion completion;
+    struct pollfd fd = {.events = POLLIN};
+    weir_queue *queue;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, two.w[1], 16), 0);
+    fd.fd = weir_queue_fd(queue);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(weir_queue_submit(queue, two.pools[1],
+                                           shared_ask(&memory, "slot", 1, WEIR_FOREVER), i, NULL,
+                                           NULL),
+                         0);
+    assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
+    assert_int_equal(weir_release(&a), 0);
+    for (uint64_t i = 0; i < 3; i++) {
+        int n;
+
+        do {
+            assert_int_equal(poll(&fd, 1, 10000), 1);
+            n = weir_queue_reap(queue, &completion, 1);
+        } while (n == 0);
+        assert_int_equal(n, 1);
+        assert_int_equal(completion.user_data, i);
+        assert_int_equal(completion.result, 0);
+        assert_int_equal(weir_release(&completion.acquisition), 0);
+    }
+    assert_null(weir_queue_close(queue));
+    close_two(&two);
+}
+
+static void time_passes_as_ever(void **state)
+{
+    struct two two = open_two(rates);
+    struct shared_request memory;
+    weir_acquisition *b = NULL;
+    uint64_t before = weir_now(two.w[0]);
+
+    (void)state;
+    assert_int_equal(weir_take(two.pools[0], shared_ask(&memory, "n", 1, 0), NULL), 0);
+    assert_int_equal(weir_take(two.pools[1], shared_ask(&memory, "n", 1, 0), NULL), -EAGAIN);
+    b = get(two.pools[1], "n", 1);
+    assert_true(weir_now(two.w[0]) - before >= 50 * MS);
+    assert_int_equal(weir_update(b, "n", 1), 0);
+    assert_int_equal(weir_release(&b), 0);
+    close_two(&two);
+}
+
+static void timeouts_end_waits(void **state)
+{
+    struct two two = open_two(slots);
+    struct shared_request memory;
+    weir_acquisition *a = get(two.pools[0], "slot", 2), *b = NULL;
+
+    (void)state;
+    assert_int_equal(weir_acquire(two.pools[1], shared_ask(&memory, "slot", 1, 20 * MS), &b, NULL),
+                     -ETIMEDOUT);
+    assert_int_equal(weir_submit(two.pools[1], shared_ask(&memory, "slot", 1, 20 * MS), &b, NULL),
+                     1);
+    while (weir_acquisition_result(b) == -EINPROGRESS)
+        pause_ns(MS);
+    assert_int_equal(weir_acquisition_result(b), -ETIMEDOUT);
+    weir_release(&b);
+    weir_release(&a);
+    assert_int_equal(shared_stats(two.pools[0]).waiting, 0);
+    close_two(&two);
+}
+
+/* ---- children ---- */
+
+struct child {
+    struct shared_pipe ready, go;
+    const char *text;
+    int how; /* 0 holds, 1 waits blocked, 2 waits in a queue */
+};
+
+static void hold_or_wait(void *argument)
+{
+    struct child *child = argument;
+    weir *w = shared_open(child->text);
+    weir_pool *pool = shared_pool(w, "s");
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+    weir_queue *queue;
+
+    if (child->how == 0)
+        require(weir_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL) == 0);
+    if (child->how == 2) {
+        require(weir_queue_open(&queue, w, 4) == 0);
+        require(weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), 1,
+                                  NULL, NULL) == 0);
+    }
+    shared_tell(&child->ready);
+    if (child->how == 1)
+        weir_acquire(pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), &acquisition, NULL);
+    shared_hear(&child->go);
+    weir_release(&acquisition);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static pid_t start(struct child *child, const char *text, int how)
+{
+    pid_t pid;
+
+    *child = (struct child){shared_pipe(), shared_pipe(), text, how};
+    pid = shared_fork(hold_or_wait, child);
+    shared_hear(&child->ready);
+    return pid;
+}
+
+static void end(struct child *child)
+{
+    shared_pipe_close(&child->ready);
+    shared_pipe_close(&child->go);
+}
+
+static void what_the_dead_held_comes_back(void **state)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct child child;
+    pid_t pid = start(&child, slots, 0);
+    weir_acquisition *acquisition;
+    struct shared_request memory;
+
+    (void)state;
+    assert_int_equal(weir_try_acquire(pool, shared_ask(&memory, "slot", 1, 0), &acquisition, NULL),
+                     -EAGAIN);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    acquisition = get(pool, "slot", 2);
+    shared_wait(pid, SIGKILL);
+    weir_release(&acquisition);
+    assert_int_equal(shared_held(pool, 0), 0);
+    end(&child);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+/* Nobody waits while it dies: whoever is refused next looks first. */
+static void the_next_to_ask_finds_the_dead(void **state)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct child child;
+    pid_t pid = start(&child, slots, 0);
+    weir_acquisition *acquisition = NULL;
+    struct shared_request memory;
+
+    (void)state;
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    shared_wait(pid, SIGKILL);
+    pause_ns(2 * MS);
+    assert_int_equal(weir_try_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL),
+                     0);
+    weir_release(&acquisition);
+    end(&child);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void the_dead_leave_the_line(void **state)
+{
+    (void)state;
+    for (int how = 1; how <= 2; how++) {
+        weir *w = shared_open(slots);
+        weir_pool *pool = shared_pool(w, "s");
+        weir_acquisition *held = get(pool, "slot", 1), *acquisition;
+        struct child child;
+        pid_t pid = start(&child, slots, how);
+
+        while (!shared_stats(pool).waiting)
+            pause_ns(MS);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        acquisition = get(pool, "slot", 1); /* the child, ahead of it, wanted two */
+        shared_wait(pid, SIGKILL);
+        weir_release(&acquisition);
+        weir_release(&held);
+        assert_int_equal(shared_stats(pool).waiting, 0);
+        end(&child);
+        weir_pool_close(pool);
+        weir_close(w);
+    }
+}
+
+static void who_just_exits_counts_as_dead(void **state)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct child child;
+    pid_t pid = start(&child, slots, 0);
+    weir_acquisition *acquisition;
+
+    (void)state;
+    shared_tell(&child.go);
+    acquisition = get(pool, "slot", 2);
+    shared_wait(pid, 0);
+    weir_release(&acquisition);
+    end(&child);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void closing_ends_the_own_waiters_only(void **state)
+{
+    struct two two = open_two(slots);
+    struct shared_request memory;
+    weir_acquisition *held = get(two.pools[0], "slot", 2), *mine = NULL, *other = NULL;
+
+    (void)state;
+    assert_int_equal(weir_submit(two.pools[1], shared_ask(&memory, "slot", 1, 0), &mine, NULL), 1);
+    assert_int_equal(weir_submit(two.pools[0], shared_ask(&memory, "slot", 1, 0), &other, NULL), 1);
+    weir_close(two.w[1]);
+    assert_int_equal(weir_acquisition_result(mine), -ESHUTDOWN);
+    assert_int_equal(weir_acquisition_result(other), -EINPROGRESS);
+    weir_release(&mine);
+    weir_release(&held);
+    assert_int_equal(weir_acquisition_result(other), 0);
+    weir_release(&other);
+    weir_pool_close(two.pools[0]);
+    weir_pool_close(two.pools[1]);
+    weir_close(two.w[0]);
+}
+
+static void another_definition_is_refused(void **state)
+{
+    struct weir_error error = {0};
+    weir *w = shared_open(slots), *other = NULL;
+
+    (void)state;
+    assert_int_equal(shared_try_open(&other, rates, &error), -EEXIST);
+    assert_non_null(strstr(error.message, "gcra"));
+    assert_null(other);
+    weir_close(w);
+}
+
+static void in_child(void *argument)
+{
+    struct two *two = argument;
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+    weir *w;
+    weir_pool *pool;
+
+    require(weir_take(two->pools[0], shared_ask(&memory, "slot", 1, 0), NULL) == -ECHILD);
+    w = shared_open(slots);
+    pool = shared_pool(w, "s");
+    require(weir_try_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL) ==
+            -EAGAIN);
+    require(weir_try_acquire(pool, shared_ask(&memory, "slot", 1, 0), &acquisition, NULL) == 0);
+    weir_pool_close(pool);
+    weir_close(w); /* what it holds goes with it */
+}
+
+static void a_forked_child_opens_it_anew(void **state)
+{
+    struct two two = open_two(slots);
+    weir_acquisition *held = get(two.pools[0], "slot", 1), *both;
+
+    (void)state;
+    shared_wait(shared_fork(in_child, &two), 0);
+    weir_release(&held);
+    both = get(two.pools[1], "slot", 2);
+    weir_release(&both);
+    close_two(&two);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_one_takes_the_other_lacks, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_release_there_is_a_grant_here, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_queue_hears_of_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(time_passes_as_ever, setup, teardown),
+        cmocka_unit_test_setup_teardown(timeouts_end_waits, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_dead_held_comes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_next_to_ask_finds_the_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_dead_leave_the_line, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forked_child_opens_it_anew, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
