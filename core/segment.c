@@ -103,6 +103,12 @@ void segment_close(struct segment *segment)
     sys_free(segment);
 }
 
+void segment_abandon(const struct segment *segment)
+{
+    sys_close(segment->fd);
+    sys_close(segment->directory_fd);
+}
+
 /* ---- making one ---- */
 
 /* The file as far as its first user needs it: the identity, the definition, the set's box. */

@@ -16,7 +16,8 @@
  * No name is taken away except under a lock on the file that has it, after another look whether it
  * still has it: else the successor of a removed segment could be removed in its place.
  *
- * Functions may be called from any thread. Not in a forked child, where the mapping is missing.
+ * Functions may be called from any thread; segment_admit and segment_retire by one at a time for one
+ * struct segment. Not in a forked child, where the mapping is missing.
  */
 #ifndef WEIR_CORE_SEGMENT_H
 #define WEIR_CORE_SEGMENT_H
@@ -83,6 +84,9 @@ int segment_view(const char *directory, const char *name, struct segment **ret,
 
 /* Unmaps it. The file stays. NULL: does nothing. */
 void segment_close(struct segment *segment);
+/* For a forked child, in which nothing is mapped there, or by now something else: closes what it
+ * has inherited, and leaves all else to the parent. */
+void segment_abandon(const struct segment *segment);
 
 /*
  * These give memory to a place before it is used for the first time, so that no store meets a full

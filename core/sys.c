@@ -621,8 +621,8 @@ int sys_give_name(int fd, int directory_fd, const char *name)
 
     if (linkat(fd, "", directory_fd, name, AT_EMPTY_PATH) == 0)
         return 0;
-    if (errno != ENOENT)
-        return -errno;
+    if (errno == EEXIST)
+        return -EEXIST;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return or_errno(linkat(AT_FDCWD, path, directory_fd, name, AT_SYMLINK_FOLLOW));
 }

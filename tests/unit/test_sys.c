@@ -496,6 +496,156 @@ static void test_read_file(void **state)
     assert_int_equal(sys_read_file("/tmp", 10, &text, &size), -EISDIR);
 }
 
+/* ---- files in a directory ---- */
+
+static char directory_path[] = "/dev/shm/weir-sys-XXXXXX";
+
+static int open_directory(void)
+{
+    int fd;
+
+    assert_non_null(mkdtemp(directory_path));
+    fd = sys_open_directory_fd(directory_path);
+    assert_flags(fd, false);
+    return fd;
+}
+
+static void remove_directory(int fd)
+{
+    sys_close(fd);
+    assert_int_equal(rmdir(directory_path), 0);
+    memset(strrchr(directory_path, '-') + 1, 'X', 6);
+}
+
+static void test_nameless_files(void **state)
+{
+    int directory = open_directory(), first = sys_open_nameless(directory);
+    int second = sys_open_nameless(directory), found;
+    struct stat status;
+    char text[8] = "";
+
+    (void)state;
+    assert_flags(first, false);
+    assert_int_equal(write(first, "first", 5), 5);
+    assert_int_equal(sys_open_in(directory, "name", true), -ENOENT);
+    assert_int_equal(sys_give_name(first, directory, "name"), 0);
+    assert_int_equal(sys_give_name(second, directory, "name"), -EEXIST);
+    assert_int_equal(sys_stat_fd(second, &status), 0);
+    assert_int_equal(status.st_nlink, 0);
+    assert_int_equal(sys_stat_in(directory, "name", &status), 0);
+    assert_int_equal(status.st_mode, S_IFREG | 0600);
+    found = sys_open_in(directory, "name", false);
+    assert_flags(found, true);
+    assert_int_equal(sys_read_at(found, 0, text, 3), 3);
+    assert_string_equal(text, "fir");
+    assert_int_equal(sys_read_at(found, 2, text, 8), 3); /* the file ends */
+    assert_memory_equal(text, "rst", 3);
+    assert_int_equal(sys_read_at(found, 5, text, 8), 0);
+    assert_int_equal(sys_read_at(found, UINT64_MAX - 3, text, 8), -EINVAL);
+    assert_int_equal(write(found, "x", 1), -1); /* not writable */
+    assert_int_equal(sys_unlink_in(directory, "name"), 0);
+    assert_int_equal(sys_unlink_in(directory, "name"), -ENOENT);
+    assert_int_equal(sys_stat_in(directory, "name", &status), -ENOENT);
+    sys_close(first);
+    sys_close(second);
+    sys_close(found);
+    remove_directory(directory);
+}
+
+static void test_opening_follows_and_waits_for_nothing(void **state)
+{
+    int directory = open_directory(), fd;
+
+    (void)state;
+    assert_int_equal(symlinkat("/etc/passwd", directory, "link"), 0);
+    assert_int_equal(mkfifoat(directory, "fifo", 0600), 0);
+    assert_int_equal(sys_open_in(directory, "link", false), -ELOOP);
+    fd = sys_open_in(directory, "fifo", false); /* without a writer */
+    assert_flags(fd, true);
+    sys_close(fd);
+    sys_unlink_in(directory, "link");
+    sys_unlink_in(directory, "fifo");
+    remove_directory(directory);
+}
+
+static void test_memory_of_files(void **state)
+{
+    int directory = open_directory(), fd = sys_open_nameless(directory);
+    unsigned char *writable = NULL, *readable = NULL;
+    void *map = NULL;
+    struct stat status;
+
+    (void)state;
+    assert_int_equal(sys_resize(fd, 1 << 20), 0);
+    assert_int_equal(sys_allocate(fd, 4096, 4096), 0);
+    assert_int_equal(sys_stat_fd(fd, &status), 0);
+    assert_int_equal(status.st_size, 1 << 20);
+    assert_true(status.st_blocks > 0 && status.st_blocks < (1 << 20) / 512);
+    assert_int_equal(sys_map(fd, 1 << 20, true, &map), 0);
+    writable = map;
+    assert_int_equal(sys_map(fd, 1 << 20, false, &map), 0);
+    readable = map;
+    writable[5000] = 7;
+    assert_int_equal(readable[5000], 7);
+    sys_unmap(writable, 1 << 20);
+    assert_int_equal(readable[5000], 7);
+    sys_unmap(readable, 1 << 20);
+    sys_close(fd);
+    assert_int_equal(sys_map(fd, 1 << 20, true, &map), -EBADF);
+    assert_int_equal(sys_resize(fd, 1), -EBADF);
+    assert_int_equal(sys_allocate(fd, 0, 1), -EBADF);
+    remove_directory(directory);
+}
+
+/* Whoever holds it may be stopped for ever: nobody waits as long. */
+static void test_lock(void **state)
+{
+    int directory = open_directory(), fd = sys_open_nameless(directory), again, status = 0;
+    char path[32];
+    pid_t child;
+
+    (void)state;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    again = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(again >= 0);
+    assert_int_equal(sys_lock(fd), 0);
+    child = fork(); /* has the lock too, and keeps it from nobody once it is given back */
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(sys_lock(again), -EBUSY);
+    sys_unlock(fd);
+    assert_int_equal(sys_lock(again), 0);
+    sys_unlock(again);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(sys_lock(fd), 0);
+    close(again);
+    sys_close(fd);
+    assert_int_equal(sys_lock(fd), -EBADF);
+    remove_directory(directory);
+}
+
+static void test_boot_and_namespaces(void **state)
+{
+    unsigned char first[16] = {0}, second[16] = {0}, nothing[16] = {0};
+    uint64_t pid = 0, same = 1;
+
+    (void)state;
+    assert_int_equal(sys_boot_id(first), 0);
+    assert_int_equal(sys_boot_id(second), 0);
+    assert_memory_equal(first, second, 16);
+    assert_memory_not_equal(first, nothing, 16);
+    assert_int_equal(sys_namespace("pid", &pid), 0);
+    assert_int_equal(sys_namespace("pid", &same), 0);
+    assert_true(pid != 0 && pid == same);
+    assert_int_equal(sys_namespace("time", &same), 0);
+    assert_true(pid != same);
+    assert_int_equal(sys_namespace("nothing", &same), 0); /* as a kernel that has none */
+    assert_int_equal(same, 0);
+}
+
 static void test_read_part(void **state)
 {
     char path[] = "/tmp/weir-sys-XXXXXX", part[10] = "";
@@ -818,6 +968,11 @@ int main(void)
         leak_checked_test(test_thread),
         leak_checked_test(test_read_file),
         leak_checked_test(test_read_part),
+        leak_checked_test(test_nameless_files),
+        leak_checked_test(test_opening_follows_and_waits_for_nothing),
+        leak_checked_test(test_memory_of_files),
+        leak_checked_test(test_lock),
+        leak_checked_test(test_boot_and_namespaces),
         leak_checked_test(test_directory),
         leak_checked_test(test_load),
         leak_checked_test(test_process),
