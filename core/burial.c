@@ -62,10 +62,9 @@ int burial_attend(weir_set *set)
     bool buried = true;
     int n = 0;
 
-    while (buried && next_dead(set->member, &slot, &life)) {
+    for (; buried && next_dead(set->member, &slot, &life); n++) {
         actor = actor_borrow(set);
         buried = bury(actor, set, slot, life);
-        n += buried;
         actor_return(actor);
     }
     return n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Who holds a set, and who waits. */
+#include "burial.h"
 #include "instance.h"
 #include "member.h"
 #include "mutant.h"
@@ -156,6 +157,8 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     actor = actor_self(set);
     if (!actor)
         return -ENOMEM;
+    if (set->member)
+        burial_attend(set); /* the dead neither hold nor wait */
     found = scan_all(set, &all);
     if (found > 0) {
         set_snapshot(actor, set);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking at sets: definitions and counters. */
+#include "burial.h"
 #include "instance.h"
 #include "member.h"
 #include "mutant.h"
@@ -119,6 +120,8 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     if (!actor)
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
+    if (set->member)
+        burial_attend(set); /* what the dead held is nobody's */
     if (set->head) {
         ret->waiting = set_snapshot(actor, set);
         if (set_is_broken(set))

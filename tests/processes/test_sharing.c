@@ -282,6 +282,28 @@ static void the_next_to_ask_finds_the_dead(void **state)
     weir_close(w);
 }
 
+static void onlookers_do_not_see_the_dead(void **state)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct weir_holder holder;
+    struct child child;
+    pid_t pid = start(&child, slots, 0);
+
+    (void)state;
+    assert_int_equal(shared_held(pool, 0), 2);
+    assert_int_equal(weir_set_holders(weir_pool_set(pool, 0), &holder, 1), 1);
+    assert_int_equal(holder.process, pid);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    shared_wait(pid, SIGKILL);
+    assert_int_equal(weir_set_holders(weir_pool_set(pool, 0), NULL, 0), 0);
+    assert_int_equal(shared_held(pool, 0), 0);
+    assert_int_equal(shared_stats(pool).held, 0);
+    end(&child);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 static void the_dead_leave_the_line(void **state)
 {
     (void)state;
@@ -398,6 +420,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(timeouts_end_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_held_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(the_next_to_ask_finds_the_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(onlookers_do_not_see_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(the_dead_leave_the_line, setup, teardown),
         cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
