@@ -366,12 +366,14 @@ static void test_epoll(void **state)
     assert_int_equal(sys_epoll_add(epoll, second, 2), 0);
     assert_int_equal(sys_epoll_add(epoll, second, 2), -EEXIST);
     assert_int_equal(sys_epoll_add(epoll, -1, 2), -EBADF);
+    assert_int_equal(sys_epoll_look(epoll, data, 4), 0);
     sys_signal_fd(second);
     assert_int_equal(sys_epoll_wait(epoll, data, 4), 1);
     assert_int_equal(data[0], 2);
     sys_signal_fd(first);
     assert_int_equal(sys_epoll_wait(epoll, data, 4), 2);
     assert_int_equal(data[0] + data[1], 3);
+    assert_int_equal(sys_epoll_look(epoll, data, 1), 1);
     sys_close(first);
     sys_close(second);
     sys_close(epoll);
@@ -453,6 +455,34 @@ static void test_thread(void **state)
     assert_int_equal(sys_thread_id(), getpid());
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     assert_int_equal(sigismember(&mask, SIGINT), 0); /* the caller's mask is as it was */
+}
+
+/* Process to process: a word in shared memory is the same wherever it is mapped. */
+static void test_shared_futex(void **state)
+{
+    const struct timespec moment = {0, 1000000};
+    _Atomic uint32_t *words =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)words;
+    int woken = 0, status = 1;
+    pid_t child;
+
+    (void)state;
+    assert_true(words != MAP_FAILED);
+    assert_int_equal(sys_futex_wake_shared(futex, 1), 0);
+    assert_int_equal(sys_futex_wait_shared(futex, 1, WEIR_FOREVER), -EAGAIN);
+    assert_int_equal(sys_futex_wait_shared(futex, 0, sys_now_ns() + MS), -ETIMEDOUT);
+    child = fork();
+    if (child == 0)
+        _exit(sys_futex_wait_shared(futex, 0, sys_now_ns() + 10000 * MS) == 0 ? 0 : 1);
+    for (int i = 0; i < 10000 && woken == 0; i++) {
+        nanosleep(&moment, NULL);
+        woken = sys_futex_wake_shared(futex, 1);
+    }
+    assert_int_equal(woken, 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    munmap(words, 4096);
 }
 
 /* ---- files ---- */
@@ -965,6 +995,7 @@ int main(void)
         leak_checked_test(test_timerfd),
         leak_checked_test(test_epoll),
         leak_checked_test(test_futex),
+        leak_checked_test(test_shared_futex),
         leak_checked_test(test_thread),
         leak_checked_test(test_read_file),
         leak_checked_test(test_read_part),

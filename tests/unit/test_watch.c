@@ -375,7 +375,7 @@ static void without_descriptors_deaths_are_found_by_looking(void **state)
 /* No more than this process has now. Returns what it might have had. */
 static struct rlimit no_more_descriptors(void)
 {
-    struct rlimit before, limit;
+    struct rlimit before = {0}, limit;
     int next = dup(0);
 
     assert_true(next >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
