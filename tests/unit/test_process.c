@@ -188,11 +188,15 @@ static uint32_t other_thread(pid_t pid)
 /* Numbers of processes and threads are of one kind. */
 static void dead_is_whose_pid_is_a_threads_now(void **state)
 {
-    pid_t pid = child_start(run_role, "first thread ends");
-    uint64_t life = life_of(pid);
-    uint32_t thread = other_thread(pid);
+    pid_t pid;
+    uint64_t life;
+    uint32_t thread;
 
     (void)state;
+    needs_exec();
+    pid = child_start(run_role, "first thread ends");
+    life = life_of(pid);
+    thread = other_thread(pid);
     assert_true(thread != 0);
     assert_true(process_is_dead(process_life(1, process_start(life) - 500, thread)));
     child_end(pid);
@@ -235,11 +239,13 @@ static void role_of(pid_t pid, char *ret, size_t size)
 
 static void exec_is_alive_and_the_same(void **state)
 {
-    pid_t pid = child_start(run_stopping_before_exec, NULL);
+    pid_t pid;
     char role[64] = "";
     uint64_t life;
 
     (void)state;
+    needs_exec();
+    pid = child_start(run_stopping_before_exec, NULL);
     await_state(pid, 'T');
     life = life_of(pid);
     assert_int_equal(kill(pid, SIGCONT), 0);
@@ -257,11 +263,14 @@ static void exec_is_alive_and_the_same(void **state)
  */
 static void a_thread_that_execs_keeps_the_process_alive(void **state)
 {
-    pid_t pid = child_start(run_role, "execs 100");
-    uint64_t life = life_of(pid);
+    pid_t pid;
+    uint64_t life;
     char role[64] = "";
 
     (void)state;
+    needs_exec();
+    pid = child_start(run_role, "execs 100");
+    life = life_of(pid);
     while (strcmp(role, "stays") != 0) {
         for (int i = 0; i < 200; i++)
             assert_int_equal(process_look(life), 1);
@@ -273,10 +282,13 @@ static void a_thread_that_execs_keeps_the_process_alive(void **state)
 
 static void a_process_without_its_first_thread_is_alive(void **state)
 {
-    pid_t pid = child_start(run_role, "first thread ends");
-    uint64_t life = life_of(pid);
+    pid_t pid;
+    uint64_t life;
 
     (void)state;
+    needs_exec();
+    pid = child_start(run_role, "first thread ends");
+    life = life_of(pid);
     await_state(pid, 'Z');
     assert_int_equal(process_look(life), 1);
     child_kill(pid);

@@ -174,11 +174,14 @@ static void who_has_the_pid_of_another_is_told(void **state)
 
 static void exec_is_no_death(void **state)
 {
-    uint32_t slot = child_registers(run_role, "execs 20");
-    uint64_t life = atomic_load(&slots[slot].life);
+    uint32_t slot;
+    uint64_t life;
 
     (void)state;
     needs_pidfds();
+    needs_exec();
+    slot = child_registers(run_role, "execs 20");
+    life = atomic_load(&slots[slot].life);
     assert_int_equal(syncs(), 0);
     for (int i = 0; i < 2000; i++) {
         assert_nobody();
@@ -192,10 +195,12 @@ static void exec_is_no_death(void **state)
 
 static void the_end_of_the_first_thread_is_no_death(void **state)
 {
-    uint32_t slot = child_registers(run_role, "first thread ends");
+    uint32_t slot;
 
     (void)state;
     needs_pidfds();
+    needs_exec();
+    slot = child_registers(run_role, "first thread ends");
     await_state(pids[slot], 'Z');
     assert_int_equal(syncs(), 0);
     assert_nobody();
@@ -453,6 +458,7 @@ static void each_failure_only_delays(void **state)
     bool failed = true;
 
     (void)state;
+    needs_pidfds();
     for (uint64_t n = 1; failed; n++) {
         uint32_t stays = child_registers(run_staying, NULL);
         uint32_t dies = child_registers(run_staying, NULL), slot = SLOTS;
