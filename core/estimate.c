@@ -50,7 +50,8 @@ static uint64_t next_instant(const struct operation *op, const struct projection
     return limits_ready_at(&op->set->limits, projection->states, &at, amounts, false, ret_blame);
 }
 
-static void extend(const struct operation *op, const struct projection *projection,
+/* False: it can never be granted. */
+static bool extend(const struct operation *op, const struct projection *projection,
                    const uint64_t *amounts)
 {
     const struct limit *blame = NULL;
@@ -58,13 +59,14 @@ static void extend(const struct operation *op, const struct projection *projecti
     uint64_t ready = next_instant(op, projection, amounts, &blame);
 
     if (ready >= WEIR_BLOCKED)
-        return;
+        return ready != WEIR_NEVER;
     at.now_ns = ready;
     limits_take(&op->set->limits, projection->states, &at, amounts, false);
     *projection->at_ns = ready;
+    return true;
 }
 
-static bool valid(const struct operation *op)
+bool projection_is_valid(const struct operation *op)
 {
     return (version_flags(&op->version) & CONTENT_PROJECTED) != 0;
 }
@@ -77,18 +79,17 @@ static void set_valid(struct operation *op, bool is_valid)
                       is_valid ? flags | CONTENT_PROJECTED : flags & ~(uint32_t)CONTENT_PROJECTED);
 }
 
-void projection_push(struct operation *op, const uint64_t *amounts)
+bool projection_push(struct operation *op, const uint64_t *amounts)
 {
     struct projection projection = projection_of(op);
 
     if (!op->set->limits.has_waits)
-        return;
+        return true;
     if (!line_length(&op->version)) {
         begin(op, &projection);
         set_valid(op, true);
     }
-    if (valid(op))
-        extend(op, &projection, amounts);
+    return !projection_is_valid(op) || extend(op, &projection, amounts);
 }
 
 void projection_forget(struct operation *op)
@@ -173,7 +174,7 @@ bool projection_estimate(struct operation *op, const uint64_t *amounts, struct v
         return !line || ret->blame || blame_head(op, ret);
     if (!line || MUTANT(11))
         begin(op, &projection);
-    else if ((!valid(op) || overdue(op)) && !project_line(op))
+    else if ((!projection_is_valid(op) || overdue(op)) && !project_line(op))
         return false;
     ret->estimate_ns = next_instant(op, &projection, amounts, &ret->blame);
     return !line || ret->blame || blame_head(op, ret);

@@ -61,7 +61,9 @@ void limits_describe(struct limits *limits)
 
         if (limit->type == WEIR_LIMIT_RESOURCE)
             limits->has_resources = true;
-        else
+        if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)
+            limits->has_unforeseen = true;
+        if (limit->type != WEIR_LIMIT_RESOURCE)
             limits->has_waits = true;
         if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
             limits->reads_wall = true;

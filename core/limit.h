@@ -47,9 +47,10 @@ struct limits {
     struct limit *items;
     uint32_t n;
     uint32_t state_words;
-    bool has_resources; /* of type resource */
-    bool has_waits;     /* rates or calls: the only ones whose waits can be foreseen */
-    bool reads_wall;    /* some algorithm wants the wall-clock offset */
+    bool has_resources;  /* of type resource */
+    bool has_waits;      /* rates or calls: the only ones whose waits can be foreseen */
+    bool has_unforeseen; /* resources that an algorithm decides about */
+    bool reads_wall;     /* some algorithm wants the wall-clock offset */
 };
 
 void limits_describe(struct limits *limits);

@@ -224,10 +224,11 @@ static bool head_waits(const struct operation *op)
     return false;
 }
 
-void operation_serve(struct operation *op, bool changed)
+void operation_serve(struct operation *op, uint64_t watched_ns)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
     uint64_t ready = head_ready(op, amounts);
+    bool changed = ready != watched_ns && watched_ns != WEIR_FOREVER;
 
     if (version_flags(&op->version) & CONTENT_SHUT || !head_waits(op))
         return;

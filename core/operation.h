@@ -68,14 +68,18 @@ uint64_t operation_head_ready(const struct operation *op);
 
 /*
  * Grants to the head if it can be granted now. Otherwise, or for the head after it: if time alone
- * will do, sees to it that somebody looks then, provided that is news (`changed`).
+ * will do, sees to it that somebody looks then, unless that is `watched_ns`, when somebody looks
+ * already; 0: nobody does; WEIR_FOREVER: the caller himself looks whenever it is.
  */
-void operation_serve(struct operation *op, bool changed);
+void operation_serve(struct operation *op, uint64_t watched_ns);
 
 /* estimate.c: the projection, the state as it will be when everybody in line has been served. */
 
-/* Extends the projection, if it is valid or the line is empty, by a request that joins the line. */
-void projection_push(struct operation *op, const uint64_t *amounts);
+/* Whether it foresees when everybody in line is served. */
+bool projection_is_valid(const struct operation *op);
+/* Extends the projection, if it is valid or the line is empty, by a request that joins the line.
+ * False: it is not, because the request can never be granted. */
+bool projection_push(struct operation *op, const uint64_t *amounts);
 /* It no longer holds: somebody left the line, or something was given back. */
 void projection_forget(struct operation *op);
 /* The first instant at which `amounts` would be granted to somebody who joins now; false: the set

@@ -12,7 +12,7 @@
 
 bool key_equal(const char *a, const char *b)
 {
-    return a == b || strcmp(a, b) == 0;
+    return a == b || (*a == *b && strcmp(a, b) == 0);
 }
 
 int request_read(const struct weir_request *request, struct weir_request *ret)

@@ -81,9 +81,8 @@ static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t rec
     return 0;
 }
 
-/* Joins the line: 1, or -EINPROGRESS. */
-static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t record,
-                      uint64_t ready, struct verdict *ret)
+/* Joins the line, as the projection knows: 1, or -EINPROGRESS. */
+static int enter_line(struct operation *op, uint32_t record, uint64_t ready, struct verdict *ret)
 {
     struct record *r = record_of(op->set, record);
     bool first = line_length(&op->version) == 0;
@@ -92,13 +91,24 @@ static int enter_line(struct operation *op, const uint64_t *amounts, uint32_t re
     record_store(&r->since, MUTANT(119) ? op->at.now_ns : op->now_ns);
     STEP();
     ret->ticket = line_left(&op->version) + line_length(&op->version);
-    projection_push(op, amounts);
     line_push(op->set->region, &op->version, record);
     if (first && ready < WEIR_BLOCKED && waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
         op->arm = (struct wake){record, word};
     }
     return operation_commit(op) ? 1 : -EINPROGRESS;
+}
+
+/* Whether it joins the line whatever there is, because others are before it; unless it can never be
+ * granted, which the projection finds out. */
+static bool stands_behind(const struct operation *op, enum entry entry, uint64_t max_wait_ns)
+{
+    const weir_set *set = op->set;
+    uint32_t length = line_length(&op->version);
+
+    return entry == ENTRY_WAIT && max_wait_ns == WEIR_FOREVER && length && set->fair &&
+           (!set->max_waiters || length < set->max_waiters) && !set->limits.has_unforeseen &&
+           (!set->limits.has_waits || projection_is_valid(op)) && !MUTANT(14);
 }
 
 static int enter_refused(struct operation *op, const uint64_t *amounts, int code, enum entry entry,
@@ -145,6 +155,8 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         return -EUCLEAN;
     if (version_flags(&op->version) & CONTENT_SHUT)
         return -ESHUTDOWN;
+    if (stands_behind(op, entry, max_wait_ns) && (projection_push(op, amounts) || MUTANT(176)))
+        return enter_line(op, record, WEIR_BLOCKED, ret);
     ready =
         limits_ready_at(&set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
     ret->estimate_ns = ready;
@@ -168,7 +180,8 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         return enter_refused(op, amounts, -ENOBUFS, entry, ret);
     if (beyond(op, amounts, max_wait_ns, ret))
         return enter_refused(op, amounts, -EAGAIN, entry, ret);
-    return enter_line(op, amounts, record, ready, ret);
+    projection_push(op, amounts);
+    return enter_line(op, record, ready, ret);
 }
 
 int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
@@ -197,7 +210,7 @@ void set_serve(struct actor *actor, weir_set *set)
         operation_read(&op, actor, set);
         if (set_is_broken(set))
             return;
-        operation_serve(&op, true);
+        operation_serve(&op, 0);
         if (!op.version.effects_n)
             break;
         if (!operation_commit(&op))
@@ -218,7 +231,7 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
         operation_read(&op, actor, set);
         if (line_head(&op.version) != record || set_is_broken(set))
             return WEIR_FOREVER;
-        operation_serve(&op, false);
+        operation_serve(&op, WEIR_FOREVER);
         if (!op.granted)
             return op.look_ns;
         if (!operation_commit(&op)) {
@@ -307,7 +320,7 @@ bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uin
         version_add_effect(&op.version, record, RECORD_WORD, word,
                            record_next_word(word, RECORD_FREE));
         if (!MUTANT(16))
-            operation_serve(&op, operation_head_ready(&op) != watched_ns);
+            operation_serve(&op, watched_ns);
         if (changed || op.granted)
             projection_forget(&op);
         if (operation_commit(&op))
@@ -358,7 +371,7 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         version_add_effect(&op.version, record, RECORD_WORD, word, record_next_word(word, state));
         projection_forget(&op);
         if (head && !MUTANT(17))
-            operation_serve(&op, true);
+            operation_serve(&op, 0);
         if (operation_commit(&op))
             break;
     }
@@ -467,8 +480,8 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     set->w = w;
     set->region = &w->region;
     set->number = number;
-    set->limits =
-        (struct limits){plan->limits, plan->limits_n, plan->state_words, false, false, false};
+    set->limits = (struct limits){
+        .items = plan->limits, .n = plan->limits_n, .state_words = plan->state_words};
     set->record_units = record_units(set->limits.n);
     if (MUTANT(162) && !set->limits.n)
         set->record_units = 1;

@@ -757,6 +757,25 @@ static void submissions_that_are_wrong_leave_nothing(void **state)
     queue_world_close();
 }
 
+/* As an algorithm says, which would never let it out of the line. */
+static void what_is_never_granted_stands_behind_nobody(void **state)
+{
+    weir_acquisition *holder;
+
+    (void)state;
+    queue_world("{ type: rate, key: k, algorithm: stingy }," A);
+    holder = granted(ASK({"k", 1}, {"a", 1}));
+    put(ASK({"k", 1}, {"a", 1}), 1);
+    assert_int_equal(put_to(queue, ASK({"k", 5}, {"a", 1}), 2, NULL), -ERANGE);
+    assert_string_equal(refusal.key, "k");
+    assert_int_equal(stats().waiting, 1);
+    assert_int_equal(stats().refused_impossible, 1);
+    release_used(holder, "k", 1);
+    release_used(next_granted(1), "k", 1);
+    nothing();
+    queue_world_close();
+}
+
 static void queue_and_pool_must_be_of_one_instance(void **state)
 {
     struct weir_options options = {.size = sizeof options};
@@ -1399,6 +1418,7 @@ int main(void)
         leak_checked_test(capacity_is_exact_and_comes_back),
         leak_checked_test(a_queue_of_one),
         leak_checked_test(submissions_that_are_wrong_leave_nothing),
+        leak_checked_test(what_is_never_granted_stands_behind_nobody),
         leak_checked_test(queue_and_pool_must_be_of_one_instance),
         leak_checked_test(a_queue_needs_a_place_an_instance_and_a_capacity),
         leak_checked_test(completions_come_in_the_order_of_decisions),
