@@ -2,12 +2,15 @@
 /*
  * Random operations on random sets, compared with a plain model after every step: results, refusals
  * and their retry-after, every instant of a grant, the order of the line, all counters.
- * WEIR_SEED and WEIR_OPERATIONS override the seed and the number of operations.
+ * WEIR_SEED and WEIR_OPERATIONS override the seed and the number of operations. With the argument
+ * `shared` the sets are of the backend `process`, and each operation is that of one or the other of
+ * two instances, which are two processes as far as the sets can tell.
  */
 #include "acquisition.h"
 #include "set_model.h"
 #include "world.h"
 #include <inttypes.h>
+#include <unistd.h>
 
 #define OPERATIONS         500000u
 #define OPERATIONS_PER_SET 400u
@@ -25,6 +28,8 @@ static struct {
     weir_queue *queue;
     unsigned queue_capacity;
     uint64_t submissions, moment; /* of the queue: how many, and the latest of their decisions */
+    bool shared;
+    struct twin twins[2]; /* if it is shared; the first is the world's, and has the queue */
 } run;
 
 /* Something that the model and the library disagree about. */
@@ -138,9 +143,14 @@ static void random_set(void)
         length +=
             (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof run.limits - length);
     }
-    snprintf(fields, sizeof fields, "fair: %s, max_waiters: %" PRIu64 ", limits: [ %s ]",
-             m->fair ? "true" : "false", m->max_waiters ? m->max_waiters : 1000, run.limits);
+    snprintf(fields, sizeof fields, "fair: %s, max_waiters: %" PRIu64 ", %slimits: [ %s ]",
+             m->fair ? "true" : "false", m->max_waiters ? m->max_waiters : 1000,
+             run.shared ? "backend: process, lifetime: users, " : "", run.limits);
     world_set(fields);
+    if (run.shared) {
+        run.twins[0] = (struct twin){world.w, world.pool, world.set};
+        run.twins[1] = world_twin("main");
+    }
     m->now = world.now;
     for (unsigned i = 0; i < MODEL_ASKERS; i++)
         run.askers[i] = (struct model_asker){0};
@@ -629,8 +639,8 @@ static void do_put(void)
     else if (run.exact && model_estimate(&run.model, q.amounts) > run.model.now + 1 && chance(4))
         q.request.max_wait_ns = 1; /* refused at once: it must have no deadline */
     refusal = (struct weir_refusal){.size = sizeof refusal};
-    r = weir_queue_submit(run.queue, world.pool, &q.request, user_data, handle ? &real : NULL,
-                          &refusal);
+    r = weir_queue_submit(run.queue, run.shared ? run.twins[0].pool : world.pool, &q.request,
+                          user_data, handle ? &real : NULL, &refusal);
     MUST((real != NULL) == (handle && r == 0));
     if (q.wrong && (q.wrong != -ERANGE || r != -ENOSPC)) {
         compare_wrong(&q, r);
@@ -811,6 +821,20 @@ static void catch_up(void)
     }
 }
 
+/* Does what is due. What one of two does may be for the other to see to. */
+static int tick(void)
+{
+    int n = 0, more;
+
+    if (!run.shared)
+        return weir_tick(world.w);
+    for (int rounds = 0; rounds < 2; rounds = more ? 0 : rounds + 1) {
+        more = weir_tick(run.twins[0].w) + weir_tick(run.twins[1].w);
+        n += more;
+    }
+    return n;
+}
+
 /* Time goes on to `until`, stopping wherever something is due. */
 static void pass(uint64_t until)
 {
@@ -822,7 +846,7 @@ static void pass(uint64_t until)
 
         more = next <= until;
         world.now = m->now = more ? next : until;
-        n = weir_tick(world.w);
+        n = tick();
         catch_up();
         SAME(n, decided - m->line_n);
         note_decisions();
@@ -849,6 +873,14 @@ static void do_pass(void)
     }
     if (until > run.model.now)
         pass(until);
+}
+
+/* From here on it is one of the two who does everything. */
+static void step_aside(unsigned i)
+{
+    world.w = run.twins[i].w;
+    world.pool = run.twins[i].pool;
+    world.set = run.twins[i].set;
 }
 
 static void step(void)
@@ -884,6 +916,13 @@ static void step(void)
         do_release(asker);
 }
 
+/* What one has done the other hears of; nothing is due that was not before. */
+static void catch_up_others(void)
+{
+    if (run.shared)
+        MUST(tick() == 0);
+}
+
 /* Closes the queue with what it has. In which order it cancels is not promised, so who else is
  * granted meanwhile is not either, and the model cannot go on. */
 static void close_and_release(void)
@@ -904,13 +943,19 @@ static void end_set(void)
         cancel_all_queued();
     else
         close_and_release();
+    catch_up_others();
     while ((asker = random_asker()) != NULL) {
         do_release(asker);
+        catch_up_others();
         compare_stats();
     }
     weir_queue_close(run.queue);
     MUST(stats().held == 0 && stats().waiting == 0);
     SAME(weir_set_holders(world.set, NULL, 0), 0);
+    if (run.shared) {
+        step_aside(0);
+        world_twin_close(&run.twins[1]);
+    }
     world_close();
 }
 
@@ -932,7 +977,10 @@ static void random_sets_do_what_the_model_does(void **state)
     while (run.operation < operations) {
         random_set();
         for (unsigned i = 0; i < OPERATIONS_PER_SET; i++, run.operation++) {
+            if (run.shared)
+                step_aside((unsigned)below(2));
             step();
+            catch_up_others();
             note_decisions();
             compare_queue();
             compare_stats();
@@ -943,9 +991,18 @@ static void random_sets_do_what_the_model_does(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {leak_checked_test(random_sets_do_what_the_model_does)};
+    char directory[] = "/dev/shm/weir-model-XXXXXX";
+    int failed;
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    run.shared = argc > 1 && strcmp(argv[1], "shared") == 0;
+    if (!run.shared)
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!mkdtemp(directory) || setenv("WEIR_PROCESS_DIR", directory, 1) < 0)
+        return 1;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    /* The last one out has left nothing. */
+    return failed || rmdir(directory) < 0;
 }

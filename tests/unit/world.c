@@ -29,33 +29,64 @@ static void hear(void *userdata, enum weir_log_level level, const char *message)
 
 static const struct weir_clock clock_by_hand = {sizeof clock_by_hand, read_now, read_wall, NULL};
 
-static void open_with(const struct weir_options *options, const char *name)
+static weir *open_instance(const struct weir_options *options)
 {
     struct weir_error error = {0};
+    weir *w = NULL;
 
-    world = (struct world){.now = START};
-    if (weir_open(&world.w, options, &error) < 0)
+    if (weir_open(&w, options, &error) < 0)
         fail_msg("%s:%u:%u: %s", error.file, error.line, error.column, error.message);
+    return w;
+}
+
+static void open_with(const struct weir_options *options, const char *name)
+{
+    world = (struct world){.now = START};
+    world.w = open_instance(options);
     world.pool = pool_open(name, 0);
     world.set = weir_pool_set(world.pool, 0);
 }
 
+static struct weir_options options_by_hand(const char *text)
+{
+    return (struct weir_options){.size = sizeof(struct weir_options),
+                                 .text = text,
+                                 .clock = &clock_by_hand,
+                                 .seed = 1,
+                                 .log = hear};
+}
+
 void world_open(const char *text, const char *name)
 {
-    open_with(&(struct weir_options){.size = sizeof(struct weir_options),
-                                     .text = text,
-                                     .clock = &clock_by_hand,
-                                     .seed = 1,
-                                     .log = hear},
-              name);
+    const struct weir_options options = options_by_hand(text);
+
+    open_with(&options, name);
 }
+
+/* Of the last world_set(). */
+static char set_text[4096];
 
 void world_set(const char *fields)
 {
-    char text[4096];
+    snprintf(set_text, sizeof set_text, "version: 1\nsets: { main: { %s } }\n", fields);
+    world_open(set_text, "main");
+}
 
-    snprintf(text, sizeof text, "version: 1\nsets: { main: { %s } }\n", fields);
-    world_open(text, "main");
+struct twin world_twin(const char *name)
+{
+    const struct weir_options options = options_by_hand(set_text);
+    struct twin twin = {.w = open_instance(&options)};
+
+    assert_int_equal(weir_pool_open(&twin.pool, twin.w, name, 0), 0);
+    twin.set = weir_pool_set(twin.pool, 0);
+    return twin;
+}
+
+void world_twin_close(struct twin *twin)
+{
+    weir_pool_close(twin->pool);
+    weir_close(twin->w);
+    *twin = (struct twin){0};
 }
 
 void world_limits(const char *limits)

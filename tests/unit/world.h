@@ -46,6 +46,15 @@ void world_limits(const char *limits);
 void world_real(const char *fields);
 void world_close(void);
 
+/* Another instance on the same text and clock, as another process would have it; and its end. */
+struct twin {
+    weir *w;
+    weir_pool *pool;
+    weir_set *set;
+};
+struct twin world_twin(const char *name);
+void world_twin_close(struct twin *twin);
+
 weir_pool *pool_open(const char *name, uint32_t worker);
 
 /* Moves the clock on and does what is due. Returns how many waiters were decided. */
