@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls that ask: take, try, acquire, submit. */
 #include "asking.h"
+#include "burial.h"
 #include "guard.h"
 #include "hearing.h"
 #include "kept.h"
@@ -133,6 +134,16 @@ static uint64_t next_look(const struct asking *asking, uint64_t until, uint64_t 
     return until < deadline ? until : deadline;
 }
 
+/*
+ * Who has died is not left to the timekeeper alone: it watches those who were there the last time
+ * that somebody looked who is, and cannot watch all if there are no descriptors left.
+ */
+static void attend_others(weir_set *set)
+{
+    if (set->member)
+        burial_attend(set);
+}
+
 /* Waits on the record's word, keeping time for itself and, at the head, for the line. */
 static void wait_self(struct asking *asking, weir_acquisition *acquisition)
 {
@@ -153,6 +164,7 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
             set_withdraw(asking->actor, set, acquisition->record, 0, state);
             continue;
         }
+        attend_others(set);
         until = set_look(asking->actor, set, acquisition->record);
         if (until)
             sleep_until(set, acquisition->record, word, next_look(asking, until, deadline));

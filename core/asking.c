@@ -2,6 +2,7 @@
 /* What all calls that ask have in common. */
 #include "asking.h"
 
+#include "burial.h"
 #include "guard.h"
 #include "kept.h"
 #include "mutant.h"
@@ -97,6 +98,7 @@ void asking_stay(struct asking *asking, uint32_t kept, uint64_t word)
     if (!set->member)
         return;
     guard_begin(asking->actor, set, kept, word, &asking->verdict);
+    burial_attend(set); /* from now on all are watched who were there before */
     /* weir_close ends who is in line; who joins it meanwhile sees that for himself. */
     if (instance_closed(set->w) && set_withdraw(asking->actor, set, record, word, RECORD_SHUT_DOWN))
         wake_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));

@@ -7,8 +7,8 @@
 
 /*
  * Looks who has died, and gives back all that they held and waited for. Returns how many were
- * found dead by this call, each of which has changed the set. Any thread, without locks; who comes while another thread is at it does not
- * wait for that.
+ * found dead by this call, each of which has changed the set. Any thread, without locks; who comes
+ * while another thread is at it does not wait for that.
  */
 int burial_attend(weir_set *set);
 

@@ -6,11 +6,14 @@
 #include "shared.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -328,6 +331,71 @@ static void the_dead_leave_the_line(void **state)
     }
 }
 
+/* Descriptors until there are no more; and back. */
+static int use_up(int *fds, int n_max)
+{
+    int n = 0;
+
+    while (n < n_max && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    return n;
+}
+
+struct scarcity {
+    int fds[64], n;
+    pid_t holder;
+};
+
+static void *end_scarcity(void *argument)
+{
+    struct scarcity *scarcity = argument;
+
+    pause_ns(100 * MS);
+    while (scarcity->n)
+        close(scarcity->fds[--scarcity->n]);
+    require(kill(scarcity->holder, SIGKILL) == 0);
+    return NULL;
+}
+
+static void start_timekeeper(weir_pool *pool)
+{
+    struct shared_request memory;
+    weir_acquisition *pending = NULL;
+
+    assert_int_equal(weir_submit(pool, shared_ask(&memory, "slot", 2, 0), &pending, NULL), 1);
+    weir_release(&pending);
+}
+
+/* There was no descriptor left to watch the holder with when the wait began. */
+static void who_is_not_watched_is_looked_after(void **state)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    weir_acquisition *acquisition = get(pool, "slot", 2);
+    struct rlimit before, few;
+    struct scarcity scarcity;
+    struct child child;
+    pthread_t thread;
+
+    (void)state;
+    start_timekeeper(pool);
+    weir_release(&acquisition);
+    scarcity.holder = start(&child, slots, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){32, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    scarcity.n = use_up(scarcity.fds, 64);
+    assert_int_equal(pthread_create(&thread, NULL, end_scarcity, &scarcity), 0);
+    acquisition = get(pool, "slot", 2);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    shared_wait(scarcity.holder, SIGKILL);
+    weir_release(&acquisition);
+    end(&child);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 static void who_just_exits_counts_as_dead(void **state)
 {
     weir *w = shared_open(slots);
@@ -422,6 +490,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_next_to_ask_finds_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(onlookers_do_not_see_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(the_dead_leave_the_line, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_is_not_watched_is_looked_after, setup, teardown),
         cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
         cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
