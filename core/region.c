@@ -172,10 +172,21 @@ uint32_t region_next_record(const struct region *region, uint32_t record)
     return (run + 1) * RUN_SIZE < region->records.used ? (run + 1) * RUN_UNITS : 0;
 }
 
+/* Runs that were never used have no memory behind them. */
+static bool segment_has(const struct segment *segment, uint32_t record)
+{
+    uint32_t run = record / SEGMENT_RUN_UNITS;
+
+    return segment_has_record(segment, record) && run < segment_runs_n(segment) &&
+           atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire) != 0;
+}
+
 bool region_has_record(const struct region *region, uint32_t record)
 {
-    uint32_t run = record / RUN_UNITS, in_run = record % RUN_UNITS;
-    uint32_t units = run < region->records.used / RUN_SIZE ? region->run_units[run] : 0;
+    uint32_t run = record / RUN_UNITS, in_run = record % RUN_UNITS, units;
 
+    if (region->segment)
+        return segment_has(region->segment, record);
+    units = run < region->records.used / RUN_SIZE ? region->run_units[run] : 0;
     return units && in_run % units == 0 && in_run + units <= RUN_UNITS;
 }
