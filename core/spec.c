@@ -7,6 +7,7 @@
  */
 #include "definition.h"
 #include "mutant.h"
+#include "quantity.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -68,17 +69,23 @@ static void text_copy(struct copier *copier, const char *text, struct scalar *re
 }
 
 /* A number with its unit; 0 is not given. */
-static void number_copy(struct copier *copier, uint64_t number, const char *unit,
-                        struct scalar *ret)
+static void number_copy(struct copier *copier, uint64_t number, struct scalar *ret)
 {
     char text[32];
-    snprintf(text, sizeof text, "%" PRIu64 "%s", number, unit);
+    snprintf(text, sizeof text, "%" PRIu64, number);
     text_copy(copier, number != 0 ? text : NULL, ret);
+}
+
+/* As people write it: it is shown to them. */
+static void duration_copy(struct copier *copier, uint64_t ns, struct scalar *ret)
+{
+    char text[QUANTITY_TEXT_MAX];
+    text_copy(copier, ns != 0 ? quantity_write_duration(ns, text) : NULL, ret);
 }
 
 static void span_copy(struct copier *copier, uint64_t ns, struct scalar *ret)
 {
-    number_copy(copier, ns == WEIR_FOREVER ? 0 : ns, "ns", ret);
+    duration_copy(copier, ns == WEIR_FOREVER ? 0 : ns, ret);
 }
 
 static void *array_new(struct copier *copier, size_t n, size_t size)
@@ -141,13 +148,14 @@ static void choice_copy(struct copier *copier, const char *field, enum weir_choi
 
 /* The two numbers that a limit's struct has fields for are parameters like any other. */
 static void number_setting(struct copier *copier, const char *name, uint64_t number,
-                           const char *unit, struct settings *settings)
+                           void (*copy)(struct copier *, uint64_t, struct scalar *),
+                           struct settings *settings)
 {
     if (number == 0)
         return;
     struct setting *setting = &settings->items[settings->n++];
     text_copy(copier, name, &setting->name);
-    number_copy(copier, number, unit, &setting->value);
+    copy(copier, number, &setting->value);
 }
 
 static void limit_copy(struct copier *copier, const struct weir_limit_spec *spec,
@@ -169,8 +177,8 @@ static void limit_copy(struct copier *copier, const struct weir_limit_spec *spec
     ret->settings.items = array_new(copier, spec->settings_n + 2, sizeof *ret->settings.items);
     if (ret->settings.items == NULL)
         return;
-    number_setting(copier, "capacity", spec->capacity, "", &ret->settings);
-    number_setting(copier, "window", spec->window_ns, "ns", &ret->settings);
+    number_setting(copier, "capacity", spec->capacity, number_copy, &ret->settings);
+    number_setting(copier, "window", spec->window_ns, duration_copy, &ret->settings);
     settings_fill(copier, spec->settings, spec->settings_n, &ret->settings);
 }
 
@@ -209,7 +217,7 @@ static void set_copy(struct copier *copier, const struct weir_set_spec *spec,
     text_copy(copier, spec->lifetime, &ret->lifetime);
     span_copy(copier, spec->timeout_ns, &ret->timeout);
     span_copy(copier, spec->max_wait_ns, &ret->max_wait);
-    number_copy(copier, spec->max_waiters, "", &ret->max_waiters);
+    number_copy(copier, spec->max_waiters, &ret->max_waiters);
     if ((spec->flags & WEIR_SET_STRICT) != 0)
         text_copy(copier, "true", &ret->strict);
     if ((spec->flags & WEIR_SET_UNFAIR) != 0)
@@ -269,7 +277,7 @@ static void pool_copy(struct copier *copier, const struct weir_pool_spec *spec)
     copier->complaints->place = (struct place){.pool = spec->name};
     text_copy(copier, spec->name, &pool->name);
     text_copy(copier, spec->balancer, &pool->balancer);
-    number_copy(copier, spec->seed, "", &pool->seed);
+    number_copy(copier, spec->seed, &pool->seed);
     settings_copy(copier, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,
                   &pool->settings);
     pool_sets_copy(copier, spec, pool);
