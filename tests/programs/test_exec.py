@@ -3,20 +3,49 @@
 
 Argument: the command.
 """
+import contextlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 COMMAND = sys.argv[1]
+PATIENCE = 60  # seconds that a busy machine may take for anything
 
 CONFIG = """version: 1
 sets:
   private:
     limits:
       - { type: resource, key: slots, capacity: 1 }
+  narrow:
+    backend: process
+    max_waiters: 1
+    limits:
+      - { type: resource, key: slots, capacity: 1 }
+  mixed:
+    backend: process
+    limits:
+      - { type: call, algorithm: gcra, capacity: 5, window: 1h }
+      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 10, window: 1h }
+      - { type: rate, key: tokens, algorithm: gcra, capacity: 20, window: 1h }
+      - { type: resource, key: slots, capacity: 2 }
+pools:
+  either: { balancer: round_robin, sets: [mixed, narrow] }
+"""
+
+# What a process has got from whoever started it.
+INHERITED = """
+import os
+status = open("/proc/self/status").read().splitlines()
+print([line for line in status if line.startswith("Sig") and line[3:4] in "BI"])
+print(sorted(fd for fd in map(int, os.listdir("/proc/self/fd")) if fd < 200))
+print(sorted((k, v) for k, v in os.environ.items() if k != "_"))
+print(os.getcwd(), os.nice(0), os.sched_getaffinity(0))
 """
 
 
@@ -27,14 +56,43 @@ class Exec(unittest.TestCase):
 
     def exec(self, *arguments, env=None, **options):
         options.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.run([COMMAND, "exec", *arguments], capture_output=True, timeout=60,
-                              text=True, env={**os.environ, "WEIR_PROCESS_DIR": self.directory,
+        return subprocess.run([COMMAND, "exec", *arguments], capture_output=True, text=True,
+                              timeout=PATIENCE, env={**os.environ, "WEIR_PROCESS_DIR": self.directory,
                                               **(env or {})}, **options)
 
     def expect(self, code, *arguments, **options):
         done = self.exec(*arguments, **options)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout, done.stderr
+
+    @contextlib.contextmanager
+    def running(self, *arguments):
+        """A command that is started behind weir exec, and killed in the end."""
+        child = subprocess.Popen([COMMAND, "exec", *arguments], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.communicate()
+
+    def stat(self, name):
+        done = subprocess.run([COMMAND, "stat", "--json", name], capture_output=True,
+                              timeout=PATIENCE,
+                              env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
+        sets = json.loads(done.stdout)["sets"]
+        return sets[0] if sets else {"held": 0, "waiting": 0, "holders": [], "line": []}
+
+    def until(self, name, **numbers):
+        """Waits until the set is like this."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            got = self.stat(name)
+            if all(len(got[key]) == number for key, number in numbers.items()):
+                return got
+            self.assertLess(time.monotonic(), end, got)
+            time.sleep(0.01)
 
     def write(self, name, text):
         path = os.path.join(self.directory, name)
@@ -100,6 +158,206 @@ class Usage(Exec):
     def test_full_disk(self):
         with open("/dev/full", "w") as full:
             done = subprocess.run([COMMAND, "exec", "--help"], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 125)
+
+
+SLOT = ("--limit", "slots:1", "--name", "one")
+SLEEP = (*SLOT, "--", "sleep", "1000")
+
+
+class Granted(Exec):
+    def test_the_exit_status_is_that_of_the_command(self):
+        for code in (0, 1, 7, 123, 255):
+            self.expect(code, *SLOT, "--", "sh", "-c", f"exit {code}")
+        self.expect(-signal.SIGUSR1, *SLOT, "--", "sh", "-c", "kill -USR1 $$")
+        self.expect(0, *SLOT, "true")  # and all has come back each time
+        out, err = self.expect(0, *SLOT, "echo", "-n", "--timeout")
+        self.assertEqual((out, err), ("--timeout", ""))
+
+    def test_input_and_output_are_the_command_s(self):
+        out, _ = self.expect(0, *SLOT, "cat", input="through", stdin=None)
+        self.assertEqual(out, "through")
+
+    @contextlib.contextmanager
+    def inheriting(self, *prefix):
+        """A process that says what it has got."""
+        def prepare():
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGALRM])
+
+        with open(os.devnull) as other:
+            child = subprocess.Popen([*prefix, sys.executable, "-c", INHERITED], text=True,
+                                     preexec_fn=prepare, pass_fds=[other.fileno()],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
+        yield child
+        child.kill()
+        child.communicate()
+
+    def test_nothing_is_inherited_from_weir(self):
+        with self.inheriting() as child:
+            plain, _ = child.communicate(timeout=PATIENCE)
+        self.assertIn("SigBlk", plain)
+        with self.inheriting(COMMAND, "exec", *SLOT, "--") as child:
+            self.assertEqual(child.communicate(timeout=PATIENCE)[0], plain)
+        with self.running(*SLEEP) as holder:  # the same for one who had to wait
+            self.until("one", holders=1)
+            with self.inheriting(COMMAND, "exec", *SLOT, "--timeout", "1h", "--") as child:
+                self.until("one", holders=1, line=1)
+                holder.kill()
+                self.assertEqual(child.communicate(timeout=PATIENCE)[0], plain)
+
+    def test_closed_descriptors_stay_closed(self):
+        done = subprocess.run(["sh", "-c", f'exec "$0" "$@" <&- 2>&-', COMMAND, "exec", *SLOT, "--",
+                               "sh", "-c", "ls /proc/$$/fd"], capture_output=True, text=True,
+                              env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
+        self.assertEqual(done.stdout.split(), ["1"])
+
+    def test_the_command_is_the_holder(self):
+        with self.running(*SLEEP) as child:
+            self.until("one", holders=1)
+            end = time.monotonic() + PATIENCE
+            while True:
+                got = self.stat("one")
+                if got["holders"][0]["command"] == "sleep":
+                    break
+                self.assertLess(time.monotonic(), end)
+            self.assertEqual(got["holders"][0]["process"], child.pid)
+            self.assertEqual(got["holders"][0]["amounts"], {"slots": 1})
+            child.kill()
+            child.wait()
+            self.assertEqual(self.stat("one")["holders"], [])
+            self.expect(0, *SLOT, "--max-wait", "0s", "true")
+
+    def test_whoever_waits_is_served_when_the_command_ends(self):
+        with self.running(*SLEEP) as child:
+            self.until("one", holders=1)
+            with self.running(*SLOT, "--", "echo", "my turn") as waiter:
+                line = self.until("one", holders=1, line=1)["line"]
+                self.assertEqual(line[0]["process"], waiter.pid)
+                self.assertEqual(line[0]["position"], 1)
+                child.kill()
+                out, _ = waiter.communicate(timeout=PATIENCE)
+                self.assertEqual((out, waiter.returncode), (b"my turn\n", 0))
+
+    def test_who_is_killed_leaves_the_line(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with self.running(*SLEEP), self.running(*SLEEP) as waiter:
+                self.until("one", holders=1, line=1)
+                waiter.send_signal(number)
+                waiter.communicate(timeout=PATIENCE)
+                self.assertEqual(waiter.returncode, -number)
+                self.until("one", holders=1, line=0)
+
+    def test_a_command_that_cannot_run_uses_nothing(self):
+        limits = ("--limit", "calls:2/1h", "--limit", "slots:1", "--name", "both")
+        plain = self.write("plain", "no program")
+        for _ in range(3):
+            _, err = self.expect(127, *limits, "--", "no-such-command")
+            self.assertIn("no-such-command", err)
+            self.expect(127, *limits, "--", "/nowhere/at/all")
+            self.expect(126, *limits, "--", plain)
+            self.expect(126, *limits, "--", self.directory)
+        self.expect(0, *limits, "--max-wait", "0s", "true")
+        self.expect(0, *limits, "--max-wait", "0s", "true")
+        self.expect(123, *limits, "--max-wait", "0s", "true")
+
+    def test_verbose(self):
+        _, err = self.expect(0, *SLOT, "-v", "true")
+        self.assertRegex(err, r"^weir exec: asking `one` for slots=1\n"
+                              r"weir exec: granted by `one` after [0-9]+ ms\n$")
+
+
+class Amounts(Exec):
+    def held(self, *arguments):
+        """The amounts that a command holds, by key."""
+        with self.running(*arguments, "--", "sleep", "1000"):
+            return self.until(arguments[arguments.index("-s") + 1], holders=1)["holders"][0][
+                "amounts"]
+
+    def test_one_of_each_key(self):
+        path = self.write("weir.yaml", CONFIG)
+        self.assertEqual(self.held("-f", path, "-s", "mixed"),
+                         {"call_count": 1, "tokens": 1, "slots": 1})
+        self.assertEqual(self.held("-f", path, "-s", "mixed", "-a", "tokens=7", "-a", "slots=0"),
+                         {"call_count": 1, "tokens": 7})
+        self.assertEqual([limit["available"] for limit in self.stat("mixed")["limits"]],
+                         [3, 2, 12, 2])
+        _, err = self.expect(125, "-f", path, "-s", "mixed", "-a", "token=1", "true")
+        self.assertIn("`mixed` has no limit of the key `token`", err)
+
+    def test_a_pool(self):
+        path = self.write("weir.yaml", CONFIG)
+        for _ in range(6):
+            self.expect(0, "-f", path, "-s", "either", "-a", "tokens=1", "true")
+        _, err = self.expect(125, "-f", path, "-s", "either", "-a", "token=1", "true")
+        self.assertIn("no limit of the key `token`", err)
+
+    def test_definitions_must_agree(self):
+        self.expect(0, "-l", "slots:4", "-s", "x", "true")
+        _, err = self.expect(125, "-l", "slots:5", "-s", "x", "true")
+        self.assertIn("capacity: 4", err)
+        self.assertIn("capacity: 5", err)
+        self.expect(0, "-l", "slots:4", "-s", "x", "true")
+
+    def test_rates(self):
+        for algorithm in ("", "/gcra", "/token_bucket", "/sliding_window", "/fixed_window"):
+            limits = ("-l", "calls:3/1h" + algorithm, "-s", "x" + algorithm.replace("/", "-"))
+            for _ in range(3):
+                self.expect(0, *limits, "-w", "0s", "true")
+            self.expect(123, *limits, "-w", "0s", "true")
+
+
+class Refused(Exec):
+    def test_timeout(self):
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            for timeout in ("0s", "50ms"):
+                out, err = self.expect(124, *SLOT, "--timeout", timeout, "true")
+                self.assertEqual((out, err), ("", ""))
+                out, err = self.expect(124, *SLOT, "-t", timeout, "--retry-after", "-v", "true")
+                self.assertEqual(out, "unknown\n")
+                self.assertIn("timed out (`slots`)", err)
+
+    def test_max_wait(self):
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            for wait in ("0s", "50ms"):
+                out, err = self.expect(123, *SLOT, "--max-wait", wait, "true")
+                self.assertEqual((out, err), ("", ""))
+                out, err = self.expect(123, *SLOT, "-w", wait, "-r", "-v", "true")
+                self.assertEqual(out, "unknown\n")
+                self.assertIn("refused", err)
+
+    def test_when_to_come_back(self):
+        rate = ("--limit", "calls:1/1h", "--name", "x")
+        self.expect(0, *rate, "true")
+        for option, code in (("--max-wait", 123), ("--timeout", 124)):
+            for wait in ("0s", "10ms"):
+                out, _ = self.expect(code, *rate, option, wait, "--retry-after", "true")
+                self.assertRegex(out, r"^[0-9]+(\.[0-9]*[1-9])?\n$")
+                self.assertTrue(3600 - 2 * PATIENCE < float(out) <= 3600, out)
+
+    def test_never(self):
+        out, err = self.expect(123, *SLOT, "-a", "slots=2", "-r", "true")
+        self.assertEqual(out, "never\n")
+        self.assertIn("more than can ever be granted (`slots`)", err)
+
+    def test_a_full_line(self):
+        narrow = ("-f", self.write("weir.yaml", CONFIG), "-s", "narrow", "--")
+        with self.running(*narrow, "sleep", "1000"):
+            self.until("narrow", holders=1)
+            with self.running(*narrow, "sleep", "1000"):
+                self.until("narrow", line=1)
+                self.expect(123, *narrow, "true")
+
+    def test_nobody_hears_when_to_come_back(self):
+        self.expect(0, "--limit", "calls:1/1h", "--name", "x", "true")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([COMMAND, "exec", "--limit", "calls:1/1h", "--name", "x", "-w",
+                                   "0s", "-r", "true"], stdout=full, stderr=subprocess.PIPE,
+                                  env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
         self.assertEqual(done.returncode, 125)
 
 

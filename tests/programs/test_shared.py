@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: MIT
+"""weir stat, top, ls and rm: what they say of sets that processes share.
+
+Argument: the command.
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+COMMAND = sys.argv[1]
+PATIENCE = 60  # seconds that a busy machine may take for anything
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+LABELS = r"\{(?:[a-zA-Z_][a-zA-Z0-9_]*=\"(?:[^\"\\\n]|\\[\"\\n])*\"(?:,|(?=\})))*\}"
+SAMPLE = re.compile(rf"^({NAME})({LABELS})? (-?[0-9]+(?:\.[0-9]+)?|\+Inf|-Inf|NaN)$")
+
+
+class Vt52:
+    """A terminal that is simple enough to see what is on it."""
+    def __init__(self, rows, columns):
+        self.kept = ""
+        self.resize(rows, columns)
+
+    def resize(self, rows, columns):
+        self.rows, self.columns = rows, columns
+        self.cells = [[" "] * columns for _ in range(rows)]
+        self.row = self.column = 0
+
+    def clear(self, row, column, rows):
+        for i in range(row, rows):
+            for k in range(column if i == row else 0, self.columns):
+                self.cells[i][k] = " "
+
+    def escape(self, text):
+        """What follows an escape; how many characters that were."""
+        if text[0] == "Y":
+            self.row = min(ord(text[1]) - 32, self.rows - 1)
+            self.column = min(ord(text[2]) - 32, self.columns - 1)
+            return 3
+        if text[0] == "H":
+            self.row = self.column = 0
+        elif text[0] in "JK":
+            self.clear(self.row, self.column, self.rows if text[0] == "J" else self.row + 1)
+        elif text[0] in "ABCD":
+            self.row = min(max(self.row + {"A": -1, "B": 1}.get(text[0], 0), 0), self.rows - 1)
+            self.column = min(max(self.column + {"C": 1, "D": -1}.get(text[0], 0), 0),
+                              self.columns - 1)
+        elif text[0] == "I":
+            self.row = max(self.row - 1, 0)
+        return 1
+
+    def write(self, text):
+        text, at = self.kept + text, 0
+        while at < len(text):
+            if text[at] == "\x1b":
+                if at + 4 > len(text):
+                    break  # its end may be still to come
+                at += 1 + self.escape(text[at + 1:])
+                continue
+            if text[at] == "\r":
+                self.column = 0
+            elif text[at] == "\n":
+                self.row = min(self.row + 1, self.rows - 1)
+            elif text[at] == "\b":
+                self.column = max(self.column - 1, 0)
+            elif text[at] >= " " and self.column < self.columns:
+                self.cells[self.row][self.column] = text[at]
+                self.column += 1
+            at += 1
+        self.kept = text[at:]
+
+    def __str__(self):
+        return "\n".join("".join(row).rstrip() for row in self.cells)
+
+
+class Shared(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()  # 0700
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.children = []
+        self.addCleanup(self.kill_all)
+
+    def env(self):
+        return {**os.environ, "WEIR_PROCESS_DIR": self.directory, "LC_ALL": "C.UTF-8",
+                "TERM": "xterm"}
+
+    def kill_all(self):
+        for child in self.children:
+            child.kill()
+            child.wait()
+
+    def weir(self, *arguments):
+        return subprocess.run([COMMAND, *arguments], capture_output=True, timeout=PATIENCE,
+                              text=True, env=self.env(), stdin=subprocess.DEVNULL)
+
+    def expect(self, code, *arguments):
+        done = self.weir(*arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+    def hold(self, name, *limits):
+        """A process that holds, or waits for, 1 of each limit."""
+        arguments = [word for limit in limits for word in ("-l", limit)]
+        child = subprocess.Popen([COMMAND, "exec", *arguments, "-s", name, "--", "sleep", "1000"],
+                                 env=self.env())
+        self.children.append(child)
+        return child.pid
+
+    def until(self, name, held, waiting):
+        end = time.monotonic() + PATIENCE
+        while True:
+            done = self.weir("stat", "--json", name)
+            sets = json.loads(done.stdout)["sets"]
+            if sets and (len(sets[0]["holders"]), len(sets[0]["line"])) == (held, waiting) and \
+                    all(holder["command"] == "sleep" for holder in sets[0]["holders"]):
+                return sets[0]
+            self.assertLess(time.monotonic(), end, done)
+            time.sleep(0.01)
+
+    def queue(self, name="t"):
+        """Two hold and three wait, in this order."""
+        pids = []
+        for i in range(5):
+            pids.append(self.hold(name, "slots:2", "calls:100/1h"))
+            self.until(name, min(i + 1, 2), max(i - 1, 0))
+        return pids
+
+
+class Stat(Shared):
+    def test_json(self):
+        pids = self.queue()
+        got = self.until("t", 2, 3)
+        self.assertEqual([holder["process"] for holder in got["holders"]], pids[:2])
+        self.assertEqual([waiter["process"] for waiter in got["line"]], pids[2:])
+        self.assertEqual([waiter["position"] for waiter in got["line"]], [1, 2, 3])
+        for who in got["holders"] + got["line"]:
+            self.assertEqual(who["amounts"], {"slots": 1, "calls": 1})
+            self.assertEqual(who["thread"], who["process"])
+            self.assertLess(who["age_ns"], 3 * PATIENCE * 10**9)
+        ages = [waiter["age_ns"] for waiter in got["line"]]
+        self.assertEqual(ages, sorted(ages, reverse=True))
+        self.assertEqual((got["held"], got["waiting"], got["lifetime"]), (2, 3, "boot"))
+        self.assertEqual(got["users"], 5)
+        slots, calls = got["limits"]
+        self.assertEqual((slots["type"], slots["key"], slots["algorithm"], slots["capacity"],
+                          slots["held"], slots["available"]), ("resource", "slots", None, 2, 2, 0))
+        self.assertEqual((calls["type"], calls["algorithm"], calls["available"]),
+                         ("rate", "gcra", 98))
+        self.assertEqual(calls["settings"]["window"], "1h")
+        self.assertEqual(got["counters"]["granted"], 2)
+        self.assertEqual(len(got["counters"]["wait_histogram"]), 32)
+
+    def test_looking_changes_nothing(self):
+        self.queue()
+        before = self.until("t", 2, 3)
+        for _ in range(20):
+            self.expect(0, "stat")
+        after = self.until("t", 2, 3)
+        for key in ("limits", "counters", "held", "waiting", "users"):
+            self.assertEqual(before[key], after[key])
+
+    def test_for_people(self):
+        pids = self.queue()
+        self.hold("other", "slots:1")
+        self.until("other", 1, 0)
+        out, err = self.expect(0, "stat")
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"(?m)^set other ")
+        self.assertRegex(out, r"(?m)^set t  lifetime boot  users 5$")
+        self.assertRegex(out, r"(?m)^  resource  slots .* capacity 2 .*held 2  available 0$")
+        self.assertRegex(out, rf"(?m)^  holds +pid {pids[0]} +sleep +[0-9.ms]+  slots=1  calls=1$")
+        self.assertRegex(out, rf"(?m)^  waits +3  pid {pids[4]} ")
+        out, _ = self.expect(0, "stat", "other")
+        self.assertNotIn("set t", out)
+
+    def test_prometheus(self):
+        self.queue("a\"b\\c d")
+        out, err = self.expect(0, "stat", "--prometheus")
+        self.assertEqual(err, "")
+        types, done, samples = {}, set(), {}
+        current = None
+        for line in out.splitlines():
+            if line.startswith("# HELP "):
+                current = line.split()[2]
+                self.assertNotIn(current, done)  # all samples of a metric stand together
+                done.add(current)
+            elif line.startswith("# TYPE "):
+                _, _, name, kind = line.split()
+                self.assertEqual(name, current)
+                self.assertIn(kind, ("counter", "gauge", "histogram"))
+                types[name] = kind
+            else:
+                match = SAMPLE.match(line)
+                self.assertIsNotNone(match, line)
+                name = match[1]
+                if types[current] == "histogram":
+                    name = re.sub("_(bucket|sum|count)$", "", name)
+                self.assertEqual(name, current)
+                self.assertNotIn((match[1], match[2]), samples)
+                samples[match[1], match[2]] = match[3]
+        for name, kind in types.items():
+            self.assertEqual(kind == "counter", name.endswith("_total"))
+        label = r'{set="a\"b\\c d"}'
+        self.assertEqual(samples["weir_held", label], "2")
+        self.assertEqual(samples["weir_waiting", label], "3")
+        self.assertEqual(samples["weir_grants_total", label], "2")
+        self.assertGreater(float(samples["weir_line_age_seconds", label]), 0)
+        buckets = [int(value) for (name, _), value in samples.items()
+                   if name == "weir_wait_seconds_bucket"]
+        self.assertEqual(len(buckets), 32)
+        self.assertEqual(buckets, sorted(buckets))
+
+    def test_what_is_not_there(self):
+        out, err = self.expect(1, "stat", "--json", "nobody")
+        self.assertEqual(json.loads(out), {"sets": []})
+        self.assertIn("`nobody`: there is no such set", err)
+        self.assertEqual(self.expect(0, "stat"), ("", ""))
+
+    def test_what_is_in_the_way(self):
+        with open(os.path.join(self.directory, "junk.weir"), "w") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write("junk")
+        self.hold("t", "slots:1")
+        self.until("t", 1, 0)
+        out, err = self.expect(1, "stat", "--json")
+        self.assertEqual([one["name"] for one in json.loads(out)["sets"]], ["t"])
+        self.assertIn("`junk`: ", err)
+
+
+class List(Shared):
+    def test_states(self):
+        self.assertEqual(self.expect(0, "ls"), ("", ""))
+        pid = self.hold("a b", "slots:1")
+        self.until("a b", 1, 0)
+        self.expect(0, "exec", "-l", "slots:1", "-s", "idle", "true")
+        with open(os.path.join(self.directory, "junk.weir"), "w") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write("junk")
+        got = json.loads(self.expect(0, "ls", "--json")[0])["segments"]
+        self.assertEqual([(one["name"], one["state"], one.get("users")) for one in got],
+                         [("a b", "usable", 1), ("idle", "usable", 0), ("junk", "damaged", None)])
+        self.assertEqual(got[0]["creator"], pid)
+        self.assertEqual(got[0]["lifetime"], "boot")
+        self.assertIn("slots", got[0]["definition"])
+        self.assertTrue(os.path.exists(got[0]["path"]))
+        self.assertTrue(got[2]["reason"])
+        out, _ = self.expect(0, "ls")
+        self.assertRegex(out, r"(?m)^usable +1 .* boot +[0-9]+  a b$")
+        self.assertRegex(out, r"(?m)^damaged .*junk: ")
+        self.assertEqual(self.expect(0, "ls", "--names")[0], "a b\nidle\njunk\n")
+
+    def test_the_directory(self):
+        os.chmod(self.directory, 0o750)
+        _, err = self.expect(3, "ls")
+        self.assertIn("mode 0750", err)
+        _, err = self.expect(3, "ls", "--process-dir", "relative")
+        self.assertIn("absolute", err)
+        self.assertEqual(self.expect(0, "ls", "--process-dir", "/nowhere/at/all"), ("", ""))
+        os.chmod(self.directory, 0o700)
+        other = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, other)
+        self.expect(0, "exec", "--process-dir", other, "-l", "slots:1", "-s", "there", "true")
+        self.assertEqual(self.expect(0, "ls", "-n")[0], "")
+        self.assertEqual(self.expect(0, "ls", "-n", "--process-dir", other)[0], "there\n")
+        config = os.path.join(other, "weir.yaml")
+        with open(config, "w") as file:
+            file.write(f"version: 1\nprocess_dir: {other}\n")
+        self.assertEqual(self.expect(0, "ls", "-n", "-f", config)[0], "there\n")
+
+
+class Remove(Shared):
+    def test_removing(self):
+        _, err = self.expect(1, "rm", "nobody")
+        self.assertIn("nobody", err)
+        self.hold("t", "slots:1")
+        self.until("t", 1, 0)
+        self.expect(0, "exec", "-l", "slots:1", "-s", "idle", "true")
+        _, err = self.expect(1, "rm", "t", "idle")
+        self.assertIn("in use", err)
+        self.assertEqual(self.expect(0, "ls", "-n")[0], "t\n")
+        self.expect(123, "exec", "-l", "slots:1", "-s", "t", "-w", "0s", "true")
+        self.assertEqual(self.expect(0, "rm", "-f", "t"), ("", ""))
+        self.expect(0, "exec", "-l", "slots:7", "-s", "t", "-w", "0s", "true")  # anew
+        self.expect(0, "rm", "t")
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_what_was_counted_is_forgotten(self):
+        once = ("exec", "-l", "calls:1/1h", "-s", "t", "-w", "0s", "true")
+        self.expect(0, *once)
+        self.expect(123, *once)
+        self.expect(0, "rm", "t")
+        self.expect(0, *once)
+
+
+class Top(Shared):
+    def setUp(self):
+        super().setUp()
+        if "without ncurses" in self.weir("top").stderr:
+            self.skipTest("built without ncurses")
+
+    def start(self, *arguments, rows=24, columns=80, **env):
+        pid, self.terminal = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(COMMAND, [COMMAND, "top", *arguments],
+                      {**self.env(), "TERM": "vt52", **env})
+        self.addCleanup(os.close, self.terminal)
+        self.screen = Vt52(rows, columns)
+        return pid
+
+    def resize(self, rows, columns):
+        """After this everything is drawn anew."""
+        self.screen.resize(rows, columns)
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until_shown(self, pattern):
+        end = time.monotonic() + PATIENCE
+        while not re.search(pattern, str(self.screen), re.MULTILINE):
+            self.assertLess(time.monotonic(), end, f"{pattern}\n{self.screen}")
+            if select.select([self.terminal], [], [], 1)[0]:
+                self.screen.write(os.read(self.terminal, 65536).decode(errors="replace"))
+
+    def ended(self, pid):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                if select.select([self.terminal], [], [], 0.1)[0]:
+                    os.read(self.terminal, 65536)
+            except OSError:
+                pass
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return self.fail("weir top does not end")
+
+    def test_it_shows_and_quits(self):
+        pids = self.queue()
+        self.hold("another", "slots:1")
+        self.until("another", 1, 0)
+        pid = self.start("--interval", "100ms")
+        self.until_shown(r"^weir top  2 sets  every 0\.1s +j/k select  p pause  q quit")
+        self.until_shown(r"^> another +1 +1 +0 +- ")
+        os.write(self.terminal, b"j")
+        self.until_shown(r"^> t +5 +2 +3 +[0-9.ms]+ +0\.0 +0\.0$")
+        self.until_shown(r"^  slots +resource \[#{16}\] 2/2 ")
+        self.until_shown(r"^  calls +rate +\[#-{15}\] 2/100 ")
+        self.until_shown(rf"^ HOLD .*\n +{pids[0]} +[0-9.ms]+  sleep +slots=1 calls=1\n"
+                         rf" +{pids[1]} .*\n LINE .*\n +1 +{pids[2]} .*  weir .*\n"
+                         rf" +2 +{pids[3]} .*\n +3 +{pids[4]} ")
+        self.resize(30, 120)
+        self.until_shown(r"^  slots +resource \[#{30}\] 2/2 ")  # there is room for longer bars
+        os.write(self.terminal, b"p")
+        self.until_shown("every 0.1s  paused")
+        os.write(self.terminal, b"kkk")
+        self.until_shown(r"^> another ")
+        os.write(self.terminal, b"jjxp")
+        self.until_shown(r"^> t .*\n(.*\n)* HOLD")
+        os.write(self.terminal, b"q")
+        self.assertEqual(self.ended(pid), 0)
+
+    def test_every_size(self):
+        self.queue()
+        pid = self.start("--interval", "50ms", rows=3, columns=20)
+        self.until_shown("^weir top  1 set")
+        for rows, columns, pattern in ((1, 1, "^w"), (2, 200, "^weir top .*quit$"), (200, 2, "^we$"),
+                                       (24, 80, "^ LINE"), (5, 10, "^> t")):
+            self.resize(rows, columns)
+            self.until_shown(pattern)
+        os.write(self.terminal, b"q")
+        self.assertEqual(self.ended(pid), 0)
+
+    def test_sets_come_and_go(self):
+        pid = self.start("--interval", "50ms")
+        self.until_shown("  0 sets")
+        self.expect(0, "exec", "-l", "slots:1", "-s", "new", "true")
+        self.until_shown("^> new ")
+        self.expect(0, "rm", "-f", "new")
+        self.until_shown("  0 sets")
+        os.write(self.terminal, b"q")
+        self.assertEqual(self.ended(pid), 0)
+
+    def test_the_terminal_is_hung_up(self):
+        pid = self.start("--interval", "50ms")
+        self.until_shown("weir top")
+        os.write(self.terminal, b"\x04")  # no end of file for whoever reads keys
+        os.kill(pid, signal.SIGHUP)
+        self.assertEqual(self.ended(pid), -signal.SIGHUP)
+
+    def test_no_terminal(self):
+        _, err = self.expect(3, "top")
+        self.assertIn("needs a terminal", err)
+        pid = self.start(TERM="no-such-terminal")
+        self.until_shown("is not known")
+        self.assertEqual(self.ended(pid), 3)
+
+    def test_a_directory_that_is_refused(self):
+        os.chmod(self.directory, 0o755)
+        pid = self.start()
+        self.until_shown("mode 0755")
+        self.assertEqual(self.ended(pid), 3)
+
+    def test_wrong_usage(self):
+        for interval in ("0s", "49ms", "2h", "1", "forever"):
+            _, err = self.expect(2, "top", "-i", interval)
+            self.assertIn("weir top --help", err)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
