@@ -195,6 +195,7 @@ static const char *prometheus(const struct snapshot *snapshot)
 
 static void assert_has(const char *text, const char *part)
 {
+    assert_non_null(text);
     if (!strstr(text, part))
         fail_msg("`%s` is missing in:\n%s", part, text);
 }
