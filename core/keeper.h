@@ -16,23 +16,30 @@
 #include <pthread.h>
 #include <weir/clock.h>
 
+/*
+ * In this order a hand-over between threads moves few cache lines: the first is what both of them
+ * write, the second what only whoever keeps time does, the third what only the giver does.
+ */
 struct keeper {
+    pthread_mutex_t lock;  /* over everything below and what the keeper's waiters are told by */
+    uint64_t calls, heard; /* writes to the eventfd, and how many of them were read */
+    int event_fd;
+    bool signaled; /* the eventfd was written, or is about to be */
+    bool failing;  /* the timerfd could not be set; the eventfd says so */
+
     weir *w;
-    pthread_mutex_t lock; /* over everything below and what the keeper's waiters are told by */
     struct heap heap;
-    uint64_t armed_ns;        /* the timerfd's instant */
-    uint64_t advance_ns;      /* so much before the one that it is set for */
-    unsigned running;         /* runs under way: the last one arms the timerfd */
-    uint64_t ran_ns;          /* the latest instant that a run went by */
-    bool failing;             /* the timerfd could not be set; the eventfd says so */
-    bool signaled;            /* the eventfd was written, or is about to be */
-    uint64_t calls, heard;    /* writes to the eventfd, and how many of them were read */
-    _Atomic uint32_t calling; /* writes under way without the lock; a futex */
-    _Atomic bool closing;     /* somebody waits for the last of them */
-    int epoll_fd;             /* over the other two; all -1 while there are none */
-    int timer_fd, event_fd;
+    uint64_t armed_ns; /* the timerfd's instant */
+    uint64_t ran_ns;   /* the latest instant that a run went by */
+    unsigned running;  /* runs under way: the last one arms the timerfd */
+    int timer_fd;
+
+    _Atomic uint32_t calling;           /* writes under way without the lock; a futex */
+    _Atomic bool closing;               /* somebody waits for the last of them */
+    bool relayed;                       /* the timekeeper's epoll has the hearings too */
+    int epoll_fd;                       /* over the other two; all -1 while there are none */
+    uint64_t advance_ns;                /* so much before an instant the timerfd is set */
     _Atomic(struct hearing *) hearings; /* of other processes; grows under the lock */
-    bool relayed;                       /* the timekeeper's epoll has them too */
 };
 
 void keeper_init(struct keeper *keeper, weir *w);

@@ -178,7 +178,7 @@ static int take_number(weir *w, weir_queue **ret)
 
     if (table_reserve(&w->queues, number + 1) < 0)
         return -ENOMEM;
-    queue = sys_alloc(1, sizeof(*queue));
+    queue = sys_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)
         return -ENOMEM;
     keeper_init(&queue->keeper, w);
@@ -223,7 +223,7 @@ static int make_buckets(weir_queue *queue, uint32_t capacity)
 
     while (UINT32_C(2) << bits <= capacity)
         bits++;
-    queue->bucket_shift = 64 - bits;
+    queue->bucket_shift = (uint8_t)(64 - bits);
     queue->buckets = sys_alloc((size_t)1 << bits, sizeof(*queue->buckets));
     return queue->buckets ? 0 : -ENOMEM;
 }

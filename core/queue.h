@@ -19,23 +19,24 @@
 #include <stdbool.h>
 #include <weir/queue.h>
 
+#define CACHE_LINE 64
+
 struct weir_queue {
     struct keeper keeper; /* its lock is over everything here; its eventfd: completions */
     uint32_t number;      /* in the instance's table */
     struct weir_queue *next_closed;
 
+    /* One cache line, in which is what else a hand-over writes. */
+    _Alignas(CACHE_LINE) struct completions ready; /* to be reaped */
+    struct completions posts;                      /* to be posted to the program's ring */
+    struct posting posting;
+    bool reaping;              /* a reap is about to look: nobody needs to tell it */
+    _Atomic bool posting_news; /* posting has ended by itself and the program was not told */
+    uint8_t bucket_shift;
     uint32_t capacity;
+    uint32_t *buckets;        /* first record of each, by user_data: those that can be canceled */
     _Atomic uint32_t pending; /* submitted and not reaped */
     _Atomic uint32_t room;    /* at least so many fit into the heap; grows under the lock */
-
-    uint32_t *buckets; /* first record of each, by user_data: those that can be canceled */
-    uint32_t bucket_shift;
-
-    struct completions ready; /* to be reaped */
-    struct completions posts; /* to be posted to the program's ring */
-    bool reaping;             /* a reap is about to look: nobody needs to tell it */
-    struct posting posting;
-    _Atomic bool posting_news; /* posting has ended by itself and the program was not told */
 };
 
 /* Under the lock. */
