@@ -50,6 +50,11 @@ void bench_pin(unsigned processor)
     require(sched_setaffinity(0, sizeof(set), &set) == 0);
 }
 
+void bench_unpin(void)
+{
+    require(sched_setaffinity(0, sizeof(allowed), &allowed) == 0);
+}
+
 pthread_t bench_start(unsigned processor, void *(*run)(void *argument), void *argument)
 {
     cpu_set_t set = only(processor);

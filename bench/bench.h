@@ -126,6 +126,8 @@ weir_pool *bench_pool(weir *w, const char *name, const struct weir_limit_spec *l
 unsigned bench_processors(void);
 /* Binds the calling thread to one of them, counted from 0; to the last if there are not so many. */
 void bench_pin(unsigned processor);
+/* Lets it run on all of them again. */
+void bench_unpin(void);
 /* Starts a thread that is bound to one of them from the first. */
 pthread_t bench_start(unsigned processor, void *(*run)(void *argument), void *argument);
 /* Lets this time go by on this thread without giving up its processor, unless it has but one. */
