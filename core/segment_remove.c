@@ -62,6 +62,20 @@ static void force(const struct segment *segment)
     atomic_store(&segment_header(segment)->removed, sys_random() | 1);
 }
 
+/* Others who remove it may take over, and die before they are done. */
+static int retire_surely(const struct segment *segment, segment_used_fn *used, void *userdata)
+{
+    enum { TRIES = 100 };
+    int r = 0;
+
+    for (int i = 0; i < TRIES && r == 0; i++) {
+        r = segment_retire(segment, used, userdata);
+        if (r == 0 && used(segment, userdata))
+            break;
+    }
+    return r;
+}
+
 /* One whose users can be asked for. */
 static int remove_usable(struct segment_site *site, struct segment_file *file,
                          const struct segment_layout *layout, bool forced, segment_used_fn *used,
@@ -74,7 +88,7 @@ static int remove_usable(struct segment_site *site, struct segment_file *file,
         return r;
     if (forced)
         force(segment);
-    r = segment_retire(segment, used, userdata);
+    r = retire_surely(segment, used, userdata);
     if (r < 0)
         site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r));
     else if (r == 0)

@@ -741,6 +741,27 @@ static void a_dead_remover_is_in_nobody_s_way(void **state)
     segment_close(segment);
 }
 
+static bool another_takes_over_and_dies(const struct segment *segment, void *userdata)
+{
+    int *times = userdata;
+
+    if (++*times == 1)
+        segment_header(segment)->removed = 76;
+    return false;
+}
+
+static void removal_by_name_is_not_left_to_the_dead(void **state)
+{
+    int times = 0;
+
+    (void)state;
+    segment_close(open_some());
+    assert_int_equal(
+        segment_remove(place, "set", false, another_takes_over_and_dies, &times, &error), 0);
+    assert_int_equal(files_n(), 0);
+    assert_true(times > 1);
+}
+
 static void removal_by_name(void **state)
 {
     struct segment *segment = open_some();
@@ -1036,6 +1057,7 @@ int main(void)
         leak_checked_test(a_newcomer_can_veto),
         leak_checked_test(who_leaves_later_takes_over),
         leak_checked_test(a_dead_remover_is_in_nobody_s_way),
+        leak_checked_test(removal_by_name_is_not_left_to_the_dead),
         leak_checked_test(removal_by_name),
         leak_checked_test(one_of_an_earlier_boot_is_removed),
         leak_checked_test(what_is_not_trusted_is_not_removed),
