@@ -88,6 +88,8 @@ static int make_room(struct member *member, uint32_t run, uint32_t n)
     if (!kept)
         return -ENOMEM;
     atomic_store_explicit(&member->kept[run], kept, memory_order_release);
+    if (run >= member->kept_end)
+        member->kept_end = run + 1;
     return 0;
 }
 
@@ -246,7 +248,7 @@ void member_each_kept(const struct member *member,
 
 static void free_parts(struct member *member)
 {
-    for (uint32_t run = 0; member->kept && run < member->segment->layout.runs_n; run++)
+    for (uint32_t run = 0; run < member->kept_end; run++)
         sys_free(atomic_load(&member->kept[run]));
     sys_free((void *)(uintptr_t)member->kept);
     sys_free(member->free);

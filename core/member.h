@@ -33,6 +33,7 @@ struct member {
     /* Under the instance's lock. */
     uint32_t *free; /* records of its runs that no actor has */
     uint32_t free_n, free_capacity;
+    uint32_t kept_end; /* no run from here on has places in `kept` */
 
     /* By run, by place in the run: the record's stand-in (kept.h), and whether it is kept now. */
     _Atomic(_Atomic uint32_t *) *kept;
