@@ -11,8 +11,9 @@
  * What a chain waits for:
  *
  *     --how linked     the grant of an acquisition that stands in line: a READ of its descriptor,
- *                      to which weir writes at the grant. Its thread wakes up ahead of that
- *                      (timer_advance_ns) and spins, which costs a tenth of a processor at 1000/s
+ *                      to which weir writes at the grant. weir's thread is awake before that
+ *                      (timer_advance_ns, --advance-us) and spins, which costs a tenth of a
+ *                      processor at 1000/s; the processor time of all threads is printed
  *     --how paced      an instant that weir_reserve has told: a TIMEOUT, and no descriptor
  *
  * The receiver is in this program as well. The kernel stamps what it receives, and that is held
