@@ -105,6 +105,17 @@ static int end_record(const struct recovery *recovery, uint32_t record)
     return 0;
 }
 
+/* Somebody who waits is woken to look for himself; of what is kept here, that is its keeper. */
+static void wake(weir_set *set, uint32_t record, uint64_t word, uint64_t now_ns)
+{
+    enum record_wake kind = waker_kind(record_waker(record_at(set->region, record)));
+
+    if (record_state(word) == RECORD_WAITING && kind != RECORD_WAKE_FUTEX)
+        wake_at(set, record, word, now_ns);
+    else
+        wake_waiter(set, record, word);
+}
+
 /*
  * Wakes whoever may have been decided without hearing of it: the dead was stopped between the
  * commit and the wake. A wake too many is harmless. Of those that wait, only the head may have been
@@ -124,7 +135,7 @@ static void wake_again(struct actor *actor, weir_set *set)
         if (state == RECORD_FREE || (!set->member && record_set_number(r) != set->number))
             continue;
         if (state != RECORD_WAITING || at == line_head(&op.version))
-            wake_waiter(set, at, word);
+            wake(set, at, word, op.now_ns);
         STEP();
     }
 }
