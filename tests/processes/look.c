@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* A look at all of a segment: see look.h. */
+#include "look.h"
+
+#include "../threads/require.h"
+#include "line.h"
+#include "member.h"
+#include "segment.h"
+
+#define WORDS_MAX 64u
+
+/* Reads the current version; its effects are complete. */
+static void read_version(const weir_set *set, struct version *version, uint64_t *content)
+{
+    require(set->content_max <= WORDS_MAX);
+    *version = (struct version){.content = content, .content_capacity = WORDS_MAX};
+    publication_read(set->region, set->head, version);
+}
+
+/* False: it is not as it must be. */
+static bool walk(const weir_set *set, const struct version *version)
+{
+    uint32_t at = line_head(version), before = 0, n = 0;
+    uint64_t since = 0;
+
+    for (; at && n <= line_length(version); n++) {
+        const struct record *r = record_at(set->region, at);
+
+        if (record_state(record_load(&r->word)) != RECORD_WAITING ||
+            record_load(&r->since) < since ||
+            (before && link_record(record_load(&r->prev)) != before))
+            return false;
+        since = record_load(&r->since);
+        before = at;
+        at = line_next(set->region, at);
+    }
+    return n == line_length(version) && before == line_tail(version);
+}
+
+uint32_t look_line(const weir_set *set)
+{
+    struct version version;
+    uint64_t content[WORDS_MAX];
+    bool whole;
+
+    do {
+        read_version(set, &version, content);
+        whole = walk(set, &version);
+    } while (!publication_current(set->region, set->head, &version));
+    require(whole);
+    return line_length(&version);
+}
+
+uint32_t look_places(const weir_set *set)
+{
+    const struct segment *segment = set->member->segment;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < segment_processes_n(segment); i++)
+        n += process_pid(atomic_load(&segment_process(segment, i)->life)) != 0;
+    return n;
+}
+
+static bool is_one_of(uint64_t key, const uint32_t *keys, uint32_t n)
+{
+    while (n-- > 0)
+        if (keys[n] == key)
+            return true;
+    return false;
+}
+
+static void look_at_records(const weir_set *set, const uint32_t *keys, uint32_t keys_n)
+{
+    const struct segment *segment = set->member->segment;
+
+    for (uint32_t run = 1; run < segment_runs_n(segment); run++) {
+        uint64_t owner = atomic_load(segment_run_owner(segment, run));
+
+        require(!owner || is_one_of(owner, keys, keys_n));
+        for (uint32_t i = 0; i + set->record_units <= SEGMENT_RUN_UNITS; i += set->record_units) {
+            const struct record *r = record_at(set->region, run * SEGMENT_RUN_UNITS + i);
+
+            require(record_state(record_load(&r->word)) == RECORD_FREE);
+        }
+    }
+}
+
+/* Each box is that of the set or the own one of one actor. */
+static void look_at_boxes(const weir_set *set)
+{
+    const struct segment *segment = set->member->segment;
+    uint32_t n = segment_actors_n(segment), box_class = segment->layout.box_class;
+    bool taken[SEGMENT_ACTORS_MAX + 1] = {false};
+
+    for (uint32_t i = 0; i <= n; i++) {
+        uint64_t word = i < n ? segment_actor(segment, i)->head.own[box_class - BOX_CLASS_MIN]
+                              : segment_header(segment)->head.word;
+        uint64_t box = (word & WORD_SLOT_MASK) - segment_box_slot(segment, 0);
+
+        require(box <= n && !taken[box]);
+        taken[box] = true;
+    }
+}
+
+void look_idle(const weir_set *set, const uint32_t *keys, uint32_t n)
+{
+    const struct segment *segment = set->member->segment;
+    struct version version;
+    uint64_t content[WORDS_MAX];
+
+    require(look_line(set) == 0);
+    read_version(set, &version, content);
+    require(!line_head(&version) && !line_tail(&version));
+    for (uint32_t i = 0; i < set->limits.n; i++) /* of resources: what is held */
+        require(set->limits.items[i].algorithm ||
+                content[CONTENT_STATES + set->limits.items[i].state_at] == 0);
+    require(look_places(set) == n);
+    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
+        uint64_t process = atomic_load(&segment_actor(segment, i)->process);
+
+        require(!process || is_one_of(process, keys, n));
+    }
+    look_at_records(set, keys, n);
+    look_at_boxes(set);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* A look at all of a segment, by the bytes: what must hold when nobody is in the middle of anything.
+ */
+#ifndef WEIR_TESTS_LOOK_H
+#define WEIR_TESTS_LOOK_H
+
+#include "instance.h"
+
+/*
+ * The line of the version that is current is whole: from its head so many go to its tail, forth and
+ * back, all of which wait, and joined in this order. Returns its length.
+ */
+uint32_t look_line(const weir_set *set);
+
+/* How many places of processes are taken. */
+uint32_t look_places(const weir_set *set);
+
+/*
+ * Nobody holds or waits, all records are free, all boxes are where they belong, and nothing is
+ * anybody's but what belongs to these `n` members.
+ */
+void look_idle(const weir_set *set, const uint32_t *keys, uint32_t n);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* Death and stops at a step: see stepping.h. */
+#include "stepping.h"
+
+#include "step.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+static _Atomic uint64_t left; /* steps until the signal; 0: never */
+static pthread_t caller;
+static enum stepper counted;
+static int sent;
+
+void stepping_begin(uint64_t n, int signal, enum stepper stepper)
+{
+    caller = pthread_self();
+    counted = stepper;
+    sent = signal;
+    atomic_store(&left, n);
+}
+
+void stepping_end(void)
+{
+    atomic_store(&left, 0);
+}
+
+/* The signal goes to the thread that makes the step: it has no effect later than here. */
+void step(void)
+{
+    enum stepper mine;
+
+    if (!atomic_load(&left))
+        return;
+    mine = pthread_equal(pthread_self(), caller) ? STEPS_OF_CALLER : STEPS_OF_OTHER_THREADS;
+    if (mine == counted && atomic_fetch_sub(&left, 1) == 1)
+        raise(sent);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Death and stops at a step: a child process is sent a signal, which it cannot do anything about,
+ * at its n-th STEP() from a given moment on.
+ */
+#ifndef WEIR_TESTS_STEPPING_H
+#define WEIR_TESTS_STEPPING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whose steps count. */
+enum stepper { STEPS_OF_CALLER, STEPS_OF_OTHER_THREADS };
+
+/* From now on: the process is sent `signal` at the n-th step. 0: never. */
+void stepping_begin(uint64_t n, int signal, enum stepper stepper);
+void stepping_end(void);
+
+#endif
