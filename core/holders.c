@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Who holds a set, and who waits. */
+#include "holders.h"
 #include "burial.h"
+
 #include "instance.h"
 #include "member.h"
 #include "mutant.h"
@@ -74,6 +76,19 @@ static size_t scan_holders(const weir_set *set, struct weir_holder *all, size_t 
         found++;
     }
     return found;
+}
+
+uint64_t holders_held(const weir_set *set)
+{
+    uint32_t record = 0;
+    uint64_t held = 0;
+
+    while ((record = region_next_record(set->region, record))) {
+        struct weir_holder holder;
+
+        held += describe_holder(set, record, &holder) && !holder.waiting;
+    }
+    return held;
 }
 
 /* ---- the line ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking at sets: definitions and counters. */
 #include "burial.h"
+#include "holders.h"
 #include "instance.h"
 #include "member.h"
 #include "mutant.h"
@@ -93,13 +94,14 @@ static void add_counters(weir_set *set, struct weir_set_stats *totals,
 
     if (set->member) {
         add_shared(set->member->segment, totals, limits, n);
-    } else {
-        pthread_mutex_lock(&w->lock);
-        for (struct actor *actor = w->actors; actor; actor = actor->next)
-            if (actor_is_prepared(actor, set->number))
-                counters_add(actor_counters(actor, set->number), totals, limits, n);
-        pthread_mutex_unlock(&w->lock);
+        totals->held = holders_held(set);
+        return;
     }
+    pthread_mutex_lock(&w->lock);
+    for (struct actor *actor = w->actors; actor; actor = actor->next)
+        if (actor_is_prepared(actor, set->number))
+            counters_add(actor_counters(actor, set->number), totals, limits, n);
+    pthread_mutex_unlock(&w->lock);
     /* Counters of other threads may be read between a release and the grant it follows. */
     ended = totals->taken + totals->released;
     totals->held = totals->granted > ended ? totals->granted - ended : 0;

@@ -87,7 +87,10 @@ struct weir_limit_stats {
     uint64_t overused;     /* units used beyond what was granted */
 };
 
-/* Counters since the set was made; exact once nobody is inside a call. */
+/*
+ * Counters since the set was made; exact once nobody is inside a call, but that each process that
+ * was killed inside one may have left out what it did last. What is there now, is.
+ */
 struct weir_set_stats {
     size_t size;                 /* in: sizeof(struct weir_set_stats) */
     uint64_t granted;            /* requests */
@@ -105,7 +108,8 @@ struct weir_set_stats {
     uint64_t overused;       /* updates beyond the amount granted */
     uint64_t missing_update; /* releases without a required update */
     uint64_t waiting;        /* now */
-    uint64_t held;           /* acquisitions granted and not released, now */
+    uint64_t held;           /* acquisitions granted and not released, now; of a set that processes
+                                share, those of something */
     uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
     uint64_t wait_ns_sum; /* over granted_waited */
     uint64_t wait_ns_max;
