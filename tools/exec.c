@@ -237,11 +237,17 @@ static void give_back(const struct exec *exec, weir_acquisition *acquisition)
     weir_release(&acquisition);
 }
 
-/* The instance stays open: its entry in the set is that of this process, which goes on. */
-static int become(const struct exec *exec, weir_acquisition *acquisition)
+/*
+ * The instance is closed first, so that none of its threads is torn away from its work. What was
+ * acquired outlives it, and with it the entry in the set that says that this process has it; the
+ * process goes on, as the command.
+ */
+static int become(struct exec *exec, weir_acquisition *acquisition)
 {
     int error;
 
+    exec->pool = weir_pool_close(exec->pool);
+    exec->w = weir_close(exec->w);
     fflush(stderr);
     execvp(exec->command[0], exec->command);
     error = errno;
