@@ -55,6 +55,7 @@ static int keep(const struct asking *asking, weir_acquisition *acquisition)
     if (r < 0)
         return r;
     acquisition->kept = true;
+    asking_publish_deadline(asking, acquisition->record);
     r = hearing_begin(&set->w->keeper, 0, set);
     if (r < 0) {
         timekeeper_forget(set->w, acquisition->keeping);
@@ -166,6 +167,8 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
         }
         attend_others(set);
         until = set_look(asking->actor, set, acquisition->record);
+        if (set->member && until == WEIR_FOREVER)
+            guard_look(asking->actor, set);
         if (until)
             sleep_until(set, acquisition->record, word, next_look(asking, until, deadline));
     }
@@ -184,10 +187,15 @@ static void wait_kept(struct asking *asking, weir_acquisition *acquisition)
 }
 
 /* While a thread is blocked, the timekeeper sees who dies of those that share the set. */
-static int watch_others(weir_set *set)
+static int prepare_to_block(const struct asking *asking, const weir_acquisition *acquisition)
 {
-    int r = set->member ? timekeeper_start(set->w) : 0;
+    weir_set *set = asking->set;
+    int r;
 
+    if (!set->member)
+        return 0;
+    asking_publish_deadline(asking, acquisition->record);
+    r = timekeeper_start(set->w);
     return r < 0 ? r : hearing_begin(&set->w->keeper, 0, set);
 }
 
@@ -200,7 +208,7 @@ static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
     acquisition->blocked = injected;
     if (injected)
         r = enter_kept(asking, acquisition);
-    else if ((r = watch_others(asking->set)) < 0)
+    else if ((r = prepare_to_block(asking, acquisition)) < 0)
         acquisition_free(asking->actor, acquisition);
     else if ((r = asking_enter(asking, acquisition->record, ENTRY_WAIT)) < 0)
         acquisition_free(asking->actor, acquisition);

@@ -76,7 +76,7 @@ void asking_fill(const struct asking *asking, uint32_t record)
     record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
     record_set_before(r, 0);
     r->after = r->timer = 0;
-    r->deadline_ns = WEIR_FOREVER;
+    record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
@@ -88,6 +88,36 @@ int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
     if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
         asking_say(asking->retref, asking->set, &asking->verdict);
     return r;
+}
+
+/* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
+static uint64_t deadline_from(const struct asking *asking, uint64_t now,
+                              enum record_state *ret_state)
+{
+    uint64_t timeout = request_timeout(asking->set, &asking->request);
+    uint64_t max_wait = request_max_wait(asking->set, &asking->request);
+    uint64_t wait = timeout <= max_wait ? timeout : max_wait;
+
+    *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
+    return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
+}
+
+uint64_t asking_deadline(const struct asking *asking, enum record_state *ret_state)
+{
+    return deadline_from(asking, asking->verdict.now_ns, ret_state);
+}
+
+void asking_publish_deadline(const struct asking *asking, uint32_t record)
+{
+    struct record *r = record_at(asking->set->region, record);
+    enum record_state state;
+    uint64_t deadline_ns;
+
+    if (!asking->set->member)
+        return;
+    deadline_ns = deadline_from(asking, instance_now(asking->set->w), &state);
+    record_set_before(r, state == RECORD_REFUSED ? RECORD_REFUSES : 0);
+    atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
 }
 
 void asking_stay(struct asking *asking, uint32_t kept, uint64_t word)
@@ -124,16 +154,4 @@ int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret
     }
     acquisition_free(asking->actor, acquisition);
     return r;
-}
-
-/* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
-uint64_t asking_deadline(const struct asking *asking, enum record_state *ret_state)
-{
-    uint64_t timeout = request_timeout(asking->set, &asking->request);
-    uint64_t max_wait = request_max_wait(asking->set, &asking->request);
-    uint64_t wait = timeout <= max_wait ? timeout : max_wait;
-    uint64_t now = asking->verdict.now_ns;
-
-    *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
-    return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }

@@ -40,6 +40,12 @@ int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret
  */
 void asking_stay(struct asking *asking, uint32_t kept, uint64_t word);
 
+/*
+ * The record is about to join a line: of a set that processes share others see when its wait is to
+ * end, should this process be stopped.
+ */
+void asking_publish_deadline(const struct asking *asking, uint32_t record);
+
 /* Tells a refusal to `ret`, which may be NULL. */
 void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verdict *verdict);
 

@@ -4,6 +4,38 @@
 
 #include "keeper.h"
 #include "kept.h"
+#include "member.h"
+#include "operation.h"
+#include "wake.h"
+
+/* Whether the wait of the head should have ended a look ago, and how. */
+static bool is_overdue(const struct operation *op, const struct record *r,
+                       enum record_state *ret_state)
+{
+    uint64_t deadline_ns = record_load(&r->deadline_ns);
+
+    *ret_state = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
+    return deadline_ns < op->now_ns && op->now_ns - deadline_ns >= GUARD_NS;
+}
+
+void guard_look(struct actor *actor, weir_set *set)
+{
+    struct operation op;
+    enum record_state state;
+    uint32_t head;
+    uint64_t word;
+
+    operation_read(&op, actor, set);
+    head = line_head(&op.version);
+    if (!head || set_is_broken(set))
+        return;
+    word = set_word(set, head);
+    if (operation_is_due(&op, operation_head_ready(&op)) || member_kept(set->member, head))
+        set_serve(actor, set);
+    else if (is_overdue(&op, record_at(set->region, head), &state) && operation_current(&op) &&
+             set_withdraw(actor, set, head, word, state))
+        wake_waiter(set, head, record_next_word(word, state));
+}
 
 uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns)
 {

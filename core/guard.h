@@ -12,6 +12,12 @@
 /* How long the head waits before it looks; the n-th in line waits n times as long. */
 #define GUARD_NS UINT64_C(25000000)
 
+/*
+ * The look: does what the head should have seen to, but for whose process: grants to it if it is
+ * due, and ends its wait if that should have ended a while ago.
+ */
+void guard_look(struct actor *actor, weir_set *set);
+
 /* When to look next, for who joined the line with this ticket; after an operation of the actor's. */
 uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns);
 

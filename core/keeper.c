@@ -190,7 +190,7 @@ void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadli
 {
     struct record *r = record_at(keeper->heap.region, record);
 
-    r->deadline_ns = deadline_ns;
+    record_store(&r->deadline_ns, deadline_ns);
     if (state == RECORD_REFUSED)
         record_set_before(r, record_before(r) | RECORD_REFUSES);
     if (deadline_ns < heap_instant(&keeper->heap, record))
@@ -266,9 +266,12 @@ static uint64_t decided_by(const struct actor *actor, const weir_set *set)
 /* Somebody may be granted; of a shared set, somebody may also have been stopped midway. */
 static void look(struct actor *actor, const struct due *due)
 {
-    set_serve(actor, due->set);
-    if (due->set->member)
-        guard_again(actor, due->set, due->record);
+    if (!due->set->member) {
+        set_serve(actor, due->set);
+        return;
+    }
+    guard_look(actor, due->set);
+    guard_again(actor, due->set, due->record);
 }
 
 /* Returns how many waiters it decided. */
@@ -295,11 +298,12 @@ static struct due take_first(struct keeper *keeper)
 
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = kept_set(keeper->w, first.record);
-        due.expired = (MUTANT(140) ? keeper->ran_ns : heap_entry_at(&first)) >= r->deadline_ns;
+        due.expired =
+            (MUTANT(140) ? keeper->ran_ns : heap_entry_at(&first)) >= record_load(&r->deadline_ns);
         due.end = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }
-    if (due.set && !due.expired && r->deadline_ns != WEIR_FOREVER && !MUTANT(139))
-        heap_put(&keeper->heap, first.record, r->deadline_ns);
+    if (due.set && !due.expired && record_load(&r->deadline_ns) != WEIR_FOREVER && !MUTANT(139))
+        heap_put(&keeper->heap, first.record, record_load(&r->deadline_ns));
     else
         heap_remove(&keeper->heap, first.record);
     return due;

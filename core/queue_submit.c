@@ -46,6 +46,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
     if (!record)
         return 0;
     asking_fill(asking, record);
+    asking_publish_deadline(asking, record);
     kept = kept_new(asking->set, record);
     if (!kept) {
         record_free(asking->actor, asking->set, record);

@@ -53,12 +53,13 @@ struct record {
     _Atomic uint64_t set;     /* number of the set:32 | thread id:32 */
     _Atomic uint32_t waker;   /* enum record_wake | WAKER_* | number of the queue << 4 */
 
-    /* From here to `after`: of whoever keeps its time, under that keeper's lock. */
+    /* From here to `after`: of whoever keeps its time, under that keeper's lock. In a segment, where
+     * stand-ins have that, the deadline is for others to see, and how it ends (RECORD_REFUSES). */
     _Atomic uint32_t before; /* record:28 in the same bucket of the queue, | flags */
     uint64_t data;           /* the address of the acquisition, or user_data */
     union {
-        uint64_t deadline_ns; /* while it waits; WEIR_FOREVER: none */
-        uint32_t ready[2];    /* then: the queue's next and previous completion */
+        _Atomic uint64_t deadline_ns; /* while it waits; WEIR_FOREVER: none */
+        uint32_t ready[2];            /* then: the queue's next and previous completion */
     };
     uint32_t timer; /* its place in the keeper's heap; 0: none */
     uint32_t after; /* record in the same bucket of the queue */

@@ -210,7 +210,7 @@ static void refuse_set(struct look *look, const char *name, int code, const char
 {
     struct weir_error error = {.code = code};
 
-    snprintf(error.message, sizeof error.message, "`%s`: %s", name, why);
+    snprintf(error.message, sizeof error.message, "`%.200s`: %.250s", name, why);
     tell_refusal(look, &error);
 }
 

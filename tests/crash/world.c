@@ -291,8 +291,7 @@ void world_wait(uint32_t a, uint32_t s, uint32_t i)
 
 void world_recover(uint32_t by, uint32_t dead)
 {
-    recovery_run(world.actors[by], &world.w->region, world.actors[dead]->unit,
-                 generation_of(dead));
+    recovery_run(world.actors[by], &world.w->region, world.actors[dead]->unit, generation_of(dead));
 }
 
 /* Granted in advance and taken back: no grant for the log, whose instant nobody else can have. */

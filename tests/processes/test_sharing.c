@@ -197,7 +197,8 @@ static void timeouts_end_waits(void **state)
 struct child {
     struct shared_pipe ready, go;
     const char *text;
-    int how; /* 0 holds, 1 waits blocked, 2 waits in a queue */
+    int how; /* 0 holds, 1 waits blocked, 2 waits in a queue, */
+             /* 3 blocked for 30 ms, 4 in a queue for 30 ms, 5 blocked for one of a rate */
 };
 
 static void hold_or_wait(void *argument)
@@ -211,14 +212,19 @@ static void hold_or_wait(void *argument)
 
     if (child->how == 0)
         require(weir_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL) == 0);
-    if (child->how == 2) {
+    if (child->how == 2 || child->how == 4) {
         require(weir_queue_open(&queue, w, 4) == 0);
-        require(weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), 1,
-                                  NULL, NULL) == 0);
+        require(weir_queue_submit(
+                    queue, pool,
+                    shared_ask(&memory, "slot", 2, child->how == 2 ? WEIR_FOREVER : 30 * MS), 1,
+                    NULL, NULL) == 0);
     }
     shared_tell(&child->ready);
-    if (child->how == 1)
-        weir_acquire(pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), &acquisition, NULL);
+    if (child->how == 1 || child->how == 3)
+        weir_acquire(pool, shared_ask(&memory, "slot", 2, child->how == 1 ? WEIR_FOREVER : 30 * MS),
+                     &acquisition, NULL);
+    if (child->how == 5)
+        weir_acquire(pool, shared_ask(&memory, "n", 1, WEIR_FOREVER), &acquisition, NULL);
     shared_hear(&child->go);
     weir_release(&acquisition);
     weir_pool_close(pool);
@@ -396,6 +402,71 @@ static void who_is_not_watched_is_looked_after(void **state)
     weir_close(w);
 }
 
+static void stop(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
+static void finish(struct child *child, pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    shared_wait(pid, SIGKILL);
+    end(child);
+}
+
+/* Its wait should have ended long ago: others see to that. */
+static void a_stopped_waiter_times_out(void **state)
+{
+    (void)state;
+    for (int how = 3; how <= 4; how++) {
+        weir *w = shared_open(slots);
+        weir_pool *pool = shared_pool(w, "s");
+        weir_acquisition *held = get(pool, "slot", 1), *acquisition;
+        struct child child;
+        pid_t pid = start(&child, slots, how);
+
+        while (!shared_stats(pool).waiting && !shared_stats(pool).timed_out)
+            pause_ns(MS / 10);
+        stop(pid);
+        acquisition = get(pool, "slot", 1); /* the child, ahead of it, wanted two */
+        assert_int_equal(shared_stats(pool).timed_out, how - 2);
+        weir_release(&acquisition);
+        weir_release(&held);
+        finish(&child, pid);
+        weir_pool_close(pool);
+        weir_close(w);
+    }
+}
+
+/* It heads the line and sleeps through its instant: it is granted, and the next in line is next. */
+static void a_stopped_head_holds_up_nobody(void **state)
+{
+    weir *w = shared_open(rates);
+    weir_pool *pool = shared_pool(w, "s");
+    struct shared_request memory;
+    weir_acquisition *acquisition;
+    struct child child;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(weir_take(pool, shared_ask(&memory, "n", 1, 0), NULL), 0);
+    pid = start(&child, rates, 5);
+    while (!shared_stats(pool).waiting && shared_stats(pool).granted < 2)
+        pause_ns(MS / 10);
+    stop(pid);
+    acquisition = get(pool, "n", 1);
+    assert_int_equal(shared_stats(pool).granted, 3);
+    weir_update(acquisition, "n", 1);
+    weir_release(&acquisition);
+    finish(&child, pid);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 static void who_just_exits_counts_as_dead(void **state)
 {
     weir *w = shared_open(slots);
@@ -491,6 +562,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(onlookers_do_not_see_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(the_dead_leave_the_line, setup, teardown),
         cmocka_unit_test_setup_teardown(who_is_not_watched_is_looked_after, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stopped_waiter_times_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stopped_head_holds_up_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
         cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
