@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #define RARELY_NS UINT64_C(1000000)
+#define CROWD     32u /* places that may be of the dead for as long as nobody looks */
 
 /*
  * Any number may bury the same process at once, and one who dies meanwhile is buried like any other:
@@ -68,6 +69,16 @@ int burial_attend(weir_set *set)
         actor_return(actor);
     }
     return n;
+}
+
+void burial_attend_crowds(weir *w, uint32_t first)
+{
+    for (uint32_t i = first, n = w->sets_n; i < n; i++) {
+        weir_set *set = instance_set(w, i);
+
+        if (set->member && set->member->slot >= CROWD)
+            burial_attend(set);
+    }
 }
 
 int burial_attend_rarely(weir_set *set, uint64_t now_ns)

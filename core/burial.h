@@ -12,6 +12,12 @@
  */
 int burial_attend(weir_set *set);
 
+/*
+ * Looks so in all sets from number `first` on in which so many places are taken that some may be of
+ * the dead, whom nobody was in need of: for whoever has just added the sets.
+ */
+void burial_attend_crowds(weir *w, uint32_t first);
+
 /* The same, but at most once in a millisecond: for whoever is about to be refused. */
 int burial_attend_rarely(weir_set *set, uint64_t now_ns);
 

@@ -3,6 +3,7 @@
 #include "instance.h"
 
 #include "acquisition.h"
+#include "burial.h"
 #include "hearing.h"
 #include "member.h"
 #include "mutant.h"
@@ -136,6 +137,8 @@ static int add_configuration(weir *w, const struct weir_options *options, const 
         instance_lock(w);
         r = instance_add_plan(w, &plan, &pool, &error);
         instance_unlock(w);
+        if (r == 0)
+            burial_attend_crowds(w, 0);
     }
     plan_free(&plan);
     if (!error.code)

@@ -18,19 +18,30 @@
 
 /* ---- places in the segment ---- */
 
+/* The first free place. -EUSERS: there is none. */
+static int find_place(struct member *member, uint64_t self)
+{
+    struct segment *segment = member->segment;
+
+    for (uint32_t n = segment_processes_n(segment) + !segment_processes_n(segment);
+         n <= SEGMENT_PROCESSES_MAX; n++) {
+        int r = segment_commit_process(segment, n - 1);
+
+        if (r < 0)
+            return r;
+        r = process_claim(segment_process(segment, 0), n, self, &member->slot, &member->life);
+        if (r != -ENOSPC)
+            return r;
+    }
+    return -EUSERS;
+}
+
 /* Claims a place among the processes. -ESTALE: the segment is gone meanwhile. */
 static int claim_place(struct member *member, uint64_t self)
 {
     struct segment *segment = member->segment;
-    int r;
+    int r = find_place(member, self);
 
-    for (uint32_t n = 1; n <= SEGMENT_PROCESSES_MAX; n++) {
-        r = segment_commit_process(segment, n - 1);
-        if (r == 0)
-            r = process_claim(segment_process(segment, 0), n, self, &member->slot, &member->life);
-        if (r != -ENOSPC || n == SEGMENT_PROCESSES_MAX)
-            break;
-    }
     if (r < 0)
         return r;
     member->key = process_key(member->life, member->slot);
@@ -274,7 +285,7 @@ static int open_once(struct member *member, const char *directory,
     member->segment = NULL;
     if (r == -ESTALE)
         return r;
-    if (r == -ENOSPC)
+    if (r == -EUSERS)
         return error_set(reterr, r, "set `%s`: no more than %u processes can share it, and %s",
                          shape->name, SEGMENT_PROCESSES_MAX, "so many do");
     return error_set(reterr, r, "set `%s`: its segment cannot be entered: %s", shape->name,

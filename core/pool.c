@@ -2,6 +2,7 @@
 /* Pools: picking a set, and nothing else. */
 #include "pool.h"
 
+#include "burial.h"
 #include "mutant.h"
 #include "request.h"
 #include "sys.h"
@@ -246,6 +247,7 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
                   struct weir_error *reterr)
 {
     struct complaints complaints = {.file = ""};
+    uint32_t before;
     int r;
 
     if (!ret || !w || !spec)
@@ -253,11 +255,14 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     if (instance_forked(w))
         return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
     instance_lock(w);
+    before = w->sets_n;
     if (instance_closed(w))
         r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
     else
         r = define(ret, w, spec, &complaints, reterr);
     instance_unlock(w);
+    if (r == 0)
+        burial_attend_crowds(w, before);
     if (r < 0 && reterr && complaints.first.complaints)
         *reterr = complaints.first;
     else if (r == -ENOMEM)

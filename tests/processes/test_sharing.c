@@ -485,6 +485,24 @@ static void who_just_exits_counts_as_dead(void **state)
     weir_close(w);
 }
 
+static void come_and_die(void *argument)
+{
+    (void)argument;
+    shared_pool(shared_open(slots), "s");
+}
+
+/* Nobody is ever in need of what the dead had: their places are given back all the same. */
+static void the_dead_do_not_crowd(void **state)
+{
+    weir *w;
+
+    (void)state;
+    for (int i = 0; i < 1100; i++)
+        shared_wait(shared_fork(come_and_die, NULL), 0);
+    w = shared_open(slots);
+    weir_close(w);
+}
+
 static void closing_ends_the_own_waiters_only(void **state)
 {
     struct two two = open_two(slots);
@@ -565,6 +583,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stopped_waiter_times_out, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_head_holds_up_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_dead_do_not_crowd, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
         cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forked_child_opens_it_anew, setup, teardown),
