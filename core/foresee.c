@@ -46,6 +46,8 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
         return -ENOMEM;
     if (set->head)
         set_estimate(actor, set, amounts, ANY_LINE, &verdict);
+    if (set_is_broken(set))
+        return -EUCLEAN;
     *ret_ns = set->head ? verdict.estimate_ns : instance_now(set->w);
     return 0;
 }

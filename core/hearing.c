@@ -82,6 +82,8 @@ static int begin(struct keeper *keeper, uint32_t number, weir_set *set)
         return -ENOMEM;
     r = hearing->fd =
         bell_open(member->segment->directory_fd, member->segment->encoded, member->key, number);
+    if (r == -ENOSPC)
+        r = -ENOMEM; /* as for all that calls need in a segment: a full queue is something else */
     hearing->set = set;
     if (r >= 0)
         r = add_to_epoll(keeper->epoll_fd, 0, hearing);

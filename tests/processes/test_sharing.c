@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -536,6 +537,47 @@ static void another_definition_is_refused(void **state)
     weir_close(w);
 }
 
+/* Where the segment's word is that names the set's version. */
+#define WORD_AT 512
+
+static void damage(void)
+{
+    const uint64_t nonsense = UINT64_MAX;
+    char path[128];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/s.weir", shared_directory());
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, &nonsense, sizeof(nonsense), WORD_AT), sizeof(nonsense));
+    close(fd);
+}
+
+static void a_damaged_set_says_so(void **state)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct shared_request memory;
+    const struct weir_request *request = shared_ask(&memory, "slot", 1, WEIR_FOREVER);
+    weir_acquisition *acquisition = get(pool, "slot", 2), *other = NULL;
+    weir_set *set = weir_pool_set(pool, 0);
+    uint64_t at_ns = 0;
+
+    (void)state;
+    damage();
+    assert_int_equal(weir_try_acquire(pool, request, &other, NULL), -EUCLEAN);
+    assert_int_equal(weir_acquire(pool, request, &other, NULL), -EUCLEAN);
+    assert_int_equal(weir_submit(pool, request, &other, NULL), -EUCLEAN);
+    assert_int_equal(weir_set_stats(set, &stats, NULL, 0), -EUCLEAN);
+    assert_int_equal(weir_set_ready_at(set, request, &at_ns), -EUCLEAN);
+    assert_int_equal(at_ns, 0);
+    assert_int_equal(weir_acquisition_result(acquisition), -EUCLEAN);
+    assert_int_equal(weir_release(&acquisition), 0);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 static void in_child(void *argument)
 {
     struct two *two = argument;
@@ -586,6 +628,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_dead_do_not_crowd, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
         cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_set_says_so, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forked_child_opens_it_anew, setup, teardown),
     };
 
