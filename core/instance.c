@@ -131,6 +131,8 @@ static int add_configuration(weir *w, const struct weir_options *options, const 
     struct weir_error error = {0};
     int r = plan_from_text(text, size, w->plugins, &plan, complaints);
 
+    if (r == 0 && options->only)
+        plan_keep(&plan, options->only);
     if (r == 0)
         r = process_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
     if (r == 0) {

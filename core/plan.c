@@ -75,6 +75,48 @@ void pool_plan_free(struct pool_plan *plan)
     *plan = (struct pool_plan){0};
 }
 
+static bool is_named(const char *name, const char *wanted)
+{
+    return name != NULL && strcmp(name, wanted) == 0;
+}
+
+/* All but the pool of this name. */
+static void keep_pool(struct plan *plan, const char *name)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < plan->pools_n; i++) {
+        if (is_named(plan->pools[i].name, name))
+            plan->pools[kept++] = plan->pools[i];
+        else
+            pool_plan_free(&plan->pools[i]);
+    }
+    plan->pools_n = kept;
+}
+
+/* Whether a set is the wanted one, or one of those of the only pool that is left. */
+static bool is_wanted(const struct plan *plan, const char *set, const char *name)
+{
+    if (plan->pools_n == 0)
+        return is_named(set, name);
+    for (uint32_t i = 0; i < plan->pools[0].sets_n; i++)
+        if (is_named(set, plan->pools[0].sets[i]))
+            return true;
+    return false;
+}
+
+void plan_keep(struct plan *plan, const char *name)
+{
+    size_t kept = 0;
+    keep_pool(plan, name);
+    for (size_t i = 0; i < plan->sets_n; i++) {
+        if (is_wanted(plan, plan->sets[i].name, name))
+            plan->sets[kept++] = plan->sets[i];
+        else
+            set_plan_free(&plan->sets[i]);
+    }
+    plan->sets_n = kept;
+}
+
 void plan_free(struct plan *plan)
 {
     for (size_t i = 0; i < plan->sets_n; i++)

@@ -82,6 +82,9 @@ int plan_from_spec(const struct weir_pool_spec *spec, struct plugins *plugins,
                    const struct known_names *known, struct plan *ret,
                    struct complaints *complaints);
 
+/* Leaves out all but the set of this name, or the pool and its sets. */
+void plan_keep(struct plan *plan, const char *name);
+
 void plan_free(struct plan *plan);
 void set_plan_free(struct set_plan *plan);
 void pool_plan_free(struct pool_plan *plan);

@@ -148,7 +148,7 @@ static int prepare(struct exec *exec)
 {
     int ending;
 
-    if (source_open(&exec->source, exec->title, &exec->w) < 0)
+    if (source_open(&exec->source, exec->name, exec->title, &exec->w) < 0)
         return EXEC_FAILED;
     ending = exec->limits_n != 0 ? define_set(exec) : open_set(exec);
     if (ending == 0)

@@ -60,13 +60,14 @@ static void hear(void *userdata, const struct weir_error *complaint)
     source_complain(audience->command, complaint);
 }
 
-int source_open(const struct source *source, const char *command, weir **ret)
+int source_open(const struct source *source, const char *only, const char *command, weir **ret)
 {
     struct weir_options options = source_options(source);
     struct audience audience = {.command = command};
     struct weir_error error = {0};
     int r;
 
+    options.only = only;
     options.complaint = hear;
     options.userdata = &audience;
     r = weir_open(ret, &options, &error);

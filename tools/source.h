@@ -35,10 +35,11 @@ bool source_add_plugin_dir(struct source *source, const char *directory);
 struct weir_options source_options(const struct source *source);
 
 /*
- * Opens what the source names. Every complaint goes to the standard error, with its place or else
- * behind `command`. Returns 0 or a negative errno.
+ * Opens what the source names, of its configuration only the set or pool `only`. Every complaint
+ * goes to the standard error, with its place or else behind `command`. Returns 0 or a negative
+ * errno.
  */
-int source_open(const struct source *source, const char *command, weir **ret);
+int source_open(const struct source *source, const char *only, const char *command, weir **ret);
 
 /* Writes an error to the standard error: its place, or else `command`, and the message. */
 void source_complain(const char *command, const struct weir_error *error);

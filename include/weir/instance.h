@@ -63,6 +63,13 @@ struct weir_options {
     const char *process_dir;
 
     uint32_t flags; /* WEIR_OPEN_* */
+
+    /*
+     * The name of the only set or pool of the configuration that is wanted: all else there is
+     * checked and then left out, as if it were not defined, so that nothing is shared that is not
+     * used. If it is a pool, its sets are there, too; if it is neither, nothing is. NULL: all.
+     */
+    const char *only;
 };
 
 /* Flags of weir_options. */

@@ -294,6 +294,18 @@ class Amounts(Exec):
         _, err = self.expect(125, "-f", path, "-s", "either", "-a", "token=1", "true")
         self.assertIn("no limit of the key `token`", err)
 
+    def test_nothing_else_is_shared(self):
+        path = self.write("weir.yaml", CONFIG)
+        segments = lambda: sorted(name for name in os.listdir(self.directory) if "weir" in
+                                  name.split(".")[-1])
+        self.expect(0, "-f", path, "-l", "slots:1", "-s", "own", "true")
+        self.assertEqual(segments(), ["own.weir"])
+        self.expect(0, "-f", path, "-s", "narrow", "true")
+        self.assertEqual(segments(), ["narrow.weir", "own.weir"])
+        self.expect(0, "-f", path, "-s", "either", "true")
+        self.assertEqual(segments(), ["mixed.weir", "narrow.weir", "own.weir"])
+        self.expect(125, "-f", path, "-l", "slots:2", "-s", "narrow", "true")
+
     def test_definitions_must_agree(self):
         self.expect(0, "-l", "slots:4", "-s", "x", "true")
         _, err = self.expect(125, "-l", "slots:5", "-s", "x", "true")

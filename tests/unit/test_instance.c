@@ -131,6 +131,56 @@ static void segments_are_where_the_first_of_three_says(void **state)
 }
 
 /* Without limits there is no state, and nothing to share but the name. */
+/* What is left of a configuration if only `only` is wanted: names of sets, then of pools. */
+static void assert_left(const char *only, const char *expected)
+{
+    static const char text[] = "version: 1\n"
+                               "sets: { a: {}, b: { " SLOT " }, c: {}, d: {} }\n"
+                               "pools: { p: { sets: [c, a] }, q: { sets: [b] }, r: {} }\n";
+    struct weir_options options = {.size = sizeof options, .text = text, .only = only};
+    const char *names[8];
+    char left[64] = "";
+    weir *w = NULL;
+    int n;
+
+    assert_int_equal(weir_open(&w, &options, NULL), 0);
+    n = weir_sets(w, names, 8);
+    for (int i = 0; i < n; i++)
+        strcat(left, names[i]);
+    strcat(left, " ");
+    n = weir_pools(w, names, 8);
+    for (int i = 0; i < n; i++)
+        strcat(left, names[i]);
+    assert_string_equal(left, expected);
+    weir_close(w);
+}
+
+static void all_but_one_can_be_left_out(void **state)
+{
+    struct weir_options wrong = {.size = sizeof wrong,
+                                 .text = "version: 1\nsets: { a: {}, b: { limit: [] } }\n",
+                                 .only = "a"};
+    weir_pool *pool = NULL;
+    weir *w = NULL;
+
+    (void)state;
+    assert_left(NULL, "abcd pqr");
+    assert_left("a", "a ");
+    assert_left("d", "d ");
+    assert_left("p", "ac p");
+    assert_left("q", "b q");
+    assert_left("r", " r");
+    assert_left("x", " ");
+    assert_left("", " ");
+    assert_int_equal(weir_open(&w, &wrong, NULL), -EINVAL); /* it is checked all the same */
+    wrong.text = "version: 1\nsets: { a: {}, b: {} }\n";
+    assert_int_equal(weir_open(&w, &wrong, NULL), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "b", 0), -ENOENT);
+    assert_int_equal(weir_pool_open(&pool, w, "a", 0), 0);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 static void a_set_says_where_it_lives(void **state)
 {
     static const struct {
@@ -667,6 +717,7 @@ int main(void)
         leak_checked_test(a_file_that_is_not_there_is_enoent),
         leak_checked_test(weir_config_names_the_file),
         leak_checked_test(segments_are_where_the_first_of_three_says),
+        leak_checked_test(all_but_one_can_be_left_out),
         leak_checked_test(a_set_says_where_it_lives),
         leak_checked_test(several_instances_do_not_disturb_each_other),
         leak_checked_test(the_log_callback_may_use_the_library),
