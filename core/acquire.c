@@ -42,6 +42,13 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
     return r;
 }
 
+/* Others see when a record's wait is to end, and the instance hears of them. 0 or an errno. */
+static int share(const struct asking *asking, uint32_t record)
+{
+    asking_publish_deadline(asking, record);
+    return hearing_begin(&asking->set->w->keeper, 0, asking->set);
+}
+
 /* The keeper gets to know the acquisition. 0 or a negative errno. */
 static int keep(const struct asking *asking, weir_acquisition *acquisition)
 {
@@ -55,8 +62,7 @@ static int keep(const struct asking *asking, weir_acquisition *acquisition)
     if (r < 0)
         return r;
     acquisition->kept = true;
-    asking_publish_deadline(asking, acquisition->record);
-    r = hearing_begin(&set->w->keeper, 0, set);
+    r = set->member ? share(asking, acquisition->record) : 0;
     if (r < 0) {
         timekeeper_forget(set->w, acquisition->keeping);
         return r;
@@ -88,7 +94,7 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
     deadline = asking_deadline(asking, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         keeper_watch(w, acquisition->keeping, word, deadline, state);
-    if (result == 1)
+    if (result == 1 && asking->set->member)
         asking_stay(asking, acquisition->keeping, word);
     return result;
 }
@@ -194,9 +200,8 @@ static int prepare_to_block(const struct asking *asking, const weir_acquisition 
 
     if (!set->member)
         return 0;
-    asking_publish_deadline(asking, acquisition->record);
     r = timekeeper_start(set->w);
-    return r < 0 ? r : hearing_begin(&set->w->keeper, 0, set);
+    return r < 0 ? r : share(asking, acquisition->record);
 }
 
 static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,

@@ -75,11 +75,6 @@ void actor_drop(struct actor *actor);
 uint32_t record_new(struct actor *actor, const weir_set *set);
 void record_free(struct actor *actor, const weir_set *set, uint32_t record);
 
-/* The number by which keepers know a record of this set (kept.h), or 0 when out of memory; and
- * back, before the record. */
-uint32_t kept_new(const weir_set *set, uint32_t record);
-void kept_free(const weir_set *set, uint32_t kept);
-
 /* Its part in a set that it is prepared for. */
 static inline const struct part *actor_part(const struct actor *actor, uint32_t set_number)
 {

@@ -113,8 +113,6 @@ void asking_publish_deadline(const struct asking *asking, uint32_t record)
     enum record_state state;
     uint64_t deadline_ns;
 
-    if (!asking->set->member)
-        return;
     deadline_ns = deadline_from(asking, instance_now(asking->set->w), &state);
     record_set_before(r, state == RECORD_REFUSED ? RECORD_REFUSES : 0);
     atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
@@ -125,8 +123,6 @@ void asking_stay(struct asking *asking, uint32_t kept, uint64_t word)
     weir_set *set = asking->set;
     uint32_t record = kept_record(set->w, kept);
 
-    if (!set->member)
-        return;
     guard_begin(asking->actor, set, kept, word, &asking->verdict);
     burial_attend(set); /* from now on all are watched who were there before */
     /* weir_close ends who is in line; who joins it meanwhile sees that for himself. */

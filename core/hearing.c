@@ -105,7 +105,7 @@ int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set)
 {
     int r = 0;
 
-    if (!set->member || find(keeper, set))
+    if (find(keeper, set))
         return 0;
     pthread_mutex_lock(&keeper->lock);
     if (!find(keeper, set))
@@ -146,7 +146,7 @@ static void attend(const struct hearing *hearing)
     burial_attend(set);
 }
 
-void hearing_attend(struct keeper *keeper)
+void hearing_attend_all(struct keeper *keeper)
 {
     struct hearing *hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
 

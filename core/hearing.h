@@ -12,8 +12,8 @@
 
 /*
  * The keeper begins to hear of the set, unless it does; `number` is the queue's, or 0: the
- * instance's. Before a record enters the set under this keeper. Returns 0 or a negative errno. Any
- * thread.
+ * instance's. Before a record enters the set, which processes share, under this keeper. Returns 0 or
+ * a negative errno. Any thread.
  */
 int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set);
 
@@ -25,7 +25,13 @@ int hearing_relay(struct keeper *keeper, uint32_t number);
 void hearing_end_relay(struct keeper *keeper);
 
 /* Sees to all that was heard. Without locks. */
-void hearing_attend(struct keeper *keeper);
+void hearing_attend_all(struct keeper *keeper);
+
+static inline void hearing_attend(struct keeper *keeper)
+{
+    if (atomic_load_explicit(&keeper->hearings, memory_order_acquire))
+        hearing_attend_all(keeper);
+}
 
 /* The keeper is closed. */
 void hearing_end(struct keeper *keeper, uint32_t number);

@@ -2,16 +2,12 @@
 /* Kept records: see kept.h. */
 #include "kept.h"
 
-void kept_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
-                    bool strict)
+void stand_in_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
+                        bool strict)
 {
     struct record *r = kept_at(set->w, kept);
+    uint32_t record = link_record(record_load(&r->next));
 
-    if (set->member) {
-        record_set_waker(record_at(set->region, link_record(record_load(&r->next))), wake, queue,
-                         false);
-        record_set_stand_in(r, wake, queue, strict);
-    } else {
-        record_set_waker(r, wake, queue, strict);
-    }
+    record_set_waker(record_at(set->region, record), wake, queue, false);
+    record_set_stand_in(r, wake, queue, strict);
 }

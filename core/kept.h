@@ -54,8 +54,34 @@ static inline bool kept_still(const weir *w, uint32_t kept, uint64_t word, uint3
     return kept_word(w, kept) == word;
 }
 
+/* records.c: a shared record gets its stand-in, or 0: out of memory; and is kept no longer. */
+uint32_t stand_in_begin(const weir_set *set, uint32_t record);
+void stand_in_end(const weir_set *set, uint32_t kept);
+/* kept.c: who waits on it, here and in the segment. */
+void stand_in_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
+                        bool strict);
+
+/* The number by which keepers know a record of this set, or 0 when out of memory; and back, before
+ * the record. */
+static inline uint32_t kept_new(const weir_set *set, uint32_t record)
+{
+    return set->member ? stand_in_begin(set, record) : record;
+}
+
+static inline void kept_free(const weir_set *set, uint32_t kept)
+{
+    if (set->member)
+        stand_in_end(set, kept);
+}
+
 /* Who waits on it, for whoever decides it, and for its keeper. Before it enters its set. */
-void kept_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
-                    bool strict);
+static inline void kept_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake,
+                                  uint32_t queue, bool strict)
+{
+    if (set->member)
+        stand_in_set_waker(set, kept, wake, queue, strict);
+    else
+        record_set_waker(kept_at(set->w, kept), wake, queue, strict);
+}
 
 #endif

@@ -331,13 +331,14 @@ uint32_t publication_effects(const struct region *region, uint32_t set_unit,
                              const struct version *version, struct effect *ret)
 {
     struct set_head *set = set_at(region, set_unit);
-    struct debt debt;
+    const struct box *box = word_box(region, class_of(region, set), version->word);
+    uint32_t n = load(&box->meta) & 0xff;
 
-    copy_debt(word_box(region, class_of(region, set), version->word), &debt);
-    if (!publication_current(region, set_unit, version))
-        return 0;
-    memcpy(ret, debt.effects, debt.effects_n * sizeof(*ret));
-    return debt.effects_n;
+    n = n < EFFECTS_MAX ? n : EFFECTS_MAX;
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = (struct effect){(uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2)),
+                                 load(&box->effects[i][0]), load(&box->effects[i][1])};
+    return publication_current(region, set_unit, version) ? n : 0;
 }
 
 /* If the box is another version's by now, that one counts as untold, and is told of again. */

@@ -46,7 +46,8 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
     if (!record)
         return 0;
     asking_fill(asking, record);
-    asking_publish_deadline(asking, record);
+    if (asking->set->member)
+        asking_publish_deadline(asking, record);
     kept = kept_new(asking->set, record);
     if (!kept) {
         record_free(asking->actor, asking->set, record);
@@ -159,7 +160,8 @@ static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
         return 0;
     case 1:
         park(queue, asking, record, word - RECORD_HELD + RECORD_WAITING);
-        asking_stay(asking, record, word - RECORD_HELD + RECORD_WAITING);
+        if (asking->set->member)
+            asking_stay(asking, record, word - RECORD_HELD + RECORD_WAITING);
         return 0;
     case -EAGAIN:
         queue_deliver(queue, record, set_state(asking, record, RECORD_REFUSED));
@@ -220,7 +222,7 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (!pending)
         return -ENOSPC;
     r = make_room(queue, pending);
-    if (r == 0)
+    if (r == 0 && asking.set->member)
         r = hearing_begin(&queue->keeper, queue->number, asking.set);
     if (r == 0)
         r = submit(queue, &asking, user_data, ret);

@@ -124,13 +124,10 @@ static void stand_in_fill(struct record *r, const weir_set *set, uint32_t record
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
-uint32_t kept_new(const weir_set *set, uint32_t record)
+uint32_t stand_in_begin(const weir_set *set, uint32_t record)
 {
-    uint32_t kept;
+    uint32_t kept = member_stand_in(set->member, record);
 
-    if (!set->member)
-        return record;
-    kept = member_stand_in(set->member, record);
     if (!kept)
         kept = stand_in_new(set->w);
     if (!kept)
@@ -140,8 +137,7 @@ uint32_t kept_new(const weir_set *set, uint32_t record)
     return kept;
 }
 
-void kept_free(const weir_set *set, uint32_t kept)
+void stand_in_end(const weir_set *set, uint32_t kept)
 {
-    if (set->member)
-        member_set_kept(set->member, kept_record(set->w, kept), kept, false);
+    member_set_kept(set->member, kept_record(set->w, kept), kept, false);
 }
