@@ -99,9 +99,14 @@ static int in_a_new_namespace(void)
 static void the_proc_of_another_namespace_is_refused(void **state)
 {
     int status = 0;
-    pid_t pid = fork();
+    pid_t pid;
 
     (void)state;
+    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+        print_message("an emulator answers for /proc/self itself\n");
+        skip();
+    }
+    pid = fork();
     if (pid == 0)
         _exit(in_a_new_namespace());
     assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -277,6 +277,10 @@ static void a_limit_on_files_is_an_error(void **state)
     struct rlimit before, small;
 
     (void)state;
+    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+        print_message("an emulator does not take a limit back\n");
+        skip();
+    }
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = (struct rlimit){1 << 20, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
