@@ -24,9 +24,10 @@ static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t lif
 
     for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
         const struct segment_actor *dead = segment_actor(segment, i);
-        /* In this order: an actor that is somebody else's by now has moved on to another life. */
+        /* In this order: who claims the actor once it is nobody's begins another life in it. */
         uint64_t generation = atomic_load(&dead->head.generation);
 
+        STEP();
         if (atomic_load(&dead->process) != key)
             continue;
         if (recovery_run(actor, set->region, segment_actor_unit(segment, i), generation) == -ENOMEM)
@@ -34,6 +35,7 @@ static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t lif
         STEP();
     }
     bell_remove_all(segment->directory_fd, segment->encoded, key);
+    STEP();
     member_release_places(segment, slot, life);
     return true;
 }

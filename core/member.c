@@ -63,6 +63,17 @@ static bool claim(_Atomic uint64_t *owner, uint32_t key)
     return atomic_compare_exchange_strong(owner, &nobody, key);
 }
 
+/*
+ * It begins a life of its own, which no recoverer can have read while the actor was still that of
+ * the dead: one may have ended the life before, and another be about to recover what came after it.
+ */
+static void begin_life(struct segment_actor *actor)
+{
+    STEP();
+    atomic_fetch_add(&actor->head.generation, 1);
+    STEP();
+}
+
 int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counters **ret_counters)
 {
     const struct segment *segment = member->segment;
@@ -74,7 +85,7 @@ int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counter
             return r;
         if (!claim(&segment_actor(segment, i)->process, member->key))
             continue;
-        STEP();
+        begin_life(segment_actor(segment, i));
         *ret_unit = segment_actor_unit(segment, i);
         *ret_counters = segment_actor_counters(segment, i);
         return 0;

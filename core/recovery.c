@@ -166,8 +166,10 @@ static int recover(const struct recovery *recovery)
 static bool move_on(const struct recovery *recovery)
 {
     uint64_t before = recovery->generation;
+    bool moved = atomic_compare_exchange_strong(&recovery->dead->generation, &before, before + 1);
 
-    return atomic_compare_exchange_strong(&recovery->dead->generation, &before, before + 1);
+    STEP();
+    return moved;
 }
 
 int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
@@ -183,6 +185,7 @@ int recovery_run(struct actor *actor, const struct region *region, uint32_t dead
     if (atomic_load(&recovery.dead->generation) != generation ||
         (MUTANT(29) && !move_on(&recovery)))
         return -EALREADY;
+    STEP();
     r = recover(&recovery);
     STEP();
     if (r == 0 && !MUTANT(29) && !move_on(&recovery))
