@@ -188,10 +188,22 @@ static void newcomer(struct crowd *crowd)
         crowd->newcomer_amount--;
 }
 
+/* Its record is that of the life that its actor is in: whoever buries it would find it. */
+static void see_owner(const weir_acquisition *acquisition)
+{
+    const struct region *region = acquisition->set->region;
+    uint64_t owner = record_load(&record_at(region, acquisition->record)->owner);
+    const struct actor_head *head = region_box(region, (uint32_t)(owner >> 32));
+
+    require((uint32_t)atomic_load(&head->generation) == (uint32_t)owner);
+}
+
 static void newcomer_leaves(struct crowd *crowd)
 {
-    if (crowd->newcomer_held)
+    if (crowd->newcomer_held) {
         require(weir_acquisition_result(crowd->newcomer_held) == 0);
+        see_owner(crowd->newcomer_held);
+    }
     require(shared_held(crowd->newcomer_pool, 0) == crowd->newcomer_amount);
     require(weir_release(&crowd->newcomer_held) == 0);
     weir_pool_close(crowd->newcomer_pool);

@@ -22,8 +22,9 @@
 
 #include <cmocka.h>
 
-#define CAPACITY  3
-#define STEPS_MAX 20000 /* nothing takes so many */
+#define CAPACITY     3
+#define BURIAL_STEPS 130   /* are enough */
+#define STEPS_MAX    20000 /* nothing takes so many */
 
 static const char slots[] = "version: 1\n"
                             "sets:\n"
@@ -171,132 +172,207 @@ static void leave(struct tried *tried)
     weir_close(tried->w);
 }
 
+/* Finds out who has died, while it is at it. It looks at most once in a millisecond. */
+static void do_bury(struct tried *tried)
+{
+    pause_ns(MS + MS / 10);
+    try_for(tried, CAPACITY);
+}
+
 #define SCENES_MAX 8
+#define DEAD_MAX   2
+
+/* What somebody has done before, and what he does step by step. */
+struct deed {
+    void (*prepare)(struct tried *tried);
+    void (*run)(struct tried *tried);
+};
 
 struct act {
     const char *name;
-    void (*prepare)(struct tried *tried);
-    void (*run)(struct tried *tried);
+    struct deed deed;
     uint64_t stands_for; /* so much it may have before those after it have got anything */
     struct scene scenes[SCENES_MAX];
+    struct deed dead[DEAD_MAX]; /* they have died before, each at one of its steps */
 };
 
 static const struct act acts[] = {
-    {"attaching",
-     NULL,
-     do_attach,
-     0,
-     {{"nobody", 0, "", "", 0}, {"some are held", 2, "", "", 0}, {"a line", 2, "bkq", "", 2}}},
-    {"a grant at once",
-     settle_in,
-     do_try,
-     1,
-     {{"nobody", 0, "", "", 0}, {"some are held", 2, "", "", 0}, {"all are held", 3, "", "", 0}}},
-    {"a blocked wait that times out",
-     settle_in,
-     do_acquire,
-     0,
-     {{"a holder", 2, "", "", 0}, {"a line of one", 2, "q", "", 2}, {"a line", 2, "bkq", "", 2}}},
-    {"a wait for a descriptor that is given up",
-     settle_in,
-     do_submit,
-     0,
-     {{"a holder", 2, "", "", 0}, {"a line of one", 2, "b", "", 2}, {"a line", 2, "qbk", "", 2}}},
-    {"a wait in a queue that is canceled",
-     open_queue,
-     do_queue,
-     0,
-     {{"a holder", 2, "", "", 0}, {"a line of one", 2, "k", "", 2}, {"a line", 2, "kqb", "", 2}}},
-    {"a release",
-     have_two,
-     do_release,
-     2,
-     {{"nobody waits", 1, "", "", 0},
-      {"one is blocked", 1, "", "b", 1},
-      {"one waits for a descriptor", 1, "", "k", 1},
-      {"one waits in a queue", 1, "", "q", 1},
-      {"three wait", 1, "", "bkq", 1},
-      {"three wait, each for all of it", 1, "", "qkb", 2}}},
-    {"leaving the head of the line",
-     wait_for_two,
-     do_release,
-     2,
-     {{"nobody behind", 2, "", "", 1},
-      {"one behind", 2, "", "b", 1},
-      {"three behind", 2, "", "kqb", 1},
-      {"three behind who do not fit", 2, "", "qbk", 2}}},
-    {"leaving the middle of the line",
-     wait_for_one,
-     do_release,
-     2,
-     {{"two behind", 3, "b", "kq", 1}, {"one behind", 3, "kq", "b", 1}}},
-    {"going",
-     settle_in,
-     do_leave,
-     0,
-     {{"nobody", 0, "", "", 0}, {"some are held", 2, "", "", 0}, {"a line", 2, "bkq", "", 2}}},
+    {.name = "attaching",
+     .deed = {NULL, do_attach},
+     .scenes = {{"nobody", 0, "", "", 0},
+                {"some are held", 2, "", "", 0},
+                {"a line", 2, "bkq", "", 2}}},
+    {.name = "a grant at once",
+     .deed = {settle_in, do_try},
+     .stands_for = 1,
+     .scenes = {{"nobody", 0, "", "", 0},
+                {"some are held", 2, "", "", 0},
+                {"all are held", 3, "", "", 0}}},
+    {.name = "a blocked wait that times out",
+     .deed = {settle_in, do_acquire},
+     .scenes = {{"a holder", 2, "", "", 0},
+                {"a line of one", 2, "q", "", 2},
+                {"a line", 2, "bkq", "", 2}}},
+    {.name = "a wait for a descriptor that is given up",
+     .deed = {settle_in, do_submit},
+     .scenes = {{"a holder", 2, "", "", 0},
+                {"a line of one", 2, "b", "", 2},
+                {"a line", 2, "qbk", "", 2}}},
+    {.name = "a wait in a queue that is canceled",
+     .deed = {open_queue, do_queue},
+     .scenes = {{"a holder", 2, "", "", 0},
+                {"a line of one", 2, "k", "", 2},
+                {"a line", 2, "kqb", "", 2}}},
+    {.name = "a release",
+     .deed = {have_two, do_release},
+     .stands_for = 2,
+     .scenes = {{"nobody waits", 1, "", "", 0},
+                {"one is blocked", 1, "", "b", 1},
+                {"one waits for a descriptor", 1, "", "k", 1},
+                {"one waits in a queue", 1, "", "q", 1},
+                {"three wait", 1, "", "bkq", 1},
+                {"three wait, each for all of it", 1, "", "qkb", 2}}},
+    {.name = "leaving the head of the line",
+     .deed = {wait_for_two, do_release},
+     .stands_for = 2,
+     .scenes = {{"nobody behind", 2, "", "", 1},
+                {"one behind", 2, "", "b", 1},
+                {"three behind", 2, "", "kqb", 1},
+                {"three behind who do not fit", 2, "", "qbk", 2}}},
+    {.name = "leaving the middle of the line",
+     .deed = {wait_for_one, do_release},
+     .stands_for = 2,
+     .scenes = {{"two behind", 3, "b", "kq", 1}, {"one behind", 3, "kq", "b", 1}}},
+    {.name = "going",
+     .deed = {settle_in, do_leave},
+     .scenes = {{"nobody", 0, "", "", 0},
+                {"some are held", 2, "", "", 0},
+                {"a line", 2, "bkq", "", 2}}},
+    {.name = "burying who held",
+     .deed = {settle_in, do_bury},
+     .scenes = {{"nobody waits", 1, "", "", 0},
+                {"a line", 1, "", "bkq", 1},
+                {"a line", 1, "", "qkb", 2}},
+     .dead = {{have_two, do_release}}},
+    {.name = "burying who waited",
+     .deed = {settle_in, do_bury},
+     .scenes = {{"nobody behind", 2, "", "", 0}, {"a line behind", 2, "", "kqb", 1}},
+     .dead = {{wait_for_two, do_release}}},
+    {.name = "burying who buried",
+     .deed = {settle_in, do_bury},
+     .scenes = {{"nobody waits", 1, "", "", 0}, {"a line", 1, "", "bkq", 1}},
+     .dead = {{have_two, do_release}, {settle_in, do_bury}}},
 };
 
 /* ---- one round ---- */
 
-struct round {
-    const struct act *act;
-    const struct scene *scene;
+struct person {
+    struct deed deed;
     uint64_t n; /* the step */
     int signal; /* at it */
     pid_t pid;
     struct shared_pipe ready, go;
 };
 
+struct round {
+    const struct act *act;
+    const struct scene *scene;
+    struct person tried;
+    struct person dead[DEAD_MAX];
+    bool at_step; /* the tried one was sent its signal */
+};
+
 static struct others others;
+static uint64_t repetition; /* of all of it */
 
 static void live(void *argument)
 {
-    struct round *round = argument;
+    struct person *person = argument;
     struct tried tried = {0};
 
-    if (round->act->prepare)
-        round->act->prepare(&tried);
-    shared_tell(&round->ready);
-    shared_hear(&round->go);
-    stepping_begin(round->n, round->signal, STEPS_OF_CALLER);
-    round->act->run(&tried);
+    if (person->deed.prepare)
+        person->deed.prepare(&tried);
+    shared_tell(&person->ready);
+    shared_hear(&person->go);
+    stepping_begin(person->n, person->signal, STEPS_OF_CALLER);
+    person->deed.run(&tried);
     stepping_end();
     leave(&tried);
 }
 
+static void start(struct person *person)
+{
+    if (!person->deed.run)
+        return;
+    person->pid = shared_fork(live, person);
+    shared_hear(&person->ready);
+}
+
+static _Noreturn void give_up(const struct round *round, const char *what, int number)
+{
+    if (round->tried.pid)
+        kill(round->tried.pid, SIGKILL);
+    others_continue(&others);
+    fail_msg("%s, %s, step %lu, %s (the dead: %lu, %lu): %s %x", round->act->name,
+             round->scene->name, round->tried.n, strsignal(round->tried.signal), round->dead[0].n,
+             round->dead[1].n, what, number);
+    abort();
+}
+
 static void tell(const struct round *round, enum order order)
 {
-    if (others_do(&others, order, round->scene))
-        return;
-    if (round->pid)
-        kill(round->pid, SIGKILL);
-    fail_msg("%s, %s, step %lu, %s: the others failed at %d", round->act->name, round->scene->name,
-             round->n, strsignal(round->signal), order);
+    if (!others_do(&others, order, round->scene))
+        give_up(round, "the others failed at", order);
 }
 
 /* Whether it was sent the signal: if not, it has come to the end, and must have ended well. */
-static bool was_sent(const struct round *round, int flags)
+static bool was_sent(const struct round *round, const struct person *person, int flags)
 {
     int status;
 
-    require(waitpid(round->pid, &status, flags) == round->pid);
+    require(waitpid(person->pid, &status, flags) == person->pid);
     if (WIFSTOPPED(status) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
         return true;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        fail_msg("%s, %s, step %lu, %s: ended with %x", round->act->name, round->scene->name,
-                 round->n, strsignal(round->signal), status);
+        give_up(round, "ended with", status);
     return false;
 }
 
-static void begin(struct round *round)
+/* The others know nothing of it. False: somebody had done what he does before. */
+static bool let_die(const struct round *round)
 {
-    round->pid = 0;
+    bool all = true;
+
+    others_stop(&others);
+    for (int i = 0; i < DEAD_MAX && round->dead[i].deed.run; i++) {
+        shared_tell(&round->dead[i].go);
+        all &= was_sent(round, &round->dead[i], 0);
+    }
+    return all;
+}
+
+static void set_up(struct round *round)
+{
+    round->tried.pid = 0;
     tell(round, ORDER_HOLD);
-    round->pid = shared_fork(live, round);
-    shared_hear(&round->ready);
+    for (int i = 0; i < DEAD_MAX; i++)
+        start(&round->dead[i]);
+    start(&round->tried);
     tell(round, ORDER_JOIN);
-    shared_tell(&round->go);
+}
+
+/* Whether it was sent the signal, or the dead had left nothing to do. */
+static bool begin(struct round *round)
+{
+    bool sent = false;
+
+    set_up(round);
+    if (round->dead[0].deed.run)
+        sent = !let_die(round);
+    shared_tell(&round->tried.go);
+    round->at_step = was_sent(round, &round->tried, WUNTRACED);
+    others_continue(&others);
+    return sent || round->at_step;
 }
 
 /* Whether the waiters go on only when the holder does. */
@@ -307,10 +383,8 @@ static bool waits_for_holder(const struct scene *scene)
 
 static bool die(struct round *round)
 {
-    bool later = waits_for_holder(round->scene), died;
+    bool later = waits_for_holder(round->scene), more = begin(round);
 
-    begin(round);
-    died = was_sent(round, 0);
     if (later) {
         tell(round, ORDER_LINE);
         tell(round, ORDER_RELEASE);
@@ -319,49 +393,105 @@ static bool die(struct round *round)
     if (!later)
         tell(round, ORDER_RELEASE);
     tell(round, ORDER_CHECK);
-    return died;
+    return more;
+}
+
+static void go_on(const struct round *round, const struct person *person)
+{
+    require(kill(person->pid, SIGCONT) == 0);
+    if (was_sent(round, person, 0))
+        give_up(round, "was killed", 0);
 }
 
 /* All the others need is there while it is stopped, whatever it has got itself. */
 static bool stop(struct round *round)
 {
-    bool stopped;
+    bool more = begin(round);
 
-    begin(round);
-    stopped = was_sent(round, WUNTRACED);
     tell(round, ORDER_RELEASE);
     tell(round, ORDER_WAIT);
     tell(round, ORDER_NEWCOMER);
-    if (stopped) {
-        require(kill(round->pid, SIGCONT) == 0);
-        if (was_sent(round, 0))
-            fail_msg("killed");
-    }
+    if (round->at_step)
+        go_on(round, &round->tried);
     tell(round, ORDER_NEWCOMER_LEAVES);
     tell(round, ORDER_CHECK);
-    return stopped;
+    return more;
+}
+
+/* Two bury the same. The first stops at some step, the second at another; then the first comes to
+ * the end, and what the dead had is somebody else's when the second goes on. */
+static bool interleave(struct round *round)
+{
+    bool first;
+
+    set_up(round);
+    others_stop(&others);
+    shared_tell(&round->dead[0].go);
+    was_sent(round, &round->dead[0], 0);
+    shared_tell(&round->dead[1].go);
+    first = was_sent(round, &round->dead[1], WUNTRACED);
+    shared_tell(&round->tried.go);
+    round->at_step = was_sent(round, &round->tried, WUNTRACED);
+    if (first)
+        go_on(round, &round->dead[1]);
+    others_continue(&others);
+    tell(round, ORDER_RELEASE);
+    tell(round, ORDER_WAIT);
+    tell(round, ORDER_NEWCOMER);
+    if (round->at_step)
+        go_on(round, &round->tried);
+    tell(round, ORDER_NEWCOMER_LEAVES);
+    tell(round, ORDER_CHECK);
+    return round->tried.n < BURIAL_STEPS; /* how many it makes depends on what the first has done */
+}
+
+static struct person person(struct deed deed)
+{
+    return (struct person){.deed = deed, .ready = shared_pipe(), .go = shared_pipe()};
+}
+
+static void forget(struct person *person)
+{
+    shared_pipe_close(&person->ready);
+    shared_pipe_close(&person->go);
+}
+
+/* The dead have died at this step or that: another each time, so that many are tried. */
+static void set_steps(struct round *round, uint64_t n)
+{
+    round->tried.n = n;
+    round->dead[0].n = 1 + n * 17 % 31;
+    round->dead[1].n = 1 + (n * 29 + repetition) % 101;
 }
 
 static void each_step(const struct act *act, const struct scene *scene, int signal,
                       bool (*run)(struct round *round))
 {
-    struct round round = {act, scene, 1, signal, 0, shared_pipe(), shared_pipe()};
-    uint64_t longest_ns = 0, begin_ns, n = 0;
+    struct round round = {.act = act,
+                          .scene = scene,
+                          .tried = person(act->deed),
+                          .dead = {person(act->dead[0]), person(act->dead[1])}};
+    uint64_t longest_ns = 0, longest = 0, n = 0, begin_ns;
     bool sent;
 
+    round.tried.signal = signal;
+    round.dead[0].signal = SIGKILL;
+    round.dead[1].signal = run == interleave ? SIGSTOP : SIGKILL;
     do {
+        set_steps(&round, ++n);
         begin_ns = clock_now();
         sent = run(&round);
         if (clock_now() - begin_ns > longest_ns) {
             longest_ns = clock_now() - begin_ns;
-            n = round.n;
+            longest = n;
         }
-        assert_true(++round.n < STEPS_MAX);
+        assert_true(n < STEPS_MAX);
     } while (sent);
-    print_message("%s, %s: %lu steps, at most %lu ms (step %lu)\n", act->name, scene->name,
-                  round.n - 1, longest_ns / MS, n);
-    shared_pipe_close(&round.ready);
-    shared_pipe_close(&round.go);
+    print_message("%s, %s: %lu steps, at most %lu ms (step %lu)\n", act->name, scene->name, n - 1,
+                  longest_ns / MS, longest);
+    forget(&round.tried);
+    forget(&round.dead[0]);
+    forget(&round.dead[1]);
 }
 
 /* Whether the others can go on while what is tried does not: it may have what they need. */
@@ -381,15 +511,27 @@ static void each_act(int signal, bool (*run)(struct round *round))
 static void death_at_every_step(void **state)
 {
     (void)state;
-    for (uint64_t i = number_from("WEIR_ROUNDS", 1); i > 0; i--)
+    for (repetition = 0; repetition < number_from("WEIR_ROUNDS", 1); repetition++)
         each_act(SIGKILL, die);
 }
 
 static void stop_at_every_step(void **state)
 {
     (void)state;
-    for (uint64_t i = number_from("WEIR_ROUNDS", 1); i > 0; i--)
+    for (repetition = 0; repetition < number_from("WEIR_ROUNDS", 1); repetition++)
         each_act(SIGSTOP, stop);
+}
+
+/* The acts with two who die before, of whom the second buries the first. */
+static void recoverers_interleaved(void **state)
+{
+    uint64_t n = 3 * number_from("WEIR_ROUNDS", 1);
+
+    (void)state;
+    for (repetition = 0; repetition < n; repetition++)
+        for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
+            for (size_t s = 0; acts[i].dead[1].run && acts[i].scenes[s].name; s++)
+                each_step(&acts[i], &acts[i].scenes[s], SIGSTOP, interleave);
 }
 
 static int setup(void **state)
@@ -413,6 +555,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(death_at_every_step, setup, teardown),
         cmocka_unit_test_setup_teardown(stop_at_every_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(recoverers_interleaved, setup, teardown),
     };
 
     signal(SIGPIPE, SIG_IGN);
