@@ -468,6 +468,56 @@ static void a_stopped_head_holds_up_nobody(void **state)
     weir_close(w);
 }
 
+/* Its grant or its end is what a waiter is told of, not that somebody else was buried. */
+static void a_burial_decides_nothing(void **state)
+{
+    struct two two = open_two(slots);
+    weir_acquisition *held = get(two.pools[0], "slot", 2), *pending = NULL;
+    struct weir_completion completion;
+    struct shared_request memory;
+    struct pollfd fd = {.events = POLLIN};
+    struct child child;
+    weir_queue *queue;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, two.w[1], 16), 0);
+    for (int way = 0; way < 2; way++) {
+        pid_t pid;
+
+        if (way == 0)
+            assert_int_equal(weir_queue_submit(queue, two.pools[1],
+                                               shared_ask(&memory, "slot", 1, WEIR_FOREVER), 1,
+                                               NULL, NULL),
+                             0);
+        else
+            assert_int_equal(weir_submit(two.pools[1],
+                                         shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending,
+                                         NULL),
+                             1);
+        pid = start(&child, slots, 1);
+        while (shared_stats(two.pools[0]).waiting < 2)
+            pause_ns(MS);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        shared_wait(pid, SIGKILL);
+        while (shared_stats(two.pools[0]).waiting > 1)
+            assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
+        pause_ns(5 * MS);
+        assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
+        if (way == 0) {
+            assert_int_equal(weir_queue_cancel(queue, 1), 1);
+            assert_int_equal(weir_queue_reap(queue, &completion, 1), 1);
+        } else {
+            fd.fd = weir_acquisition_fd(pending);
+            assert_int_equal(poll(&fd, 1, 0), 0);
+            weir_release(&pending);
+        }
+        end(&child);
+    }
+    weir_release(&held);
+    assert_null(weir_queue_close(queue));
+    close_two(&two);
+}
+
 static void who_just_exits_counts_as_dead(void **state)
 {
     weir *w = shared_open(slots);
@@ -624,6 +674,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_is_not_watched_is_looked_after, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_waiter_times_out, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_head_holds_up_nobody, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_burial_decides_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(the_dead_do_not_crowd, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
