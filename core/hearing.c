@@ -114,11 +114,14 @@ int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set)
     return r;
 }
 
-/* Something was done to a record of ours; what, its word says. */
+/* Something was done to a record of ours; what, its word says. To a free one, in an earlier life:
+ * it is about to enter the set, or was taken back. */
 static void hear(weir_set *set, uint32_t kept)
 {
     uint64_t word = kept_word(set->w, kept);
 
+    if (record_state(word) == RECORD_FREE)
+        return;
     if (record_state(word) == RECORD_WAITING)
         keeper_arm(set->w, kept, word, instance_now(set->w));
     else

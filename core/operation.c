@@ -25,6 +25,14 @@ static bool is_whole(const struct operation *op)
             limits_check(limits, operation_states(op) + limits->state_words + 1) == 0);
 }
 
+/* Whether the effect ended somebody's wait. Not each version that counts as untold has one. */
+static bool decides(const struct effect *effect)
+{
+    enum record_state state = record_state(effect->after);
+
+    return (effect->place & 7) == RECORD_WORD && state != RECORD_FREE && state != RECORD_WAITING;
+}
+
 /* Does the waking that whoever published the version may not have done. */
 static void tell_again(const struct operation *op)
 {
@@ -33,7 +41,7 @@ static void tell_again(const struct operation *op)
     uint32_t n = publication_effects(set->region, set->head, &op->version, effects);
 
     for (uint32_t i = 0; i < n; i++)
-        if ((effects[i].place & 7) == RECORD_WORD && record_state(effects[i].after) != RECORD_FREE)
+        if (decides(&effects[i]))
             wake_waiter(set, effects[i].place >> 3, effects[i].after);
     if (line_head(&op->version))
         wake_at(set, line_head(&op->version), set_word(set, line_head(&op->version)), op->now_ns);
