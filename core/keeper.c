@@ -218,7 +218,7 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
     pthread_mutex_lock(&w->keeper.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
-    if (kept_word(w, record) == word) {
+    if (kept_lives(w, record, word)) {
         if (!MUTANT(92))
             heap_remove(&w->keeper.heap, record);
         acquisition_signal((weir_acquisition *)(uintptr_t)r->data);

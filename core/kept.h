@@ -9,6 +9,7 @@
 #define WEIR_CORE_KEPT_H
 
 #include "instance.h"
+#include "member.h"
 
 static inline struct record *kept_at(const weir *w, uint32_t kept)
 {
@@ -45,13 +46,27 @@ static inline uint64_t kept_word(const weir *w, uint32_t kept)
 }
 
 /*
+ * Whether the record's word is `word`, and that life of it is kept: a shared record may be used
+ * again without its stand-in. In this order: the stand-in is given back before that.
+ */
+static inline bool kept_lives(const weir *w, uint32_t kept, uint64_t word)
+{
+    const struct record *r = kept_at(w, kept);
+
+    if (kept_word(w, kept) != word)
+        return false;
+    return !kept_stands_in(r) ||
+           member_kept(kept_set(w, kept)->member, kept_record(w, kept)) == kept;
+}
+
+/*
  * `before` as it is in the life of `word`: false if the record's word is not that any more. In this
  * order, for the word may change and the record be used again between the two.
  */
 static inline bool kept_still(const weir *w, uint32_t kept, uint64_t word, uint32_t *ret_before)
 {
     *ret_before = atomic_load_explicit(&kept_at(w, kept)->before, memory_order_acquire);
-    return kept_word(w, kept) == word;
+    return kept_lives(w, kept, word);
 }
 
 /* records.c: a shared record gets its stand-in, or 0: out of memory; and is kept no longer. */
