@@ -490,9 +490,8 @@ static void a_burial_decides_nothing(void **state)
                                                NULL, NULL),
                              0);
         else
-            assert_int_equal(weir_submit(two.pools[1],
-                                         shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending,
-                                         NULL),
+            assert_int_equal(weir_submit(two.pools[1], shared_ask(&memory, "slot", 1, WEIR_FOREVER),
+                                         &pending, NULL),
                              1);
         pid = start(&child, slots, 1);
         while (shared_stats(two.pools[0]).waiting < 2)

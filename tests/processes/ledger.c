@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/* The ledger: see ledger.h. */
+#include "ledger.h"
+
+#include "../threads/require.h"
+#include <sys/mman.h>
+
+#define S UINT64_C(1000000000)
+
+/* As in the text below. */
+#define TOKENS_PER_S UINT64_C(40000)
+#define TOKENS_BURST UINT64_C(40)
+#define BYTES_PER_S  UINT64_C(4000000)
+#define BYTES_BURST  UINT64_C(4000)
+#define CALLS_WINDOW UINT64_C(5000000)
+
+const char ledger_set[] =
+    "version: 1\n"
+    "sets:\n"
+    "  five:\n"
+    "    backend: process\n"
+    "    limits:\n"
+    "      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 40k, window: 1s,\n"
+    "          burst: 40 }\n"
+    "      - { type: rate, key: bytes, algorithm: gcra, capacity: 4M, window: 1s, burst: 4k }\n"
+    "      - { type: call, algorithm: sliding_window, capacity: 100, window: 5ms }\n"
+    "      - { type: resource, key: db, capacity: 5 }\n"
+    "      - { type: resource, key: files, capacity: 4 }\n";
+const char *const ledger_keys[HISTORY_LIMITS] = {"tokens", "bytes", "call_count", "db", "files"};
+const uint64_t ledger_capacities[HISTORY_LIMITS] = {TOKENS_BURST, BYTES_BURST, 100, 5, 4};
+
+struct ledger *ledger;
+
+static struct history history;
+static uint64_t checked, read_ns;
+
+void ledger_begin(void)
+{
+    void *memory =
+        mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    require(memory != MAP_FAILED);
+    ledger = memory;
+    checked = 0;
+    read_ns = clock_now();
+}
+
+void ledger_end(void)
+{
+    history_free(&history);
+    munmap(ledger, sizeof(*ledger));
+    ledger = NULL;
+}
+
+/* ---- resources ---- */
+
+#define DOOMED UINT64_C(0x80)
+
+static uint64_t shares(const uint64_t *amounts)
+{
+    return amounts[DB] | amounts[FILES] << 3;
+}
+
+static unsigned shift(int worker)
+{
+    return 8 * (unsigned)worker;
+}
+
+/* All of it is one word, so this is what was held at one instant. */
+static void require_within_capacity(uint64_t holders)
+{
+    uint64_t db = 0, files = 0;
+
+    for (int i = 0; i < LEDGER_WORKERS; i++) {
+        uint64_t byte = holders >> shift(i) & 0xff;
+
+        if (byte & DOOMED)
+            continue;
+        db += byte & 7;
+        files += byte >> 3 & 7;
+    }
+    if (db > ledger_capacities[DB] || files > ledger_capacities[FILES])
+        fprintf(stderr, "db %" PRIu64 ", files %" PRIu64 ": %016" PRIx64 "\n", db, files, holders);
+    require(db <= ledger_capacities[DB] && files <= ledger_capacities[FILES]);
+}
+
+void ledger_hold(int worker, const uint64_t *amounts)
+{
+    uint64_t more = shares(amounts), before = atomic_load(&ledger->holders) >> shift(worker);
+
+    require((before & 7) + amounts[DB] <= ledger_capacities[DB]);
+    require((before >> 3 & 7) + amounts[FILES] <= ledger_capacities[FILES]);
+    before = atomic_fetch_add(&ledger->holders, more << shift(worker));
+    require_within_capacity(before + (more << shift(worker)));
+}
+
+void ledger_let_go(int worker, const uint64_t *amounts)
+{
+    atomic_fetch_sub(&ledger->holders, shares(amounts) << shift(worker));
+}
+
+void ledger_doom(int worker)
+{
+    atomic_fetch_or(&ledger->holders, DOOMED << shift(worker));
+}
+
+/* ---- rates ---- */
+
+/* The auditor reads in time; if it does not, grants can be left out, but not refunds. */
+void ledger_grant(int worker, const struct event *event)
+{
+    struct account *account = &ledger->accounts[worker];
+    uint64_t n = atomic_load(&account->events_n);
+
+    if (n - atomic_load(&account->events_read) == LEDGER_ROOM) {
+        atomic_fetch_add(&account->events_lost, 1);
+        return;
+    }
+    account->events[n % LEDGER_ROOM] = *event;
+    atomic_store(&account->events_n, n + 1);
+}
+
+void ledger_refund_begin(int worker, const uint64_t *amounts)
+{
+    struct account *account = &ledger->accounts[worker];
+
+    account->refund = (struct refund){.lo = clock_now(), .hi = UINT64_MAX};
+    for (int i = 0; i < CALLS; i++)
+        account->refund.amounts[i] = (uint32_t)amounts[i];
+    atomic_store(&account->refunding, true);
+}
+
+void ledger_refund_end(int worker, uint64_t later_ns)
+{
+    struct account *account = &ledger->accounts[worker];
+    uint64_t n = atomic_load(&account->refunds_n);
+    struct refund refund = account->refund;
+
+    while (n - atomic_load(&account->refunds_read) == LEDGER_ROOM)
+        pause_ns(100000);
+    refund.hi = clock_now() + later_ns;
+    account->refunds[n % LEDGER_ROOM] = refund;
+    atomic_store(&account->refunds_n, n + 1);
+    atomic_store(&account->refunding, false);
+}
+
+static void read_events(struct account *account)
+{
+    uint64_t n = atomic_load(&account->events_n), i = atomic_load(&account->events_read);
+
+    for (; i < n; i++)
+        history_add(&history, &account->events[i % LEDGER_ROOM]);
+    atomic_store(&account->events_read, n);
+}
+
+static void read_refunds(struct account *account)
+{
+    uint64_t n = atomic_load(&account->refunds_n), i = atomic_load(&account->refunds_read);
+
+    for (; i < n; i++)
+        history_add_refund(&history, &account->refunds[i % LEDGER_ROOM]);
+    atomic_store(&account->refunds_read, n);
+}
+
+/* Grants first: a refund that made one of them possible is either over by then, or under way. */
+void ledger_read(void)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        read_events(&ledger->accounts[i]);
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        read_refunds(&ledger->accounts[i]);
+}
+
+void ledger_bury(int worker)
+{
+    struct account *account = &ledger->accounts[worker];
+
+    read_events(account);
+    read_refunds(account);
+    if (atomic_load(&account->refunding)) { /* it may have come to it, or not */
+        account->refund.hi = clock_now();
+        history_add_refund(&history, &account->refund);
+    }
+    atomic_store(&account->refunding, false);
+    atomic_store(&account->resting, 0);
+    atomic_fetch_and(&ledger->holders, ~(UINT64_C(0xff) << shift(worker)));
+}
+
+/* What is under way counts for this check, and will be read when it is over. */
+static void add_refunds_under_way(void)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++) {
+        struct account *account = &ledger->accounts[i];
+
+        if (atomic_load(&account->refunding))
+            history_add_refund(&history, &account->refund);
+    }
+}
+
+/* Those that may have made possible what comes next stay. */
+static void forget_before(uint64_t instant)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < history.refunds_n; i++)
+        if (history.refunds[i].hi >= instant && history.refunds[i].hi != UINT64_MAX)
+            history.refunds[n++] = history.refunds[i];
+    history.refunds_n = n;
+    history.events_n = 0;
+}
+
+void ledger_check(void)
+{
+    uint64_t now_ns = clock_now();
+
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        read_events(&ledger->accounts[i]);
+    add_refunds_under_way();
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        read_refunds(&ledger->accounts[i]);
+    require(history_keeps_rate(&history, TOKENS, TOKENS_BURST, TOKENS_PER_S, S));
+    require(history_keeps_rate(&history, BYTES, BYTES_BURST, BYTES_PER_S, S));
+    require(history_keeps_window(&history, CALLS, ledger_capacities[CALLS], CALLS_WINDOW));
+    require(history_keeps_order(&history));
+    checked += history.events_n;
+    forget_before(read_ns);
+    read_ns = now_ns;
+}
+
+uint64_t ledger_grants(void)
+{
+    return checked;
+}

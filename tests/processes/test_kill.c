@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The kill test: eight processes ask a set of five limits in every way, as fast as they can, while
+ * a parent kills random ones of them at random moments, several at once at times, and starts
+ * others. Whatever happens, never is more granted than the limits allow, nobody overtakes, nobody
+ * waits for ever, and once they rest nothing is held, nobody is in line, and all that can be had is
+ * there for a newcomer. Then the same with processes that are only stopped for a while.
+ *
+ *     test_kill [kills]     or WEIR_ROUNDS; 300 if neither; seed from WEIR_SEED
+ */
+#include "instance.h"
+#include "ledger.h"
+#include "member.h"
+#include "shared.h"
+#include "worker.h"
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { STUCK_S = 20, KILLS_PER_REST = 50, STOP_MS = 100 };
+
+static uint64_t chance;
+static uint64_t killed, exited, stopped_n;
+
+static uint64_t below(uint64_t n)
+{
+    return random_below(&chance, n);
+}
+
+/* ---- starting and ending workers ---- */
+
+static int pid_of(int worker)
+{
+    return atomic_load(&ledger->accounts[worker].pid);
+}
+
+static void start(int worker)
+{
+    uint64_t random = random_next(&chance);
+    pid_t parent = getpid(), pid = fork();
+
+    require(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() == parent)
+            worker_run(worker, random);
+        _exit(0);
+    }
+    atomic_store(&ledger->accounts[worker].pid, pid);
+}
+
+static void require_good_end(int worker, int status)
+{
+    bool good = (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+                (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+
+    if (!good)
+        fprintf(stderr, "worker %d ended with status %x while doing %s\n", worker, status,
+                doing_names[atomic_load(&ledger->accounts[worker].doing)]);
+    require(good);
+}
+
+/* Those that ended by themselves; they hold nothing by then. */
+static void replace_ended(void)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++) {
+        int status;
+        pid_t pid = waitpid(pid_of(i), &status, WNOHANG);
+
+        require(pid >= 0);
+        if (pid == 0)
+            continue;
+        require_good_end(i, status);
+        exited++;
+        ledger_bury(i);
+        start(i);
+    }
+}
+
+static void stop(int worker)
+{
+    siginfo_t info;
+
+    require(kill(pid_of(worker), SIGSTOP) == 0);
+    require(waitid(P_PID, (id_t)pid_of(worker), &info, WSTOPPED | WEXITED | WNOWAIT) == 0);
+}
+
+static void bury(int worker)
+{
+    int status;
+
+    require(waitpid(pid_of(worker), &status, 0) == pid_of(worker));
+    require_good_end(worker, status);
+    ledger_bury(worker);
+    killed++;
+}
+
+/* Kills so many at once, or nearly: the second one may be at burying the first. */
+static void kill_some(int n)
+{
+    int first = (int)below(LEDGER_WORKERS);
+
+    for (int i = 0; i < n; i++) {
+        int worker = (first + i) % LEDGER_WORKERS;
+
+        ledger_doom(worker);
+        if (below(8) == 0)
+            stop(worker);
+        require(kill(pid_of(worker), SIGKILL) == 0);
+        if (below(2))
+            pause_ns(below(300000));
+    }
+    for (int i = 0; i < n; i++) {
+        bury((first + i) % LEDGER_WORKERS);
+        start((first + i) % LEDGER_WORKERS);
+    }
+}
+
+/* ---- what is left when they rest ---- */
+
+static void say_who(void)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++) {
+        struct account *account = &ledger->accounts[i];
+
+        fprintf(stderr, "worker %d, process %d: %s, resting %u, %" PRIu64 " steps\n", i, pid_of(i),
+                doing_names[atomic_load(&account->doing)], atomic_load(&account->resting),
+                atomic_load(&account->progress));
+    }
+}
+
+static void say_set(weir_pool *pool)
+{
+    weir_set *set = weir_pool_set(pool, 0);
+    struct weir_holder holders[32];
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[HISTORY_LIMITS];
+    int n;
+
+    weir_set_stats(set, &stats, limits, HISTORY_LIMITS);
+    fprintf(stderr, "held %" PRIu64 ", waiting %" PRIu64 ", db %" PRIu64 ", files %" PRIu64 "\n",
+            stats.held, stats.waiting, limits[DB].held, limits[FILES].held);
+    n = weir_set_holders(set, holders, 32);
+    for (int i = 0; i < n && i < 32; i++)
+        fprintf(stderr, "  %s: process %u since %" PRIu64 " us, position %u\n",
+                holders[i].waiting ? "waits" : "holds", holders[i].process,
+                (clock_now() - holders[i].since_ns) / 1000, holders[i].position);
+}
+
+static void give_up(const char *why)
+{
+    weir *w;
+
+    fprintf(stderr, "%s\n", why);
+    say_who();
+    w = shared_open(ledger_set);
+    say_set(shared_pool(w, "five"));
+    if (getenv("WEIR_HANG"))
+        pause();
+    require(!"everybody goes on");
+}
+
+static bool all_rest(void)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        if (!atomic_load(&ledger->accounts[i].resting))
+            return false;
+    return true;
+}
+
+/* Nobody is killed meanwhile whose coming and going would hide that one is forgotten. */
+static void let_rest(void)
+{
+    uint64_t until = clock_now() + STUCK_S * 1000 * MS;
+
+    atomic_store(&ledger->rest, 1);
+    while (!all_rest()) {
+        replace_ended();
+        ledger_read();
+        pause_ns(200000);
+        if (clock_now() > until)
+            give_up("somebody waits for ever");
+    }
+}
+
+static void go_on(void)
+{
+    atomic_store(&ledger->rest, 0);
+}
+
+/* The whole capacity of every resource at once, and at once. */
+static void require_all_free(weir_pool *pool)
+{
+    const struct weir_amount amounts[] = {{"tokens", 0},
+                                          {"bytes", 0},
+                                          {"call_count", 0},
+                                          {"db", ledger_capacities[DB]},
+                                          {"files", ledger_capacities[FILES]}};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = amounts, .amounts_n = HISTORY_LIMITS};
+    weir_acquisition *acquisition = NULL;
+    int r = weir_try_acquire(pool, &request, &acquisition, NULL);
+
+    if (r < 0)
+        say_set(pool);
+    require(r == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void require_unused(weir_pool *pool)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[HISTORY_LIMITS];
+
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, HISTORY_LIMITS) ==
+            HISTORY_LIMITS);
+    if (stats.waiting)
+        say_set(pool);
+    require(stats.waiting == 0);
+    require(limits[DB].held == 0 && limits[FILES].held == 0);
+    require(weir_set_holders(weir_pool_set(pool, 0), NULL, 0) == 0);
+}
+
+/* High marks stay where so many processes at once need them: whoever comes takes the places of
+ * whoever has gone. Besides the workers there are we, and the dead that are not buried yet. */
+static void require_no_leak(const struct segment *segment)
+{
+    const uint32_t processes = 3 * LEDGER_WORKERS;
+
+    require(segment_processes_n(segment) <= processes);
+    require(segment_actors_n(segment) <= 4 * processes);
+    require(segment_runs_n(segment) <= 8 * processes);
+}
+
+static uint32_t bells(void)
+{
+    DIR *entries = opendir(shared_directory());
+    const struct dirent *entry;
+    uint32_t n = 0;
+
+    require(entries);
+    while ((entry = readdir(entries)) != NULL)
+        n += strstr(entry->d_name, ".bell") != NULL;
+    closedir(entries);
+    return n;
+}
+
+/* While they rest, or when they are dead. */
+static void inspect(void)
+{
+    weir *w = shared_open(ledger_set);
+    weir_pool *pool = shared_pool(w, "five");
+
+    require_all_free(pool);
+    require_unused(pool);
+    require_no_leak(weir_pool_set(pool, 0)->member->segment);
+    ledger_check();
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+/* Nobody is left but us: nothing names anybody else any more. */
+static void inspect_the_end(void)
+{
+    weir *w = shared_open(ledger_set);
+    weir_pool *pool = shared_pool(w, "five");
+    const weir_set *set = weir_pool_set(pool, 0);
+    const struct member *member = set->member;
+    const struct segment *segment = member->segment;
+    uint32_t places = 0;
+
+    require_all_free(pool);
+    require_unused(pool);
+    for (uint32_t i = 0; i < segment_processes_n(segment); i++)
+        places += process_pid(atomic_load(&segment_process(segment, i)->life)) != 0;
+    require(places == 1);
+    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
+        uint64_t owner = atomic_load(&segment_actor(segment, i)->process);
+
+        require(owner == 0 || owner == member->key);
+    }
+    for (uint32_t i = 1; i < segment_runs_n(segment); i++) {
+        uint64_t owner = atomic_load(segment_run_owner(segment, i));
+
+        require(owner == 0 || owner == member->key);
+    }
+    for (uint32_t at = 0; (at = region_next_record(set->region, at)) != 0;)
+        require(record_state(record_load(&record_at(set->region, at)->word)) == RECORD_FREE);
+    weir_pool_close(pool);
+    weir_close(w);
+    require(bells() == 0);
+}
+
+/* ---- the tests ---- */
+
+static void start_all(void)
+{
+    ledger_begin();
+    go_on();
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        start(i);
+}
+
+static void end_all(void)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++) {
+        ledger_doom(i);
+        require(kill(pid_of(i), SIGKILL) == 0);
+    }
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        bury(i);
+    inspect_the_end();
+    ledger_check();
+    printf("%" PRIu64 " grants checked, %" PRIu64 " killed, %" PRIu64 " ended by themselves\n",
+           ledger_grants(), killed, exited);
+    ledger_end();
+}
+
+static void kill_many(uint64_t kills)
+{
+    uint64_t rest_at = KILLS_PER_REST;
+
+    killed = exited = 0;
+    start_all();
+    while (killed < kills) {
+        pause_ns(below(4) ? below(6 * MS) : below(50000));
+        replace_ended();
+        kill_some(below(8) ? 1 : 2 + (int)below(3));
+        ledger_read();
+        if (killed < rest_at)
+            continue;
+        let_rest();
+        inspect();
+        go_on();
+        rest_at = killed + KILLS_PER_REST;
+    }
+    end_all();
+}
+
+/* Whether the process holds something. */
+static bool holds(int pid)
+{
+    weir *w = shared_open(ledger_set);
+    struct weir_holder holders[64];
+    weir_pool *pool = shared_pool(w, "five");
+    int n = weir_set_holders(weir_pool_set(pool, 0), holders, 64);
+    bool found = false;
+
+    require(n >= 0 && n <= 64);
+    for (int i = 0; i < n; i++)
+        found |= !holders[i].waiting && holders[i].process == (uint32_t)pid;
+    weir_pool_close(pool);
+    weir_close(w);
+    return found;
+}
+
+static bool others_moved(int worker, const uint64_t *before)
+{
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        if (i != worker && atomic_load(&ledger->accounts[i].progress) == before[i])
+            return false;
+    return true;
+}
+
+/* Stops one for so long that all others have moved on, unless it holds something. */
+static void stop_one(void)
+{
+    int worker = (int)below(LEDGER_WORKERS);
+    uint64_t before[LEDGER_WORKERS], from = clock_now();
+
+    stop(worker);
+    for (int i = 0; i < LEDGER_WORKERS; i++)
+        before[i] = atomic_load(&ledger->accounts[i].progress);
+    while (clock_now() - from < STOP_MS * MS || !others_moved(worker, before)) {
+        pause_ns(MS);
+        replace_ended();
+        ledger_read();
+        if (clock_now() - from < STOP_MS * MS)
+            continue;
+        if (holds(pid_of(worker)))
+            break;
+        if (clock_now() - from > STUCK_S * 1000 * MS)
+            give_up("somebody is held up by a process that was stopped");
+    }
+    stopped_n += others_moved(worker, before);
+    require(kill(pid_of(worker), SIGCONT) == 0);
+}
+
+static void stop_many(uint64_t stops)
+{
+    killed = exited = stopped_n = 0;
+    start_all();
+    for (uint64_t i = 0; i < stops; i++) {
+        pause_ns(below(5 * MS));
+        replace_ended();
+        stop_one();
+        ledger_read();
+    }
+    let_rest();
+    inspect();
+    printf("%" PRIu64 " stopped, %" PRIu64 " times everybody else went on\n", stops, stopped_n);
+    end_all();
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 300);
+
+    seed_begin();
+    chance = test_seed;
+    printf("seed %" PRIu64 "\n", test_seed);
+    fflush(stdout);
+    shared_begin();
+    kill_many(kills);
+    shared_end();
+    shared_begin();
+    stop_many(kills / 10);
+    shared_end();
+    return 0;
+}
