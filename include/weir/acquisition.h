@@ -11,7 +11,9 @@
  *     reserve ─► granted as of an instant ──────────► release
  *                   └──────► canceled ──────────────► release (frees only)
  *
- * An acquisition belongs to one thread at a time; different acquisitions are independent.
+ * An acquisition belongs to one thread at a time; different acquisitions are independent. What a
+ * process holds of a set that processes share goes back when it ends, however it ends, and what it
+ * waits for leaves the line; rates and calls count as used then (docs/processes.md).
  */
 #ifndef WEIR_ACQUISITION_H
 #define WEIR_ACQUISITION_H
@@ -94,7 +96,11 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *                for a key twice, or names nothing of a set with a rate; `pool` or `ret` is NULL
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent
- *   -ENOMEM      out of memory
+ *   -ENOMEM      out of memory; of a set that processes share also: its file system is full, or it
+ *                has no room for more threads or acquisitions
+ *   -EUCLEAN     the set is shared by processes, and its segment is damaged
+ *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a set that processes share: to wait for it
+ *                takes the timekeeper thread and some descriptors, as weir_submit does
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it.
@@ -107,7 +113,8 @@ WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request
  * weir_acquisition_result), or as weir_acquire; -EAGAIN (would wait longer than max_wait) and
  * -ENOBUFS are decided here. Starts the instance's timekeeper thread when the first waiter pends
  * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN, ... from the kernel if the
- * timekeeper cannot be started; nothing is taken then, and `retref` is untouched. Any thread.
+ * timekeeper cannot be started, or cannot hear of the other processes that share the set; nothing
+ * is taken then, and `retref` is untouched. Any thread.
  */
 WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
                             weir_acquisition **ret, struct weir_refusal *retref);
@@ -155,8 +162,9 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
- * -ECHILD. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that weir_cancel can
- * take back a grant that this call has not yet told of, or a reservation.
+ * -ECHILD, -EUCLEAN. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that
+ * weir_cancel can take back a grant that this call has not yet told of, or a reservation, and that
+ * it is -EUCLEAN once the segment of the set is found damaged.
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
@@ -208,8 +216,8 @@ WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisit
  * The first instant of the instance's clock at which this request would be granted by this set,
  * waiters and reservations ahead included, resources counted as available: a lower bound.
  * WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never. Its timeout and
- * max_wait do not matter. Any thread. Returns 0, -EINVAL, -ERANGE, -ENOENT, -ENOMEM or -ECHILD, as
- * weir_acquire.
+ * max_wait do not matter. Any thread. Returns 0, -EINVAL, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN or
+ * -ECHILD, as weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);

@@ -22,7 +22,8 @@ typedef struct weir weir;
  * `wall_offset_ns` is what must be added to `now_ns` to get nanoseconds since 1970-01-01 UTC; NULL
  * means 0. Only windows anchored to the calendar use it.
  *
- * An injected clock cannot wake anybody: after moving it on, call weir_tick().
+ * An injected clock cannot wake anybody: after moving it on, call weir_tick(). Instances that share
+ * sets with others, in this process or in other ones, must go by the same clock as these.
  */
 struct weir_clock {
     size_t size; /* sizeof(struct weir_clock) */
@@ -36,8 +37,9 @@ WEIR_PUBLIC uint64_t weir_now(weir *w);
 
 /*
  * Decides everything that has become due: grants to waiters whose instant has come, timeouts,
- * expired max_wait. Only needed with an injected clock, harmless otherwise. Any thread; never
- * waits for anything to become due. Returns how many waiters were decided, or -ECHILD after fork.
+ * expired max_wait; and sees to what other processes did to waiters of this one. Only needed with
+ * an injected clock, harmless otherwise. Any thread; never waits for anything to become due.
+ * Returns how many waiters were decided, or -ECHILD after fork.
  */
 WEIR_PUBLIC int weir_tick(weir *w);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * An instance of weir: a configuration, the sets it defines, the plugins it loaded, and at most one
- * thread that keeps time for waiters that are not blocked in a call.
+ * thread, the timekeeper, that keeps time for waiters that are not blocked in a call, and hears of
+ * the other processes while anybody waits on a set that they share.
  */
 #ifndef WEIR_INSTANCE_H
 #define WEIR_INSTANCE_H
@@ -86,17 +87,26 @@ enum {
  * Returns 0; -EINVAL (options or configuration are wrong), -ENOENT, -EACCES, … (the file cannot be
  * read), -EFBIG (it is larger than 16 MiB), -ENOEXEC (a plugin file is refused), -ENOMEM, or
  * another negative errno. `reterr` may be NULL; it holds the first complaint.
+ *
+ * An instance takes part in all the sets of its configuration that processes share, from here on.
+ * That can fail with -EEXIST (the others define the set otherwise; the message shows both
+ * definitions), -EPERM (the directory or the file of the set is not the user's alone), -EXDEV (it
+ * belongs to another pid or time namespace), -EPROTONOSUPPORT (to another version of weir),
+ * -EUCLEAN (it is damaged), -EUSERS (1024 take part), -EBUSY (others keep removing it), or what the
+ * system says (-ENOSPC, -EMFILE, …).
  */
 WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
                           struct weir_error *reterr);
 
 /*
- * Closes an instance: pending waiters end with -ESHUTDOWN, and the call waits until no thread is
- * blocked inside weir on its behalf. `w` must not be used afterwards, nor may another thread be in
- * a call that is given `w` itself. Pools and acquisitions stay valid, answer -ESHUTDOWN to new
- * requests, and must still be closed and released; the memory goes with the last of them. NULL is
- * fine. In a forked child only the child's copies of the descriptors are closed: other threads of
- * the parent may have been at work on the memory. Always returns NULL.
+ * Closes an instance: its pending waiters end with -ESHUTDOWN (those of other processes go on), and
+ * the call waits until no thread is blocked inside weir on its behalf. `w` must not be used
+ * afterwards, nor may another thread be in a call that is given `w` itself. Pools and acquisitions
+ * stay valid, answer -ESHUTDOWN to new requests, and must still be closed and released; the memory
+ * goes with the last of them, and of the threads that used the instance. Only then does its part in
+ * sets that processes share end. NULL is fine. In a forked child only the child's copies of the
+ * descriptors are closed: other threads of the parent may have been at work on the memory. Always
+ * returns NULL.
  */
 WEIR_PUBLIC weir *weir_close(weir *w);
 

@@ -46,7 +46,8 @@ WEIR_PUBLIC int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint3
  * Defines sets and a pool in code and opens it. All or nothing; everything is copied. A pool of one
  * set that names no balancer has none. Returns 0, -EEXIST (a name is taken), -ENOENT (there is no
  * such set or plugin), -ENOEXEC (a plugin file is refused), -EINVAL (anything else is wrong),
- * -ENOMEM, -ESHUTDOWN, -ECHILD; `reterr`, if not NULL, says why. Any thread.
+ * -ENOMEM, -ESHUTDOWN, -ECHILD, or of a set that processes share one of the errors that weir_open
+ * has for these; `reterr`, if not NULL, says why. Any thread.
  */
 WEIR_PUBLIC int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
                               struct weir_error *reterr);

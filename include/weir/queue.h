@@ -46,7 +46,7 @@ struct weir_completion {
     weir_acquisition *acquisition; /* granted: the caller's, to release. Otherwise NULL, unless the
                                       submission asked for it: then it is that, to release */
     int result;                    /* 0, -ETIMEDOUT, -EAGAIN (would wait, or has waited, longer than
-                                      max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN */
+                                      max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN, -EUCLEAN */
     uint32_t reserved;             /* 0 */
     struct weir_refusal refusal;   /* on -EAGAIN, -ENOBUFS and -ETIMEDOUT who refused and when to
                                       come back, as of the reap. Behind a long line the estimate may
@@ -56,8 +56,9 @@ struct weir_completion {
 /*
  * Opens a queue for at most `capacity` submissions that were not reaped yet, from 1 to
  * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. It takes
- * three descriptors and, until they are used, next to no memory. Returns 0, -EINVAL, -ENOMEM,
- * -EMFILE, -ENFILE, -ESHUTDOWN, -ECHILD. Any thread.
+ * three descriptors and, until they are used, next to no memory; and one descriptor more for each
+ * set it is submitted to that processes share. Returns 0, -EINVAL, -ENOMEM, -EMFILE, -ENFILE,
+ * -ESHUTDOWN, -ECHILD. Any thread.
  */
 WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
 
@@ -65,8 +66,10 @@ WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
  * Submits a request. 0: one completion with `user_data` follows, even if the request was decided
  * by this call. Otherwise none does and nothing was taken:
  *   -ENOSPC      as many submissions as the queue can hold were not reaped yet
- *   -ERANGE, -ENOENT, -EINVAL, -ENOMEM, -ESHUTDOWN, -ECHILD as weir_acquire; also -EINVAL if pool
- *                and queue are not of one instance
+ *   -ERANGE, -ENOENT, -EINVAL, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD as weir_acquire; also -EINVAL
+ *                if pool and queue are not of one instance
+ *   -EMFILE, -ENFILE, … from the kernel: the queue cannot hear of the other processes that share
+ *                the set
  * `retref`, if not NULL, is filled as by weir_acquire.
  * With `ret` not NULL the acquisition is had at once, not only with the completion, and is the
  * caller's to release: to ask for its result, or to cancel this one and no other (weir_cancel).
@@ -92,7 +95,9 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
  * that only a reap does. It is an epoll descriptor: close-on-exec, to be waited for, not to be read
  * or written, and fit for any poll, select, epoll (either way of triggering) or io_uring poll. It
  * belongs to the queue and must not be closed. One wake per change from empty to not empty; if a
- * completion is taken back or reaped while it is being told of, one wake may find nothing.
+ * completion is taken back or reaped while it is being told of, one wake may find nothing. Neither
+ * may one for the sake of a set that processes share: who waits for it looks at it now and then,
+ * and the reap does what another process that died or is stopped has left undone.
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 
@@ -124,15 +129,15 @@ WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, 
  * fetches it.
  *
  * Who takes a CQE has the acquisition as if it had been reaped, and finds it where `ret` pointed,
- * though weir_queue_submit may still be under way. Before that, the program may at any moment, while
- * others release and time passes,
+ * though weir_queue_submit may still be under way. Before that, the program may at any moment,
+ * while others release and time passes,
  *   weir_cancel it     0: its CQE says -ECANCELED; -EALREADY: it says how it was decided before;
  *   weir_release it    its CQE may come or not, so better cancel it and release it at its CQE.
  *
  * `ring_fd` is the ring's own descriptor (`ring.ring_fd`) or a duplicate, and must stay open: once
  * it is closed the ring counts as closed. Rings of every kind do, DEFER_TASKRUN ones too; those see
- * a CQE when their thread next asks for completions. weir sends from no thread of the program by way
- * of a ring, so no call of the program is interrupted for it.
+ * a CQE when their thread next asks for completions. weir sends from no thread of the program by
+ * way of a ring, so no call of the program is interrupted for it.
  *
  * Detach before the ring goes (io_uring_queue_exit): weir has a duplicate of its descriptor, which
  * keeps it, and what the program has in flight on it, until posting ends.
@@ -151,8 +156,8 @@ WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
  * Ends that, also if it has ended by itself: nothing is posted after this call, and what was not
  * posted is reaped. Called in the ring's own thread it leaves no message under way either: all that
  * was posted is on the CQ. weir_queue_close detaches as well; so does weir_close, after what it
- * decides (-ESHUTDOWN) was posted. Returns 0, also if the queue is not attached; -EINVAL (`queue` is
- * NULL); -ECHILD.
+ * decides (-ESHUTDOWN) was posted. Returns 0, also if the queue is not attached; -EINVAL (`queue`
+ * is NULL); -ECHILD.
  */
 WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A set: limits that are acquired together, all or nothing, with one FIFO line of waiters. Sets are
- * shared by all pools of an instance and may be used from any thread.
+ * shared by all pools of an instance and may be used from any thread; those of the backend
+ * `process` are shared by processes as well (docs/processes.md).
  */
 #ifndef WEIR_SET_H
 #define WEIR_SET_H
@@ -49,8 +50,8 @@ enum {
  * in a segment, a file of the user's that all processes share that define a set of this name, alike
  * but for what is each one's own: timeout_ns, max_wait_ns, WEIR_SET_STRICT and config. What differs
  * in anything else is refused. Lifetime "boot": the segment stays, and what it counted with it,
- * until it is removed or the machine is started again. "users": it vanishes with the last process
- * that uses it.
+ * until it is removed or the machine is started again. "users": it vanishes when the last process
+ * that uses it closes its instance.
  */
 struct weir_set_spec {
     size_t size;                          /* sizeof(struct weir_set_spec) */
@@ -160,23 +161,25 @@ WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struc
 
 /*
  * Counters of a set, and of its first `limits_n` limits into `retlimits`, which may be NULL if that
- * is 0. Any thread. Returns the number of limits of the set, -EINVAL (ret->size is too small),
- * -ENOMEM or -ECHILD.
+ * is 0. Of a set that processes share they are those of all. Any thread. Returns the number of
+ * limits of the set, -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is damaged)
+ * or -ECHILD.
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
 
 /*
  * Who holds and who waits, the longest first, at most `n` of them into `ret`, which may be NULL if
- * `n` is 0. Acquisitions of nothing, as from an empty set, are not among them. A snapshot taken one
- * by one, not at one instant. Any thread. Returns how many there are in all, -ECHILD or -ENOMEM.
+ * `n` is 0. Acquisitions of nothing, as from an empty set, are not among them; those of all
+ * processes that share the set are. A snapshot taken one by one, not at one instant. Any thread.
+ * Returns how many there are in all, -ECHILD or -ENOMEM.
  */
 WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
 
 /*
  * The amounts of one that weir_set_holders told of, by limit, of the first `n` limits. Any thread.
- * Returns the number of limits of the set, -ESRCH (it does not hold or wait any more, or waited then
- * and holds now), -EINVAL or -ECHILD; then `ret` means nothing.
+ * Returns the number of limits of the set, -ESRCH (it does not hold or wait any more, or waited
+ * then and holds now), -EINVAL or -ECHILD; then `ret` means nothing.
  */
 WEIR_PUBLIC int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder,
                                         uint64_t *ret, size_t n);
