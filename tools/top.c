@@ -2,6 +2,7 @@
 /* `weir top`: how shared sets are, live. What is shown is top_layout.h's business. */
 #include "limit_option.h"
 #include "snapshot.h"
+#include "terminal.h"
 #include "top_layout.h"
 #include "usage.h"
 #include "weir.h"
@@ -212,7 +213,7 @@ static int run(struct top *top)
 
 static int show(struct top *top, const char *title)
 {
-    SCREEN *screen;
+    SCREEN *screen = NULL;
     int r;
 
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
@@ -220,7 +221,8 @@ static int show(struct top *top, const char *title)
         return ENDING_SYSTEM;
     }
     setlocale(LC_ALL, "");
-    screen = newterm(NULL, stdout, stdin);
+    if (terminal_is_known())
+        screen = newterm(NULL, stdout, stdin);
     if (screen == NULL) {
         fprintf(stderr, "%s: the terminal (TERM) is not known\n", title);
         return ENDING_SYSTEM;
