@@ -191,6 +191,7 @@ static int build(weir *w, const struct weir_options *options)
     w->userdata = options->userdata;
     w->seed = options->seed ? options->seed : sys_random();
     w->apart = (options->flags & WEIR_OPEN_APART) != 0;
+    w->onlooker = (options->flags & WEIR_OPEN_EXISTING) != 0;
     if (options->clock)
         w->clock = *options->clock;
     w->fork_page = sys_fork_page();
@@ -207,6 +208,8 @@ static int build(weir *w, const struct weir_options *options)
 
 static int check_options(const struct weir_options *options, struct weir_error *reterr)
 {
+    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING;
+
     if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL,
                          "options.size is %zu; it must be sizeof(struct "
@@ -214,9 +217,9 @@ static int check_options(const struct weir_options *options, struct weir_error *
                          options->size, sizeof(*options));
     if (options->timer_advance_ns > WEIR_TIMER_ADVANCE_MAX_NS)
         return error_set(reterr, -EINVAL, "options.timer_advance_ns is more than 1 ms");
-    if (options->flags & ~(uint32_t)WEIR_OPEN_APART)
+    if (options->flags & ~known)
         return error_set(reterr, -EINVAL, "options.flags 0x%x are not known",
-                         options->flags & ~(uint32_t)WEIR_OPEN_APART);
+                         options->flags & ~known);
     if (options->file && options->text)
         return error_set(reterr, -EINVAL, "options name both a file and a text");
     if (options->clock &&

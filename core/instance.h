@@ -36,6 +36,7 @@ struct weir {
     void *userdata;
     uint64_t seed;
     bool apart;        /* sets that processes would share are its own */
+    bool onlooker;     /* it makes no segments */
     char *process_dir; /* owned; where segments are; NULL: the default of the user */
 
     pthread_mutex_t lock; /* everything from here to `keeper` */

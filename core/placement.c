@@ -14,6 +14,7 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
     struct segment_shape shape = {
         .name = plan->name,
         .while_used = plan->while_used,
+        .must_exist = set->w->onlooker,
         .box_class = set->box_class,
         .record_units = set->record_units,
         .limits_n = set->limits.n,

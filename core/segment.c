@@ -256,7 +256,7 @@ static int attach_or_make(struct segment_site *site, const struct segment_shape 
     if (r == 0)
         r = attach_to(site, shape, layout, here, file, ret);
     segment_file_close(file);
-    return r == -ENOENT ? make(site, shape, layout, here, file, ret) : r;
+    return r == -ENOENT && !shape->must_exist ? make(site, shape, layout, here, file, ret) : r;
 }
 
 static int open_in(struct segment_site *site, const struct segment_shape *shape,

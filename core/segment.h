@@ -35,6 +35,7 @@ struct segment_shape {
     const char *definition;   /* as it was written: shown where definitions differ */
     uint64_t definition_hash; /* of what it means: decides whether two are the same */
     bool while_used;          /* lifetime: users */
+    bool must_exist;          /* it is not made: -ENOENT */
     uint32_t box_class, record_units, limits_n;
     size_t counters_size;    /* of an actor's counters; a multiple of 8 */
     const uint64_t *content; /* the first version of the set, for whoever makes the segment */

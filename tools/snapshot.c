@@ -226,6 +226,7 @@ static int open_segment(const struct look *look, const struct weir_segment *segm
         options.file = NULL;
         options.text = segment->definition;
         options.process_dir = directory;
+        options.flags = WEIR_OPEN_EXISTING;
         r = weir_open(ret, &options, reterr);
     }
     free(directory);
@@ -251,6 +252,10 @@ static int look_into(struct look *look, const struct weir_segment *segment)
     weir_close(w);
     if (r == 0)
         r = add_set(look->snapshot, &set);
+    if (r == -ENOENT) { /* it was removed just now */
+        free_set(&set);
+        return 0;
+    }
     if (r < 0) {
         free_set(&set);
         refuse_set(look, segment->name, r, error.message[0] != '\0' ? error.message : strerror(-r));

@@ -75,8 +75,10 @@ struct weir_options {
 
 /* Flags of weir_options. */
 enum {
-    WEIR_OPEN_APART = 1u << 0 /* nothing is shared: sets of the backend `process` are made as if
-                                 theirs were `thread`, and no segment is touched */
+    WEIR_OPEN_APART = 1u << 0,   /* nothing is shared: sets of the backend `process` are made as if
+                                    theirs were `thread`, and no segment is touched */
+    WEIR_OPEN_EXISTING = 1u << 1 /* no segment is made: a set of the backend `process` that has none
+                                    yet is -ENOENT. For programs that look at what others do */
 };
 
 /*

@@ -295,6 +295,38 @@ static void wrong_options_are_refused(void **state)
     assert_int_equal(chmod(place, 0700), 0);
 }
 
+/* ---- looking without making ---- */
+
+static void an_onlooker_makes_nothing(void **state)
+{
+    static const char text[] = "version: 1\nsets: { set: { backend: process, limits:"
+                               " [ { type: resource, key: slots, capacity: 4 } ] } }\n";
+    weir *w = NULL, *onlooker = NULL;
+
+    (void)state;
+    options = (struct weir_options){
+        .size = sizeof options, .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
+    assert_int_equal(weir_open(&onlooker, &options, &error), -ENOENT);
+    assert_non_null(strstr(error.message, "there is no segment"));
+    assert_int_equal(files_n(), 0);
+    options.flags = 0;
+    assert_int_equal(weir_open(&w, &options, &error), 0);
+    options.flags = WEIR_OPEN_EXISTING;
+    assert_int_equal(weir_open(&onlooker, &options, &error), 0);
+    assert_int_equal(list(), 1);
+    assert_int_equal(seen.items[0].users, 1);
+    weir_close(onlooker);
+    weir_close(w);
+    fake_sys_set_boot(77); /* a stale one is as good as none */
+    options = (struct weir_options){
+        .size = sizeof options, .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
+    assert_int_equal(weir_open(&onlooker, &options, &error), -ENOENT);
+    assert_int_equal(list(), 0);
+    options.text = "version: 1";
+    options.flags = 4;
+    assert_int_equal(weir_open(&onlooker, &options, &error), -EINVAL);
+}
+
 /* ---- failures ---- */
 
 /* Whichever call fails: an error or the truth, and nothing is left behind. */
@@ -350,6 +382,7 @@ int main(void)
         leak_checked_test(a_listener_may_remove),
         leak_checked_test(the_directory_is_that_of_weir_open),
         leak_checked_test(wrong_options_are_refused),
+        leak_checked_test(an_onlooker_makes_nothing),
         leak_checked_test(every_call_may_fail),
     };
 
