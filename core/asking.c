@@ -115,7 +115,8 @@ void asking_publish_deadline(const struct asking *asking, uint32_t record)
 
     deadline_ns = deadline_from(asking, instance_now(asking->set->w), &state);
     record_set_before(r, state == RECORD_REFUSED ? RECORD_REFUSES : 0);
-    atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
+    if (!MUTANT(322))
+        atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
 }
 
 void asking_stay(struct asking *asking, uint32_t kept, uint64_t word)

@@ -5,6 +5,7 @@
 #include "bell.h"
 #include "instance.h"
 #include "member.h"
+#include "mutant.h"
 #include "process.h"
 #include "recovery.h"
 #include "step.h"
@@ -28,7 +29,7 @@ static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t lif
         uint64_t generation = atomic_load(&dead->head.generation);
 
         STEP();
-        if (atomic_load(&dead->process) != key)
+        if (atomic_load(&dead->process) != key || MUTANT(320))
             continue;
         if (recovery_run(actor, set->region, segment_actor_unit(segment, i), generation) == -ENOMEM)
             return false;
@@ -36,7 +37,8 @@ static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t lif
     }
     bell_remove_all(segment->directory_fd, segment->encoded, key);
     STEP();
-    member_release_places(segment, slot, life);
+    if (!MUTANT(321))
+        member_release_places(segment, slot, life);
     return true;
 }
 

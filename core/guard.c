@@ -5,6 +5,7 @@
 #include "keeper.h"
 #include "kept.h"
 #include "member.h"
+#include "mutant.h"
 #include "operation.h"
 #include "wake.h"
 
@@ -30,7 +31,8 @@ void guard_look(struct actor *actor, weir_set *set)
     if (!head || set_is_broken(set))
         return;
     word = set_word(set, head);
-    if (operation_is_due(&op, operation_head_ready(&op)) || member_kept(set->member, head))
+    if ((operation_is_due(&op, operation_head_ready(&op)) && !MUTANT(323)) ||
+        member_kept(set->member, head))
         set_serve(actor, set);
     else if (is_overdue(&op, record_at(set->region, head), &state) && operation_current(&op) &&
              set_withdraw(actor, set, head, word, state))

@@ -391,7 +391,7 @@ static bool is_used(const struct segment *segment, void *unused)
 static void leave(struct member *member)
 {
     member_release_places(member->segment, member->slot, member->life);
-    if (member->segment->while_used)
+    if (member->segment->while_used && !MUTANT(331))
         segment_retire(member->segment, is_used, NULL);
 }
 

@@ -164,7 +164,7 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         (!length || !set->fair || MUTANT(14)))
         return enter_now(op, amounts, record);
     /* What is short may be held by the dead. */
-    if (set->member && burial_attend_rarely(set, op->now_ns))
+    if (set->member && !MUTANT(330) && burial_attend_rarely(set, op->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->actor, set, -ERANGE, ret->blame->key);
@@ -424,7 +424,8 @@ static void shut_own(struct actor *actor, weir_set *set)
     while ((record = region_next_record(set->region, record)) != 0) {
         uint64_t word = set_word(set, record);
 
-        if (record_state(word) != RECORD_WAITING || !member_owns(set->member, record))
+        if (record_state(word) != RECORD_WAITING ||
+            (!member_owns(set->member, record) && !MUTANT(327)))
             continue;
         if (set_withdraw(actor, set, record, word, RECORD_SHUT_DOWN))
             wake_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));

@@ -65,7 +65,7 @@ static weir_acquisition *get(weir_pool *pool, const char *key, uint64_t n)
     weir_acquisition *acquisition = NULL;
 
     assert_int_equal(
-        weir_acquire(pool, shared_ask(&memory, key, n, 10000 * MS), &acquisition, NULL), 0);
+        weir_acquire(pool, shared_ask(&memory, key, n, 5000 * MS), &acquisition, NULL), 0);
     return acquisition;
 }
 
