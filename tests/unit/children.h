@@ -84,8 +84,10 @@ static inline void run_staying(const void *name)
 /* An emulator for one program does not run another. */
 static inline void needs_exec(void)
 {
-    if (getenv("MESON_EXE_WRAPPER") != NULL)
+    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+        print_message("an emulator for one program does not run another\n");
         skip();
+    }
 }
 
 /* Runs this program anew. `role` goes to child_role() there. */
