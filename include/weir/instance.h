@@ -94,8 +94,8 @@ enum {
  * That can fail with -EEXIST (the others define the set otherwise; the message shows both
  * definitions), -EPERM (the directory or the file of the set is not the user's alone), -EXDEV (it
  * belongs to another pid or time namespace), -EPROTONOSUPPORT (to another version of weir),
- * -EUCLEAN (it is damaged), -EUSERS (1024 take part), -EBUSY (others keep removing it), or what the
- * system says (-ENOSPC, -EMFILE, …).
+ * -EUCLEAN (it is damaged), -EUSERS (1024 take part), -EBUSY (others keep removing it), -ENOENT
+ * (WEIR_OPEN_EXISTING, and there is none), or what the system says (-ENOSPC, -EMFILE, …).
  */
 WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
                           struct weir_error *reterr);

@@ -13,8 +13,9 @@ extern "C" {
 #endif
 
 /*
- * A segment that was found. To look into its set, open an instance with `definition` as the text and
- * with the same process_dir, and the set by its name. That counts as using it.
+ * A segment that was found. To look into its set, open an instance with `definition` as the text,
+ * with the same process_dir and WEIR_OPEN_EXISTING, and the set by its name. That counts as using
+ * it.
  */
 struct weir_segment {
     size_t size;            /* sizeof(struct weir_segment), as the library knows it */
