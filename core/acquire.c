@@ -145,10 +145,10 @@ static uint64_t next_look(const struct asking *asking, uint64_t until, uint64_t 
  * Who has died is not left to the timekeeper alone: it watches those who were there the last time
  * that somebody looked who is, and cannot watch all if there are no descriptors left.
  */
-static void attend_others(weir_set *set)
+static void attend_others(struct actor *actor, weir_set *set)
 {
     if (set->member)
-        burial_attend(set);
+        burial_attend(actor, set);
 }
 
 /* Waits on the record's word, keeping time for itself and, at the head, for the line. */
@@ -171,24 +171,33 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
             set_withdraw(asking->actor, set, acquisition->record, 0, state);
             continue;
         }
-        attend_others(set);
+        attend_others(asking->actor, set);
         until = set_look(asking->actor, set, acquisition->record);
         if (set->member && until == WEIR_FOREVER)
-            guard_look(asking->actor, set);
+            guard_look(asking->actor, set, acquisition->record);
         if (until)
             sleep_until(set, acquisition->record, word, next_look(asking, until, deadline));
     }
 }
 
-/* The same when an injected clock keeps the time: the keeper does all of it. */
+/*
+ * The same when an injected clock keeps the time: the keeper does all of it, but for what becomes of
+ * the set itself.
+ */
 static void wait_kept(struct asking *asking, weir_acquisition *acquisition)
 {
+    weir_set *set = asking->set;
+
     for (;;) {
-        uint64_t word = set_word(asking->set, acquisition->record);
+        uint64_t word = set_word(set, acquisition->record);
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        sleep_until(asking->set, acquisition->record, word, WEIR_FOREVER);
+        if (set->member && instance_closed(set->w))
+            set_withdraw(asking->actor, set, acquisition->record, 0, RECORD_SHUT_DOWN);
+        else
+            sleep_until(set, acquisition->record, word,
+                        set->member ? sys_now_ns() + GUARD_NS : WEIR_FOREVER);
     }
 }
 

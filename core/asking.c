@@ -125,7 +125,7 @@ void asking_stay(struct asking *asking, uint32_t kept, uint64_t word)
     uint32_t record = kept_record(set->w, kept);
 
     guard_begin(asking->actor, set, kept, word, &asking->verdict);
-    burial_attend(set); /* from now on all are watched who were there before */
+    burial_attend(asking->actor, set); /* from now on all are watched who were there before */
     /* weir_close ends who is in line; who joins it meanwhile sees that for himself. */
     if (instance_closed(set->w) && set_withdraw(asking->actor, set, record, word, RECORD_SHUT_DOWN))
         wake_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));

@@ -27,11 +27,13 @@ static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t lif
         const struct segment_actor *dead = segment_actor(segment, i);
         /* In this order: who claims the actor once it is nobody's begins another life in it. */
         uint64_t generation = atomic_load(&dead->head.generation);
+        int r;
 
         STEP();
         if (atomic_load(&dead->process) != key || MUTANT(320))
             continue;
-        if (recovery_run(actor, set->region, segment_actor_unit(segment, i), generation) == -ENOMEM)
+        r = recovery_run(actor, set->region, segment_actor_unit(segment, i), generation);
+        if (r == -ENOMEM || r == -EUCLEAN)
             return false;
         STEP();
     }
@@ -59,18 +61,27 @@ static bool next_dead(struct member *member, uint32_t *ret_slot, uint64_t *ret_l
     return found > 0;
 }
 
-int burial_attend(weir_set *set)
+static bool bury_borrowing(weir_set *set, uint32_t slot, uint64_t life)
 {
-    struct actor *actor;
+    struct actor *actor = actor_borrow(set);
+    bool buried = bury(actor, set, slot, life);
+
+    actor_return(actor);
+    return buried;
+}
+
+/* Of a broken set the kernel's word is taken, lest it is said again and again, and no more. */
+int burial_attend(struct actor *actor, weir_set *set)
+{
     uint32_t slot;
     uint64_t life;
     bool buried = true;
     int n = 0;
 
     for (; buried && next_dead(set->member, &slot, &life); n++) {
-        actor = actor_borrow(set);
-        buried = bury(actor, set, slot, life);
-        actor_return(actor);
+        if (set_is_broken(set))
+            return 0;
+        buried = actor ? bury(actor, set, slot, life) : bury_borrowing(set, slot, life);
     }
     return n;
 }
@@ -81,16 +92,16 @@ void burial_attend_crowds(weir *w, uint32_t first)
         weir_set *set = instance_set(w, i);
 
         if (set->member && set->member->slot >= CROWD)
-            burial_attend(set);
+            burial_attend(NULL, set);
     }
 }
 
-int burial_attend_rarely(weir_set *set, uint64_t now_ns)
+int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns)
 {
     uint64_t before = atomic_load_explicit(&set->member->watched_ns, memory_order_relaxed);
 
     if (now_ns - before < RARELY_NS && now_ns >= before)
         return 0;
     atomic_store_explicit(&set->member->watched_ns, now_ns, memory_order_relaxed);
-    return burial_attend(set);
+    return burial_attend(actor, set);
 }

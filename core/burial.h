@@ -8,9 +8,10 @@
 /*
  * Looks who has died, and gives back all that they held and waited for. Returns how many were
  * found dead by this call, each of which has changed the set. Any thread, without locks; who comes
- * while another thread is at it does not wait for that.
+ * while another thread is at it does not wait for that. `actor`: the thread's own, if it is using
+ * it; what it has read of the set is another version's afterwards. NULL: it is not.
  */
-int burial_attend(weir_set *set);
+int burial_attend(struct actor *actor, weir_set *set);
 
 /*
  * Looks so in all sets from number `first` on in which so many places are taken that some may be of
@@ -19,6 +20,6 @@ int burial_attend(weir_set *set);
 void burial_attend_crowds(weir *w, uint32_t first);
 
 /* The same, but at most once in a millisecond: for whoever is about to be refused. */
-int burial_attend_rarely(weir_set *set, uint64_t now_ns);
+int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns);
 
 #endif

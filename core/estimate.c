@@ -109,6 +109,8 @@ static bool rebuild(struct operation *op)
     for (uint32_t i = 0; i < n && record; i++) {
         if (i % CHECK_EVERY == 0 && !operation_current(op))
             return false;
+        if (!operation_has(op, record))
+            return false; /* lest it goes round in circles */
         operation_amounts(op, record, amounts);
         extend(op, &projection, amounts);
         record = line_next(op->set->region, record);

@@ -21,6 +21,8 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     if (!actor)
         return -ENOMEM;
     set_estimate(actor, set, acquisition_amounts(acquisition), ANY_LINE, &verdict);
+    if (set_is_broken(set))
+        return -EUCLEAN;
     asking_say(ret, set, &verdict);
     return 0;
 }

@@ -19,20 +19,32 @@ static bool is_overdue(const struct operation *op, const struct record *r,
     return deadline_ns < op->now_ns && op->now_ns - deadline_ns >= GUARD_NS;
 }
 
-void guard_look(struct actor *actor, weir_set *set)
+/* Whether who waits is in line, and whoever heads it can be granted some day. */
+static bool can_wait(const struct operation *op, uint32_t record, uint64_t ready)
+{
+    if (record_state(set_word(op->set, record)) != RECORD_WAITING)
+        return true;
+    if (ready == WEIR_NEVER && operation_current(op))
+        member_break(op->set->member);
+    return operation_has(op, record);
+}
+
+void guard_look(struct actor *actor, weir_set *set, uint32_t record)
 {
     struct operation op;
     enum record_state state;
     uint32_t head;
-    uint64_t word;
+    uint64_t word, ready;
 
     operation_read(&op, actor, set);
+    if (set_is_broken(set))
+        return;
+    ready = operation_head_ready(&op);
     head = line_head(&op.version);
-    if (!head || set_is_broken(set))
+    if (!can_wait(&op, record, ready) || !head)
         return;
     word = set_word(set, head);
-    if ((operation_is_due(&op, operation_head_ready(&op)) && !MUTANT(323)) ||
-        member_kept(set->member, head))
+    if ((operation_is_due(&op, ready) && !MUTANT(323)) || member_kept(set->member, head))
         set_serve(actor, set);
     else if (is_overdue(&op, record_at(set->region, head), &state) && operation_current(&op) &&
              set_withdraw(actor, set, head, word, state))
@@ -42,10 +54,13 @@ void guard_look(struct actor *actor, weir_set *set)
 uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns)
 {
     uint32_t left = line_left_of(actor->content), place = (ticket - left) & COUNT_MASK;
+    uint32_t length = line_length_of(actor->content);
 
     /* It counts as one further ahead whoever left from behind. */
     if (place > COUNT_MASK / 2)
         place = 0;
+    if (place > length)
+        place = length; /* never, but in a segment that was tampered with */
     return now_ns + (place + 1) * GUARD_NS;
 }
 

@@ -116,12 +116,12 @@ int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set)
 }
 
 /* Something was done to a record of ours; what, its word says. To a free one, in an earlier life:
- * it is about to enter the set, or was taken back. */
+ * it is about to enter the set, or was taken back. Of a broken set all find out when they look. */
 static void hear(weir_set *set, uint32_t kept)
 {
     uint64_t word = kept_word(set->w, kept);
 
-    if (record_state(word) == RECORD_FREE || MUTANT(325))
+    if (record_state(word) == RECORD_FREE || MUTANT(325) || set_is_broken(set))
         return;
     if (record_state(word) == RECORD_WAITING)
         keeper_arm(set->w, kept, word, instance_now(set->w));
@@ -147,7 +147,7 @@ static void attend(const struct hearing *hearing)
             hear(set, kept);
     if (overflowed)
         member_each_kept(set->member, hear_each, set);
-    burial_attend(set);
+    burial_attend(NULL, set);
 }
 
 void hearing_attend_all(struct keeper *keeper)

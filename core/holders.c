@@ -173,10 +173,15 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     if (!actor)
         return -ENOMEM;
     if (set->member)
-        burial_attend(set); /* the dead neither hold nor wait */
+        burial_attend(actor, set); /* the dead neither hold nor wait */
     found = scan_all(set, &all);
-    if (found > 0) {
+    if (set->head)
         set_snapshot(actor, set);
+    if (set_is_broken(set)) {
+        sys_free(all);
+        return -EUCLEAN;
+    }
+    if (found > 0) {
         order_holders(set, (uint32_t)actor->content[CONTENT_ENDS], all, (size_t)found);
     }
     for (size_t i = 0; found > 0 && i < (size_t)found && i < n; i++)

@@ -218,7 +218,7 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
     pthread_mutex_lock(&w->keeper.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
-    if (kept_lives(w, record, word)) {
+    if (kept_lives(w, record, word) && r->data) {
         if (!MUTANT(92))
             heap_remove(&w->keeper.heap, record);
         acquisition_signal((weir_acquisition *)(uintptr_t)r->data);
@@ -270,7 +270,7 @@ static void look(struct actor *actor, const struct due *due)
         set_serve(actor, due->set);
         return;
     }
-    guard_look(actor, due->set);
+    guard_look(actor, due->set, kept_record(due->set->w, due->record));
     guard_again(actor, due->set, due->record);
 }
 

@@ -44,6 +44,13 @@ uint32_t line_next(const struct region *region, uint32_t record)
     return link_record(record_load(&record_at(region, record)->next));
 }
 
+bool line_has(const struct region *region, const struct version *version, uint32_t record)
+{
+    uint32_t prev = link_record(record_load(&record_at(region, record)->prev));
+
+    return line_head(version) == record || (prev && line_next(region, prev) == record);
+}
+
 void line_push(const struct region *region, struct version *version, uint32_t record)
 {
     struct record *r = record_at(region, record);

@@ -34,9 +34,14 @@ static inline uint32_t line_tail(const struct version *version)
     return (uint32_t)(version->content[CONTENT_ENDS] >> 32);
 }
 
+static inline uint32_t line_length_of(const uint64_t *content)
+{
+    return (uint32_t)(content[CONTENT_COUNT] & COUNT_MASK);
+}
+
 static inline uint32_t line_length(const struct version *version)
 {
-    return (uint32_t)(version->content[CONTENT_COUNT] & COUNT_MASK);
+    return line_length_of(version->content);
 }
 
 /* How many have left the line, by whatever way, modulo 2^28: who joined at a length of n was at
@@ -70,6 +75,9 @@ void version_add_effect(struct version *version, uint32_t record, uint32_t word,
 
 /* The record behind `record`, or 0. Whether that is of this version is known only at commit. */
 uint32_t line_next(const struct region *region, uint32_t record);
+
+/* Whether the links around a record that waits are those of one in line. As above. */
+bool line_has(const struct region *region, const struct version *version, uint32_t record);
 
 /* `record`, which is free and the caller's, joins at the tail and becomes WAITING. */
 void line_push(const struct region *region, struct version *version, uint32_t record);

@@ -74,6 +74,22 @@ static void begin_life(struct segment_actor *actor)
     STEP();
 }
 
+static void give_back(_Atomic uint64_t *owner, uint32_t key)
+{
+    uint64_t mine = key;
+
+    if (atomic_load_explicit(owner, memory_order_relaxed) == key)
+        atomic_compare_exchange_strong(owner, &mine, 0);
+    STEP();
+}
+
+/* What is ours was free: somebody has given it back, and may have it, too. */
+static int lose(struct member *member)
+{
+    member_break(member);
+    return -EUCLEAN;
+}
+
 int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counters **ret_counters)
 {
     const struct segment *segment = member->segment;
@@ -85,6 +101,9 @@ int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counter
             return r;
         if (!claim(&segment_actor(segment, i)->process, member->key))
             continue;
+        if (member->actors[i / 64] >> i % 64 & 1)
+            return lose(member);
+        member->actors[i / 64] |= UINT64_C(1) << i % 64;
         begin_life(segment_actor(segment, i));
         *ret_unit = segment_actor_unit(segment, i);
         *ret_counters = segment_actor_counters(segment, i);
@@ -93,20 +112,24 @@ int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counter
     return -ENOSPC;
 }
 
-/* Room for the records of one more run in both lists of them. */
-static int make_room(struct member *member, uint32_t run, uint32_t n)
+/* Room for the records of one more run. */
+static int make_room(struct member *member, uint32_t n)
 {
     uint32_t capacity = member->free_capacity + n;
     uint32_t *grown = sys_grow(member->free, capacity, sizeof(*grown));
-    _Atomic uint32_t *kept;
 
     if (!grown)
         return -ENOMEM;
     member->free = grown;
     member->free_capacity = capacity;
-    if (atomic_load(&member->kept[run]))
-        return 0;
-    kept = sys_alloc(n, sizeof(*kept));
+    return 0;
+}
+
+/* The run is ours from here on: room for the stand-ins of its records. */
+static int make_places(struct member *member, uint32_t run, uint32_t n)
+{
+    _Atomic uint32_t *kept = sys_alloc(n, sizeof(*kept));
+
     if (!kept)
         return -ENOMEM;
     atomic_store_explicit(&member->kept[run], kept, memory_order_release);
@@ -139,12 +162,19 @@ static int claim_run(struct member *member)
         int r = run < segment_runs_n(segment) ? 0 : segment_commit_run(segment, run);
 
         if (r == 0 && !atomic_load_explicit(owner, memory_order_relaxed))
-            r = make_room(member, run, n);
+            r = make_room(member, n);
         if (r < 0)
             return r;
         if (!claim(owner, member->key))
             continue;
         STEP();
+        if (atomic_load(&member->kept[run]))
+            return lose(member);
+        r = make_places(member, run, n);
+        if (r < 0) {
+            give_back(owner, member->key);
+            return r;
+        }
         add_records(member, run);
         return 0;
     }
@@ -206,10 +236,21 @@ void member_call(const struct member *member, uint32_t record)
 
 void member_break(struct member *member)
 {
-    if (!atomic_exchange(&member->broken, true))
+    atomic_store(&member->broken, true);
+}
+
+void member_tell_broken(struct member *member)
+{
+    if (!atomic_load(&member->told) && !atomic_exchange(&member->told, true))
         instance_log(member->w, WEIR_LOG_ERROR,
                      "the segment of set `%s` is damaged: remove it with `weir rm`",
                      member->segment->encoded);
+}
+
+bool member_has_place(const struct member *member)
+{
+    return atomic_load_explicit(&segment_process(member->segment, member->slot)->life,
+                                memory_order_relaxed) == member->life;
 }
 
 /* ---- stand-ins ---- */
@@ -254,7 +295,7 @@ void member_each_kept(const struct member *member,
     const struct segment *segment = member->segment;
     uint32_t units = segment->layout.record_units;
 
-    for (uint32_t run = 1; run < segment_runs_n(segment); run++) {
+    for (uint32_t run = 1; run < member->kept_end; run++) {
         _Atomic uint32_t *places = atomic_load(&member->kept[run]);
 
         for (uint32_t i = 0; places && i < SEGMENT_RUN_UNITS / units; i++) {
@@ -352,15 +393,6 @@ int member_open(weir *w, const char *directory, const struct segment_shape *shap
     }
     *ret = member;
     return 0;
-}
-
-static void give_back(_Atomic uint64_t *owner, uint32_t key)
-{
-    uint64_t mine = key;
-
-    if (atomic_load_explicit(owner, memory_order_relaxed) == key)
-        atomic_compare_exchange_strong(owner, &mine, 0);
-    STEP();
 }
 
 void member_release_places(const struct segment *segment, uint32_t slot, uint64_t life)

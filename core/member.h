@@ -25,7 +25,8 @@ struct member {
     weir *w;
     struct segment *segment;
     struct region region;
-    _Atomic bool broken; /* something in it was what nobody would have written */
+    _Atomic bool broken; /* something in it was what nobody would have written, */
+    _Atomic bool told;   /* and the program knows */
     uint32_t slot;       /* its place among the processes, */
     uint64_t life;       /* the word there, */
     uint32_t key;        /* and how others name it */
@@ -33,10 +34,12 @@ struct member {
     /* Under the instance's lock. */
     uint32_t *free; /* records of its runs that no actor has */
     uint32_t free_n, free_capacity;
-    uint32_t kept_end; /* no run from here on has places in `kept` */
+    uint64_t actors[SEGMENT_ACTORS_MAX / 64]; /* bits: those that are ours */
 
-    /* By run, by place in the run: the record's stand-in (kept.h), and whether it is kept now. */
+    /* By run, if it is ours, by place in the run: the record's stand-in (kept.h), and whether it is
+     * kept now. */
     _Atomic(_Atomic uint32_t *) *kept;
+    _Atomic uint32_t kept_end; /* no run from here on is ours */
 
     pthread_mutex_t watch_lock; /* over the rest */
     struct watch watch;
@@ -87,8 +90,13 @@ void member_release_places(const struct segment *segment, uint32_t slot, uint64_
 /* Tells another process, or a blocked thread of any, to look at a record of theirs. */
 void member_call(const struct member *member, uint32_t record);
 
-/* Something in the segment is what nobody would have written: it is of no use any more. */
+/* Something in the segment is what nobody would have written: it is of no use any more. The second
+ * tells the program, once; without locks. */
 void member_break(struct member *member);
+void member_tell_broken(struct member *member);
+
+/* Whether its place is still its own: nobody thinks that it is dead. */
+bool member_has_place(const struct member *member);
 
 static inline bool member_is_broken(const struct member *member)
 {

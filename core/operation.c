@@ -10,6 +10,19 @@
 #include "wake.h"
 #include <string.h>
 
+/* Whether there can be such a line. */
+static bool is_line(const struct operation *op)
+{
+    const struct segment *segment = op->set->member->segment;
+    uint32_t head = line_head(&op->version), tail = line_tail(&op->version);
+    uint32_t length = line_length(&op->version);
+
+    if (!length)
+        return !head && !tail;
+    return segment_has_record(segment, head) && segment_has_record(segment, tail) &&
+           (head == tail) == (length == 1);
+}
+
 /* Whether the content can be one, so that whatever reads it goes on, and ends. */
 static bool is_whole(const struct operation *op)
 {
@@ -18,8 +31,11 @@ static bool is_whole(const struct operation *op)
 
     if (version_flags(&op->version) & CONTENT_PROJECTED)
         n += 1 + limits->state_words;
-    return op->version.content_n >= n && n <= op->set->content_max &&
-           op->version.content[CONTENT_LAST] < GRANTED_MARKER &&
+    /* No other flag is ever set: nobody shuts a set for others. */
+    if (version_flags(&op->version) & ~(uint32_t)CONTENT_PROJECTED)
+        return false;
+    return !op->version.strange && op->version.content_n >= n && n <= op->set->content_max &&
+           op->version.content[CONTENT_LAST] < GRANTED_MARKER && is_line(op) &&
            limits_check(limits, operation_states(op)) == 0 &&
            (!(version_flags(&op->version) & CONTENT_PROJECTED) ||
             limits_check(limits, operation_states(op) + limits->state_words + 1) == 0);
@@ -51,12 +67,16 @@ static void tell_again(const struct operation *op)
 /* What others may have written, or left undone. */
 static void check_shared(struct operation *op)
 {
-    if (!is_whole(op))
-        member_break(op->set->member);
-    if (member_is_broken(op->set->member))
+    struct member *member = op->set->member;
+
+    if (!member_has_place(member) || !is_whole(op))
+        member_break(member);
+    if (member_is_broken(member)) {
         memset(op->version.content, 0, op->set->content_max * sizeof(uint64_t));
-    else if (op->version.untold)
+        member_tell_broken(member);
+    } else if (op->version.untold) {
         tell_again(op);
+    }
 }
 
 void operation_read(struct operation *op, struct actor *actor, weir_set *set)
@@ -85,6 +105,17 @@ void operation_read(struct operation *op, struct actor *actor, weir_set *set)
 bool operation_current(const struct operation *op)
 {
     return publication_current(op->set->region, op->set->head, &op->version);
+}
+
+bool operation_has(const struct operation *op, uint32_t record)
+{
+    const weir_set *set = op->set;
+
+    if (!set->member || line_has(set->region, &op->version, record))
+        return true;
+    if (operation_current(op))
+        member_break(set->member);
+    return false;
 }
 
 void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret)

@@ -305,6 +305,7 @@ void publication_read(const struct region *region, uint32_t set_unit, struct ver
         struct box *box = word_box(region, class_of(region, set), word);
         uint64_t done = load_acquire(&box->done);
 
+        version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
         version->untold = load(&box->told) != word_version(word);
         copy_content(box, version);
         atomic_thread_fence(memory_order_acquire);

@@ -90,8 +90,9 @@ struct version {
     uint64_t word;     /* the set's word when it was read */
     uint64_t *content; /* memory of the actor's, content_capacity words */
     uint32_t content_n, content_capacity;
-    bool untold; /* read: whoever published it may not have woken yet whom it concerns */
-    bool tells;  /* to be published: somebody is to be woken; publication_told() says when */
+    bool strange; /* read: the box is of another version, which nobody publishes */
+    bool untold;  /* read: whoever published it may not have woken yet whom it concerns */
+    bool tells;   /* to be published: somebody is to be woken; publication_told() says when */
     uint32_t effects_n;
     struct effect effects[EFFECTS_MAX];
 };

@@ -6,8 +6,17 @@
 #include "mutant.h"
 #include <errno.h>
 
-/* The first submission with this user_data that can be canceled, and its word; or 0. One that is
- * FREE was canceled by its acquisition. */
+/*
+ * Whether there is something to cancel. One that is FREE was canceled by its acquisition. Of those
+ * that were delivered only grants are listed, and nothing else becomes of them but in a broken set.
+ */
+static bool is_cancelable(const struct record *r, uint64_t word)
+{
+    return record_state(word) == RECORD_HELD ||
+           (record_state(word) != RECORD_FREE && !(record_before(r) & RECORD_DELIVERED));
+}
+
+/* The first submission with this user_data that can be canceled, and its word; or 0. */
 static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
 {
     uint32_t record = *queue_bucket(queue, user_data);
@@ -15,7 +24,7 @@ static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_
     for (; record; record = queue_record(queue, record)->after) {
         *ret_word = queue_word(queue, record);
         if ((queue_user_data(queue_record(queue, record)) == user_data || MUTANT(138)) &&
-            record_state(*ret_word) != RECORD_FREE)
+            is_cancelable(queue_record(queue, record), *ret_word))
             break;
     }
     return record;

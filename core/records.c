@@ -121,6 +121,7 @@ static void stand_in_fill(struct record *r, const weir_set *set, uint32_t record
     record_store(&r->set, (uint64_t)set->number << 32);
     record_set_before(r, 0);
     r->after = r->timer = 0;
+    r->data = 0;
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 

@@ -91,6 +91,8 @@ static int end_record(const struct recovery *recovery, uint32_t record)
 
         if (!set)
             return -ENOMEM;
+        if (set_is_broken(set))
+            return -EUCLEAN; /* its records stay as they are */
         if (record_state(word) == RECORD_WAITING) {
             if (MUTANT(26))
                 return 0;

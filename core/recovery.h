@@ -20,7 +20,7 @@
  *
  * `actor` is the caller's, prepared for every set that the dead may have used, or memory must be
  * available. Takes the instance's lock, briefly. Returns 0; -EALREADY (that life was recovered
- * before); -ENOMEM.
+ * before); -ENOMEM; -EUCLEAN (the set is broken).
  */
 int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
                  uint64_t generation);

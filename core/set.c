@@ -4,6 +4,8 @@
 
 #include "burial.h"
 #include "instance.h"
+#include "keeper.h"
+#include "kept.h"
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
@@ -164,7 +166,7 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         (!length || !set->fair || MUTANT(14)))
         return enter_now(op, amounts, record);
     /* What is short may be held by the dead. */
-    if (set->member && !MUTANT(330) && burial_attend_rarely(set, op->now_ns))
+    if (set->member && !MUTANT(330) && burial_attend_rarely(op->actor, set, op->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->actor, set, -ERANGE, ret->blame->key);
@@ -366,6 +368,8 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         word = set_word(set, record);
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
+        if (!operation_has(&op, record))
+            continue;
         head = line_head(&op.version) == record;
         line_remove(set->region, &op.version, record);
         version_add_effect(&op.version, record, RECORD_WORD, word, record_next_word(word, state));
@@ -416,11 +420,35 @@ static bool shut_head(struct actor *actor, weir_set *set)
     return operation_commit(&op) && !head;
 }
 
+struct shutting {
+    struct actor *actor;
+    weir_set *set;
+};
+
+/* Of a broken set nobody leaves the line, but all are told. Who reaps a queue hears it there. */
+static void shut_kept(void *userdata, uint32_t record, uint32_t kept)
+{
+    const struct shutting *shutting = userdata;
+    weir_set *set = shutting->set;
+    uint64_t word = kept_word(set->w, kept);
+
+    if (record_state(word) == RECORD_WAITING &&
+        set_withdraw(shutting->actor, set, record, word, RECORD_SHUT_DOWN))
+        word = record_next_word(word, RECORD_SHUT_DOWN);
+    else if (set_is_broken(set))
+        word = kept_word(set->w, kept);
+    if (waker_kind(record_waker(kept_at(set->w, kept))) == RECORD_WAKE_KEEPER ||
+        record_state(word) == RECORD_SHUT_DOWN)
+        keeper_wake(set->w, kept, word);
+}
+
 /* Others go on: only who waits in this process leaves the line. */
 static void shut_own(struct actor *actor, weir_set *set)
 {
+    struct shutting shutting = {actor, set};
     uint32_t record = 0;
 
+    member_each_kept(set->member, shut_kept, &shutting);
     while ((record = region_next_record(set->region, record)) != 0) {
         uint64_t word = set_word(set, record);
 

@@ -123,7 +123,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set->member)
-        burial_attend(set); /* what the dead held is nobody's */
+        burial_attend(actor, set); /* what the dead held is nobody's */
     if (set->head) {
         ret->waiting = set_snapshot(actor, set);
         if (set_is_broken(set))

@@ -3,6 +3,7 @@
 #include "timekeeper.h"
 
 #include "instance.h"
+#include "kept.h"
 #include "mutant.h"
 #include "queue.h"
 #include "sys.h"
@@ -175,6 +176,7 @@ void timekeeper_forget(weir *w, uint32_t record)
 {
     pthread_mutex_lock(&w->keeper.lock);
     heap_remove(&w->keeper.heap, record);
+    kept_at(w, record)->data = 0; /* whatever its word says later, the acquisition is gone */
     w->kept--;
     pthread_mutex_unlock(&w->keeper.lock);
 }
