@@ -25,28 +25,34 @@ static struct hearing *find(const struct keeper *keeper, const weir_set *set)
     return hearing;
 }
 
-/* With an injected clock the instance's keeper has no descriptors: weir_tick looks by itself. The
- * watch may be there already, of another keeper that is relayed. */
-static int add_to_epoll(int epoll_fd, uint64_t data, const struct hearing *hearing)
+/* With an injected clock nobody would attend to the instance's keeper but weir_tick, which looks by
+ * itself. */
+static int add_to_epoll(const struct keeper *keeper, const struct hearing *hearing)
 {
+    const weir *w = keeper->w;
     int r;
 
-    if (epoll_fd < 0)
+    if (keeper->epoll_fd < 0 || (keeper == &w->keeper && w->clock.now_ns))
         return 0;
-    r = sys_epoll_add(epoll_fd, hearing->fd, data);
+    r = sys_epoll_add(keeper->epoll_fd, hearing->fd, 0);
     if (r < 0)
         return r;
-    r = sys_epoll_add(epoll_fd, hearing->set->member->watch.epoll_fd, data);
-    if (r == -EEXIST)
-        r = 0;
+    r = sys_epoll_add(keeper->epoll_fd, hearing->set->member->watch.epoll_fd, 0);
     if (r < 0)
-        sys_epoll_remove(epoll_fd, hearing->fd);
+        sys_epoll_remove(keeper->epoll_fd, hearing->fd);
     return r;
 }
 
+/* Who has died the timekeeper hears for itself: this keeper may be gone by then. */
 static int relay(const struct keeper *keeper, uint32_t number, const struct hearing *hearing)
 {
-    return add_to_epoll(keeper->w->keeper.epoll_fd, number, hearing);
+    struct keeper *own = &keeper->w->keeper;
+    int r;
+
+    if (own->epoll_fd < 0)
+        return 0; /* the instance is closed */
+    r = hearing_begin(own, 0, hearing->set);
+    return r < 0 ? r : sys_epoll_add(own->epoll_fd, hearing->fd, number);
 }
 
 int hearing_relay(struct keeper *keeper, uint32_t number)
@@ -62,7 +68,6 @@ int hearing_relay(struct keeper *keeper, uint32_t number)
     return r;
 }
 
-/* Watches stay: others may count on them, and it does no harm to hear of the dead. */
 void hearing_end_relay(struct keeper *keeper)
 {
     struct hearing *hearing = atomic_load(&keeper->hearings);
@@ -87,7 +92,7 @@ static int begin(struct keeper *keeper, uint32_t number, weir_set *set)
         r = -ENOMEM; /* as for all that calls need in a segment: a full queue is something else */
     hearing->set = set;
     if (r >= 0)
-        r = add_to_epoll(keeper->epoll_fd, 0, hearing);
+        r = add_to_epoll(keeper, hearing);
     if (r == 0 && keeper->relayed)
         r = relay(keeper, number, hearing);
     if (r < 0) {
