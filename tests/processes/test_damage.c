@@ -1,0 +1,973 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A set that is in use, while somebody scribbles into its segment: bits, bytes, words that others
+ * would be right for, whole pages, one change or a storm of them. Whatever is called then gives an
+ * error, or goes on; it neither crashes, nor hangs, nor touches memory outside the mapping, on
+ * either side of which a page that nobody may touch lies. What waits with a timeout ends; whoever
+ * waits on a set that was found broken is told.
+ *
+ * Each case is a set made anew. Cases run in children, one per processor; a parent names the case
+ * in which one died or got stuck. WEIR_SECONDS: how long, of each kind (0: every case, once);
+ * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER runs a single one.
+ */
+#include "segment_layout.h"
+#include "shared.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weir/segment.h>
+
+#include <cmocka.h>
+
+static const char all_limits[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    limits:\n"
+    "      - { type: resource, key: slot, capacity: 4 }\n"
+    "      - { type: rate, key: bucket, algorithm: token_bucket, capacity: 1000, window: 1s }\n"
+    "      - { type: rate, key: word, algorithm: gcra, capacity: 1000, window: 1s }\n"
+    "      - { type: rate, key: wide, algorithm: gcra, capacity: 1001, window: 1s }\n"
+    "      - { type: rate, key: leaky, algorithm: leaky_bucket, capacity: 1000, window: 1s }\n"
+    "      - { type: rate, key: sliding, algorithm: sliding_window, capacity: 6, window: 10ms }\n"
+    "      - { type: rate, key: fixed, algorithm: fixed_window, capacity: 1000, window: 1s }\n"
+    "      - { type: call, algorithm: token_bucket, capacity: 1000, window: 1s }\n";
+
+#define KEYS   7u
+#define LIMITS 8u
+static const char *const keys[KEYS] = {"slot",  "bucket",  "word", "wide",
+                                       "leaky", "sliding", "fixed"};
+
+#define SHORT_NS (3 * MS)
+
+/* ---- what the parent sees of a child ---- */
+
+enum kind { FLIP, WORD, PAGE, STORM, KINDS };
+
+static const char *const kind_names[KINDS] = {"flip", "word", "page", "storm"};
+
+struct progress {
+    _Atomic uint64_t kind, offset, number, cases, broken, step; /* of the case under way */
+    _Atomic(const char *) call;                                 /* that was made last */
+};
+
+static struct progress *progress;
+
+static void say_call(const char *call)
+{
+    progress->call = call;
+    progress->step++;
+}
+
+#define CALL(expression) (say_call(#expression), (expression))
+
+/* ---- the file ---- */
+
+struct bytes {
+    int fd;
+    char path[128];
+};
+
+static struct bytes segment_file(void)
+{
+    struct bytes bytes;
+
+    snprintf(bytes.path, sizeof(bytes.path), "%s/s.weir", shared_directory());
+    bytes.fd = open(bytes.path, O_RDWR | O_CLOEXEC);
+    require(bytes.fd >= 0);
+    return bytes;
+}
+
+static uint64_t get_word(const struct bytes *bytes, uint64_t at)
+{
+    uint64_t word;
+
+    require(pread(bytes->fd, &word, sizeof(word), (off_t)at) == sizeof(word));
+    return word;
+}
+
+static void put_word(const struct bytes *bytes, uint64_t at, uint64_t word)
+{
+    require(pwrite(bytes->fd, &word, sizeof(word), (off_t)at) == sizeof(word));
+}
+
+/* The pages that are there, but not the definition, which nobody reads again. */
+static uint32_t find_pages(const struct bytes *bytes, uint64_t *ret, uint32_t n)
+{
+    off_t at = 0, end;
+    uint32_t found = 0;
+
+    while ((at = lseek(bytes->fd, at, SEEK_DATA)) >= 0) {
+        end = lseek(bytes->fd, at, SEEK_HOLE);
+        require(end > at);
+        for (; at < end; at += (off_t)SEGMENT_PAGE)
+            if (at < (off_t)SEGMENT_DEFINITION_AT || at >= (off_t)SEGMENT_PROCESSES_AT) {
+                require(found < n);
+                ret[found++] = (uint64_t)at;
+            }
+    }
+    return found;
+}
+
+#define PAGES_MAX 256u
+#define WORDS_MAX (PAGES_MAX * 512u)
+
+/* Where something is: words of lines in which any word is not 0. */
+static uint32_t find_words(const struct bytes *bytes, uint64_t *ret)
+{
+    uint64_t pages[PAGES_MAX], line[8];
+    uint32_t pages_n = find_pages(bytes, pages, PAGES_MAX), found = 0;
+
+    for (uint32_t i = 0; i < pages_n; i++)
+        for (uint64_t at = pages[i]; at < pages[i] + SEGMENT_PAGE; at += sizeof(line)) {
+            uint64_t any = 0;
+
+            require(pread(bytes->fd, line, sizeof(line), (off_t)at) == sizeof(line));
+            for (uint32_t k = 0; k < 8; k++)
+                any |= line[k];
+            for (uint32_t k = 0; any && k < 8; k++)
+                ret[found++] = at + k * sizeof(uint64_t);
+        }
+    return found;
+}
+
+/* ---- a set in use ---- */
+
+/* How many members of this process, and how many submissions to each queue. */
+enum { SIDES = 2, HELD = 2, SUBMITTED = 4 };
+
+struct side {
+    weir *w;
+    weir_pool *pool;
+    weir_queue *queue;
+    weir_acquisition *held[HELD], *waiting, *brief, *queued, *got[SUBMITTED];
+    pthread_t blocked;
+    bool has_blocked;
+    _Atomic bool ended; /* the blocked one */
+    bool is_broken;
+};
+
+static struct side sides[SIDES];
+
+static struct weir_request ask(struct weir_amount amounts[static KEYS], uint64_t slots, uint64_t n,
+                               uint64_t timeout_ns)
+{
+    for (uint32_t i = 0; i < KEYS; i++)
+        amounts[i] = (struct weir_amount){keys[i], i ? n : slots};
+    return (struct weir_request){.size = sizeof(struct weir_request),
+                                 .amounts = amounts,
+                                 .amounts_n = KEYS,
+                                 .timeout_ns = timeout_ns};
+}
+
+static void expect(int r, const char *what, const int *allowed)
+{
+    for (; *allowed; allowed++)
+        if (r == *allowed)
+            return;
+    if (r >= 0)
+        return;
+    fprintf(stderr, "%s: %d\n", what, r);
+    require(!"an error that is expected");
+}
+
+#define EXPECT(r, ...) expect(r, progress->call, (const int[]){-EUCLEAN, __VA_ARGS__, 0})
+
+static void *wait_blocked(void *argument)
+{
+    struct side *side = argument;
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 4, 1, WEIR_FOREVER);
+    weir_acquisition *acquisition = NULL;
+    int r = weir_acquire(side->pool, &request, &acquisition, NULL);
+
+    EXPECT(r, -ESHUTDOWN, -ECANCELED, -ETIMEDOUT, -EAGAIN, -ENOBUFS, -ENOMEM, -ERANGE);
+    side->ended = true;
+    weir_release(&acquisition);
+    return NULL;
+}
+
+static void take_part(struct side *side)
+{
+    *side = (struct side){.w = shared_open(all_limits)};
+    side->pool = shared_pool(side->w, "s");
+    require(weir_queue_open(&side->queue, side->w, 2 * SUBMITTED) == 0);
+}
+
+/* Holders first, until nothing is left; then waiters of every kind. */
+static void hold(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request one = ask(amounts, 1, 1, WEIR_FOREVER);
+    struct weir_completion completion;
+
+    require(weir_try_acquire(side->pool, &one, &side->held[0], NULL) == 0);
+    require(weir_queue_submit(side->queue, side->pool, &one, 1, NULL, NULL) == 0);
+    require(weir_queue_reap(side->queue, &completion, 1) == 1 && completion.result == 0);
+    side->held[1] = completion.acquisition;
+}
+
+static uint32_t waiting(struct side *side)
+{
+    return (uint32_t)shared_stats(side->pool).waiting;
+}
+
+static void block(struct side *side)
+{
+    uint32_t before = waiting(side);
+
+    side->has_blocked = true;
+    require(pthread_create(&side->blocked, NULL, wait_blocked, side) == 0);
+    while (waiting(side) == before)
+        pause_ns(MS / 20);
+}
+
+static void stand_in_line(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, WEIR_FOREVER);
+
+    require(weir_submit(side->pool, &request, &side->waiting, NULL) == 1);
+    require(weir_queue_submit(side->queue, side->pool, &request, 2, NULL, NULL) == 0);
+    require(weir_queue_submit(side->queue, side->pool, &request, 3, &side->queued, NULL) == 0);
+    request.timeout_ns = 4 * SHORT_NS;
+    require(weir_queue_submit(side->queue, side->pool, &request, 4, NULL, NULL) == 0);
+    require(weir_submit(side->pool, &request, &side->brief, NULL) == 1);
+}
+
+/* A process that holds and waits, and is killed: its burial is still due. */
+struct victim {
+    struct shared_pipe ready;
+};
+
+static void be_victim(void *argument)
+{
+    struct victim *victim = argument;
+    weir *w = shared_open(all_limits);
+    weir_pool *pool = shared_pool(w, "s");
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, WEIR_FOREVER);
+    weir_acquisition *a = NULL, *b = NULL;
+
+    require(weir_submit(pool, &request, &a, NULL) >= 0);
+    request.amounts = NULL;
+    (void)weir_submit(pool, &request, &b, NULL);
+    shared_tell(&victim->ready);
+    for (;;)
+        pause();
+}
+
+static pid_t start_victim(void)
+{
+    struct victim victim = {shared_pipe()};
+    pid_t pid = shared_fork(be_victim, &victim);
+
+    shared_hear(&victim.ready);
+    shared_pipe_close(&victim.ready);
+    return pid;
+}
+
+/* ---- guards ---- */
+
+struct guards {
+    void *at[2 * SIDES];
+    uint32_t n;
+};
+
+#define GUARD_SIZE ((size_t)1 << 20)
+
+static void guard_one(struct guards *guards, uintptr_t at)
+{
+    void *made = mmap((void *)at, GUARD_SIZE, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+    if (made != MAP_FAILED && guards->n < 2 * SIDES)
+        guards->at[guards->n++] = made;
+}
+
+/* Both sides of each mapping of the segment, where nothing else is. */
+static void guard_mappings(struct guards *guards)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uintptr_t from[SIDES], to[SIDES];
+    uint32_t n = 0;
+    char line[512];
+
+    *guards = (struct guards){.n = 0};
+    require(maps);
+    while (fgets(line, sizeof(line), maps))
+        if (strstr(line, shared_directory()) && n < SIDES &&
+            sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &from[n], &to[n]) == 2)
+            n++;
+    fclose(maps);
+    require(n == SIDES || n == 1);
+    for (uint32_t i = 0; i < n; i++) {
+        guard_one(guards, from[i] - GUARD_SIZE);
+        guard_one(guards, to[i]);
+    }
+}
+
+static void unguard(const struct guards *guards)
+{
+    for (uint32_t i = 0; i < guards->n; i++)
+        munmap(guards->at[i], GUARD_SIZE);
+}
+
+/* ---- damage ---- */
+
+static uint64_t words[WORDS_MAX];
+static uint32_t words_n;
+static uint64_t pages[PAGES_MAX];
+static uint32_t pages_n;
+
+static uint64_t any_word(const struct bytes *bytes, uint64_t *random)
+{
+    return get_word(bytes, words[random_below(random, words_n)]);
+}
+
+/* A value that could be right there, or somewhere else. */
+static uint64_t plausible(const struct bytes *bytes, uint64_t at, uint64_t *random)
+{
+    uint64_t is = get_word(bytes, at), other = any_word(bytes, random);
+    unsigned shift = (unsigned)random_below(random, 64);
+
+    switch (random_below(random, 12)) {
+    case 0:
+        return 0;
+    case 1:
+        return UINT64_MAX;
+    case 2:
+        return is + 1;
+    case 3:
+        return is - 1;
+    case 4:
+        return other;
+    case 5: /* another record, of the same sequence */
+        return (is & ~UINT64_C(0xfffffff)) | (other & 0xfffffff);
+    case 6:
+        return (is & ~UINT64_C(0xffffffff)) | (other & 0xffffffff);
+    case 7:
+        return (is & 0xffffffff) | (other & ~UINT64_C(0xffffffff));
+    case 8: /* another state of the same record */
+        return (is & ~UINT64_C(0xff)) | random_below(random, 12);
+    case 9:
+        return is ^ UINT64_C(0xff) << (shift & ~7u);
+    case 10:
+        return other << shift | other >> ((64 - shift) & 63);
+    default:
+        return random_next(random);
+    }
+}
+
+static void damage_page(const struct bytes *bytes, uint64_t at, uint64_t *random)
+{
+    uint64_t page[512];
+
+    for (uint32_t i = 0; i < 512; i++)
+        page[i] = random_next(random);
+    switch (random_below(random, 4)) {
+    case 0:
+        memset(page, 0, sizeof(page));
+        break;
+    case 1:
+        memset(page, 0xff, sizeof(page));
+        break;
+    case 2:
+        require(pread(bytes->fd, page, sizeof(page), (off_t)pages[random_below(random, pages_n)]) ==
+                sizeof(page));
+        break;
+    default:
+        break;
+    }
+    require(pwrite(bytes->fd, page, sizeof(page), (off_t)at) == sizeof(page));
+}
+
+/* `number`: of a flip the bit, otherwise where the random numbers begin. */
+struct damage {
+    enum kind kind;
+    uint64_t offset, number;
+};
+
+static void do_damage(const struct bytes *bytes, const struct damage *damage)
+{
+    uint64_t random = damage->number;
+
+    switch (damage->kind) {
+    case FLIP:
+        put_word(bytes, damage->offset,
+                 get_word(bytes, damage->offset) ^ UINT64_C(1) << (damage->number & 63));
+        break;
+    case WORD:
+        put_word(bytes, damage->offset, plausible(bytes, damage->offset, &random));
+        break;
+    case PAGE:
+        damage_page(bytes, damage->offset, &random);
+        break;
+    case STORM:
+    case KINDS:
+        break;
+    }
+}
+
+struct storm {
+    const struct bytes *bytes;
+    uint64_t random;
+    _Atomic bool ends;
+};
+
+static void *rage(void *argument)
+{
+    struct storm *storm = argument;
+
+    while (!storm->ends) {
+        uint64_t at = words[random_below(&storm->random, words_n)];
+        uint64_t was = get_word(storm->bytes, at);
+
+        put_word(storm->bytes, at, plausible(storm->bytes, at, &storm->random));
+        if (random_below(&storm->random, 2))
+            put_word(storm->bytes, at, was);
+        pause_ns(random_below(&storm->random, 200000));
+    }
+    return NULL;
+}
+
+/* ---- every call ---- */
+
+static void reap(struct side *side)
+{
+    struct weir_completion completions[SUBMITTED];
+    int n = CALL(weir_queue_reap(side->queue, completions, SUBMITTED));
+
+    EXPECT(n, -ENOMEM);
+    for (int i = 0; i < n; i++) {
+        const int r = completions[i].result;
+
+        EXPECT(r, -ETIMEDOUT, -EAGAIN, -ENOBUFS, -ECANCELED, -ESHUTDOWN);
+        if (completions[i].acquisition == side->queued)
+            side->queued = NULL;
+        CALL(weir_release(&completions[i].acquisition));
+    }
+}
+
+static void call_take(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 0, 1, 0);
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+
+    EXPECT(CALL(weir_take(side->pool, &request, &refusal)), -EAGAIN, -ERANGE, -ENOMEM);
+}
+
+static void call_try(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, 0);
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    weir_acquisition *acquisition = NULL;
+
+    EXPECT(CALL(weir_try_acquire(side->pool, &request, &acquisition, &refusal)), -EAGAIN, -ERANGE,
+           -ENOMEM);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+}
+
+static void call_acquire(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, SHORT_NS);
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    weir_acquisition *acquisition = NULL;
+
+    EXPECT(CALL(weir_acquire(side->pool, &request, &acquisition, &refusal)), -ETIMEDOUT, -EAGAIN,
+           -ENOBUFS, -ERANGE, -ENOMEM, -ECANCELED, -ESHUTDOWN);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+}
+
+static void call_submit(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, SHORT_NS);
+    weir_acquisition *acquisition = NULL;
+    struct pollfd fd = {.events = POLLIN};
+
+    request.max_wait_ns = 2 * SHORT_NS;
+    EXPECT(CALL(weir_submit(side->pool, &request, &acquisition, NULL)), -EAGAIN, -ERANGE, -ENOMEM);
+    if (!acquisition)
+        return;
+    fd.fd = CALL(weir_acquisition_fd(acquisition));
+    require(fd.fd >= 0);
+    CALL(poll(&fd, 1, 1));
+    EXPECT(CALL(weir_cancel(acquisition)), -EALREADY);
+    CALL(weir_acquisition_result(acquisition));
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+}
+
+static void call_queue(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, SHORT_NS);
+    weir_acquisition *known = NULL;
+
+    EXPECT(CALL(weir_queue_submit(side->queue, side->pool, &request, 5, NULL, NULL)), -ENOSPC,
+           -ERANGE, -ENOMEM);
+    EXPECT(CALL(weir_queue_submit(side->queue, side->pool, &request, 6, &known, NULL)), -ENOSPC,
+           -ERANGE, -ENOMEM);
+    EXPECT(CALL(weir_queue_cancel(side->queue, 5)), 0);
+    if (known)
+        EXPECT(CALL(weir_cancel(known)), -EALREADY);
+    CALL(weir_release(&known));
+    EXPECT(CALL(weir_queue_cancel(side->queue, 2)), 0);
+    reap(side);
+}
+
+static void call_release(struct side *side)
+{
+    for (uint32_t i = 0; i < HELD; i++) {
+        if (side->held[i])
+            EXPECT(CALL(weir_update(side->held[i], keys[1 + i], i)), -EINVAL, -ERANGE);
+        EXPECT(CALL(weir_release(&side->held[i])), -EPROTO);
+    }
+}
+
+static void call_stats(struct side *side)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[LIMITS];
+    int r = CALL(weir_set_stats(weir_pool_set(side->pool, 0), &stats, limits, LIMITS));
+
+    EXPECT(r, -ENOMEM);
+    side->is_broken |= r == -EUCLEAN;
+    if (side->is_broken)
+        require(r == -EUCLEAN);
+}
+
+static void call_holders(struct side *side)
+{
+    enum { N = 16 };
+    struct weir_holder holders[N];
+    uint64_t amounts[LIMITS];
+    weir_set *set = weir_pool_set(side->pool, 0);
+    int n = CALL(weir_set_holders(set, holders, N));
+
+    EXPECT(n, -ENOMEM);
+    for (int i = 0; i < n && i < N; i++)
+        EXPECT(CALL(weir_set_holder_amounts(set, &holders[i], amounts, LIMITS)), -ESRCH);
+}
+
+static void call_ready_at(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 1, 1, 0);
+    uint64_t at_ns;
+
+    EXPECT(CALL(weir_set_ready_at(weir_pool_set(side->pool, 0), &request, &at_ns)), -ENOMEM);
+}
+
+static void call_reserve(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 0, 1, 0);
+    weir_acquisition *acquisition = NULL;
+    uint64_t at_ns;
+
+    request.max_wait_ns = SHORT_NS;
+    EXPECT(CALL(weir_reserve(side->pool, &request, &acquisition, &at_ns, NULL)), -EAGAIN, -ERANGE,
+           -ENOMEM);
+    if (acquisition)
+        EXPECT(CALL(weir_cancel(acquisition)), -EALREADY);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+}
+
+static void call_waiting(struct side *side)
+{
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+
+    EXPECT(CALL(weir_acquisition_result(side->waiting)), -EINPROGRESS, -ETIMEDOUT, -EAGAIN,
+           -ENOBUFS, -ECANCELED, -ESHUTDOWN);
+    EXPECT(CALL(weir_acquisition_refusal(side->waiting, &refusal)), -EINVAL);
+}
+
+static int tell_nothing(void *userdata, const struct weir_segment *segment)
+{
+    (void)userdata;
+    (void)segment;
+    return 0;
+}
+
+/* Somebody new. */
+static void call_attach(struct side *unused)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .process_dir = shared_directory()};
+    struct weir_error error = {0};
+    struct side side = {.w = NULL};
+    int r = CALL(shared_try_open(&side.w, all_limits, &error));
+
+    (void)unused;
+    EXPECT(r, -EPROTONOSUPPORT, -EXDEV, -EEXIST, -EBUSY, -ENOSPC, -ENOMEM);
+    if (r == 0) {
+        side.pool = shared_pool(side.w, "s");
+        call_take(&side);
+        call_acquire(&side);
+        CALL(weir_pool_close(side.pool));
+        CALL(weir_close(side.w));
+    }
+    EXPECT(CALL(weir_segments(&options, tell_nothing, NULL, &error)), -EPROTONOSUPPORT);
+}
+
+static void (*const calls[])(struct side *) = {
+    call_take,  call_try,     call_acquire,  call_submit,  call_queue,   call_release,
+    call_stats, call_holders, call_ready_at, call_reserve, call_waiting, call_attach,
+};
+
+#define CALLS (sizeof(calls) / sizeof(*calls))
+
+/* All of them, in some order, on either side. */
+static void call_all(uint64_t *random)
+{
+    uint8_t order[CALLS * SIDES];
+
+    for (uint8_t i = 0; i < sizeof(order); i++) {
+        uint8_t k = (uint8_t)random_below(random, i + 1u);
+
+        order[i] = order[k];
+        order[k] = i;
+    }
+    for (uint32_t i = 0; i < sizeof(order); i++)
+        calls[order[i] % CALLS](&sides[order[i] / CALLS]);
+}
+
+/* ---- one case ---- */
+
+/* What had a timeout has ended, whatever has happened. */
+static void end_brief(struct side *side)
+{
+    say_call("a wait with a timeout");
+    while (weir_acquisition_result(side->brief) == -EINPROGRESS)
+        pause_ns(MS / 5);
+    CALL(weir_release(&side->brief));
+}
+
+/* Who waits on a broken set is told, and nothing else is had of it. */
+static void end_broken(struct side *side)
+{
+    struct weir_amount amounts[KEYS];
+    struct weir_request request = ask(amounts, 0, 1, 0);
+
+    require(CALL(weir_take(side->pool, &request, NULL)) == -EUCLEAN);
+    say_call("a wait on a broken set");
+    while (weir_acquisition_result(side->waiting) == -EINPROGRESS ||
+           (side->has_blocked && !side->ended))
+        pause_ns(MS / 5);
+}
+
+static void leave(struct side *side, uint64_t *random)
+{
+    bool first = random_below(random, 2) != 0;
+
+    if (first)
+        CALL(weir_close(side->w));
+    CALL(weir_release(&side->waiting));
+    CALL(weir_release(&side->brief));
+    reap(side);
+    CALL(weir_release(&side->queued));
+    for (uint32_t i = 0; i < HELD; i++)
+        CALL(weir_release(&side->held[i]));
+    CALL(weir_queue_close(side->queue));
+    if (!first)
+        CALL(weir_close(side->w));
+    if (side->has_blocked)
+        CALL(pthread_join(side->blocked, NULL));
+    CALL(weir_pool_close(side->pool));
+}
+
+static void set_up(bool blocks)
+{
+    for (uint32_t i = 0; i < SIDES; i++)
+        take_part(&sides[i]);
+    for (uint32_t i = 0; i < SIDES; i++)
+        hold(&sides[i]);
+    for (uint32_t i = 0; i < SIDES && blocks; i++)
+        block(&sides[i]);
+    for (uint32_t i = 0; i < SIDES; i++)
+        stand_in_line(&sides[i]);
+}
+
+static void clear_directory(void)
+{
+    DIR *entries = opendir(shared_directory());
+    struct dirent *entry;
+
+    require(entries);
+    while ((entry = readdir(entries)) != NULL)
+        unlinkat(dirfd(entries), entry->d_name, 0);
+    closedir(entries);
+}
+
+static void run_case(const struct damage *damage)
+{
+    uint64_t random = damage->number ^ damage->offset << 20;
+    bool has_victim = random_below(&random, 8) == 0;
+    struct storm storm = {.random = random_next(&random)};
+    pthread_t storms;
+    struct guards guards;
+    struct bytes bytes;
+    pid_t victim = 0;
+
+    progress->kind = damage->kind;
+    progress->offset = damage->offset;
+    progress->number = damage->number;
+    CALL(set_up(random_below(&random, 2) != 0));
+    if (has_victim)
+        victim = start_victim();
+    bytes = segment_file();
+    guard_mappings(&guards);
+    if (victim)
+        kill(victim, SIGKILL);
+    do_damage(&bytes, damage);
+    storm.bytes = &bytes;
+    if (damage->kind == STORM)
+        require(pthread_create(&storms, NULL, rage, &storm) == 0);
+    call_all(&random);
+    if (damage->kind == STORM) {
+        storm.ends = true;
+        pthread_join(storms, NULL);
+        call_all(&random);
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        end_brief(&sides[i]);
+        call_stats(&sides[i]);
+        progress->broken += sides[i].is_broken;
+        if (sides[i].is_broken && random_below(&random, 2))
+            end_broken(&sides[i]);
+    }
+    for (uint32_t i = 0; i < SIDES; i++)
+        leave(&sides[i], &random);
+    unguard(&guards);
+    close(bytes.fd);
+    if (victim)
+        shared_wait(victim, SIGKILL);
+    clear_directory();
+    progress->cases++;
+}
+
+/* ---- children and their parent ---- */
+
+static uint64_t seconds;
+
+/* Places are the same in each set that is made. */
+static void look_around(void)
+{
+    uint64_t random = 0;
+    struct bytes bytes;
+
+    set_up(true);
+    bytes = segment_file();
+    words_n = find_words(&bytes, words);
+    pages_n = find_pages(&bytes, pages, PAGES_MAX);
+    for (uint32_t i = 0; i < SIDES; i++)
+        leave(&sides[i], &random);
+    close(bytes.fd);
+    clear_directory();
+}
+
+/* The i-th case of a kind; how many there are. */
+static struct damage damage_of(enum kind kind, uint64_t i)
+{
+    switch (kind) {
+    case FLIP:
+        return (struct damage){kind, words[i / 64], i % 64};
+    case WORD:
+        return (struct damage){kind, words[i % words_n], test_seed + i};
+    case PAGE:
+        return (struct damage){kind, pages[i % pages_n], test_seed + i};
+    default:
+        return (struct damage){kind, 0, test_seed + i};
+    }
+}
+
+static uint64_t cases_of(enum kind kind)
+{
+    const uint64_t n[KINDS] = {UINT64_C(64) * words_n, UINT64_C(16) * words_n,
+                               UINT64_C(16) * pages_n, 200};
+
+    return n[kind];
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* The share of one child, from all over, until the time is over. */
+static void run_cases(enum kind kind, unsigned child, unsigned children)
+{
+    uint64_t n = cases_of(kind), random = test_seed, stride = random_below(&random, n) | 1;
+    uint64_t end = clock_now() + seconds * 1000 * MS;
+
+    while (common_divisor(stride, n) != 1)
+        stride++;
+    for (uint64_t i = child; i < n && (!seconds || clock_now() < end); i += children) {
+        struct damage damage = damage_of(kind, (i * stride + random) % n);
+
+        run_case(&damage);
+    }
+}
+
+static void say_stuck(const struct progress *at, const char *what)
+{
+    fprintf(stderr,
+            "%s: WEIR_CASE=%s:%" PRIu64 ":%" PRIu64 " (seed %" PRIu64 ", case %" PRIu64
+            "), in %s\n",
+            what, kind_names[at->kind], at->offset, at->number, test_seed, at->cases,
+            at->call ? at->call : "nothing");
+}
+
+/* A child that is at the same call for so long hangs. */
+#define STUCK_NS (20000 * MS)
+
+/* Whether it still runs. */
+static bool attend(pid_t pid, const struct progress *at, uint64_t *seen, uint64_t *since)
+{
+    uint64_t step = at->step + at->cases;
+    int status = 0;
+
+    if (waitpid(pid, &status, WNOHANG) == pid) {
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            say_stuck(at, "died");
+        require(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        return false;
+    }
+    if (step != *seen) {
+        *seen = step;
+        *since = clock_now();
+    }
+    if (clock_now() - *since > STUCK_NS) {
+        say_stuck(at, "hangs");
+        kill(pid, SIGABRT);
+        require(!"an end to the case");
+    }
+    return true;
+}
+
+#define CHILDREN 2u
+
+static pid_t start_child(enum kind kind, const struct damage *only, unsigned child,
+                         struct progress *at)
+{
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    require(pid >= 0);
+    if (pid)
+        return pid;
+    require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    progress = at;
+    shared_begin();
+    look_around();
+    if (only)
+        run_case(only);
+    else
+        run_cases(kind, child, CHILDREN);
+    shared_end();
+    _exit(0);
+}
+
+static void run_kind(enum kind kind, const struct damage *only)
+{
+    struct progress *all = mmap(NULL, CHILDREN * sizeof(*all), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t seen[CHILDREN] = {0}, since[CHILDREN], cases = 0, broken = 0;
+    pid_t pids[CHILDREN];
+    unsigned n = only ? 1 : CHILDREN, left = n;
+
+    require(all != MAP_FAILED);
+    for (unsigned i = 0; i < n; i++) {
+        pids[i] = start_child(kind, only, i, &all[i]);
+        since[i] = clock_now();
+    }
+    while (left) {
+        pause_ns(10 * MS);
+        for (unsigned i = 0; i < n; i++)
+            if (pids[i] && !attend(pids[i], &all[i], &seen[i], &since[i])) {
+                cases += all[i].cases;
+                broken += all[i].broken;
+                pids[i] = 0;
+                left--;
+            }
+    }
+    print_message("%s: %" PRIu64 " cases, %" PRIu64 " times found broken\n", kind_names[kind],
+                  cases, broken);
+    require(cases > 0);
+    munmap(all, CHILDREN * sizeof(*all));
+}
+
+static void single_bits(void **state)
+{
+    (void)state;
+    run_kind(FLIP, NULL);
+}
+
+static void plausible_words(void **state)
+{
+    (void)state;
+    run_kind(WORD, NULL);
+}
+
+static void whole_pages(void **state)
+{
+    (void)state;
+    run_kind(PAGE, NULL);
+}
+
+static void storms(void **state)
+{
+    (void)state;
+    run_kind(STORM, NULL);
+}
+
+static int run_only(const char *text)
+{
+    struct damage damage;
+    char name[8];
+
+    if (sscanf(text, "%7[a-z]:%" SCNu64 ":%" SCNu64, name, &damage.offset, &damage.number) != 3)
+        return 2;
+    for (damage.kind = FLIP; damage.kind < KINDS; damage.kind++)
+        if (strcmp(kind_names[damage.kind], name) == 0)
+            run_kind(damage.kind, &damage);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(single_bits),
+        cmocka_unit_test(plausible_words),
+        cmocka_unit_test(whole_pages),
+        cmocka_unit_test(storms),
+    };
+    const char *only = getenv("WEIR_CASE");
+
+    seed_begin();
+    seconds = number_from("WEIR_SECONDS", 6);
+    if (only)
+        return run_only(only);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
