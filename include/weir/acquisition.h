@@ -171,7 +171,7 @@ WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 /*
  * Who refused an acquisition that ended with -ETIMEDOUT or -EAGAIN, or of a queue also with
  * -ENOBUFS, and when to come back: the estimate as of now. Returns 0; -EINVAL (it did not end so, or
- * ret->size is too small), -ENOMEM, -ECHILD.
+ * ret->size is too small), -ENOMEM, -EUCLEAN, -ECHILD.
  */
 WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret);
 

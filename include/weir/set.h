@@ -172,7 +172,7 @@ WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
  * Who holds and who waits, the longest first, at most `n` of them into `ret`, which may be NULL if
  * `n` is 0. Acquisitions of nothing, as from an empty set, are not among them; those of all
  * processes that share the set are. A snapshot taken one by one, not at one instant. Any thread.
- * Returns how many there are in all, -ECHILD or -ENOMEM.
+ * Returns how many there are in all, -ECHILD, -ENOMEM or -EUCLEAN (as above).
  */
 WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
 
