@@ -64,8 +64,8 @@ static weir_acquisition *get(weir_pool *pool, const char *key, uint64_t n)
     struct shared_request memory;
     weir_acquisition *acquisition = NULL;
 
-    assert_int_equal(
-        weir_acquire(pool, shared_ask(&memory, key, n, 5000 * MS), &acquisition, NULL), 0);
+    assert_int_equal(weir_acquire(pool, shared_ask(&memory, key, n, 5000 * MS), &acquisition, NULL),
+                     0);
     return acquisition;
 }
 
