@@ -6,6 +6,7 @@
 #include "mutant.h"
 #include "queue.h"
 #include "request.h"
+#include "step.h"
 #include "sys.h"
 #include "timekeeper.h"
 #include <errno.h>
@@ -297,6 +298,7 @@ void acquisition_free_word(const weir_set *set, uint32_t record)
 
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
                           memory_order_release);
+    STEP();
 }
 
 static int settle(struct actor *actor, weir_acquisition *acquisition, bool unused)

@@ -7,6 +7,7 @@
 #include "kept.h"
 #include "mutant.h"
 #include "pool.h"
+#include "step.h"
 #include "wake.h"
 #include <errno.h>
 
@@ -70,10 +71,13 @@ void asking_fill(const struct asking *asking, uint32_t record)
 
     for (uint32_t i = 0; i < asking->set->limits.n; i++)
         record_store(&r->amounts[i], asking->amounts[i]);
+    STEP();
     record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
                                                        &head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)asking->set->number << 32 | actor->thread);
+    STEP();
     record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
+    STEP();
     record_set_before(r, 0);
     r->after = r->timer = 0;
     record_store(&r->deadline_ns, WEIR_FOREVER);

@@ -3,6 +3,7 @@
 #include "bell.h"
 
 #include "directory.h"
+#include "step.h"
 #include "sys.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -59,7 +60,9 @@ int bell_open(int directory_fd, const char *encoded, uint32_t slot, uint32_t kee
         r = sys_pipe_make(directory_fd, name);
     if (r < 0)
         return r;
+    STEP();
     r = open_pipe(directory_fd, name);
+    STEP();
     if (r < 0)
         sys_unlink_in(directory_fd, name);
     return r;
@@ -86,6 +89,7 @@ int bell_ring(int directory_fd, const char *encoded, uint32_t slot, uint32_t kee
     fd = open_pipe(directory_fd, name);
     if (fd < 0)
         return fd;
+    STEP();
     r = sys_pipe_write(fd, &record, sizeof(record)); /* so few bytes are written whole or not */
     sys_close(fd);
     return r == -EAGAIN ? 0 : r;

@@ -2,6 +2,8 @@
 /* Kept records: see kept.h. */
 #include "kept.h"
 
+#include "step.h"
+
 void stand_in_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
                         bool strict)
 {
@@ -9,5 +11,6 @@ void stand_in_set_waker(const weir_set *set, uint32_t kept, enum record_wake wak
     uint32_t record = link_record(record_load(&r->next));
 
     record_set_waker(record_at(set->region, record), wake, queue, false);
+    STEP();
     record_set_stand_in(r, wake, queue, strict);
 }

@@ -29,6 +29,7 @@ static int find_place(struct member *member, uint64_t self)
 
         if (r < 0)
             return r;
+        STEP();
         r = process_claim(segment_process(segment, 0), n, self, &member->slot, &member->life);
         if (r != -ENOSPC)
             return r;
@@ -46,6 +47,7 @@ static int claim_place(struct member *member, uint64_t self)
         return r;
     member->key = process_key(member->life, member->slot);
     atomic_fetch_add(&segment_header(segment)->registrations, 1);
+    STEP();
     r = segment_admit(segment);
     if (r < 0)
         process_release(segment_process(segment, member->slot), member->life);

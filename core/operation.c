@@ -167,6 +167,7 @@ bool operation_commit(struct operation *op)
     if (!publication_commit(op->set->region, actor_part(op->actor, op->set->number)->unit,
                             op->set->head, &op->version))
         return false;
+    STEP();
     finish(op);
     return true;
 }

@@ -2,6 +2,7 @@
 /* Processes: their lives in shared slots, and what /proc says of them. */
 #include "process.h"
 
+#include "step.h"
 #include "sys.h"
 #include <errno.h>
 #include <stdio.h>
@@ -103,6 +104,7 @@ int process_claim(struct segment_process *processes, uint32_t n, uint64_t self, 
         if (atomic_compare_exchange_strong(&processes[i].life, &before, life)) {
             *ret_slot = i;
             *ret_life = life;
+            STEP();
             return 0;
         }
     }

@@ -7,6 +7,7 @@
 #include "instance.h"
 #include "mutant.h"
 #include "pool.h"
+#include "step.h"
 #include <errno.h>
 
 /* Returns how many places are taken now, or 0: there was none left. */
@@ -97,6 +98,7 @@ static uint64_t set_state(const struct asking *asking, uint32_t record, enum rec
     uint64_t word = record_next_word(record_load(&r->word), state);
 
     atomic_store_explicit(&r->word, word, memory_order_release);
+    STEP();
     return word;
 }
 

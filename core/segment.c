@@ -4,6 +4,7 @@
 
 #include "record.h"
 #include "segment_file.h"
+#include "step.h"
 #include "sys.h"
 #include <errno.h>
 #include <string.h>
@@ -154,8 +155,11 @@ static int make_in(struct segment_site *site, const struct segment_shape *shape,
         r = segment_map(site, file, layout, true, &segment);
     if (r < 0)
         return r;
+    STEP();
     fill(segment, shape, here);
+    STEP();
     r = sys_give_name(segment->fd, directory_fd, site->file);
+    STEP();
     if (r == 0) {
         *ret = segment;
         return 0;
@@ -173,6 +177,7 @@ static int make(struct segment_site *site, const struct segment_shape *shape,
 {
     int r;
 
+    STEP();
     file->fd = sys_open_nameless(site->directory_fd);
     if (file->fd < 0)
         return site_error(site, file->fd, "cannot be made: %s", strerrordesc_np(-file->fd));
@@ -308,6 +313,7 @@ static void raise(_Atomic uint64_t *high, uint64_t n)
 
     while (value < n && !atomic_compare_exchange_weak(high, &value, n))
         ;
+    STEP();
 }
 
 int segment_commit_process(const struct segment *segment, uint32_t i)
@@ -331,6 +337,7 @@ static void begin_actor(const struct segment *segment, uint32_t i)
 
     atomic_compare_exchange_strong(&head->own[segment->layout.box_class - BOX_CLASS_MIN], &none,
                                    segment_box_slot(segment, i + 1));
+    STEP();
     atomic_compare_exchange_strong(&head->generation, &no_life, 1);
 }
 
@@ -347,7 +354,9 @@ int segment_commit_actor(const struct segment *segment, uint32_t i)
                          box_size(layout));
     if (r < 0)
         return r;
+    STEP();
     begin_actor(segment, i);
+    STEP();
     raise(&segment_header(segment)->actors_high, i + UINT64_C(1));
     return 0;
 }
@@ -359,6 +368,7 @@ int segment_commit_run(const struct segment *segment, uint32_t run)
     if (run == 0 || run >= segment->layout.runs_n)
         return -EINVAL;
     r = sys_allocate(segment->fd, SEGMENT_RUN_OWNERS_AT + run * sizeof(uint64_t), sizeof(uint64_t));
+    STEP();
     if (r == 0)
         r = sys_allocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
                          SEGMENT_RUN_SIZE);

@@ -2,6 +2,7 @@
 /* Files of segments: opened without trust, closed again unless they are the user's alone. */
 #include "segment_file.h"
 
+#include "step.h"
 #include "sys.h"
 #include <errno.h>
 #include <stdio.h>
@@ -126,7 +127,9 @@ static int take_name_locked(int directory_fd, const char *encoded, int fd)
         return r;
     if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
+    STEP();
     directory_remove_bells(directory_fd, encoded);
+    STEP();
     return sys_unlink_in(directory_fd, name);
 }
 
@@ -140,7 +143,9 @@ int segment_file_take_name(int directory_fd, const char *encoded, int fd)
     r = sys_lock(fd);
     if (r < 0)
         return r;
+    STEP();
     r = take_name_locked(directory_fd, encoded, fd);
+    STEP();
     sys_unlock(fd);
     return r;
 }

@@ -10,6 +10,7 @@
 #include "segment.h"
 
 #include "segment_file.h"
+#include "step.h"
 #include "sys.h"
 #include <errno.h>
 #include <string.h>
@@ -25,6 +26,7 @@ int segment_admit(const struct segment *segment)
     uint64_t value = atomic_load(removed);
     int r;
 
+    STEP();
     while (value && !(value & 1))
         if (atomic_compare_exchange_weak(removed, &value, 0))
             return 0;
@@ -43,15 +45,19 @@ int segment_retire(const struct segment *segment, segment_used_fn *used, void *u
 
     while (!(value & 1) && !atomic_compare_exchange_weak(removed, &value, mine))
         ;
+    STEP();
     if (!(value & 1)) {
         value = mine;
         if (used(segment, userdata)) {
+            STEP();
             atomic_compare_exchange_strong(removed, &value, 0);
             return 0;
         }
+        STEP();
         if (!atomic_compare_exchange_strong(removed, &value, mine | 1) && !(value & 1))
             return 0;
     }
+    STEP();
     r = take_name(segment);
     return r < 0 ? r : 1;
 }

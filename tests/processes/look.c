@@ -51,6 +51,22 @@ uint32_t look_line(const weir_set *set)
     return line_length(&version);
 }
 
+/* Not by calls: whoever reads a set by those also does what was left undone in it. */
+bool look_can_serve(const weir_set *set)
+{
+    const struct limit *limit = &set->limits.items[0];
+    struct version version;
+    uint64_t content[WORDS_MAX], wanted;
+
+    do {
+        read_version(set, &version, content);
+        wanted = line_head(&version)
+                     ? record_load(&record_at(set->region, line_head(&version))->amounts[0])
+                     : 0;
+    } while (!publication_current(set->region, set->head, &version));
+    return wanted && content[CONTENT_STATES + limit->state_at] + wanted <= limit->capacity;
+}
+
 uint32_t look_places(const weir_set *set)
 {
     const struct segment *segment = set->member->segment;

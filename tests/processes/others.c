@@ -131,6 +131,20 @@ static void see_line(struct crowd *crowd, const struct scene *scene)
     }
 }
 
+/* The completion of whoever waits in the queue, if there is one. */
+static bool reap(struct crowd *crowd)
+{
+    struct weir_completion completion;
+    int n = weir_queue_reap(crowd->queue, &completion, 1);
+
+    require(n == 0 || (n == 1 && completion.result == 0));
+    if (n == 0)
+        return false;
+    require(weir_release(&completion.acquisition) == 0);
+    crowd->queued = false;
+    return true;
+}
+
 static void await_kept(struct crowd *crowd)
 {
     struct pollfd fd = {weir_acquisition_fd(crowd->kept), POLLIN, 0};
@@ -144,26 +158,21 @@ static void await_kept(struct crowd *crowd)
 static void await_queued(struct crowd *crowd)
 {
     struct pollfd fd = {weir_queue_fd(crowd->queue), POLLIN, 0};
-    struct weir_completion completion;
     uint64_t end = clock_now() + STUCK_NS;
-    int n;
 
-    while ((n = weir_queue_reap(crowd->queue, &completion, 1)) == 0) {
+    while (!reap(crowd)) {
         require(clock_now() < end);
         require(poll(&fd, 1, STUCK_MS) == 1);
     }
-    require(n == 1 && completion.result == 0);
-    require(weir_release(&completion.acquisition) == 0);
-    crowd->queued = false;
 }
 
 static void await(struct crowd *crowd, char way)
 {
-    if (way == 'k') {
+    if (way == 'k' && crowd->kept) {
         await_kept(crowd);
-    } else if (way == 'q') {
+    } else if (way == 'q' && crowd->queued) {
         await_queued(crowd);
-    } else {
+    } else if (way == 'b' && crowd->blocked) {
         require(sem_wait(&crowd->granted) == 0);
         crowd->blocked = false;
     }
@@ -176,6 +185,32 @@ static void await_all(struct crowd *crowd, const struct scene *scene)
         await(crowd, *way);
     for (const char *way = scene->after; *way; way++)
         await(crowd, *way);
+}
+
+/* Whether the queue's descriptor says that it is to be reaped. */
+static bool calls(const struct crowd *crowd)
+{
+    struct pollfd fd = {weir_queue_fd(crowd->queue), POLLIN, 0};
+
+    return poll(&fd, 1, 0) == 1;
+}
+
+/* While anybody of theirs waits. */
+static void see_served(struct crowd *crowd, const struct scene *scene)
+{
+    uint64_t end = clock_now() + STUCK_NS;
+
+    do {
+        require(clock_now() < end);
+        if (crowd->kept && weir_acquisition_result(crowd->kept) == 0)
+            await_kept(crowd);
+        if (crowd->queued && calls(crowd))
+            reap(crowd);
+        pause_ns(MS / 50);
+    } while ((crowd->kept || crowd->queued || crowd->blocked) &&
+             look_can_serve(set_of(crowd->pools[0])));
+    if (look_line(set_of(crowd->pools[0])) == 0)
+        await_all(crowd, scene);
 }
 
 static void newcomer(struct crowd *crowd)
@@ -276,6 +311,9 @@ static void obey(struct crowd *crowd, enum order order, const struct scene *scen
         break;
     case ORDER_LINE:
         see_line(crowd, scene);
+        break;
+    case ORDER_LOOK:
+        see_served(crowd, scene);
         break;
     case ORDER_WAIT:
         await_all(crowd, scene);

@@ -25,6 +25,7 @@ enum order {
     ORDER_HOLD,     /* they hold, and those before join the line */
     ORDER_JOIN,     /* those after join the line */
     ORDER_LINE,     /* the line comes to have only those in it that wait for what is held here */
+    ORDER_LOOK,     /* whoever can get what he wants gets it, though nobody does anything else */
     ORDER_WAIT,     /* their waiters get what they want, and give it back */
     ORDER_RELEASE,  /* they hold no longer */
     ORDER_NEWCOMER, /* a new member takes what there is */

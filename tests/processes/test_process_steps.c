@@ -408,6 +408,7 @@ static bool stop(struct round *round)
 {
     bool more = begin(round);
 
+    tell(round, ORDER_LOOK);
     tell(round, ORDER_RELEASE);
     tell(round, ORDER_WAIT);
     tell(round, ORDER_NEWCOMER);
@@ -435,6 +436,7 @@ static bool interleave(struct round *round)
     if (first)
         go_on(round, &round->dead[1]);
     others_continue(&others);
+    tell(round, ORDER_LOOK);
     tell(round, ORDER_RELEASE);
     tell(round, ORDER_WAIT);
     tell(round, ORDER_NEWCOMER);
@@ -461,7 +463,7 @@ static void set_steps(struct round *round, uint64_t n)
 {
     round->tried.n = n;
     round->dead[0].n = 1 + n * 17 % 31;
-    round->dead[1].n = 1 + (n * 29 + repetition) % 101;
+    round->dead[1].n = 1 + (n * 29 + repetition) % 149;
 }
 
 static void each_step(const struct act *act, const struct scene *scene, int signal,
