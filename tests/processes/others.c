@@ -25,6 +25,7 @@ struct crowd {
     weir *w[2];
     weir_pool *pools[2];
     weir_acquisition *held, *kept;
+    int kept_fd; /* asked for once: that looks, too */
     weir_queue *queue;
     bool queued;
 
@@ -94,6 +95,8 @@ static void join(struct crowd *crowd, char way, uint64_t amount)
         require(sem_post(&crowd->asked) == 0);
     } else if (way == 'k') {
         require(weir_submit(crowd->pools[1], request, &crowd->kept, NULL) == 1);
+        crowd->kept_fd = weir_acquisition_fd(crowd->kept);
+        require(crowd->kept_fd >= 0);
     } else {
         crowd->queued = true;
         require(weir_queue_submit(crowd->queue, crowd->pools[1], request, 1, NULL, NULL) == 0);
@@ -145,24 +148,27 @@ static bool reap(struct crowd *crowd)
     return true;
 }
 
+static bool is_ready(int fd, int timeout_ms)
+{
+    struct pollfd item = {fd, POLLIN, 0};
+
+    return poll(&item, 1, timeout_ms) == 1;
+}
+
 static void await_kept(struct crowd *crowd)
 {
-    struct pollfd fd = {weir_acquisition_fd(crowd->kept), POLLIN, 0};
-
-    require(fd.fd >= 0);
-    require(poll(&fd, 1, STUCK_MS) == 1);
+    require(is_ready(crowd->kept_fd, STUCK_MS));
     require(weir_acquisition_result(crowd->kept) == 0);
     require(weir_release(&crowd->kept) == 0);
 }
 
 static void await_queued(struct crowd *crowd)
 {
-    struct pollfd fd = {weir_queue_fd(crowd->queue), POLLIN, 0};
     uint64_t end = clock_now() + STUCK_NS;
 
     while (!reap(crowd)) {
         require(clock_now() < end);
-        require(poll(&fd, 1, STUCK_MS) == 1);
+        require(is_ready(weir_queue_fd(crowd->queue), STUCK_MS));
     }
 }
 
@@ -187,14 +193,6 @@ static void await_all(struct crowd *crowd, const struct scene *scene)
         await(crowd, *way);
 }
 
-/* Whether the queue's descriptor says that it is to be reaped. */
-static bool calls(const struct crowd *crowd)
-{
-    struct pollfd fd = {weir_queue_fd(crowd->queue), POLLIN, 0};
-
-    return poll(&fd, 1, 0) == 1;
-}
-
 /* While anybody of theirs waits. */
 static void see_served(struct crowd *crowd, const struct scene *scene)
 {
@@ -202,9 +200,9 @@ static void see_served(struct crowd *crowd, const struct scene *scene)
 
     do {
         require(clock_now() < end);
-        if (crowd->kept && weir_acquisition_result(crowd->kept) == 0)
+        if (crowd->kept && is_ready(crowd->kept_fd, 0))
             await_kept(crowd);
-        if (crowd->queued && calls(crowd))
+        if (crowd->queued && is_ready(weir_queue_fd(crowd->queue), 0))
             reap(crowd);
         pause_ns(MS / 50);
     } while ((crowd->kept || crowd->queued || crowd->blocked) &&

@@ -28,6 +28,19 @@ void shared_end(void)
     require(rmdir(directory) == 0);
 }
 
+bool shared_is_empty(void)
+{
+    DIR *entries = opendir(directory);
+    struct dirent *entry;
+    bool empty = true;
+
+    require(entries);
+    while ((entry = readdir(entries)) != NULL)
+        empty &= entry->d_name[0] == '.';
+    closedir(entries);
+    return empty;
+}
+
 const char *shared_directory(void)
 {
     return directory;

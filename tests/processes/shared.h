@@ -4,6 +4,7 @@
 #define WEIR_TESTS_SHARED_H
 
 #include "../threads/require.h"
+#include <stdbool.h>
 #include <string.h>
 #include <sys/types.h>
 #include <weir/weir.h>
@@ -14,6 +15,7 @@
 void shared_begin(void);
 void shared_end(void);
 const char *shared_directory(void);
+bool shared_is_empty(void);
 
 /* Opens an instance on this configuration text in the directory; ends the process if it cannot. */
 weir *shared_open(const char *text);

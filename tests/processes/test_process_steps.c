@@ -33,6 +33,15 @@ static const char slots[] = "version: 1\n"
                             "    limits:\n"
                             "      - { type: resource, key: slot, capacity: 3 }\n";
 
+/* The same, but it goes with its last user. */
+static const char passing[] = "version: 1\n"
+                              "sets:\n"
+                              "  s:\n"
+                              "    backend: process\n"
+                              "    lifetime: users\n"
+                              "    limits:\n"
+                              "      - { type: resource, key: slot, capacity: 3 }\n";
+
 /* ---- what is tried ---- */
 
 struct tried {
@@ -42,10 +51,15 @@ struct tried {
     weir_queue *queue;
 };
 
+static void attach_to(struct tried *tried, const char *text)
+{
+    tried->w = shared_open(text);
+    tried->pool = shared_pool(tried->w, "s");
+}
+
 static void attach(struct tried *tried)
 {
-    tried->w = shared_open(slots);
-    tried->pool = shared_pool(tried->w, "s");
+    attach_to(tried, slots);
 }
 
 /* It has its actor and its run of records, too. */
@@ -284,6 +298,7 @@ struct round {
 
 static struct others others;
 static uint64_t repetition; /* of all of it */
+static uint64_t delayed;    /* others, by somebody who was stopped */
 
 static void live(void *argument)
 {
@@ -536,6 +551,109 @@ static void recoverers_interleaved(void **state)
                 each_step(&acts[i], &acts[i].scenes[s], SIGSTOP, interleave);
 }
 
+/* ---- from the making of a segment to its removal ---- */
+
+static void live_once(struct tried *tried)
+{
+    attach_to(tried, passing);
+    try_for(tried, 1);
+    weir_release(&tried->acquisition);
+    do_leave(tried);
+}
+
+/* Somebody else, at the same moment or later: whoever died has left two at least. */
+static void live_again(void *unused)
+{
+    struct tried tried = {0};
+    uint64_t end = clock_now() + 10000 * MS;
+
+    (void)unused;
+    attach_to(&tried, passing);
+    for (;;) {
+        try_for(&tried, 2);
+        if (tried.acquisition)
+            break;
+        require(clock_now() < end);
+        pause_ns(MS / 10);
+    }
+    look_line(weir_pool_set(tried.pool, 0));
+    weir_release(&tried.acquisition);
+    do_leave(&tried);
+}
+
+static bool ends_in(pid_t pid, uint64_t ns)
+{
+    siginfo_t info = {0};
+    uint64_t end = clock_now() + ns;
+
+    do {
+        require(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0);
+        if (info.si_pid == pid)
+            return true;
+        pause_ns(MS / 20);
+    } while (clock_now() < end);
+    return false;
+}
+
+/* Nobody waits for one who is stopped, but whoever wants the name that he is taking away. */
+static bool come_and_go(struct person *person, uint64_t n, int signal)
+{
+    bool sent;
+    pid_t pid;
+    int status;
+
+    person->n = n;
+    person->signal = signal;
+    start(person);
+    shared_tell(&person->go);
+    require(waitpid(person->pid, &status, WUNTRACED) == person->pid);
+    sent = !WIFEXITED(status);
+    require(sent || WEXITSTATUS(status) == 0);
+    pid = shared_fork(live_again, NULL);
+    if (WIFSTOPPED(status)) {
+        delayed += !ends_in(pid, 100 * MS);
+        require(kill(person->pid, SIGCONT) == 0);
+        shared_wait(person->pid, 0);
+    }
+    shared_wait(pid, 0);
+    if (!shared_is_empty())
+        fail_msg("step %lu, %s: something is left", n, strsignal(signal));
+    return sent;
+}
+
+static void a_segment_comes_and_goes(void **state)
+{
+    static const int signals[] = {SIGKILL, SIGSTOP};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct person tried = person((struct deed){NULL, live_once});
+        uint64_t n = 1;
+
+        delayed = 0;
+        while (come_and_go(&tried, n, signals[i]))
+            assert_true(++n < STEPS_MAX);
+        print_message("%s: %lu steps, %lu of them held up somebody else\n", strsignal(signals[i]),
+                      n - 1, delayed);
+        assert_true(delayed <= 6); /* under the lock of the name */
+        forget(&tried);
+    }
+}
+
+static int setup_empty(void **state)
+{
+    (void)state;
+    shared_begin();
+    return 0;
+}
+
+static int teardown_empty(void **state)
+{
+    (void)state;
+    shared_end();
+    return 0;
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -558,6 +676,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(death_at_every_step, setup, teardown),
         cmocka_unit_test_setup_teardown(stop_at_every_step, setup, teardown),
         cmocka_unit_test_setup_teardown(recoverers_interleaved, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),
     };
 
     signal(SIGPIPE, SIG_IGN);
