@@ -15,7 +15,7 @@
 
 static int result_of(const weir_queue *queue, uint32_t record)
 {
-    return acquisition_result_of(record_state(queue_word(queue, record)));
+    return queue_result(queue->keeper.w, record);
 }
 
 static void move(weir_queue *queue, struct completions *from, struct completions *to,

@@ -4,6 +4,7 @@
 
 #include "hearing.h"
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "sys.h"
 #include <errno.h>
@@ -98,6 +99,17 @@ bool queue_complete(weir_queue *queue, uint32_t record)
                                                              queue_completions(queue, r), record);
     posting_continue(queue);
     return claim_call(queue);
+}
+
+int queue_result(const weir *w, uint32_t record)
+{
+    const weir_set *set = kept_set(w, record);
+    enum record_state state = record_state(kept_word(w, record));
+
+    if (state != RECORD_WAITING || !set->member)
+        return acquisition_result_of(state);
+    member_break(set->member);
+    return acquisition_result_of(RECORD_BROKEN);
 }
 
 /* ---- for others ---- */

@@ -56,6 +56,9 @@ static inline uint64_t queue_word(const weir_queue *queue, uint32_t record)
     return kept_word(queue->keeper.w, record);
 }
 
+/* What became of a submission whose completion is due. That it still waits cannot be. */
+int queue_result(const weir *w, uint32_t record);
+
 static inline void queue_set_flag(struct record *r, uint32_t flag)
 {
     record_set_before(r, record_before(r) | flag);

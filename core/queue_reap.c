@@ -57,7 +57,7 @@ static bool complete(struct actor *actor, weir_set *set, uint32_t kept, struct w
 {
     const struct record *r = kept_at(set->w, kept);
     uint32_t record = kept_record(set->w, kept);
-    int result = acquisition_result_of(record_state(kept_word(set->w, kept)));
+    int result = queue_result(set->w, kept);
     weir_acquisition *acquisition = queue_acquisition(r);
 
     *ret = (struct weir_completion){.user_data = queue_user_data(r),
