@@ -163,8 +163,11 @@ static int claim_run(struct member *member)
         _Atomic uint64_t *owner = segment_run_owner(segment, run);
         int r = run < segment_runs_n(segment) ? 0 : segment_commit_run(segment, run);
 
-        if (r == 0 && !atomic_load_explicit(owner, memory_order_relaxed))
-            r = make_room(member, n);
+        if (r < 0)
+            return r;
+        if (atomic_load_explicit(owner, memory_order_relaxed))
+            continue; /* also if it is given back right now: there may be no room for it */
+        r = make_room(member, n);
         if (r < 0)
             return r;
         if (!claim(owner, member->key))
