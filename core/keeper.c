@@ -341,6 +341,13 @@ static bool is_idle(const struct keeper *keeper)
     return !keeper->heap.n && keeper->armed_ns == WEIR_FOREVER && !keeper->failing;
 }
 
+/* Another process decided, and may have been stopped before it rang. A record that is free is about
+ * to be forgotten, and its acquisition with it. */
+static bool may_be_untold(const weir *w, const struct due *due)
+{
+    return kept_stands_in(kept_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
+}
+
 static int run_until(struct keeper *keeper, uint64_t now, bool spins)
 {
     int n = 0;
@@ -353,8 +360,8 @@ static int run_until(struct keeper *keeper, uint64_t now, bool spins)
         pthread_mutex_unlock(&keeper->lock);
         if (due.set)
             n += act(keeper->w, &due);
-        else
-            keeper_wake(keeper->w, due.record, due.word); /* if nobody has told, so far */
+        else if (may_be_untold(keeper->w, &due))
+            keeper_wake(keeper->w, due.record, due.word);
         pthread_mutex_lock(&keeper->lock);
     }
     finish_run(keeper, spins);
