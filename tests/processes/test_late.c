@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What comes late, from somebody who was held up on his way, finds that a record or a version is
+ * another by now, and does nothing. Looks inside, to come late on purpose.
+ */
+#include "acquisition.h"
+#include "instance.h"
+#include "keeper.h"
+#include "kept.h"
+#include "publication.h"
+#include "shared.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static const char text[] = "version: 1\n"
+                           "sets:\n"
+                           "  s:\n"
+                           "    backend: process\n"
+                           "    limits:\n"
+                           "      - { type: resource, key: slot, capacity: 2 }\n";
+
+static weir *w;
+static weir_pool *pool;
+static weir_set *set;
+
+static int setup(void **state)
+{
+    (void)state;
+    shared_begin();
+    w = shared_open(text);
+    pool = shared_pool(w, "s");
+    set = weir_pool_set(pool, 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+    return 0;
+}
+
+static weir_acquisition *hold(uint64_t n)
+{
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+
+    assert_int_equal(weir_try_acquire(pool, shared_ask(&memory, "slot", n, 0), &acquisition, NULL),
+                     0);
+    return acquisition;
+}
+
+/* Whoever published what was in this box before says that all were told of that. */
+static void tell_of_the_version_before(void)
+{
+    struct set_head *head = region_box(set->region, set->head);
+    const struct version before = {.word =
+                                       atomic_load(&head->word) - (UINT64_C(1) << WORD_SLOT_BITS)};
+
+    publication_told(set->region, set->head, &before);
+}
+
+/* So this version counts as untold; but it has decided nothing. */
+static void who_has_just_joined_the_line_is_not_told(void **state)
+{
+    struct shared_request memory;
+    struct weir_completion completion;
+    weir_acquisition *held = hold(2);
+    weir_queue *queue;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, w, 4), 0);
+    assert_int_equal(
+        weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), 1, NULL, NULL),
+        0);
+    tell_of_the_version_before();
+    assert_int_equal(shared_stats(pool).waiting, 1); /* reads it */
+    assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
+    weir_release(&held);
+    assert_int_equal(weir_queue_reap(queue, &completion, 1), 1);
+    assert_int_equal(completion.result, 0);
+    weir_release(&completion.acquisition);
+    weir_queue_close(queue);
+}
+
+static size_t armed(void)
+{
+    size_t n;
+
+    pthread_mutex_lock(&w->keeper.lock);
+    n = w->keeper.heap.n;
+    pthread_mutex_unlock(&w->keeper.lock);
+    return n;
+}
+
+/* It was kept, and is used again by somebody who keeps his time himself. */
+static void a_stand_in_is_not_armed_for_another(void **state)
+{
+    struct shared_request memory;
+    weir_acquisition *held = hold(2), *pending = NULL, *others[2];
+    uint32_t kept, record;
+
+    (void)state;
+    assert_int_equal(
+        weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending, NULL), 1);
+    kept = pending->keeping;
+    record = pending->record;
+    assert_true(kept_lives(w, kept, kept_word(w, kept)));
+    weir_release(&pending);
+    weir_release(&held);
+    others[0] = hold(1); /* the last record given back is the first to be used */
+    others[1] = hold(1);
+    assert_int_equal(others[1]->record, record);
+    assert_int_equal(record_state(kept_word(w, kept)), RECORD_HELD);
+    keeper_arm(w, kept, kept_word(w, kept), instance_now(w) + 3600000 * MS);
+    assert_int_equal(armed(), 0);
+    weir_release(&others[0]);
+    weir_release(&others[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_has_just_joined_the_line_is_not_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stand_in_is_not_armed_for_another, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
