@@ -157,7 +157,7 @@ static void give_up(const char *why)
     say_who();
     w = shared_open(ledger_set);
     say_set(shared_pool(w, "five"));
-    require(!"everybody goes on");
+    require_failed("everybody goes on", __FILE__, __LINE__);
 }
 
 static bool all_rest(void)
