@@ -157,10 +157,14 @@ static void attend(const struct hearing *hearing)
 
 void hearing_attend_all(struct keeper *keeper)
 {
-    struct hearing *hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
+    struct hearing *hearing;
 
+    if (!keeper_enter(keeper))
+        return;
+    hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
     for (; hearing; hearing = hearing->next)
         attend(hearing);
+    keeper_leave(keeper);
 }
 
 void hearing_end(struct keeper *keeper, uint32_t number)

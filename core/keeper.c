@@ -88,18 +88,30 @@ bool keeper_claim_call(struct keeper *keeper)
     return true;
 }
 
+bool keeper_enter(struct keeper *keeper)
+{
+    atomic_fetch_add(&keeper->calling, 1);
+    if (!atomic_load(&keeper->closing))
+        return true;
+    keeper_leave(keeper);
+    return false;
+}
+
+void keeper_leave(struct keeper *keeper)
+{
+    if (atomic_fetch_sub(&keeper->calling, 1) == 1 && atomic_load(&keeper->closing))
+        sys_futex_wake((const uint32_t *)(uintptr_t)&keeper->calling, 1);
+}
+
 void keeper_call(struct keeper *keeper)
 {
-    const uint32_t *calling = (const uint32_t *)(uintptr_t)&keeper->calling;
-
     if (sys_signal_fd(keeper->event_fd) < 0) {
         pthread_mutex_lock(&keeper->lock);
         keeper->signaled = false;
         keeper->calls--;
         pthread_mutex_unlock(&keeper->lock);
     }
-    if (atomic_fetch_sub(&keeper->calling, 1) == 1 && atomic_load(&keeper->closing))
-        sys_futex_wake(calling, 1);
+    keeper_leave(keeper);
 }
 
 void keeper_await_calls(struct keeper *keeper)

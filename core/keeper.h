@@ -61,6 +61,10 @@ bool keeper_claim_call(struct keeper *keeper);
 void keeper_call(struct keeper *keeper);
 void keeper_await_calls(struct keeper *keeper);
 
+/* Who uses what goes when the keeper is closed is waited for, too. False: it is about to be. */
+bool keeper_enter(struct keeper *keeper);
+void keeper_leave(struct keeper *keeper);
+
 /* Also wakes an edge-triggered loop to which it was readable before. */
 void keeper_signal_again(struct keeper *keeper);
 

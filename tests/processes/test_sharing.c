@@ -12,6 +12,8 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -658,6 +660,54 @@ static void a_forked_child_opens_it_anew(void **state)
     close_two(&two);
 }
 
+static uint64_t still(void *unused)
+{
+    (void)unused;
+    return MS;
+}
+
+struct ticking {
+    weir *w;
+    _Atomic bool ends;
+};
+
+static void *tick(void *argument)
+{
+    struct ticking *ticking = argument;
+
+    while (!ticking->ends)
+        require(weir_tick(ticking->w) >= 0);
+    return NULL;
+}
+
+/* Whoever ticks looks into all queues, also into one that is being closed. */
+static void queues_close_while_another_thread_ticks(void **state)
+{
+    const struct weir_clock clock = {.size = sizeof(clock), .now_ns = still};
+    const struct weir_options options = {
+        .size = sizeof(options), .text = slots, .process_dir = shared_directory(), .clock = &clock};
+    struct ticking ticking = {.ends = false};
+    struct shared_request memory;
+    weir_pool *pool;
+    weir_queue *queue;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(weir_open(&ticking.w, &options, NULL), 0);
+    pool = shared_pool(ticking.w, "s");
+    assert_int_equal(pthread_create(&thread, NULL, tick, &ticking), 0);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(weir_queue_open(&queue, ticking.w, 4), 0);
+        assert_int_equal(
+            weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 1, 0), 1, NULL, NULL), 0);
+        assert_null(weir_queue_close(queue));
+    }
+    ticking.ends = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    weir_pool_close(pool);
+    weir_close(ticking.w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -680,6 +730,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_set_says_so, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forked_child_opens_it_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(queues_close_while_another_thread_ticks, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
