@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues that are attached to rings, on sets that processes share: who hears of the dead? */
+#include "../processes/shared.h"
+
+#include <liburing.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char slots[] = "version: 1\n"
+                            "sets:\n"
+                            "  s:\n"
+                            "    backend: process\n"
+                            "    limits:\n"
+                            "      - { type: resource, key: slot, capacity: 2 }\n";
+
+static void hold_and_be_killed(void *argument)
+{
+    struct shared_pipe *ready = argument;
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+
+    require(weir_try_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL) == 0);
+    shared_tell(ready);
+    for (;;)
+        pause();
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    require(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
+}
+
+/* The queue through which the timekeeper knew of the other process is closed when that dies. */
+static void who_dies_later_keeps_nobody_busy(void **state)
+{
+    struct shared_pipe ready = shared_pipe();
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+    struct io_uring ring;
+    weir_queue *queue;
+    weir_pool *pool;
+    weir *w;
+    uint64_t before;
+    pid_t pid;
+
+    (void)state;
+    shared_begin();
+    pid = shared_fork(hold_and_be_killed, &ready);
+    shared_hear(&ready);
+    w = shared_open(slots);
+    pool = shared_pool(w, "s");
+    require(io_uring_queue_init(4, &ring, 0) == 0);
+    require(weir_queue_open(&queue, w, 4) == 0);
+    require(weir_queue_attach(queue, ring.ring_fd) == 0);
+    require(weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), 1,
+                              &acquisition, NULL) == 0);
+    weir_release(&acquisition);
+    weir_queue_close(queue);
+    kill(pid, SIGKILL);
+    shared_wait(pid, SIGKILL);
+    before = cpu_ns();
+    pause_ns(200 * MS);
+    require(cpu_ns() - before < 40 * MS);
+    weir_pool_close(pool);
+    weir_close(w);
+    io_uring_queue_exit(&ring);
+    shared_pipe_close(&ready);
+    shared_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_dies_later_keeps_nobody_busy),
+    };
+    struct io_uring ring;
+
+    if (io_uring_queue_init(2, &ring, 0) < 0) {
+        fprintf(stderr, "SKIPPED: there is no io_uring here: NOTHING OF THIS WAS TESTED\n");
+        return 77;
+    }
+    io_uring_queue_exit(&ring);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
