@@ -5,6 +5,7 @@
 #include "guard.h"
 #include "hearing.h"
 #include "kept.h"
+#include "member.h"
 #include "sys.h"
 #include "timekeeper.h"
 #include <errno.h>
@@ -72,6 +73,19 @@ static int keep(const struct asking *asking, weir_acquisition *acquisition)
     return 0;
 }
 
+/* Its keeper goes by the word that it has joined the line with. It was decided, or the set is
+ * damaged. */
+static void check_wait(weir_set *set, uint32_t kept, uint64_t word)
+{
+    uint64_t now = kept_word(set->w, kept);
+
+    if (now == word)
+        return;
+    if (record_state(now) == RECORD_WAITING)
+        member_break(set->member);
+    keeper_wake(set->w, kept, kept_word(set->w, kept));
+}
+
 /* Joins the line under the keeper's eyes: 0, 1 or a refusal, which frees the acquisition. */
 static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
 {
@@ -94,8 +108,10 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
     deadline = asking_deadline(asking, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         keeper_watch(w, acquisition->keeping, word, deadline, state);
-    if (result == 1 && asking->set->member)
+    if (result == 1 && asking->set->member) {
         asking_stay(asking, acquisition->keeping, word);
+        check_wait(asking->set, acquisition->keeping, word);
+    }
     return result;
 }
 

@@ -114,12 +114,40 @@ static int ask(struct asking *asking, uint32_t record)
     return 0;
 }
 
-/* It waited when its word was `word`; under the lock. Whether to call, once that is given back. */
-static bool list_or_complete(weir_queue *queue, uint32_t record, uint64_t word,
+/* A submission, as it was when it entered the set. */
+struct submission {
+    uint32_t record;
+    uint64_t word;
+    uint64_t life; /* of its stand-in; 0: it has none */
+};
+
+static uint64_t life_of(const weir_queue *queue, uint32_t record)
+{
+    const struct record *r = queue_record(queue, record);
+
+    return kept_stands_in(r) ? record_load(&r->next) : 0;
+}
+
+/*
+ * It was decided, and whoever did it is about to say so. The queue may be closed before: it must
+ * know. With any other word the record was reaped and is somebody else's. A stand-in says that by
+ * itself: of what processes share the word may be anything.
+ */
+static bool is_ours(const weir_queue *queue, const struct submission *submission)
+{
+    uint64_t now = queue_word(queue, submission->record);
+
+    if (submission->life)
+        return life_of(queue, submission->record) == submission->life;
+    return record_next_word(submission->word, record_state(now)) == now;
+}
+
+/* It waited when its word was that; under the lock. Whether to call, once that is given back. */
+static bool list_or_complete(weir_queue *queue, const struct submission *submission,
                              uint64_t deadline_ns, enum record_state state)
 {
-    uint32_t before;
-    bool still = kept_still(queue->keeper.w, record, word, &before);
+    uint32_t record = submission->record, before;
+    bool still = kept_still(queue->keeper.w, record, submission->word, &before);
 
     if (before & RECORD_DELIVERED && !MUTANT(172))
         return false;
@@ -129,22 +157,40 @@ static bool list_or_complete(weir_queue *queue, uint32_t record, uint64_t word,
             keeper_watch_locked(&queue->keeper, record, deadline_ns, state);
         return false;
     }
-    /* Decided, and whoever did it is about to say so. The queue may be closed before: it must know.
-     * With any other word the record was reaped and is somebody else's. */
-    word = record_next_word(word, record_state(queue_word(queue, record)));
-    return word == queue_word(queue, record) && !MUTANT(171)
+    return is_ours(queue, submission) && !MUTANT(171)
     &&queue_complete(queue, record);
 }
 
+/* It was decided as it entered the set. */
+static void deliver(weir_queue *queue, const struct submission *submission)
+{
+    uint32_t before;
+    bool call = false;
+
+    if (!submission->life) {
+        queue_deliver(queue, submission->record, submission->word);
+        return;
+    }
+    pthread_mutex_lock(&queue->keeper.lock);
+    before = atomic_load_explicit(&queue_record(queue, submission->record)->before,
+                                  memory_order_acquire);
+    if (!(before & RECORD_DELIVERED) && is_ours(queue, submission))
+        call = queue_complete(queue, submission->record);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    if (call)
+        keeper_call(&queue->keeper);
+}
+
 /* It stands in line: from here on it is found by its user_data, and its wait ends in time. */
-static void park(weir_queue *queue, const struct asking *asking, uint32_t record, uint64_t word)
+static void park(weir_queue *queue, const struct asking *asking,
+                 const struct submission *submission)
 {
     enum record_state state;
     uint64_t deadline_ns = asking_deadline(asking, &state);
     bool call;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    call = list_or_complete(queue, record, word, deadline_ns, state);
+    call = list_or_complete(queue, submission, deadline_ns, state);
     pthread_mutex_unlock(&queue->keeper.lock);
     if (call)
         keeper_call(&queue->keeper);
@@ -153,23 +199,27 @@ static void park(weir_queue *queue, const struct asking *asking, uint32_t record
 /* Enters the set. 0: one completion follows. */
 static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 {
-    uint64_t word = record_next_word(queue_word(queue, record), RECORD_HELD);
+    struct submission submission = {
+        record, record_next_word(queue_word(queue, record), RECORD_HELD), life_of(queue, record)};
     int r;
 
     switch (r = ask(asking, record)) {
     case 0:
-        queue_deliver(queue, record, word);
+        deliver(queue, &submission);
         return 0;
     case 1:
-        park(queue, asking, record, word - RECORD_HELD + RECORD_WAITING);
+        submission.word += RECORD_WAITING - RECORD_HELD;
+        park(queue, asking, &submission);
         if (asking->set->member)
-            asking_stay(asking, record, word - RECORD_HELD + RECORD_WAITING);
+            asking_stay(asking, record, submission.word);
         return 0;
     case -EAGAIN:
-        queue_deliver(queue, record, set_state(asking, record, RECORD_REFUSED));
+        submission.word = set_state(asking, record, RECORD_REFUSED);
+        deliver(queue, &submission);
         return 0;
     case -ENOBUFS:
-        queue_deliver(queue, record, set_state(asking, record, RECORD_TURNED_AWAY));
+        submission.word = set_state(asking, record, RECORD_TURNED_AWAY);
+        deliver(queue, &submission);
         return 0;
     case -ERANGE:
         asking_say(asking->retref, asking->set, &asking->verdict);
