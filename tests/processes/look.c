@@ -51,6 +51,15 @@ uint32_t look_line(const weir_set *set)
     return line_length(&version);
 }
 
+uint32_t look_joined(const weir_set *set)
+{
+    struct version version;
+    uint64_t content[WORDS_MAX];
+
+    read_version(set, &version, content);
+    return (line_left(&version) + line_length(&version)) & COUNT_MASK;
+}
+
 /* Not by calls: whoever reads a set by those also does what was left undone in it. */
 bool look_can_serve(const weir_set *set)
 {

@@ -12,6 +12,9 @@
  */
 uint32_t look_line(const weir_set *set);
 
+/* How many ever joined the line, modulo 2^28. */
+uint32_t look_joined(const weir_set *set);
+
 /* Whether the head of the line could have what it waits for of the first limit, a resource. */
 bool look_can_serve(const weir_set *set);
 

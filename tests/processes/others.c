@@ -83,27 +83,38 @@ static void *run_blocked(void *argument)
 
 /* ---- what they are told ---- */
 
+/* Until the thread is in line, or has been there, or need not. */
+static void ask_thread(struct crowd *crowd, uint64_t amount)
+{
+    const weir_set *set = set_of(crowd->pools[0]);
+    uint32_t joined = look_joined(set);
+    uint64_t end = clock_now() + STUCK_NS;
+    int granted = 0;
+
+    crowd->amount = amount;
+    crowd->blocked = true;
+    require(sem_post(&crowd->asked) == 0);
+    while (look_joined(set) == joined && granted == 0) {
+        require(clock_now() < end);
+        pause_ns(MS / 50);
+        require(sem_getvalue(&crowd->granted, &granted) == 0);
+    }
+}
+
 static void join(struct crowd *crowd, char way, uint64_t amount)
 {
     struct shared_request memory;
     const struct weir_request *request = shared_ask(&memory, "slot", amount, STUCK_NS);
-    uint32_t length = look_line(set_of(crowd->pools[0]));
 
     if (way == 'b') {
-        crowd->amount = amount;
-        crowd->blocked = true;
-        require(sem_post(&crowd->asked) == 0);
+        ask_thread(crowd, amount);
     } else if (way == 'k') {
-        require(weir_submit(crowd->pools[1], request, &crowd->kept, NULL) == 1);
+        require(weir_submit(crowd->pools[1], request, &crowd->kept, NULL) >= 0);
         crowd->kept_fd = weir_acquisition_fd(crowd->kept);
         require(crowd->kept_fd >= 0);
     } else {
         crowd->queued = true;
         require(weir_queue_submit(crowd->queue, crowd->pools[1], request, 1, NULL, NULL) == 0);
-    }
-    for (uint64_t end = clock_now() + STUCK_NS; look_line(set_of(crowd->pools[0])) == length;) {
-        require(clock_now() < end);
-        pause_ns(MS / 50);
     }
 }
 

@@ -26,14 +26,17 @@
 #define BURIAL_STEPS 130   /* are enough */
 #define STEPS_MAX    20000 /* nothing takes so many */
 
-static const char slots[] = "version: 1\n"
-                            "sets:\n"
-                            "  s:\n"
-                            "    backend: process\n"
-                            "    limits:\n"
-                            "      - { type: resource, key: slot, capacity: 3 }\n";
+/* The rate is there to be waited for. */
+static const char both[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    limits:\n"
+    "      - { type: resource, key: slot, capacity: 3 }\n"
+    "      - { type: rate, key: n, algorithm: gcra, capacity: 1, window: 5ms }\n";
 
-/* The same, but it goes with its last user. */
+/* It goes with its last user. */
 static const char passing[] = "version: 1\n"
                               "sets:\n"
                               "  s:\n"
@@ -59,7 +62,7 @@ static void attach_to(struct tried *tried, const char *text)
 
 static void attach(struct tried *tried)
 {
-    attach_to(tried, slots);
+    attach_to(tried, both);
 }
 
 /* It has its actor and its run of records, too. */
@@ -169,6 +172,87 @@ static void do_release(struct tried *tried)
     require(weir_release(&tried->acquisition) == 0);
 }
 
+static void used(weir_acquisition **acquisition)
+{
+    require(weir_update(*acquisition, "n", 1) == 0);
+    require(weir_release(acquisition) == 0);
+}
+
+/* For what time alone brings; of the resource nothing. */
+static const struct weir_request *ask_time(struct shared_request *memory)
+{
+    shared_ask(memory, "n", 1, WEIR_FOREVER);
+    memory->amounts[1] = (struct weir_amount){"slot", 0};
+    memory->request.amounts_n = 2;
+    return &memory->request;
+}
+
+/* Whoever wants it next waits for it. It may be used up from the round before. */
+static void use_up(struct tried *tried)
+{
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+    int r = weir_try_acquire(tried->pool, ask_time(&memory), &acquisition, NULL);
+
+    require(r == 0 || r == -EAGAIN);
+    if (r == 0)
+        used(&acquisition);
+}
+
+static void head_until_time(struct tried *tried)
+{
+    struct shared_request memory;
+
+    settle_in(tried);
+    use_up(tried);
+    require(weir_submit(tried->pool, ask_time(&memory), &tried->acquisition, NULL) >= 0);
+}
+
+/* Its timekeeper serves it, and those behind. */
+static void do_wait(struct tried *tried)
+{
+    struct pollfd fd = {weir_acquisition_fd(tried->acquisition), POLLIN, 0};
+
+    require(poll(&fd, 1, 10000) == 1);
+    require(weir_acquisition_result(tried->acquisition) == 0);
+    used(&tried->acquisition);
+}
+
+static void head_of_queue(struct tried *tried)
+{
+    struct shared_request memory;
+
+    open_queue(tried);
+    use_up(tried);
+    require(weir_queue_submit(tried->queue, tried->pool, ask_time(&memory), 7, NULL, NULL) == 0);
+}
+
+/* Whoever reaps serves. */
+static void do_reap(struct tried *tried)
+{
+    struct weir_completion completion;
+    struct pollfd fd = {weir_queue_fd(tried->queue), POLLIN, 0};
+
+    while (weir_queue_reap(tried->queue, &completion, 1) == 0)
+        require(poll(&fd, 1, 10000) == 1);
+    require(completion.result == 0);
+    used(&completion.acquisition);
+}
+
+/* One is kept, the other is taken back, unless somebody is in line. */
+static void do_reserve(struct tried *tried)
+{
+    struct shared_request memory;
+    const struct weir_request *request = ask_time(&memory);
+    uint64_t at_ns;
+
+    if (weir_reserve(tried->pool, request, &tried->acquisition, &at_ns, NULL) == 0)
+        used(&tried->acquisition);
+    if (weir_reserve(tried->pool, request, &tried->acquisition, &at_ns, NULL) == 0)
+        require(weir_cancel(tried->acquisition) == 0);
+    weir_release(&tried->acquisition);
+}
+
 static void do_leave(struct tried *tried)
 {
     weir_pool_close(tried->pool);
@@ -200,6 +284,7 @@ static void do_bury(struct tried *tried)
 struct deed {
     void (*prepare)(struct tried *tried);
     void (*run)(struct tried *tried);
+    enum stepper stepper; /* who does it */
 };
 
 struct act {
@@ -212,33 +297,33 @@ struct act {
 
 static const struct act acts[] = {
     {.name = "attaching",
-     .deed = {NULL, do_attach},
+     .deed = {NULL, do_attach, STEPS_OF_CALLER},
      .scenes = {{"nobody", 0, "", "", 0},
                 {"some are held", 2, "", "", 0},
                 {"a line", 2, "bkq", "", 2}}},
     {.name = "a grant at once",
-     .deed = {settle_in, do_try},
+     .deed = {settle_in, do_try, STEPS_OF_CALLER},
      .stands_for = 1,
      .scenes = {{"nobody", 0, "", "", 0},
                 {"some are held", 2, "", "", 0},
                 {"all are held", 3, "", "", 0}}},
     {.name = "a blocked wait that times out",
-     .deed = {settle_in, do_acquire},
+     .deed = {settle_in, do_acquire, STEPS_OF_CALLER},
      .scenes = {{"a holder", 2, "", "", 0},
                 {"a line of one", 2, "q", "", 2},
                 {"a line", 2, "bkq", "", 2}}},
     {.name = "a wait for a descriptor that is given up",
-     .deed = {settle_in, do_submit},
+     .deed = {settle_in, do_submit, STEPS_OF_CALLER},
      .scenes = {{"a holder", 2, "", "", 0},
                 {"a line of one", 2, "b", "", 2},
                 {"a line", 2, "qbk", "", 2}}},
     {.name = "a wait in a queue that is canceled",
-     .deed = {open_queue, do_queue},
+     .deed = {open_queue, do_queue, STEPS_OF_CALLER},
      .scenes = {{"a holder", 2, "", "", 0},
                 {"a line of one", 2, "k", "", 2},
                 {"a line", 2, "kqb", "", 2}}},
     {.name = "a release",
-     .deed = {have_two, do_release},
+     .deed = {have_two, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"nobody waits", 1, "", "", 0},
                 {"one is blocked", 1, "", "b", 1},
@@ -247,35 +332,44 @@ static const struct act acts[] = {
                 {"three wait", 1, "", "bkq", 1},
                 {"three wait, each for all of it", 1, "", "qkb", 2}}},
     {.name = "leaving the head of the line",
-     .deed = {wait_for_two, do_release},
+     .deed = {wait_for_two, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"nobody behind", 2, "", "", 1},
                 {"one behind", 2, "", "b", 1},
                 {"three behind", 2, "", "kqb", 1},
                 {"three behind who do not fit", 2, "", "qbk", 2}}},
     {.name = "leaving the middle of the line",
-     .deed = {wait_for_one, do_release},
+     .deed = {wait_for_one, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"two behind", 3, "b", "kq", 1}, {"one behind", 3, "kq", "b", 1}}},
+    {.name = "heading the line until a timekeeper serves it",
+     .deed = {head_until_time, do_wait, STEPS_OF_OTHER_THREADS},
+     .scenes = {{"nobody behind", 0, "", "", 0}, {"a line behind", 2, "", "bkq", 1}}},
+    {.name = "heading the line until a reaper serves it",
+     .deed = {head_of_queue, do_reap, STEPS_OF_CALLER},
+     .scenes = {{"nobody behind", 0, "", "", 0}, {"a line behind", 2, "", "qkb", 1}}},
+    {.name = "a reservation",
+     .deed = {settle_in, do_reserve, STEPS_OF_CALLER},
+     .scenes = {{"nobody", 0, "", "", 0}, {"some are held", 2, "", "", 0}}},
     {.name = "going",
-     .deed = {settle_in, do_leave},
+     .deed = {settle_in, do_leave, STEPS_OF_CALLER},
      .scenes = {{"nobody", 0, "", "", 0},
                 {"some are held", 2, "", "", 0},
                 {"a line", 2, "bkq", "", 2}}},
     {.name = "burying who held",
-     .deed = {settle_in, do_bury},
+     .deed = {settle_in, do_bury, STEPS_OF_CALLER},
      .scenes = {{"nobody waits", 1, "", "", 0},
                 {"a line", 1, "", "bkq", 1},
                 {"a line", 1, "", "qkb", 2}},
-     .dead = {{have_two, do_release}}},
+     .dead = {{have_two, do_release, STEPS_OF_CALLER}}},
     {.name = "burying who waited",
-     .deed = {settle_in, do_bury},
+     .deed = {settle_in, do_bury, STEPS_OF_CALLER},
      .scenes = {{"nobody behind", 2, "", "", 0}, {"a line behind", 2, "", "kqb", 1}},
-     .dead = {{wait_for_two, do_release}}},
+     .dead = {{wait_for_two, do_release, STEPS_OF_CALLER}}},
     {.name = "burying who buried",
-     .deed = {settle_in, do_bury},
+     .deed = {settle_in, do_bury, STEPS_OF_CALLER},
      .scenes = {{"nobody waits", 1, "", "", 0}, {"a line", 1, "", "bkq", 1}},
-     .dead = {{have_two, do_release}, {settle_in, do_bury}}},
+     .dead = {{have_two, do_release, STEPS_OF_CALLER}, {settle_in, do_bury, STEPS_OF_CALLER}}},
 };
 
 /* ---- one round ---- */
@@ -309,7 +403,7 @@ static void live(void *argument)
         person->deed.prepare(&tried);
     shared_tell(&person->ready);
     shared_hear(&person->go);
-    stepping_begin(person->n, person->signal, STEPS_OF_CALLER);
+    stepping_begin(person->n, person->signal, person->deed.stepper);
     person->deed.run(&tried);
     stepping_end();
     leave(&tried);
@@ -317,9 +411,12 @@ static void live(void *argument)
 
 static void start(struct person *person)
 {
+    struct pollfd fd = {person->ready.fds[0], POLLIN, 0};
+
     if (!person->deed.run)
         return;
     person->pid = shared_fork(live, person);
+    require(poll(&fd, 1, 20000) == 1);
     shared_hear(&person->ready);
 }
 
@@ -627,7 +724,7 @@ static void a_segment_comes_and_goes(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct person tried = person((struct deed){NULL, live_once});
+        struct person tried = person((struct deed){NULL, live_once, STEPS_OF_CALLER});
         uint64_t n = 1;
 
         delayed = 0;
@@ -658,7 +755,7 @@ static int setup(void **state)
 {
     (void)state;
     shared_begin();
-    others = others_start(slots, CAPACITY);
+    others = others_start(both, CAPACITY);
     return 0;
 }
 
