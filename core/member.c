@@ -72,7 +72,7 @@ static bool claim(_Atomic uint64_t *owner, uint32_t key)
 static void begin_life(struct segment_actor *actor)
 {
     STEP();
-    atomic_fetch_add(&actor->head.generation, 1);
+    atomic_fetch_add(&actor->head.generation, !MUTANT(340));
     STEP();
 }
 

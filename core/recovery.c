@@ -112,7 +112,7 @@ static void wake(weir_set *set, uint32_t record, uint64_t word, uint64_t now_ns)
 {
     enum record_wake kind = waker_kind(record_waker(record_at(set->region, record)));
 
-    if (record_state(word) == RECORD_WAITING && kind != RECORD_WAKE_FUTEX)
+    if (record_state(word) == RECORD_WAITING && kind != RECORD_WAKE_FUTEX && !MUTANT(341))
         wake_at(set, record, word, now_ns);
     else
         wake_waiter(set, record, word);
