@@ -7,12 +7,8 @@
 
 int watch_open(struct watch *watch, uint64_t self)
 {
-    int fd = sys_epoll_create();
-
-    if (fd < 0)
-        return fd;
-    *watch = (struct watch){.epoll_fd = fd, .self = self, .stale = true};
-    return 0;
+    *watch = (struct watch){.epoll_fd = sys_epoll_create(), .self = self, .stale = true};
+    return watch->epoll_fd < 0 ? watch->epoll_fd : 0;
 }
 
 /* Takes nothing out of the epoll: in a forked child that is still its parent's. */

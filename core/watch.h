@@ -34,7 +34,7 @@ struct watch {
 };
 
 /* `self` is process_self's: slots of this process are not watched. Returns 0 or a negative errno
- * (-EMFILE, -ENOMEM …). */
+ * (-EMFILE, -ENOMEM …), after which it may be closed like any other. */
 int watch_open(struct watch *watch, uint64_t self);
 void watch_close(struct watch *watch);
 

@@ -708,6 +708,35 @@ static void queues_close_while_another_thread_ticks(void **state)
     weir_close(ticking.w);
 }
 
+/* With each number of descriptors: it opens, or it does not and all is as before. */
+static void too_few_descriptors(void *unused)
+{
+    struct weir_error error;
+    struct rlimit limit;
+    weir *w = NULL;
+    int next = open("/dev/null", O_RDWR | O_CLOEXEC), missing, r;
+
+    (void)unused;
+    require(next >= 0 && dup2(next, 0) == 0 && close(next) == 0);
+    require(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (missing = 0; !w; missing++) {
+        limit.rlim_cur = (rlim_t)(next + missing);
+        require(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        r = shared_try_open(&w, slots, &error);
+        require(r == 0 || r == -EMFILE);
+        require(fcntl(0, F_GETFD) >= 0);
+    }
+    require(missing > 3);
+    weir_close(w);
+    require(fcntl(0, F_GETFD) >= 0 && fcntl(next, F_GETFD) < 0);
+}
+
+static void descriptors_that_are_short_cost_no_others(void **state)
+{
+    (void)state;
+    shared_wait(shared_fork(too_few_descriptors, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -731,6 +760,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_damaged_set_says_so, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forked_child_opens_it_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(queues_close_while_another_thread_ticks, setup, teardown),
+        cmocka_unit_test_setup_teardown(descriptors_that_are_short_cost_no_others, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
