@@ -292,10 +292,12 @@ static int act(weir *w, const struct due *due)
     struct actor *actor = actor_borrow(due->set);
     uint64_t before = decided_by(actor, due->set), decided;
 
-    if (!due->expired)
-        look(actor, due);
-    else if (set_withdraw(actor, due->set, kept_record(w, due->record), due->word, due->end))
+    if (due->expired &&
+        set_withdraw(actor, due->set, kept_record(w, due->record), due->word, due->end))
         keeper_wake(w, due->record, record_next_word(due->word, due->end));
+    /* In a damaged segment it may wait all the same: a look finds that out. */
+    if (!due->expired || due->set->member)
+        look(actor, due);
     decided = decided_by(actor, due->set) - before;
     actor_return(actor);
     return (int)decided;

@@ -363,6 +363,8 @@ static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t 
     atomic_thread_fence(memory_order_release);
     store(&box->version, word_version(own) + 1);
     STEP();
+    if (region->segment)
+        store(&box->done, word_version(own)); /* as it is, unless somebody has scribbled there */
     store(&box->told, version->tells ? 0 : word_version(own) + 1);
     STEP();
     store(&box->replaced, version->word);
