@@ -90,7 +90,7 @@ bool queue_complete(weir_queue *queue, uint32_t record)
 
     if (record_state(queue_word(queue, record)) == RECORD_HELD && !queue_acquisition(r))
         queue_list(queue, record);
-    else if (!MUTANT(101))
+    else
         queue_unlist(queue, record);
     if (!MUTANT(103))
         heap_remove(&queue->keeper.heap, record);
