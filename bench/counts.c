@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Operations to count the instructions of: bench/counts runs this under callgrind, which counts what
+ * happens inside of measured() and writes it down each time that returns.
+ *
+ * It prints each operation in the order in which they are measured: how often it is done, and its
+ * name; the first is what a measurement costs without any. By itself it measures nothing, but
+ * still requires that each operation does what it is to do.
+ *
+ * The clock is the real one, and nothing here depends on how much time passes. callgrind hides the
+ * vDSO, so that to read the clock counts as what the C library does around a system call: a few
+ * instructions, and always as many.
+ */
+#include "bench.h"
+
+#include <errno.h>
+
+enum { WARM_UP = 300, TIMES = 1000, LIMITS = 3 };
+
+struct scene {
+    weir *w;
+    weir_pool *rate, *dry, *bucket, *call, *slots, *three;
+    weir_queue *queue;
+    weir_acquisition *holder; /* of `one`, while others wait for it */
+    weir_pool *one;
+};
+
+#define RATE(algorithm_)                                                                           \
+    {                                                                                              \
+        .size = sizeof(struct weir_limit_spec), .type = WEIR_LIMIT_RATE, .key = "tokens",          \
+        .algorithm = (algorithm_), .capacity = 1000000000, .window_ns = 1000 * MS                  \
+    }
+#define RESOURCE(capacity_)                                                                        \
+    {                                                                                              \
+        .size = sizeof(struct weir_limit_spec), .type = WEIR_LIMIT_RESOURCE, .key = "slots",       \
+        .capacity = (capacity_)                                                                    \
+    }
+#define CALL                                                                                       \
+    {                                                                                              \
+        .size = sizeof(struct weir_limit_spec), .type = WEIR_LIMIT_CALL, .algorithm = "gcra",      \
+        .capacity = 1000000000, .window_ns = 1000 * MS                                             \
+    }
+
+static const struct weir_limit_spec rate = RATE("gcra"), bucket = RATE("token_bucket"), call = CALL,
+                                    slots = RESOURCE(1000), one = RESOURCE(1),
+                                    three[LIMITS] = {RATE("gcra"), CALL, RESOURCE(1000)};
+
+/* One in an hour, and none to begin with. */
+static const struct weir_setting dry_settings[] = {{"initial", "0"}};
+static const struct weir_limit_spec dry = {.size = sizeof(dry),
+                                           .type = WEIR_LIMIT_RATE,
+                                           .key = "tokens",
+                                           .algorithm = "gcra",
+                                           .capacity = 1,
+                                           .window_ns = 3600000 * MS,
+                                           .settings = dry_settings,
+                                           .settings_n = 1};
+
+static const struct weir_amount token = {"tokens", 1};
+static const struct weir_request request = {
+    .size = sizeof(request), .amounts = &token, .amounts_n = 1};
+
+static void scene_open(struct scene *scene)
+{
+    require(weir_open(&scene->w, NULL, NULL) == 0);
+    scene->rate = bench_pool(scene->w, "rate", &rate, 1);
+    scene->dry = bench_pool(scene->w, "dry", &dry, 1);
+    scene->bucket = bench_pool(scene->w, "bucket", &bucket, 1);
+    scene->call = bench_pool(scene->w, "call", &call, 1);
+    scene->slots = bench_pool(scene->w, "slots", &slots, 1);
+    scene->three = bench_pool(scene->w, "three", three, LIMITS);
+    scene->one = bench_pool(scene->w, "one", &one, 1);
+    require(weir_queue_open(&scene->queue, scene->w, 8) == 0);
+    require(weir_try_acquire(scene->one, NULL, &scene->holder, NULL) == 0);
+}
+
+static void scene_close(struct scene *scene)
+{
+    weir_pool *const pools[] = {scene->rate,  scene->dry,   scene->bucket, scene->call,
+                                scene->slots, scene->three, scene->one};
+
+    require(weir_release(&scene->holder) == 0);
+    weir_queue_close(scene->queue);
+    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++)
+        weir_pool_close(pools[i]);
+    weir_close(scene->w);
+}
+
+static void nothing(struct scene *scene)
+{
+    require(scene->w);
+}
+
+static void take_rate(struct scene *scene)
+{
+    require(weir_take(scene->rate, &request, NULL) == 0);
+}
+
+static void take_bucket(struct scene *scene)
+{
+    require(weir_take(scene->bucket, &request, NULL) == 0);
+}
+
+static void take_call(struct scene *scene)
+{
+    require(weir_take(scene->call, NULL, NULL) == 0);
+}
+
+static void take_refused(struct scene *scene)
+{
+    require(weir_take(scene->dry, &request, NULL) == -EAGAIN);
+}
+
+static void hold_call(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->call, NULL, &acquisition, NULL) == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+/* What was used of a rate has to be told. */
+static void hold_rate(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->rate, &request, &acquisition, NULL) == 0);
+    require(weir_update(acquisition, "tokens", 1) == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void hold_resource(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->slots, NULL, &acquisition, NULL) == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void hold_refused(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->one, NULL, &acquisition, NULL) == -EAGAIN);
+}
+
+static void hold_three(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->three, &request, &acquisition, NULL) == 0);
+    require(weir_update(acquisition, "tokens", 1) == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void queue_at_once(struct scene *scene)
+{
+    struct weir_completion completion;
+
+    require(weir_queue_submit(scene->queue, scene->slots, NULL, 1, NULL, NULL) == 0);
+    require(weir_queue_reap(scene->queue, &completion, 1) == 1 && completion.result == 0);
+    require(weir_release(&completion.acquisition) == 0);
+}
+
+/* Somebody waits for what is held, gets it with the release, and is the next to hold it. */
+static void queue_hand_over(struct scene *scene)
+{
+    struct weir_completion completion;
+
+    require(weir_queue_submit(scene->queue, scene->one, NULL, 1, NULL, NULL) == 0);
+    require(weir_release(&scene->holder) == 0);
+    require(weir_queue_reap(scene->queue, &completion, 1) == 1 && completion.result == 0);
+    scene->holder = completion.acquisition;
+}
+
+static const struct operation {
+    const char *name;
+    void (*run)(struct scene *scene);
+} operations[] = {
+    {"nothing", nothing},
+    {"take: rate", take_rate},
+    {"take: rate, token bucket", take_bucket},
+    {"take: call", take_call},
+    {"take: rate, refused", take_refused},
+    {"acquire + release: call", hold_call},
+    {"acquire + update + release: rate", hold_rate},
+    {"acquire + release: resource", hold_resource},
+    {"acquire: resource, refused", hold_refused},
+    {"acquire + update + release: 3 limits", hold_three},
+    {"submit + reap + release: resource", queue_at_once},
+    {"submit + hand-over + reap: resource", queue_hand_over},
+};
+
+/* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined. */
+void measured(const struct operation *operation, struct scene *scene, unsigned times);
+void measured(const struct operation *operation, struct scene *scene, unsigned times)
+{
+    for (unsigned i = 0; i < times; i++)
+        operation->run(scene);
+}
+
+static void measure(const struct operation *operation, struct scene *scene)
+{
+    void (*volatile run)(const struct operation *, struct scene *, unsigned) = measured;
+
+    for (unsigned i = 0; i < WARM_UP; i++)
+        operation->run(scene);
+    run(operation, scene, TIMES);
+    printf("%u %s\n", TIMES, operation->name);
+}
+
+int main(int argc, char **argv)
+{
+    struct scene scene;
+    struct bench bench;
+
+    bench_open(&bench, "counts", 0, argc, argv);
+    scene_open(&scene);
+    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+        measure(&operations[i], &scene);
+    scene_close(&scene);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
