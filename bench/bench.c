@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Rounds before the medians can be said to stand still, and by how much they may still move. */
+/* Rounds before anything can be said to stand still, and by how much it may still move. */
 #define ROUNDS_MIN  9
 #define ERROR_MAX   0.005
 #define SPREAD_LOUD 0.10
@@ -106,7 +106,8 @@ _Noreturn void bench_fail(const char *condition, const char *file, int line)
 
 static _Noreturn void usage(const struct bench *bench)
 {
-    fprintf(stderr, "usage: %s [--seconds S] [--rounds N] [--samples N] [--only TEXT] ...\n",
+    fprintf(stderr,
+            "usage: %s [--seconds S] [--rounds N] [--samples N] [--only TEXT] [--lines FILE] ...\n",
             bench->name);
     exit(2);
 }
@@ -119,6 +120,16 @@ static double number(const struct bench *bench, const char *text)
     if (!text || end == text || *end || !(value > 0))
         usage(bench);
     return value;
+}
+
+static FILE *open_lines(const char *path)
+{
+    FILE *file = fopen(path, "w");
+
+    if (file)
+        return file;
+    fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    exit(2);
 }
 
 static void read_options(struct bench *bench, int argc, char **argv)
@@ -136,6 +147,8 @@ static void read_options(struct bench *bench, int argc, char **argv)
             bench->samples = (unsigned)fmin(number(bench, value), 1e6);
         else if (strcmp(argv[i], "--only") == 0 && value)
             bench->only = value;
+        else if (strcmp(argv[i], "--lines") == 0 && value && !bench->lines)
+            bench->lines = open_lines(value);
         else
             usage(bench);
     }
@@ -253,19 +266,21 @@ static void sum_up(struct bench_figure *figure, unsigned round)
         .min = quantile(figure->samples, n, 0),
         .median = quantile(figure->samples, n, 0.5),
         .p99 = quantile(figure->samples, n, 0.99),
+        .max = quantile(figure->samples, n, 1),
     };
     figure->samples_n = 0;
 }
 
 /* Of one figure over all rounds. */
 struct sums {
-    double min, median, p99;
-    double spread; /* how far the middle half of the rounds' medians lie apart, of the median */
+    double min, median, p99, max;
+    double spread;                       /* of the rounds' medians */
     double ratio, ratio_p99, difference; /* to the baseline, if there is one */
+    double ratio_spread;
     unsigned rounds;
 };
 
-enum column { MEDIAN, P99, RATIO, RATIO_P99, DIFFERENCE };
+enum column { MEDIAN, P99, RATIO, RATIO_P99, DIFFERENCE, COLUMNS };
 
 /* What a round says. NaN: nothing, it did not measure this. */
 static double of_round(const struct bench_figure *figure, unsigned round, enum column column)
@@ -284,67 +299,86 @@ static double of_round(const struct bench_figure *figure, unsigned round, enum c
         return own->median / other->median;
     case RATIO_P99:
         return own->p99 / other->p99;
-    case DIFFERENCE:
-        break;
+    default:
+        return own->median - other->median;
     }
-    return own->median - other->median;
 }
 
-/* The rounds' numbers, sorted. Returns how many. */
-static unsigned gather(const struct bench *bench, const struct bench_figure *figure,
-                       enum column column, double *ret)
-{
-    unsigned n = 0;
+/* The rounds' numbers, sorted. */
+struct column_sums {
+    double values[BENCH_ROUNDS];
+    unsigned n;
+};
 
+static void gather(const struct bench *bench, const struct bench_figure *figure, enum column column,
+                   struct column_sums *ret)
+{
+    ret->n = 0;
     for (unsigned i = 0; i < bench->rounds; i++) {
         double value = of_round(figure, i, column);
 
         if (!isnan(value))
-            ret[n++] = value;
+            ret->values[ret->n++] = value;
     }
-    qsort(ret, n, sizeof(double), compare);
-    return n;
+    qsort(ret->values, ret->n, sizeof(double), compare);
 }
 
-static double middle(const struct bench *bench, const struct bench_figure *figure,
-                     enum column column)
+static double middle(const struct column_sums *sums)
 {
-    double values[BENCH_ROUNDS];
-    unsigned n = gather(bench, figure, column, values);
+    return quantile(sums->values, sums->n, 0.5);
+}
 
-    return quantile(values, n, 0.5);
+/* How far the middle half lies apart, of the median. */
+static double spread_of(const struct column_sums *sums)
+{
+    double low = quantile(sums->values, sums->n, 0.25);
+    double high = quantile(sums->values, sums->n, 0.75);
+
+    return sums->n ? (high - low) / middle(sums) : 0;
 }
 
 static struct sums sums_of(const struct bench *bench, const struct bench_figure *figure)
 {
-    double medians[BENCH_ROUNDS];
-    struct sums sums = {.rounds = gather(bench, figure, MEDIAN, medians)};
+    struct column_sums columns[COLUMNS];
+    struct sums sums = {.min = INFINITY};
 
-    sums.median = quantile(medians, sums.rounds, 0.5);
-    sums.min = sums.median;
+    for (int i = 0; i < COLUMNS; i++)
+        gather(bench, figure, (enum column)i, &columns[i]);
     for (unsigned i = 0; i < bench->rounds; i++)
-        if (figure->rounds[i].median > 0)
+        if (figure->rounds[i].median > 0) {
             sums.min = fmin(sums.min, figure->rounds[i].min);
-    sums.p99 = middle(bench, figure, P99);
-    if (sums.median > 0)
-        sums.spread =
-            (quantile(medians, sums.rounds, 0.75) - quantile(medians, sums.rounds, 0.25)) /
-            sums.median;
-    sums.ratio = middle(bench, figure, RATIO);
-    sums.ratio_p99 = middle(bench, figure, RATIO_P99);
-    sums.difference = middle(bench, figure, DIFFERENCE);
+            sums.max = fmax(sums.max, figure->rounds[i].max);
+        }
+    sums.rounds = columns[MEDIAN].n;
+    sums.median = middle(&columns[MEDIAN]);
+    sums.spread = spread_of(&columns[MEDIAN]);
+    sums.p99 = middle(&columns[P99]);
+    sums.ratio = middle(&columns[RATIO]);
+    sums.ratio_spread = spread_of(&columns[RATIO]);
+    sums.ratio_p99 = middle(&columns[RATIO_P99]);
+    sums.difference = middle(&columns[DIFFERENCE]);
     return sums;
 }
 
-/* Whether more rounds would hardly change a median. */
+static bool is_baseline(const struct bench *bench, const struct bench_figure *figure)
+{
+    for (unsigned i = 0; i < bench->figures_n; i++)
+        if (bench->figures[i]->baseline == figure)
+            return true;
+    return false;
+}
+
+/* Whether more rounds would hardly change what counts: a ratio; if there is none, a median. */
 static bool stands_still(const struct bench *bench)
 {
     if (bench->rounds < ROUNDS_MIN)
         return false;
     for (unsigned i = 0; i < bench->figures_n; i++) {
-        struct sums sums = sums_of(bench, bench->figures[i]);
+        const struct bench_figure *figure = bench->figures[i];
+        struct sums sums = sums_of(bench, figure);
+        double spread = figure->baseline ? sums.ratio_spread : sums.spread;
 
-        if (sums.spread / sqrt(bench->rounds) > ERROR_MAX)
+        if (!is_baseline(bench, figure) && spread / sqrt(bench->rounds) > ERROR_MAX)
             return false;
     }
     return true;
@@ -376,26 +410,46 @@ static void print_row(const struct bench_figure *figure, const struct sums *sums
     putchar('\n');
 }
 
-static void print_json(const struct bench *bench, const struct bench_figure *figure,
-                       const struct sums *sums)
+static void print_rounds(const struct bench *bench, const struct bench_figure *figure, FILE *file)
 {
-    printf("{\"bench\": \"%s\", \"name\": \"%s\", \"min_ns\": %.1f, \"median_ns\": %.1f, "
-           "\"p99_ns\": %.1f, \"spread\": %.3f, \"rounds\": %u",
-           bench->name, figure->name, sums->min, sums->median, sums->p99, sums->spread,
-           sums->rounds);
-    if (sums->ratio > 0)
-        printf(", \"baseline\": \"%s\", \"ratio\": %.3f, \"ratio_p99\": %.3f, "
-               "\"difference_ns\": %.1f",
-               figure->baseline->name, sums->ratio, sums->ratio_p99, sums->difference);
-    puts("}");
+    static const char *const names[COLUMNS] = {"median_ns", "p99_ns", "ratio", "ratio_p99",
+                                               "difference_ns"};
+
+    fputs(", \"each\": {", file);
+    for (int i = 0; i < (figure->baseline ? COLUMNS : RATIO); i++) {
+        const char *comma = "";
+
+        fprintf(file, "%s\"%s\": [", i ? ", " : "", names[i]);
+        for (unsigned j = 0; j < bench->rounds; j++) {
+            double value = of_round(figure, j, (enum column)i);
+
+            if (!isnan(value)) {
+                fprintf(file, "%s%.5g", comma, value);
+                comma = ", ";
+            }
+        }
+        fputs("]", file);
+    }
+    fputs("}", file);
 }
 
-static bool is_baseline(const struct bench *bench, const struct bench_figure *figure)
+static void print_json(const struct bench *bench, const struct bench_figure *figure,
+                       const struct sums *sums, FILE *file)
 {
-    for (unsigned i = 0; i < bench->figures_n; i++)
-        if (bench->figures[i]->baseline == figure)
-            return true;
-    return false;
+    fprintf(file,
+            "{\"bench\": \"%s\", \"name\": \"%s\", \"min_ns\": %.1f, \"median_ns\": %.1f, "
+            "\"p99_ns\": %.1f, \"max_ns\": %.1f, \"spread\": %.3f, \"rounds\": %u",
+            bench->name, figure->name, sums->min, sums->median, sums->p99, sums->max, sums->spread,
+            sums->rounds);
+    if (sums->ratio > 0)
+        fprintf(file,
+                ", \"baseline\": \"%s\", \"ratio\": %.3f, \"ratio_p99\": %.3f, "
+                "\"ratio_spread\": %.3f, \"difference_ns\": %.1f",
+                figure->baseline->name, sums->ratio, sums->ratio_p99, sums->ratio_spread,
+                sums->difference);
+    if (bench->lines)
+        print_rounds(bench, figure, file);
+    fputs("}\n", file);
 }
 
 /* A baseline is the same work in every round: if it differs, others were at work here. */
@@ -429,26 +483,30 @@ static void print_table(const struct bench *bench)
     print_noise(bench);
 }
 
-static void print_lines(const struct bench *bench)
+static void print_lines(const struct bench *bench, FILE *file)
 {
     for (unsigned i = 0; i < bench->figures_n; i++) {
         struct sums sums = sums_of(bench, bench->figures[i]);
 
         if (sums.rounds)
-            print_json(bench, bench->figures[i], &sums);
+            print_json(bench, bench->figures[i], &sums, file);
     }
     for (unsigned i = 0; i < bench->values_n; i++)
-        printf("{\"bench\": \"%s\", \"name\": \"%s\", \"value\": %.1f, \"unit\": \"%s\"}\n",
-               bench->name, bench->values[i].name, bench->values[i].value, bench->values[i].unit);
+        fprintf(file, "{\"bench\": \"%s\", \"name\": \"%s\", \"value\": %.1f, \"unit\": \"%s\"}\n",
+                bench->name, bench->values[i].name, bench->values[i].value, bench->values[i].unit);
 }
 
 int bench_close(struct bench *bench)
 {
+    int status = 0;
+
     print_table(bench);
-    print_lines(bench);
+    print_lines(bench, bench->lines ? bench->lines : stdout);
+    if (bench->lines && fclose(bench->lines) != 0)
+        status = 1;
     for (unsigned i = 0; i < bench->figures_n; i++) {
         free(bench->figures[i]->samples);
         free(bench->figures[i]);
     }
-    return fflush(stdout) == 0 ? 0 : 1;
+    return fflush(stdout) == 0 ? status : 1;
 }

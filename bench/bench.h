@@ -15,8 +15,9 @@
  *         ... bench_add(raw, ns) ... bench_add(ours, ns) ...
  *     return bench_close(&bench);
  *
- * It prints a table, then a line of JSON for each figure. A benchmark fails (exit status 1) if what
- * it measures does the wrong thing, never because of a time.
+ * It prints a table, then a line of JSON for each figure. With --lines these go to a file instead,
+ * and tell of every round: what bench/run reads. A benchmark fails (exit status 1) if what it
+ * measures does the wrong thing, never because of a time.
  */
 #ifndef WEIR_BENCH_H
 #define WEIR_BENCH_H
@@ -33,7 +34,7 @@
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
 
-enum { BENCH_FIGURES = 48, BENCH_ROUNDS = 200, BENCH_NAME = 48 };
+enum { BENCH_FIGURES = 96, BENCH_ROUNDS = 200, BENCH_NAME = 48 };
 
 /* Ends the process unless the condition holds: what was measured did the wrong thing. */
 #define require(condition) ((condition) ? (void)0 : bench_fail(#condition, __FILE__, __LINE__))
@@ -50,7 +51,7 @@ static inline uint64_t bench_now(void)
 
 /* Of one figure in one round, in ns. */
 struct bench_sums {
-    double min, median, p99;
+    double min, median, p99, max;
 };
 
 struct bench_figure {
@@ -75,6 +76,7 @@ struct bench {
     unsigned rounds_max; /* --rounds */
     unsigned samples;    /* --samples: per figure and round; 0: as the benchmark likes */
     const char *only;    /* --only: figures with this in their names, and baselines; or NULL */
+    FILE *lines;         /* --lines: a file for the lines of JSON, with every round; or NULL */
     int argc;            /* what is left: the benchmark's own */
     char **argv;
 
@@ -97,8 +99,9 @@ struct bench_figure *bench_figure(struct bench *bench, const struct bench_figure
 bool bench_wants(const struct bench *bench, const char *name);
 
 /*
- * Ends a round, if one has begun, and says whether to go on to another: until the medians stand
- * still, or the time or number of rounds is up. There is always one.
+ * Ends a round, if one has begun, and says whether to go on to another: until the ratios, and the
+ * medians that are compared with nothing, stand still, or the time or number of rounds is up. There
+ * is always one.
  */
 bool bench_round(struct bench *bench);
 
