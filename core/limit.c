@@ -23,6 +23,19 @@ void limit_take(const struct limit *limit, uint64_t *state, const struct weir_in
         state[0] += amount;
 }
 
+uint64_t limit_try_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                        uint64_t amount)
+{
+    uint64_t ready;
+
+    if (limit->algorithm && limit->algorithm->try_take)
+        return limit->algorithm->try_take(limit->config, state, at, amount);
+    ready = limit_ready_at(limit, state, at, amount);
+    if (ready <= at->now_ns || MUTANT(401))
+        limit_take(limit, state, at, amount);
+    return ready;
+}
+
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    uint64_t amount, uint64_t granted_ns)
 {
@@ -129,4 +142,25 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
         if (amounts[i] && (with_resources || limit->type != WEIR_LIMIT_RESOURCE))
             limit_take(limit, states + limit->state_at, at, amounts[i]);
     }
+}
+
+uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
+                         const struct weir_instant *at, const uint64_t *amounts,
+                         const struct limit **ret_blame)
+{
+    uint64_t ready;
+
+    if (limits->n != 1) {
+        ready = limits_ready_at(limits, states, at, amounts, true, ret_blame);
+        if (ready <= at->now_ns || MUTANT(402))
+            limits_take(limits, states, at, amounts, true);
+        return ready;
+    }
+    if (!amounts[0])
+        return at->now_ns;
+    ready = limit_try_take(limits->items, states + limits->items->state_at, at, amounts[0]);
+    if (ready <= at->now_ns)
+        return at->now_ns;
+    *ret_blame = limits->items;
+    return ready;
 }

@@ -32,6 +32,9 @@ uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount);
 void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                 uint64_t amount);
+/* Both in one: what limit_ready_at returns; if that is now, it was taken, otherwise nothing was. */
+uint64_t limit_try_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                        uint64_t amount);
 /* A resource gives back what was held since `granted_ns`. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    uint64_t amount, uint64_t granted_ns);
@@ -72,5 +75,12 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          bool with_resources, const struct limit **ret_blame);
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
+/*
+ * Both in one, with resources: takes all of `amounts` if they can be had now, and returns at->now_ns
+ * then. Otherwise nothing is taken, and it is as limits_ready_at.
+ */
+uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
+                         const struct weir_instant *at, const uint64_t *amounts,
+                         const struct limit **ret_blame);
 
 #endif

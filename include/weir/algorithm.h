@@ -123,6 +123,14 @@ struct weir_algorithm {
      * so better not longer than those. NULL: they do so on any bytes.
      */
     int (*check)(const void *config, const void *state);
+
+    /*
+     * ready_at and take in one: returns what ready_at would return and, only if that is
+     * `at->now_ns` itself, has also done what take would do; otherwise the state is unchanged. For
+     * algorithms that can do this for less than both. NULL: the library calls ready_at, then take.
+     */
+    uint64_t (*try_take)(const void *config, void *state, const struct weir_instant *at,
+                         uint64_t amount);
 };
 
 #ifdef __cplusplus

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 #define WEIR_PLUGIN_ABI_MAJOR 1
-#define WEIR_PLUGIN_ABI_MINOR 0
+#define WEIR_PLUGIN_ABI_MINOR 1 /* 1: weir_algorithm.try_take */
 
 /*
  * The exported table, with the major in its name:

@@ -52,6 +52,10 @@ static inline void words_set(uint64_t words[2], u128 value)
 
 static inline u128 ceil_div(u128 a, u128 b)
 {
+    if ((a | b) >> 64 == 0) { /* what the processor can do */
+        uint64_t dividend = (uint64_t)a, divisor = (uint64_t)b;
+        return dividend / divisor + (dividend % divisor != 0);
+    }
     return a / b + (a % b != 0);
 }
 

@@ -133,19 +133,37 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return instant_after(now.last, rest(config, &now, at->wall_offset_ns));
 }
 
-static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+/* Counts `amount`, more than 0, in the window of `now`; with FIRST_USE it may be what opens it. */
+static void enter(const struct config *config, struct state *state, struct state now,
+                  uint64_t amount)
 {
-    const struct config *config = bytes;
-    struct state *state = memory;
-    if (amount == 0)
-        return;
-    struct state now = present(config, state, at);
     if (config->anchor == FIRST_USE && now.number == 0) {
         now.number = 1;
         now.start = now.last;
     }
     now.count += amount;
     *state = now;
+}
+
+static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    if (amount != 0)
+        enter(bytes, memory, present(bytes, memory, at), amount);
+}
+
+static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    if (amount > config->capacity)
+        return WEIR_NEVER;
+    if (amount == 0)
+        return at->now_ns;
+    struct state now = present(config, memory, at);
+    if (amount > room(config, &now))
+        return instant_after(now.last, rest(config, &now, at->wall_offset_ns));
+    enter(config, memory, now, amount);
+    return at->now_ns;
 }
 
 /* Within the window of the grant only: what is before it is no longer counted anyway. */
@@ -201,6 +219,7 @@ static const struct weir_algorithm algorithm = {
     .available = available,
     .reconfigure = reconfigure,
     .check = check,
+    .try_take = try_take,
 };
 
 PLUGIN_TABLE("fixed_window", "a counter per window; windows from the first use or on a calendar");

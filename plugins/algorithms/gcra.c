@@ -18,7 +18,6 @@
  * Wide, for all else: TAT in ticks on two words, and the last instant.
  */
 #include "declare.h"
-#include <stdbool.h>
 
 enum { BURST = WINDOW + 1, INITIAL };
 
@@ -38,17 +37,14 @@ struct config {
     struct depth depth;
     uint64_t units; /* ticks per ns */
     uint64_t initial;
+    uint64_t is_word; /* 0 or 1: the form of state */
+    uint64_t unused;  /* 0, where there would be padding */
 };
 
 struct wide_state {
     uint64_t tat[2]; /* ticks */
     uint64_t last;
 };
-
-static bool is_word(const struct config *config)
-{
-    return config->units == 1 && config->depth.full <= WORD_DEPTH;
-}
 
 static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
@@ -60,8 +56,9 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     struct rate rate = rate_reduce(values[CAPACITY].value, values[WINDOW].value);
     struct config made = {
         .depth = depth_of(burst, rate.span), .units = rate.units, .initial = initial};
+    made.is_word = made.units == 1 && made.depth.full <= WORD_DEPTH;
     ret->config = sizeof made;
-    ret->state = is_word(&made) ? sizeof(uint64_t) : sizeof(struct wide_state);
+    ret->state = made.is_word ? sizeof(uint64_t) : sizeof(struct wide_state);
     ret->amount_max = burst;
     if (bytes != NULL)
         *(struct config *)bytes = made;
@@ -72,28 +69,35 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
 static uint64_t present(const struct config *config, const void *memory,
                         const struct weir_instant *at)
 {
-    if (is_word(config))
+    if (config->is_word)
         return at->now_ns;
     const struct wide_state *state = memory;
     return later(at->now_ns, state->last);
 }
 
+static uint64_t word_ahead(uint64_t tat, uint64_t now)
+{
+    uint64_t ahead = (tat - now) & ~TOP_BIT;
+    return ahead < WORD_AHEAD ? ahead : 0;
+}
+
+static uint64_t word_of(uint64_t now, uint64_t ahead)
+{
+    return (now + ahead) & (MUTANT(77) ? UINT64_MAX : ~TOP_BIT);
+}
+
 static u128 ahead_at(const struct config *config, const void *memory, uint64_t now)
 {
-    if (is_word(config)) {
-        const uint64_t *tat = memory;
-        uint64_t ahead = (*tat - now) & ~TOP_BIT;
-        return ahead < WORD_AHEAD ? ahead : 0;
-    }
+    if (config->is_word)
+        return word_ahead(*(const uint64_t *)memory, now);
     const struct wide_state *state = memory;
     return less(words_get(state->tat), (u128)config->units * now);
 }
 
 static void settle(const struct config *config, void *memory, uint64_t now, u128 ahead)
 {
-    if (is_word(config)) {
-        uint64_t *tat = memory;
-        *tat = (now + (uint64_t)ahead) & (MUTANT(77) ? UINT64_MAX : ~TOP_BIT);
+    if (config->is_word) {
+        *(uint64_t *)memory = word_of(now, (uint64_t)ahead);
         return;
     }
     struct wide_state *state = memory;
@@ -122,6 +126,31 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     if (ahead <= limit)
         return at->now_ns;
     return instant_after(now, ceil_div(ahead - limit, config->units));
+}
+
+/* The same and, if that is now, draw(): TAT is written once, and 64 bits are enough for one word. */
+static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
+    if (config->is_word) {
+        uint64_t *tat = memory, full = (uint64_t)config->depth.full;
+        uint64_t ahead = word_ahead(*tat, at->now_ns) + amount * config->depth.unit;
+        if (ahead > full + MUTANT(400))
+            return instant_after(at->now_ns, ahead - full);
+        *tat = word_of(at->now_ns, ahead);
+        return at->now_ns;
+    }
+    uint64_t now = present(config, memory, at);
+    u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
+    if (ahead > config->depth.full)
+        return instant_after(now, ceil_div(ahead - config->depth.full, config->units));
+    settle(config, memory, now, ahead);
+    return at->now_ns;
 }
 
 /* Takes what was granted, or charges what was used beyond it: a debt of τ at most. */
@@ -167,10 +196,8 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    if (is_word(config)) {
-        const uint64_t *tat = memory;
-        return (*tat & TOP_BIT) == 0 ? 0 : -1;
-    }
+    if (config->is_word)
+        return (*(const uint64_t *)memory & TOP_BIT) == 0 ? 0 : -1;
     const struct wide_state *state = memory;
     u128 furthest = (u128)config->units * state->last + 2 * config->depth.full;
     return words_get(state->tat) <= furthest ? 0 : -1;
@@ -189,6 +216,7 @@ static const struct weir_algorithm algorithm = {
     .available = available,
     .reconfigure = reconfigure,
     .check = check,
+    .try_take = try_take,
 };
 
 PLUGIN_TABLE("gcra",

@@ -85,6 +85,16 @@ static u128 room_for(const struct config *config, uint64_t amount)
     return config->mode == QUEUE ? 0 : (u128)(config->depth.units - amount) * config->depth.unit;
 }
 
+/* What has to drain before `amount` is granted. */
+static u128 excess_at(const struct config *config, const struct state *state, uint64_t now,
+                      uint64_t amount)
+{
+    u128 excess = less(level_at(config, state, now), room_for(config, amount));
+    if (MUTANT(67) && config->mode == QUEUE)
+        return less(excess, config->depth.unit);
+    return excess;
+}
+
 static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
                          uint64_t amount)
 {
@@ -95,12 +105,8 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     if (amount > config->depth.units)
         return WEIR_NEVER;
     uint64_t now = present(state, at);
-    u128 excess = less(level_at(config, state, now), room_for(config, amount));
-    if (MUTANT(67) && config->mode == QUEUE)
-        excess = less(excess, config->depth.unit);
-    if (excess == 0)
-        return at->now_ns;
-    return instant_after(now, ceil_div(excess, config->units));
+    u128 excess = excess_at(config, state, now, amount);
+    return excess == 0 ? at->now_ns : instant_after(now, ceil_div(excess, config->units));
 }
 
 /*
@@ -117,16 +123,35 @@ static u128 start_at(const struct config *config, const struct state *state, uin
     return ticks;
 }
 
+static void pour(const struct config *config, struct state *state, uint64_t now, uint64_t amount)
+{
+    u128 level = (u128)amount * config->depth.unit;
+    words_set(state->empty, start_at(config, state, now) + level);
+    state->last = state->granted = now;
+}
+
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    struct state *state = memory;
+    if (amount != 0)
+        pour(bytes, state, present(state, at), amount);
+}
+
+static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
+                         uint64_t amount)
 {
     const struct config *config = bytes;
     struct state *state = memory;
     if (amount == 0)
-        return;
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
     uint64_t now = present(state, at);
-    u128 level = (u128)amount * config->depth.unit;
-    words_set(state->empty, start_at(config, state, now) + level);
-    state->last = state->granted = now;
+    u128 excess = excess_at(config, state, now, amount);
+    if (excess != 0)
+        return instant_after(now, ceil_div(excess, config->units));
+    pour(config, state, now, amount);
+    return at->now_ns;
 }
 
 /*
@@ -197,6 +222,7 @@ static const struct weir_algorithm algorithm = {
     .available = available,
     .reconfigure = reconfigure,
     .check = check,
+    .try_take = try_take,
 };
 
 PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or an even queue");

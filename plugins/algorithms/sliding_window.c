@@ -100,7 +100,15 @@ static uint64_t available(const void *bytes, const void *memory, const struct we
     return used < config->capacity ? config->capacity - used : 0;
 }
 
-/* If there is no room, once the oldest entries that take up too much are gone. */
+/* Once the oldest entries, from the first-th on, that take up `units` too many are gone. */
+static uint64_t freed_at(const struct config *config, const struct log *log, uint64_t now,
+                         uint64_t first, uint64_t units)
+{
+    uint64_t oldest = log_first_through(log, config->slots, first, units);
+    uint64_t instant = log_entry(log, config->slots, oldest)->instant;
+    return instant_after(now, (u128)instant + config->window - now);
+}
+
 static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
                          uint64_t amount)
 {
@@ -112,22 +120,42 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
         return WEIR_NEVER;
     uint64_t now = present(log, at), first = first_live(config, log, now);
     uint64_t used = log_sum(log, config->slots, first), room = config->capacity - amount;
-    if (used <= room)
-        return at->now_ns;
-    uint64_t oldest = log_first_through(log, config->slots, first, used - room);
-    uint64_t instant = log_entry(log, config->slots, oldest)->instant;
-    return instant_after(now, (u128)instant + config->window - now);
+    return used <= room ? at->now_ns : freed_at(config, log, now, first, used - room);
+}
+
+/* Enters `amount`, more than 0; what is before the first that still counts is forgotten. */
+static void enter(const struct config *config, struct log *log, uint64_t now, uint64_t first,
+                  uint64_t amount)
+{
+    log->last = now;
+    log_drop(log, config->slots, first);
+    log_append(log, config->slots, entered_at(config, now), amount);
 }
 
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
     struct log *log = memory;
+    uint64_t now = present(log, at);
+    if (amount != 0)
+        enter(config, log, now, first_live(config, log, now), amount);
+}
+
+static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    struct log *log = memory;
     if (amount == 0)
-        return;
-    log->last = present(log, at);
-    log_drop(log, config->slots, first_live(config, log, log->last));
-    log_append(log, config->slots, entered_at(config, log->last), amount);
+        return at->now_ns;
+    if (amount > config->capacity)
+        return WEIR_NEVER;
+    uint64_t now = present(log, at), first = first_live(config, log, now);
+    uint64_t used = log_sum(log, config->slots, first), room = config->capacity - amount;
+    if (used > room)
+        return freed_at(config, log, now, first, used - room);
+    enter(config, log, now, first, amount);
+    return at->now_ns;
 }
 
 /* The entry of the grant shrinks. */
@@ -183,6 +211,7 @@ static const struct weir_algorithm algorithm = {
     .available = available,
     .reconfigure = reconfigure,
     .check = check,
+    .try_take = try_take,
 };
 
 PLUGIN_TABLE("sliding_window", "never more than capacity in any window: a log, exact or coarse");

@@ -130,6 +130,24 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return filled_at(config, state, now, need - config->depth.full);
 }
 
+/* The same and, if that is now, draw(): the level is worked out once. */
+static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    struct state *state = memory;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
+    uint64_t now = present(state, at);
+    u128 missing = missing_at(config, state, now) + (u128)amount * config->depth.unit;
+    if (missing > config->depth.full)
+        return filled_at(config, state, now, missing - config->depth.full);
+    settle(state, now, missing);
+    return at->now_ns;
+}
+
 /* Takes what was granted, or charges what was used beyond it: a debt no deeper than the bucket. */
 static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
@@ -198,6 +216,7 @@ static const struct weir_algorithm algorithm = {
     .available = available,
     .reconfigure = reconfigure,
     .check = check,
+    .try_take = try_take,
 };
 
 PLUGIN_TABLE("token_bucket",

@@ -80,6 +80,8 @@ int subject_try(struct subject *ret, const char *algorithm, const struct setting
             made.memory[i] = calloc(1, made.footprint.state + 16);
             assert_non_null(made.memory[i]);
         }
+        made.tried = calloc(1, made.footprint.state + 16);
+        assert_non_null(made.tried);
         made.state = made.memory[0] + 1;
         *ret = made;
     }
@@ -93,6 +95,7 @@ void subject_free(struct subject *subject)
     free(subject->config_copy);
     free(subject->memory[0]);
     free(subject->memory[1]);
+    free(subject->tried);
 }
 
 static size_t words_of(const struct subject *subject)
@@ -150,6 +153,27 @@ void subject_init(struct subject *subject, uint64_t now)
     check_guards(subject);
 }
 
+/* The state was copied back: there ready_at, which said `ready`, is followed by take. */
+static void check_try_take(struct subject *subject, const struct weir_instant *at, uint64_t amount,
+                           uint64_t ready)
+{
+    uint64_t *tried = subject->tried, n = words_of(subject);
+    uint64_t *other =
+        subject->state - 1 == subject->memory[0] ? subject->memory[1] : subject->memory[0];
+    memcpy(tried + 1, subject->state, subject->footprint.state);
+    tried[0] = tried[n + 1] = GUARD;
+    if (ready == at->now_ns)
+        subject->ops->take(subject->config, other + 1, at, amount);
+    if (subject->ops->try_take(subject->config, tried + 1, at, amount) != ready)
+        fail_msg("try_take does not answer as ready_at");
+    if (tried[0] != GUARD || tried[n + 1] != GUARD)
+        fail_msg("try_take wrote outside the state");
+    if (memcmp(tried + 1, other + 1, subject->footprint.state) != 0)
+        fail_msg("try_take does not do what %s does",
+                 ready == at->now_ns ? "take" : "ready_at, nothing");
+    check_guards(subject);
+}
+
 uint64_t subject_ready_at(struct subject *subject, uint64_t now, uint64_t amount)
 {
     struct weir_instant at = instant_of(subject, now);
@@ -157,6 +181,8 @@ uint64_t subject_ready_at(struct subject *subject, uint64_t now, uint64_t amount
     copy_back(subject);
     uint64_t ready = subject->ops->ready_at(subject->config, state, &at, amount);
     check_unchanged(subject);
+    if (subject->ops->try_take != NULL)
+        check_try_take(subject, &at, amount, ready);
     return ready;
 }
 

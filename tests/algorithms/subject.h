@@ -3,7 +3,9 @@
  * An algorithm under test, loaded straight from its file. Every call goes through here, and on the
  * way the promises of algorithm.h are checked: before each call the state is moved to another
  * address, between guard words; after it the guards and the configuration are as they were, and
- * the calls that must not change the state have not.
+ * the calls that must not change the state have not. Whenever an algorithm is asked when it would
+ * grant, its try_take, if it has one, is tried on a copy, and must answer and do the same as ready_at
+ * and take.
  */
 #ifndef WEIR_TESTS_SUBJECT_H
 #define WEIR_TESTS_SUBJECT_H
@@ -30,6 +32,7 @@ struct subject {
     void *config, *config_copy;
     uint64_t *memory[2]; /* each a guard word, the state, and a guard word */
     uint64_t *state;     /* in one of them */
+    uint64_t *tried;     /* as these: what try_take makes of the state */
     int64_t wall_offset_ns;
 };
 

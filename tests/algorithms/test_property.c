@@ -2,7 +2,7 @@
 /*
  * An algorithm against the reference: random configurations from one unit per century to billions
  * per nanosecond, random requests, refunds, charges, and clocks that stand, creep, jump far ahead
- * and back. Every decision, every ready_at and every available is compared.
+ * and back. Every decision, every ready_at, try_take and available is compared.
  *
  *     test_property ALGORITHM [--seed N]
  */
@@ -143,6 +143,8 @@ static void start(struct trial *trial)
         fail_msg("refused: %s", reason.message);
     trial->is_word = trial->subject.footprint.state == 8;
     trial->charges = trial->subject.ops->charge != NULL;
+    assert_non_null(
+        trial->subject.ops->try_take); /* which subject.c compares with ready_at and take */
     trial->has_twin = strcmp(algorithm, "gcra") == 0;
     trial->now = trial->ready = any_start(trial);
     if (trial->model.kind == EPOCH)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Limits together: whether bytes can be their states. Needs the project's plugins. */
+/* Limits together: whether bytes can be their states, and taking of all or none. Needs the project's plugins. */
 #include "limit.h"
 #include "plan.h"
 #include <setjmp.h>
@@ -76,6 +76,74 @@ static void test_algorithm(void **state)
     assert_int_equal(limits_check(&limits, states), 0);
 }
 
+/* Room for 1, 1 and 2 more of the three limits. */
+static void use(void)
+{
+    const struct weir_instant at = {.now_ns = 1000};
+    const uint64_t used[] = {2, 99, UINT64_MAX - 2};
+    limits_take(&limits, states, &at, used, true);
+}
+
+/* What is granted now is taken, and what is not leaves everything as it was. */
+static void expect_try(uint64_t now, const uint64_t *amounts, uint64_t ready, int blame)
+{
+    const struct weir_instant at = {.now_ns = now};
+    const struct limit *said = NULL, *blamed = NULL;
+    uint64_t tried[256];
+    memcpy(tried, states, sizeof tried);
+    assert_true(limits_ready_at(&limits, states, &at, amounts, true, &said) == ready);
+    assert_true(limits_try_take(&limits, tried, &at, amounts, &blamed) == ready);
+    assert_ptr_equal(blamed, blame < 0 ? NULL : &limits.items[blame]);
+    assert_ptr_equal(blamed, said);
+    if (ready == now)
+        limits_take(&limits, states, &at, amounts, true);
+    assert_memory_equal(tried, states, sizeof tried);
+}
+
+static void test_try_take(void **state)
+{
+    static const uint64_t nothing[3], one[] = {1, 1, 1}, two[] = {1, 2, 3}, last[] = {1, 1, 2},
+                                      never[] = {4, 1, 1}, logged[] = {0, 1, 0};
+    const uint64_t second = 1000000000;
+    (void)state;
+    use();
+    expect_try(1000, nothing, 1000, -1);
+    expect_try(1000, never, WEIR_NEVER, 0);
+    expect_try(1000, two, WEIR_BLOCKED, 2);
+    expect_try(1000, last, 1000, -1);
+    expect_try(2000, logged, 1000 + second, 1);
+    expect_try(2000, one, WEIR_BLOCKED, 0);
+    expect_try(1000 + second, logged, 1000 + second, -1);
+}
+
+/* One limit alone, with and without an operation of its own for it. */
+static void test_try_take_one(void **state)
+{
+    const struct limits all = limits;
+    struct weir_algorithm old = *limits.items[LOG].algorithm;
+    const uint64_t some[] = {60}, all_of_it[] = {100}, too_much[] = {101}, nothing[] = {0};
+    (void)state;
+    assert_non_null(old.try_take);
+    old.try_take = NULL;
+    for (int turn = 0; turn < 2; turn++) {
+        const uint64_t now = 5000000000 * (1 + (uint64_t)turn);
+        limits.n = 1;
+        limits.items = &all.items[LOG];
+        limits.items->algorithm = turn ? &old : limits.items->algorithm;
+        expect_try(now, too_much, WEIR_NEVER, 0);
+        expect_try(now, nothing, now, -1);
+        expect_try(now, some, now, -1);
+        expect_try(now + 1, some, now + 1000000000, 0);
+        expect_try(now + 1000000000, all_of_it, now + 1000000000, -1);
+    }
+    limits.items = &all.items[HELD];
+    expect_try(1, (const uint64_t[]){4}, WEIR_NEVER, 0);
+    expect_try(1, (const uint64_t[]){2}, 1, -1);
+    expect_try(1, (const uint64_t[]){2}, WEIR_BLOCKED, 0);
+    expect_try(1, (const uint64_t[]){1}, 1, -1);
+    limits = all;
+}
+
 static void test_none(void **state)
 {
     const struct limits none = {0};
@@ -88,6 +156,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_algorithm, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_try_take, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_try_take_one, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -455,6 +455,7 @@ static void test_shorter_structs(void **state)
     (void)state;
     assert_null(older->algorithm.release); /* it is there in memory, behind the end */
     assert_null(older->algorithm.check);
+    assert_null(older->algorithm.try_take);
     assert_int_equal(older->parameters[0].default_value, 0);
     assert_null(older->parameters[0].choices);
     assert_string_equal(older->parameters[0].doc, "");
