@@ -42,8 +42,8 @@ struct key_table {
     uint32_t buckets_n;
 };
 
-/* Bytes of a table in which `keys_max` keys find room; 0 if that is 0 or above KEY_TABLE_KEYS_MAX
- * or cannot be addressed here. */
+/* Bytes of a table in which `keys_max` keys find room; 0 if that is 0 or above KEY_TABLE_KEYS_MAX.
+ */
 size_t key_table_size(uint64_t keys_max);
 
 /*
