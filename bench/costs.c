@@ -116,15 +116,24 @@ static void alone_round(struct lanes *lanes, unsigned samples)
 
 /* ---- all of it ---- */
 
+/* The middle one of all runs, as a part of 1; 0 if there were none. */
+static double middle_share(const struct lane *lane)
+{
+    unsigned n = 0, below = 0, share = 0;
+
+    for (unsigned i = 0; i <= SHARES; i++)
+        n += lane->shares[i];
+    while (share < SHARES && below + lane->shares[share] <= n / 2)
+        below += lane->shares[share++];
+    return n ? share / (2.0 * SHARES) : 0;
+}
+
 static void add_shares(struct bench *bench, const struct lanes *lanes)
 {
-    for (unsigned i = 0; i < lanes->n; i++) {
-        const struct lane *lane = &lanes->items[i];
-
-        if (lane->both_done > 0)
-            bench_value(bench, 100.0 * (double)lane->slower_done / (double)lane->both_done,
-                        "% by the slower", "two, share: %s", lane->work->name);
-    }
+    for (unsigned i = 0; i < lanes->n; i++)
+        if (lanes->items[i].two)
+            bench_value(bench, 100 * middle_share(&lanes->items[i]), "% by the slower",
+                        "two, share: %s", lanes->items[i].work->name);
 }
 
 int main(int argc, char **argv)

@@ -40,6 +40,9 @@ struct work {
     bool two;        /* measured with two threads as well, if there are two processors */
 };
 
+/* Of what both do one may do up to a half, in thousandths, without being the faster. */
+enum { SHARES = 500 };
+
 /* A work and what came of it. */
 struct lane {
     const struct work *work;
@@ -47,7 +50,7 @@ struct lane {
     struct object *object;
     struct bench_figure *alone, *two, *single; /* NULL: not wanted */
     uint64_t done;                             /* operations, in all */
-    uint64_t slower_done, both_done;           /* operations of two threads against each other */
+    unsigned shares[SHARES + 1];               /* runs by the slower thread's share */
 };
 
 enum { LANES_MAX = 24 };

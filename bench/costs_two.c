@@ -94,8 +94,7 @@ static void run_shares(struct lane *lane, unsigned run)
     end(run);
     bench_add(lane->two, 2 * ns / (double)(SHARE + other));
     slower = other < SHARE ? other : SHARE;
-    lane->slower_done += slower;
-    lane->both_done += SHARE + other;
+    lane->shares[2 * SHARES * slower / (SHARE + other)]++;
     lane->done += SHARE;
 }
 

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""The benchmarks of a build directory: building them, running them, reading their lines."""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = SOURCE / "build" / "bench"
+
+# Each with what shows in a moment that it works. The order is that of the report.
+SHORT = {
+    "costs": ["--rounds", "2", "--samples", "4"],
+    "wake": ["--rounds", "2", "--samples", "20"],
+    "parked": ["--rounds", "1", "20000"],
+    "process": ["--rounds", "1", "--samples", "10"],
+}
+
+
+class Failure(Exception):
+    """A benchmark cannot be built, did the wrong thing, or said something that is not understood."""
+
+
+def set_up():
+    """The release build, made if need be and up to date. Returns its directory."""
+    steps = []
+    if not (BUILD / "build.ninja").exists():
+        steps.append(["meson", "setup", str(BUILD), str(SOURCE), "--buildtype=release",
+                      "-Dexamples=false", "-Dman=false", "-Dtests=false"])
+    steps.append(["ninja", "-C", str(BUILD), "all", *(f"bench/{name}" for name in SHORT)])
+    for step in steps:
+        try:
+            done = subprocess.run(step, cwd=SOURCE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+        except OSError as error:
+            raise Failure(f"{step[0]}: {error.strerror}") from error
+        if done.returncode:
+            raise Failure(f"{shlex.join(step)}: status {done.returncode}\n{done.stdout}")
+    return BUILD
+
+
+def environment_of(build):
+    """What a program of the build tree needs to find the plugins, and nothing that would change
+    what it does."""
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("WEIR_")}
+    environment["WEIR_PLUGIN_PATH"] = os.pathsep.join(
+        str(build / "plugins" / kind) for kind in ("algorithms", "balancers"))
+    return environment
+
+
+def read_lines(text):
+    """The lines of JSON, by the names of the figures."""
+    figures = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            figure = json.loads(line)
+            figures[figure["name"]] = figure
+        except (ValueError, KeyError, TypeError) as error:
+            raise Failure(f"line {number} is no figure: {line[:80]}") from error
+    if not figures:
+        raise Failure("there are no figures")
+    return figures
+
+
+def read_skipped(output):
+    """What a benchmark says that it cannot measure here, and why."""
+    return [line.split(": ", 1)[1] for line in output.splitlines() if line.startswith("skipped: ")]
+
+
+def run(build, name, arguments):
+    """Runs a benchmark once. Returns its figures by their names, and what it has skipped."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as lines:
+        command = [str(build / "bench" / name), "--lines", lines.name, *arguments]
+        try:
+            done = subprocess.run(command, env=environment_of(build), capture_output=True,
+                                  text=True, check=False)
+        except OSError as error:
+            raise Failure(f"{command[0]}: {error.strerror}; it can be built with `ninja -C {build} "
+                          f"bench/{name}`") from error
+        if done.returncode:
+            raise Failure(f"{shlex.join(command)}: status {done.returncode}\n"
+                          f"{done.stdout}{done.stderr}")
+        return read_lines(lines.read()), read_skipped(done.stdout)

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: MIT
+"""The arithmetic of bench/run: when a figure is stable, what its verdict is, when a machine is too
+noisy; and what is drawn and written of it. Argument: bench/run."""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from xml.etree import ElementTree
+
+RUN = pathlib.Path(sys.argv[1])
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(RUN.parent))
+
+from report import machine, peers, plot, programs, series, table, targets  # noqa: E402
+
+
+def line(name, runs_rounds, bench="costs", **more):
+    """A line as a benchmark prints it, with these ratios round by round."""
+    return {"bench": bench, "name": name, "min_ns": 9.0, "median_ns": 10.0, "p99_ns": 20.0,
+            "max_ns": 30.0, "spread": 0.01, "rounds": len(runs_rounds), "baseline": "raw",
+            "ratio": 1.0, "ratio_p99": 1.0, "ratio_spread": 0.01, "difference_ns": 1.0,
+            "each": {"median_ns": [10.0 * ratio for ratio in runs_rounds],
+                     "p99_ns": [20.0 * ratio for ratio in runs_rounds], "ratio": runs_rounds,
+                     "ratio_p99": runs_rounds,
+                     "difference_ns": [10.0 * ratio - 10.0 for ratio in runs_rounds]}} | more
+
+
+def raw(spread=0.01):
+    return {"bench": "costs", "name": "raw", "min_ns": 9.0, "median_ns": 10.0, "p99_ns": 20.0,
+            "max_ns": 30.0, "spread": spread, "rounds": 2,
+            "each": {"median_ns": [10.0, 10.0], "p99_ns": [20.0, 20.0]}}
+
+
+def figure(name, *runs, **more):
+    return series.Figure([line(name, rounds, **more) for rounds in runs])
+
+
+def value(name, *values, unit="bytes each", bench="parked"):
+    return series.Figure([{"bench": bench, "name": name, "value": v, "unit": unit}
+                          for v in values])
+
+
+class SeriesTest(unittest.TestCase):
+    def test_the_value_is_the_median_of_the_runs_medians(self):
+        # The median of all rounds would be 1: the long run does not outvote the others.
+        made = series.Series([[1, 1, 1, 1, 1, 1, 1], [5, 6, 7], [8]])
+        self.assertEqual(made.value, 6)
+        self.assertEqual(made.medians, [1, 6, 8])
+
+    def test_the_whiskers_are_the_middle_half_of_all_rounds(self):
+        made = series.Series([[1, 2, 3], [4, 5]])
+        self.assertEqual((made.low, made.high), (2, 4))
+
+    def test_one_round_has_no_spread_and_one_run_no_certainty(self):
+        made = series.Series([[3]])
+        self.assertEqual((made.value, made.low, made.high, made.error), (3, 3, 3, math.inf))
+        self.assertFalse(made.is_stable())
+
+    def test_the_error_is_that_of_student(self):
+        self.assertAlmostEqual(series.error_of([1, 2, 3]), 4.30 / math.sqrt(3))
+        self.assertAlmostEqual(series.error_of([1, 3]), 12.71)
+        self.assertEqual(series.error_of([2, 2, 2, 2]), 0)
+        many = [1, 2] * 10  # beyond the table
+        self.assertAlmostEqual(series.error_of(many), 2.14 * 0.51298918 / math.sqrt(20), places=6)
+
+    def test_more_runs_make_sure(self):
+        runs = [[1.0], [1.1], [1.05]]
+        self.assertGreater(series.Series(runs).error, series.Series(runs * 3).error)
+
+    def test_stable_is_within_a_twentieth_or_the_slack(self):
+        self.assertTrue(series.Series([[100], [101], [102]]).is_stable())
+        self.assertFalse(series.Series([[100], [105], [102]]).is_stable())
+        near_nothing = series.Series([[-1], [0], [1]])
+        self.assertFalse(near_nothing.is_stable())
+        self.assertTrue(near_nothing.is_stable(slack=3))
+        self.assertFalse(near_nothing.is_stable(slack=2))
+
+    def test_figures_that_a_run_lacks_are_left_out(self):
+        runs = [{"a": line("a", [1.0]), "b": line("b", [1.0])}, {"b": line("b", [2.0])}]
+        self.assertEqual([made.name for made in series.combine(runs)], ["b"])
+
+    def test_a_figure_tells_extremes_and_counts_of_all_runs(self):
+        made = series.Figure([line("a", [1.0, 1.0]), line("a", [1.0], min_ns=5.0, max_ns=99.0)])
+        self.assertEqual((made.low_ns, made.high_ns, made.runs, made.rounds), (5, 99, 2, 3))
+
+
+class TargetTest(unittest.TestCase):
+    target = targets.Target(1, "costs", "x", "ratio", 1.3, 1.1)
+
+    def verdict(self, *medians, target=target):
+        return targets.verdict_of(series.Series([[median] for median in medians]), target)
+
+    def test_verdicts(self):
+        self.assertEqual(self.verdict(1.05, 1.05, 1.05), targets.STRETCH)
+        self.assertEqual(self.verdict(1.1, 1.1), targets.STRETCH)
+        self.assertEqual(self.verdict(1.11, 1.11), targets.MET)
+        self.assertEqual(self.verdict(1.3, 1.3), targets.MET)
+        self.assertEqual(self.verdict(1.31, 1.31), targets.MISSED)
+
+    def test_a_verdict_has_to_be_sure(self):
+        self.assertEqual(self.verdict(1.2), targets.UNDECIDED)
+        self.assertEqual(self.verdict(9.0), targets.UNDECIDED)
+        self.assertEqual(self.verdict(1.2, 1.3, 1.25), targets.UNDECIDED)
+        self.assertEqual(self.verdict(1.35, 1.45, 1.40), targets.UNDECIDED)
+        self.assertEqual(self.verdict(1.08, 1.09, 1.10), targets.MET)  # not surely the stretch
+
+    def test_a_target_may_have_no_stretch(self):
+        target = targets.Target(1, "costs", "x", "ratio", 1.3, None)
+        self.assertEqual(self.verdict(0.1, 0.1, target=target), targets.MET)
+
+    def numbers(self, made):
+        return [(target.number, target.metric, target.target) for target in
+                targets.targets_of(made)]
+
+    def test_each_figure_finds_its_targets(self):
+        for bench, name, expected in (
+                ("costs", "take, rate", [(1, "ratio", 1.3)]),
+                ("costs", "take, rate, refused", [(1, "ratio", 1.3)]),
+                ("costs", "acquire + release, call", [(2, "ratio", 1.6)]),
+                ("costs", "acquire + update + release, rate", [(2, "ratio", 1.6)]),
+                ("costs", "acquire + release, resource", [(3, "ratio", 1.3)]),
+                ("costs", "acquire + release, 3 limits", [(4, "ratio", 0.9)]),
+                ("costs", "two: take, rate", [(5, "ratio", 1.2)]),
+                ("costs", "two: acquire + release, resource", []),
+                ("costs", "two, single: take, rate", []),
+                ("wake", "queue, epoll", [(6, "difference_ns", 500), (6, "ratio_p99", 1.15)]),
+                ("wake", "late: queue, epoll", [(7, "difference_ns", 2000)]),
+                ("wake", "late: acquisition fd, epoll", [(7, "difference_ns", 12000)]),
+                ("parked", "submit, 3 limits", [(8, "median_ns", 150)]),
+                ("parked", "submit, mean of all, 3 limits", []),
+                ("process", "take, process", [(9, "ratio", 1.5)]),
+                ("process", "two: take, process", [(9, "ratio", 1.3)])):
+            with self.subTest(name=name):
+                self.assertEqual(self.numbers(figure(name, [1.0], bench=bench)), expected)
+        self.assertEqual(self.numbers(value("memory, 1 limit", 99)), [(8, "value", 128)])
+
+    def test_a_baseline_has_no_ratio_and_so_no_target(self):
+        made = series.Figure([raw() | {"name": "take, rate"}])
+        self.assertEqual(targets.targets_of(made), [])
+
+    def test_measuring_goes_on_until_stable_and_decided(self):
+        self.assertTrue(targets.is_stable(figure("take, rate", [1.0], [1.01], [1.0])))
+        self.assertFalse(targets.is_stable(figure("take, rate", [1.0], [1.2], [1.1])))
+        self.assertFalse(targets.is_stable(figure("take, rate", [1.29], [1.31], [1.30])))
+        self.assertTrue(targets.is_stable(figure("without a target", [1.0], [9.0])))
+
+
+class MachineTest(unittest.TestCase):
+    def test_a_quiet_machine(self):
+        self.assertEqual(machine.disturbances(busy=10, own=9.9, stolen=0, whole=20), [])
+
+    def test_own_time_may_be_more_than_the_kernel_has_counted(self):
+        self.assertEqual(machine.disturbances(busy=10, own=10.2, stolen=0, whole=20), [])
+
+    def test_others(self):
+        found = machine.disturbances(busy=12, own=10, stolen=0, whole=20)
+        self.assertEqual(len(found), 1)
+        self.assertIn("10%", found[0])
+
+    def test_the_host(self):
+        found = machine.disturbances(busy=10, own=10, stolen=1, whole=20)
+        self.assertEqual(len(found), 1)
+        self.assertIn("5%", found[0])
+
+    def test_the_kernels_account(self):
+        tick = os.sysconf("SC_CLK_TCK")
+        numbers = [1, 2, 3, 100, 200, 4, 5, 6, 70, 80]  # guests are within user and nice
+        text = "cpu  " + " ".join(str(n * tick) for n in numbers) + "\ncpu0 1\ncpu1 1\nintr 7\n"
+        ticks = machine.Ticks(text)
+        self.assertEqual((ticks.busy, ticks.stolen, ticks.processors), (15, 6, 2))
+
+    def test_a_watch_knows_own_work_from_others(self):
+        watch = machine.Watch()
+        subprocess.run([sys.executable, "-c", "sum(range(1000000))"], check=True)
+        ticks, own, _now = watch.now()
+        self.assertGreater(own, watch.begin[1])
+        self.assertGreaterEqual(ticks.busy, watch.begin[0].busy)
+
+    def test_unoptimized(self):
+        self.assertTrue(machine.is_optimized({"compiler": "gcc 12 -O3"}))
+        self.assertFalse(machine.is_optimized({"compiler": "gcc 12 -O0"}))
+        self.assertFalse(machine.is_optimized({"compiler": "gcc 12"}))
+
+    def test_the_compiler_of_a_build(self):
+        with tempfile.TemporaryDirectory() as directory:
+            build = pathlib.Path(directory)
+            self.assertEqual(machine.compiler(build), "unknown")
+            (build / "compile_commands.json").write_text(json.dumps([
+                {"file": "other.c", "command": "cc -O0"},
+                {"file": "../core/acquire.c", "command": "ccache nocc -g -O2 -Ithere"}]))
+            self.assertEqual(machine.compiler(build), "nocc -O2")
+
+
+class TableTest(unittest.TestCase):
+    def test_a_row_has_figure_target_and_verdict(self):
+        text = table.table_of([figure("take, rate", [1.0, 1.1, 1.2], [1.1, 1.1, 1.1])])
+        self.assertIn("1.10 ±0 [1.10 1.10]", text)
+        self.assertIn("#1 ratio 1.10 ±0 <= 1.3 (1.1) stretch", text)
+
+    def test_a_second_target_has_a_line_of_its_own(self):
+        made = figure("queue, epoll", [1.2, 1.2], [1.2, 1.2], bench="wake")
+        lines = table.table_of([made]).splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertIn("#6 added 0.002 ±0 us <= 0.5 (0.1) stretch", lines[1].replace("0.00200", "0.002"))
+        self.assertIn("#6 p99 ratio 1.20 ±0 <= 1.15 missed", lines[2])
+
+    def test_of_a_single_run_no_certainty_is_claimed(self):
+        self.assertNotIn("±", table.table_of([figure("take, rate", [1.0, 1.1])]))
+
+    def test_numbers_have_three_digits(self):
+        for given, written in ((1.0, "1.00"), (0.9, "0.900"), (123.4, "123"), (999.6, "1000"),
+                               (12345.6, "12346"), (0, "0"), (-0.5, "-0.500")):
+            self.assertEqual(table.number(given), written)
+
+    def test_loud_baselines(self):
+        own = figure("ours", [1.0])
+        self.assertEqual(table.loud_baselines([series.Figure([raw(0.09)]), own]), [])
+        self.assertEqual(table.loud_baselines([series.Figure([raw(0.5)]), own]), ["`raw` (50%)"])
+        self.assertEqual(table.loud_baselines([series.Figure([raw(0.5)])]), [])
+
+    def test_undecided(self):
+        figures = [figure("take, rate", [1.0], [2.0]), figure("take, call", [1.0], [1.0]),
+                   figure("free", [1.0], [2.0])]
+        self.assertEqual(table.undecided(figures), ["take, rate"])
+
+    def test_a_line(self):
+        made = table.line_of(figure("take, rate", [1.0, 1.1], [1.2, 1.1]), {"commit": "c"})
+        self.assertEqual(json.loads(json.dumps(made)), made)
+        self.assertEqual((made["runs"], made["rounds"], made["commit"]), (2, 4, "c"))
+        self.assertEqual(made["targets"], [{"number": 1, "metric": "ratio", "target": 1.3,
+                                            "stretch": 1.1, "verdict": "undecided"}])
+        one_run = table.line_of(figure("take, rate", [1.0]), {})
+        self.assertIsNone(json.loads(json.dumps(one_run))["ratio_error"])
+        self.assertEqual(table.line_of(value("memory, x", 1.5), {})["value"], 1.5)
+
+
+class PlotTest(unittest.TestCase):
+    svg = "{http://www.w3.org/2000/svg}"
+
+    def draw(self, figures, **more):
+        return ElementTree.fromstring(plot.plot("a < b", "c & d", figures, **more))
+
+    def texts(self, tree):
+        return ["".join(text.itertext()) for text in tree.iter(self.svg + "text")]
+
+    def test_steps_are_1_2_or_5(self):
+        for given, step in ((0.9, 1), (1, 1), (1.1, 2), (2.1, 5), (5.1, 10), (0.03, 0.05), (70, 100)):
+            self.assertAlmostEqual(plot.nice_step(given), step)
+
+    def test_an_axis_holds_what_is_drawn_on_it(self):
+        axis = plot.Linear(0.5, 7.3)
+        self.assertEqual(axis.at(0), plot.NAMES)
+        self.assertLessEqual(axis.at(7.3), plot.NAMES + plot.SPAN)
+        self.assertGreater(axis.at(7.3), plot.NAMES + plot.SPAN / 2)
+        self.assertEqual(axis.at(1e9), plot.NAMES + plot.SPAN)
+        below = plot.Linear(-3, 10)
+        self.assertLess(below.at(-3), below.at(0))
+        logarithmic = plot.Logarithmic(3, 3000)
+        self.assertAlmostEqual(logarithmic.at(100) - logarithmic.at(10),
+                               logarithmic.at(1000) - logarithmic.at(100))
+
+    def test_a_bar_is_as_long_as_its_ratio(self):
+        tree = self.draw([figure("take, rate", [1.0], [1.0]), figure("take, call", [2.0], [2.0])])
+        bars = [rect for rect in tree.iter(self.svg + "rect")
+                if rect.get("fill") in plot.COLORS.values()]
+        one, two = (float(bar.get("width")) for bar in bars)
+        self.assertAlmostEqual(two, 2 * one, places=0)
+        self.assertEqual([bar.get("fill") for bar in bars],
+                         [plot.COLORS[targets.STRETCH], plot.COLORS[targets.MISSED]])
+
+    def test_the_target_stands_where_a_bar_of_that_length_would_end(self):
+        tree = self.draw([figure("take, rate", [1.3], [1.3])])
+        bar = next(rect for rect in tree.iter(self.svg + "rect")
+                   if rect.get("fill") == plot.COLORS[targets.MET])
+        ticks = [line for line in tree.iter(self.svg + "line") if line.get("stroke-width") == "2.2"]
+        self.assertEqual(len(ticks), 1)
+        self.assertAlmostEqual(float(ticks[0].get("x1")),
+                               float(bar.get("x")) + float(bar.get("width")), places=0)
+
+    def test_what_is_far_off_is_cut_and_says_so(self):
+        tree = self.draw([figure("take, rate", [1.0], [1.0]), figure("take, call", [1.0], [1.0]),
+                          figure("acquire + release, resource", [99.0], [99.0])])
+        cuts = [line for line in tree.iter(self.svg + "line") if line.get("stroke") == "white"]
+        self.assertEqual(len(cuts), 2)
+        self.assertIn("99.0 of 1.3: missed", self.texts(tree))
+
+    def test_names_and_warnings_are_text(self):
+        tree = self.draw([figure("<b> & \"x\"", [1.0], [1.0])], warning="loud & <noisy>")
+        self.assertIn("<b> & \"x\"", self.texts(tree))
+        self.assertIn("loud & <noisy>", self.texts(tree))
+        self.assertIn("a < b", self.texts(tree))
+
+    def test_times_have_their_units(self):
+        for given, written in ((5.04, "5.04 ns"), (1500, "1.5 µs"), (2e6, "2 ms"), (3e9, "3 s")):
+            self.assertEqual(plot.time(given), written)
+
+
+class PeersTest(unittest.TestCase):
+    def test_the_ratio_is_that_of_one_round(self):
+        ours = {name: line(name, [1.0], median_ns=30.0, p99_ns=90.0) for name in peers.SAME}
+        theirs = {name: raw() | {"name": name, "median_ns": 60.0, "p99_ns": 60.0}
+                  for name in peers.SAME.values()}
+        merged = peers.merge(ours, theirs)
+        self.assertEqual(len(merged), 2 * len(peers.SAME))
+        made = series.Figure([merged["take, call"]] * 2)
+        self.assertEqual((made.get("ratio").value, made.get("ratio_p99").value,
+                          made.get("difference_ns").value), (0.5, 1.5, -30))
+        self.assertEqual(made.baseline, "x/time/rate: Allow")
+        self.assertIsNone(series.Figure([merged["x/time/rate: Allow"]]).get("ratio"))
+
+    def test_a_figure_that_either_lacks_is_not_compared(self):
+        theirs = {"x/time/rate: Allow": raw() | {"name": "x/time/rate: Allow"}}
+        self.assertEqual(list(peers.merge({}, theirs)), ["x/time/rate: Allow"])
+
+
+class CommandTest(unittest.TestCase):
+    def run_it(self, *arguments, **environment):
+        return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True,
+                              env=os.environ | environment, check=False)
+
+    def test_a_wrong_command_line(self):
+        for wrong in (["no-such-benchmark"], ["--seconds", "0"], ["--runs", "0"], ["--seconds", "x"]):
+            with self.subTest(wrong=wrong):
+                self.assertEqual(self.run_it(*wrong).returncode, 2)
+
+    def test_a_build_without_the_benchmark(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = self.run_it("--build", directory, "costs")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ninja -C", done.stderr)
+        self.assertIn("bench/costs", done.stderr)
+
+    def test_a_benchmark_that_fails_or_says_nothing(self):
+        with tempfile.TemporaryDirectory() as directory:
+            program = pathlib.Path(directory) / "bench" / "costs"
+            program.parent.mkdir()
+            for script, why in (("echo it went wrong; exit 1", "it went wrong"),
+                                ("exit 0", "no figures"),
+                                ("echo nonsense > $2", "no figure")):
+                program.write_text(f"#!/bin/sh\n{script}\n")
+                program.chmod(0o755)
+                done = self.run_it("--build", directory, "--short", "costs")
+                with self.subTest(script=script):
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(why, done.stderr)
+
+    def test_peers_that_are_not_installed(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = self.run_it("--build", directory, "--peers", GO="/nonexistent/go",
+                               GOPATH=directory)
+        self.assertEqual(done.returncode, 77)
+        self.assertIn("golang-go golang-golang-x-time-dev golang-golang-x-sync-dev", done.stdout)
+
+    def test_lines(self):
+        self.assertEqual(programs.read_lines('{"name": "a"}\n{"name": "b"}\n').keys(), {"a", "b"})
+        for wrong in ("", "x", '{"nam": 1}', "[1]", "1"):
+            with self.subTest(wrong=wrong), self.assertRaises(programs.Failure):
+                programs.read_lines(wrong)
+
+    def test_what_was_skipped(self):
+        self.assertEqual(programs.read_skipped("x\nskipped: a: no b\ny: skipped: c\n"), ["a: no b"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
