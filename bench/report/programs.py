@@ -7,16 +7,20 @@ import pathlib
 import shlex
 import subprocess
 import tempfile
+from collections import namedtuple
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = SOURCE / "build" / "bench"
 
-# Each with what shows in a moment that it works. The order is that of the report.
-SHORT = {
-    "costs": ["--rounds", "2", "--samples", "4"],
-    "wake": ["--rounds", "2", "--samples", "20"],
-    "parked": ["--rounds", "1", "20000"],
-    "process": ["--rounds", "1", "--samples", "10"],
+# In the order of the report. `short`: what shows in a moment that it works.
+Benchmark = namedtuple("Benchmark", "title short")
+
+BENCHMARKS = {
+    "costs": Benchmark("an operation that need not wait", ["--rounds", "2", "--samples", "2"]),
+    "wake": Benchmark("from a release, or an instant, until the waiter runs",
+                      ["--rounds", "1", "--samples", "10"]),
+    "parked": Benchmark("very many waiters in one queue", ["--rounds", "1", "20000"]),
+    "process": Benchmark("sets that processes share", ["--rounds", "1", "--samples", "10"]),
 }
 
 
@@ -30,7 +34,7 @@ def set_up():
     if not (BUILD / "build.ninja").exists():
         steps.append(["meson", "setup", str(BUILD), str(SOURCE), "--buildtype=release",
                       "-Dexamples=false", "-Dman=false", "-Dtests=false"])
-    steps.append(["ninja", "-C", str(BUILD), "all", *(f"bench/{name}" for name in SHORT)])
+    steps.append(["ninja", "-C", str(BUILD), "all", *(f"bench/{name}" for name in BENCHMARKS)])
     for step in steps:
         try:
             done = subprocess.run(step, cwd=SOURCE, stdout=subprocess.PIPE,

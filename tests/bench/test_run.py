@@ -2,7 +2,7 @@
 """bench/run over all benchmarks, each for a moment: what it prints, its lines of JSON, its plots.
 How fast anything is, and how quiet the machine, is not this test's business.
 
-Arguments: bench/run, and the build directory."""
+Arguments: bench/run, the build directory, and the names of the benchmarks that are built there."""
 
 import json
 import os
@@ -19,7 +19,7 @@ RUN, BUILD = (pathlib.Path(argument) for argument in sys.argv[1:3])
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(RUN.parent))
 
-from report import programs, targets  # noqa: E402
+from report import peers, programs, targets  # noqa: E402
 
 TIME = ("min_ns", "median_ns", "p99_ns", "max_ns")
 ABOUT = ("machine", "processors", "kernel", "compiler", "commit", "time", "noisy")
@@ -46,8 +46,11 @@ class RunTest(unittest.TestCase):
     def of(self, bench):
         return [line for line in self.lines if line["bench"] == bench]
 
+    def test_no_benchmark_is_forgotten(self):
+        self.assertEqual(set(programs.BENCHMARKS), set(sys.argv[3:]))
+
     def test_each_benchmark_has_lines_a_table_and_a_plot(self):
-        for bench in programs.SHORT:
+        for bench in programs.BENCHMARKS:
             self.assertTrue(self.of(bench), bench)
             self.assertRegex(self.done.stdout, rf"(?m)^{bench}: .*: 2 runs$")
             self.assertTrue((self.output / f"{bench}.svg").exists(), bench)
@@ -98,7 +101,7 @@ class RunTest(unittest.TestCase):
 
     def test_plots_are_well_formed_and_complete(self):
         svg = "{http://www.w3.org/2000/svg}"
-        for bench in programs.SHORT:
+        for bench in programs.BENCHMARKS:
             tree = ElementTree.parse(self.output / f"{bench}.svg").getroot()
             width, height = float(tree.get("width")), float(tree.get("height"))
             words = {"".join(text.itertext()) for text in tree.iter(svg + "text")}
@@ -129,6 +132,19 @@ class RunTest(unittest.TestCase):
                 for own, other, ratio in zip(figure["each"]["median_ns"], base,
                                              figure["each"]["ratio"]):
                     self.assertAlmostEqual(own / other, ratio, delta=ratio / 1000)
+
+    @unittest.skipIf(peers.missing_packages(), "not installed: " + " ".join(peers.missing_packages()))
+    def test_peers(self):
+        output = pathlib.Path(self.directory.name) / "peers"
+        done = subprocess.run(
+            [sys.executable, RUN, "--build", BUILD, "--output", output, "--short", "--peers"],
+            capture_output=True, text=True, check=False)
+        self.assertIn(done.returncode, (0, 3), done.stdout + done.stderr)
+        lines = [json.loads(text) for text in (output / "results.jsonl").read_text().splitlines()]
+        compared = {line["name"]: line["baseline"] for line in lines if "ratio" in line}
+        self.assertEqual(compared, {name: other for name, other in peers.SAME.items()
+                                    if not (ALONE and name.startswith("two"))})
+        ElementTree.parse(output / "peers.svg")
 
 
 if __name__ == "__main__":
