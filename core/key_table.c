@@ -64,10 +64,13 @@ static inline struct places places_of(const struct key_table *table, const struc
     uint32_t n = table->buckets_n, first = part_of((uint32_t)key->place, n);
     uint64_t second = (uint64_t)first + 1 + part_of((uint32_t)(key->place >> 32), n - 1);
 
-    return (struct places){
+    return (struct places)
+    {
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
-        key->id & ~CLAIMED ? key->id & ~CLAIMED : 2};
+            key->id & ~CLAIMED || MUTANT(442)
+        ? key->id & ~CLAIMED : 2
+    };
 }
 
 static inline struct double_word *slot_at(const struct places *places, uint32_t i)
@@ -110,7 +113,7 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
         entry->word = word;
         return KEY_SWAPPED;
     }
-    if (value.low != entry->id)
+    if (value.low != entry->id && !MUTANT(430))
         return KEY_GONE;
     entry->word = value.high;
     return KEY_CHANGED;
@@ -131,7 +134,7 @@ static inline bool find_in(struct double_word *bucket, uint64_t id, struct key_e
             continue;
         STEP();
         value = double_word_load(&bucket[i]);
-        if (value.low != id)
+        if (value.low != id && !MUTANT(443))
             continue; /* then there was an instant without it */
         *ret = (struct key_entry){&bucket[i], id, value.high};
         return true;
@@ -143,7 +146,8 @@ bool key_table_find(const struct key_table *table, const struct key *key, struct
 {
     struct places places = places_of(table, key);
 
-    return find_in(places.buckets[0], places.id, ret) || find_in(places.buckets[1], places.id, ret);
+    return find_in(places.buckets[0], places.id, ret) ||
+           (find_in(places.buckets[1], places.id, ret) && !MUTANT(445));
 }
 
 /* ---- claims ---- */
@@ -184,7 +188,7 @@ static struct sighting search(const struct places *places)
 {
     struct sighting sighting = {.clear = true};
 
-    for (uint32_t i = 0; i < PLACES; i++) {
+    for (uint32_t i = 0; i < (MUTANT(440) ? BUCKET_SLOTS : PLACES); i++) {
         struct key_entry seen;
 
         STEP();
@@ -192,9 +196,9 @@ static struct sighting search(const struct places *places)
         if (seen.id == places->id)
             return (struct sighting){seen, true};
         if (seen.id && sighting.entry.id)
-            sighting.clear &= replace(&seen, 0, 0);
-        else if (seen.id)
-            sighting.entry = seen;
+            sighting.clear &= MUTANT(431)
+        || replace(&seen, 0, 0);
+        else if (seen.id) sighting.entry = seen;
     }
     return sighting;
 }
@@ -225,13 +229,13 @@ static bool goes_before(struct chooser *chooser, uint64_t instant)
     chooser->live_n++;
     switch (chooser->judge->eviction) {
     case KEY_EVICT_OLDEST:
-        return chooser->live_n == 1 || instant < chooser->least;
+        return chooser->live_n == 1 || (instant < chooser->least) != MUTANT(432);
     case KEY_EVICT_RANDOM:
         return part_of((uint32_t)(chooser->random >> 32), chooser->live_n) == 0;
     case KEY_EVICT_NONE:
         break;
     }
-    return false;
+    return MUTANT(434);
 }
 
 static void offer_free(struct offer *offer, const struct key_entry *entry)
@@ -257,6 +261,8 @@ static void consider_key(struct chooser *chooser, struct offer *offer,
         chooser->least = instant;
         break;
     case KEY_HELD:
+        if (MUTANT(433))
+            chooser->victim = (struct choice){*entry, EVICTED};
         break;
     }
 }
@@ -271,7 +277,7 @@ static void consider(struct chooser *chooser, struct offer *offer, struct double
     entry.word = atomic_load_explicit(&slot->high, memory_order_acquire);
     if (!entry.id)
         offer_free(offer, &entry);
-    else if (entry.id & CLAIMED)
+    else if (entry.id & CLAIMED && !MUTANT(441))
         chooser->claim = (struct choice){entry, DISPLACED};
     else
         consider_key(chooser, offer, &entry);
@@ -288,15 +294,16 @@ static struct choice choose(const struct places *places, const struct key_judge 
     if (first->free_n > BUCKET_SLOTS - FEW_KEYS ||
         (first->free_n && first->free_n >= second->free_n))
         return first->free;
-    if (second->free_n)
+    if (second->free_n && !MUTANT(446))
         return second->free;
-    return chooser.victim.entry.slot ? chooser.victim : chooser.claim;
+    return chooser.victim.entry.slot && !(MUTANT(435) && chooser.claim.entry.slot) ? chooser.victim
+                                                                                   : chooser.claim;
 }
 
 static void count(struct key_tally *tally, const struct choice *choice)
 {
     tally->forgotten += choice->kind == FORGOTTEN;
-    tally->evicted += choice->kind == EVICTED;
+    tally->evicted += choice->kind == EVICTED && !MUTANT(444);
 }
 
 /* Claims the place that was chosen. The fence: whoever looks for other claims afterwards, and does
@@ -313,7 +320,8 @@ static bool claim(const struct choice *choice, uint64_t id, uint64_t nonce, stru
 /* The splitmix64 generator's step and its output function: Steele, Lea, Flood, 2014. */
 static uint64_t next_nonce(struct key_claimant *claimant)
 {
-    uint64_t x = claimant->nonce += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = claimant->nonce += MUTANT(436)
+    ? 0 : UINT64_C(0x9e3779b97f4a7c15);
 
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -335,9 +343,15 @@ static bool claim_any(const struct places *places, const struct key_judge *judge
     return true;
 }
 
-static bool is_same(const struct key_entry *a, const struct key_entry *b)
+/* A claim is good if it was there before the search began, and nothing else of the key was. */
+static bool is_granted(const struct sighting *sighting, const struct key_entry *known)
 {
-    return a->slot == b->slot && a->id == b->id && a->word == b->word;
+    const struct key_entry *seen = &sighting->entry;
+
+    if (MUTANT(439) && seen->id)
+        return true;
+    return known->id && (sighting->clear || MUTANT(438)) && seen->slot == known->slot &&
+           seen->id == known->id && seen->word == known->word;
 }
 
 enum key_claim key_table_claim(const struct key_table *table, const struct key *key,
@@ -352,13 +366,13 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key *
         struct sighting sighting = search(&places);
 
         if (sighting.entry.id == places.id) {
-            if (known.id)
+            if (known.id && !MUTANT(437))
                 key_claim_drop(&known);
             *ret = sighting.entry;
             return KEY_FOUND;
         }
-        if (known.id && sighting.clear && is_same(&sighting.entry, &known)) {
-            *ret = known;
+        if (is_granted(&sighting, &known)) {
+            *ret = sighting.entry;
             return KEY_CLAIMED;
         }
         known = sighting.entry;

@@ -26,6 +26,42 @@
  * Memory is the caller's: key_table_size() bytes that are zero at first, aligned to 64 (128 is
  * better), and never moved while in use. Nothing in it is an address, so processes may map it where
  * they like. Whatever is in it, nothing outside it is touched, and every call comes to an end.
+ *
+ * A slot is 16 bytes, {id, word}, and changes by compare-and-swap of both alone: whoever decides on
+ * a key that was replaced meanwhile fails. Eight slots are a bucket, two lines of the cache; a key
+ * may be in any slot of two buckets, which are its places, and never moves. A key is known by its
+ * buckets and 63 bits of id. Of n keys any two are taken for one with a probability below
+ * n^2 / 2 * 4 / buckets * 2^-63: for ten million keys 2^-36, and as of the secret, so nobody can aim
+ * at it.
+ *
+ * No key is ever in the table twice. To put one there takes two compare-and-swaps: a claim, {id | 1,
+ * nonce}, and a commit, which makes it {id, word}; and between them a search of all the key's places
+ * that finds neither the key nor another claim for it (or withdraws that one). Proof: let A and B be
+ * two entries of a key at one time, A committed before B. B's committer searched after B was
+ * claimed and did not see A, so A was claimed after that search saw its slot, so after B. A's
+ * committer searched after A was claimed, so it did see B's claim, and either withdrew it, so that
+ * B's commit fails, or did not commit. What this rests on:
+ *   - A commit compares the nonce, so that a claim stood in its slot from before the search until
+ *     then. Nonces are random numbers of 64 bits: one comes back by chance alone.
+ *   - Whoever claims and then searches, searches what is there after all can see the claim: there is
+ *     a fence in between. Whoever takes over a claim has seen it before its search.
+ * Likewise nobody had the key in the table between that search and the commit, so a clock that is
+ * read in between is past all that was forgotten.
+ *
+ * Nobody waits for anybody. A claim of somebody who is stopped, or dead, is taken over by the next
+ * one for the same key, whose commit counts, whoever made the claim; of several claims all prefer
+ * the one in the first place, so that one of them is committed. For another key a claim is
+ * the last choice of a place; where several keys fight for one place and there is no other, they
+ * may thwart one another, with a back-off, until one gets through or 256 attempts are over: that
+ * one is refused.
+ *
+ * Checked by tests/crash: key_table.pml, a model of all this that was searched exhaustively (three
+ * actors of one key in two places, 4.3 million states; with a third of another key, three places,
+ * 2.9 million; with more attempts, 18.9 million), and every pair of stops (test_key_steps.c).
+ *
+ * Room: 8 slots in a bucket, 9 keys for 16 slots and 8 buckets more than that. A key goes to the
+ * emptier of its buckets, but stays in the first while that has less than 5. Slots of keys as good
+ * as new count as empty.
  */
 #ifndef WEIR_CORE_KEY_TABLE_H
 #define WEIR_CORE_KEY_TABLE_H

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A model of the table of keys (core/key_table.c): actors that each look for a key in its places,
+ * decide by a compare-and-swap if it is there, otherwise claim a place, search again, and commit;
+ * afterwards they may forget it. The last actor is of another key, which has the same places. Any
+ * actor may stop for ever before any step, which is what death is here: nobody waits for it.
+ *
+ * What is atomic here is one load of a slot, or one compare-and-swap of it. What is chosen is left
+ * open: an actor takes any place that is not its own key's, be it empty, another key's (which is
+ * forgotten or evicted then) or only claimed for another.
+ *
+ * Checked: no key is ever in two places; nobody decides on a key as new by a clock that he read
+ * before the key was last taken out; of all decisions none is lost and none is counted twice; who
+ * does not die comes to an end. Defined from outside: ACTORS, OTHERS (how many of them are of the
+ * other key), PLACES, ATTEMPTS, FAULT (0: none), each of which must be found:
+ *   1 a claim is granted without a second search    2 the search sees no claims but its own
+ *   3 all nonces are the same                       4 the clock is read before the claim
+ *   5 a decision looks at the key alone             6 claims of the same key are not withdrawn
+ *   7 somebody else's claim is taken over at first sight
+ */
+#ifndef ACTORS
+#define ACTORS 3
+#endif
+#ifndef OTHERS
+#define OTHERS 1
+#endif
+#ifndef PLACES
+#define PLACES 2
+#endif
+#ifndef ATTEMPTS
+#define ATTEMPTS 3
+#endif
+#ifndef FAULT
+#define FAULT 0
+#endif
+#define NOWHERE PLACES
+
+/* What a slot says: 0, or twice the key, and one more if it is claimed for it. */
+#define MEMBER  (2 * key)
+#define CLAIMED (2 * key + 1)
+
+byte id[PLACES], word[PLACES];
+byte decided[3], recorded[3], removals[3]; /* by key: decisions that were made; what went with keys
+                                              that were taken out; how often one was */
+
+inline leaves(p)
+{
+    if
+    :: id[p] && !(id[p] & 1) ->
+        recorded[id[p] / 2] = recorded[id[p] / 2] + word[p];
+        removals[id[p] / 2]++
+    :: else
+    fi
+}
+
+/* Compares with {a, b} and swaps for {c, d}; `done` says whether. */
+inline swap(p, a, b, c, d)
+{
+    d_step {
+        done = (id[p] == (a) && word[p] == (b));
+        if
+        :: done ->
+            if :: (c) != (a) && (c) / 2 != (a) / 2 -> leaves(p) :: else fi;
+            id[p] = (c); word[p] = (d)
+        :: else
+        fi
+    }
+}
+
+/* Sees all places: `seen` is where the key is (`there`) or its first claim, with its word. */
+inline search()
+{
+    d_step { seen = NOWHERE; there = false; clear = true; nonce = 0; i = 0 };
+    do
+    :: i == PLACES || there -> break
+    :: i < PLACES && !there ->
+        d_step { a = id[i]; b = word[i] };
+        if
+        :: a == MEMBER -> seen = i; there = true; nonce = b
+        :: a == CLAIMED && seen != NOWHERE && FAULT != 2 ->
+            if
+            :: FAULT != 6 -> swap(i, a, b, 0, 0); clear = clear && done
+            :: else
+            fi
+        :: a == CLAIMED && seen == NOWHERE && (FAULT != 2 || i == known) -> seen = i; nonce = b
+        :: else
+        fi;
+        i++
+    :: goto gone /* dies */
+    od;
+    i = 0;
+    d_step { a = 0; b = 0; done = 0 }
+}
+
+/* Claims any place, if it is still what it was when it was looked at. */
+inline claim()
+{
+    if
+    :: i = 0
+    :: i = 1
+    :: PLACES > 2 -> i = 2
+    fi;
+    d_step { a = id[i]; b = word[i]; tries++ };
+    if
+    :: a / 2 != key ->
+        swap(i, a, b, CLAIMED, (FAULT == 3 -> 0 : 16 * me + tries));
+        if
+        :: done -> known = i; nonce_known = (FAULT == 3 -> 0 : 16 * me + tries)
+        :: else
+        fi
+    :: else
+    fi;
+    d_step { i = 0; a = 0; b = 0; done = 0 }
+}
+
+proctype actor(byte me; byte key)
+{
+    byte seen, known = NOWHERE, nonce, nonce_known, i, a, b, tries, before;
+    bool there, clear, done;
+
+    do
+    ::  search();
+        if
+        :: there -> /* decide on what is there */
+            if :: known != NOWHERE -> swap(known, CLAIMED, nonce_known, 0, 0); known = NOWHERE :: else fi;
+            if
+            :: FAULT == 5 ->
+                d_step {
+                    done = (id[seen] == MEMBER);
+                    if :: done -> word[seen] = nonce + 1; decided[key]++ :: else fi
+                }
+            :: else ->
+                d_step {
+                    done = (id[seen] == MEMBER && word[seen] == nonce);
+                    if :: done -> word[seen] = nonce + 1; decided[key]++ :: else fi
+                }
+            fi;
+            if
+            :: done -> nonce = nonce + 1; break
+            :: else -> known = NOWHERE
+            fi
+        :: !there && seen != NOWHERE && ((seen == known && nonce == nonce_known && (clear || FAULT == 6)) || FAULT == 7) ->
+            if :: FAULT != 4 -> before = removals[key] :: else fi;
+            d_step {
+                done = (id[seen] == CLAIMED && word[seen] == nonce);
+                if
+                :: done ->
+                    id[seen] = MEMBER; word[seen] = 1; decided[key]++;
+                    assert(before == removals[key]);
+                    assert(seen == 0 || id[0] != MEMBER);
+                    assert(seen == 1 || id[1] != MEMBER);
+                    assert(PLACES < 3 || seen == PLACES - 1 || id[PLACES - 1] != MEMBER)
+                :: else
+                fi
+            };
+            if
+            :: done -> nonce = 1; break
+            :: else -> known = NOWHERE
+            fi
+        :: !there && seen != NOWHERE && !(seen == known && nonce == nonce_known && (clear || FAULT == 6)) && FAULT != 7 ->
+            d_step { known = seen; nonce_known = nonce }
+        :: !there && seen == NOWHERE ->
+            if :: FAULT == 4 -> before = removals[key] :: else fi;
+            known = NOWHERE;
+            if
+            :: tries == ATTEMPTS -> goto gone /* refused */
+            :: else
+            fi;
+            claim();
+            if
+            :: FAULT == 1 && known != NOWHERE ->
+                before = removals[key];
+                d_step {
+                    done = (id[known] == CLAIMED && word[known] == nonce_known);
+                    if
+                    :: done ->
+                        id[known] = MEMBER; word[known] = 1; decided[key]++;
+                        assert(known == 0 || id[0] != MEMBER);
+                        assert(known == 1 || id[1] != MEMBER)
+                    :: else
+                    fi
+                };
+                seen = known; nonce = 1;
+                if :: done -> break :: else fi
+            :: else
+            fi
+        fi
+    :: goto gone /* dies */
+    od;
+    /* It may be forgotten. */
+    if
+    :: swap(seen, MEMBER, nonce, 0, 0)
+    :: skip
+    fi;
+gone:
+    seen = 0;
+    d_step { known = 0; nonce = 0; nonce_known = 0; i = 0; a = 0; b = 0; tries = 0;
+        before = 0; there = 0; clear = 0; done = 0 }
+}
+
+init {
+    byte i;
+
+    atomic {
+        do
+        :: i < ACTORS - OTHERS -> run actor(i, 1); i++
+        :: i >= ACTORS - OTHERS && i < ACTORS -> run actor(i, 2); i++
+        :: i == ACTORS -> break
+        od;
+        i = 0
+    };
+    timeout;
+    d_step {
+        do
+        :: i < PLACES -> leaves(i); i++
+        :: else -> break
+        od;
+        assert(decided[1] == recorded[1] && decided[2] == recorded[2])
+    }
+}
