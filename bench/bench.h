@@ -34,7 +34,7 @@
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
 
-enum { BENCH_FIGURES = 96, BENCH_ROUNDS = 200, BENCH_NAME = 48 };
+enum { BENCH_FIGURES = 96, BENCH_ROUNDS = 200, BENCH_NAME = 64 };
 
 /* Ends the process unless the condition holds: what was measured did the wrong thing. */
 #define require(condition) ((condition) ? (void)0 : bench_fail(#condition, __FILE__, __LINE__))

@@ -123,7 +123,7 @@ def draw_cut(drawing, x, y):
 
 def draw_bar(drawing, axis, bar, scale, unit):
     figure, target, series = bar
-    verdict = verdict_of(series, target) if target else None
+    verdict = verdict_of(figure, target) if target else None
     y = drawing.y + (ROW - BAR) / 2
     left, right = sorted((axis.at(0), axis.at(series.value)))
     drawing.text(NAMES - 8, y + BAR - 2, figure.name, anchor="end")
@@ -222,7 +222,8 @@ def panels_of(figures):
         for metric, target in bars:
             title = PANELS[metric] or figure.unit
             panels.setdefault((metric, title), []).append((figure, target, figure.get(metric)))
-    return panels
+    order = list(PANELS)
+    return dict(sorted(panels.items(), key=lambda panel: order.index(panel[0][0])))
 
 
 def plot(title, subtitle, figures, warning=""):

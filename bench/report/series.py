@@ -59,6 +59,7 @@ class Figure:
         self.low_ns = min(line["min_ns"] for line in lines) if self.is_time(first) else None
         self.high_ns = max(line["max_ns"] for line in lines) if self.is_time(first) else None
         self.series = self.read_series(lines)
+        self.disturbed = False  # the machine was busy with others meanwhile
 
     @staticmethod
     def is_time(line):

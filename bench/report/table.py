@@ -32,7 +32,7 @@ def words_of(figure, target):
     limit = f"<= {target.target * scale:g}"
     if target.stretch is not None:
         limit += f" ({target.stretch * scale:g})"
-    words = [name, within(series, scale, unit), limit, verdict_of(series, target)]
+    words = [name, within(series, scale, unit), limit, verdict_of(figure, target)]
     return f"#{target.number} " + " ".join(word for word in words if word)
 
 
@@ -70,7 +70,7 @@ def table_of(figures):
 def undecided(figures):
     """Names of those of which it is not sure on which side of a target they lie."""
     return [figure.name for figure in figures
-            if any(verdict_of(figure.get(target.metric), target) == UNDECIDED
+            if any(verdict_of(figure, target) == UNDECIDED
                    for target in targets_of(figure))]
 
 
@@ -101,6 +101,6 @@ def line_of(figure, description):
     if targets:
         line["targets"] = [
             {"number": target.number, "metric": target.metric, "target": target.target,
-             "stretch": target.stretch, "verdict": verdict_of(figure.get(target.metric), target)}
+             "stretch": target.stretch, "verdict": verdict_of(figure, target)}
             for target in targets]
     return line | description

@@ -93,7 +93,7 @@ class TargetTest(unittest.TestCase):
     target = targets.Target(1, "costs", "x", "ratio", 1.3, 1.1)
 
     def verdict(self, *medians, target=target):
-        return targets.verdict_of(series.Series([[median] for median in medians]), target)
+        return targets.verdict_of(figure("x", *([median] for median in medians)), target)
 
     def test_verdicts(self):
         self.assertEqual(self.verdict(1.05, 1.05, 1.05), targets.STRETCH)
@@ -108,6 +108,14 @@ class TargetTest(unittest.TestCase):
         self.assertEqual(self.verdict(1.2, 1.3, 1.25), targets.UNDECIDED)
         self.assertEqual(self.verdict(1.35, 1.45, 1.40), targets.UNDECIDED)
         self.assertEqual(self.verdict(1.08, 1.09, 1.10), targets.MET)  # not surely the stretch
+
+    def test_a_time_of_a_busy_machine_decides_nothing_but_a_ratio_does(self):
+        made = figure("x", [1.0], [1.0], [1.0])
+        time = targets.Target(8, "costs", "x", "median_ns", 150, 60)
+        self.assertEqual(targets.verdict_of(made, time), targets.STRETCH)
+        made.disturbed = True
+        self.assertEqual(targets.verdict_of(made, time), targets.UNDECIDED)
+        self.assertEqual(targets.verdict_of(made, self.target), targets.STRETCH)
 
     def test_a_target_may_have_no_stretch(self):
         target = targets.Target(1, "costs", "x", "ratio", 1.3, None)
