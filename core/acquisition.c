@@ -10,7 +10,6 @@
 #include "sys.h"
 #include "timekeeper.h"
 #include <errno.h>
-#include <string.h>
 
 #define CACHE_MAX 64u /* what a reap usually hands out */
 
@@ -24,7 +23,7 @@ static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
     weir_acquisition *acquisition = actor->cache;
     uint32_t n = limits_n < ACQUISITION_LIMITS ? ACQUISITION_LIMITS : limits_n;
 
-    if (limits_n > ACQUISITION_LIMITS || !acquisition)
+    if (limits_n > ACQUISITION_LIMITS || !acquisition || MUTANT(404))
         return sys_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
     actor->cache = acquisition->next;
     actor->cache_n--;
@@ -61,13 +60,16 @@ weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t
 weir_acquisition *acquisition_new(struct actor *actor, weir_set *set, const uint64_t *amounts)
 {
     uint32_t n = set->limits.n;
+    uint64_t any = 0;
     weir_acquisition *acquisition = without_amounts(actor, set);
 
     if (!acquisition)
         return NULL;
-    memcpy(acquisition_amounts(acquisition), amounts, n * sizeof(uint64_t));
-    memcpy(acquisition_used(acquisition), amounts, n * sizeof(uint64_t));
-    if (request_is_empty(set, amounts))
+    for (uint32_t i = 0; i < n; i++) {
+        acquisition->values[i] = acquisition->values[n + i] = amounts[i];
+        any |= amounts[i];
+    }
+    if (!any)
         return acquisition;
     acquisition->record = record_new(actor, set);
     if (!acquisition->record) {

@@ -9,10 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define CREDITS 256u
-
-/* The calling thread's actors, one per instance, the last used first. */
-static _Thread_local struct actor *mine __attribute__((tls_model("initial-exec")));
+_Thread_local struct actor *actor_mine __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t thread_end;
 static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
@@ -38,10 +35,10 @@ static void unbind(struct actor *actor)
 static void on_thread_end(void *unused)
 {
     (void)unused;
-    while (mine) {
-        struct actor *actor = mine;
+    while (actor_mine) {
+        struct actor *actor = actor_mine;
 
-        mine = actor->thread_next;
+        actor_mine = actor->thread_next;
         unbind(actor);
     }
 }
@@ -54,7 +51,7 @@ static void make_thread_end(void)
 /* Forgets actors of instances that were closed: they keep their memory alive. */
 static void leave_closed(void)
 {
-    struct actor **at = &mine;
+    struct actor **at = &actor_mine;
 
     while (*at) {
         struct actor *actor = *at;
@@ -129,8 +126,8 @@ static struct actor *bind(weir *w)
     if (!actor)
         return NULL;
     actor->thread = sys_thread_id();
-    actor->thread_next = mine;
-    mine = actor;
+    actor->thread_next = actor_mine;
+    actor_mine = actor;
     instance_hold(w, 1);
     /* Any value but NULL makes the destructor run. */
     if (pthread_setspecific(thread_end, actor) != 0) {
@@ -143,14 +140,14 @@ static struct actor *bind(weir *w)
 /* This thread's actor of this instance, moved to the front, or NULL. */
 static struct actor *find(const weir *w)
 {
-    for (struct actor **at = &mine; *at; at = &(*at)->thread_next) {
+    for (struct actor **at = &actor_mine; *at; at = &(*at)->thread_next) {
         struct actor *actor = *at;
 
         if (actor->w != w)
             continue;
         *at = actor->thread_next;
-        actor->thread_next = mine;
-        mine = actor;
+        actor->thread_next = actor_mine;
+        actor_mine = actor;
         return actor;
     }
     return NULL;
@@ -161,7 +158,7 @@ void actor_leave(weir *w)
     struct actor *actor = find(w);
 
     if (actor) {
-        mine = actor->thread_next;
+        actor_mine = actor->thread_next;
         unbind(actor);
     }
 }
@@ -263,35 +260,25 @@ static int prepare_locked(struct actor *actor, weir_set *set)
     return r;
 }
 
-struct actor *actor_self(weir_set *set)
+struct actor *actor_find(weir_set *set)
 {
-    weir *w = set->w;
-    struct actor *actor = mine;
+    struct actor *actor = find(set->w);
 
-    if (!actor || actor->w != w) {
-        actor = find(w);
-        if (!actor)
-            actor = bind(w);
-        if (!actor)
-            return NULL;
-    }
-    if (actor_is_prepared(actor, set->number))
+    if (!actor)
+        actor = bind(set->w);
+    if (!actor || actor_is_prepared(actor, set->number))
         return actor;
     return prepare_locked(actor, set) == 0 ? actor : NULL;
 }
 
-struct actor *actor_borrow(weir_set *set)
+struct actor *actor_spare(weir_set *set)
 {
-    struct actor *actor = actor_self(set);
-
-    if (actor)
-        return actor;
     pthread_mutex_lock(&set->w->spare_lock);
     set->w->spare->thread = sys_thread_id();
     return set->w->spare;
 }
 
-void actor_return(struct actor *actor)
+void actor_give_back(struct actor *actor)
 {
     weir *w = actor->w;
     uint64_t references;
@@ -309,20 +296,14 @@ void actor_return(struct actor *actor)
         instance_drop(w, references);
 }
 
-void actor_hold(struct actor *actor)
+void actor_get_credits(struct actor *actor)
 {
-    if (!actor->credits) {
-        instance_hold(actor->w, CREDITS);
-        actor->credits = CREDITS;
-    }
-    actor->credits--;
+    instance_hold(actor->w, ACTOR_CREDITS);
+    actor->credits += ACTOR_CREDITS - MUTANT(8);
 }
 
-void actor_drop(struct actor *actor)
+void actor_put_credits(struct actor *actor)
 {
-    actor->credits += !MUTANT(8);
-    if (actor->credits > 2 * CREDITS) {
-        actor->credits -= CREDITS;
-        instance_drop(actor->w, CREDITS);
-    }
+    actor->credits -= ACTOR_CREDITS;
+    instance_drop(actor->w, ACTOR_CREDITS);
 }

@@ -13,6 +13,7 @@
 #include <weir/acquisition.h>
 
 #define MAGAZINE_SIZE 32u
+#define ACTOR_CREDITS 256u
 
 struct magazine {
     uint32_t n;
@@ -46,15 +47,17 @@ struct actor {
     struct actor *idle_next;
 };
 
-/* This thread's actor, prepared for `set`, or NULL when out of memory. Not in a forked child. */
-struct actor *actor_self(weir_set *set);
+/* The calling thread's actors, one per instance, the last used first. */
+extern _Thread_local struct actor *actor_mine __attribute__((tls_model("initial-exec")));
 
 /*
- * The same, but cannot fail: the instance's spare one if need be, locked. Give it back, last of
- * all: if the instance was closed, it may be gone afterwards.
+ * actor_self(), actor_borrow() and actor_return() (instance.h) when the actor is not at hand: it is
+ * not the last used, or not prepared for the set; there is no memory for it; the instance is closed,
+ * or it was the spare one.
  */
-struct actor *actor_borrow(weir_set *set);
-void actor_return(struct actor *actor);
+struct actor *actor_find(weir_set *set);
+struct actor *actor_spare(weir_set *set);
+void actor_give_back(struct actor *actor);
 
 /* Makes and prepares the spare actor. The caller holds the instance's lock or is its only user. */
 struct actor *actor_new(weir *w);
@@ -67,13 +70,28 @@ void actor_free(struct actor *actor);
 /* The calling thread gives back its actor of this instance, if it has one. */
 void actor_leave(weir *w);
 
-/* References to the instance, one per acquisition, from the actor's credits. */
-void actor_hold(struct actor *actor);
-void actor_drop(struct actor *actor);
+/* Many references to the instance at once, for acquisitions to come; and back. */
+void actor_get_credits(struct actor *actor);
+void actor_put_credits(struct actor *actor);
 
-/* A free record for this set, or 0 when out of memory; and back. Freeing cannot fail. */
-uint32_t record_new(struct actor *actor, const weir_set *set);
-void record_free(struct actor *actor, const weir_set *set, uint32_t record);
+/* record_new() and record_free() (instance.h) when the magazine is empty (false: it still is, out of
+ * memory), or full. */
+bool magazine_refill(const weir_set *set, struct magazine *magazine);
+void magazine_empty(const weir_set *set, struct magazine *magazine);
+
+/* References to the instance, one per acquisition, from the actor's credits. */
+static inline void actor_hold(struct actor *actor)
+{
+    if (!actor->credits)
+        actor_get_credits(actor);
+    actor->credits--;
+}
+
+static inline void actor_drop(struct actor *actor)
+{
+    if (++actor->credits > 2 * ACTOR_CREDITS)
+        actor_put_credits(actor);
+}
 
 /* Its part in a set that it is prepared for. */
 static inline const struct part *actor_part(const struct actor *actor, uint32_t set_number)

@@ -33,23 +33,23 @@ void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verd
 int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
                  enum purpose purpose, struct weir_refusal *retref)
 {
-    weir *w = pool ? pool->w : NULL;
     const char *key = NULL;
     int r;
 
-    if (!w)
+    if (!pool)
         return -EINVAL;
-    if (instance_forked(w))
+    if (instance_forked(pool->w))
         return -ECHILD;
-    if (instance_closed(w))
+    if (instance_closed(pool->w))
         return -ESHUTDOWN;
     asking->retref = retref;
-    r = request_read(request, &asking->request);
-    if (r == 0)
-        r = pool_pick(pool, &asking->request, &asking->set);
+    asking->request = request_read(request);
+    if (!asking->request)
+        return -EINVAL;
+    r = pool_pick(pool, asking->request, &asking->set);
     if (r < 0)
         return r;
-    r = request_resolve(asking->set, &asking->request, purpose, asking->amounts, &key);
+    r = request_resolve(asking->set, asking->request, purpose, asking->amounts, &key);
     /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
     asking->actor = actor_self(asking->set);
     if (!asking->actor)
@@ -86,7 +86,7 @@ void asking_fill(const struct asking *asking, uint32_t record)
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
 {
     int r = set_enter(asking->actor, asking->set, asking->amounts, record, entry,
-                      request_max_wait(asking->set, &asking->request), &asking->verdict);
+                      request_max_wait(asking->set, asking->request), &asking->verdict);
 
     /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
     if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
@@ -98,8 +98,8 @@ int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
 static uint64_t deadline_from(const struct asking *asking, uint64_t now,
                               enum record_state *ret_state)
 {
-    uint64_t timeout = request_timeout(asking->set, &asking->request);
-    uint64_t max_wait = request_max_wait(asking->set, &asking->request);
+    uint64_t timeout = request_timeout(asking->set, asking->request);
+    uint64_t max_wait = request_max_wait(asking->set, asking->request);
     uint64_t wait = timeout <= max_wait ? timeout : max_wait;
 
     *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
@@ -142,7 +142,7 @@ int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret
 
     if (!acquisition)
         return -ENOMEM;
-    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
+    acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
     if (acquisition->record) {
         asking_fill(asking, acquisition->record);
         r = asking_enter(asking, acquisition->record, entry);

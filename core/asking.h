@@ -7,12 +7,12 @@
 #include "request.h"
 
 struct asking {
-    struct weir_request request;
+    const struct weir_request *request; /* the caller's, or what stands for none */
     weir_set *set;
     struct actor *actor;
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    struct verdict verdict;
     struct weir_refusal *retref;
+    struct verdict verdict;
+    uint64_t amounts[WEIR_LIMITS_MAX];
 };
 
 /*

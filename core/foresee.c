@@ -29,7 +29,6 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
 {
-    struct weir_request read;
     struct actor *actor;
     struct verdict verdict;
     uint64_t amounts[WEIR_LIMITS_MAX];
@@ -38,9 +37,10 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
 
     if (instance_forked(set->w))
         return -ECHILD;
-    r = request_read(request, &read);
-    if (r == 0)
-        r = request_resolve(set, &read, PURPOSE_FORESEE, amounts, &key);
+    request = request_read(request);
+    if (!request)
+        return -EINVAL;
+    r = request_resolve(set, request, PURPOSE_FORESEE, amounts, &key);
     if (r < 0)
         return r;
     actor = actor_self(set);

@@ -79,7 +79,7 @@ void instance_unlock(weir *w)
 }
 
 /* An injected clock that goes back stands still instead. */
-static uint64_t injected_now(weir *w)
+uint64_t instance_injected_now(weir *w)
 {
     uint64_t now = w->clock.now_ns(w->clock.userdata);
     uint64_t seen = atomic_load(&w->clock_seen);
@@ -91,21 +91,11 @@ static uint64_t injected_now(weir *w)
     return now > seen ? now : seen;
 }
 
-uint64_t instance_now(weir *w)
-{
-    return w->clock.now_ns ? injected_now(w) : sys_now_ns();
-}
-
-static int64_t wall_offset(weir *w)
+int64_t instance_wall_offset(weir *w)
 {
     if (!w->clock.now_ns)
         return sys_wall_offset_ns();
     return w->clock.wall_offset_ns ? w->clock.wall_offset_ns(w->clock.userdata) : 0;
-}
-
-struct weir_instant instance_instant(weir *w, bool with_wall)
-{
-    return (struct weir_instant){instance_now(w), with_wall ? wall_offset(w) : 0};
 }
 
 void instance_log(weir *w, enum weir_log_level level, const char *format, ...)

@@ -9,6 +9,7 @@
 #include "plan.h"
 #include "region.h"
 #include "set.h"
+#include "sys.h"
 #include "table.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -77,6 +78,52 @@ static inline bool instance_closed(weir *w)
     return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
 }
 
+/* This thread's actor, prepared for `set`, or NULL when out of memory. Not in a forked child. */
+static inline struct actor *actor_self(weir_set *set)
+{
+    struct actor *actor = actor_mine;
+
+    if (actor && actor->w == set->w && actor_is_prepared(actor, set->number))
+        return actor;
+    return actor_find(set);
+}
+
+/*
+ * The same, but cannot fail: the instance's spare one if need be, locked. Give it back, last of
+ * all: if the instance was closed, it may be gone afterwards.
+ */
+static inline struct actor *actor_borrow(weir_set *set)
+{
+    struct actor *actor = actor_self(set);
+
+    return actor ? actor : actor_spare(set);
+}
+
+static inline void actor_return(struct actor *actor)
+{
+    if (actor == actor->w->spare || instance_closed(actor->w))
+        actor_give_back(actor);
+}
+
+/* A free record for this set, or 0 when out of memory; and back. Freeing cannot fail. */
+static inline uint32_t record_new(struct actor *actor, const weir_set *set)
+{
+    struct magazine *magazine = actor_part(actor, set->number)->magazine;
+
+    if (!magazine->n && !magazine_refill(set, magazine))
+        return 0;
+    return magazine->records[--magazine->n];
+}
+
+static inline void record_free(struct actor *actor, const weir_set *set, uint32_t record)
+{
+    struct magazine *magazine = actor_part(actor, set->number)->magazine;
+
+    if (magazine->n == MAGAZINE_SIZE)
+        magazine_empty(set, magazine);
+    magazine->records[magazine->n++] = record;
+}
+
 /* The set of a number that was given out. */
 static inline weir_set *instance_set(const weir *w, uint32_t number)
 {
@@ -86,9 +133,20 @@ static inline weir_set *instance_set(const weir *w, uint32_t number)
 void instance_hold(weir *w, uint64_t n);
 void instance_drop(weir *w, uint64_t n); /* frees the instance with the last reference */
 
+/* What a clock that is not the system's says, and how far the wall clock is ahead. */
+uint64_t instance_injected_now(weir *w);
+int64_t instance_wall_offset(weir *w);
+
 /* The clock, and the instant given to algorithms (with the wall clock only if they read it). */
-uint64_t instance_now(weir *w);
-struct weir_instant instance_instant(weir *w, bool with_wall);
+static inline uint64_t instance_now(weir *w)
+{
+    return w->clock.now_ns ? instance_injected_now(w) : sys_now_ns();
+}
+
+static inline struct weir_instant instance_instant(weir *w, bool with_wall)
+{
+    return (struct weir_instant){instance_now(w), with_wall ? instance_wall_offset(w) : 0};
+}
 
 /* Says something to the log callback. */
 __attribute__((format(printf, 3, 4))) void instance_log(weir *w, enum weir_log_level level,

@@ -74,22 +74,20 @@ static void warn(const weir_pool *pool, uint32_t index)
                  pool->definition->sets_n);
 }
 
-int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret)
+int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)
 {
     struct pool_definition_live *definition = pool->definition;
     uint32_t index = 0;
-    bool news = false;
-    int r = 0;
+    bool news;
+    int r;
 
-    if (definition->sets_n > 1) {
-        pthread_mutex_lock(&pool->lock);
-        r = make_views(pool, request);
-        if (r == 0)
-            index = ask_balancer(pool, request);
-        news = index >= definition->sets_n && !pool->warned;
-        pool->warned |= news;
-        pthread_mutex_unlock(&pool->lock);
-    }
+    pthread_mutex_lock(&pool->lock);
+    r = make_views(pool, request);
+    if (r == 0)
+        index = ask_balancer(pool, request);
+    news = index >= definition->sets_n && !pool->warned;
+    pool->warned |= news;
+    pthread_mutex_unlock(&pool->lock);
     if (news)
         warn(pool, index);
     if (r == 0)
@@ -122,6 +120,7 @@ static weir_pool *pool_make(weir *w, struct pool_definition_live *definition)
         return NULL;
     pool->w = w;
     pool->definition = definition;
+    pool->only = definition->sets_n == 1 ? definition->sets[0] : NULL;
     if (!balancer)
         return pool;
     pool->state = sys_alloc(plan->state_words + 1, sizeof(uint64_t));

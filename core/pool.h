@@ -7,6 +7,7 @@
 
 struct weir_pool {
     weir *w;
+    weir_set *only; /* of a pool of one set; NULL: the balancer picks */
     struct pool_definition_live *definition;
     uint32_t worker;
     pthread_mutex_t lock;        /* over everything below */
@@ -16,7 +17,14 @@ struct weir_pool {
     uint64_t *state;             /* the balancer's */
 };
 
-/* The set that a request goes to. Returns 0 or -ENOMEM. */
-int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret);
+/* The set that a request goes to, of a pool of several. Returns 0 or -ENOMEM. */
+int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret);
+
+/* The set that a request goes to. As above. */
+static inline int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret)
+{
+    *ret = pool->only;
+    return *ret ? 0 : pool_balance(pool, request, ret);
+}
 
 #endif

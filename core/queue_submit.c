@@ -55,7 +55,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
         return 0;
     }
     kept_set_waker(asking->set, kept, RECORD_WAKE_QUEUE, queue->number,
-                   (asking->request.flags & WEIR_STRICT) != 0);
+                   (asking->request->flags & WEIR_STRICT) != 0);
     kept_at(asking->set->w, kept)->data = user_data;
     return kept;
 }
@@ -83,7 +83,7 @@ static bool make_acquisition(const struct asking *asking, weir_queue *queue, uin
 
     if (!acquisition)
         return false;
-    acquisition->strict = (asking->request.flags & WEIR_STRICT) != 0;
+    acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
     acquisition->user_data = r->data;
     acquisition->queue = queue;
     r->data = (uint64_t)(uintptr_t)acquisition;
@@ -108,7 +108,7 @@ static int ask(struct asking *asking, uint32_t record)
     if (!request_is_empty(asking->set, asking->amounts))
         return set_enter(asking->actor, asking->set, asking->amounts,
                          kept_record(asking->set->w, record), ENTRY_WAIT,
-                         request_max_wait(asking->set, &asking->request), &asking->verdict);
+                         request_max_wait(asking->set, asking->request), &asking->verdict);
     set_state(asking, record, RECORD_HELD);
     count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
     return 0;

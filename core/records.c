@@ -29,7 +29,7 @@ static uint32_t depot_get(weir *w, uint32_t depot)
 {
     uint32_t record = w->depot[depot];
 
-    if (record)
+    if (record && !MUTANT(7))
         w->depot[depot] = link_record(record_load(&at(w, record)->next));
     return record;
 }
@@ -80,26 +80,21 @@ static void empty_shared(weir *w, struct magazine *magazine, struct member *memb
     pthread_mutex_unlock(&w->lock);
 }
 
-uint32_t record_new(struct actor *actor, const weir_set *set)
+bool magazine_refill(const weir_set *set, struct magazine *magazine)
 {
-    struct magazine *magazine = actor_part(actor, set->number)->magazine;
-
-    if (!magazine->n && set->member)
-        refill_shared(actor->w, magazine, set->member);
-    else if (!magazine->n)
-        refill(actor->w, magazine, set->record_units);
-    return magazine->n ? magazine->records[MUTANT(7) ? magazine->n - 1 : --magazine->n] : 0;
+    if (set->member)
+        refill_shared(set->w, magazine, set->member);
+    else
+        refill(set->w, magazine, set->record_units);
+    return magazine->n;
 }
 
-void record_free(struct actor *actor, const weir_set *set, uint32_t record)
+void magazine_empty(const weir_set *set, struct magazine *magazine)
 {
-    struct magazine *magazine = actor_part(actor, set->number)->magazine;
-
-    if (magazine->n == MAGAZINE_SIZE && set->member)
-        empty_shared(actor->w, magazine, set->member);
-    else if (magazine->n == MAGAZINE_SIZE)
-        empty(actor->w, magazine, set->record_units);
-    magazine->records[magazine->n++] = record;
+    if (set->member)
+        empty_shared(set->w, magazine, set->member);
+    else
+        empty(set->w, magazine, set->record_units);
 }
 
 /* A new stand-in, or 0. It is of one shared record for ever: so their words tell its lives apart. */

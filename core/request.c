@@ -6,27 +6,10 @@
 #include "mutant.h"
 #include "names.h"
 #include <errno.h>
-#include <string.h>
 
 #define NOT_ASKED UINT64_MAX
 
-bool key_equal(const char *a, const char *b)
-{
-    return a == b || (*a == *b && strcmp(a, b) == 0);
-}
-
-int request_read(const struct weir_request *request, struct weir_request *ret)
-{
-    *ret = (struct weir_request){.size = sizeof(*ret)};
-    if (!request)
-        return 0;
-    if (request->size < sizeof(*ret))
-        return -EINVAL;
-    *ret = *request;
-    if (ret->flags & ~(uint32_t)WEIR_STRICT || ret->reserved || (ret->amounts_n && !ret->amounts))
-        return -EINVAL;
-    return 0;
-}
+const struct weir_request request_of_nothing = {.size = sizeof(request_of_nothing)};
 
 static bool warned_before(weir_set *set, uint64_t hash)
 {
@@ -103,8 +86,12 @@ static int complete(const weir_set *set, bool nothing_asked, enum purpose purpos
     return 0;
 }
 
-int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
-                    uint64_t *amounts, const char **ret_key)
+/* Everything that a request can be, in order: the first mistake is what is told. Apart from the rest,
+ * which needs few registers. */
+__attribute__((noinline)) static int resolve_carefully(weir_set *set,
+                                                       const struct weir_request *request,
+                                                       enum purpose purpose, uint64_t *amounts,
+                                                       const char **ret_key)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = NOT_ASKED;
@@ -117,20 +104,29 @@ int request_resolve(weir_set *set, const struct weir_request *request, enum purp
     return complete(set, request->amounts_n == 0, purpose, amounts, ret_key);
 }
 
-bool request_is_empty(const weir_set *set, const uint64_t *amounts)
+/*
+ * Of a set of one limit, what most requests are: nothing is wrong with them. False: it is another,
+ * and there is more to say.
+ */
+static bool resolve_one(const struct limit *limit, const struct weir_request *request,
+                        enum purpose purpose, uint64_t *ret_amount)
 {
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (amounts[i])
-            return false;
-    return true;
+    const struct weir_amount *asked = request->amounts;
+    uint64_t amount = 1;
+
+    if (request->amounts_n == 1 && asked->key && key_equal(limit->key, asked->key))
+        amount = asked->amount;
+    else if (request->amounts_n || limit->type == WEIR_LIMIT_RATE)
+        return false;
+    *ret_amount = amount;
+    return amount <= limit->capacity && amount != NOT_ASKED &&
+           (purpose != PURPOSE_TAKE || limit->type != WEIR_LIMIT_RESOURCE || MUTANT(403));
 }
 
-uint64_t request_timeout(const weir_set *set, const struct weir_request *request)
+int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
+                    uint64_t *amounts, const char **ret_key)
 {
-    return request->timeout_ns ? request->timeout_ns : set->timeout_ns;
-}
-
-uint64_t request_max_wait(const weir_set *set, const struct weir_request *request)
-{
-    return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
+    if (set->limits.n == 1 && resolve_one(set->limits.items, request, purpose, amounts))
+        return 0;
+    return resolve_carefully(set, request, purpose, amounts, ret_key);
 }

@@ -360,6 +360,52 @@ static void a_set_may_have_64_limits(void **state)
     world_close();
 }
 
+/* Acquires twice, is refused, gives back, and takes; and all that so often. */
+static void ask_and_give_back(unsigned times, const struct weir_request *request,
+                              const struct weir_request *too_much, const struct weir_request *taken)
+{
+    for (unsigned i = 0; i < times; i++) {
+        weir_acquisition *a = granted(request), *b = granted(request), *c = NULL;
+
+        assert_int_equal(try_acquire(too_much, &c), -EAGAIN);
+        weir_update(a, "k", 1);
+        weir_update(b, "k", 1);
+        release(a);
+        release(b);
+        assert_int_equal(take(taken), 0);
+    }
+}
+
+/* Nor does any of these six calls read the clock more than once. */
+static void expect_cheap(const char *fields, const struct weir_request *request,
+                         const struct weir_request *too_much, const struct weir_request *taken)
+{
+    struct fake_sys_counts before, after;
+    uint64_t calls;
+
+    world_real(fields);
+    ask_and_give_back(3, request, too_much, taken);
+    before = fake_sys_counts();
+    calls = fake_sys_system_calls();
+    ask_and_give_back(100, request, too_much, taken);
+    after = fake_sys_counts();
+    assert_int_equal(after.alloc, before.alloc);
+    assert_int_equal(fake_sys_system_calls(), calls);
+    assert_in_range(after.now - before.now, 1, 600);
+    world_close();
+}
+
+static void what_need_not_wait_allocates_nothing_and_makes_no_system_call(void **state)
+{
+#define PAIR   "{ type: resource, key: r, capacity: 2 }"
+#define HOURLY "{ type: rate, key: k, algorithm: gcra, capacity: 1000, window: 1h }"
+    (void)state;
+    expect_cheap("limits: [ " PAIR " ]", NULL, NULL, ASK({"r", 0}));
+    expect_cheap("limits: [ " HOURLY " ]", ASK({"k", 1}), ASK({"k", 1000}), ASK({"k", 1}));
+    expect_cheap("limits: [ " PAIR ", " HOURLY " ]", ASK({"k", 1}), ASK({"k", 1000}),
+                 ASK({"k", 1}, {"r", 0}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +424,7 @@ int main(void)
         leak_checked_test(tick_says_how_many_were_decided),
         leak_checked_test(an_acquisition_may_be_released_by_another_thread),
         leak_checked_test(a_set_may_have_64_limits),
+        leak_checked_test(what_need_not_wait_allocates_nothing_and_makes_no_system_call),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

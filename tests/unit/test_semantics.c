@@ -880,6 +880,91 @@ static void take_needs_resources_left_out_explicitly(void **state)
     world_close();
 }
 
+/* Keys and amounts, right and wrong, for the limit `key` of capacity 5. */
+enum { KEYS = 6, AMOUNTS = 5, ODD_AMOUNTS = KEYS * AMOUNTS };
+
+static struct weir_amount odd_amount(const char *key, unsigned i)
+{
+    static const uint64_t amounts[AMOUNTS] = {1, 0, 5, 6, UINT64_MAX};
+    static char same[64], longer[64], shorter[64];
+    const char *const keys[KEYS] = {same, key, longer, shorter, "other", NULL};
+
+    snprintf(same, sizeof same, "%s", key);
+    snprintf(longer, sizeof longer, "%s2", key);
+    snprintf(shorter, sizeof shorter, "%.3s", key);
+    return (struct weir_amount){keys[i / AMOUNTS], amounts[i % AMOUNTS]};
+}
+
+/* Takes, or acquires and releases. */
+static int ask_either(weir_pool *pool, const struct weir_request *request, bool takes)
+{
+    weir_acquisition *a = NULL;
+    int r;
+
+    refusal = (struct weir_refusal){.size = sizeof refusal};
+    if (takes)
+        return weir_take(pool, request, &refusal);
+    r = weir_try_acquire(pool, request, &a, &refusal);
+    assert_true((r == 0) == (a != NULL));
+    weir_release(&a);
+    return r;
+}
+
+/* Both have the same limit; the other one has another beside it, which is left out of the request. */
+static void expect_alike(weir_pool *other, const struct weir_amount *asked, size_t n, unsigned how)
+{
+    struct weir_amount beside[3] = {{0}};
+    struct weir_request request = {
+        .size = sizeof request, .amounts = asked, .amounts_n = n, .flags = how & WEIR_STRICT};
+    const char *key;
+    int r = ask_either(world.pool, &request, how & 2);
+
+    key = refusal.key;
+    memcpy(beside, asked, n * sizeof *asked);
+    beside[n] = (struct weir_amount){"beside", 0};
+    request.amounts = beside;
+    request.amounts_n = n + 1;
+    assert_int_equal(ask_either(other, &request, how & 2), r);
+    assert_true(!key == !refusal.key);
+    if (key)
+        assert_string_equal(refusal.key, key);
+}
+
+static void a_limit_alone_is_asked_for_as_any_other(void **state)
+{
+    static const char *const keys[] = {"tokens", "call_count", "slots"};
+    static const char *const limits[] = {
+        "{ type: rate, key: tokens, algorithm: gcra, capacity: 5, window: 1h }",
+        "{ type: call, algorithm: gcra, capacity: 5, window: 1h }",
+        "{ type: resource, key: slots, capacity: 5 }"};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        char text[512];
+        weir_pool *other;
+
+        snprintf(text, sizeof text,
+                 "version: 1\nsets: { main: { limits: [ %s ] }, other: { limits: "
+                 "[ %s, { type: resource, key: beside, capacity: 1 } ] } }\n",
+                 limits[i], limits[i]);
+        world_open(text, "main");
+        other = pool_open("other", 0);
+        for (unsigned how = 0; how < 4; how++) {
+            if (i != IS_RATE)
+                expect_alike(other, NULL, 0, how);
+            for (unsigned j = 0; j < ODD_AMOUNTS * (ODD_AMOUNTS + 1); j++) {
+                const struct weir_amount asked[2] = {
+                    odd_amount(keys[i], j % ODD_AMOUNTS),
+                    odd_amount(keys[i], j / ODD_AMOUNTS % ODD_AMOUNTS)};
+
+                expect_alike(other, asked, j < ODD_AMOUNTS ? 1 : 2, how);
+            }
+        }
+        weir_pool_close(other);
+        world_close();
+    }
+}
+
 static void release_gives_everything_back_whatever_else_is_wrong(void **state)
 {
     weir_acquisition *a;
@@ -1133,6 +1218,7 @@ int main(void)
         leak_checked_test(an_update_of_what_is_not_granted_is_einval),
         leak_checked_test(take_is_final_at_once),
         leak_checked_test(take_needs_resources_left_out_explicitly),
+        leak_checked_test(a_limit_alone_is_asked_for_as_any_other),
         leak_checked_test(release_gives_everything_back_whatever_else_is_wrong),
         leak_checked_test(release_gives_back_exactly_once),
         leak_checked_test(releasing_what_was_never_granted_gives_nothing_back),
