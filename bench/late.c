@@ -164,7 +164,7 @@ static uint64_t next_due(const struct lane *lane)
 static void use_up(void)
 {
     const struct weir_amount one = {"call_count", 1};
-    const struct weir_request request = {sizeof(request), &one, 1, 0, 0, 0, 0, 0};
+    const struct weir_request request = {.size = sizeof(request), .amounts = &one, .amounts_n = 1};
     int r = weir_take(stage.pool, &request, NULL);
 
     require(r == 0 || r == -EAGAIN);
