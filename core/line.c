@@ -27,7 +27,14 @@ void version_add_effect(struct version *version, uint32_t record, uint32_t word,
                         uint64_t after)
 {
     version->effects[version->effects_n++] =
-        (struct effect){effect_place(record, word), before, after};
+        (struct effect){.place = effect_place(record, word), .before = before, .after = after};
+}
+
+void version_add_own_effect(struct version *version, uint32_t record, uint32_t word,
+                            uint64_t before, uint64_t after)
+{
+    version_add_effect(version, record, word, before, after);
+    version->effects[version->effects_n - 1].own = true;
 }
 
 static void add_link(struct version *version, const struct region *region, uint32_t record,

@@ -12,6 +12,7 @@
 
 /* Content of a set's version: words 0 … LINE_WORDS-1 are the line, the limits' states follow. */
 enum { CONTENT_ENDS = 0, CONTENT_COUNT = 1, CONTENT_LAST = 2, CONTENT_STATES = 3 };
+_Static_assert(CONTENT_STATES == WORD_STATE_AT, "a word is read as a state without a line");
 
 /* CONTENT_COUNT: flags:8 | how many ever left the line:28 | its length:28. */
 #define LEFT_SHIFT  28
@@ -20,8 +21,9 @@ enum { CONTENT_ENDS = 0, CONTENT_COUNT = 1, CONTENT_LAST = 2, CONTENT_STATES = 3
 
 /* Flags. */
 enum {
-    CONTENT_SHUT = 1u << 0,     /* the instance is closing: nobody joins or is granted */
-    CONTENT_PROJECTED = 1u << 1 /* the projection behind the states is valid */
+    CONTENT_SHUT = 1u << 0,      /* the instance is closing: nobody joins or is granted */
+    CONTENT_PROJECTED = 1u << 1, /* the projection behind the states is valid */
+    CONTENT_EXPECTED = 1u << 2   /* it was boxed for somebody who is about to join the line */
 };
 
 static inline uint32_t line_head(const struct version *version)
@@ -69,9 +71,12 @@ static inline void version_set_flags(struct version *version, uint32_t flags)
         (count & ((UINT64_C(1) << FLAGS_SHIFT) - 1)) | (uint64_t)flags << FLAGS_SHIFT;
 }
 
-/* Adds an effect. The caller never adds more than EFFECTS_MAX. */
+/* Adds an effect. The caller never adds more than EFFECTS_MAX. The second for the publisher's own
+ * record, at its own request. */
 void version_add_effect(struct version *version, uint32_t record, uint32_t word, uint64_t before,
                         uint64_t after);
+void version_add_own_effect(struct version *version, uint32_t record, uint32_t word,
+                            uint64_t before, uint64_t after);
 
 /* The record behind `record`, or 0. Whether that is of this version is known only at commit. */
 uint32_t line_next(const struct region *region, uint32_t record);

@@ -32,7 +32,7 @@ static bool is_whole(const struct operation *op)
     if (version_flags(&op->version) & CONTENT_PROJECTED)
         n += 1 + limits->state_words;
     /* No other flag is ever set: nobody shuts a set for others. */
-    if (version_flags(&op->version) & ~(uint32_t)CONTENT_PROJECTED)
+    if (version_flags(&op->version) & ~(uint32_t)(CONTENT_PROJECTED | CONTENT_EXPECTED))
         return false;
     return !op->version.strange && op->version.content_n >= n && n <= op->set->content_max &&
            op->version.content[CONTENT_LAST] < GRANTED_MARKER && is_line(op) &&
@@ -79,18 +79,24 @@ static void check_shared(struct operation *op)
     }
 }
 
-void operation_read(struct operation *op, struct actor *actor, weir_set *set)
+/* One by one: most of it is arrays that are filled only up to their counts. */
+static void begin(struct operation *op, struct actor *actor, weir_set *set)
 {
-    /* One by one: most of it is arrays that are filled only up to their counts. */
     op->actor = actor;
     op->set = set;
     op->version.content = actor->content;
     op->version.content_capacity = set->content_max;
+    op->version.form = set->form;
     op->wakes_n = 0;
     op->arm_ns = op->look_ns = WEIR_FOREVER;
     op->again = false;
     op->granted = 0;
     op->version.tells = false;
+}
+
+void operation_read(struct operation *op, struct actor *actor, weir_set *set)
+{
+    begin(op, actor, set);
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     publication_read(set->region, set->head, &op->version);
     /* After the word: no published version can have read a later instant from the clock. */
@@ -150,11 +156,23 @@ static void finish(const struct operation *op)
         wake_at(op->set, op->arm.record, op->arm.word, op->arm_ns);
 }
 
+bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uint64_t word)
+{
+    uint32_t unit = actor_part(actor, set->number)->unit;
+
+    begin(op, actor, set);
+    publication_intend(set->region, unit, set->head);
+    publication_read_word(&op->version, word);
+    version_set_flags(&op->version, CONTENT_EXPECTED);
+    return publication_commit(set->region, unit, set->head, &op->version);
+}
+
 bool operation_commit(struct operation *op)
 {
     const struct limits *limits = &op->set->limits;
     uint32_t n = CONTENT_STATES + limits->state_words;
 
+    version_set_flags(&op->version, version_flags(&op->version) & ~(uint32_t)CONTENT_EXPECTED);
     op->version.content[CONTENT_LAST] = op->at.now_ns;
     if (MUTANT(118))
         op->version.content[CONTENT_LAST] = op->now_ns;

@@ -46,6 +46,10 @@ bool operation_current(const struct operation *op);
 /* Publishes; false: somebody was faster, read again. On success wakes and arms what is due. */
 bool operation_commit(struct operation *op);
 
+/* Boxes a set that has such a word, which owes nothing, and leaves it boxed until whoever asks for
+ * that has published something. False: somebody was faster. */
+bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uint64_t word);
+
 static inline uint64_t *operation_states(const struct operation *op)
 {
     return op->version.content + CONTENT_STATES;

@@ -6,6 +6,7 @@
 #include "member.h"
 #include "signature.h"
 #include "sys.h"
+#include "word.h"
 #include <errno.h>
 
 static int join(weir_set *set, const struct set_plan *plan, const uint64_t *content, uint32_t n,
@@ -43,7 +44,11 @@ static int settle_down(weir_set *set, const struct set_plan *plan, const uint64_
 {
     if (set->backend == BACKEND_PROCESS && !set->w->apart)
         return join(set, plan, content, n, reterr);
-    set->head = publication_new_set(set->region, set->box_class, set->number, content, n);
+    if (set->form != WORD_NONE && !(content[CONTENT_STATES] & WORD_BOXED))
+        set->head =
+            publication_new_word(set->region, set->box_class, set->number, content[CONTENT_STATES]);
+    else
+        set->head = publication_new_set(set->region, set->box_class, set->number, content, n);
     return set->head ? 0 : error_set(reterr, -ENOMEM, "out of memory");
 }
 
@@ -73,6 +78,7 @@ int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error
     if (set->limits.has_waits)
         words += 1 + set->limits.state_words;
     set->content_max = words;
+    set->form = word_form_for(&set->limits, set->backend == BACKEND_PROCESS && !set->w->apart);
     set->box_class = box_class_for(words);
     if (!set->box_class)
         return error_set(reterr, -ENOMEM, "out of memory");

@@ -16,6 +16,7 @@
 #include "publication.h"
 
 #include "mutant.h"
+#include "record.h"
 #include "segment.h"
 #include "step.h"
 #include <errno.h>
@@ -66,6 +67,12 @@ static uint64_t word_make(uint64_t slot, uint64_t version)
     uint64_t shifted = version << WORD_SLOT_BITS;
 
     return (MUTANT(24) ? shifted : shifted & ~WORD_BOXED) | slot;
+}
+
+/* In the form of an own word. */
+static uint64_t word_own(uint64_t word)
+{
+    return word & ~WORD_BOXED;
 }
 
 static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
@@ -168,6 +175,35 @@ uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t
     return unit;
 }
 
+uint32_t publication_new_word(struct region *region, uint32_t box_class, uint32_t number,
+                              uint64_t word)
+{
+    uint32_t unit = region_alloc_box(region, sizeof(struct set_head), UNIT_SIZE);
+
+    if (unit) {
+        struct set_head *set = region_box(region, unit);
+
+        set->box_class = box_class;
+        set->number = number;
+        atomic_store_explicit(&set->word, word, memory_order_release);
+    }
+    return unit;
+}
+
+int publication_reserve(struct region *region, uint32_t set_unit)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint64_t box;
+
+    if (load(&set->spare))
+        return 0;
+    box = new_box(region, class_of(region, set));
+    if (!box)
+        return -ENOMEM;
+    atomic_store_explicit(&set->spare, box, memory_order_release);
+    return 0;
+}
+
 uint32_t publication_new_actor(struct region *region)
 {
     uint32_t unit = region_alloc_box(region, sizeof(struct actor_head), UNIT_SIZE);
@@ -220,9 +256,10 @@ static void copy_debt(const struct box *box, struct debt *ret)
         ret->effects_n = EFFECTS_MAX; /* never, but in a segment that was tampered with */
     ret->replaced = load(&box->replaced);
     for (uint32_t i = 0; i < ret->effects_n; i++) {
-        ret->effects[i].place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2));
-        ret->effects[i].before = load(&box->effects[i][0]);
-        ret->effects[i].after = load(&box->effects[i][1]);
+        ret->effects[i] =
+            (struct effect){.place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2)),
+                            .before = load(&box->effects[i][0]),
+                            .after = load(&box->effects[i][1])};
     }
 }
 
@@ -231,10 +268,38 @@ static void apply(const struct region *region, const struct effect *effect)
     _Atomic uint64_t *record = region_record(region, effect->place >> 3);
 
     STEP();
-    if (MUTANT(21))
-        store(&record[effect->place & 7], effect->after);
+    if (effect->own || MUTANT(21))
+        atomic_store_explicit(&record[effect->place & 7], effect->after, memory_order_release);
     else
         swap(&record[effect->place & 7], effect->before, effect->after);
+    STEP();
+}
+
+/*
+ * Completes what a word that is no version owes: the word of the record that it names. It is this
+ * one's turn as long as the sequence is the next; of all who are late, the record's whole word
+ * tells.
+ */
+static void settle_ledger(const struct region *region, struct set_head *set, uint64_t word)
+{
+    uint32_t record = (uint32_t)(word >> LEDGER_RECORD_SHIFT) & LEDGER_RECORD_MAX;
+    _Atomic uint64_t *at;
+    uint64_t before, sequence;
+
+    if (!(word & LEDGER_NAMES))
+        return;
+    at = region_record(region, record);
+    before = load_acquire(at);
+    sequence = (before >> 8) + 1;
+    if ((sequence & LEDGER_SEQUENCE_MASK) != (word & LEDGER_SEQUENCE_MASK) ||
+        record_state(before) != (word & LEDGER_HELD ? RECORD_FREE : RECORD_HELD))
+        return;
+    STEP();
+    atomic_thread_fence(memory_order_acquire);
+    if (load(&set->word) != word)
+        return;
+    STEP();
+    swap(at, before, sequence << 8 | (word & LEDGER_HELD ? RECORD_HELD : RECORD_FREE));
     STEP();
 }
 
@@ -251,6 +316,9 @@ static void help(const struct region *region, struct set_head *set, uint64_t wor
         return;
     STEP();
     copy_debt(box, &debt);
+    STEP();
+    if (!(debt.replaced & WORD_BOXED))
+        debt.replaced = load(&set->spare);
     atomic_thread_fence(memory_order_acquire);
     if (load(&set->word) != word && !MUTANT(23))
         return;
@@ -262,23 +330,36 @@ static void help(const struct region *region, struct set_head *set, uint64_t wor
             apply(region, &debt.effects[i]);
     own = own_of(region, debt.actor, class_of(region, set));
     if (MUTANT(20))
-        store(own, debt.replaced & ~WORD_BOXED);
+        store(own, word_own(debt.replaced));
     else
-        swap(own, word_make(word_slot(word), version - 1), debt.replaced & ~WORD_BOXED);
+        swap(own, word_make(word_slot(word), version - 1), word_own(debt.replaced));
     STEP();
     atomic_store_explicit(&box->done, version, memory_order_release);
     STEP();
 }
 
-void publication_help(const struct region *region, uint32_t set_unit)
+void publication_help(const struct region *region, uint32_t set_unit, enum word_form form)
 {
     struct set_head *set = set_at(region, set_unit);
     uint64_t word;
 
     do {
         word = load_acquire(&set->word);
-        help(region, set, word);
+        if (word & WORD_BOXED)
+            help(region, set, word);
+        else if (form == WORD_LEDGER)
+            settle_ledger(region, set, word);
     } while (load_acquire(&set->word) != word);
+}
+
+uint64_t publication_word(const struct region *region, uint32_t set_unit, enum word_form form)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint64_t word = load_acquire(&set->word);
+
+    if (form == WORD_LEDGER && !(word & WORD_BOXED))
+        settle_ledger(region, set, word);
+    return word;
 }
 
 static void copy_content(const struct box *box, struct version *version)
@@ -294,6 +375,17 @@ static void copy_content(const struct box *box, struct version *version)
     version->content_n = n;
 }
 
+void publication_read_word(struct version *version, uint64_t word)
+{
+    memset(version->content, 0, WORD_STATE_AT * sizeof(uint64_t));
+    version->content[WORD_STATE_AT] = word_state(version->form, word);
+    version->content_n = WORD_STATE_AT + 1;
+    version->strange = version->form == WORD_NONE;
+    version->untold = false;
+    version->word = word;
+    version->effects_n = 0;
+}
+
 void publication_read(const struct region *region, uint32_t set_unit, struct version *version)
 {
     struct set_head *set = set_at(region, set_unit);
@@ -301,10 +393,17 @@ void publication_read(const struct region *region, uint32_t set_unit, struct ver
 
     version->effects_n = 0;
     for (;; publication_back_off(&turn)) {
-        uint64_t word = load_acquire(&set->word);
-        struct box *box = word_box(region, class_of(region, set), word);
-        uint64_t done = load_acquire(&box->done);
+        uint64_t word = load_acquire(&set->word), done;
+        struct box *box;
 
+        if (!(word & WORD_BOXED)) {
+            if (version->form == WORD_LEDGER)
+                settle_ledger(region, set, word);
+            publication_read_word(version, word);
+            return;
+        }
+        box = word_box(region, class_of(region, set), word);
+        done = load_acquire(&box->done);
         version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
         version->untold = load(&box->told) != word_version(word);
         copy_content(box, version);
@@ -332,13 +431,18 @@ uint32_t publication_effects(const struct region *region, uint32_t set_unit,
                              const struct version *version, struct effect *ret)
 {
     struct set_head *set = set_at(region, set_unit);
-    const struct box *box = word_box(region, class_of(region, set), version->word);
-    uint32_t n = load(&box->meta) & 0xff;
+    const struct box *box;
+    uint32_t n;
 
+    if (!version_is_boxed(version))
+        return 0;
+    box = word_box(region, class_of(region, set), version->word);
+    n = load(&box->meta) & 0xff;
     n = n < EFFECTS_MAX ? n : EFFECTS_MAX;
     for (uint32_t i = 0; i < n; i++)
-        ret[i] = (struct effect){(uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2)),
-                                 load(&box->effects[i][0]), load(&box->effects[i][1])};
+        ret[i] = (struct effect){.place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2)),
+                                 .before = load(&box->effects[i][0]),
+                                 .after = load(&box->effects[i][1])};
     return publication_current(region, set_unit, version) ? n : 0;
 }
 
@@ -389,16 +493,58 @@ static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t 
     return WORD_BOXED | word_make(word_slot(own), word_version(own) + 1);
 }
 
+/*
+ * The publisher completes its own version. That needs no copy of what it owes, and no compare-and-
+ * swap where only helpers could have been faster, with the same value: its own box, and the words of
+ * its own record. But over a word that is no version it receives what others may have changed
+ * since.
+ */
+static void complete(const struct region *region, struct set_head *set, uint32_t actor,
+                     const struct version *version, uint64_t word)
+{
+    uint32_t box_class = class_of(region, set);
+
+    if (!version_is_boxed(version)) {
+        help(region, set, word);
+        return;
+    }
+    for (uint32_t i = 0; i < version->effects_n; i++)
+        apply(region, &version->effects[i]);
+    store(own_of(region, actor, box_class), word_own(version->word));
+    STEP();
+    atomic_store_explicit(&word_box(region, box_class, word)->done, word_version(word),
+                          memory_order_release);
+    STEP();
+}
+
 bool publication_commit(const struct region *region, uint32_t actor, uint32_t set_unit,
                         struct version *version)
 {
     struct set_head *set = set_at(region, set_unit);
     uint64_t word = write_box(region, actor, class_of(region, set), version);
 
-    if (!swap(&set->word, version->word, word))
+    if (!publication_swap(region, set_unit, version->word, word))
         return false;
     STEP();
-    help(region, set, word);
+    complete(region, set, actor, version, word);
     version->word = word;
     return true;
+}
+
+bool publication_unbox(const struct region *region, uint32_t set_unit,
+                       const struct version *version, uint64_t word)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint64_t spare;
+
+    do {
+        spare = load_acquire(&set->spare);
+        STEP();
+        if (load(&set->word) != version->word)
+            return false;
+        STEP();
+    } while (spare != word_own(version->word) &&
+             !swap(&set->spare, spare, word_own(version->word)));
+    STEP();
+    return publication_swap(region, set_unit, version->word, word);
 }

@@ -31,9 +31,18 @@
  * (publication.pml) that was searched exhaustively: two workers, a death and a rescuer, 6.7 million
  * states; three workers, 19.8 million. docs/publication.md has the decision and the weak points.
  *
- * Bit 63 of the word is always 1 today. Bit 63 = 0 is kept for sets whose state is one word and
- * that have no line: there the word will be the state, boxed by one compare-and-swap when a line
- * forms.
+ * All this is for sets of several limits, and for sets with a line. A set whose state is one word
+ * keeps it in its own word while nobody is in line, bit 63 being 0 then: word.h has what is done
+ * there, by one compare-and-swap each. Both are one word, so nobody has to be told of a change:
+ *
+ *   boxing    is an ordinary version, whose `replaced` is such a word. There is no replaced box to
+ *             receive; its publisher receives the set's spare one instead, which whoever completes
+ *             the version reads after the commit and before he looks whether it is still current:
+ *             until it is complete nobody changes `spare`.
+ *   unboxing  of a complete version without a line: the box becomes the spare one, by a
+ *             compare-and-swap from a value that was read before another look at the word; then the
+ *             word is changed. Who comes late with the first finds `spare` changed; and if it was
+ *             done in vain, the set still has its box and the next who unboxes does it again.
  */
 #ifndef WEIR_CORE_PUBLICATION_H
 #define WEIR_CORE_PUBLICATION_H
@@ -68,6 +77,8 @@ struct box {
 /* The shared part of a set. */
 struct set_head {
     _Atomic uint64_t word;
+    _Atomic uint64_t
+        spare;          /* version:41 | slot:22 of the box it has while it needs none; 0: none */
     uint32_t box_class; /* log2 of the size of its boxes */
     uint32_t number;
 };
@@ -82,17 +93,49 @@ struct actor_head {
 /* A word that changes with a version: word `place & 7` of record `place >> 3`. */
 struct effect {
     uint32_t place;
+    bool own; /* of the publisher's own record, which is nobody else's business meanwhile */
     uint64_t before, after;
 };
+
+/* What a set's word is while it is not boxed. */
+enum word_form {
+    WORD_NONE,  /* the set is always boxed */
+    WORD_STATE, /* the one word of its state */
+    /*
+     * A count of what is held, and the last record that was granted or released, whose own word
+     * changes with it: used:16 | 1 | record:24 | held:1 | sequence:21 of the record's word. Or, after
+     * it was put there, with what was never there before: used:16 | 0 | slot:22 | version:24 of the
+     * box that it was in.
+     */
+    WORD_LEDGER
+};
+
+#define LEDGER_SEQUENCE_MASK ((UINT64_C(1) << 21) - 1)
+#define LEDGER_HELD          (UINT64_C(1) << 21)
+#define LEDGER_RECORD_SHIFT  22
+#define LEDGER_RECORD_MAX    ((UINT32_C(1) << 24) - 1)
+#define LEDGER_NAMES         (UINT64_C(1) << 46)
+#define LEDGER_USED_SHIFT    47
+#define LEDGER_USED_MAX      UINT64_C(0xffff)
+
+/* The state in a word that is not boxed. */
+static inline uint64_t word_state(enum word_form form, uint64_t word)
+{
+    return form == WORD_LEDGER ? word >> LEDGER_USED_SHIFT : word;
+}
+
+/* Where the state is in the content of a version that was read from such a word; 0 is before it. */
+#define WORD_STATE_AT 3u
 
 /* A private copy of one version, and what the next one is to be. */
 struct version {
     uint64_t word;     /* the set's word when it was read */
     uint64_t *content; /* memory of the actor's, content_capacity words */
     uint32_t content_n, content_capacity;
-    bool strange; /* read: the box is of another version, which nobody publishes */
-    bool untold;  /* read: whoever published it may not have woken yet whom it concerns */
-    bool tells;   /* to be published: somebody is to be woken; publication_told() says when */
+    enum word_form form; /* the set's; set by the caller */
+    bool strange;        /* read: the box is of another version, which nobody publishes */
+    bool untold;         /* read: whoever published it may not have woken yet whom it concerns */
+    bool tells; /* to be published: somebody is to be woken; publication_told() says when */
     uint32_t effects_n;
     struct effect effects[EFFECTS_MAX];
 };
@@ -110,6 +153,12 @@ void publication_begin(struct set_head *set, uint32_t box_class, uint32_t number
  * caller holds the instance's lock. */
 uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
                              const uint64_t *content, size_t content_n);
+/* The same with this state in its word, and no box. */
+uint32_t publication_new_word(struct region *region, uint32_t box_class, uint32_t number,
+                              uint64_t word);
+/* The set gets a spare box unless it has one: 0 or -ENOMEM. As above. Only with one may a version be
+ * published over a word that is not boxed. */
+int publication_reserve(struct region *region, uint32_t set);
 /* Makes an actor, without boxes. Returns the unit of its head, or 0. As above. */
 uint32_t publication_new_actor(struct region *region);
 /* Gives the actor a box of this class, once. Returns 0 or -ENOMEM. As above. */
@@ -124,6 +173,34 @@ void publication_intend(const struct region *region, uint32_t actor, uint32_t se
  * for a full box. Lock-free: it starts anew only if somebody else committed.
  */
 void publication_read(const struct region *region, uint32_t set, struct version *version);
+
+/* The same for a word that is not boxed, and owes nothing. */
+void publication_read_word(struct version *version, uint64_t word);
+
+/* Changes whenever the set is boxed and unboxed again. */
+static inline uint64_t publication_spare(const struct region *region, uint32_t set)
+{
+    const struct set_head *head = region_box(region, set);
+
+    return atomic_load_explicit(&head->spare, memory_order_acquire);
+}
+
+static inline bool version_is_boxed(const struct version *version)
+{
+    return (version->word & WORD_BOXED) != 0;
+}
+
+/* For a ledger: what names no record, and is of this version alone, within 2^24 of one box. */
+static inline uint64_t version_token(const struct version *version)
+{
+    return (version->word & WORD_SLOT_MASK) << 24 |
+           (version->word >> WORD_SLOT_BITS & ((UINT64_C(1) << 24) - 1));
+}
+
+/* Changes the word of a set from that of a complete version without a line to `word`, which is not
+ * boxed. False: the set has changed. */
+bool publication_unbox(const struct region *region, uint32_t set, const struct version *version,
+                       uint64_t word);
 
 /* Whether the set's word is still the one that was read: whatever was read in between is of it. */
 bool publication_current(const struct region *region, uint32_t set, const struct version *version);
@@ -146,7 +223,19 @@ uint32_t publication_effects(const struct region *region, uint32_t set,
 void publication_told(const struct region *region, uint32_t set, const struct version *version);
 
 /* Completes the effects of the set's current version, whoever published it. */
-void publication_help(const struct region *region, uint32_t set);
+void publication_help(const struct region *region, uint32_t set, enum word_form form);
+
+/* For sets that have such a form: their word, which owes nothing on return; and its change, if it is
+ * still `before`: for what is not boxed, that is all. */
+uint64_t publication_word(const struct region *region, uint32_t set, enum word_form form);
+static inline bool publication_swap(const struct region *region, uint32_t set, uint64_t before,
+                                    uint64_t after)
+{
+    struct set_head *head = region_box(region, set);
+
+    /* In one order with what says that the instance is closed: see set_enter(). */
+    return atomic_compare_exchange_strong(&head->word, &before, after);
+}
 
 /* Waits a moment that doubles with each call, at most 64 pauses. `*turn` begins at 0. */
 void publication_back_off(unsigned *turn);

@@ -153,7 +153,7 @@ static int recover(const struct recovery *recovery)
         return -ENOMEM;
     /* First of all: only a completed version says what the dead holds and waits for. */
     if (intent && !MUTANT(28))
-        publication_help(recovery->region, set->head);
+        publication_help(recovery->region, set->head, set->form);
     for (uint32_t at = 0; r == 0 && (at = next_record(actor->w, recovery->region, at)) != 0;)
         r = end_record(recovery, at);
     /* It worked on one set at a time, so only that one can lack a service or a wake. */

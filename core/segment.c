@@ -188,19 +188,22 @@ static int make(struct segment_site *site, const struct segment_shape *shape,
 
 /* ---- attaching to one ---- */
 
-/* The box that the set's word names is there and holds that version. Read, not mapped: it may be a
- * hole. */
+/* The box that the set's word names, or else the spare one, is there and holds that version. Read,
+ * not mapped: it may be a hole. */
 static int head_is_sound(const struct segment *segment)
 {
-    const _Atomic uint64_t *word = &segment_header(segment)->head.word;
+    const struct set_head *head = &segment_header(segment)->head;
+    const _Atomic uint64_t *word = &head->word;
     unsigned turn = 0;
 
     for (int i = 0; i < TRIES; i++, publication_back_off(&turn)) {
-        uint64_t now = atomic_load(word), slot = now & WORD_SLOT_MASK;
-        uint64_t version = (now & ~WORD_BOXED) >> WORD_SLOT_BITS, found = 0;
+        uint64_t now = atomic_load(word);
+        uint64_t box = now & WORD_BOXED ? now : atomic_load(&head->spare);
+        uint64_t slot = box & WORD_SLOT_MASK, found = 0;
+        uint64_t version = (box & ~WORD_BOXED) >> WORD_SLOT_BITS;
         int r;
 
-        if (!(now & WORD_BOXED) || !segment_has_slot(segment, slot))
+        if (!segment_has_slot(segment, slot))
             return -EUCLEAN;
         r = sys_read_at(segment->fd, slot << segment->layout.box_class, &found, sizeof found);
         if (r < 0)

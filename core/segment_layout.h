@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT         1u
+#define SEGMENT_LAYOUT         2u
 #define SEGMENT_PAGE           ((size_t)4096) /* parts begin at multiples, whatever the machine's */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; of a longer one the beginning */

@@ -2,6 +2,7 @@
 /* Sets: enter, settle, withdraw, serve. Each is a loop of read, decide, publish. */
 #include "set.h"
 
+#include "acquisition.h"
 #include "burial.h"
 #include "instance.h"
 #include "keeper.h"
@@ -13,6 +14,7 @@
 #include "step.h"
 #include "sys.h"
 #include "wake.h"
+#include "word.h"
 #include <errno.h>
 #include <string.h>
 
@@ -50,36 +52,55 @@ void set_count_refusal(struct actor *actor, weir_set *set, int code, const char 
             count(&counters->limits[i].refused, 1);
 }
 
-static void count_entry(struct actor *actor, weir_set *set, const uint64_t *amounts)
+void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
+                     uint32_t record)
 {
     struct counters *counters = actor_counters(actor, set->number);
 
     count(&counters->granted, 1);
+    if (!record)
+        count(&counters->taken, 1);
     for (uint32_t i = 0; i < set->limits.n; i++)
         count(&counters->limits[i].granted, amounts[i]);
 }
 
+void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    count(&counters->refused_busy, 1);
+    count(&counters->limits[blame - set->limits.items].refused, 1);
+}
+
+/* Whoever does not wait asks with a record that nobody else knows of. */
+static void hold(struct operation *op, uint32_t record, enum entry entry)
+{
+    struct record *r = record_of(op->set, record);
+    uint64_t word = record_load(&r->word);
+
+    record_store(&r->granted, MUTANT(116) ? op->now_ns : op->at.now_ns);
+    STEP();
+    record_store(&r->since, op->now_ns);
+    STEP();
+    if (entry == ENTRY_PROBE || entry == ENTRY_TRY)
+        version_add_own_effect(&op->version, record, RECORD_WORD, word,
+                               record_next_word(word, RECORD_HELD));
+    else
+        version_add_effect(&op->version, record, RECORD_WORD, word,
+                           record_next_word(word, RECORD_HELD));
+}
+
 /* Grants to a newcomer: 0, or -EINPROGRESS when somebody else was faster. */
-static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t record)
+static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t record,
+                     enum entry entry)
 {
     limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
     projection_forget(op); /* whoever barges takes what those in line were foreseen to get */
-    if (record) {
-        struct record *r = record_of(op->set, record);
-        uint64_t word = record_load(&r->word);
-
-        record_store(&r->granted, MUTANT(116) ? op->now_ns : op->at.now_ns);
-        STEP();
-        record_store(&r->since, op->now_ns);
-        STEP();
-        version_add_effect(&op->version, record, RECORD_WORD, word,
-                           record_next_word(word, RECORD_HELD));
-    }
+    if (record)
+        hold(op, record, entry);
     if (!operation_commit(op))
         return -EINPROGRESS;
-    count_entry(op->actor, op->set, amounts);
-    if (!record)
-        count(&actor_counters(op->actor, op->set->number)->taken, 1);
+    set_count_entry(op->actor, op->set, amounts, record);
     return 0;
 }
 
@@ -142,7 +163,7 @@ static int enter_later(struct operation *op, const uint64_t *amounts, uint32_t r
     if (ready - op->now_ns - MUTANT(117) > max_wait_ns)
         return enter_refused(op, amounts, -EAGAIN, ENTRY_WAIT, ret);
     op->at.now_ns = ready;
-    return enter_now(op, amounts, record);
+    return enter_now(op, amounts, record, ENTRY_RESERVE);
 }
 
 static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t record,
@@ -164,7 +185,7 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     ret->estimate_ns = ready;
     if ((operation_is_due(op, ready) || (MUTANT(110) && ready <= op->at.now_ns)) &&
         (!length || !set->fair || MUTANT(14)))
-        return enter_now(op, amounts, record);
+        return enter_now(op, amounts, record, entry);
     /* What is short may be held by the dead. */
     if (set->member && !MUTANT(330) && burial_attend_rarely(op->actor, set, op->now_ns))
         return -EINPROGRESS;
@@ -186,6 +207,35 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     return enter_line(op, record, ready, ret);
 }
 
+/* One attempt: at the word, or else at the whole of the set. */
+static int enter(struct operation *op, struct actor *actor, weir_set *set, const uint64_t *amounts,
+                 uint32_t record, enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+{
+    int r = -EINPROGRESS;
+
+    if (set->form != WORD_NONE)
+        r = word_enter(actor, set, amounts, record, entry, ret);
+    if (r != -EINPROGRESS)
+        return r;
+    operation_read(op, actor, set);
+    if (!set_is_broken(set) && (!version_is_boxed(&op->version) || word_unbox(op)))
+        return -EINPROGRESS;
+    return enter_once(op, amounts, record, entry, max_wait_ns, ret);
+}
+
+/*
+ * Who joins the line of a private set after set_shut() has seen that there was none sees himself that
+ * the instance is closed: the commit, and the store that closed it, are in one order.
+ */
+static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
+{
+    if (set->member || !atomic_load(&set->w->closed) ||
+        !set_withdraw(actor, set, record, 0, RECORD_SHUT_DOWN))
+        return 1;
+    acquisition_free_word(set, record);
+    return -ESHUTDOWN;
+}
+
 int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
               enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
 {
@@ -195,8 +245,9 @@ int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint3
 
     op.walks = 0;
     for (;; publication_back_off(&turn)) {
-        operation_read(&op, actor, set);
-        r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
+        r = enter(&op, actor, set, amounts, record, entry, max_wait_ns, ret);
+        if (r == 1)
+            return stay_in_line(actor, set, record);
         if (r != -EINPROGRESS)
             return r;
     }
@@ -246,26 +297,25 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
     }
 }
 
-/* What one limit gets back of what it granted; true if a rate or call got anything. */
-static bool settle_limit(const struct operation *op, uint32_t i,
-                         const struct settlement *settlement, uint64_t granted_ns)
+bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                      const struct weir_instant *at, const struct settlement *settlement,
+                      uint64_t granted_ns)
 {
-    const struct limit *limit = &op->set->limits.items[i];
-    uint64_t *state = operation_states(op) + limit->state_at;
+    const struct limit *limit = &set->limits.items[i];
     uint64_t amount = settlement->amounts[i], used = settlement->used[i];
 
     if (!amount)
         return false;
     if (limit->type == WEIR_LIMIT_RESOURCE) {
-        limit_release(limit, state, &op->at, amount, granted_ns);
+        limit_release(limit, state, at, amount, granted_ns);
         return false;
     }
     if (settlement->unused)
         used = 0;
     if (used < amount && (limit->refunds || settlement->unused))
-        limit_refund(limit, state, &op->at, amount - used, granted_ns);
+        limit_refund(limit, state, at, amount - used, granted_ns);
     else if (used > amount && limit->charges && !MUTANT(31))
-        limit_charge(limit, state, &op->at, used - amount);
+        limit_charge(limit, state, at, used - amount);
     else
         return false;
     return true;
@@ -299,35 +349,61 @@ static void count_settlement(struct actor *actor, weir_set *set,
     count(&counters->overused, overused);
 }
 
-bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                        const struct settlement *settlement)
+/*
+ * One attempt with the whole of the set: 1 done, 0 somebody else did it, or -EINPROGRESS. `op->again`
+ * once it is done: the line is to be served on. `claimed`: the record is FREE already.
+ */
+static int settle_once(struct operation *op, uint32_t record, uint64_t word, bool own,
+                       const struct settlement *settlement, bool claimed)
 {
-    struct record *r = record_of(set, record);
-    uint64_t granted_ns = record_load(&r->granted);
+    const weir_set *set = op->set;
+    uint64_t granted_ns = record_load(&record_of(set, record)->granted);
+    uint64_t watched_ns = operation_head_ready(op), free_word = record_next_word(word, RECORD_FREE);
+    bool changed = false;
+
+    if (!claimed && record_load(&record_of(set, record)->word) != word && !MUTANT(25))
+        return 0;
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        changed |= set_settle_limit(set, i, operation_states(op) + set->limits.items[i].state_at,
+                                    &op->at, settlement, granted_ns);
+    if (!claimed && own)
+        version_add_own_effect(&op->version, record, RECORD_WORD, word, free_word);
+    else if (!claimed)
+        version_add_effect(&op->version, record, RECORD_WORD, word, free_word);
+    if (!MUTANT(16))
+        operation_serve(op, watched_ns);
+    if (changed || op->granted)
+        projection_forget(op);
+    return operation_commit(op) ? 1 : -EINPROGRESS;
+}
+
+/* `own`: by whoever holds it, so that nobody else settles the record, or uses it again meanwhile. */
+static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
+                   const struct settlement *settlement)
+{
     struct operation op;
     unsigned turn = 0;
+    bool claimed = false;
+    int r;
 
+    op.again = false;
     for (;; publication_back_off(&turn)) {
-        uint64_t watched_ns;
-        bool changed = false;
-
+        r = set->form == WORD_NONE
+                ? -EINPROGRESS
+                : word_settle(actor, set, record, word, own, settlement, &claimed);
+        if (r != -EINPROGRESS)
+            break;
         operation_read(&op, actor, set);
         if (set_is_broken(set))
             return true; /* there is nothing that it could be given back to */
-        if (record_load(&r->word) != word && !MUTANT(25))
-            return false;
-        watched_ns = operation_head_ready(&op);
-        for (uint32_t i = 0; i < set->limits.n; i++)
-            changed |= settle_limit(&op, i, settlement, granted_ns);
-        version_add_effect(&op.version, record, RECORD_WORD, word,
-                           record_next_word(word, RECORD_FREE));
-        if (!MUTANT(16))
-            operation_serve(&op, watched_ns);
-        if (changed || op.granted)
-            projection_forget(&op);
-        if (operation_commit(&op))
+        if (!version_is_boxed(&op.version) || word_unbox(&op))
+            continue;
+        r = settle_once(&op, record, word, own, settlement, claimed);
+        if (r != -EINPROGRESS)
             break;
     }
+    if (r == 0)
+        return false;
     count_settlement(actor, set, settlement);
     if (MUTANT(97))
         sys_futex_wake(record_futex(record_of(set, record)), 1);
@@ -339,7 +415,13 @@ bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uin
 void set_settle(struct actor *actor, weir_set *set, uint32_t record,
                 const struct settlement *settlement)
 {
-    set_settle_exactly(actor, set, record, record_load(&record_of(set, record)->word), settlement);
+    settle(actor, set, record, record_load(&record_of(set, record)->word), true, settlement);
+}
+
+bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                        const struct settlement *settlement)
+{
+    return settle(actor, set, record, word, false, settlement);
 }
 
 static void count_withdrawal(struct actor *actor, weir_set *set, enum record_state state)
@@ -368,7 +450,8 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         word = set_word(set, record);
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
-        if (!operation_has(&op, record))
+        /* Read before it joined. */
+        if (!version_is_boxed(&op.version) || !operation_has(&op, record))
             continue;
         head = line_head(&op.version) == record;
         line_remove(set->region, &op.version, record);
@@ -406,6 +489,8 @@ static bool shut_head(struct actor *actor, weir_set *set)
     uint64_t word, next;
 
     operation_read(&op, actor, set);
+    if (!version_is_boxed(&op.version))
+        return true; /* nobody is in line, and whoever joins sees for himself */
     version_set_flags(&op.version, version_flags(&op.version) | CONTENT_SHUT);
     projection_forget(&op);
     head = line_head(&op.version);
@@ -466,6 +551,7 @@ void set_shut(struct actor *actor, weir_set *set)
         shut_own(actor, set);
         return;
     }
+    atomic_thread_fence(memory_order_seq_cst);
     while (set->head && !shut_head(actor, set))
         ;
 }

@@ -23,6 +23,7 @@ struct weir_set {
     uint32_t head; /* unit of its struct set_head; 0: an empty set, which has no state */
     uint32_t number;
     uint32_t box_class, content_max; /* of a version with a projection, in words */
+    enum word_form form;             /* of its word while it is not boxed */
     uint32_t record_units;
     struct limits limits;
     struct name_value *config; /* sorted by name */
@@ -100,6 +101,17 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record);
 
 /* No more grants, everybody in line leaves with RECORD_SHUT_DOWN. */
 void set_shut(struct actor *actor, weir_set *set);
+
+/* Counts a grant on entry; without a record it was taken. And a refusal because `blame` is short. */
+void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
+                     uint32_t record);
+void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame);
+
+/* What limit i gets back of what it granted, from its `state`; true if a rate or call got anything.
+ */
+bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                      const struct weir_instant *at, const struct settlement *settlement,
+                      uint64_t granted_ns);
 
 /* Counts a refusal that was decided before the set was entered; `key`, the limit's own, is to
  * blame. */

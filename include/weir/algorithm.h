@@ -42,7 +42,14 @@ struct weir_instant {
 /* Flags of an algorithm. */
 enum {
     WEIR_ALGORITHM_REFUNDS = 1u << 0, /* refunds unless the configuration says `refund: false` */
-    WEIR_ALGORITHM_WALL = 1u << 1     /* reads wall_offset_ns; without it that may be 0 */
+    WEIR_ALGORITHM_WALL = 1u << 1,    /* reads wall_offset_ns; without it that may be 0 */
+    /*
+     * Where the footprint says 8 bytes of state, the top bit of that word is always clear. Then a
+     * set of one such limit is decided by a single compare-and-swap, and an instant earlier than
+     * the last one seen may be given to it more often than otherwise. State with the bit set is not
+     * kept: the operation is as if it had not been called.
+     */
+    WEIR_ALGORITHM_WORD = 1u << 2
 };
 
 /* Required are configure, ready_at, take and available; what else is missing (NULL) is not done. */

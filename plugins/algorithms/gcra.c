@@ -206,7 +206,7 @@ static int check(const void *bytes, const void *memory)
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
-    .flags = WEIR_ALGORITHM_REFUNDS,
+    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD,
     .configure = configure,
     .init = init,
     .ready_at = ready_at,

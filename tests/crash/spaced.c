@@ -54,7 +54,7 @@ static uint64_t available(const void *config, const void *state, const struct we
 const struct weir_algorithm spaced_algorithm = {
     .size = sizeof(spaced_algorithm),
     .types = 1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL,
-    .flags = WEIR_ALGORITHM_REFUNDS,
+    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD,
     .init = init,
     .ready_at = ready_at,
     .take = take,

@@ -508,10 +508,15 @@ static void age_boxes(void)
     }
     for (uint32_t s = 0; s < SETS; s++) {
         struct set_head *head = region_box(&world.w->region, world.sets[s]->head);
-        uint64_t word = WORD_BOXED | old | (atomic_load(&head->word) & WORD_SLOT_MASK);
-        struct box *box = (struct box *)(void *)(world.w->region.boxes.base +
-                                                 ((word & WORD_SLOT_MASK) << head->box_class));
+        uint64_t word = atomic_load(&head->word);
+        struct box *box;
 
+        atomic_fetch_or(&head->spare, old);
+        if (!(word & WORD_BOXED))
+            continue;
+        word = WORD_BOXED | old | (word & WORD_SLOT_MASK);
+        box = (struct box *)(void *)(world.w->region.boxes.base +
+                                     ((word & WORD_SLOT_MASK) << head->box_class));
         atomic_store(&head->word, word);
         atomic_store(&box->done, (word & ~WORD_BOXED) >> WORD_SLOT_BITS);
     }

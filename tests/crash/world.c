@@ -8,6 +8,7 @@
 #include "step.h"
 #include "sys.h"
 #include "system.h"
+#include "word.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -77,7 +78,10 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
         plan.limits[i] = make_limit(types[i], &plan.state_words);
     instance_lock(world.w);
     must(instance_add_set(world.w, &plan, &set, NULL) == 0);
+    must(set->form == WORD_NONE || publication_reserve(set->region, set->head) == 0);
     instance_unlock(world.w);
+    /* What dies here is recovered, as of a set that processes share. */
+    set->form = word_form_for(&set->limits, true);
     return set;
 }
 
@@ -124,8 +128,11 @@ static uint32_t list_slots(uint64_t *slots)
     for (uint32_t s = 0; s < SETS; s++) {
         struct set_head *head = region_box(&world.w->region, world.sets[s]->head);
 
-        slots[n++] = (uint64_t)(head->box_class - BOX_CLASS_MIN) << 32 |
-                     (atomic_load(&head->word) & WORD_SLOT_MASK);
+        uint64_t word = atomic_load(&head->word);
+
+        if (!(word & WORD_BOXED))
+            word = atomic_load(&head->spare);
+        slots[n++] = (uint64_t)(head->box_class - BOX_CLASS_MIN) << 32 | (word & WORD_SLOT_MASK);
     }
     qsort(slots, n, sizeof(*slots), compare);
     return n;
@@ -443,8 +450,9 @@ static void check_records(uint32_t s, const struct version *version)
 static void check_set(uint32_t s, bool empty)
 {
     uint64_t content[64];
-    struct version version = {.content = content, .content_capacity = world.sets[s]->content_max};
     const weir_set *set = world.sets[s];
+    struct version version = {
+        .content = content, .content_capacity = set->content_max, .form = set->form};
 
     publication_read(&world.w->region, set->head, &version);
     check_line(s, &version);
@@ -461,7 +469,7 @@ static void check_set(uint32_t s, bool empty)
 void world_check(void)
 {
     for (uint32_t s = 0; s < SETS; s++)
-        publication_help(&world.w->region, world.sets[s]->head);
+        publication_help(&world.w->region, world.sets[s]->head, world.sets[s]->form);
     check_slots();
     for (uint32_t s = 0; s < SETS; s++)
         check_set(s, false);

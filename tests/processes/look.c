@@ -13,7 +13,8 @@
 static void read_version(const weir_set *set, struct version *version, uint64_t *content)
 {
     require(set->content_max <= WORDS_MAX);
-    *version = (struct version){.content = content, .content_capacity = WORDS_MAX};
+    *version = (struct version){
+        .content = content, .content_capacity = WORDS_MAX, .form = set->form};
     publication_read(set->region, set->head, version);
 }
 

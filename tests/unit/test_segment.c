@@ -445,8 +445,8 @@ static void versions_are_published(void **state)
         publication_read(&region, segment_head_unit(), &version);
         words[4] = i;
         version.effects_n = 1;
-        version.effects[0] =
-            (struct effect){effect_place(SEGMENT_RUN_UNITS, RECORD_WORD), i - 1, i};
+        version.effects[0] = (struct effect){
+            .place = effect_place(SEGMENT_RUN_UNITS, RECORD_WORD), .before = i - 1, .after = i};
         assert_true(publication_commit(&region, segment_actor_unit(first, 2), segment_head_unit(),
                                        &version));
         publication_read(&other, segment_head_unit(), &read);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sets whose whole state is one word, while nobody is in line: one rate or call whose algorithm
+ * needs no more, or one resource. Then the set's word is not the name of a box (publication.h) but
+ * the state itself; a grant is one compare-and-swap of it, a refusal one load, and nothing is
+ * allocated. Whoever has to wait boxes the set, and then joins the line; the first who comes once the
+ * line is empty puts the state back into the word.
+ *
+ * A private set has nothing there but the state. What is given back goes first from the record, by
+ * a compare-and-swap from HELD to FREE, so that it is done once, and then from the state: in
+ * between the set still counts it as held.
+ *
+ * A resource that processes share must lose nothing by a death between any two steps. There the
+ * word also names the record whose own word changes with it (WORD_LEDGER), and whoever reads it
+ * completes that first. Of rates and calls nothing is given back after a death, so they do without.
+ *
+ * A word that is a state may come back while somebody is late. What he decides from it is the same
+ * then; but an instant that he has read must not be one at which others were in line. So he looks
+ * again after he has read the clock, and goes by `spare`, which changes with each return to the
+ * word. A ledger's word does not come back within 2^21 lives of one record.
+ */
+#ifndef WEIR_CORE_WORD_H
+#define WEIR_CORE_WORD_H
+
+#include "operation.h"
+
+/* The form that the word of such a set can have. */
+enum word_form word_form_for(const struct limits *limits, bool ledger);
+
+/*
+ * As set_enter() if the set's word is its state and nothing has to wait. Otherwise -EINPROGRESS:
+ * nothing has happened yet, and the set is boxed, for it had to be or was already; or something is
+ * strange. Also -ENOMEM.
+ */
+int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+               enum entry entry, struct verdict *ret);
+
+/*
+ * As set_settle_exactly(): 1 done, 0 somebody else did it. -EINPROGRESS: the set is boxed; then, if
+ * `*claimed`, the record is FREE already and only its set lacks what it gives back.
+ */
+int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
+                const struct settlement *settlement, bool *claimed);
+
+/* Puts the state that was read into the word, if nobody is in line or expected there. False: it is
+ * there already, or does not fit, or the set has changed. */
+bool word_unbox(const struct operation *op);
+
+#endif
