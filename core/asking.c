@@ -57,7 +57,7 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     if (r < 0) {
         set_count_refusal(asking->actor, asking->set, r, key);
         say(retref, asking->set, key, WEIR_FOREVER);
-    } else if (instance_closed(w)) {
+    } else if (instance_closed(asking->set->w)) {
         r = -ESHUTDOWN; /* while a warning was heard */
     }
     return r;
