@@ -183,7 +183,7 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
             set_withdraw(asking->actor, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
-        if (deadline != WEIR_FOREVER && instance_now(set->w) >= deadline) {
+        if (deadline != WEIR_FOREVER && instance_now_fresh(set->w) >= deadline) {
             set_withdraw(asking->actor, set, acquisition->record, 0, state);
             continue;
         }

@@ -49,6 +49,8 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     r = pool_pick(pool, asking->request, &asking->set);
     if (r < 0)
         return r;
+    if (pool->w->tsc)
+        instance_tell_of_clock(pool->w);
     r = request_resolve(asking->set, asking->request, purpose, asking->amounts, &key);
     /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
     asking->actor = actor_self(asking->set);

@@ -149,7 +149,7 @@ static void version_check(struct yaml *yaml, const struct scalar *version, struc
 /* The whole document. */
 struct root {
     struct definition *definition;
-    struct scalar version, process_dir;
+    struct scalar version, process_dir, clock;
 };
 
 static void root_sets_read(struct yaml *yaml, const char *name, const struct node *node,
@@ -176,6 +176,7 @@ static void root_read(struct yaml *yaml)
         {"version", offsetof(struct root, version), NULL},
         {"plugin_dirs", 0, root_dirs_read},
         {"process_dir", offsetof(struct root, process_dir), NULL},
+        {"clock", offsetof(struct root, clock), NULL},
         {"sets", 0, root_sets_read},
         {"pools", 0, root_pools_read},
     };
@@ -187,6 +188,7 @@ static void root_read(struct yaml *yaml)
     if (node.shape == SHAPE_MAPPING) {
         form_read(yaml, &form, &root);
         yaml->definition->process_dir = root.process_dir;
+        yaml->definition->clock = root.clock;
     } else if (node.shape != SHAPE_NOTHING) {
         if (node.shape != SHAPE_REFUSED)
             complain(yaml->complaints, -EINVAL, node.scalar.mark,

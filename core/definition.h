@@ -65,7 +65,7 @@ struct definition {
     size_t pools_n;
     struct scalar *plugin_dirs;
     size_t plugin_dirs_n;
-    struct scalar process_dir;
+    struct scalar process_dir, clock;
     struct chunk *memory; /* all of the above lives here */
 };
 

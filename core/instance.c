@@ -12,6 +12,7 @@
 #include "queue.h"
 #include "sys.h"
 #include "timekeeper.h"
+#include "tsc.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static weir *instance_free(weir *w)
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->spare_lock);
     sys_free(w->process_dir);
+    tsc_free(w->tsc);
     sys_free(w);
     return NULL;
 }
@@ -79,7 +81,7 @@ void instance_unlock(weir *w)
 }
 
 /* An injected clock that goes back stands still instead. */
-uint64_t instance_injected_now(weir *w)
+static uint64_t injected_now(weir *w)
 {
     uint64_t now = w->clock.now_ns(w->clock.userdata);
     uint64_t seen = atomic_load(&w->clock_seen);
@@ -89,6 +91,34 @@ uint64_t instance_injected_now(weir *w)
     while (now > seen && !atomic_compare_exchange_weak(&w->clock_seen, &seen, now))
         ;
     return now > seen ? now : seen;
+}
+
+void instance_tell_of_clock(weir *w)
+{
+    static const char *const why[] = {
+        [TSC_WENT_BACK] = "the time stamp counter went back",
+        [TSC_LOST_TIME] = "the time stamp counter was too slow",
+        [TSC_SHARED] = "there is a set that processes share",
+    };
+
+    if (w->tsc && tsc_state(w->tsc) != TSC_WORKS &&
+        (!atomic_exchange(&w->tsc_told, true) || MUTANT(418)))
+        instance_log(w, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
+                     why[tsc_state(w->tsc)]);
+}
+
+uint64_t instance_now_otherwise(weir *w)
+{
+    return w->clock.now_ns ? injected_now(w) : tsc_now(w->tsc);
+}
+
+uint64_t instance_now_fresh(weir *w)
+{
+    if (w->clock.now_ns)
+        return injected_now(w);
+    if (!w->tsc || MUTANT(410))
+        return sys_now_ns();
+    return tsc_now_fresh(w->tsc);
 }
 
 int64_t instance_wall_offset(weir *w)
@@ -113,6 +143,41 @@ void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
 
 /* weir_open */
 
+static const char *tsc_refusal(int error)
+{
+    switch (error) {
+    case -EOPNOTSUPP:
+        return "the processor has no time stamp counter that runs at one rate";
+    case -EPERM:
+        return "the process may not read the time stamp counter";
+    case -ENODEV:
+        return "the kernel does not go by the time stamp counter";
+    case -ETIME:
+        return "the time stamp counter and CLOCK_MONOTONIC do not go together";
+    default:
+        return strerrordesc_np(-error);
+    }
+}
+
+/* By the options, or the configuration. Without the counter it is the clock all the same. */
+static int choose_clock(weir *w, const struct weir_options *options,
+                        enum weir_clock_source configured)
+{
+    enum weir_clock_source source = options->clock_source ? options->clock_source : configured;
+    int r;
+
+    if (source != WEIR_CLOCK_TSC || options->clock)
+        return 0;
+    r = tsc_new(&w->tsc);
+    w->clock_is_read = r < 0;
+    if (r < 0 && r != -ENOMEM) {
+        instance_log(w, WEIR_LOG_WARNING, "clock: tsc cannot be had, it is CLOCK_MONOTONIC: %s",
+                     tsc_refusal(r));
+        r = 0;
+    }
+    return r;
+}
+
 static int add_configuration(weir *w, const struct weir_options *options, const char *text,
                              size_t size, struct complaints *complaints)
 {
@@ -125,6 +190,8 @@ static int add_configuration(weir *w, const struct weir_options *options, const 
         plan_keep(&plan, options->only);
     if (r == 0)
         r = process_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
+    if (r == 0)
+        r = choose_clock(w, options, plan.clock);
     if (r == 0) {
         instance_lock(w);
         r = instance_add_plan(w, &plan, &pool, &error);
@@ -153,8 +220,10 @@ static int configure(weir *w, const struct weir_options *options, struct complai
     }
     if (!file)
         file = sys_environment("WEIR_CONFIG");
-    if (!file)
-        return process_dir_choose(options, NULL, complaints, &w->process_dir);
+    if (!file) {
+        r = process_dir_choose(options, NULL, complaints, &w->process_dir);
+        return r == 0 ? choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
+    }
     w->configured = true;
     complaints->file = file;
     r = sys_read_file(file, CONFIG_TEXT_MAX, &text, &size);
@@ -184,6 +253,7 @@ static int build(weir *w, const struct weir_options *options)
     w->onlooker = (options->flags & WEIR_OPEN_EXISTING) != 0;
     if (options->clock)
         w->clock = *options->clock;
+    w->clock_is_read = !options->clock;
     w->fork_page = sys_fork_page();
     if (!w->fork_page)
         return -ENOMEM;
@@ -215,6 +285,11 @@ static int check_options(const struct weir_options *options, struct weir_error *
     if (options->clock &&
         (options->clock->size < sizeof(*options->clock) || !options->clock->now_ns))
         return error_set(reterr, -EINVAL, "options.clock has no now_ns or a wrong size");
+    if ((uint32_t)options->clock_source > WEIR_CLOCK_TSC)
+        return error_set(reterr, -EINVAL, "options.clock_source is %d, which is none",
+                         (int)options->clock_source);
+    if (options->clock && options->clock_source)
+        return error_set(reterr, -EINVAL, "options name both a clock and a clock_source");
     return 0;
 }
 
@@ -247,6 +322,7 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
             *reterr = complaints.first;
         return r;
     }
+    instance_tell_of_clock(w);
     *ret = w;
     return 0;
 }
@@ -305,7 +381,15 @@ weir *weir_close(weir *w)
 
 uint64_t weir_now(weir *w)
 {
+    instance_tell_of_clock(w);
     return instance_now(w);
+}
+
+enum weir_clock_source weir_clock_in_use(weir *w)
+{
+    if (w->clock.now_ns)
+        return WEIR_CLOCK_INJECTED;
+    return w->tsc && tsc_state(w->tsc) == TSC_WORKS ? WEIR_CLOCK_TSC : WEIR_CLOCK_MONOTONIC;
 }
 
 int weir_tick(weir *w)

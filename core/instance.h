@@ -32,6 +32,9 @@ struct weir {
 
     struct weir_clock clock;     /* now_ns NULL: the system's */
     _Atomic uint64_t clock_seen; /* latest reading of an injected clock */
+    struct tsc *tsc;             /* the system's is read by it; NULL: each time */
+    bool clock_is_read;          /* the latter, and none is injected */
+    _Atomic bool tsc_told;       /* that it is not used any more */
     uint64_t timer_advance_ns;
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
     void *userdata;
@@ -133,20 +136,26 @@ static inline weir_set *instance_set(const weir *w, uint32_t number)
 void instance_hold(weir *w, uint64_t n);
 void instance_drop(weir *w, uint64_t n); /* frees the instance with the last reference */
 
-/* What a clock that is not the system's says, and how far the wall clock is ahead. */
-uint64_t instance_injected_now(weir *w);
+/* What a clock says that is not the system's or not read each time, and how far the wall clock is ahead. */
+uint64_t instance_now_otherwise(weir *w);
 int64_t instance_wall_offset(weir *w);
 
 /* The clock, and the instant given to algorithms (with the wall clock only if they read it). */
 static inline uint64_t instance_now(weir *w)
 {
-    return w->clock.now_ns ? instance_injected_now(w) : sys_now_ns();
+    return w->clock_is_read ? sys_now_ns() : instance_now_otherwise(w);
 }
 
 static inline struct weir_instant instance_instant(weir *w, bool with_wall)
 {
     return (struct weir_instant){instance_now(w), with_wall ? instance_wall_offset(w) : 0};
 }
+/* For whoever may have been woken at an instant: no earlier than that. Unless the clock is injected,
+ * under any lock. */
+uint64_t instance_now_fresh(weir *w);
+/* Says once that the clock is no longer read by the counter. Neither under a lock nor within an
+ * operation, where that is found out: whoever hears it may ask for something. */
+void instance_tell_of_clock(weir *w);
 
 /* Says something to the log callback. */
 __attribute__((format(printf, 3, 4))) void instance_log(weir *w, enum weir_log_level level,

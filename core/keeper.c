@@ -386,7 +386,8 @@ int keeper_run_locked(struct keeper *keeper, uint64_t injected_ns)
 {
     if (is_idle(keeper))
         return 0;
-    return run_until(keeper, keeper->w->clock.now_ns ? injected_ns : sys_now_ns(), false);
+    return run_until(keeper, keeper->w->clock.now_ns ? injected_ns : instance_now_fresh(keeper->w),
+                     false);
 }
 
 static int run(struct keeper *keeper, bool spins)
@@ -395,7 +396,7 @@ static int run(struct keeper *keeper, bool spins)
     int n;
 
     hearing_attend(keeper);
-    now = instance_now(keeper->w);
+    now = instance_now_fresh(keeper->w);
     pthread_mutex_lock(&keeper->lock);
     n = run_until(keeper, now, spins);
     pthread_mutex_unlock(&keeper->lock);

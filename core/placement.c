@@ -4,8 +4,10 @@
 
 #include "instance.h"
 #include "member.h"
+#include "mutant.h"
 #include "signature.h"
 #include "sys.h"
+#include "tsc.h"
 #include "word.h"
 #include <errno.h>
 
@@ -36,6 +38,8 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
         return r;
     set->region = &set->member->region;
     set->head = segment_head_unit();
+    if (set->w->tsc && !MUTANT(411))
+        tsc_give_up(set->w->tsc, TSC_SHARED);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "definition.h"
 #include "limit.h"
 #include "plugin.h"
+#include <weir/clock.h>
 
 struct name_value {
     char *name, *value;
@@ -51,6 +52,7 @@ struct plan {
     struct pool_plan *pools;
     size_t pools_n;
     char *process_dir; /* absolute; NULL: the configuration names none */
+    enum weir_clock_source clock;
 };
 
 /* Words of state that all limits of one set may need together. */

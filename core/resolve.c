@@ -127,6 +127,18 @@ static int process_dir_read(struct resolver *resolver)
     return copy_text(dir->text, &resolver->plan->process_dir);
 }
 
+static void clock_read(struct resolver *resolver)
+{
+    static const char *const words[] = {"monotonic", "tsc"};
+    static const enum weir_clock_source sources[] = {WEIR_CLOCK_MONOTONIC, WEIR_CLOCK_TSC};
+    const struct scalar *clock = &resolver->definition->clock;
+    if (clock->text == NULL)
+        return;
+    int i = scalar_read_word(resolver->complaints, "clock", clock, words, 2);
+    if (i >= 0)
+        resolver->plan->clock = sources[i];
+}
+
 static int dirs_read(struct resolver *resolver)
 {
     const struct definition *definition = resolver->definition;
@@ -159,6 +171,7 @@ static int everything_resolve(struct resolver *resolver)
     int rc = dirs_read(resolver);
     if (rc == 0)
         rc = process_dir_read(resolver);
+    clock_read(resolver);
     if (rc == 0)
         rc = names_register(resolver);
     for (size_t i = 0; i < plan->sets_n && rc == 0; i++)

@@ -34,6 +34,10 @@ void sys_fork_page_free(void *page);
 /* Time. */
 uint64_t sys_now_ns(void);        /* CLOCK_MONOTONIC */
 int64_t sys_wall_offset_ns(void); /* CLOCK_REALTIME - CLOCK_MONOTONIC */
+/* The processor's time stamp counter, not ordered with what is before and after it in the program.
+ * Only if it is usable: 0, or see tsc_new. */
+uint64_t sys_tsc(void);
+int sys_tsc_usable(void);
 
 /* Descriptors: all close-on-exec, all but the epoll fd non-blocking. */
 int sys_eventfd(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Time. All instants are uint64_t nanoseconds of the instance's clock: CLOCK_MONOTONIC (it stands
- * still while the machine is suspended) unless the program injects its own, for tests and
- * simulations.
+ * still while the machine is suspended), or readings of it that are shared for a microsecond, unless
+ * the program injects its own, for tests and simulations.
  */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
@@ -31,6 +31,34 @@ struct weir_clock {
     int64_t (*wall_offset_ns)(void *userdata);
     void *userdata;
 };
+
+/*
+ * Where the time comes from: options.clock_source, or `clock` of a configuration, or else
+ * CLOCK_MONOTONIC, read each time.
+ *
+ * WEIR_CLOCK_TSC takes less than half of that. It is the same clock; but whoever asks gets what it
+ * said up to a microsecond ago, as long as the processor's time stamp counter says that no more has
+ * gone by. Such a reading is never ahead of CLOCK_MONOTONIC and never before one that was seen by
+ * any thread, whatever the counter does; it is up to 2 µs behind, if the kernel at that moment slews
+ * its clock by all that it can, and by what the processor ran ahead of the program when it read the
+ * counter. So nothing is granted early; by CLOCK_MONOTONIC two grants may be closer to each other by
+ * so much than the limits say, and a wait may end so much before its timeout. A rate whose burst
+ * lasts for less than 2 µs is not used up. Who was woken at an instant finds that it has come.
+ *
+ * It is to be had on x86-64, where the counter is invariant and the kernel itself goes by it. If it
+ * cannot be had, or turns out to be slow or to go back, or the instance takes part in a set that
+ * processes share, which compare their readings, then the clock is CLOCK_MONOTONIC read each time,
+ * for good, and the log callback hears why.
+ */
+enum weir_clock_source {
+    WEIR_CLOCK_DEFAULT = 0,
+    WEIR_CLOCK_MONOTONIC = 1,
+    WEIR_CLOCK_TSC = 2,
+    WEIR_CLOCK_INJECTED = 3 /* an answer only: options.clock */
+};
+
+/* What the instance's clock comes from, at this moment. Any thread. Cannot fail. */
+WEIR_PUBLIC enum weir_clock_source weir_clock_in_use(weir *w);
 
 /* The instance's clock, now, in nanoseconds. Any thread. Cannot fail. */
 WEIR_PUBLIC uint64_t weir_now(weir *w);

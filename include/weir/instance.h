@@ -27,7 +27,7 @@ struct weir_options {
     /* Searched for plugins before those of the configuration; NULL-terminated, or NULL. */
     const char *const *plugin_dirs;
 
-    const struct weir_clock *clock; /* copied; NULL: CLOCK_MONOTONIC */
+    const struct weir_clock *clock; /* copied; NULL: see clock_source */
     uint64_t seed;                  /* of the balancers' randomness; 0: from the kernel */
 
     /*
@@ -71,6 +71,9 @@ struct weir_options {
      * used. If it is a pool, its sets are there, too; if it is neither, nothing is. NULL: all.
      */
     const char *only;
+
+    /* Of WEIR_CLOCK_*, but not INJECTED; DEFAULT: as the configuration says. Not with `clock`. */
+    enum weir_clock_source clock_source;
 };
 
 /* Flags of weir_options. */

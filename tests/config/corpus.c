@@ -73,6 +73,8 @@ static void print_plan(FILE *out, const struct plan *plan)
 {
     if (plan->process_dir != NULL)
         fprintf(out, "process_dir %s\n", plan->process_dir);
+    if (plan->clock != WEIR_CLOCK_DEFAULT)
+        fprintf(out, "clock %s\n", plan->clock == WEIR_CLOCK_TSC ? "tsc" : "monotonic");
     for (size_t i = 0; i < plan->sets_n; i++)
         print_set(out, &plan->sets[i]);
     for (size_t i = 0; i < plan->pools_n; i++) {

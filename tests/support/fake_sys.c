@@ -15,6 +15,8 @@
 #define sys_fork_page_free  real_sys_fork_page_free
 #define sys_now_ns          real_sys_now_ns
 #define sys_wall_offset_ns  real_sys_wall_offset_ns
+#define sys_tsc             real_sys_tsc
+#define sys_tsc_usable      real_sys_tsc_usable
 #define sys_eventfd         real_sys_eventfd
 #define sys_timerfd         real_sys_timerfd
 #define sys_timerfd_set     real_sys_timerfd_set
@@ -112,6 +114,8 @@
 #undef sys_fork_page_free
 #undef sys_now_ns
 #undef sys_wall_offset_ns
+#undef sys_tsc
+#undef sys_tsc_usable
 #undef sys_eventfd
 #undef sys_timerfd
 #undef sys_timerfd_set
@@ -421,6 +425,7 @@ void sys_fork_page_free(void *page)
 
 static _Atomic uint64_t clock_ns = CLOCK_REAL;
 static _Atomic int64_t wall_offset_ns;
+static _Atomic(const struct fake_counter *) counter;
 
 /* Timerfds that are armed by the clock moved by hand. */
 static struct {
@@ -485,11 +490,34 @@ void fake_clock_set_wall_offset(int64_t offset_ns)
     atomic_store(&wall_offset_ns, offset_ns);
 }
 
+void fake_sys_set_counter(const struct fake_counter *other)
+{
+    atomic_store(&counter, other);
+}
+
+uint64_t sys_tsc(void)
+{
+    const struct fake_counter *c = atomic_load(&counter);
+
+    return c != NULL ? c->ticks(c->userdata) : real_sys_tsc();
+}
+
+int sys_tsc_usable(void)
+{
+    const struct fake_counter *c = atomic_load(&counter);
+
+    made(FILES);
+    return c != NULL ? c->usable : real_sys_tsc_usable();
+}
+
 uint64_t sys_now_ns(void)
 {
+    const struct fake_counter *c = atomic_load(&counter);
     uint64_t now = atomic_load(&clock_ns);
 
     made(NOW);
+    if (c != NULL && c->now_ns != NULL)
+        return c->now_ns(c->userdata);
     return now == CLOCK_REAL ? real_sys_now_ns() : now;
 }
 
@@ -974,6 +1002,7 @@ void fake_sys_reset(void)
         atomic_store(&calls[i], 0);
     atomic_store(&clock_ns, CLOCK_REAL);
     atomic_store(&wall_offset_ns, 0);
+    atomic_store(&counter, NULL);
     atomic_store(&user, USER_REAL);
     atomic_store(&boot, 0);
     atomic_store(&pid_namespace, 0);

@@ -77,6 +77,18 @@ void fake_clock_set(uint64_t now_ns);
 void fake_clock_advance(uint64_t ns);
 void fake_clock_set_wall_offset(int64_t offset_ns);
 
+/*
+ * A time stamp counter by hand, and the clock to go with it. The struct is used until another is
+ * set; NULL: the real ones.
+ */
+struct fake_counter {
+    int usable; /* 0, or why it is not */
+    uint64_t (*ticks)(void *userdata);
+    uint64_t (*now_ns)(void *userdata); /* in place of the other clocks; NULL: these go on */
+    void *userdata;
+};
+void fake_sys_set_counter(const struct fake_counter *counter);
+
 /* What sys_user() says. */
 void fake_sys_set_user(uint32_t user);
 

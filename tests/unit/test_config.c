@@ -61,6 +61,7 @@ static void test_everything(void **state)
                                "          overuse: charge, burst: 7 }\n"
                                "  s: { lifetime: boot, backend: process }\n"
                                "process_dir: '/c'\n"
+                               "clock: tsc\n"
                                "pools:\n"
                                "  p: { balancer: random, seed: 4, sets: [ \"é x\" ], w: 1 }\n";
     struct definition definition;
@@ -71,6 +72,7 @@ static void test_everything(void **state)
     assert_scalar(&definition.plugin_dirs[0], "/a", 2, 16);
     assert_scalar(&definition.plugin_dirs[1], "/b", 2, 20);
     assert_scalar(&definition.process_dir, "/c", 16, 14);
+    assert_scalar(&definition.clock, "tsc", 17, 8);
     assert_int_equal(definition.sets_n, 2);
     assert_scalar(&definition.sets[1].lifetime, "boot", 15, 18);
     assert_scalar(&definition.sets[1].backend, "process", 15, 33);
@@ -99,13 +101,13 @@ static void test_everything(void **state)
     assert_scalar(&set->limits[0].settings.items[0].value, "7", 14, 35);
     assert_int_equal(definition.pools_n, 1);
     const struct pool_definition *pool = &definition.pools[0];
-    assert_scalar(&pool->name, "p", 18, 3);
-    assert_scalar(&pool->balancer, "random", 18, 18);
-    assert_scalar(&pool->seed, "4", 18, 32);
+    assert_scalar(&pool->name, "p", 19, 3);
+    assert_scalar(&pool->balancer, "random", 19, 18);
+    assert_scalar(&pool->seed, "4", 19, 32);
     assert_int_equal(pool->sets_n, 1);
-    assert_scalar(&pool->sets[0], "é x", 18, 43);
+    assert_scalar(&pool->sets[0], "é x", 19, 43);
     assert_int_equal(pool->settings.n, 1);
-    assert_scalar(&pool->settings.items[0].name, "w", 18, 52);
+    assert_scalar(&pool->settings.items[0].name, "w", 19, 52);
     definition_free(&definition);
     assert_null(definition.sets);
 }
@@ -196,7 +198,7 @@ static void test_depth(void **state)
     for (size_t i = 1; i < CONFIG_DEPTH_MAX; i++)
         strcat(text, "]");
     expect(text, -EINVAL,
-           "unknown field `x`; there are: version, plugin_dirs, process_dir, sets, pools");
+           "unknown field `x`; there are: version, plugin_dirs, process_dir, clock, sets, pools");
     struct definition definition;
     struct complaints complaints;
     static char deep[100000] = "version: 1\nx: ";
