@@ -403,7 +403,7 @@ bool bench_round(struct bench *bench)
 
 static void print_row(const struct bench_figure *figure, const struct sums *sums)
 {
-    printf("%-40s %9.1f %9.1f %9.1f", figure->name, sums->min, sums->median, sums->p99);
+    printf("%-46s %9.1f %9.1f %9.1f", figure->name, sums->min, sums->median, sums->p99);
     if (sums->ratio > 0)
         printf("  %6.3f %6.3f %+9.1f  %s", sums->ratio, sums->ratio_p99, sums->difference,
                figure->baseline->name);
@@ -469,7 +469,7 @@ static void print_table(const struct bench *bench)
 {
     printf("\n%s: %u rounds, %.1f s, %u processors\n", bench->name, bench->rounds,
            (double)(bench_now() - bench->start_ns) / 1e9, processors);
-    printf("%-40s %9s %9s %9s  %6s %6s %9s\n", "ns", "min", "median", "p99", "ratio", "p99",
+    printf("%-46s %9s %9s %9s  %6s %6s %9s\n", "ns", "min", "median", "p99", "ratio", "p99",
            "differ.");
     for (unsigned i = 0; i < bench->figures_n; i++) {
         struct sums sums = sums_of(bench, bench->figures[i]);
@@ -478,7 +478,7 @@ static void print_table(const struct bench *bench)
             print_row(bench->figures[i], &sums);
     }
     for (unsigned i = 0; i < bench->values_n; i++)
-        printf("%-40s %9.1f %s\n", bench->values[i].name, bench->values[i].value,
+        printf("%-46s %9.1f %s\n", bench->values[i].name, bench->values[i].value,
                bench->values[i].unit);
     print_noise(bench);
 }

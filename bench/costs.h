@@ -53,7 +53,7 @@ struct lane {
     unsigned shares[SHARES + 1];               /* runs by the slower thread's share */
 };
 
-enum { LANES_MAX = 24 };
+enum { LANES_MAX = 32 };
 
 struct lanes {
     struct lane items[LANES_MAX];

@@ -157,6 +157,9 @@ static void acquire_rate_loop(struct object *object, unsigned n)
 #define CELL_THRICE  "raw: 3 x (clock + CAS)"
 #define SEMAPHORE    "raw: sem_trywait + sem_post"
 
+/* Where there is no such counter the clock is read all the same. */
+#define TSC "clock: tsc\n"
+
 const struct work works[] = {
     {.name = "raw: clock_gettime", .loop = clock_loop},
     {.name = CELL, .loop = cell_loop, .prepare = cell_open, .two = true},
@@ -176,6 +179,11 @@ const struct work works[] = {
     {"acquire + update + release, rate", CELL, "held_rate", acquire_rate_loop, .two = true},
     {"acquire + release, resource", SEMAPHORE, "slots", acquire_loop, .two = true},
     {"acquire + release, 3 limits", CELL_THRICE, "three", acquire_rate_loop, .two = true},
+    {"take, rate, tsc", CELL, "rate", take_rate_loop, .top = TSC, .two = true},
+    {"take, rate, refused, tsc", CELL_REFUSED, "spent", take_refused_loop, .prepare = spend,
+     .top = TSC, .refused = true},
+    {"acquire + release, 3 limits, tsc", CELL_THRICE, "three", acquire_rate_loop, .top = TSC,
+     .two = true},
     {.name = NULL},
 };
 

@@ -59,11 +59,11 @@ def rows_of(figure):
 
 def table_of(figures):
     """All figures of a benchmark."""
-    lines = [f"{'ns':<40} {'min':>9} {'median':>9} {'p99':>9}  "
+    lines = [f"{'ns':<46} {'min':>9} {'median':>9} {'p99':>9}  "
              f"{'ratio [middle half of rounds]':<30} target (stretch)"]
     for figure in figures:
         for name, least, median, p99, ratio, target in rows_of(figure):
-            lines.append(f"{name:<40} {least:>9} {median:>9} {p99:>9}  {ratio:<30} {target}".rstrip())
+            lines.append(f"{name:<46} {least:>9} {median:>9} {p99:>9}  {ratio:<30} {target}".rstrip())
     return "\n".join(lines)
 
 
