@@ -9,7 +9,8 @@
  * 7.3.2 say so of their processors). aarch64 has exclusive pairs; `ldp` is atomic with LSE2 alone
  * (Arm ARM B2.2.1). What C17 offers, an _Atomic struct of 16 bytes, may be a lock of libatomic's,
  * which is another one in each process; hence assembler. ThreadSanitizer does not see into that and
- * would find races where there are none, so under it the compiler's builtins do the same.
+ * would find races where there are none, so under it, and nowhere else, its own runtime does the
+ * same: gcc's builtin becomes a call of that, clang's would become one of libatomic.
  */
 #ifndef WEIR_CORE_DOUBLE_WORD_H
 #define WEIR_CORE_DOUBLE_WORD_H
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct double_word {
     _Alignas(16) _Atomic uint64_t low;
@@ -30,14 +32,23 @@ struct double_value {
 };
 
 #if defined(__SANITIZE_THREAD__)
-#define DOUBLE_WORD_BUILTIN 1
+#define DOUBLE_WORD_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define DOUBLE_WORD_BUILTIN 1
+#define DOUBLE_WORD_TSAN 1
 #endif
 #endif
-#ifndef DOUBLE_WORD_BUILTIN
-#define DOUBLE_WORD_BUILTIN 0
+#ifndef DOUBLE_WORD_TSAN
+#define DOUBLE_WORD_TSAN 0
+#endif
+
+#if DOUBLE_WORD_TSAN
+__extension__ typedef __int128 double_word_whole;
+#ifdef __clang__
+int __tsan_atomic128_compare_exchange_strong(volatile double_word_whole *at,
+                                             double_word_whole *expected, double_word_whole desired,
+                                             int order, int order_of_failure);
+#endif
 #endif
 
 /* How this processor does it. To be asked for once, by whoever makes or opens a table: false if it
@@ -55,14 +66,22 @@ extern _Atomic bool double_word_loads_whole;
 static inline bool double_word_swap(struct double_word *at, struct double_value *expected,
                                     struct double_value desired)
 {
-#if DOUBLE_WORD_BUILTIN
-    __extension__ typedef unsigned __int128 whole;
-    whole before = (whole)expected->high << 64 | expected->low;
-    bool done = __atomic_compare_exchange_n((whole *)(void *)at, &before,
-                                            (whole)desired.high << 64 | desired.low, false,
-                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+#if DOUBLE_WORD_TSAN
+    double_word_whole before, after;
+    volatile double_word_whole *whole = (volatile double_word_whole *)(void *)at;
+    bool done;
 
-    *expected = (struct double_value){(uint64_t)before, (uint64_t)(before >> 64)};
+    memcpy(&before, expected, sizeof(before));
+    memcpy(&after, &desired, sizeof(after));
+#ifdef __clang__
+    done = __tsan_atomic128_compare_exchange_strong(whole, &before, after, __ATOMIC_SEQ_CST,
+                                                    __ATOMIC_SEQ_CST);
+#else
+    done = __atomic_compare_exchange_n(whole, &before, after, false, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_SEQ_CST);
+#endif
+
+    memcpy(expected, &before, sizeof(before));
     return done;
 #elif defined(__x86_64__)
     bool done;
@@ -112,7 +131,7 @@ static inline struct double_value double_word_load_by_swap(const struct double_w
 /* Both halves as of one instant. What others wrote before is seen afterwards. */
 static inline struct double_value double_word_load(const struct double_word *at)
 {
-#if DOUBLE_WORD_BUILTIN
+#if DOUBLE_WORD_TSAN
     return double_word_load_by_swap(at);
 #elif defined(__x86_64__)
     struct double_value value;
