@@ -30,7 +30,7 @@ static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
     return acquisition;
 }
 
-static weir_acquisition *without_amounts(struct actor *actor, weir_set *set)
+static inline weir_acquisition *without_amounts(struct actor *actor, weir_set *set)
 {
     weir_acquisition *acquisition = memory_for(actor, set->limits.n);
 
@@ -252,7 +252,7 @@ static void update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
 int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
     weir_set *set = acquisition->set;
-    bool known = false;
+    uint64_t meant = 0; /* bit i: limit i */
 
     if (instance_forked(set->w))
         return -ECHILD;
@@ -266,16 +266,15 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
         r = check_update(acquisition, i, used);
         if (r < 0)
             return r;
-        known = true;
+        meant |= UINT64_C(1) << i;
     }
-    if (!known && (acquisition->strict || set->strict))
+    if (!meant && (acquisition->strict || set->strict))
         return -ENOENT;
-    if (!known)
+    if (!meant)
         request_warn(set, key, "is unknown and was skipped");
     acquisition->seen = true;
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (key_equal(set->limits.items[i].key, key))
-            update(acquisition, i, used);
+    for (; meant; meant &= meant - 1)
+        update(acquisition, (uint32_t)__builtin_ctzll(meant), used);
     return 0;
 }
 

@@ -67,7 +67,7 @@ static void leave_closed(void)
 
 struct actor *actor_new(weir *w)
 {
-    struct actor *actor = sys_alloc(1, sizeof(*actor));
+    struct actor *actor = sys_alloc_aligned(_Alignof(struct actor), sizeof(*actor));
 
     if (!actor)
         return NULL;

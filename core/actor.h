@@ -29,22 +29,24 @@ struct part {
 };
 
 struct actor {
-    weir *w;
+    /* What every call needs. */
+    _Alignas(64) weir *w;
+    struct part *parts; /* by set number */
+    uint32_t parts_n;
     uint32_t unit;                     /* of its struct actor_head in the instance's region */
     uint32_t thread;                   /* kernel id */
+    uint32_t cache_n;                  /* unused acquisitions: so many */
+    weir_acquisition *cache;           /* the first of them */
+    uint64_t credits;                  /* references to the instance that acquisitions may use */
     uint64_t *content, *spare_content; /* private copies of versions */
-    uint32_t content_capacity;         /* words in each */
-    uint32_t parts_n;
-    struct part *parts;                               /* by set number */
-    struct magazine *magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units, if used */
-    uint64_t
-        granted_amounts[WEIR_LIMITS_MAX]; /* of the record that the operation under way grants */
-    weir_acquisition *cache;              /* unused acquisitions */
-    uint32_t cache_n;
-    uint64_t credits;          /* references to the instance that acquisitions may use */
+
+    uint32_t content_capacity; /* words in each */
     struct actor *thread_next; /* other instances' actors of the same thread */
     struct actor *next;        /* all actors of the instance */
     struct actor *idle_next;
+    struct magazine *magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units, if used */
+    uint64_t
+        granted_amounts[WEIR_LIMITS_MAX]; /* of the record that the operation under way grants */
 };
 
 /* The calling thread's actors, one per instance, the last used first. */

@@ -30,23 +30,13 @@ void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verd
     say(ret, set, verdict->blame ? verdict->blame->key : NULL, wait);
 }
 
-int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
-                 enum purpose purpose, struct weir_refusal *retref)
+/* For every pool and request. Apart from what suffices for most, which needs few registers. */
+__attribute__((noinline)) static int begin(struct asking *asking, weir_pool *pool,
+                                           enum purpose purpose)
 {
     const char *key = NULL;
-    int r;
+    int r = pool_pick(pool, asking->request, &asking->set);
 
-    if (!pool)
-        return -EINVAL;
-    if (instance_forked(pool->w))
-        return -ECHILD;
-    if (instance_closed(pool->w))
-        return -ESHUTDOWN;
-    asking->retref = retref;
-    asking->request = request_read(request);
-    if (!asking->request)
-        return -EINVAL;
-    r = pool_pick(pool, asking->request, &asking->set);
     if (r < 0)
         return r;
     if (pool->w->tsc)
@@ -58,11 +48,33 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
         return -ENOMEM;
     if (r < 0) {
         set_count_refusal(asking->actor, asking->set, r, key);
-        say(retref, asking->set, key, WEIR_FOREVER);
+        say(asking->retref, asking->set, key, WEIR_FOREVER);
     } else if (instance_closed(asking->set->w)) {
         r = -ESHUTDOWN; /* while a warning was heard */
     }
     return r;
+}
+
+int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_request *request,
+                 enum purpose purpose, struct weir_refusal *retref)
+{
+    if (!pool)
+        return -EINVAL;
+    if (instance_forked(pool->w))
+        return -ECHILD;
+    if (instance_closed(pool->w))
+        return -ESHUTDOWN;
+    asking->retref = retref;
+    asking->request = request_read(request);
+    if (!asking->request)
+        return -EINVAL;
+    asking->set = pool->only;
+    if (!asking->set || instance_has_news(pool->w) ||
+        !request_resolve_one(asking->set, asking->request, MUTANT(403) ? PURPOSE_ACQUIRE : purpose,
+                             asking->amounts))
+        return begin(asking, pool, purpose);
+    asking->actor = actor_self(asking->set);
+    return asking->actor ? 0 : -ENOMEM;
 }
 
 void asking_fill(const struct asking *asking, uint32_t record)

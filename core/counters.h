@@ -15,9 +15,10 @@ struct limit_counters {
 };
 
 struct counters {
-    _Atomic uint64_t granted, granted_waited, refused_busy, refused_max_wait, refused_full;
-    _Atomic uint64_t refused_impossible, refused_unknown, timed_out, canceled, released, refunded;
-    _Atomic uint64_t taken, overused, missing_update, wait_ns_sum, wait_ns_max;
+    /* What moves while nobody waits comes first, together. */
+    _Atomic uint64_t granted, taken, released, refused_busy, refunded, overused, missing_update;
+    _Atomic uint64_t canceled, granted_waited, refused_max_wait, refused_full, timed_out;
+    _Atomic uint64_t refused_impossible, refused_unknown, wait_ns_sum, wait_ns_max;
     _Atomic uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
     struct limit_counters limits[];
 };

@@ -101,8 +101,7 @@ void instance_tell_of_clock(weir *w)
         [TSC_SHARED] = "there is a set that processes share",
     };
 
-    if (w->tsc && tsc_state(w->tsc) != TSC_WORKS &&
-        (!atomic_exchange(&w->tsc_told, true) || MUTANT(418)))
+    if (w->tsc && tsc_state(w->tsc) != TSC_WORKS && !atomic_exchange(&w->tsc_told, !MUTANT(418)))
         instance_log(w, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
                      why[tsc_state(w->tsc)]);
 }

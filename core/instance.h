@@ -11,6 +11,7 @@
 #include "set.h"
 #include "sys.h"
 #include "table.h"
+#include "tsc.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <weir/weir.h>
@@ -156,6 +157,12 @@ uint64_t instance_now_fresh(weir *w);
 /* Says once that the clock is no longer read by the counter. Neither under a lock nor within an
  * operation, where that is found out: whoever hears it may ask for something. */
 void instance_tell_of_clock(weir *w);
+/* Whether there is that to say. */
+static inline bool instance_has_news(const weir *w)
+{
+    return w->tsc && tsc_state(w->tsc) != TSC_WORKS &&
+           !atomic_load_explicit(&w->tsc_told, memory_order_relaxed);
+}
 
 /* Says something to the log callback. */
 __attribute__((format(printf, 3, 4))) void instance_log(weir *w, enum weir_log_level level,

@@ -7,8 +7,6 @@
 #include "names.h"
 #include <errno.h>
 
-#define NOT_ASKED UINT64_MAX
-
 const struct weir_request request_of_nothing = {.size = sizeof(request_of_nothing)};
 
 static bool warned_before(weir_set *set, uint64_t hash)
@@ -49,9 +47,9 @@ static int ask(weir_set *set, const struct weir_request *request, enum purpose p
         if (!key_equal(set->limits.items[i].key, asked->key))
             continue;
         *ret_key = set->limits.items[i].key;
-        if (amounts[i] != NOT_ASKED)
+        if (amounts[i] != REQUEST_NOT_ASKED)
             return -EINVAL;
-        if (asked->amount == NOT_ASKED)
+        if (asked->amount == REQUEST_NOT_ASKED)
             return -ERANGE;
         amounts[i] = asked->amount;
         known = true;
@@ -73,7 +71,7 @@ static int complete(const weir_set *set, bool nothing_asked, enum purpose purpos
         const struct limit *limit = &set->limits.items[i];
 
         *ret_key = limit->key;
-        if (amounts[i] == NOT_ASKED) {
+        if (amounts[i] == REQUEST_NOT_ASKED) {
             if (limit->type == WEIR_LIMIT_RATE && nothing_asked)
                 return -EINVAL;
             amounts[i] = limit->type == WEIR_LIMIT_RATE ? 0 : 1;
@@ -86,15 +84,11 @@ static int complete(const weir_set *set, bool nothing_asked, enum purpose purpos
     return 0;
 }
 
-/* Everything that a request can be, in order: the first mistake is what is told. Apart from the rest,
- * which needs few registers. */
-__attribute__((noinline)) static int resolve_carefully(weir_set *set,
-                                                       const struct weir_request *request,
-                                                       enum purpose purpose, uint64_t *amounts,
-                                                       const char **ret_key)
+int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
+                    uint64_t *amounts, const char **ret_key)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
-        amounts[i] = NOT_ASKED;
+        amounts[i] = REQUEST_NOT_ASKED;
     for (size_t i = 0; i < request->amounts_n; i++) {
         int r = ask(set, request, purpose, &request->amounts[i], amounts, ret_key);
 
@@ -102,31 +96,4 @@ __attribute__((noinline)) static int resolve_carefully(weir_set *set,
             return r;
     }
     return complete(set, request->amounts_n == 0, purpose, amounts, ret_key);
-}
-
-/*
- * Of a set of one limit, what most requests are: nothing is wrong with them. False: it is another,
- * and there is more to say.
- */
-static bool resolve_one(const struct limit *limit, const struct weir_request *request,
-                        enum purpose purpose, uint64_t *ret_amount)
-{
-    const struct weir_amount *asked = request->amounts;
-    uint64_t amount = 1;
-
-    if (request->amounts_n == 1 && asked->key && key_equal(limit->key, asked->key))
-        amount = asked->amount;
-    else if (request->amounts_n || limit->type == WEIR_LIMIT_RATE)
-        return false;
-    *ret_amount = amount;
-    return amount <= limit->capacity && amount != NOT_ASKED &&
-           (purpose != PURPOSE_TAKE || limit->type != WEIR_LIMIT_RESOURCE || MUTANT(403));
-}
-
-int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
-                    uint64_t *amounts, const char **ret_key)
-{
-    if (set->limits.n == 1 && resolve_one(set->limits.items, request, purpose, amounts))
-        return 0;
-    return resolve_carefully(set, request, purpose, amounts, ret_key);
 }

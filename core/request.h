@@ -7,6 +7,9 @@
 #include <string.h>
 #include <weir/acquisition.h>
 
+/* An amount that is none. */
+#define REQUEST_NOT_ASKED UINT64_MAX
+
 /* What NULL stands for: every limit with its default. */
 extern const struct weir_request request_of_nothing;
 
@@ -27,12 +30,40 @@ enum purpose {
     PURPOSE_FORESEE /* nothing will be done, so nothing is worth a warning */
 };
 
+/* Whether two keys are the same: by address, then by content. */
+static inline bool key_equal(const char *a, const char *b)
+{
+    return a == b || (*a == *b && strcmp(a, b) == 0);
+}
+
 /*
  * Fills `amounts`, one per limit of the set. Returns 0; -EINVAL, -ERANGE or -ENOENT with `*ret_key`
  * the key to blame.
  */
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key);
+
+/*
+ * The same of a set of one limit, if nothing is wrong with the request, as with most. False: it is
+ * another set or request, and there is more to say.
+ */
+static inline bool request_resolve_one(const weir_set *set, const struct weir_request *request,
+                                       enum purpose purpose, uint64_t *ret_amount)
+{
+    const struct weir_amount *asked = request->amounts;
+    const struct limit *limit = set->limits.items;
+    uint64_t amount = 1;
+
+    if (set->limits.n != 1)
+        return false;
+    if (request->amounts_n == 1 && asked->key && key_equal(limit->key, asked->key))
+        amount = asked->amount;
+    else if (request->amounts_n || limit->type == WEIR_LIMIT_RATE)
+        return false;
+    *ret_amount = amount;
+    return amount <= limit->capacity && amount != REQUEST_NOT_ASKED &&
+           (purpose != PURPOSE_TAKE || limit->type != WEIR_LIMIT_RESOURCE);
+}
 
 /* Whether these amounts are nothing at all, which is granted without asking the set. */
 static inline bool request_is_empty(const weir_set *set, const uint64_t *amounts)
@@ -56,12 +87,6 @@ static inline uint64_t request_timeout(const weir_set *set, const struct weir_re
 static inline uint64_t request_max_wait(const weir_set *set, const struct weir_request *request)
 {
     return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
-}
-
-/* Whether two keys are the same: by address, then by content. */
-static inline bool key_equal(const char *a, const char *b)
-{
-    return a == b || (*a == *b && strcmp(a, b) == 0);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a segment is: written by whoever makes it, compared by everybody else. */
+#include "counters.h"
 #include "record.h"
 #include "segment_file.h"
 #include "sys.h"
@@ -57,6 +58,9 @@ static uint64_t abi_hash(void)
         offsetof(struct record, waker),
         offsetof(struct record, before),
         offsetof(struct record, amounts),
+        sizeof(struct counters),
+        offsetof(struct counters, taken),
+        offsetof(struct counters, wait_histogram),
         EFFECTS_MAX,
         LINK_BITS,
         WORD_SLOT_BITS,

@@ -112,6 +112,24 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
     settle(config, memory, at->now_ns, ahead);
 }
 
+/* How far ahead one word would be if `amount`, at most the burst, were granted: below 2^63. */
+static uint64_t word_grown(const struct config *config, uint64_t tat, uint64_t now, uint64_t amount)
+{
+    return word_ahead(tat, now) + amount * config->depth.unit;
+}
+
+/* Of the wide form, apart from what the other needs few registers for. */
+__attribute__((noinline)) static uint64_t wide_ready_at(const struct config *config,
+                                                        const void *memory,
+                                                        const struct weir_instant *at,
+                                                        uint64_t amount)
+{
+    uint64_t now = present(config, memory, at);
+    u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
+    u128 full = config->depth.full + (MUTANT(405) ? config->units : 0);
+    return ahead <= full ? at->now_ns : instant_after(now, ceil_div(ahead - full, config->units));
+}
+
 static uint64_t ready_at(const void *bytes, const void *memory, const struct weir_instant *at,
                          uint64_t amount)
 {
@@ -120,41 +138,16 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
         return at->now_ns;
     if (amount > config->depth.units)
         return WEIR_NEVER;
-    uint64_t now = present(config, memory, at);
-    u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
-    u128 limit = config->depth.full + (MUTANT(60) ? config->units : 0);
-    if (ahead <= limit)
-        return at->now_ns;
-    return instant_after(now, ceil_div(ahead - limit, config->units));
+    if (!config->is_word)
+        return wide_ready_at(config, memory, at, amount);
+    uint64_t full = (uint64_t)config->depth.full + MUTANT(60);
+    uint64_t ahead = word_grown(config, *(const uint64_t *)memory, at->now_ns, amount);
+    return ahead <= full ? at->now_ns : instant_after(at->now_ns, ahead - full);
 }
 
-/* The same and, if that is now, draw(): TAT is written once, and 64 bits are enough for one word. */
-static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
-                         uint64_t amount)
-{
-    const struct config *config = bytes;
-    if (amount == 0)
-        return at->now_ns;
-    if (amount > config->depth.units)
-        return WEIR_NEVER;
-    if (config->is_word) {
-        uint64_t *tat = memory, full = (uint64_t)config->depth.full;
-        uint64_t ahead = word_ahead(*tat, at->now_ns) + amount * config->depth.unit;
-        if (ahead > full + MUTANT(400))
-            return instant_after(at->now_ns, ahead - full);
-        *tat = word_of(at->now_ns, ahead);
-        return at->now_ns;
-    }
-    uint64_t now = present(config, memory, at);
-    u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
-    if (ahead > config->depth.full)
-        return instant_after(now, ceil_div(ahead - config->depth.full, config->units));
-    settle(config, memory, now, ahead);
-    return at->now_ns;
-}
-
-/* Takes what was granted, or charges what was used beyond it: a debt of τ at most. */
-static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+/* Charges what was used beyond what was granted, whatever it is: a debt of τ at most. */
+__attribute__((noinline)) static void charge(const void *bytes, void *memory,
+                                             const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
     if (amount == 0)
@@ -165,6 +158,47 @@ static void draw(const void *bytes, void *memory, const struct weir_instant *at,
         return; /* an earlier reading in the one-word form: the debt stays what it is */
     ahead += (u128)amount * config->depth.unit;
     settle(config, memory, now, ahead < most ? ahead : most);
+}
+
+static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
+{
+    const struct config *config = bytes;
+    uint64_t *tat = memory;
+    if (config->is_word && amount != 0 && amount <= config->depth.units)
+        *tat = word_of(at->now_ns, word_grown(config, *tat, at->now_ns, amount));
+    else
+        charge(bytes, memory, at, amount);
+}
+
+__attribute__((noinline)) static uint64_t wide_try_take(const struct config *config, void *memory,
+                                                        const struct weir_instant *at,
+                                                        uint64_t amount)
+{
+    uint64_t now = present(config, memory, at);
+    u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
+    if (ahead > config->depth.full)
+        return instant_after(now, ceil_div(ahead - config->depth.full, config->units));
+    settle(config, memory, now, ahead);
+    return at->now_ns;
+}
+
+static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    const struct config *config = bytes;
+    uint64_t *tat = memory;
+    if (amount == 0)
+        return at->now_ns;
+    if (amount > config->depth.units)
+        return WEIR_NEVER;
+    if (!config->is_word)
+        return wide_try_take(config, memory, at, amount);
+    uint64_t full = (uint64_t)config->depth.full + MUTANT(400);
+    uint64_t ahead = word_grown(config, *tat, at->now_ns, amount);
+    if (ahead > full)
+        return instant_after(at->now_ns, ahead - full);
+    *tat = word_of(at->now_ns, ahead);
+    return at->now_ns;
 }
 
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
@@ -210,9 +244,9 @@ static const struct weir_algorithm algorithm = {
     .configure = configure,
     .init = init,
     .ready_at = ready_at,
-    .take = draw,
+    .take = take,
     .refund = refund,
-    .charge = draw,
+    .charge = charge,
     .available = available,
     .reconfigure = reconfigure,
     .check = check,
