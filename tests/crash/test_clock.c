@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -61,7 +62,9 @@ int sys_tsc_usable(void)
 
 void *sys_alloc_aligned(size_t alignment, size_t size)
 {
-    return aligned_alloc(alignment, size);
+    void *memory = aligned_alloc(alignment, size);
+
+    return memory ? memset(memory, 0, size) : NULL;
 }
 
 void sys_free(void *memory)
