@@ -164,6 +164,7 @@ bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uin
     publication_intend(set->region, unit, set->head);
     publication_read_word(&op->version, word);
     version_set_flags(&op->version, CONTENT_EXPECTED);
+    op->version.content[CONTENT_LAST] = atomic_load_explicit(set->unboxed_ns, memory_order_acquire);
     return publication_commit(set->region, unit, set->head, &op->version);
 }
 

@@ -38,6 +38,7 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
         return r;
     set->region = &set->member->region;
     set->head = segment_head_unit();
+    set->unboxed_ns = &segment_header(set->member->segment)->unboxed_ns;
     if (set->w->tsc && !MUTANT(411))
         tsc_give_up(set->w->tsc, TSC_SHARED);
     return 0;
@@ -83,6 +84,7 @@ int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error
         words += 1 + set->limits.state_words;
     set->content_max = words;
     set->form = word_form_for(&set->limits, set->backend == BACKEND_PROCESS && !set->w->apart);
+    set->unboxed_ns = &set->own_unboxed_ns;
     set->box_class = box_class_for(words);
     if (!set->box_class)
         return error_set(reterr, -ENOMEM, "out of memory");

@@ -177,7 +177,27 @@ void publication_read(const struct region *region, uint32_t set, struct version 
 /* The same for a word that is not boxed, and owes nothing. */
 void publication_read_word(struct version *version, uint64_t word);
 
-/* Changes whenever the set is boxed and unboxed again. */
+/* The set's word as it is. */
+static inline uint64_t publication_peek(const struct region *region, uint32_t set)
+{
+    const struct set_head *head = region_box(region, set);
+
+    return atomic_load_explicit(&head->word, memory_order_acquire);
+}
+
+/* Says that the set's word is about to be changed. */
+static inline void publication_prefetch(const struct region *region, uint32_t set)
+{
+    const struct set_head *head = region_box(region, set);
+
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*head));
+#else
+    __builtin_prefetch(head, 1);
+#endif
+}
+
+/* The box that it has while it needs none; 0: none yet. */
 static inline uint64_t publication_spare(const struct region *region, uint32_t set)
 {
     const struct set_head *head = region_box(region, set);

@@ -67,6 +67,7 @@ struct segment_header {
     _Atomic uint64_t processes_high, actors_high, runs_high;
 
     _Alignas(64) struct set_head head;
+    _Alignas(64) _Atomic uint64_t unboxed_ns; /* when the set was last boxed (word.h) */
 };
 
 /* Its counters follow, segment_identity.counters_size bytes. */

@@ -52,8 +52,8 @@ void set_count_refusal(struct actor *actor, weir_set *set, int code, const char 
             count(&counters->limits[i].refused, 1);
 }
 
-void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
-                     uint32_t record)
+static void count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
+                        uint32_t record)
 {
     struct counters *counters = actor_counters(actor, set->number);
 
@@ -100,7 +100,7 @@ static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t rec
         hold(op, record, entry);
     if (!operation_commit(op))
         return -EINPROGRESS;
-    set_count_entry(op->actor, op->set, amounts, record);
+    count_entry(op->actor, op->set, amounts, record);
     return 0;
 }
 
@@ -207,22 +207,6 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
     return enter_line(op, record, ready, ret);
 }
 
-/* One attempt: at the word, or else at the whole of the set. */
-static int enter(struct operation *op, struct actor *actor, weir_set *set, const uint64_t *amounts,
-                 uint32_t record, enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
-{
-    int r = -EINPROGRESS;
-
-    if (set->form != WORD_NONE)
-        r = word_enter(actor, set, amounts, record, entry, ret);
-    if (r != -EINPROGRESS)
-        return r;
-    operation_read(op, actor, set);
-    if (!set_is_broken(set) && (!version_is_boxed(&op->version) || word_unbox(op)))
-        return -EINPROGRESS;
-    return enter_once(op, amounts, record, entry, max_wait_ns, ret);
-}
-
 /*
  * Who joins the line of a private set after set_shut() has seen that there was none sees himself that
  * the instance is closed: the commit, and the store that closed it, are in one order.
@@ -236,8 +220,9 @@ static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
     return -ESHUTDOWN;
 }
 
-int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-              enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+/* With the whole of the set, until that can be in its word. */
+static int enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+                       enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
 {
     struct operation op;
     unsigned turn = 0;
@@ -245,12 +230,29 @@ int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint3
 
     op.walks = 0;
     for (;; publication_back_off(&turn)) {
-        r = enter(&op, actor, set, amounts, record, entry, max_wait_ns, ret);
+        operation_read(&op, actor, set);
+        if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
+            return -EINPROGRESS;
+        r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
         if (r == 1)
             return stay_in_line(actor, set, record);
         if (r != -EINPROGRESS)
             return r;
     }
+}
+
+int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+              enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+{
+    int r = -EINPROGRESS;
+
+    while (r == -EINPROGRESS) {
+        if (set->form != WORD_NONE)
+            r = word_enter(actor, set, amounts, record, entry, ret);
+        if (r == -EINPROGRESS)
+            r = enter_boxed(actor, set, amounts, record, entry, max_wait_ns, ret);
+    }
+    return r;
 }
 
 /* Serves until the head cannot be granted any more. Each grant is a version of its own. */

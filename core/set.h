@@ -24,6 +24,8 @@ struct weir_set {
     uint32_t number;
     uint32_t box_class, content_max; /* of a version with a projection, in words */
     enum word_form form;             /* of its word while it is not boxed */
+    _Atomic uint64_t *unboxed_ns;    /* when it was last boxed; not beside its word: its own, or */
+    _Atomic uint64_t own_unboxed_ns; /* that of its segment */
     uint32_t record_units;
     struct limits limits;
     struct name_value *config; /* sorted by name */
@@ -102,9 +104,7 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record);
 /* No more grants, everybody in line leaves with RECORD_SHUT_DOWN. */
 void set_shut(struct actor *actor, weir_set *set);
 
-/* Counts a grant on entry; without a record it was taken. And a refusal because `blame` is short. */
-void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
-                     uint32_t record);
+/* Counts a refusal because `blame` is short. */
 void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame);
 
 /* What limit i gets back of what it granted, from its `state`; true if a rate or call got anything.

@@ -37,20 +37,47 @@ static struct record *record_of(const weir_set *set, uint32_t record)
 }
 
 /*
+ * What is done most often is compiled twice: for private sets, whose word is nothing but their
+ * state, and for those that others may be killed in, or scribble in.
+ */
+#define TWICE static inline __attribute__((always_inline))
+
+/* Whether others can die in the set and be recovered. */
+static bool is_shared(const weir_set *set)
+{
+    return set->member || set->form == WORD_LEDGER;
+}
+
+static bool is_sound(const weir_set *set, const uint64_t *state)
+{
+    return !set->member || (!member_is_broken(set->member) && member_has_place(set->member) &&
+                            limits_check(&set->limits, state) == 0);
+}
+
+/*
  * The set's word, which owes nothing, and the state in it. False: it is boxed, or what others wrote
  * there cannot be; whoever looks closer finds out.
  */
-static bool read_word(struct actor *actor, const weir_set *set, uint64_t *ret, uint64_t *ret_state)
+TWICE bool read_word(bool shared, struct actor *actor, const weir_set *set, uint64_t *ret,
+                     uint64_t *ret_state)
 {
+    if (!shared) {
+        *ret_state = *ret = publication_peek(set->region, set->head);
+        STEP();
+        return !(*ret & WORD_BOXED);
+    }
     if (set->form == WORD_LEDGER)
         publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     *ret = publication_word(set->region, set->head, set->form);
     *ret_state = word_state(set->form, *ret);
     STEP();
-    if (*ret & WORD_BOXED)
-        return false;
-    return !set->member || (!member_is_broken(set->member) && member_has_place(set->member) &&
-                            limits_check(&set->limits, ret_state) == 0);
+    return !(*ret & WORD_BOXED) && is_sound(set, ret_state);
+}
+
+/* When the set was last put into its word: no instant before may be used with it. */
+static uint64_t unboxed_ns(const weir_set *set)
+{
+    return atomic_load_explicit(set->unboxed_ns, memory_order_acquire);
 }
 
 /* Boxes the set, so that somebody can join its line. As word_enter(). */
@@ -125,68 +152,66 @@ static void hold(const weir_set *set, uint32_t record, uint64_t held, enum entry
     STEP();
 }
 
-static uint64_t word_with(const weir_set *set, uint64_t state, uint32_t record, uint64_t held)
+TWICE uint64_t word_with(bool shared, const weir_set *set, uint64_t state, uint32_t record,
+                         uint64_t held)
 {
-    return set->form == WORD_LEDGER ? make_ledger(state, record, held) : state;
+    return shared && set->form == WORD_LEDGER ? make_ledger(state, record, held) : state;
 }
 
-/* A word that was read, as of an instant at which nobody was in line. */
-struct reading {
-    uint64_t word, state, spare;
-    struct weir_instant at;
-};
-
-/* In this order: if the set was boxed before the clock was read and is not any more, `spare` is
- * another. */
-static bool read_at(struct actor *actor, weir_set *set, struct reading *ret)
+static void count_entry(struct actor *actor, const weir_set *set, uint64_t amount, uint32_t record)
 {
-    ret->spare = publication_spare(set->region, set->head);
-    if (!read_word(actor, set, &ret->word, &ret->state))
-        return false;
-    ret->at = instance_instant(set->w, set->limits.reads_wall);
-    return true;
+    struct counters *counters = actor_counters(actor, set->number);
+
+    count(&counters->granted, 1);
+    count(&counters->limits[0].granted, amount);
+    if (!record)
+        count(&counters->taken, 1);
 }
 
-/* Nobody has been in line since: an earlier instant grants no more, so the clock is read once. */
-static bool read_again(struct actor *actor, const weir_set *set, struct reading *reading)
+TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount, uint32_t record,
+                enum entry entry, struct verdict *ret)
 {
-    return read_word(actor, set, &reading->word, &reading->state) &&
-           publication_spare(set->region, set->head) == reading->spare;
-}
-
-int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-               enum entry entry, struct verdict *ret)
-{
-    struct reading reading;
-    uint64_t held;
+    /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
+    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    uint64_t word, state, ready, next, held;
     unsigned turn = 0;
 
-    if (!read_at(actor, set, &reading))
-        return -EINPROGRESS;
-    held = record ? announce(set, record, reading.at.now_ns) : 0;
+    publication_prefetch(set->region, set->head);
+    held = record ? announce(set, record, at.now_ns) : 0;
     for (;; publication_back_off(&turn)) {
-        uint64_t now_ns = reading.at.now_ns, ready, next;
-
-        if (!read_again(actor, set, &reading))
+        if (!read_word(shared, actor, set, &word, &state))
             return -EINPROGRESS;
-        ready = limit_try_take(set->limits.items, &reading.state, &reading.at, amounts[0]);
-        if (ready > now_ns) {
-            int r = refuse(actor, set, now_ns, ready, entry, ret);
-
-            return r == 1 ? box(actor, set, reading.word) : r;
+        if (at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
+            at = instance_instant(set->w, set->limits.reads_wall);
+            if (at.now_ns < unboxed_ns(set))
+                return box(actor, set, word); /* it goes backwards: until it catches up */
+            held = record ? announce(set, record, at.now_ns) : 0;
         }
-        next = word_with(set, reading.state, record, held);
+        ready = limit_try_take(set->limits.items, &state, &at, amount);
+        if (ready > at.now_ns) {
+            int r = refuse(actor, set, at.now_ns, ready, entry, ret);
+
+            return r == 1 ? box(actor, set, word) : r;
+        }
+        next = word_with(shared, set, state, record, held);
         if (next & WORD_BOXED)
-            return box(actor, set, reading.word);
-        if (publication_swap(set->region, set->head, reading.word, next))
+            return box(actor, set, word);
+        if (publication_swap(set->region, set->head, word, next))
             break;
     }
     STEP();
     if (record)
         hold(set, record, held, entry);
-    *ret = (struct verdict){.now_ns = reading.at.now_ns, .estimate_ns = reading.at.now_ns};
-    set_count_entry(actor, set, amounts, record);
+    ret->now_ns = ret->estimate_ns = at.now_ns;
+    count_entry(actor, set, amount, record);
     return 0;
+}
+
+int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+               enum entry entry, struct verdict *ret)
+{
+    return is_shared(set) ? enter(true, actor, set, amounts[0], record, entry, ret)
+                          : enter(false, actor, set, amounts[0], record, entry, ret);
 }
 
 /* Gives back by a ledger: the record is freed by the word. Whoever recovers for others may be so late
@@ -199,7 +224,7 @@ static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, ui
     unsigned turn = 0;
 
     for (;; publication_back_off(&turn)) {
-        if (!read_word(actor, set, &before, &state))
+        if (!read_word(true, actor, set, &before, &state))
             return -EINPROGRESS;
         if (record_load(&r->word) != word)
             return 0;
@@ -234,8 +259,8 @@ static bool claim(const weir_set *set, uint32_t record, uint64_t word, bool own)
     return claimed;
 }
 
-static int settle_state(struct actor *actor, weir_set *set, uint64_t granted_ns,
-                        const struct settlement *settlement)
+TWICE int settle_state(bool shared, struct actor *actor, weir_set *set, uint64_t granted_ns,
+                       const struct settlement *settlement)
 {
     const struct limit *limit = set->limits.items;
     struct weir_instant at = {0};
@@ -246,7 +271,7 @@ static int settle_state(struct actor *actor, weir_set *set, uint64_t granted_ns,
     for (;; publication_back_off(&turn)) {
         uint64_t word, state;
 
-        if (!read_word(actor, set, &word, &state))
+        if (!read_word(shared, actor, set, &word, &state))
             return -EINPROGRESS;
         set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
         if (state & WORD_BOXED)
@@ -267,7 +292,8 @@ int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t wo
     if (!*claimed && !claim(set, record, word, own))
         return 0;
     *claimed = true;
-    return settle_state(actor, set, granted_ns, settlement);
+    return set->member ? settle_state(true, actor, set, granted_ns, settlement)
+                       : settle_state(false, actor, set, granted_ns, settlement);
 }
 
 /* What the word would be; boxed: it does not fit. */
@@ -281,6 +307,16 @@ static uint64_t word_of(const struct operation *op)
                                    : state << LEDGER_USED_SHIFT | version_token(&op->version);
 }
 
+/* Whoever unboxes a later version may have been faster. */
+static void advance(const weir_set *set, uint64_t now_ns)
+{
+    uint64_t before = atomic_load_explicit(set->unboxed_ns, memory_order_relaxed);
+
+    while (before < now_ns && !atomic_compare_exchange_weak(set->unboxed_ns, &before, now_ns))
+        ;
+    STEP();
+}
+
 bool word_unbox(const struct operation *op)
 {
     const struct version *version = &op->version;
@@ -289,5 +325,6 @@ bool word_unbox(const struct operation *op)
         (version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
         version->content[CONTENT_LAST] > op->now_ns || (word_of(op) & WORD_BOXED))
         return false;
+    advance(op->set, op->now_ns);
     return publication_unbox(op->set->region, op->set->head, version, word_of(op));
 }

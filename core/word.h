@@ -14,10 +14,11 @@
  * word also names the record whose own word changes with it (WORD_LEDGER), and whoever reads it
  * completes that first. Of rates and calls nothing is given back after a death, so they do without.
  *
- * A word that is a state may come back while somebody is late. What he decides from it is the same
- * then; but an instant that he has read must not be one at which others were in line. So he looks
- * again after he has read the clock, and goes by `spare`, which changes with each return to the
- * word. A ledger's word does not come back within 2^21 lives of one record.
+ * The clock is read before the word, so that as little time as can be passes between that and the
+ * compare-and-swap; an earlier instant grants no more. But nobody is granted as of an instant at
+ * which others were in line: so `unboxed_ns` has when the state last went back to the word. A word
+ * that is a state may come back while somebody is late; what he decides from it is the same then.
+ * A ledger's word does not come back within 2^21 lives of one record.
  */
 #ifndef WEIR_CORE_WORD_H
 #define WEIR_CORE_WORD_H

@@ -67,6 +67,7 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
 {
     struct set_plan plan = {.timeout_ns = UINT64_MAX, .max_wait_ns = UINT64_MAX, .fair = true};
     char name[] = "set-0";
+    uint32_t unboxed;
     weir_set *set;
 
     name[4] = (char)('0' + world.w->sets_n);
@@ -79,6 +80,8 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     instance_lock(world.w);
     must(instance_add_set(world.w, &plan, &set, NULL) == 0);
     must(set->form == WORD_NONE || publication_reserve(set->region, set->head) == 0);
+    must((unboxed = region_alloc_box(set->region, UNIT_SIZE, UNIT_SIZE)) != 0);
+    set->unboxed_ns = region_box(set->region, unboxed); /* all processes have the region only */
     instance_unlock(world.w);
     /* What dies here is recovered, as of a set that processes share. */
     set->form = word_form_for(&set->limits, true);
