@@ -19,8 +19,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
         return r;
     for (uint32_t i = 0; i < asking.set->limits.n; i++)
         if (asking.amounts[i]) {
-            r = set_enter(asking.actor, asking.set, asking.amounts, 0, ENTRY_TRY, WEIR_FOREVER,
-                          &asking.verdict);
+            r = asking_ask(&asking, 0, ENTRY_TRY, WEIR_FOREVER);
             if (r < 0)
                 asking_say(retref, asking.set, &asking.verdict);
             return r;

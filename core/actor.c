@@ -77,6 +77,9 @@ struct actor *actor_new(weir *w)
         sys_free(actor);
         return NULL;
     }
+    /* Far from those of others: the golden ratio. The kernel's random numbers would be a point at
+     * which the thread can be canceled. */
+    actor->claimant.nonce = actor->unit * UINT64_C(0x9e3779b97f4a7c15);
     actor->next = w->actors;
     w->actors = actor;
     return actor;

@@ -8,6 +8,7 @@
 #define WEIR_CORE_ACTOR_H
 
 #include "counters.h"
+#include "key_table.h"
 #include "publication.h"
 #include "record.h"
 #include <weir/acquisition.h>
@@ -40,9 +41,10 @@ struct actor {
     uint64_t credits;                  /* references to the instance that acquisitions may use */
     uint64_t *content, *spare_content; /* private copies of versions */
 
-    uint32_t content_capacity; /* words in each */
-    struct actor *thread_next; /* other instances' actors of the same thread */
-    struct actor *next;        /* all actors of the instance */
+    struct key_claimant claimant; /* of places in tables of keys */
+    uint32_t content_capacity;    /* words in each */
+    struct actor *thread_next;    /* other instances' actors of the same thread */
+    struct actor *next;           /* all actors of the instance */
     struct actor *idle_next;
     struct magazine *magazines[RECORD_UNITS_MAX + 1]; /* by size of record in units, if used */
     uint64_t

@@ -5,6 +5,7 @@
 #include "burial.h"
 #include "guard.h"
 #include "kept.h"
+#include "keyed.h"
 #include "mutant.h"
 #include "pool.h"
 #include "step.h"
@@ -30,6 +31,12 @@ void asking_say(struct weir_refusal *ret, const weir_set *set, const struct verd
     say(ret, set, verdict->blame ? verdict->blame->key : NULL, wait);
 }
 
+static int ask_for_key(struct asking *asking)
+{
+    asking->acquisition = NULL;
+    return keyed_hash(asking->set->keyed, asking->request, &asking->key);
+}
+
 /* For every pool and request. Apart from what suffices for most, which needs few registers. */
 __attribute__((noinline)) static int begin(struct asking *asking, weir_pool *pool,
                                            enum purpose purpose)
@@ -37,6 +44,8 @@ __attribute__((noinline)) static int begin(struct asking *asking, weir_pool *poo
     const char *key = NULL;
     int r = pool_pick(pool, asking->request, &asking->set);
 
+    if (r == 0 && asking->set->keyed)
+        r = ask_for_key(asking);
     if (r < 0)
         return r;
     if (pool->w->tsc)
@@ -74,7 +83,9 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
                              asking->amounts))
         return begin(asking, pool, purpose);
     asking->actor = actor_self(asking->set);
-    return asking->actor ? 0 : -ENOMEM;
+    if (!asking->actor)
+        return -ENOMEM;
+    return asking->set->keyed ? ask_for_key(asking) : 0;
 }
 
 void asking_fill(const struct asking *asking, uint32_t record)
@@ -90,7 +101,9 @@ void asking_fill(const struct asking *asking, uint32_t record)
     STEP();
     record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
                                                        &head->generation, memory_order_relaxed));
-    record_store(&r->set, (uint64_t)asking->set->number << 32 | actor->thread);
+    record_store(&r->set, (uint64_t)asking->set->id << 32 | actor->thread);
+    if (asking->set->keyed)
+        keyed_mark(asking->set, r, &asking->key);
     STEP();
     record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
     STEP();
@@ -99,10 +112,17 @@ void asking_fill(const struct asking *asking, uint32_t record)
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
+int asking_ask(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns)
+{
+    if (asking->set->keyed)
+        return keyed_enter(asking, record, entry, max_wait_ns);
+    return set_enter(asking->actor, asking->set, asking->amounts, record, entry, max_wait_ns,
+                     &asking->verdict);
+}
+
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
 {
-    int r = set_enter(asking->actor, asking->set, asking->amounts, record, entry,
-                      request_max_wait(asking->set, asking->request), &asking->verdict);
+    int r = asking_ask(asking, record, entry, request_max_wait(asking->set, asking->request));
 
     /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
     if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
@@ -159,6 +179,7 @@ int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret
     if (!acquisition)
         return -ENOMEM;
     acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
+    asking->acquisition = acquisition;
     if (acquisition->record) {
         asking_fill(asking, acquisition->record);
         r = asking_enter(asking, acquisition->record, entry);

@@ -10,6 +10,8 @@ struct asking {
     const struct weir_request *request; /* the caller's, or what stands for none */
     weir_set *set;
     struct actor *actor;
+    struct key key;                /* if the set is keyed */
+    weir_acquisition *acquisition; /* for it, or NULL: there is none yet, or none at all */
     struct weir_refusal *retref;
     struct verdict verdict;
     uint64_t amounts[WEIR_LIMITS_MAX];
@@ -24,6 +26,9 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
 
 /* Fills a free record for this request, as one that a blocked thread waits on. */
 void asking_fill(const struct asking *asking, uint32_t record);
+
+/* As set_enter(), with all that was asked for; of a keyed set `set` may be another afterwards. */
+int asking_ask(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns);
 
 /* Asks the set; a refusal is told to the caller, except after a probe, who comes back to wait. */
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry);

@@ -20,6 +20,7 @@ void catalog_free(weir *w)
     for (uint32_t i = 0; i < w->sets_n; i++)
         set_free(instance_set(w, i));
     table_free(&w->sets);
+    table_free(&w->hidden);
     names_free(&w->names);
 }
 

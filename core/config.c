@@ -55,6 +55,24 @@ static void limits_read(struct yaml *yaml, const char *name, const struct node *
     }
 }
 
+static void keyed_read(struct yaml *yaml, const char *name, const struct node *node, void *target)
+{
+    static const struct field fields[] = {
+        {"max_keys", offsetof(struct keyed_definition, max_keys), NULL},
+        {"memory", offsetof(struct keyed_definition, memory), NULL},
+        {"evict", offsetof(struct keyed_definition, evict), NULL},
+    };
+    static const struct form form = {.fields = fields,
+                                     .fields_n = sizeof fields / sizeof fields[0]};
+    struct set_definition *set = target;
+    bool begins = node_begins(yaml, name, SHAPE_MAPPING, node);
+    /* Nothing is an empty mapping, and lacks what an empty one does. */
+    set->keyed = (struct keyed_definition){.mark = node->scalar.mark,
+                                           .given = begins || node->shape == SHAPE_NOTHING};
+    if (begins)
+        form_read(yaml, &form, &set->keyed);
+}
+
 static void sets_read(struct yaml *yaml, const char *name, const struct node *node, void *target)
 {
     static const struct field fields[] = {
@@ -65,6 +83,7 @@ static void sets_read(struct yaml *yaml, const char *name, const struct node *no
         {"max_waiters", offsetof(struct set_definition, max_waiters), NULL},
         {"strict", offsetof(struct set_definition, strict), NULL},
         {"fair", offsetof(struct set_definition, fair), NULL},
+        {"keyed", 0, keyed_read},
         {"config", 0, config_read},
         {"limits", 0, limits_read},
     };

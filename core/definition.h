@@ -41,10 +41,17 @@ struct limit_definition {
     struct settings settings; /* capacity, window, burst, …: everything else */
 };
 
+struct keyed_definition {
+    struct mark mark; /* without a line: not given by a text */
+    bool given;
+    struct scalar max_keys, memory, evict;
+};
+
 struct set_definition {
     struct scalar name; /* its mark is the set's; without text only in a wrong specification */
     struct scalar backend, lifetime;
     struct scalar timeout, max_wait, max_waiters, strict, fair;
+    struct keyed_definition keyed;
     struct settings config;
     struct limit_definition *limits;
     size_t limits_n;

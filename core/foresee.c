@@ -3,6 +3,7 @@
 #include "asking.h"
 
 #include "instance.h"
+#include "keyed.h"
 #include <errno.h>
 
 int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
@@ -20,7 +21,11 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     actor = actor_self(set);
     if (!actor)
         return -ENOMEM;
-    set_estimate(actor, set, acquisition_amounts(acquisition), ANY_LINE, &verdict);
+    if (set->keyed)
+        keyed_estimate_record(actor, set, acquisition->record, acquisition_amounts(acquisition),
+                              ANY_LINE, &verdict);
+    else
+        set_estimate(actor, set, acquisition_amounts(acquisition), ANY_LINE, &verdict);
     if (set_is_broken(set))
         return -EUCLEAN;
     asking_say(ret, set, &verdict);
@@ -32,6 +37,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     struct actor *actor;
     struct verdict verdict;
     uint64_t amounts[WEIR_LIMITS_MAX];
+    struct key subject;
     const char *key;
     int r;
 
@@ -40,13 +46,17 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     request = request_read(request);
     if (!request)
         return -EINVAL;
-    r = request_resolve(set, request, PURPOSE_FORESEE, amounts, &key);
+    r = set->keyed ? keyed_hash(set->keyed, request, &subject) : 0;
+    if (r == 0)
+        r = request_resolve(set, request, PURPOSE_FORESEE, amounts, &key);
     if (r < 0)
         return r;
     actor = actor_self(set);
     if (!actor)
         return -ENOMEM;
-    if (set->head)
+    if (set->keyed)
+        keyed_estimate(actor, set, &subject, amounts, ANY_LINE, &verdict);
+    else if (set->head)
         set_estimate(actor, set, amounts, ANY_LINE, &verdict);
     if (set_is_broken(set))
         return -EUCLEAN;

@@ -12,7 +12,7 @@ struct field {
     void (*read)(struct yaml *yaml, const char *name, const struct node *node, void *target);
 };
 
-enum { FIELDS_MAX = 9 };
+enum { FIELDS_MAX = 10 };
 
 /* Fields that are not among these go to `settings`, or are unknown. */
 struct form {

@@ -4,6 +4,7 @@
 #include "burial.h"
 
 #include "instance.h"
+#include "live.h"
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
@@ -31,10 +32,15 @@ static bool is_of_nothing(const weir_set *set, const struct record *r)
     return true;
 }
 
-/* Whether a record says that it is the set's: one region of an instance has the records of many. */
+/* Whether a record says that it is the set's: one region of an instance has the records of many.
+ * The lines of a keyed set are those of hidden ones. */
 static bool is_of_set(const weir_set *set, uint64_t set_thread)
 {
-    return set->region != &set->w->region || set_thread >> 32 == set->number;
+    uint32_t id = (uint32_t)(set_thread >> 32);
+
+    if (set->keyed && id & HIDDEN_SET)
+        return instance_set(set->w, id)->live->keyed == set->keyed;
+    return set->region != &set->w->region || id == set->id;
 }
 
 /* What a record says if it belongs to the set and holds or waits. */
@@ -91,6 +97,20 @@ uint64_t holders_held(const weir_set *set)
     return held;
 }
 
+void holders_amounts(const weir_set *set, uint64_t *ret)
+{
+    uint32_t record = 0;
+
+    while ((record = region_next_record(set->region, record))) {
+        const struct record *r = record_at(set->region, record);
+        struct weir_holder holder;
+
+        if (describe_holder(set, record, &holder) && !holder.waiting)
+            for (uint32_t i = 0; i < set->limits.n; i++)
+                ret[i] += record_load(&r->amounts[i]);
+    }
+}
+
 /* ---- the line ---- */
 
 static int compare_records(const void *a, const void *b)
@@ -124,11 +144,9 @@ static void position_rest(struct weir_holder *all, size_t n, uint32_t position)
             all[i].position = ++position;
 }
 
-/*
- * Walks the line, as far as it is found among `all`, which are in order of records and will be in
- * order of time.
- */
-static void order_holders(const weir_set *set, uint32_t head, struct weir_holder *all, size_t n)
+/* Walks the line, as far as it is found among `all`, which are in order of records. Returns how many
+ * that were. */
+static uint32_t walk_line(const weir_set *set, uint32_t head, struct weir_holder *all, size_t n)
 {
     struct weir_holder *holder = NULL;
     uint32_t position = 0;
@@ -137,8 +155,31 @@ static void order_holders(const weir_set *set, uint32_t head, struct weir_holder
         holder->position = ++position;
         head = line_next(set->region, head);
     }
+    return position;
+}
+
+/* `all` will be in order of time. */
+static void order_holders(const weir_set *set, uint32_t head, struct weir_holder *all, size_t n)
+{
+    uint32_t position = walk_line(set, head, all, n);
+
     qsort(all, n, sizeof(*all), compare_holders);
     position_rest(all, n, position);
+}
+
+/* The same where each key has a line of its own. */
+static void order_by_line(struct actor *actor, weir_set *set, struct weir_holder *all, size_t n)
+{
+    const struct keyed *keyed = set->keyed;
+
+    for (uint32_t i = 0; i < atomic_load(&keyed->lives_n); i++) {
+        struct live *live = *table_at(&keyed->lives, i);
+
+        if (set_snapshot(actor, &live->set))
+            walk_line(set, (uint32_t)actor->content[CONTENT_ENDS], all, n);
+    }
+    qsort(all, n, sizeof(*all), compare_holders);
+    position_rest(all, n, 0);
 }
 
 /* ---- all of them ---- */
@@ -181,9 +222,10 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         sys_free(all);
         return -EUCLEAN;
     }
-    if (found > 0) {
+    if (set->keyed && found > 0)
+        order_by_line(actor, set, all, (size_t)found);
+    else if (found > 0)
         order_holders(set, (uint32_t)actor->content[CONTENT_ENDS], all, (size_t)found);
-    }
     for (size_t i = 0; found > 0 && i < (size_t)found && i < n; i++)
         ret[i] = all[i];
     sys_free(all);

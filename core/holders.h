@@ -12,4 +12,8 @@
  */
 uint64_t holders_held(const weir_set *set);
 
+/* Adds what is held of each limit by records that hold, those of all keys of a keyed set included.
+ * The instance's lock is held. */
+void holders_amounts(const weir_set *set, uint64_t *ret);
+
 #endif

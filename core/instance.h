@@ -47,7 +47,9 @@ struct weir {
     pthread_mutex_t lock; /* everything from here to `keeper` */
     struct region region;
     struct plugins *plugins;
-    struct table sets;       /* by number */
+    struct table sets;   /* by number */
+    struct table hidden; /* live sets of keyed ones, by number: they go with these */
+    uint32_t hidden_n;
     _Atomic uint32_t sets_n; /* written under the lock */
     struct pool_definition_live **pools;
     size_t pools_n, pools_capacity;
@@ -119,18 +121,28 @@ static inline uint32_t record_new(struct actor *actor, const weir_set *set)
     return magazine->records[--magazine->n];
 }
 
+/* live.c: the record was a hidden set's. */
+void live_unpin(struct actor *actor, struct live *live);
+
 static inline void record_free(struct actor *actor, const weir_set *set, uint32_t record)
 {
     struct magazine *magazine = actor_part(actor, set->number)->magazine;
 
+    if (set->live)
+        live_unpin(actor, set->live);
     if (magazine->n == MAGAZINE_SIZE)
         magazine_empty(set, magazine);
     magazine->records[magazine->n++] = record;
 }
 
-/* The set of a number that was given out. */
+/* Of an id: the rest is the number of a hidden set. */
+#define HIDDEN_SET (UINT32_C(1) << 31)
+
+/* The set of a number, or an id, that was given out. */
 static inline weir_set *instance_set(const weir *w, uint32_t number)
 {
+    if (number & HIDDEN_SET)
+        return *table_at(&w->hidden, number & ~HIDDEN_SET);
     return *table_at(&w->sets, number);
 }
 

@@ -67,6 +67,13 @@ uint64_t limit_available(const struct limit *limit, const uint64_t *state,
     return state[0] < limit->capacity ? limit->capacity - state[0] : 0;
 }
 
+bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at)
+{
+    if (!limit->algorithm)
+        return !state[0];
+    return limit->algorithm->is_new && limit->algorithm->is_new(limit->config, state, at) == 1;
+}
+
 void limits_describe(struct limits *limits)
 {
     for (uint32_t i = 0; i < limits->n; i++) {

@@ -45,6 +45,9 @@ void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_
 uint64_t limit_available(const struct limit *limit, const uint64_t *state,
                          const struct weir_instant *at);
 
+/* Whether it decides as a new one would, now and later. False: not so, or nobody knows. */
+bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at);
+
 /* The limits of a set together; each state lies at limit->state_at of `states`. */
 struct limits {
     struct limit *items;

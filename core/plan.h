@@ -21,6 +21,18 @@ enum backend {
     BACKEND_PROCESS /* in a segment, shared by the processes of a user */
 };
 
+/* Which key gives way to a new one when none can be forgotten. */
+enum evict { EVICT_OLDEST, EVICT_RANDOM, EVICT_NONE };
+
+#define KEYED_MEMORY_MIN (UINT64_C(64) << 10)
+#define KEYED_MEMORY_MAX (UINT64_C(1) << 40)
+
+struct keyed_plan {
+    uint64_t max_keys; /* 0: the set is not keyed */
+    uint64_t memory;   /* bytes; 0: what max_keys needs */
+    enum evict evict;
+};
+
 /* Everything a set is made of. Strings and arrays are owned by the plan until a set takes them. */
 struct set_plan {
     char *name;
@@ -33,6 +45,7 @@ struct set_plan {
     uint32_t max_waiters;             /* 0: no bound */
     bool strict, fair;
     enum backend backend;
+    struct keyed_plan keyed;
     bool while_used; /* its segment vanishes with the last process that uses it */
 };
 

@@ -12,7 +12,7 @@ struct unit {
     uint64_t factor;
 };
 
-/* Both from the largest to the smallest, which is 1. */
+/* Each from the largest to the smallest, which is 1. */
 static const struct unit amount_units[] = {
     {"G", 1000000000},
     {"M", 1000000},
@@ -27,6 +27,12 @@ static const struct unit duration_units[] = {
     {"ms", 1000000},
     {"us", 1000},
     {"ns", 1},
+};
+static const struct unit size_units[] = {
+    {"GiB", UINT64_C(1) << 30},
+    {"MiB", UINT64_C(1) << 20},
+    {"KiB", UINT64_C(1) << 10},
+    {"", 1},
 };
 #define UNITS(units) (units), sizeof(units) / sizeof((units)[0])
 
@@ -77,6 +83,11 @@ int quantity_duration(const char *text, uint64_t *ret_ns)
     return quantity(text, UNITS(duration_units), ret_ns);
 }
 
+int quantity_size(const char *text, uint64_t *ret)
+{
+    return quantity(text, UNITS(size_units), ret);
+}
+
 int quantity_boolean(const char *text, bool *ret)
 {
     if (strcmp(text, "true") == 0)
@@ -105,4 +116,9 @@ const char *quantity_write_amount(uint64_t amount, char buffer[QUANTITY_TEXT_MAX
 const char *quantity_write_duration(uint64_t ns, char buffer[QUANTITY_TEXT_MAX])
 {
     return quantity_write(ns, UNITS(duration_units), buffer);
+}
+
+const char *quantity_write_size(uint64_t bytes, char buffer[QUANTITY_TEXT_MAX])
+{
+    return quantity_write(bytes, UNITS(size_units), buffer);
 }

@@ -5,6 +5,7 @@
 #include "asking.h"
 #include "hearing.h"
 #include "instance.h"
+#include "keyed.h"
 #include "mutant.h"
 #include <errno.h>
 
@@ -42,7 +43,10 @@ static void say_refusal(struct actor *actor, weir_set *set, uint32_t record,
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
-    set_estimate(actor, set, amounts, SHORT_LINE, &verdict);
+    if (set->keyed)
+        keyed_estimate_record(actor, set, record, amounts, SHORT_LINE, &verdict);
+    else
+        set_estimate(actor, set, amounts, SHORT_LINE, &verdict);
     asking_say(ret, set, &verdict);
 }
 

@@ -75,7 +75,7 @@ static void free_record(const struct asking *asking, uint32_t kept)
 }
 
 /* The acquisition that the submitter wants to have. False: no memory. */
-static bool make_acquisition(const struct asking *asking, weir_queue *queue, uint32_t kept)
+static bool make_acquisition(struct asking *asking, weir_queue *queue, uint32_t kept)
 {
     struct record *r = kept_at(asking->set->w, kept);
     weir_acquisition *acquisition =
@@ -86,6 +86,7 @@ static bool make_acquisition(const struct asking *asking, weir_queue *queue, uin
     acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
     acquisition->user_data = r->data;
     acquisition->queue = queue;
+    asking->acquisition = acquisition;
     r->data = (uint64_t)(uintptr_t)acquisition;
     queue_set_flag(r, RECORD_HAS_ACQUISITION);
     return true;
@@ -106,9 +107,8 @@ static uint64_t set_state(const struct asking *asking, uint32_t record, enum rec
 static int ask(struct asking *asking, uint32_t record)
 {
     if (!request_is_empty(asking->set, asking->amounts))
-        return set_enter(asking->actor, asking->set, asking->amounts,
-                         kept_record(asking->set->w, record), ENTRY_WAIT,
-                         request_max_wait(asking->set, asking->request), &asking->verdict);
+        return asking_ask(asking, kept_record(asking->set->w, record), ENTRY_WAIT,
+                          request_max_wait(asking->set, asking->request));
     set_state(asking, record, RECORD_HELD);
     count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
     return 0;

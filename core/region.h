@@ -33,7 +33,7 @@ struct area {
 #define RECORD_UNIT_SIZE ((size_t)16)
 #define RUN_UNITS        4096u
 #define RUN_SIZE         (RUN_UNITS * RECORD_UNIT_SIZE)
-#define RECORD_UNITS_MAX 38u
+#define RECORD_UNITS_MAX 39u
 
 struct segment;
 

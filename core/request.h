@@ -13,13 +13,17 @@
 /* What NULL stands for: every limit with its default. */
 extern const struct weir_request request_of_nothing;
 
+/* What was the size of a request before there were subjects. */
+#define SIZE_WITHOUT_SUBJECT offsetof(struct weir_request, subject)
+
 /* The caller's request, or what NULL stands for; NULL: it is malformed. */
 static inline const struct weir_request *request_read(const struct weir_request *request)
 {
     if (!request)
         return &request_of_nothing;
-    if (request->size < sizeof(*request) || request->flags & ~(uint32_t)WEIR_STRICT ||
-        request->reserved || (request->amounts_n && !request->amounts))
+    if ((request->size < sizeof(*request) && request->size != SIZE_WITHOUT_SUBJECT) ||
+        request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
+        (request->amounts_n && !request->amounts))
         return NULL;
     return request;
 }

@@ -39,12 +39,44 @@ static void backend_read(struct resolver *resolver, const struct set_definition 
                                             LENGTH(lifetimes)) == 1;
 }
 
+/* A key of its own for each subject. Whether it is one: what its limits are is not known yet. */
+static void keyed_read(struct resolver *resolver, const struct set_definition *definition,
+                       struct set_plan *plan)
+{
+    static const char *const policies[] = {"oldest", "random", "none"};
+    const struct keyed_definition *keyed = &definition->keyed;
+    int i;
+    if (!keyed->given)
+        return;
+    if (!scalar_is_given(&keyed->max_keys))
+        say(resolver, -EINVAL, keyed->mark,
+            "`max_keys` is missing: how many keys the set may know at a time");
+    else if (keyed->max_keys.text != NULL)
+        scalar_read_quantity(resolver->complaints, "max_keys", &keyed->max_keys, false, 1,
+                             WEIR_KEYS_MAX, &plan->keyed.max_keys);
+    if (keyed->memory.text != NULL)
+        scalar_read_size(resolver->complaints, "memory", &keyed->memory, KEYED_MEMORY_MIN,
+                         KEYED_MEMORY_MAX, &plan->keyed.memory);
+    if (keyed->evict.text != NULL) {
+        i = scalar_read_word(resolver->complaints, "evict", &keyed->evict, policies,
+                             LENGTH(policies));
+        plan->keyed.evict = i < 0 ? EVICT_OLDEST : (enum evict)i;
+    }
+    if (definition->limits_n == 0 && !MUTANT(450))
+        say(resolver, -EINVAL, keyed->mark,
+            "`keyed` is for sets with limits: without them there is nothing to know of a key");
+    if (plan->backend == BACKEND_PROCESS && !MUTANT(451))
+        say(resolver, -EINVAL, keyed->mark,
+            "`keyed` is for sets of backend `thread`: processes cannot share one");
+}
+
 static void set_fields_read(struct resolver *resolver, const struct set_definition *definition,
                             struct set_plan *plan)
 {
     uint64_t waiters;
     plan->fair = true;
     backend_read(resolver, definition, plan);
+    keyed_read(resolver, definition, plan);
     span_read(resolver, "timeout", &definition->timeout, &plan->timeout_ns);
     span_read(resolver, "max_wait", &definition->max_wait, &plan->max_wait_ns);
     scalar_read_boolean(resolver->complaints, "strict", &definition->strict, &plan->strict);

@@ -65,34 +65,55 @@ bool scalar_read_boolean(struct complaints *complaints, const char *field,
     return false;
 }
 
-typedef int quantity_read(const char *text, uint64_t *ret);
-typedef const char *quantity_write(uint64_t value, char buffer[QUANTITY_TEXT_MAX]);
+/* What a number in writing may be of. */
+struct quantity {
+    int (*read)(const char *text, uint64_t *ret);
+    const char *(*write)(uint64_t value, char buffer[QUANTITY_TEXT_MAX]);
+    const char *examples;
+};
 
-bool scalar_read_quantity(struct complaints *complaints, const char *field,
-                          const struct scalar *scalar, bool is_duration, uint64_t min, uint64_t max,
-                          uint64_t *ret)
+static const struct quantity amounts = {quantity_amount, quantity_write_amount,
+                                        "a whole amount such as 100, 10k or 1M"};
+static const struct quantity durations = {quantity_duration, quantity_write_duration,
+                                          "a duration such as 250ms, 60s or 1d"};
+static const struct quantity sizes = {quantity_size, quantity_write_size,
+                                      "a size in bytes such as 65536, 256KiB or 64MiB"};
+
+static bool read_quantity(struct complaints *complaints, const char *field,
+                          const struct scalar *scalar, const struct quantity *quantity,
+                          uint64_t min, uint64_t max, uint64_t *ret)
 {
-    quantity_read *read = is_duration ? quantity_duration : quantity_amount;
-    quantity_write *write = is_duration ? quantity_write_duration : quantity_write_amount;
     char low[QUANTITY_TEXT_MAX], high[QUANTITY_TEXT_MAX];
     uint64_t value;
-    int rc = read(scalar->text, &value);
+    int rc = quantity->read(scalar->text, &value);
     if (rc == -ERANGE)
         value = UINT64_MAX;
     if (rc == -EINVAL)
         complain(complaints, -EINVAL, scalar->mark, "`%s` takes %s, not `%s`", field,
-                 is_duration ? "a duration such as 250ms, 60s or 1d"
-                             : "a whole amount such as 100, 10k or 1M",
-                 show(scalar->text).text);
+                 quantity->examples, show(scalar->text).text);
     else if (value < min && !MUTANT(81))
         complain(complaints, -EINVAL, scalar->mark, "`%s` must be at least %s, not %s", field,
-                 write(min, low), show(scalar->text).text);
+                 quantity->write(min, low), show(scalar->text).text);
     else if (rc == -ERANGE || (value > max && !MUTANT(81)))
         complain(complaints, -EINVAL, scalar->mark, "`%s` must be at most %s, not %s", field,
-                 write(max, high), show(scalar->text).text);
+                 quantity->write(max, high), show(scalar->text).text);
     else {
         *ret = value;
         return true;
     }
     return false;
+}
+
+bool scalar_read_quantity(struct complaints *complaints, const char *field,
+                          const struct scalar *scalar, bool is_duration, uint64_t min, uint64_t max,
+                          uint64_t *ret)
+{
+    return read_quantity(complaints, field, scalar, is_duration ? &durations : &amounts, min, max,
+                         ret);
+}
+
+bool scalar_read_size(struct complaints *complaints, const char *field, const struct scalar *scalar,
+                      uint64_t min, uint64_t max, uint64_t *ret)
+{
+    return read_quantity(complaints, field, scalar, &sizes, min, max, ret);
 }

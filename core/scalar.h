@@ -25,5 +25,8 @@ bool scalar_read_boolean(struct complaints *complaints, const char *field,
 bool scalar_read_quantity(struct complaints *complaints, const char *field,
                           const struct scalar *scalar, bool is_duration, uint64_t min, uint64_t max,
                           uint64_t *ret);
+/* Bytes within [min, max]. */
+bool scalar_read_size(struct complaints *complaints, const char *field, const struct scalar *scalar,
+                      uint64_t min, uint64_t max, uint64_t *ret);
 
 #endif

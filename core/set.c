@@ -7,6 +7,7 @@
 #include "instance.h"
 #include "keeper.h"
 #include "kept.h"
+#include "keyed.h"
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
@@ -323,8 +324,8 @@ bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
     return true;
 }
 
-static void count_settlement(struct actor *actor, weir_set *set,
-                             const struct settlement *settlement)
+void set_count_settlement(struct actor *actor, const weir_set *set,
+                          const struct settlement *settlement)
 {
     struct counters *counters = actor_counters(actor, set->number);
     uint64_t refunded = 0, overused = 0;
@@ -388,6 +389,8 @@ static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t
     bool claimed = false;
     int r;
 
+    if (set->keyed)
+        return keyed_settle(actor, set, record, word, settlement);
     op.again = false;
     for (;; publication_back_off(&turn)) {
         r = set->form == WORD_NONE
@@ -406,7 +409,7 @@ static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t
     }
     if (r == 0)
         return false;
-    count_settlement(actor, set, settlement);
+    set_count_settlement(actor, set, settlement);
     if (MUTANT(97))
         sys_futex_wake(record_futex(record_of(set, record)), 1);
     if (op.again)
@@ -554,6 +557,8 @@ void set_shut(struct actor *actor, weir_set *set)
         return;
     }
     atomic_thread_fence(memory_order_seq_cst);
+    if (set->keyed)
+        keyed_shut(actor, set);
     while (set->head && !shut_head(actor, set))
         ;
 }
@@ -596,16 +601,19 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
         return -ENOMEM;
     set->w = w;
     set->region = &w->region;
-    set->number = number;
+    set->number = set->id = number;
     set->limits = (struct limits){
         .items = plan->limits, .n = plan->limits_n, .state_words = plan->state_words};
-    set->record_units = record_units(set->limits.n);
+    set->record_units =
+        record_units(set->limits.n + (plan->keyed.max_keys ? KEYED_RECORD_WORDS : 0));
     if (MUTANT(162) && !set->limits.n)
         set->record_units = 1;
     limits_describe(&set->limits);
     set->backend = plan->backend;
     set->while_used = plan->while_used;
     r = placement_make(set, plan, reterr);
+    if (r == 0 && plan->keyed.max_keys)
+        r = keyed_new(set, &plan->keyed, reterr);
     if (r < 0) {
         sys_free(set);
         return r;
@@ -626,6 +634,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
 
 void set_free(weir_set *set)
 {
+    keyed_free(set->keyed);
     member_close(set->member);
     for (uint32_t i = 0; i < set->limits.n; i++)
         limit_free(&set->limits.items[i]);

@@ -15,13 +15,17 @@
 
 #define WARNED_KEYS_MAX 64u
 
+struct keyed;
+struct live;
+
 struct weir_set {
     weir *w;
     struct region *region; /* where its state and its records are: the instance's, or of */
     struct member *member; /* the segment that processes share; NULL: private */
     char *name;
-    uint32_t head; /* unit of its struct set_head; 0: an empty set, which has no state */
-    uint32_t number;
+    uint32_t head;   /* unit of its struct set_head; 0: an empty set, which has no state */
+    uint32_t number; /* in an actor's parts */
+    uint32_t id;     /* in its records: the same, but for a hidden set */
     uint32_t box_class, content_max; /* of a version with a projection, in words */
     enum word_form form;             /* of its word while it is not boxed */
     _Atomic uint64_t *unboxed_ns;    /* when it was last boxed; not beside its word: its own, or */
@@ -34,7 +38,9 @@ struct weir_set {
     uint32_t max_waiters;
     bool strict, fair;
     enum backend backend;
-    bool while_used; /* lifetime: users */
+    bool while_used;     /* lifetime: users */
+    struct keyed *keyed; /* NULL: it is not keyed */
+    struct live *live;   /* of a hidden set, which one key of a keyed set has; else NULL */
 
     pthread_mutex_t warned_lock;
     uint64_t warned[WARNED_KEYS_MAX]; /* hashes of unknown keys that were warned about */
@@ -106,6 +112,8 @@ void set_shut(struct actor *actor, weir_set *set);
 
 /* Counts a refusal because `blame` is short. */
 void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame);
+void set_count_settlement(struct actor *actor, const weir_set *set,
+                          const struct settlement *settlement);
 
 /* What limit i gets back of what it granted, from its `state`; true if a rate or call got anything.
  */

@@ -202,6 +202,20 @@ static void limits_copy(struct copier *copier, const struct weir_set_spec *spec,
     copier->complaints->place.limit_number = 0;
 }
 
+static void keyed_copy(struct copier *copier, const struct weir_keyed_spec *spec,
+                       struct keyed_definition *ret)
+{
+    struct weir_keyed_spec keyed;
+    if (spec == NULL)
+        return;
+    if (!struct_copy(copier, "weir_keyed_spec", spec, &keyed, sizeof keyed))
+        return;
+    ret->given = true;
+    number_copy(copier, keyed.max_keys, &ret->max_keys);
+    number_copy(copier, keyed.memory, &ret->memory);
+    text_copy(copier, keyed.evict, &ret->evict);
+}
+
 static void set_copy(struct copier *copier, const struct weir_set_spec *spec,
                      struct set_definition *ret)
 {
@@ -222,6 +236,7 @@ static void set_copy(struct copier *copier, const struct weir_set_spec *spec,
         text_copy(copier, "true", &ret->strict);
     if ((spec->flags & WEIR_SET_UNFAIR) != 0)
         text_copy(copier, "false", &ret->fair);
+    keyed_copy(copier, spec->keyed, &ret->keyed);
     settings_copy(copier, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX, &ret->config);
     limits_copy(copier, spec, ret);
 }

@@ -3,6 +3,7 @@
 #include "burial.h"
 #include "holders.h"
 #include "instance.h"
+#include "keyed.h"
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
@@ -107,6 +108,23 @@ static void add_counters(weir_set *set, struct weir_set_stats *totals,
     totals->held = totals->granted > ended ? totals->granted - ended : 0;
 }
 
+/* Of a keyed set there are many states: what is held and waits counts for all keys together. */
+static void describe_keyed(struct actor *actor, const weir_set *set, struct weir_set_stats *ret,
+                           struct weir_limit_stats *limits, uint32_t n)
+{
+    uint64_t held[WEIR_LIMITS_MAX] = {0};
+
+    ret->waiting = keyed_waiting(actor, set);
+    if (!set->limits.has_resources)
+        return;
+    pthread_mutex_lock(&set->w->lock);
+    holders_amounts(set, held);
+    pthread_mutex_unlock(&set->w->lock);
+    for (uint32_t i = 0; i < n; i++)
+        if (!set->limits.items[i].algorithm)
+            limits[i].held = held[i];
+}
+
 int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
                    size_t limits_n)
 {
@@ -137,6 +155,8 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
                            actor->content + CONTENT_STATES + set->limits.items[i].state_at, &at,
                            &retlimits[i]);
     }
+    if (set->keyed)
+        describe_keyed(actor, set, ret, retlimits, n);
     add_counters(set, ret, retlimits, n);
     return (int)set->limits.n;
 }

@@ -80,8 +80,7 @@ static uint64_t unboxed_ns(const weir_set *set)
     return atomic_load_explicit(set->unboxed_ns, memory_order_acquire);
 }
 
-/* Boxes the set, so that somebody can join its line. As word_enter(). */
-static int box(struct actor *actor, weir_set *set, uint64_t word)
+int word_box(struct actor *actor, weir_set *set, uint64_t word)
 {
     struct operation op;
     int r = 0;
@@ -184,18 +183,18 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
         if (at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
             at = instance_instant(set->w, set->limits.reads_wall);
             if (at.now_ns < unboxed_ns(set))
-                return box(actor, set, word); /* it goes backwards: until it catches up */
+                return word_box(actor, set, word); /* it goes backwards: until it catches up */
             held = record ? announce(set, record, at.now_ns) : 0;
         }
         ready = limit_try_take(set->limits.items, &state, &at, amount);
         if (ready > at.now_ns) {
             int r = refuse(actor, set, at.now_ns, ready, entry, ret);
 
-            return r == 1 ? box(actor, set, word) : r;
+            return r == 1 ? word_box(actor, set, word) : r;
         }
         next = word_with(shared, set, state, record, held);
         if (next & WORD_BOXED)
-            return box(actor, set, word);
+            return word_box(actor, set, word);
         if (publication_swap(set->region, set->head, word, next))
             break;
     }

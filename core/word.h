@@ -47,4 +47,8 @@ int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t wo
  * there already, or does not fit, or the set has changed. */
 bool word_unbox(const struct operation *op);
 
+/* Boxes the set, whose word is not, so that somebody can join its line: -EINPROGRESS, whether that
+ * was done or the set has changed; or -ENOMEM. */
+int word_box(struct actor *actor, weir_set *set, uint64_t word);
+
 #endif

@@ -175,6 +175,27 @@ static void print_defaults(const struct weir_set_info *info)
         printf("  unfair");
 }
 
+/* What becomes of its keys, if it is keyed. */
+static void print_keyed(const struct weir_keyed_stats *keyed)
+{
+    char text[QUANTITY_TEXT_MAX];
+
+    printf("  keyed  max_keys %s", quantity_write_amount(keyed->max_keys, text));
+    if (keyed->memory_max != 0)
+        printf("  memory %s", quantity_write_size(keyed->memory_max, text));
+    printf("  evict %s", keyed->evict);
+}
+
+static void json_keyed(struct json *json, const struct weir_keyed_stats *keyed)
+{
+    json_object(json, "keyed");
+    json_number(json, "max_keys", keyed->max_keys);
+    if (keyed->memory_max != 0)
+        json_number(json, "memory", keyed->memory_max);
+    json_text(json, "evict", keyed->evict);
+    json_end_object(json);
+}
+
 static void json_defaults(struct json *json, const struct weir_set_info *info)
 {
     json_text(json, "backend", info->backend);
@@ -211,6 +232,8 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     weir_set *set = weir_pool_set(pool, 0);
     struct weir_set_stats stats = {.size = sizeof stats};
     struct weir_set_info info = {.size = sizeof info};
+    struct weir_keyed_stats keyed = {.size = sizeof keyed};
+    bool is_keyed = weir_set_keyed(set, &keyed) == 1;
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
@@ -221,10 +244,14 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
         json_object(&check->json, NULL);
         json_text(&check->json, "name", name);
         json_defaults(&check->json, &info);
+        if (is_keyed)
+            json_keyed(&check->json, &keyed);
         json_array(&check->json, "limits");
     } else {
         printf("set %s%s", name, n == 0 ? ": no limits" : "");
         print_defaults(&info);
+        if (is_keyed)
+            print_keyed(&keyed);
         putchar('\n');
     }
     for (int i = 0; i < n; i++)

@@ -48,7 +48,10 @@ struct weir_request {
     uint64_t route;       /* for balancers that hash */
     uint32_t flags;       /* WEIR_STRICT */
     uint32_t reserved;    /* 0 */
+    const void *subject;  /* of a keyed set: whose limits these are, as bytes; others ignore it */
+    size_t subject_size;  /* 1 .. WEIR_SUBJECT_MAX */
 };
+#define WEIR_SUBJECT_MAX ((size_t)4096)
 
 /*
  * Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT and -ETIMEDOUT,
@@ -89,11 +92,14 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   0            granted
  *   -EAGAIN      the wait is foreseen to exceed max_wait, or has exceeded it
  *   -ETIMEDOUT   timeout_ns has passed
- *   -ENOBUFS     max_waiters stand in line already
+ *   -ENOBUFS     max_waiters stand in line already; or the set is keyed, and there is no room for
+ *                another subject, or for a line of its own: so many are known as max_keys or memory
+ *                allow, and none can be forgotten or evicted
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), asks
- *                for a key twice, or names nothing of a set with a rate; `pool` or `ret` is NULL
+ *                for a key twice, or names nothing of a set with a rate; the set is keyed, and the
+ *                request has no subject, or a longer one; `pool` or `ret` is NULL
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent
  *   -ENOMEM      out of memory; of a set that processes share also: its file system is full, or it

@@ -138,6 +138,13 @@ struct weir_algorithm {
      */
     uint64_t (*try_take)(const void *config, void *state, const struct weir_instant *at,
                          uint64_t amount);
+
+    /*
+     * Whether this state decides at `at`, and ever after, exactly as one that `init` makes at `at`:
+     * 1 yes, 0 no. A keyed set forgets a key once all its limits say so. NULL: never; then keys can
+     * only be evicted.
+     */
+    int (*is_new)(const void *config, const void *state, const struct weir_instant *at);
 };
 
 #ifdef __cplusplus

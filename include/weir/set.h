@@ -44,6 +44,20 @@ enum {
 };
 
 /*
+ * Makes a set keyed: each subject of requests (a client, a tenant, an address) has the set's limits
+ * for itself. The other settings of the set hold for each subject alone: its line, max_waiters.
+ * A subject whose limits have recovered is forgotten and decides as a new one.
+ */
+struct weir_keyed_spec {
+    size_t size;       /* sizeof(struct weir_keyed_spec) */
+    uint64_t max_keys; /* required, 1 .. WEIR_KEYS_MAX: so many subjects are known at a time */
+    uint64_t memory;   /* bytes that they may take, at least 64 KiB; 0: what max_keys needs */
+    const char *evict; /* who gives way to a new subject if none can be forgotten: "oldest",
+                          "random", or "none": then the new one is refused. NULL: "oldest" */
+};
+#define WEIR_KEYS_MAX UINT64_C(100000000)
+
+/*
  * A set, defined in code. Its backend and lifetime say where it lives, and until when.
  *
  * "thread": in the memory of the process, for all its threads, as long as the instance. "process":
@@ -65,7 +79,8 @@ struct weir_set_spec {
     uint32_t max_waiters;                 /* 0: no bound */
     uint32_t flags;                       /* WEIR_SET_* */
     const char *backend;                  /* "thread" or "process"; NULL: "thread" */
-    const char *lifetime; /* of backend "process": "boot" or "users"; NULL: "boot" */
+    const char *lifetime;                /* of backend "process": "boot" or "users"; NULL: "boot" */
+    const struct weir_keyed_spec *keyed; /* NULL: it is not keyed */
 };
 #define WEIR_LIMITS_MAX 64
 
@@ -159,9 +174,32 @@ WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
 WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret,
                                         size_t n);
 
+/* What a keyed set says of its keys: how many there are now, and what became of others. */
+struct weir_keyed_stats {
+    size_t size;       /* in: sizeof(struct weir_keyed_stats) */
+    uint64_t keys;     /* known now; those that would be forgotten are among them until they are */
+    uint64_t live;     /* of these, those with a line, or with limits of more than a word */
+    uint64_t max_keys; /* as configured */
+    uint64_t room;     /* for so many there is room: max_keys, or what the memory allows */
+    uint64_t memory; /* bytes that it may be using: of the table, and of all live keys there were */
+    uint64_t memory_max; /* as configured; 0: what max_keys needs */
+    const char *evict;   /* "oldest", "random" or "none"; static */
+    uint64_t forgotten;  /* keys whose limits had recovered; without a trace */
+    uint64_t evicted;    /* keys that were given up while they mattered */
+    uint64_t refused;    /* requests for which there was no room: -ENOBUFS */
+};
+
+/*
+ * Whether a set is keyed, and if so how its keys are, which takes a look at all of them. Any
+ * thread. Returns 1, 0 (it is not keyed; `ret` is untouched), -EINVAL (ret->size is too small) or
+ * -ECHILD.
+ */
+WEIR_PUBLIC int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret);
+
 /*
  * Counters of a set, and of its first `limits_n` limits into `retlimits`, which may be NULL if that
- * is 0. Of a set that processes share they are those of all. Any thread. Returns the number of
+ * is 0. Of a set that processes share they are those of all; of a keyed set, those of all keys, and
+ * what is available is so for a new one. Any thread. Returns the number of
  * limits of the set, -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is damaged)
  * or -ECHILD.
  */

@@ -207,6 +207,19 @@ static int check(const void *bytes, const void *memory)
     return 0;
 }
 
+/* A window that was begun lasts, and those since creation go on from it. */
+static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    struct state now = present(config, state, at);
+    if (state->last > at->now_ns || now.count != 0 || config->initial != config->capacity)
+        return 0;
+    if (config->anchor == EPOCH)
+        return now.number == number_at(config, at->now_ns, at->wall_offset_ns);
+    return config->anchor == FIRST_USE && now.number == 0;
+}
+
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
@@ -220,6 +233,7 @@ static const struct weir_algorithm algorithm = {
     .reconfigure = reconfigure,
     .check = check,
     .try_take = try_take,
+    .is_new = is_new,
 };
 
 PLUGIN_TABLE("fixed_window", "a counter per window; windows from the first use or on a calendar");

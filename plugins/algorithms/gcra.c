@@ -237,6 +237,14 @@ static int check(const void *bytes, const void *memory)
     return words_get(state->tat) <= furthest ? 0 : -1;
 }
 
+static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    uint64_t now = present(config, memory, at);
+    u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
+    return now == at->now_ns && ahead_at(config, memory, now) == missing;
+}
+
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
@@ -251,6 +259,7 @@ static const struct weir_algorithm algorithm = {
     .reconfigure = reconfigure,
     .check = check,
     .try_take = try_take,
+    .is_new = is_new,
 };
 
 PLUGIN_TABLE("gcra",

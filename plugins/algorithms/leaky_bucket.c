@@ -211,6 +211,18 @@ static int check(const void *bytes, const void *memory)
     return words_get(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
 }
 
+/* In mode queue an instant within the present nanosecond still counts: see start_at(). */
+static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
+    if (state->last > at->now_ns || level_at(config, state, at->now_ns) != missing)
+        return 0;
+    return config->mode == METER ||
+           start_at(config, state, at->now_ns) == (u128)config->units * at->now_ns;
+}
+
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
@@ -223,6 +235,7 @@ static const struct weir_algorithm algorithm = {
     .reconfigure = reconfigure,
     .check = check,
     .try_take = try_take,
+    .is_new = is_new,
 };
 
 PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or an even queue");

@@ -200,6 +200,14 @@ static int check(const void *bytes, const void *memory)
     return log_check(log, config->slots, latest < slack ? UINT64_MAX : latest);
 }
 
+static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct log *log = memory;
+    return log->last <= at->now_ns && config->initial == config->capacity &&
+           first_live(config, log, at->now_ns) == log->count;
+}
+
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
@@ -212,6 +220,7 @@ static const struct weir_algorithm algorithm = {
     .reconfigure = reconfigure,
     .check = check,
     .try_take = try_take,
+    .is_new = is_new,
 };
 
 PLUGIN_TABLE("sliding_window", "never more than capacity in any window: a log, exact or coarse");

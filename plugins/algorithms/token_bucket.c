@@ -203,6 +203,16 @@ static int check(const void *bytes, const void *memory)
     return 0;
 }
 
+/* Steps are counted from the start, which is part of what is decided for ever. */
+static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
+    return config->every == 0 && state->last <= at->now_ns &&
+           missing_at(config, state, at->now_ns) == missing;
+}
+
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
@@ -217,6 +227,7 @@ static const struct weir_algorithm algorithm = {
     .reconfigure = reconfigure,
     .check = check,
     .try_take = try_take,
+    .is_new = is_new,
 };
 
 PLUGIN_TABLE("token_bucket",

@@ -51,11 +51,17 @@ static const char *span(uint64_t ns, char *buffer)
 static void print_set(FILE *out, const struct set_plan *set)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
+    static const char *const policies[] = {"oldest", "random", "none"};
     char buffer[2][QUANTITY_TEXT_MAX];
     fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s%s%s\n", set->name,
             span(set->timeout_ns, buffer[0]), span(set->max_wait_ns, buffer[1]), set->max_waiters,
             set->strict ? ", strict" : "", set->fair ? "" : ", unfair",
             set->backend == BACKEND_PROCESS ? ", process" : "", set->while_used ? ", users" : "");
+    if (set->keyed.max_keys != 0)
+        fprintf(out, "  keyed: max_keys %s, memory %s, evict %s\n",
+                quantity_write_amount(set->keyed.max_keys, buffer[0]),
+                set->keyed.memory != 0 ? quantity_write_size(set->keyed.memory, buffer[1]) : "-",
+                policies[set->keyed.evict]);
     for (uint32_t i = 0; i < set->config_n; i++)
         fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
     for (uint32_t i = 0; i < set->limits_n; i++) {
