@@ -19,6 +19,7 @@ BENCHMARKS = {
     "costs": Benchmark("an operation that need not wait", ["--rounds", "2", "--samples", "2"]),
     "clock": Benchmark("the instant that each operation asks for",
                        ["--rounds", "1", "--samples", "2"]),
+    "keyed": Benchmark("one of very many subjects", ["--rounds", "1", "--samples", "2", "20000"]),
     "wake": Benchmark("from a release, or an instant, until the waiter runs",
                       ["--rounds", "1", "--samples", "10"]),
     "parked": Benchmark("very many waiters in one queue", ["--rounds", "1", "20000"]),

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Decisions of a keyed set, each for one of very many subjects, beside what no keyed limiter can do
+ * without: to find the subject's word in a table, to look at the clock, and a CAS. What a key takes
+ * of memory; and both again once every key has recovered.
+ *
+ *     keyed [--seconds S] [--rounds N] [--samples N] [--only TEXT] [HOW_MANY]
+ *
+ * Subjects are 8 bytes, and are asked for in random order. It requires that the set has known as
+ * many keys as there were subjects, and evicted none.
+ */
+#include "bench.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { HERE = 0, THERE = 1, BATCH = 2000, SAMPLES = 30, WARM_UP = 2, BLOCK = 16, SIZES = 3 };
+
+/*
+ * A key is remembered for as long as a unit takes to come back: 4 s, or 100 s of so many keys that
+ * each is asked for rarely. The burst is more than anybody asks for.
+ */
+#define KEPT_WINDOW (UINT64_C(1000000000) * 1000 * MS)
+static uint64_t kept_capacity(uint64_t n)
+{
+    return n > 100000 ? 10000000 : 250000000;
+}
+
+/* What recovers while the program sleeps a little. */
+#define BRIEF_WINDOW (50 * MS)
+
+static uint64_t random_from(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* The n-th of all subjects: no two are alike, and none is 0. */
+static uint64_t subject_of(uint64_t n)
+{
+    return (n + 1) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* ---- the bare table ---- */
+
+/* Open addressing, at most half full. */
+struct table {
+    struct slot {
+        uint64_t subject; /* 0: free */
+        _Atomic uint64_t tat;
+    } * slots;
+    uint64_t mask;
+    uint64_t unit_ns, depth_ns;
+};
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ (x >> 32);
+}
+
+/* Its slot, or the free one that it would have. */
+static inline struct slot *table_find(const struct table *table, uint64_t subject)
+{
+    uint64_t at = mix(subject) & table->mask;
+
+    while (table->slots[at].subject != subject && table->slots[at].subject)
+        at = (at + 1) & table->mask;
+    return &table->slots[at];
+}
+
+static size_t table_size(const struct table *table)
+{
+    return (table->mask + 1) * sizeof(struct slot);
+}
+
+static void table_open(struct table *table, uint64_t n)
+{
+    *table = (struct table){
+        .mask = 1, .unit_ns = KEPT_WINDOW / kept_capacity(n), .depth_ns = KEPT_WINDOW};
+    while (table->mask + 1 < 2 * n)
+        table->mask = 2 * table->mask + 1;
+    table->slots =
+        mmap(NULL, table_size(table), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(table->slots != MAP_FAILED);
+    for (uint64_t i = 0; i < n; i++)
+        table_find(table, subject_of(i))->subject = subject_of(i);
+}
+
+static void table_close(struct table *table)
+{
+    munmap(table->slots, table_size(table));
+}
+
+/* GCRA on the word of a subject, as in costs_work.c on one word. */
+static inline bool table_take(const struct table *table, uint64_t subject)
+{
+    struct slot *slot = table_find(table, subject);
+    uint64_t now = bench_now();
+    uint64_t tat = atomic_load_explicit(&slot->tat, memory_order_relaxed);
+    uint64_t next;
+
+    do {
+        next = (tat > now ? tat : now) + table->unit_ns;
+        if (next - now > table->depth_ns)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&slot->tat, &tat, next, memory_order_acq_rel,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+/* ---- the set ---- */
+
+static weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capacity,
+                           uint64_t window_ns)
+{
+    const struct weir_limit_spec limit = {.size = sizeof(limit),
+                                          .type = WEIR_LIMIT_CALL,
+                                          .algorithm = "gcra",
+                                          .capacity = capacity,
+                                          .window_ns = window_ns};
+    const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = n, .evict = "none"};
+    const struct weir_set_spec set = {
+        .size = sizeof(set), .name = name, .limits = &limit, .limits_n = 1, .keyed = &keyed};
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+    struct weir_error error = {0};
+    weir_pool *pool;
+
+    if (weir_pool_new(&pool, w, &spec, &error) == 0)
+        return pool;
+    fprintf(stderr, "%s\n", error.message);
+    exit(1);
+}
+
+static inline int set_take(weir_pool *pool, uint64_t subject)
+{
+    const struct weir_request request = {
+        .size = sizeof(request), .subject = &subject, .subject_size = sizeof(subject)};
+
+    return weir_take(pool, &request, NULL);
+}
+
+static struct weir_keyed_stats keys_of(weir_pool *pool)
+{
+    struct weir_keyed_stats stats = {.size = sizeof(stats)};
+
+    require(weir_set_keyed(weir_pool_set(pool, 0), &stats) == 1);
+    require(stats.evicted == 0 && stats.refused == 0);
+    return stats;
+}
+
+/* ---- so many subjects ---- */
+
+struct scene {
+    uint64_t n;
+    struct table table;
+    weir_pool *pool;
+    uint64_t random;
+    uint64_t done; /* by the set */
+    struct bench_figure *raw, *own, *raw_beside, *own_beside, *raw_two, *own_two;
+};
+
+static void table_loop(struct scene *scene, uint64_t *random, unsigned n)
+{
+    while (n-- > 0)
+        require(table_take(&scene->table, subject_of(random_from(random) % scene->n)));
+}
+
+static void set_loop(struct scene *scene, uint64_t *random, unsigned n)
+{
+    while (n-- > 0)
+        require(set_take(scene->pool, subject_of(random_from(random) % scene->n)) == 0);
+}
+
+static void scene_open(struct scene *scene, weir *w, uint64_t n)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "keys-%llu", (unsigned long long)n);
+    *scene = (struct scene){.n = n, .random = 88172645463325252u};
+    table_open(&scene->table, n);
+    scene->pool = open_set(w, name, n, kept_capacity(n), KEPT_WINDOW);
+    for (uint64_t i = 0; i < n; i++)
+        require(set_take(scene->pool, subject_of(i)) == 0);
+    scene->done = n;
+}
+
+static void scene_close(struct scene *scene)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+
+    require(weir_set_stats(weir_pool_set(scene->pool, 0), &stats, NULL, 0) == 1);
+    require(stats.granted == scene->done && stats.taken == scene->done);
+    require(keys_of(scene->pool).keys <= scene->n);
+    table_close(&scene->table);
+    weir_pool_close(scene->pool);
+}
+
+static double run_batch(struct scene *scene,
+                        void (*loop)(struct scene *scene, uint64_t *random, unsigned n))
+{
+    uint64_t begin = bench_now();
+
+    loop(scene, &scene->random, BATCH);
+    scene->done += loop == set_loop ? BATCH : 0;
+    return (double)(bench_now() - begin) / BATCH;
+}
+
+static void alone_round(struct scene *scenes, unsigned n, unsigned samples)
+{
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned j = 0; scenes[i].own && j < WARM_UP + samples; j++) {
+            double raw = run_batch(&scenes[i], table_loop);
+            double own = run_batch(&scenes[i], set_loop);
+
+            if (j >= WARM_UP) {
+                bench_add(scenes[i].raw, raw);
+                bench_add(scenes[i].own, own);
+            }
+        }
+}
+
+/* ---- while another thread is at it ---- */
+
+/* Who takes of the same table or set on another processor, until told to end. */
+struct rival {
+    struct scene *scene;
+    bool of_set, is_hot; /* is_hot: one subject, again and again */
+    atomic_bool over;
+    _Alignas(64) _Atomic uint64_t done;
+};
+
+static void rival_block(struct rival *rival, uint64_t *random)
+{
+    struct scene *scene = rival->scene;
+
+    if (!rival->is_hot) {
+        (rival->of_set ? set_loop : table_loop)(scene, random, BLOCK);
+        return;
+    }
+    for (int i = 0; i < BLOCK; i++)
+        if (rival->of_set)
+            require(set_take(scene->pool, subject_of(0)) == 0);
+        else
+            require(table_take(&scene->table, subject_of(0)));
+}
+
+static void *compete(void *argument)
+{
+    struct rival *rival = argument;
+    uint64_t random = 1, done = 0;
+
+    while (!atomic_load_explicit(&rival->over, memory_order_relaxed)) {
+        rival_block(rival, &random);
+        done += BLOCK;
+        atomic_store_explicit(&rival->done, done, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+/* Of two alike, what one operation takes of the time of whoever does it, of both; beside a hot one,
+ * what it takes here. */
+static double rival_batch(struct rival *rival)
+{
+    uint64_t done = atomic_load_explicit(&rival->done, memory_order_relaxed);
+    double ns = run_batch(rival->scene, rival->of_set ? set_loop : table_loop);
+
+    done = atomic_load_explicit(&rival->done, memory_order_relaxed) - done;
+    return rival->is_hot ? ns : 2 * ns * BATCH / (double)(BATCH + done);
+}
+
+static void run_rival(struct scene *scene, bool of_set, bool is_hot, struct bench_figure *figure,
+                      unsigned samples)
+{
+    struct rival rival = {.scene = scene, .of_set = of_set, .is_hot = is_hot};
+    pthread_t thread = bench_start(THERE, compete, &rival);
+
+    while (atomic_load_explicit(&rival.done, memory_order_relaxed) == 0)
+        bench_yield();
+    for (unsigned i = 0; i < WARM_UP + samples; i++) {
+        double ns = rival_batch(&rival);
+
+        if (i >= WARM_UP)
+            bench_add(figure, ns);
+    }
+    atomic_store(&rival.over, true);
+    require(pthread_join(thread, NULL) == 0);
+    scene->done += of_set ? rival.done : 0;
+}
+
+static void two_round(struct scene *scene, unsigned samples)
+{
+    if (scene->own_two) {
+        run_rival(scene, false, false, scene->raw_two, samples);
+        run_rival(scene, true, false, scene->own_two, samples);
+    }
+    if (scene->own_beside) {
+        run_rival(scene, false, true, scene->raw_beside, samples);
+        run_rival(scene, true, true, scene->own_beside, samples);
+    }
+}
+
+/* ---- once every key has recovered ---- */
+
+/* Each subject is asked for once in a round, and has recovered by the next. */
+static struct {
+    uint64_t n;
+    struct table table;
+    weir_pool *pool;
+    uint64_t touched_ns; /* the last of them */
+    struct bench_figure *raw, *own;
+} brief;
+
+static void brief_open(weir *w, uint64_t n)
+{
+    brief.n = n;
+    table_open(&brief.table, n);
+    brief.pool = open_set(w, "brief", n, 1, BRIEF_WINDOW);
+    for (uint64_t i = 0; i < n; i++)
+        require(set_take(brief.pool, subject_of(i)) == 0);
+    brief.touched_ns = bench_now();
+}
+
+static void brief_close(void)
+{
+    keys_of(brief.pool);
+    table_close(&brief.table);
+    weir_pool_close(brief.pool);
+}
+
+/* In an order in which they do not lie in memory; it comes by each of them. */
+static uint64_t brief_subject(uint64_t i)
+{
+    return subject_of(i * UINT64_C(7919) % brief.n);
+}
+
+static void brief_round(void)
+{
+    uint64_t begin;
+
+    while (bench_now() < brief.touched_ns + BRIEF_WINDOW)
+        nanosleep(&(struct timespec){0, BRIEF_WINDOW / 4}, NULL);
+    for (uint64_t i = 0; i + BATCH <= brief.n; i += BATCH) {
+        begin = bench_now();
+        for (uint64_t j = i; j < i + BATCH; j++)
+            require(table_take(&brief.table, brief_subject(j)));
+        bench_add(brief.raw, (double)(bench_now() - begin) / BATCH);
+        begin = bench_now();
+        for (uint64_t j = i; j < i + BATCH; j++)
+            require(set_take(brief.pool, brief_subject(j)) == 0);
+        bench_add(brief.own, (double)(bench_now() - begin) / BATCH);
+    }
+    brief.touched_ns = bench_now();
+}
+
+/* ---- memory ---- */
+
+/* The number behind `key` in a file of lines `key: number kB`. */
+static double bytes_of(const char *path, const char *key)
+{
+    char line[256];
+    double kb = 0;
+    FILE *file = fopen(path, "r");
+
+    require(file);
+    while (fgets(line, sizeof(line), file))
+        if (strncmp(line, key, strlen(key)) == 0)
+            kb = strtod(line + strlen(key), NULL);
+    fclose(file);
+    return 1024 * kb;
+}
+
+static double used_now(void)
+{
+    return bytes_of("/proc/self/smaps_rollup", "Rss:") + bytes_of("/proc/self/status", "VmPTE:");
+}
+
+/* What came of a set that was asked for so many subjects. */
+struct weight {
+    double used, used_after; /* bytes; after all have recovered and were asked for again */
+    double new_ns, again_ns; /* for each */
+};
+
+static double take_all(weir_pool *pool, uint64_t n)
+{
+    uint64_t begin = bench_now();
+
+    for (uint64_t i = 0; i < n; i++)
+        require(set_take(pool, subject_of(i)) == 0);
+    return (double)(bench_now() - begin) / (double)n;
+}
+
+static void weigh(uint64_t n, int pipe_fd)
+{
+    struct weight weight;
+    weir *w;
+    weir_pool *pool;
+    double before;
+
+    require(weir_open(&w, NULL, NULL) == 0);
+    require(set_take(open_set(w, "first", 1, 1, BRIEF_WINDOW), subject_of(0)) == 0);
+    before = used_now();
+    pool = open_set(w, "weighed", n, 1, BRIEF_WINDOW);
+    weight.new_ns = take_all(pool, n);
+    weight.used = (used_now() - before) / (double)n;
+    nanosleep(&(struct timespec){0, BRIEF_WINDOW}, NULL);
+    weight.again_ns = take_all(pool, n);
+    weight.used_after = (used_now() - before) / (double)n;
+    require(keys_of(pool).keys <= n);
+    require(write(pipe_fd, &weight, sizeof(weight)) == sizeof(weight));
+    _exit(0);
+}
+
+/* In a process of its own, whose memory nothing was taken from and given back to. */
+static void measure_memory(struct bench *bench, uint64_t n)
+{
+    struct weight weight;
+    int fds[2], status;
+    pid_t child;
+
+    require(pipe(fds) == 0);
+    fflush(NULL);
+    child = fork();
+    require(child >= 0);
+    if (child == 0)
+        weigh(n, fds[1]);
+    close(fds[1]);
+    require(read(fds[0], &weight, sizeof(weight)) == sizeof(weight));
+    close(fds[0]);
+    require(waitpid(child, &status, 0) == child && status == 0);
+    bench_value(bench, weight.used, "bytes each", "memory, most keys");
+    bench_value(bench, weight.used_after, "bytes each", "memory, most keys, recovered");
+    bench_value(bench, weight.new_ns, "ns each", "take, most keys, each new");
+    bench_value(bench, weight.again_ns, "ns each", "take, most keys, each recovered");
+}
+
+/* ---- all of it ---- */
+
+static void make_pair(struct bench *bench, const char *name, struct bench_figure **ret_raw,
+                      struct bench_figure **ret_own)
+{
+    if (!bench_wants(bench, name))
+        return;
+    *ret_raw = bench_figure(bench, NULL, "raw: find + clock + CAS%s", name);
+    *ret_own = bench_figure(bench, *ret_raw, "take%s", name);
+}
+
+static const char *const names[SIZES] = {", 1 key", ", 100000 keys", ", most keys"};
+
+int main(int argc, char **argv)
+{
+    uint64_t sizes[SIZES] = {1, 100000, 1000000};
+    struct scene scenes[SIZES];
+    struct bench bench;
+    weir *w;
+
+    bench_open(&bench, "keyed", 18, argc, argv);
+    if (bench.argc > 0)
+        sizes[2] = strtoull(bench.argv[0], NULL, 10);
+    require(sizes[2] >= BATCH && sizes[2] <= WEIR_KEYS_MAX);
+    if (bench_wants(&bench, "memory"))
+        measure_memory(&bench, sizes[2]);
+    require(weir_open(&w, NULL, NULL) == 0);
+    for (int i = 0; i < SIZES; i++) {
+        scene_open(&scenes[i], w, sizes[i]);
+        make_pair(&bench, names[i], &scenes[i].raw, &scenes[i].own);
+    }
+    brief_open(w, sizes[1]);
+    make_pair(&bench, ", 100000 keys, recovered", &brief.raw, &brief.own);
+    if (bench_processors() > 1) {
+        make_pair(&bench, ", 100000 keys, two", &scenes[1].raw_two, &scenes[1].own_two);
+        make_pair(&bench, ", 100000 keys, beside a hot", &scenes[1].raw_beside,
+                  &scenes[1].own_beside);
+    } else {
+        bench_skip("two threads", "there is but one processor");
+    }
+    bench_pin(HERE);
+    while (bench_round(&bench)) {
+        alone_round(scenes, SIZES, bench_samples(&bench, SAMPLES));
+        two_round(&scenes[1], bench_samples(&bench, SAMPLES));
+        if (brief.own)
+            brief_round();
+    }
+    for (int i = 0; i < SIZES; i++)
+        scene_close(&scenes[i]);
+    brief_close();
+    weir_close(w);
+    return bench_close(&bench);
+}
