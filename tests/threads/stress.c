@@ -6,12 +6,14 @@
  * capacity, rates and windows keep their bounds, nobody overtakes, every count adds up, and at the
  * end of every round nothing is held and nobody waits.
  *
- *     stress [seconds]      or WEIR_DURATION; 4 if neither; seed from WEIR_SEED
+ *     stress [seconds [tsc]]    or WEIR_DURATION; 4 if neither; seed from WEIR_SEED; tsc: readings
+ *                               of the clock are shared, if they can be
  */
 #include "acquisition.h"
 #include "history.h"
 #include "instance.h"
 #include "require.h"
+#include "tsc.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -47,6 +49,10 @@ static const char text[] =
     "      - { type: resource, key: files, capacity: 5 }\n"
     "pools:\n"
     "  pool: { sets: [five] }\n";
+
+/* How far the instance's clock may be behind. */
+static uint64_t late_ns;
+static enum weir_clock_source clock_source;
 
 static const char *const keys[HISTORY_LIMITS] = {"tokens", "bytes", "call_count", "db", "files"};
 
@@ -155,7 +161,7 @@ static bool update(struct worker *me, const struct want *want, weir_acquisition 
 {
     bool complete = true;
 
-    *ret = (struct refund){.lo = clock_now()};
+    *ret = (struct refund){.lo = clock_now() - late_ns};
     for (int i = 0; i <= CALLS; i++) {
         uint64_t amount = want->amounts[i], used = amount;
         unsigned way = (unsigned)random_below(&me->random, 8);
@@ -266,7 +272,7 @@ static void step_try(struct worker *me, struct want *want)
 
 static void step_take(struct worker *me, struct want *want)
 {
-    struct event event = {.lo = clock_now()};
+    struct event event = {.lo = clock_now() - late_ns};
     int r = weir_take(me->pool, &want->request, NULL);
 
     event.hi = clock_now();
@@ -555,7 +561,8 @@ static void check_history(const struct history *history)
 
 static void open_instance(void)
 {
-    struct weir_options options = {.size = sizeof(options), .text = text};
+    struct weir_options options = {
+        .size = sizeof(options), .text = text, .clock_source = clock_source};
     struct weir_error error = {0};
     weir_pool *pool;
 
@@ -591,6 +598,10 @@ int main(int argc, char **argv)
     struct history history = {0};
     struct tally tally = {0};
 
+    if (argc > 2 && strcmp(argv[2], "tsc") == 0) {
+        clock_source = WEIR_CLOCK_TSC;
+        late_ns = TSC_LAG_NS;
+    }
     seed_begin();
     open_instance();
     pthread_barrier_init(&begin, NULL, THREADS + 1);
