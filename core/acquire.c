@@ -6,6 +6,7 @@
 #include "hearing.h"
 #include "kept.h"
 #include "member.h"
+#include "mutant.h"
 #include "sys.h"
 #include "timekeeper.h"
 #include <errno.h>
@@ -182,7 +183,8 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
             set_withdraw(asking->actor, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
-        if (deadline != WEIR_FOREVER && instance_now_fresh(set->w) >= deadline) {
+        /* Without a deadline, too: what follows goes by it. */
+        if ((deadline != WEIR_FOREVER || !MUTANT(419)) && instance_now_fresh(set->w) >= deadline) {
             set_withdraw(asking->actor, set, acquisition->record, 0, state);
             continue;
         }

@@ -300,6 +300,29 @@ static void who_is_woken_is_not_late(void **state)
     weir_close(w);
 }
 
+/* The same for a blocked caller; his futex gives up at once, for the kernel's clock is far ahead. */
+static void who_is_blocked_is_not_late(void **state)
+{
+    weir *w = opened_on(WEIR_CLOCK_DEFAULT, one_in_10us);
+    weir_acquisition *acquisition = NULL;
+    weir_pool *pool = main_of(w);
+    uint64_t from;
+
+    (void)state;
+    for (uint64_t age = 0; age < 1000; age += 90) {
+        hand_ns += 15000;
+        assert_int_equal(weir_take(pool, NULL, NULL), 0);
+        from = weir_now(w);
+        hand_ns = from + 9000 + age; /* so one that is shared ends at each distance */
+        weir_now(w);
+        assert_int_equal(weir_acquire(pool, NULL, &acquisition, NULL), 0);
+        assert_in_range(hand_ns, from + 10000, from + 10100);
+        weir_release(&acquisition);
+    }
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +333,7 @@ int main(void)
         clock_test(a_counter_that_is_given_up_is_told_once),
         clock_test(sets_that_processes_share_go_by_the_clock_itself),
         clock_test(who_is_woken_is_not_late),
+        clock_test(who_is_blocked_is_not_late),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
