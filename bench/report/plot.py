@@ -9,10 +9,11 @@ from .targets import MET, MISSED, STRETCH, UNDECIDED, targets_of, verdict_of
 
 WIDTH, NAMES, VALUES, ROW, BAR, TOP = 1000, 325, 195, 24, 13, 58
 SPAN = WIDTH - NAMES - VALUES  # of the axis
+LETTER, NAME_LETTERS = 13, 42  # their size, and for how many there is room
 COLORS = {STRETCH: "#1a7f4b", MET: "#52b788", UNDECIDED: "#e0a100", MISSED: "#c8443c",
           None: "#9aa5b1"}
 INK, FAINT, BASELINE = "#1f2933", "#d5dbe1", "#7b8794"
-STYLE = (f"text {{ font: 13px sans-serif; fill: {INK} }} .title {{ font-size: 17px; "
+STYLE = (f"text {{ font: {LETTER}px sans-serif; fill: {INK} }} .title {{ font-size: 17px; "
          f"font-weight: bold }} .warning {{ fill: {COLORS[MISSED]} }} "
          ".panel { font-weight: bold } .small { font-size: 11px; fill: "
          f"{BASELINE} }}")
@@ -31,6 +32,12 @@ class Drawing:
     def text(self, x, y, words, kind="", anchor="start"):
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">'
                           f"{escape(words)}</text>")
+
+    def name(self, y, words):
+        """Left of the axis, in smaller letters if there is no room for it."""
+        size = LETTER * min(1, NAME_LETTERS / len(words))
+        self.parts.append(f'<text x="{NAMES - 8}" y="{y:.1f}" text-anchor="end" '
+                          f'style="font-size: {size:.1f}px">{escape(words)}</text>')
 
     def box(self, x, y, width, height, color):
         self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" '
@@ -126,7 +133,7 @@ def draw_bar(drawing, axis, bar, scale, unit):
     verdict = verdict_of(figure, target) if target else None
     y = drawing.y + (ROW - BAR) / 2
     left, right = sorted((axis.at(0), axis.at(series.value)))
-    drawing.text(NAMES - 8, y + BAR - 2, figure.name, anchor="end")
+    drawing.name(y + BAR - 2, figure.name)
     drawing.box(left, y, right - left, BAR, COLORS[verdict])
     if series.value > axis.high:
         draw_cut(drawing, right, y)
@@ -185,7 +192,7 @@ def draw_times(drawing, figures):
         middle = drawing.y + ROW / 2
         median, p99 = figure.get("median_ns").value, figure.get("p99_ns").value
         color = "#2b6cb0" if figure.baseline else BASELINE
-        drawing.text(NAMES - 8, middle + 4, figure.name, anchor="end")
+        drawing.name(middle + 4, figure.name)
         drawing.line(axis.at(figure.low_ns), middle, axis.at(p99), middle, color, 2)
         drawing.line(axis.at(p99), middle - 4, axis.at(p99), middle + 4, color, 2)
         drawing.dot(axis.at(median), middle, color)

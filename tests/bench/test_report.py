@@ -297,6 +297,14 @@ class PlotTest(unittest.TestCase):
         self.assertEqual(len(cuts), 2)
         self.assertIn("99.0 of 1.3: missed", self.texts(tree))
 
+    def test_a_long_name_is_made_to_fit(self):
+        tree = self.draw([figure("w" * 60, [1.0], [1.0]), figure("short", [1.0], [1.0])])
+        for text in tree.iter(self.svg + "text"):
+            if text.text in ("w" * 60, "short"):
+                size = float(text.get("style").removeprefix("font-size: ").removesuffix("px"))
+                self.assertEqual(size < plot.LETTER, text.text != "short")
+                self.assertLess(size * len(text.text), plot.LETTER * (plot.NAME_LETTERS + 1))
+
     def test_names_and_warnings_are_text(self):
         tree = self.draw([figure("<b> & \"x\"", [1.0], [1.0])], warning="loud & <noisy>")
         self.assertIn("<b> & \"x\"", self.texts(tree))
