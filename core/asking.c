@@ -88,7 +88,7 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
     return asking->set->keyed ? ask_for_key(asking) : 0;
 }
 
-void asking_fill(const struct asking *asking, uint32_t record)
+static inline void fill(const struct asking *asking, uint32_t record)
 {
     const struct actor *actor = asking->actor;
     const struct region *region = asking->set->region;
@@ -112,15 +112,17 @@ void asking_fill(const struct asking *asking, uint32_t record)
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
-int asking_ask(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns)
+void asking_fill(const struct asking *asking, uint32_t record)
 {
-    if (asking->set->keyed)
-        return keyed_enter(asking, record, entry, max_wait_ns);
-    return set_enter(asking->actor, asking->set, asking->amounts, record, entry, max_wait_ns,
-                     &asking->verdict);
+    fill(asking, record);
 }
 
-int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
+int asking_ask_keyed(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns)
+{
+    return keyed_enter(asking, record, entry, max_wait_ns);
+}
+
+static inline int enter(struct asking *asking, uint32_t record, enum entry entry)
 {
     int r = asking_ask(asking, record, entry, request_max_wait(asking->set, asking->request));
 
@@ -128,6 +130,11 @@ int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
     if (r < 0 && (entry != ENTRY_PROBE || r == -ERANGE))
         asking_say(asking->retref, asking->set, &asking->verdict);
     return r;
+}
+
+int asking_enter(struct asking *asking, uint32_t record, enum entry entry)
+{
+    return enter(asking, record, entry);
 }
 
 /* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
@@ -181,8 +188,8 @@ int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret
     acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
     asking->acquisition = acquisition;
     if (acquisition->record) {
-        asking_fill(asking, acquisition->record);
-        r = asking_enter(asking, acquisition->record, entry);
+        fill(asking, acquisition->record);
+        r = enter(asking, acquisition->record, entry);
     } else {
         count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
     }

@@ -27,8 +27,19 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
 /* Fills a free record for this request, as one that a blocked thread waits on. */
 void asking_fill(const struct asking *asking, uint32_t record);
 
+/* asking_ask() of a keyed set. */
+int asking_ask_keyed(struct asking *asking, uint32_t record, enum entry entry,
+                     uint64_t max_wait_ns);
+
 /* As set_enter(), with all that was asked for; of a keyed set `set` may be another afterwards. */
-int asking_ask(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns);
+static inline int asking_ask(struct asking *asking, uint32_t record, enum entry entry,
+                             uint64_t max_wait_ns)
+{
+    if (asking->set->keyed)
+        return asking_ask_keyed(asking, record, entry, max_wait_ns);
+    return set_enter(asking->actor, asking->set, asking->amounts, record, entry, max_wait_ns,
+                     &asking->verdict);
+}
 
 /* Asks the set; a refusal is told to the caller, except after a probe, who comes back to wait. */
 int asking_enter(struct asking *asking, uint32_t record, enum entry entry);

@@ -4,6 +4,8 @@
 
 #include "mutant.h"
 
+#define UNDO_WORDS 16u /* of state that are worth copying to save a call of each limit */
+
 uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount)
 {
@@ -151,18 +153,50 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
     }
 }
 
+/* As limits_try_take() of any limits: one question each, then one more call each. */
+static uint64_t ask_then_take(const struct limits *limits, uint64_t *states,
+                              const struct weir_instant *at, const uint64_t *amounts,
+                              const struct limit **ret_blame)
+{
+    uint64_t ready = limits_ready_at(limits, states, at, amounts, true, ret_blame);
+
+    if (ready <= at->now_ns || MUTANT(402))
+        limits_take(limits, states, at, amounts, true);
+    return ready;
+}
+
+/* The same if they have few words of state: each takes at once, until one does not. */
+static uint64_t take_or_undo(const struct limits *limits, uint64_t *states,
+                             const struct weir_instant *at, const uint64_t *amounts,
+                             const struct limit **ret_blame)
+{
+    uint64_t before[UNDO_WORDS];
+
+    for (uint32_t i = 0; i < limits->state_words; i++)
+        before[i] = states[i];
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (!amounts[i] ||
+            limit_try_take(limit, states + limit->state_at, at, amounts[i]) <= at->now_ns)
+            continue;
+        for (uint32_t word = 0; word < limits->state_words && !MUTANT(406); word++)
+            states[word] = before[word];
+        return limits_ready_at(limits, states, at, amounts, true, ret_blame);
+    }
+    return at->now_ns;
+}
+
 uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          const struct limit **ret_blame)
 {
     uint64_t ready;
 
-    if (limits->n != 1) {
-        ready = limits_ready_at(limits, states, at, amounts, true, ret_blame);
-        if (ready <= at->now_ns || MUTANT(402))
-            limits_take(limits, states, at, amounts, true);
-        return ready;
-    }
+    if (limits->n != 1 && limits->state_words > UNDO_WORDS)
+        return ask_then_take(limits, states, at, amounts, ret_blame);
+    if (limits->n != 1)
+        return take_or_undo(limits, states, at, amounts, ret_blame);
     if (!amounts[0])
         return at->now_ns;
     ready = limit_try_take(limits->items, states + limits->items->state_at, at, amounts[0]);

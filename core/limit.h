@@ -79,8 +79,9 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
 /*
- * Both in one, with resources: takes all of `amounts` if they can be had now, and returns at->now_ns
- * then. Otherwise nothing is taken, and it is as limits_ready_at.
+ * Both in one, with resources, and cheaper: takes all of `amounts` if they can be had now, and returns
+ * at->now_ns then. Otherwise nothing is taken, and it is as limits_ready_at. On states that nobody
+ * else reads meanwhile.
  */
 uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,

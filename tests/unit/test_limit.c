@@ -144,6 +144,42 @@ static void test_try_take_one(void **state)
     limits = all;
 }
 
+/* The same of limits with so few words that each takes at once, and gives back what it took. */
+static void test_try_take_few(void **state)
+{
+    static const char text[] =
+        "version: 1\nsets:\n  a:\n    limits:\n"
+        "      - { type: rate, key: g, algorithm: gcra, capacity: 10, window: 10s }\n"
+        "      - { type: resource, key: r, capacity: 3 }\n"
+        "      - { type: rate, key: t, algorithm: token_bucket, capacity: 10, window: 20s }\n";
+    static const uint64_t some[] = {2, 1, 3}, rest[] = {8, 2, 7}, of_rates[] = {1, 0, 1},
+                          of_last[] = {0, 0, 2}, never[] = {1, 4, 1}, nothing[3];
+    const uint64_t start = 5000000000, second = 1000000000;
+    struct complaints complaints = {.file = "test"};
+    const struct limits all = limits;
+    struct weir_instant at = {.now_ns = start};
+    struct plan few = {0};
+    (void)state;
+    assert_int_equal(plan_from_text(text, sizeof text - 1, plugins, &few, &complaints), 0);
+    limits = (struct limits){
+        .items = few.sets[0].limits, .n = 3, .state_words = few.sets[0].state_words};
+    assert_in_range(limits.state_words, 3, 16);
+    memset(states, 0, sizeof states);
+    limits_init(&limits, states, &at);
+    expect_try(start, nothing, start, -1);
+    expect_try(start, never, WEIR_NEVER, 1);
+    expect_try(start, some, start, -1);
+    expect_try(start, rest, start, -1);
+    expect_try(start, some, WEIR_BLOCKED, 1);
+    expect_try(start + 1, of_rates, start + 2 * second, 2);
+    expect_try(start + second, of_rates, start + 2 * second, 2);
+    expect_try(start + 2 * second, of_rates, start + 2 * second, -1);
+    expect_try(start + 2 * second, of_last, start + 6 * second, 2);
+    expect_try(start + 3 * second, never, WEIR_NEVER, 1);
+    limits = all;
+    plan_free(&few);
+}
+
 static void test_none(void **state)
 {
     const struct limits none = {0};
@@ -158,6 +194,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_algorithm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_try_take, setup, teardown),
         cmocka_unit_test_setup_teardown(test_try_take_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_try_take_few, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
