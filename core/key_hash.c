@@ -40,13 +40,21 @@ static inline void absorb(struct state *s, uint64_t word)
     s->v0 ^= word;
 }
 
-/* Up to 8 bytes, the first of them the least; compilers make one load of a whole word. */
-static inline uint64_t little_endian(const unsigned char *bytes, size_t n)
+/* Eight bytes, the first of them the least: one load. */
+static inline uint64_t whole_word(const unsigned char *at)
 {
-    uint64_t word = 0;
+    return (uint64_t)at[0] | (uint64_t)at[1] << 8 | (uint64_t)at[2] << 16 | (uint64_t)at[3] << 24 |
+           (uint64_t)at[4] << 32 | (uint64_t)at[5] << 40 | (uint64_t)at[6] << 48 |
+           (uint64_t)at[7] << 56;
+}
 
-    for (size_t i = 0; i < n; i++)
-        word |= (uint64_t)bytes[i] << 8 * i;
+/* The last bytes, less than eight, and above them how many there are in all. */
+static inline uint64_t last_word(const unsigned char *at, size_t n)
+{
+    uint64_t word = (uint64_t)n << 56;
+
+    for (size_t i = 0; i < n % 8; i++)
+        word |= (uint64_t)at[i] << 8 * i;
     return word;
 }
 
@@ -67,8 +75,8 @@ void key_hash(const struct key_secret *secret, const void *bytes, size_t n, stru
     size_t whole = n / 8 * 8;
 
     for (size_t i = 0; i < whole; i += 8)
-        absorb(&s, little_endian(at + i, 8));
-    absorb(&s, (uint64_t)n << 56 | little_endian(at + whole, n % 8));
+        absorb(&s, whole_word(at + i));
+    absorb(&s, last_word(at + whole, n));
     s.v2 ^= 0xee;
     mix(&s, FINALIZATION_ROUNDS);
     ret->place = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;

@@ -10,6 +10,7 @@
 #define BUCKET_SLOTS 8u
 #define BUCKET_SIZE  (BUCKET_SLOTS * sizeof(struct double_word))
 #define PLACES       (2 * BUCKET_SLOTS)
+#define LINE_SLOTS   4u /* of a line of the cache */
 
 /* A bucket of a full table has 9 keys in 16 slots, and there are some buckets more than that. */
 #define KEYS_PER_16_SLOTS 9u
@@ -73,17 +74,30 @@ static inline struct places places_of(const struct key_table *table, const struc
     };
 }
 
+/* A key takes the slots of a bucket in an order of its own, first those in one line of the cache. So
+ * most keys are in the line that is looked at first. */
+static inline struct double_word *slot_in(struct double_word *bucket, uint64_t id, uint32_t i)
+{
+    return &bucket[(id / (CLAIMED + 1) ^ i) % BUCKET_SLOTS];
+}
+
+/* The line of that slot. */
+static inline struct double_word *line_in(struct double_word *bucket, uint64_t id, uint32_t i)
+{
+    return &bucket[(id / (CLAIMED + 1) ^ i) % BUCKET_SLOTS / LINE_SLOTS * LINE_SLOTS];
+}
+
 static inline struct double_word *slot_at(const struct places *places, uint32_t i)
 {
-    return &places->buckets[i / BUCKET_SLOTS][i % BUCKET_SLOTS];
+    return slot_in(places->buckets[i / BUCKET_SLOTS], places->id, i);
 }
 
 void key_table_prefetch(const struct key_table *table, const struct key *key)
 {
     struct places places = places_of(table, key);
 
-    __builtin_prefetch(places.buckets[0]);
-    __builtin_prefetch(places.buckets[1]);
+    __builtin_prefetch(slot_at(&places, 0));
+    __builtin_prefetch(slot_at(&places, BUCKET_SLOTS));
 }
 
 /* ---- entries ---- */
@@ -124,19 +138,34 @@ bool key_entry_forget(const struct key_entry *entry)
     return replace(entry, 0, 0);
 }
 
+/* Which slot of a line has this id; NULL: none. Without a branch for each: where in the line it is
+ * cannot be foreseen. */
+static inline struct double_word *find_in_line(struct double_word *line, uint64_t id)
+{
+    struct double_word *found = NULL;
+
+    for (uint32_t i = 0; i < LINE_SLOTS; i++) {
+        STEP();
+        found = atomic_load_explicit(&line[i].low, memory_order_acquire) == id ? &line[i] : found;
+    }
+    return found;
+}
+
+/* In the order in which the key's slots are taken. */
 static inline bool find_in(struct double_word *bucket, uint64_t id, struct key_entry *ret)
 {
-    for (uint32_t i = 0; i < BUCKET_SLOTS; i++) {
+    for (uint32_t i = 0; i < BUCKET_SLOTS; i += LINE_SLOTS) {
+        struct double_word *line = line_in(bucket, id, i);
+        struct double_word *slot = find_in_line(line, id);
         struct double_value value;
 
-        STEP();
-        if (atomic_load_explicit(&bucket[i].low, memory_order_acquire) != id)
+        if (!slot)
             continue;
         STEP();
-        value = double_word_load(&bucket[i]);
+        value = double_word_load(slot);
         if (value.low != id && !MUTANT(443))
             continue; /* then there was an instant without it */
-        *ret = (struct key_entry){&bucket[i], id, value.high};
+        *ret = (struct key_entry){slot, id, value.high};
         return true;
     }
     return false;
@@ -146,6 +175,8 @@ bool key_table_find(const struct key_table *table, const struct key *key, struct
 {
     struct places places = places_of(table, key);
 
+    /* Whether it is in the first is known too late to begin with the second then. */
+    __builtin_prefetch(slot_at(&places, BUCKET_SLOTS));
     return find_in(places.buckets[0], places.id, ret) ||
            (find_in(places.buckets[1], places.id, ret) && !MUTANT(445));
 }
