@@ -20,6 +20,7 @@ BENCHMARKS = {
     "clock": Benchmark("the instant that each operation asks for",
                        ["--rounds", "1", "--samples", "2"]),
     "keyed": Benchmark("one of very many subjects", ["--rounds", "1", "--samples", "2", "20000"]),
+    "key_table": Benchmark("the table of keys alone", ["--rounds", "1", "--samples", "4", "20000"]),
     "wake": Benchmark("from a release, or an instant, until the waiter runs",
                       ["--rounds", "1", "--samples", "10"]),
     "parked": Benchmark("very many waiters in one queue", ["--rounds", "1", "20000"]),
