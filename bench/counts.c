@@ -33,7 +33,7 @@ enum { WARM_UP = 300, TIMES = 1000, LIMITS = 3 };
 
 struct scene {
     weir *w;
-    weir_pool *rate, *dry, *bucket, *call, *slots, *three;
+    weir_pool *rate, *dry, *bucket, *call, *slots, *three, *clients;
     weir_queue *queue;
     weir_acquisition *holder; /* of `one`, while others wait for it */
     weir_pool *one;
@@ -74,6 +74,26 @@ static const struct weir_amount token = {"tokens", 1};
 static const struct weir_request request = {
     .size = sizeof(request), .amounts = &token, .amounts_n = 1};
 
+static const uint64_t client = 7;
+static const struct weir_request clients_request = {.size = sizeof(request),
+                                                    .amounts = &token,
+                                                    .amounts_n = 1,
+                                                    .subject = &client,
+                                                    .subject_size = sizeof(client)};
+
+/* A rate for each client. */
+static weir_pool *clients_open(weir *w)
+{
+    static const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = 1000};
+    static const struct weir_set_spec set = {
+        .size = sizeof(set), .name = "clients", .limits = &rate, .limits_n = 1, .keyed = &keyed};
+    static const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+    weir_pool *pool;
+
+    require(weir_pool_new(&pool, w, &spec, NULL) == 0);
+    return pool;
+}
+
 static void scene_open(struct scene *scene)
 {
     require(weir_open(&scene->w, NULL, NULL) == 0);
@@ -84,6 +104,7 @@ static void scene_open(struct scene *scene)
     scene->slots = bench_pool(scene->w, "slots", &slots, 1);
     scene->three = bench_pool(scene->w, "three", three, LIMITS);
     scene->one = bench_pool(scene->w, "one", &one, 1);
+    scene->clients = clients_open(scene->w);
     require(weir_queue_open(&scene->queue, scene->w, 8) == 0);
     require(weir_try_acquire(scene->one, NULL, &scene->holder, NULL) == 0);
 }
@@ -91,7 +112,7 @@ static void scene_open(struct scene *scene)
 static void scene_close(struct scene *scene)
 {
     weir_pool *const pools[] = {scene->rate,  scene->dry,   scene->bucket, scene->call,
-                                scene->slots, scene->three, scene->one};
+                                scene->slots, scene->three, scene->one,    scene->clients};
 
     require(weir_release(&scene->holder) == 0);
     weir_queue_close(scene->queue);
@@ -123,6 +144,11 @@ static void take_call(struct scene *scene)
 static void take_refused(struct scene *scene)
 {
     require(weir_take(scene->dry, &request, NULL) == -EAGAIN);
+}
+
+static void take_keyed(struct scene *scene)
+{
+    require(weir_take(scene->clients, &clients_request, NULL) == 0);
 }
 
 static void hold_call(struct scene *scene)
@@ -196,6 +222,7 @@ static const struct operation {
     {"take: rate, token bucket", take_bucket},
     {"take: call", take_call},
     {"take: rate, refused", take_refused},
+    {"take: rate, keyed", take_keyed},
     {"acquire + release: call", hold_call},
     {"acquire + update + release: rate", hold_rate},
     {"acquire + release: resource", hold_resource},
