@@ -221,39 +221,22 @@ static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
     return -ESHUTDOWN;
 }
 
-/* With the whole of the set, until that can be in its word. */
-static int enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-                       enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+                    enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
 {
     struct operation op;
     unsigned turn = 0;
-    int r;
-
-    op.walks = 0;
-    for (;; publication_back_off(&turn)) {
-        operation_read(&op, actor, set);
-        if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
-            return -EINPROGRESS;
-        r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
-        if (r == 1)
-            return stay_in_line(actor, set, record);
-        if (r != -EINPROGRESS)
-            return r;
-    }
-}
-
-int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-              enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
-{
     int r = -EINPROGRESS;
 
-    while (r == -EINPROGRESS) {
-        if (set->form != WORD_NONE)
+    op.walks = 0;
+    for (; r == -EINPROGRESS; publication_back_off(&turn)) {
+        operation_read(&op, actor, set);
+        if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
             r = word_enter(actor, set, amounts, record, entry, ret);
-        if (r == -EINPROGRESS)
-            r = enter_boxed(actor, set, amounts, record, entry, max_wait_ns, ret);
+        else
+            r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
     }
-    return r;
+    return r == 1 ? stay_in_line(actor, set, record) : r;
 }
 
 /* Serves until the head cannot be granted any more. Each grant is a version of its own. */

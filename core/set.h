@@ -11,6 +11,7 @@
 #include "limit.h"
 #include "line.h"
 #include "plan.h"
+#include <errno.h>
 #include <pthread.h>
 
 #define WARNED_KEYS_MAX 64u
@@ -77,8 +78,9 @@ enum entry {
  * fills no verdict and counts nothing unless it is granted. A reservation is granted (0) at the
  * instant that the verdict tells, or refused: -EAGAIN.
  */
-int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-              enum entry entry, uint64_t max_wait_ns, struct verdict *ret);
+static inline int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts,
+                            uint32_t record, enum entry entry, uint64_t max_wait_ns,
+                            struct verdict *ret);
 
 /* Whether something in it was what nobody would have written: nothing is to be had of it. */
 bool set_is_broken(const weir_set *set);
@@ -143,5 +145,24 @@ uint32_t set_snapshot(struct actor *actor, weir_set *set);
 int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
             struct weir_error *reterr);
 void set_free(weir_set *set);
+
+/* word.c: the same at the set's word; or -EINPROGRESS: it has to be done with the whole of the set. */
+int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+               enum entry entry, struct verdict *ret);
+/* The same with the whole of the set, until that can be in its word. */
+int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+                    enum entry entry, uint64_t max_wait_ns, struct verdict *ret);
+
+static inline int set_enter(struct actor *actor, weir_set *set, const uint64_t *amounts,
+                            uint32_t record, enum entry entry, uint64_t max_wait_ns,
+                            struct verdict *ret)
+{
+    int r =
+        set->form == WORD_NONE ? -EINPROGRESS : word_enter(actor, set, amounts, record, entry, ret);
+
+    return r != -EINPROGRESS
+               ? r
+               : set_enter_boxed(actor, set, amounts, record, entry, max_wait_ns, ret);
+}
 
 #endif

@@ -28,13 +28,9 @@
 /* The form that the word of such a set can have. */
 enum word_form word_form_for(const struct limits *limits, bool ledger);
 
-/*
- * As set_enter() if the set's word is its state and nothing has to wait. Otherwise -EINPROGRESS:
- * nothing has happened yet, and the set is boxed, for it had to be or was already; or something is
- * strange. Also -ENOMEM.
- */
-int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-               enum entry entry, struct verdict *ret);
+/* word_enter(), as set_enter() if the set's word is its state and nothing has to wait, is declared in
+ * set.h. -EINPROGRESS: nothing has happened yet, and the set is boxed, for it had to be or was
+ * already; or something is strange. Also -ENOMEM. */
 
 /*
  * As set_settle_exactly(): 1 done, 0 somebody else did it. -EINPROGRESS: the set is boxed; then, if
