@@ -278,21 +278,6 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
     return 0;
 }
 
-/* Whether a release changes the set: otherwise the record can be freed without publishing. */
-static bool changes_set(weir_acquisition *acquisition, const struct settlement *settlement)
-{
-    for (uint32_t i = 0; i < acquisition->set->limits.n; i++) {
-        const struct limit *limit = &acquisition->set->limits.items[i];
-
-        if (!settlement->amounts[i])
-            continue;
-        if (limit->type == WEIR_LIMIT_RESOURCE || settlement->unused ||
-            settlement->used[i] != settlement->amounts[i])
-            return true;
-    }
-    return false;
-}
-
 void acquisition_free_word(const weir_set *set, uint32_t record)
 {
     struct record *r = record_at(set->region, record);
@@ -302,26 +287,46 @@ void acquisition_free_word(const weir_set *set, uint32_t record)
     STEP();
 }
 
+/* What a release comes to. */
+struct end {
+    bool changes_set; /* otherwise the record can be freed without publishing */
+    bool missing;     /* an update that was required */
+};
+
+static struct end end_of(weir_acquisition *acquisition, bool unused)
+{
+    struct end end = {false, false};
+
+    for (uint32_t i = 0; i < acquisition->set->limits.n; i++) {
+        uint64_t amount = acquisition_amounts(acquisition)[i];
+
+        if (!amount)
+            continue;
+        end.missing |= wants_update(acquisition, i) && !(acquisition->updated >> i & 1);
+        end.changes_set |= acquisition->set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
+                           unused || acquisition_used(acquisition)[i] != amount;
+    }
+    end.missing &= !unused;
+    return end;
+}
+
 static int settle(struct actor *actor, weir_acquisition *acquisition, bool unused)
 {
     struct counters *counters = actor_counters(actor, acquisition->set->number);
-    struct settlement settlement = {acquisition_amounts(acquisition), acquisition_used(acquisition),
-                                    unused};
-    bool missing = false;
+    struct end end = end_of(acquisition, unused);
 
-    for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
-        missing |= wants_update(acquisition, i) && !(acquisition->updated >> i & 1);
-    missing = missing && !unused;
-    if (changes_set(acquisition, &settlement)) {
+    if (end.changes_set) {
+        const struct settlement settlement = {acquisition_amounts(acquisition),
+                                              acquisition_used(acquisition), unused};
+
         set_settle(actor, acquisition->set, acquisition->record, &settlement);
     } else {
         acquisition_free_word(acquisition->set, acquisition->record);
         count(&counters->released, 1);
-        count(&counters->canceled, unused);
     }
-    if (missing)
+    if (end.missing)
         count(&counters->missing_update, 1);
-    return missing ? -EPROTO : 0;
+    return end.missing ? -EPROTO : 0;
 }
 
 bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)

@@ -331,8 +331,10 @@ void set_count_settlement(struct actor *actor, const weir_set *set,
     count(&counters->released, 1);
     if (settlement->unused)
         count(&counters->canceled, 1);
-    count(&counters->refunded, refunded);
-    count(&counters->overused, overused);
+    if (refunded | overused) {
+        count(&counters->refunded, refunded);
+        count(&counters->overused, overused);
+    }
 }
 
 /*
@@ -363,40 +365,48 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
+/* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it. */
+static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                        bool own, const struct settlement *settlement, bool claimed)
+{
+    struct operation op;
+    unsigned turn = 0;
+    int r = -EINPROGRESS;
+
+    op.again = false;
+    for (; r == -EINPROGRESS; publication_back_off(&turn)) {
+        operation_read(&op, actor, set);
+        if (set_is_broken(set))
+            return 1; /* there is nothing that it could be given back to */
+        if (!version_is_boxed(&op.version) || word_unbox(&op))
+            r = word_settle(actor, set, record, word, own, settlement, &claimed);
+        else
+            r = settle_once(&op, record, word, own, settlement, claimed);
+    }
+    if (r == 1 && op.again)
+        set_serve(actor, set);
+    return r;
+}
+
 /* `own`: by whoever holds it, so that nobody else settles the record, or uses it again meanwhile. */
 static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
                    const struct settlement *settlement)
 {
-    struct operation op;
-    unsigned turn = 0;
     bool claimed = false;
-    int r;
+    int r = -EINPROGRESS;
 
     if (set->keyed)
         return keyed_settle(actor, set, record, word, settlement);
-    op.again = false;
-    for (;; publication_back_off(&turn)) {
-        r = set->form == WORD_NONE
-                ? -EINPROGRESS
-                : word_settle(actor, set, record, word, own, settlement, &claimed);
-        if (r != -EINPROGRESS)
-            break;
-        operation_read(&op, actor, set);
-        if (set_is_broken(set))
-            return true; /* there is nothing that it could be given back to */
-        if (!version_is_boxed(&op.version) || word_unbox(&op))
-            continue;
-        r = settle_once(&op, record, word, own, settlement, claimed);
-        if (r != -EINPROGRESS)
-            break;
-    }
+    if (set->form != WORD_NONE)
+        r = word_settle(actor, set, record, word, own, settlement, &claimed);
+    if (r == -EINPROGRESS)
+        r = settle_boxed(actor, set, record, word, own, settlement, claimed);
     if (r == 0)
         return false;
-    set_count_settlement(actor, set, settlement);
+    if (!set_is_broken(set))
+        set_count_settlement(actor, set, settlement);
     if (MUTANT(97))
         sys_futex_wake(record_futex(record_of(set, record)), 1);
-    if (op.again)
-        set_serve(actor, set);
     return true;
 }
 

@@ -272,7 +272,10 @@ TWICE int settle_state(bool shared, struct actor *actor, weir_set *set, uint64_t
 
         if (!read_word(shared, actor, set, &word, &state))
             return -EINPROGRESS;
-        set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
+        if (limit->algorithm)
+            set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
+        else
+            state -= settlement->amounts[0];
         if (state & WORD_BOXED)
             return 1; /* the algorithm broke its word */
         if (publication_swap(set->region, set->head, word, state))
