@@ -323,6 +323,7 @@ static int settle(struct actor *actor, weir_acquisition *acquisition, bool unuse
     } else {
         acquisition_free_word(acquisition->set, acquisition->record);
         count(&counters->released, 1);
+        count(&counters->canceled, unused);
     }
     if (end.missing)
         count(&counters->missing_update, 1);
