@@ -207,7 +207,8 @@ static int check(const void *bytes, const void *memory)
     return 0;
 }
 
-/* A window that was begun lasts, and those since creation go on from it. */
+/* A window that was begun lasts, and those since creation go on from it. A wall clock that is set back
+ * would find that the past is forgotten. */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
@@ -215,9 +216,13 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
     struct state now = present(config, state, at);
     if (state->last > at->now_ns || now.count != 0 || config->initial != config->capacity)
         return 0;
-    if (config->anchor == EPOCH)
-        return now.number == number_at(config, at->now_ns, at->wall_offset_ns);
-    return config->anchor == FIRST_USE && now.number == 0;
+    if (config->anchor != EPOCH)
+        return config->anchor == FIRST_USE && now.number == 0;
+    if (now.number != number_at(config, at->now_ns, at->wall_offset_ns))
+        return 0;
+    /* Of a grant of its first instant, or before it, a new state does not know what it was. */
+    return now.number != state->number ? state->last < at->now_ns
+                                       : state->start == at->now_ns || MUTANT(458);
 }
 
 static const struct weir_algorithm algorithm = {

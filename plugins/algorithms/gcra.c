@@ -242,7 +242,8 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
     const struct config *config = bytes;
     uint64_t now = present(config, memory, at);
     u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
-    return now == at->now_ns && ahead_at(config, memory, now) == missing;
+    u128 ahead = ahead_at(config, memory, now);
+    return now == at->now_ns && (ahead == missing || (MUTANT(457) && ahead < missing));
 }
 
 static const struct weir_algorithm algorithm = {

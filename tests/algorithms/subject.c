@@ -205,6 +205,17 @@ int subject_check(struct subject *subject)
     return result;
 }
 
+bool subject_is_new(struct subject *subject, uint64_t now)
+{
+    struct weir_instant at = instant_of(subject, now);
+    const uint64_t *state = relocate(subject);
+    copy_back(subject);
+    int result = subject->ops->is_new(subject->config, state, &at);
+    check_unchanged(subject);
+    assert_in_range(result, 0, 1);
+    return result == 1;
+}
+
 void subject_take(struct subject *subject, uint64_t now, uint64_t amount)
 {
     struct weir_instant at = instant_of(subject, now);

@@ -48,6 +48,7 @@ void subject_init(struct subject *subject, uint64_t now);
 uint64_t subject_ready_at(struct subject *subject, uint64_t now, uint64_t amount);
 uint64_t subject_available(struct subject *subject, uint64_t now);
 int subject_check(struct subject *subject);
+bool subject_is_new(struct subject *subject, uint64_t now);
 void subject_take(struct subject *subject, uint64_t now, uint64_t amount);
 void subject_refund(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns);
 void subject_charge(struct subject *subject, uint64_t now, uint64_t amount);

@@ -22,12 +22,17 @@
 static const char *algorithm;
 static struct random rng;
 
+enum { KINDS = EPOCH + 1 };
+static uint64_t forgotten[KINDS]; /* by kind */
+static bool had[KINDS];
+
 struct trial {
     struct model model;
     struct subject subject;
     struct subject twin; /* of gcra: a token_bucket, which must decide alike */
     bool has_twin, is_word;
     bool charges;
+    bool forgets;        /* what is as new; then no clock goes back, which is noticed */
     uint64_t now, ready; /* ready: the last one that lay ahead */
     struct model_grant grants[GRANTS];
     uint64_t operation;
@@ -132,6 +137,13 @@ static uint64_t any_start(const struct trial *trial)
     }
 }
 
+/* Of what counts from its creation, or first had less than it has later, no other is like it. */
+static bool is_for_ever(const struct model *model)
+{
+    return model->kind == STEPS || model->kind == CREATION ||
+           (model->kind >= LOG && model->initial != model->burst);
+}
+
 static void start(struct trial *trial)
 {
     struct setting settings[6];
@@ -143,6 +155,7 @@ static void start(struct trial *trial)
         fail_msg("refused: %s", reason.message);
     trial->is_word = trial->subject.footprint.state == 8;
     trial->charges = trial->subject.ops->charge != NULL;
+    trial->forgets = random_chance(&rng, 50);
     assert_non_null(
         trial->subject.ops->try_take); /* which subject.c compares with ready_at and take */
     trial->has_twin = strcmp(algorithm, "gcra") == 0;
@@ -156,6 +169,8 @@ static void start(struct trial *trial)
         subject_init(&trial->twin, trial->now);
     }
     assert_int_equal(trial->subject.footprint.amount_max, trial->model.burst);
+    if (!is_for_ever(&trial->model))
+        assert_true(subject_is_new(&trial->subject, trial->now));
 }
 
 static void end(struct trial *trial)
@@ -173,6 +188,14 @@ static void forward(struct trial *trial, uint64_t by)
     if (trial->is_word && most > UINT64_C(1) << 53)
         most = UINT64_C(1) << 53;
     trial->now += by < most ? by : most;
+}
+
+/* Of the wall clock. */
+static int64_t any_step(const struct trial *trial)
+{
+    uint64_t window = trial->model.window, most = 4 * window < DAY ? 4 * window : DAY;
+    int64_t step = (int64_t)random_from(&rng, 0, most);
+    return trial->forgets ? step : step - (int64_t)random_from(&rng, 0, most);
 }
 
 static void go(struct trial *trial)
@@ -204,14 +227,13 @@ static void go(struct trial *trial)
         forward(trial, random_magnitude(&rng, 100 * YEAR));
         break;
     case 9:
-        if (!trial->is_word && random_chance(&rng, 30)) /* there is no room for the last instant */
+        if (!trial->is_word && !trial->forgets &&
+            random_chance(&rng, 30)) /* there is no room for the last instant */
             trial->now -= random_from(&rng, 0, trial->now) >> random_below(&rng, 64);
         break;
     case 10:
         if (model->kind == EPOCH)
-            trial->subject.wall_offset_ns +=
-                (int64_t)random_from(&rng, 0, 4 * model->window < DAY ? 4 * model->window : DAY) -
-                (int64_t)random_from(&rng, 0, 4 * model->window < DAY ? 4 * model->window : DAY);
+            trial->subject.wall_offset_ns += any_step(trial);
         break;
     default:
         forward(trial, random_magnitude(&rng, DAY));
@@ -320,9 +342,19 @@ static void check_available(struct trial *trial)
         assert_true(most == subject_available(&trial->twin, trial->now));
 }
 
+/* Who is as new may be forgotten, and begins anew: the reference knows nothing of that. */
+static void forget(struct trial *trial)
+{
+    if (!trial->forgets || !subject_is_new(&trial->subject, trial->now) || random_chance(&rng, 50))
+        return;
+    subject_init(&trial->subject, trial->now);
+    forgotten[trial->model.kind]++;
+}
+
 static void step(struct trial *trial)
 {
     go(trial);
+    forget(trial);
     if (trial->now == WEIR_INSTANT_MAX)
         trial->at_end++;
     uint64_t which = random_below(&rng, 100);
@@ -349,8 +381,11 @@ static void test_against_reference(void **state)
         start(&trial);
         for (int i = 0; i < CASE_LENGTH && trial.at_end < 8; i++, trial.operation++)
             step(&trial);
+        had[trial.model.kind] = true;
         end(&trial);
     }
+    for (int kind = 0; kind < KINDS; kind++)
+        assert_true((forgotten[kind] > 0) == (had[kind] && kind != STEPS && kind != CREATION));
     trial = (struct trial){.operation = 0};
 }
 
@@ -361,6 +396,7 @@ static int explain(void **state)
     if (trial.model.capacity == 0)
         return 0;
     const struct model *model = &trial.model;
+    printf("%s", trial.forgets ? "forgets " : "");
     printf("failed: --seed %" PRIu64 ", operation %" PRIu64 ", now %" PRIu64 ", last %" PRIu64
            ", created %" PRIu64 ", offset %" PRId64 ", kind %d\n",
            seed, trial.operation, trial.now, model->last, model->created,
