@@ -51,7 +51,7 @@ static int open_table(struct keyed *keyed)
     return key_table_open(&keyed->table, keyed->memory, keyed->keys);
 }
 
-int keyed_new(weir_set *set, const struct keyed_plan *plan, struct weir_error *reterr)
+int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
     static const enum key_eviction evictions[] = {
         [EVICT_OLDEST] = KEY_EVICT_OLDEST,
@@ -64,9 +64,9 @@ int keyed_new(weir_set *set, const struct keyed_plan *plan, struct weir_error *r
     if (!keyed)
         return error_set(reterr, -ENOMEM, "out of memory");
     keyed->set = set;
-    keyed->max_keys = plan->max_keys;
-    keyed->memory_max = plan->memory;
-    keyed->eviction = evictions[plan->evict];
+    keyed->max_keys = plan->keyed.max_keys;
+    keyed->memory_max = plan->keyed.memory;
+    keyed->eviction = evictions[plan->keyed.evict];
     keyed->fits = set->limits.n == 1 && set->limits.state_words == 1;
     pthread_mutex_init(&keyed->lock, NULL);
     r = divide_memory(keyed);
@@ -74,8 +74,8 @@ int keyed_new(weir_set *set, const struct keyed_plan *plan, struct weir_error *r
         r = open_table(keyed);
     if (r < 0) {
         keyed_free(keyed);
-        return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", set->name,
-                         (unsigned long long)plan->max_keys, strerrordesc_np(-r));
+        return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", plan->name,
+                         (unsigned long long)plan->keyed.max_keys, strerrordesc_np(-r));
     }
     set->keyed = keyed;
     return 0;
@@ -98,6 +98,7 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request, st
         request->subject_size > WEIR_SUBJECT_MAX)
         return -EINVAL;
     key_hash(&keyed->secret, request->subject, request->subject_size, ret);
+    key_table_prefetch(&keyed->table, ret);
     return 0;
 }
 
@@ -143,10 +144,9 @@ static void tell(struct keyed *keyed, const struct key_tally *tally)
 }
 
 static enum key_claim claim(struct keyed *keyed, struct actor *actor, const struct key *key,
-                            struct key_entry *ret)
+                            const struct weir_instant *at, struct key_entry *ret)
 {
-    const weir_set *set = keyed->set;
-    const struct judging judging = {actor, keyed, instance_instant(set->w, set->limits.reads_wall)};
+    const struct judging judging = {actor, keyed, *at};
     const struct key_judge keys = {judge, &judging, keyed->eviction};
     struct key_tally tally = {0};
     enum key_claim claimed =
@@ -292,25 +292,29 @@ static int refuse(const struct entering *entering, struct key_entry *entry, uint
     return -EAGAIN;
 }
 
-/* By the word of a key that is there. */
-static int enter_word(const struct entering *entering, struct key_entry *entry)
+/*
+ * By the word of a key that is there. The clock was read before it, which others want, too: an
+ * earlier instant grants no more.
+ */
+static int enter_word(const struct entering *entering, struct key_entry *entry,
+                      struct weir_instant at)
 {
-    const weir_set *set = entering->set;
-    const struct limit *limit = set->limits.items;
+    const struct keyed *keyed = entering->keyed;
+    const struct limit *limit = entering->set->limits.items;
     uint64_t amount = entering->asking->amounts[0];
-    /* After the word, and once: an earlier instant grants no more. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
     enum key_swap swap;
 
     do {
-        uint64_t state = entry->word, ready;
+        uint64_t state = entry->word, quiet_ns, ready;
 
         if (state & WORD_LIVE)
             return -EINPROGRESS;
-        ready = limit_ready_at(limit, &state, &at, amount);
+        quiet_ns = atomic_load_explicit(&keyed->quiet_ns, memory_order_acquire);
+        if (at.now_ns < quiet_ns)
+            at.now_ns = quiet_ns; /* somebody has read that from the clock meanwhile */
+        ready = limit_try_take(limit, &state, &at, amount);
         if (ready > at.now_ns)
             return refuse(entering, entry, at.now_ns, ready);
-        limit_take(limit, &state, &at, amount);
         if (state & WORD_LIVE)
             return enter_promoted(entering, entry);
         swap = key_entry_swap(entry, state);
@@ -332,15 +336,13 @@ static int enter_claimed(const struct entering *entering, struct key_entry *entr
     bool grants;
 
     limits_init(&set->limits, &state, &at);
-    ready = limit_ready_at(limit, &state, &at, amount);
+    ready = limit_try_take(limit, &state, &at, amount);
     if (ready == WEIR_NEVER) {
         key_claim_drop(entry);
         return refuse(entering, NULL, at.now_ns, ready);
     }
     /* Otherwise the key begins with a refusal, and its time runs from now on. */
     grants = ready <= at.now_ns;
-    if (grants)
-        limit_take(limit, &state, &at, amount);
     if (state & WORD_LIVE)
         return enter_claimed_live(entering, entry);
     if (!key_claim_commit(entry, state) || !grants)
@@ -349,12 +351,13 @@ static int enter_claimed(const struct entering *entering, struct key_entry *entr
     return 0;
 }
 
-static int enter_found(const struct entering *entering, struct key_entry *entry)
+static int enter_found(const struct entering *entering, struct key_entry *entry,
+                       const struct weir_instant *at)
 {
     struct live *live;
 
     if (!(entry->word & WORD_LIVE))
-        return enter_word(entering, entry);
+        return enter_word(entering, entry, *at);
     live = live_at(entering->keyed, entry->word);
     if (!live || key_entry_swap(entry, live_pinned(entry->word)) != KEY_SWAPPED)
         return -EINPROGRESS;
@@ -365,13 +368,15 @@ static int enter_once(const struct entering *entering)
 {
     struct asking *asking = entering->asking;
     struct keyed *keyed = entering->keyed;
+    const weir_set *set = entering->set;
+    const struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
     struct key_entry entry;
 
     if (key_table_find(&keyed->table, &asking->key, &entry))
-        return enter_found(entering, &entry);
-    switch (claim(keyed, asking->actor, &asking->key, &entry)) {
+        return enter_found(entering, &entry, &at);
+    switch (claim(keyed, asking->actor, &asking->key, &at, &entry)) {
     case KEY_FOUND:
-        return enter_found(entering, &entry);
+        return enter_found(entering, &entry, &at);
     case KEY_FULL:
         return turn_away(entering, -ENOBUFS);
     default:
@@ -419,9 +424,11 @@ static bool settle_word(struct actor *actor, weir_set *set, const struct key *ke
                         struct key_entry *entry, const struct settlement *settlement,
                         uint64_t granted_ns)
 {
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = {0};
     uint64_t state = entry->word;
 
+    if (set->limits.items[0].algorithm)
+        at = instance_instant(set->w, set->limits.reads_wall);
     set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
     if (state & WORD_LIVE)
         return settle_promoted(actor, set, key, entry, state);

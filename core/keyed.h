@@ -41,6 +41,10 @@ struct keyed {
     enum key_eviction eviction;
     bool fits; /* the state of one key can be its word */
 
+    /* When a state last went back from a live set to the word of its key: with no instant before may
+     * a word be decided on, for there may have been a line, or a reservation. */
+    _Atomic uint64_t quiet_ns;
+
     _Atomic uint64_t forgotten, evicted, refused; /* keys; and requests for want of room */
 
     /* live.c */
@@ -57,7 +61,7 @@ struct keyed {
 
 /* Makes a set keyed, whose fields are filled but for those of its plan. Returns 0 or -ENOMEM or
  * -ENOTSUP, with the reason. The instance's lock is held. */
-int keyed_new(weir_set *set, const struct keyed_plan *plan, struct weir_error *reterr);
+int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
 void keyed_free(struct keyed *keyed);
 
 /* Hashes the subject of a request: 0, or -EINVAL: it has none, or one that is too long. */

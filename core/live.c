@@ -357,6 +357,14 @@ static void retire(struct live *live, uint64_t loans)
     pthread_mutex_unlock(&live->keyed->lock);
 }
 
+static void raise(_Atomic uint64_t *instant, uint64_t to)
+{
+    uint64_t before = atomic_load_explicit(instant, memory_order_relaxed);
+
+    while (before < to && !atomic_compare_exchange_weak(instant, &before, to))
+        ;
+}
+
 /* Nobody holds it, as the entry says: what can be done without is given up. */
 static void give_up(struct actor *actor, struct live *live, struct key_entry *entry)
 {
@@ -371,6 +379,7 @@ static void give_up(struct actor *actor, struct live *live, struct key_entry *en
         if (forget(keyed, entry, &keyed->forgotten))
             retire(live, loans);
     } else if (keyed->fits && !(states[0] & WORD_LIVE)) {
+        raise(&keyed->quiet_ns, at.now_ns);
         if (key_entry_swap(entry, states[0]) == KEY_SWAPPED)
             retire(live, loans);
     }

@@ -3,6 +3,7 @@
 #include "request.h"
 
 #include "instance.h"
+#include "live.h"
 #include "mutant.h"
 #include "names.h"
 #include <errno.h>
@@ -22,6 +23,8 @@ void request_warn(weir_set *set, const char *key, const char *what)
     uint64_t hash = hash_text(key) ^ hash_text(what);
     bool news, last;
 
+    if (set->live)
+        set = set->live->keyed->set;
     pthread_mutex_lock(&set->warned_lock);
     news = set->warned_n < WARNED_KEYS_MAX && !warned_before(set, hash);
     if (news)

@@ -606,7 +606,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     set->while_used = plan->while_used;
     r = placement_make(set, plan, reterr);
     if (r == 0 && plan->keyed.max_keys)
-        r = keyed_new(set, &plan->keyed, reterr);
+        r = keyed_new(set, plan, reterr);
     if (r < 0) {
         sys_free(set);
         return r;
