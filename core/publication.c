@@ -286,7 +286,7 @@ static void settle_ledger(const struct region *region, struct set_head *set, uin
     _Atomic uint64_t *at;
     uint64_t before, sequence;
 
-    if (!(word & LEDGER_NAMES))
+    if (!(word & LEDGER_NAMES) || MUTANT(504))
         return;
     at = region_record(region, record);
     before = load_acquire(at);
@@ -543,7 +543,7 @@ bool publication_unbox(const struct region *region, uint32_t set_unit,
         if (load(&set->word) != version->word)
             return false;
         STEP();
-    } while (spare != word_own(version->word) &&
+    } while (!MUTANT(506) && spare != word_own(version->word) &&
              !swap(&set->spare, spare, word_own(version->word)));
     STEP();
     return publication_swap(region, set_unit, version->word, word);

@@ -225,7 +225,7 @@ static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, ui
     for (;; publication_back_off(&turn)) {
         if (!read_word(true, actor, set, &before, &state))
             return -EINPROGRESS;
-        if (record_load(&r->word) != word)
+        if (record_load(&r->word) != word && !MUTANT(505))
             return 0;
         if (state < settlement->amounts[0])
             return -EINPROGRESS; /* nobody would have written that */
@@ -325,7 +325,7 @@ bool word_unbox(const struct operation *op)
 
     if (op->set->form == WORD_NONE || !version_is_boxed(version) || line_length(version) ||
         (version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
-        version->content[CONTENT_LAST] > op->now_ns || (word_of(op) & WORD_BOXED))
+        (version->content[CONTENT_LAST] > op->now_ns && !MUTANT(503)) || (word_of(op) & WORD_BOXED))
         return false;
     advance(op->set, op->now_ns);
     return publication_unbox(op->set->region, op->set->head, version, word_of(op));
