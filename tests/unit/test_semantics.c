@@ -920,7 +920,8 @@ static void expect_alike(weir_pool *other, const struct weir_amount *asked, size
     int r = ask_either(world.pool, &request, how & 2);
 
     key = refusal.key;
-    memcpy(beside, asked, n * sizeof *asked);
+    for (size_t i = 0; i < n; i++)
+        beside[i] = asked[i];
     beside[n] = (struct weir_amount){"beside", 0};
     request.amounts = beside;
     request.amounts_n = n + 1;
