@@ -5,6 +5,7 @@
 #include "guard.h"
 #include "hearing.h"
 #include "kept.h"
+#include "lease.h"
 #include "member.h"
 #include "mutant.h"
 #include "sys.h"
@@ -20,7 +21,9 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
         return r;
     for (uint32_t i = 0; i < asking.set->limits.n; i++)
         if (asking.amounts[i]) {
-            r = asking_ask(&asking, 0, ENTRY_TRY, WEIR_FOREVER);
+            r = asking.set->limits.lease
+                    ? lease_take(asking.actor, asking.set, asking.amounts[0], &asking.verdict)
+                    : asking_ask(&asking, 0, ENTRY_TRY, WEIR_FOREVER);
             if (r < 0)
                 asking_say(retref, asking.set, &asking.verdict);
             return r;

@@ -316,8 +316,9 @@ static int settle(struct actor *actor, weir_acquisition *acquisition, bool unuse
     struct end end = end_of(acquisition, unused);
 
     if (end.changes_set) {
-        const struct settlement settlement = {acquisition_amounts(acquisition),
-                                              acquisition_used(acquisition), unused};
+        const struct settlement settlement = {.amounts = acquisition_amounts(acquisition),
+                                              .used = acquisition_used(acquisition),
+                                              .unused = unused};
 
         set_settle(actor, acquisition->set, acquisition->record, &settlement);
     } else {
@@ -334,7 +335,7 @@ bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint6
 {
     const struct record *r = record_at(set->region, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
-    const struct settlement settlement = {amounts, amounts, true};
+    const struct settlement settlement = {.amounts = amounts, .used = amounts, .unused = true};
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);

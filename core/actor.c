@@ -3,6 +3,7 @@
 #include "actor.h"
 
 #include "instance.h"
+#include "lease.h"
 #include "member.h"
 #include "mutant.h"
 #include "sys.h"
@@ -18,11 +19,14 @@ static bool thread_end_ready;
 static void unbind(struct actor *actor)
 {
     weir *w = actor->w;
-    uint64_t references = actor->credits + 1;
+    uint64_t references;
 
     /* In a forked child the lock may be held by a thread that is not there; nothing is reused. */
     if (instance_forked(w))
         return;
+    if (!MUTANT(521))
+        lease_give_back(actor);
+    references = actor->credits + 1;
     actor->credits = 0;
     pthread_mutex_lock(&w->lock);
     actor->idle_next = w->idle;
@@ -216,11 +220,13 @@ static int join(struct actor *actor, weir_set *set)
     if (!part.magazine)
         return -ENOMEM;
     r = member_claim_actor(set->member, &part.unit, &part.counters);
-    if (r < 0)
+    if (r < 0) {
         sys_free(part.magazine);
-    else
-        actor->parts[set->number] = part;
-    return r;
+        return r;
+    }
+    lease_begin(set, part.counters);
+    actor->parts[set->number] = part;
+    return 0;
 }
 
 int actor_prepare(struct actor *actor, weir_set *set)
@@ -240,8 +246,8 @@ int actor_prepare(struct actor *actor, weir_set *set)
     counters = sys_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
     if (!counters)
         return -ENOMEM;
-    actor->parts[set->number] =
-        (struct part){counters, actor->magazines[set->record_units], actor->unit, false};
+    actor->parts[set->number] = (struct part){
+        .counters = counters, .magazine = actor->magazines[set->record_units], .unit = actor->unit};
     return 0;
 }
 

@@ -27,6 +27,8 @@ struct part {
     struct magazine *magazine; /* of records of the set's size */
     uint32_t unit;             /* of its struct actor_head in the set's region */
     bool shared;               /* in a segment: the magazine is its own, the counters are not */
+    bool leases;               /* something may be leased; what is, since then: */
+    uint64_t leased_ns;
 };
 
 struct actor {

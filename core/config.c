@@ -30,6 +30,7 @@ static void limits_read(struct yaml *yaml, const char *name, const struct node *
         {"algorithm", offsetof(struct limit_definition, algorithm), NULL},
         {"refund", offsetof(struct limit_definition, refund), NULL},
         {"overuse", offsetof(struct limit_definition, overuse), NULL},
+        {"lease", offsetof(struct limit_definition, lease), NULL},
     };
     static const struct form form = {.fields = fields,
                                      .fields_n = sizeof fields / sizeof fields[0],

@@ -54,5 +54,6 @@ void counters_add(const struct counters *counters, struct weir_set_stats *totals
         limits[i].refused += get(&counters->limits[i].refused);
         limits[i].refunded += get(&counters->limits[i].refunded);
         limits[i].overused += get(&counters->limits[i].overused);
+        limits[i].leased += get(&counters->limits[i].leased);
     }
 }

@@ -12,6 +12,8 @@
 
 struct limit_counters {
     _Atomic uint64_t granted, refused, refunded, overused;
+    _Atomic uint64_t
+        leased; /* no counter: what the actor has taken and not granted yet (lease.h) */
 };
 
 struct counters {

@@ -37,7 +37,7 @@ struct settings {
 struct limit_definition {
     struct mark mark;
     struct scalar type, key, algorithm;
-    struct scalar refund, overuse;
+    struct scalar refund, overuse, lease;
     struct settings settings; /* capacity, window, burst, …: everything else */
 };
 

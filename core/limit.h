@@ -24,6 +24,7 @@ struct limit {
     uint64_t capacity;    /* the largest amount that can be granted */
     uint32_t state_at;    /* where its state begins, in 8-byte words from that of the set */
     uint32_t state_words; /* of a counted resource: 1, the units held */
+    uint64_t lease;       /* what a thread takes at once, to use it bit by bit; 0: what it needs */
 };
 
 /* The decision of one limit about its own words of state; resources without an algorithm included.
@@ -53,6 +54,7 @@ struct limits {
     struct limit *items;
     uint32_t n;
     uint32_t state_words;
+    uint64_t lease;      /* of the only limit (lease.h); 0: none */
     bool has_resources;  /* of type resource */
     bool has_waits;      /* rates or calls: the only ones whose waits can be foreseen */
     bool has_unforeseen; /* resources that an algorithm decides about */

@@ -66,7 +66,7 @@ static void give_back(struct actor *actor, weir_set *set, uint32_t record, uint6
 {
     const struct record *r = record_at(set->region, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
-    const struct settlement settlement = {amounts, amounts, false};
+    const struct settlement settlement = {.amounts = amounts, .used = amounts};
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);

@@ -6,7 +6,8 @@
 #include "sys.h"
 #include <string.h>
 
-static const char *const limit_fields[] = {"type", "key", "algorithm", "refund", "overuse"};
+static const char *const limit_fields[] = {"type",   "key",     "algorithm",
+                                           "refund", "overuse", "lease"};
 enum { FIELD_TYPE, FIELD_KEY, FIELD_ALGORITHM };
 
 static const char *const limit_types[] = {"rate", "call", "resource"};
@@ -108,6 +109,34 @@ static void limit_overuse_read(struct resolver *resolver, const struct limit_def
             definition->algorithm.text);
 }
 
+/* Units that are taken ahead of use must lie in one word while nobody waits, and be able to go back. */
+static void limit_lease_read(struct resolver *resolver, const struct limit_definition *definition,
+                             struct limit *limit)
+{
+    const struct scalar *lease = &definition->lease;
+    const struct weir_algorithm *algorithm = limit->algorithm;
+    if (!scalar_is_given(lease))
+        return;
+    if (limit->type == WEIR_LIMIT_RESOURCE)
+        say(resolver, -EINVAL, lease->mark,
+            "`lease` is for rates and calls: a resource is held, not used up");
+    else if (algorithm == NULL || lease->text == NULL)
+        return;
+    else if (((algorithm->flags & WEIR_ALGORITHM_WORD) == 0 || algorithm->refund == NULL) &&
+             !MUTANT(527))
+        say(resolver, -EINVAL, lease->mark,
+            "%s cannot lease: `lease` needs one word of state and a refund, as gcra has",
+            definition->algorithm.text);
+    else if (limit->state_words > 1)
+        say(resolver, -EINVAL, lease->mark,
+            "`lease` needs one word of state, and %s needs %u with these parameters: let a unit "
+            "take a whole number of nanoseconds, and all of the burst less than 36 years",
+            definition->algorithm.text, (unsigned)limit->state_words);
+    else
+        scalar_read_quantity(resolver->complaints, "lease", lease, false, 1,
+                             limit->capacity != 0 ? limit->capacity : UINT64_MAX, &limit->lease);
+}
+
 /* Reads the parameters and makes the configuration. `plugin` is NULL, or the stand-in below. */
 static int limit_configure(struct resolver *resolver, const struct owner *owner,
                            const struct plugin *plugin, struct limit *limit)
@@ -152,8 +181,8 @@ static size_t write_setting(const char *name, const char *value, char *to)
 static size_t write_settings(const struct limit_definition *definition, char *to, uint32_t *ret_n)
 {
     const struct settings *settings = &definition->settings;
-    const struct scalar *fields[] = {&definition->refund, &definition->overuse};
-    static const char *const names[] = {"refund", "overuse"};
+    const struct scalar *fields[] = {&definition->refund, &definition->overuse, &definition->lease};
+    static const char *const names[] = {"refund", "overuse", "lease"};
     size_t size = 0;
     *ret_n = 0;
     for (size_t i = 0; i < settings->n + LENGTH(fields); i++) {
@@ -230,5 +259,7 @@ int limit_resolve(struct resolver *resolver, const struct limit_definition *defi
         rc = limit_keep_written(definition, limit);
     if (rc == 0 && plugin != NULL)
         rc = limit_configure(resolver, &owner, plugin, limit);
+    if (rc == 0)
+        limit_lease_read(resolver, definition, limit);
     return rc;
 }

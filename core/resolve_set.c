@@ -168,6 +168,20 @@ static void limit_place(struct resolver *resolver, const struct set_definition *
         plan->state_words += limit->state_words;
 }
 
+/* What was taken ahead of one limit would be held back from the others. */
+static void limit_lease_alone(struct resolver *resolver, const struct set_definition *definition,
+                              size_t at)
+{
+    if (definition->limits[at].lease.text == NULL || MUTANT(526))
+        return;
+    if (definition->keyed.given)
+        say(resolver, -EINVAL, definition->limits[at].lease.mark,
+            "`lease` is for sets that are not keyed: a thread keeps units of one set, not of keys");
+    if (definition->limits_n > 1)
+        say(resolver, -EINVAL, definition->limits[at].lease.mark,
+            "`lease` needs a set of this one limit, not of %zu", definition->limits_n);
+}
+
 static int set_limits_read(struct resolver *resolver, const struct set_definition *definition,
                            struct set_plan *plan)
 {
@@ -189,6 +203,7 @@ static int set_limits_read(struct resolver *resolver, const struct set_definitio
         if (rc < 0)
             return rc;
         limit_key_compare(resolver, definition, plan->limits, i);
+        limit_lease_alone(resolver, definition, i);
         limit_place(resolver, definition, plan, &plan->limits[i]);
     }
     return 0;

@@ -239,6 +239,24 @@ int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts,
     return r == 1 ? stay_in_line(actor, set, record) : r;
 }
 
+int set_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
+              struct verdict *ret)
+{
+    struct operation op;
+    unsigned turn = 0;
+    int r = word_lease(actor, set, amount, lease, ret);
+
+    op.walks = 0;
+    for (; r == -EINPROGRESS; publication_back_off(&turn)) {
+        operation_read(&op, actor, set);
+        if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
+            r = word_lease(actor, set, amount, lease, ret);
+        else
+            r = enter_once(&op, &amount, 0, ENTRY_TRY, WEIR_FOREVER, ret);
+    }
+    return r;
+}
+
 /* Serves until the head cannot be granted any more. Each grant is a version of its own. */
 void set_serve(struct actor *actor, weir_set *set)
 {
@@ -345,7 +363,7 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
                        const struct settlement *settlement, bool claimed)
 {
     const weir_set *set = op->set;
-    uint64_t granted_ns = record_load(&record_of(set, record)->granted);
+    uint64_t granted_ns = set_granted_ns(set, record, settlement);
     uint64_t watched_ns = operation_head_ready(op), free_word = record_next_word(word, RECORD_FREE);
     bool changed = false;
 
@@ -420,6 +438,14 @@ bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uin
                         const struct settlement *settlement)
 {
     return settle(actor, set, record, word, false, settlement);
+}
+
+void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement)
+{
+    bool claimed = true;
+
+    if (word_settle(actor, set, 0, 0, true, settlement, &claimed) == -EINPROGRESS)
+        settle_boxed(actor, set, 0, 0, true, settlement, true);
 }
 
 static void count_withdrawal(struct actor *actor, weir_set *set, enum record_state state)

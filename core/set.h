@@ -54,6 +54,7 @@ struct verdict {
     uint64_t now_ns;           /* when it was decided */
     uint64_t estimate_ns;      /* refusals: the first instant worth coming back; grants: theirs */
     const struct limit *blame; /* refusals: the limit that refused; NULL: the line */
+    uint64_t leased;           /* grants: what was taken beyond the amount */
 };
 
 /* What a release does to each limit. */
@@ -61,6 +62,7 @@ struct settlement {
     const uint64_t *amounts; /* as acquired */
     const uint64_t *used;    /* what was used of it; beyond the amount: overuse */
     bool unused;             /* a grant that nobody wanted any more: everything goes back */
+    uint64_t granted_ns;     /* if there is no record that says so */
 };
 
 /* What to do with a request that cannot be granted now. */
@@ -82,6 +84,13 @@ static inline int set_enter(struct actor *actor, weir_set *set, const uint64_t *
                             uint32_t record, enum entry entry, uint64_t max_wait_ns,
                             struct verdict *ret);
 
+/*
+ * As set_enter() of ENTRY_TRY with no record; but if `lease`, which is 0 or more than `amount`, can
+ * be had while nobody is in line or has reserved, it is taken: `ret->leased` is the rest of it.
+ */
+int set_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
+              struct verdict *ret);
+
 /* Whether something in it was what nobody would have written: nothing is to be had of it. */
 bool set_is_broken(const weir_set *set);
 
@@ -95,6 +104,9 @@ void set_settle(struct actor *actor, weir_set *set, uint32_t record,
 /* The same if the record's word is exactly `word`, which says HELD; false: it is not any more. */
 bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                         const struct settlement *settlement);
+
+/* The same of what was taken for no record; counts nothing. */
+void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement);
 
 /*
  * A WAITING record leaves the line and becomes `state`; whom it held up is looked at. With
@@ -111,6 +123,13 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record);
 
 /* No more grants, everybody in line leaves with RECORD_SHUT_DOWN. */
 void set_shut(struct actor *actor, weir_set *set);
+
+/* When what is settled was granted. `record` 0: there is none. */
+static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
+                                      const struct settlement *settlement)
+{
+    return record ? record_load(&record_at(set->region, record)->granted) : settlement->granted_ns;
+}
 
 /* Counts a refusal because `blame` is short. */
 void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame);

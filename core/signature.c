@@ -184,6 +184,7 @@ static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
     hash = hash_number(hash, limit->capacity);
     hash = hash_number(hash, limit->refunds);
     hash = hash_number(hash, limit->charges);
+    hash = hash_number(hash, MUTANT(528) ? 0 : limit->lease);
     hash = hash_number(hash, limit->state_words);
     hash = hash_number(hash, limit->algorithm_name != NULL);
     if (limit->algorithm_name == NULL)

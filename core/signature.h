@@ -20,7 +20,7 @@ struct signature {
     char *definition;
     /*
      * Of what the set means, not of how it was written: lifetime, fair, max_waiters, and of each
-     * limit its type, key, capacity, refund and overuse, words of state, the algorithm with the
+     * limit its type, key, capacity, refund, overuse and lease, words of state, the algorithm with the
      * version of its plugin, and the bytes that it made of its settings. FNV-1a, so that nobody
      * gets it wrong by accident; whoever may write to a segment needs no collision.
      */

@@ -172,6 +172,7 @@ static void limit_copy(struct copier *copier, const struct weir_limit_spec *spec
     text_copy(copier, spec->algorithm, &ret->algorithm);
     choice_copy(copier, "refund", spec->refund, "true", "false", &ret->refund);
     choice_copy(copier, "charge_overuse", spec->charge_overuse, "charge", "ignore", &ret->overuse);
+    number_copy(copier, spec->lease, &ret->lease);
     if (!array_check(copier, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX))
         return;
     ret->settings.items = array_new(copier, spec->settings_n + 2, sizeof *ret->settings.items);

@@ -167,8 +167,23 @@ static void count_entry(struct actor *actor, const weir_set *set, uint64_t amoun
         count(&counters->taken, 1);
 }
 
-TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount, uint32_t record,
-                enum entry entry, struct verdict *ret)
+/* As limit_try_take(); rather `lease` than `amount`, if it is not 0. */
+TWICE uint64_t try_take(const weir_set *set, uint64_t *state, const struct weir_instant *at,
+                        uint64_t amount, uint64_t lease, struct verdict *ret)
+{
+    const struct limit *limit = set->limits.items;
+
+    if (!lease)
+        return limit_try_take(limit, state, at, amount);
+    ret->leased = lease - amount;
+    if (limit_try_take(limit, state, at, lease) <= at->now_ns)
+        return at->now_ns;
+    ret->leased = 0;
+    return limit_try_take(limit, state, at, MUTANT(523) ? lease : amount);
+}
+
+TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
+                uint32_t record, enum entry entry, struct verdict *ret)
 {
     /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
     struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
@@ -186,7 +201,7 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
                 return word_box(actor, set, word); /* it goes backwards: until it catches up */
             held = record ? announce(set, record, at.now_ns) : 0;
         }
-        ready = limit_try_take(set->limits.items, &state, &at, amount);
+        ready = try_take(set, &state, &at, amount, lease, ret);
         if (ready > at.now_ns) {
             int r = refuse(actor, set, at.now_ns, ready, entry, ret);
 
@@ -209,8 +224,15 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
 int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                enum entry entry, struct verdict *ret)
 {
-    return is_shared(set) ? enter(true, actor, set, amounts[0], record, entry, ret)
-                          : enter(false, actor, set, amounts[0], record, entry, ret);
+    return is_shared(set) ? enter(true, actor, set, amounts[0], 0, record, entry, ret)
+                          : enter(false, actor, set, amounts[0], 0, record, entry, ret);
+}
+
+int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
+               struct verdict *ret)
+{
+    ret->leased = 0;
+    return enter(is_shared(set), actor, set, amount, lease, 0, ENTRY_TRY, ret);
 }
 
 /* Gives back by a ledger: the record is freed by the word. Whoever recovers for others may be so late
@@ -290,7 +312,7 @@ int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t wo
 
     if (set->form == WORD_LEDGER)
         return settle_ledger(actor, set, record, word, own, settlement);
-    granted_ns = record_load(&record_of(set, record)->granted);
+    granted_ns = set_granted_ns(set, record, settlement);
     if (!*claimed && !claim(set, record, word, own))
         return 0;
     *claimed = true;

@@ -33,8 +33,16 @@ enum word_form word_form_for(const struct limits *limits, bool ledger);
  * already; or something is strange. Also -ENOMEM. */
 
 /*
+ * As word_enter() of a take of `amount`, but if there is that much, `lease` is taken, which is more
+ * or 0: `ret->leased` is the rest.
+ */
+int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
+               struct verdict *ret);
+
+/*
  * As set_settle_exactly(): 1 done, 0 somebody else did it. -EINPROGRESS: the set is boxed; then, if
- * `*claimed`, the record is FREE already and only its set lacks what it gives back.
+ * `*claimed`, the record is FREE already and only its set lacks what it gives back. If it is so from the start,
+ * there need not be a record.
  */
 int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
                 const struct settlement *settlement, bool *claimed);

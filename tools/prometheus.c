@@ -64,6 +64,7 @@ static const struct limit_metric limit_metrics[] = {
     {"weir_limit_refunded_total", "counter", "Units that were given back unused.", LIMIT(refunded)},
     {"weir_limit_overused_total", "counter", "Units that were used beyond what was granted.",
      LIMIT(overused)},
+    {"weir_limit_leased", "gauge", "Units that threads have taken ahead of use.", LIMIT(leased)},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))

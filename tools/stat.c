@@ -124,6 +124,7 @@ static void json_limit(struct json *json, const struct snapshot_limit *limit)
     json_number(json, "refused", limit->stats.refused);
     json_number(json, "refunded", limit->stats.refunded);
     json_number(json, "overused", limit->stats.overused);
+    json_number(json, "leased", limit->stats.leased);
     json_object(json, "settings");
     for (size_t i = 0; i < limit->settings_n; i++)
         json_text(json, limit->settings[i].name, limit->settings[i].value);

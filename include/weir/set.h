@@ -36,6 +36,11 @@ struct weir_limit_spec {
     size_t settings_n;                   /* at most 64 */
     enum weir_choice refund;             /* of rates and calls; default: what the algorithm does */
     enum weir_choice charge_overuse;     /* of rates; default: no */
+    /*
+     * What weir_take takes at once, for the thread to use bit by bit: units, at most the burst; 0:
+     * what is asked for. Of a rate or call whose state is one word, in a set of this one limit.
+     */
+    uint64_t lease;
 };
 
 enum {
@@ -101,6 +106,7 @@ struct weir_limit_stats {
     uint64_t refused;      /* requests refused because of this limit */
     uint64_t refunded;     /* units */
     uint64_t overused;     /* units used beyond what was granted */
+    uint64_t leased;       /* units that threads have taken and not granted yet, now */
 };
 
 /*
@@ -167,7 +173,7 @@ WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
 
 /*
  * The settings of limit number `limit` (from 0), as written (capacity, window, burst, …, refund,
- * overuse): the first `n` of them into `ret`, which may be NULL if `n` is 0. The strings live as
+ * overuse, lease): the first `n` of them into `ret`, which may be NULL if `n` is 0. The strings live as
  * long as the set. Any thread. Returns how many there are in all, or -EINVAL (there is no such
  * limit).
  */

@@ -66,10 +66,12 @@ static void print_set(FILE *out, const struct set_plan *set)
         fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
     for (uint32_t i = 0; i < set->limits_n; i++) {
         const struct limit *limit = &set->limits[i];
-        fprintf(out, "  %s %s: %s, at most %s%s%s\n", types[limit->type], limit->key,
+        fprintf(out, "  %s %s: %s, at most %s%s%s%s%s\n", types[limit->type], limit->key,
                 limit->algorithm_name != NULL ? limit->algorithm_name : "counted",
                 quantity_write_amount(limit->capacity, buffer[0]),
-                limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "");
+                limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "",
+                limit->lease != 0 ? ", leases " : "",
+                limit->lease != 0 ? quantity_write_amount(limit->lease, buffer[1]) : "");
         assert_int_equal(limit->state_at + limit->state_words,
                          i + 1 < set->limits_n ? limit[1].state_at : set->state_words);
     }

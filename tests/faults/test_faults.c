@@ -110,9 +110,9 @@ static int define(struct world *world, weir_pool **ret, struct weir_error *reter
     static const struct weir_setting config[] = {{"region", "there"}};
     static const struct weir_limit_spec limits[] = {
         {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "gcra", 100, 1000000000, settings, 1,
-         WEIR_DEFAULT, WEIR_DEFAULT},
+         WEIR_DEFAULT, WEIR_DEFAULT, 0},
         {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 1, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT},
+         WEIR_DEFAULT, 0},
     };
     static const char *const names[] = {"set"};
     const struct weir_set_spec sets[] = {

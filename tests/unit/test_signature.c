@@ -163,6 +163,8 @@ static void test_different(void **state)
         LIMITS("{ type: rate, key: l, " BUCKET("10", "60s") " }"),
         LIMITS("{ type: call, key: k, " BUCKET("10", "60s") " }"),
         LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s")),
+        LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s, lease: 9")),
+        LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s, lease: 10")),
         LIMITS(RATE("algorithm: sliding_window, capacity: 10, window: 60s")),
         LIMITS(RATE("algorithm: fixed_window, capacity: 10, window: 60s")),
         LIMITS(RATE("algorithm: fixed_window, capacity: 10, window: 60s, anchor: epoch")),

@@ -337,6 +337,32 @@ static void test_limits(void **state)
            "granted\n");
 }
 
+static void test_lease(void **state)
+{
+    struct weir_limit_spec limit = {.size = sizeof limit,
+                                    .type = WEIR_LIMIT_CALL,
+                                    .algorithm = "gcra",
+                                    .capacity = 9,
+                                    .window_ns = 9,
+                                    .lease = 9};
+    const struct weir_set_spec set = {
+        .size = sizeof set, .name = "a", .limits = &limit, .limits_n = 1};
+    const struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
+    struct complaints complaints = {.file = ""};
+    struct plan plan;
+    (void)state;
+    assert_int_equal(plan_from_spec(&spec, plugins, &known, &plan, &complaints), 0);
+    assert_int_equal(plan.sets[0].limits[0].lease, 9);
+    plan_free(&plan);
+    limit.lease = 10;
+    expect(&spec, -EINVAL, "set `a`, limit 1: `lease` must be at most 9, not 10\n");
+    limit.lease = 1;
+    limit.size = offsetof(struct weir_limit_spec, lease); /* of a version that knew none */
+    assert_int_equal(plan_from_spec(&spec, plugins, &known, &plan, &complaints), 0);
+    assert_int_equal(plan.sets[0].limits[0].lease, 0);
+    plan_free(&plan);
+}
+
 static void test_names(void **state)
 {
     const struct weir_set_spec sets[] = {{.size = sizeof *sets, .name = "a"},
@@ -384,6 +410,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_arrays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lease, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
