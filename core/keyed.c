@@ -319,7 +319,7 @@ static int enter_word(const struct entering *entering, struct key_entry *entry,
             return enter_promoted(entering, entry);
         swap = key_entry_swap(entry, state);
     } while (swap == KEY_CHANGED);
-    if (swap != KEY_SWAPPED)
+    if (swap != KEY_SWAPPED && !MUTANT(459))
         return -EINPROGRESS;
     granted(entering, at.now_ns);
     return 0;

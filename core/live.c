@@ -283,7 +283,7 @@ static int fill_once(struct actor *actor, struct live *live, const uint64_t *sta
 
     operation_read(&op, actor, set);
     to = operation_states(&op);
-    if (states) {
+    if (states && !MUTANT(460)) {
         memcpy(to, states, limits->state_words * sizeof(*to));
     } else {
         memset(to, 0, limits->state_words * sizeof(*to));
@@ -375,7 +375,7 @@ static void give_up(struct actor *actor, struct live *live, struct key_entry *en
 
     if (!read_quiet(actor, live, &at))
         return;
-    if (states_are_new(&live->set.limits, states, &at)) {
+    if (states_are_new(&live->set.limits, states, &at) || MUTANT(461)) {
         if (forget(keyed, entry, &keyed->forgotten))
             retire(live, loans);
     } else if (keyed->fits && !(states[0] & WORD_LIVE)) {
