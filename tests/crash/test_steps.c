@@ -24,7 +24,7 @@
 #include <cmocka.h>
 
 enum { HOLDER, FIRST, SECOND, THIRD, RESCUER, SECOND_RESCUER };
-enum { STATES = 5 };
+enum { STATES = 7 };
 
 static uint64_t stride = 503, seed = 1, rounds;
 static struct fiber fibers[ACTORS];
@@ -65,13 +65,19 @@ static struct fiber *rescue(uint32_t actor, uint32_t dead)
 }
 
 /* The states in which scripts begin: free, one held, full, full with a line, a head that waits
- * for more than there is while somebody behind it would do with what there is. */
+ * for more than there is while somebody behind it would do with what there is; full and one held,
+ * after a line that is not there any more: of a set of one word the box is. */
 static void prepare(uint32_t set, uint32_t state)
 {
     if (state == 1 || state == 4)
         world_enter(HOLDER, set, 0, 1, ENTRY_WAIT);
-    if (state == 2 || state == 3)
-        world_enter(HOLDER, set, 0, 2, ENTRY_WAIT);
+    if (state == 2 || state == 3 || state == 5 || state == 6)
+        world_enter(HOLDER, set, 0, 2 - (state == 6), ENTRY_WAIT);
+    if (state == 5 || state == 6) {
+        world_enter(HOLDER, set, 1, 2, ENTRY_WAIT);
+        world_withdraw(HOLDER, set, 1);
+        world_leave(HOLDER, set, 1, 0);
+    }
     if (state == 3 || state == 4)
         world_enter(HOLDER, set, 1, state == 3 ? 1 : 2, ENTRY_WAIT);
     if (state == 3 || state == 4)
@@ -309,6 +315,37 @@ static void test_crossed_stops(void **state)
     each_pair("crossed stops", round_crossed_stops);
 }
 
+/* One is stopped after it has published, another one while it completes that, and a third changes
+ * the set again and again until it is stopped while it writes the box that the second is about to
+ * complete. */
+static void run_changes(void *argument)
+{
+    const struct task *task = argument;
+
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        world_enter(task->actor, task->set, i, 1, ENTRY_WAIT);
+        world_leave(task->actor, task->set, i, i % 2);
+    }
+}
+
+static void round_rewritten(uint32_t set, uint64_t m)
+{
+    fiber_go(script(SECOND, set), 1 + m % 24);
+    tasks[THIRD] = (struct task){THIRD, set, 0};
+    fiber_start(&fibers[THIRD], run_changes, &tasks[THIRD]);
+    fiber_go(&fibers[THIRD], m);
+    fiber_go(&fibers[SECOND], 0);
+    fiber_go(&fibers[THIRD], 0);
+    fiber_go(&fibers[FIRST], 0);
+    finish(set);
+}
+
+static void test_rewritten(void **state)
+{
+    (void)state;
+    each_pair("a box that is written again while somebody completes it", round_rewritten);
+}
+
 /* ---- sleep ---- */
 
 static void run_waiter(void *argument)
@@ -452,6 +489,41 @@ static void test_random_deaths(void **state)
     random_rounds("random turns and deaths", true);
 }
 
+/* ---- private sets ---- */
+
+/* Nobody dies there, so the word of a resource is only what is held. */
+static void in_private(void (*test)(void **state), void **state)
+{
+    world_share(false);
+    test(state);
+    world_share(true);
+}
+
+static void test_private_stops(void **state)
+{
+    in_private(test_stops, state);
+}
+
+static void test_private_crossed_stops(void **state)
+{
+    in_private(test_crossed_stops, state);
+}
+
+static void test_private_rewritten(void **state)
+{
+    in_private(test_rewritten, state);
+}
+
+static void test_private_sleepers(void **state)
+{
+    in_private(test_sleepers_stop, state);
+}
+
+static void test_private_random(void **state)
+{
+    in_private(test_random, state);
+}
+
 /* ---- copies ---- */
 
 static uint32_t torn;
@@ -551,8 +623,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_deaths),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_crossed_stops),
+        cmocka_unit_test(test_rewritten),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_random_deaths),
+        cmocka_unit_test(test_private_stops),
+        cmocka_unit_test(test_private_crossed_stops),
+        cmocka_unit_test(test_private_rewritten),
+        cmocka_unit_test(test_private_sleepers),
+        cmocka_unit_test(test_private_random),
         cmocka_unit_test(test_snapshot_is_whole),
         cmocka_unit_test(test_versions_wrap),
     };

@@ -83,9 +83,13 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     must((unboxed = region_alloc_box(set->region, UNIT_SIZE, UNIT_SIZE)) != 0);
     set->unboxed_ns = region_box(set->region, unboxed); /* all processes have the region only */
     instance_unlock(world.w);
-    /* What dies here is recovered, as of a set that processes share. */
-    set->form = word_form_for(&set->limits, true);
     return set;
+}
+
+void world_share(bool by_processes)
+{
+    for (uint32_t s = 0; s < SETS; s++)
+        world.sets[s]->form = word_form_for(&world.sets[s]->limits, by_processes);
 }
 
 static void make_actor(uint32_t a)
@@ -152,6 +156,7 @@ void world_make(uint64_t interval_ns)
     world.sets[SET_RESOURCE] = make_set(&types[2], 1);
     world.sets[SET_RATE] = make_set(types, 1);
     world.sets[SET_THREE] = make_set(types, 3);
+    world_share(true); /* what dies here is recovered */
     for (uint32_t a = 0; a < ACTORS; a++)
         make_actor(a);
     world.slots_n = list_slots(world.slots);

@@ -36,6 +36,9 @@ extern struct world world;
 void world_make(uint64_t interval_ns);
 void world_free(void);
 
+/* Whether sets that are free have words as processes share them, whose dead are recovered. */
+void world_share(bool by_processes);
+
 /* The state of the region, taken and put back; and whether it has changed since it was taken. */
 void world_save(void);
 void world_restore(void);
