@@ -71,6 +71,7 @@ void line_push(const struct region *region, struct version *version, uint32_t re
     record_store(&r->granted, GRANTED_MARKER | word >> 8);
     STEP();
     version_add_effect(version, record, RECORD_WORD, word, record_next_word(word, RECORD_WAITING));
+    version->effects[version->effects_n - 1].own = MUTANT(485);
     if (tail)
         add_link(version, region, tail, RECORD_NEXT, record);
     set_ends(version, head ? head : record, record);

@@ -503,14 +503,17 @@ static void complete(const struct region *region, struct set_head *set, uint32_t
                      const struct version *version, uint64_t word)
 {
     uint32_t box_class = class_of(region, set);
+    uint64_t replaced = word_own(version->word);
 
-    if (!version_is_boxed(version)) {
+    if (!version_is_boxed(version) && !MUTANT(480)) {
         help(region, set, word);
         return;
     }
+    if (MUTANT(480) && !version_is_boxed(version))
+        replaced = load(&set->spare);
     for (uint32_t i = 0; i < version->effects_n; i++)
         apply(region, &version->effects[i]);
-    store(own_of(region, actor, box_class), word_own(version->word));
+    store(own_of(region, actor, box_class), replaced);
     STEP();
     atomic_store_explicit(&word_box(region, box_class, word)->done, word_version(word),
                           memory_order_release);
@@ -540,11 +543,11 @@ bool publication_unbox(const struct region *region, uint32_t set_unit,
     do {
         spare = load_acquire(&set->spare);
         STEP();
-        if (load(&set->word) != version->word)
+        if (load(&set->word) != version->word && !MUTANT(482))
             return false;
         STEP();
     } while (!MUTANT(506) && spare != word_own(version->word) &&
-             !swap(&set->spare, spare, word_own(version->word)));
+             !swap(&set->spare, MUTANT(481) ? load(&set->spare) : spare, word_own(version->word)));
     STEP();
     return publication_swap(region, set_unit, version->word, word);
 }

@@ -437,7 +437,7 @@ void set_settle(struct actor *actor, weir_set *set, uint32_t record,
 bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                         const struct settlement *settlement)
 {
-    return settle(actor, set, record, word, false, settlement);
+    return settle(actor, set, record, word, MUTANT(484), settlement);
 }
 
 void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement)

@@ -261,6 +261,38 @@ static void test_two_rescuers(void **state)
     each_step("two rescuers at once", round_two_rescuers);
 }
 
+/* One of them is stopped; by the time that it goes on, the other is done, and the dead one's
+ * successor uses its records again. */
+static void round_late_rescuer(uint32_t set, uint64_t n, uint64_t steps)
+{
+    bool alive = true;
+
+    (void)steps;
+    for (uint64_t m = 1 + n % 3; alive && !world.failures; m += 1 + stride / 16) {
+        world.where[3] = m;
+        world_restore();
+        prepare(set, (uint32_t)world.where[1]);
+        fiber_go(script(FIRST, set), n);
+        alive = fiber_go(rescue(RESCUER, FIRST), m) == FIBER_READY;
+        world_recover(SECOND_RESCUER, FIRST);
+        for (uint32_t i = 0; i < RECORDS; i++)
+            world_enter(FIRST, set, i, 1, ENTRY_WAIT);
+        fiber_go(&fibers[RESCUER], 0);
+        for (uint32_t i = 0; i < RECORDS; i++)
+            expect(world_state(FIRST, set, i) != RECORD_FREE, "%u was taken for the dead's", i);
+        world_check();
+        for (uint32_t i = 0; i < RECORDS; i++)
+            world_leave(FIRST, set, i, 0);
+        finish(set);
+    }
+}
+
+static void test_late_rescuer(void **state)
+{
+    (void)state;
+    each_step("a rescuer that comes late", round_late_rescuer);
+}
+
 /* ---- two deaths ---- */
 
 static void round_two_deaths(uint32_t set, uint64_t m)
@@ -620,6 +652,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sleepers_stop),
         cmocka_unit_test(test_rescuer_dies),
         cmocka_unit_test(test_two_rescuers),
+        cmocka_unit_test(test_late_rescuer),
         cmocka_unit_test(test_two_deaths),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_crossed_stops),
