@@ -273,7 +273,7 @@ void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
 {
     struct record *r = record_of(a, s, i);
     uint64_t amounts[LIMITS], useds[LIMITS] = {used, used, used};
-    const struct settlement settlement = {amounts, useds, false};
+    const struct settlement settlement = {.amounts = amounts, .used = useds};
 
     if (world_state(a, s, i) == RECORD_WAITING)
         world_withdraw(a, s, i);
@@ -313,7 +313,7 @@ void world_recover(uint32_t by, uint32_t dead)
 static void reserve_in_vain(uint32_t a, uint32_t s, uint32_t i)
 {
     const uint64_t amounts[LIMITS] = {2, 2, 2};
-    const struct settlement settlement = {amounts, amounts, true};
+    const struct settlement settlement = {.amounts = amounts, .used = amounts, .unused = true};
 
     if (world_enter(a, s, i, 2, ENTRY_RESERVE) == 0)
         set_settle(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
