@@ -11,15 +11,17 @@
  * What is taken comes back faster than it goes, so that nothing is refused; but `spent`. A set is
  * one work's, which is held to have done just what the set says was done.
  */
-#define CALL  "{ type: call, algorithm: gcra, capacity: 1G, window: 1s }"
-#define RATE  "{ type: rate, key: tokens, algorithm: gcra, capacity: 1G, window: 1s }"
-#define SPENT "{ type: rate, key: tokens, algorithm: gcra, capacity: 1, window: 1d }"
-#define SLOTS "{ type: resource, key: slots, capacity: 1000 }"
+#define CALL   "{ type: call, algorithm: gcra, capacity: 1G, window: 1s }"
+#define RATE   "{ type: rate, key: tokens, algorithm: gcra, capacity: 1G, window: 1s }"
+#define LEASED "{ type: rate, key: tokens, algorithm: gcra, capacity: 1G, window: 1s, lease: 32 }"
+#define SPENT  "{ type: rate, key: tokens, algorithm: gcra, capacity: 1, window: 1d }"
+#define SLOTS  "{ type: resource, key: slots, capacity: 1000 }"
 
 static const char sets[] = "sets:\n"
                            "  call: { limits: [ " CALL " ] }\n"
                            "  held_call: { limits: [ " CALL " ] }\n"
                            "  rate: { limits: [ " RATE " ] }\n"
+                           "  leased: { limits: [ " LEASED " ] }\n"
                            "  held_rate: { limits: [ " RATE " ] }\n"
                            "  spent: { limits: [ " SPENT " ] }\n"
                            "  slots: { limits: [ " SLOTS " ] }\n"
@@ -172,6 +174,7 @@ const struct work works[] = {
     {.name = SEMAPHORE, .loop = semaphore_loop, .two = true},
     {.name = "raw: mutex lock + unlock", .loop = mutex_loop, .two = true},
     {"take, rate", CELL, "rate", take_rate_loop, .two = true},
+    {"take, rate, lease of 32", CELL, "leased", take_rate_loop, .two = true},
     {"take, rate, refused", CELL_REFUSED, "spent", take_refused_loop, .prepare = spend,
      .refused = true, .two = true},
     {"take, call", CELL, "call", take_call_loop, .two = true},
