@@ -135,6 +135,22 @@ class Check(Directory):
         self.assertEqual([(one["backend"], one["lifetime"]) for one in json.loads(out)["sets"]],
                          [("process", "boot"), ("process", "users")])
 
+    def test_keyed(self):
+        limits = "limits: [ { type: resource, key: slots, capacity: 2 } ]"
+        path = self.write("weir.yaml", "version: 1\nsets:\n"
+                          "  each: { keyed: { max_keys: 10k }, " + limits + " }\n"
+                          "  few: { keyed: { max_keys: 1M, memory: 64KiB, evict: none }, " + limits
+                          + " }\n  all: { " + limits + " }\n")
+        out, err = self.expect(weir("check", path), 0)
+        self.assertEqual(err, "")
+        self.assertIn("set each  keyed  max_keys 10k  evict oldest\n", out)
+        self.assertIn("set few  keyed  max_keys 1M  memory 64KiB  evict none\n", out)
+        self.assertIn("set all\n", out)
+        out, _ = self.expect(weir("check", "--json", path), 0)
+        self.assertEqual([one.get("keyed") for one in json.loads(out)["sets"]],
+                         [{"max_keys": 10000, "evict": "oldest"},
+                          {"max_keys": 1000000, "memory": 65536, "evict": "none"}, None])
+
     def test_good_file_as_json(self):
         out, err = self.expect(weir("check", "--json", self.write("weir.yaml", PLAIN)), 0)
         self.assertEqual(err, "")
