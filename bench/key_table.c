@@ -14,11 +14,10 @@
  *     new key, KEYS          hash, look, claim and commit, in a table full of keys that may be
  *                            forgotten
  *
- * KEYS: 100000 and 10000000 if not given.
+ * KEYS: 100000 and 1000000 if not given.
  */
-
-#include "bench.h"
 #include "key_table.h"
+#include "bench.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -284,7 +283,7 @@ int main(int argc, char **argv)
     }
     if (n == 0) {
         size_new(&sizes[n++], &bench, 100000);
-        size_new(&sizes[n++], &bench, 10000000);
+        size_new(&sizes[n++], &bench, 1000000);
     }
     while (bench_round(&bench))
         for (int i = 0; i < n; i++)

@@ -5,7 +5,7 @@
  * that are there twice. At the end every decision is in a word or was in one that was emptied. The
  * table is compiled with its steps, at which threads now and then let others run.
  *
- * WEIR_ROUNDS: decisions per thread, 30000 if not given; WEIR_SEED.
+ * WEIR_ROUNDS: decisions per thread, 15000 if not given; WEIR_SEED.
  */
 #include "key_table.h"
 #include "require.h"
@@ -33,7 +33,7 @@ static _Alignas(128) struct double_word slots[BUCKETS * 8];
 static struct key keys[KEYS];
 static _Atomic uint64_t emptied; /* decisions in words that were emptied or taken out */
 static _Atomic bool stop;
-static uint64_t decisions_n = 30000;
+static uint64_t decisions_n = 15000;
 
 struct worker {
     uint64_t number, rng, lives;
