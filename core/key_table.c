@@ -240,10 +240,10 @@ struct choice {
     enum { EMPTY, FORGOTTEN, EVICTED, DISPLACED } kind;
 };
 
-/* What a bucket has to offer. */
+/* What a bucket has to offer: slots that are empty, and those of keys as good as new. */
 struct offer {
-    uint32_t free_n; /* empty or as good as new */
-    struct choice free;
+    uint32_t empty_n, new_n;
+    struct choice empty, as_new;
 };
 
 struct chooser {
@@ -269,10 +269,16 @@ static bool goes_before(struct chooser *chooser, uint64_t instant)
     return MUTANT(434);
 }
 
-static void offer_free(struct offer *offer, const struct key_entry *entry)
+static void offer_empty(struct offer *offer, const struct key_entry *entry)
 {
-    if (offer->free_n++ == 0 || (!entry->id && offer->free.entry.id))
-        offer->free = (struct choice){*entry, entry->id ? FORGOTTEN : EMPTY};
+    if (offer->empty_n++ == 0)
+        offer->empty = (struct choice){*entry, EMPTY};
+}
+
+static void offer_new(struct offer *offer, const struct key_entry *entry)
+{
+    if (offer->new_n++ == 0)
+        offer->as_new = (struct choice){*entry, FORGOTTEN};
 }
 
 static void consider_key(struct chooser *chooser, struct offer *offer,
@@ -283,7 +289,7 @@ static void consider_key(struct chooser *chooser, struct offer *offer,
 
     switch (judge->use(judge->userdata, entry->word, &instant)) {
     case KEY_AS_NEW:
-        offer_free(offer, entry);
+        offer_new(offer, entry);
         break;
     case KEY_LIVE:
         if (!goes_before(chooser, instant))
@@ -307,26 +313,39 @@ static void consider(struct chooser *chooser, struct offer *offer, struct double
     STEP();
     entry.word = atomic_load_explicit(&slot->high, memory_order_acquire);
     if (!entry.id)
-        offer_free(offer, &entry);
+        offer_empty(offer, &entry);
     else if (entry.id & CLAIMED && !MUTANT(441))
         chooser->claim = (struct choice){entry, DISPLACED};
     else
         consider_key(chooser, offer, &entry);
 }
 
+/* Which of a key's buckets takes it, by how many slots each can give away; -1: neither has any. */
+static int emptier(uint32_t first_n, uint32_t second_n)
+{
+    if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
+        return 0;
+    return second_n && !MUTANT(446)
+    ? 1 : -1;
+}
+
+/* Keys as good as new stay while there is another place: they may come back, and together they may
+ * be as many as there is room for. */
 static struct choice choose(const struct places *places, const struct key_judge *judge,
                             uint64_t random)
 {
     struct chooser chooser = {.judge = judge, .random = random};
-    const struct offer *first = &chooser.offers[0], *second = &chooser.offers[1];
+    const struct offer *offers = chooser.offers;
+    int empty, as_new;
 
     for (uint32_t i = 0; i < PLACES; i++)
         consider(&chooser, &chooser.offers[i / BUCKET_SLOTS], slot_at(places, i));
-    if (first->free_n > BUCKET_SLOTS - FEW_KEYS ||
-        (first->free_n && first->free_n >= second->free_n))
-        return first->free;
-    if (second->free_n && !MUTANT(446))
-        return second->free;
+    empty = emptier(offers[0].empty_n, offers[1].empty_n);
+    as_new = emptier(offers[0].new_n, offers[1].new_n);
+    if (empty >= 0 && !(MUTANT(448) && as_new >= 0))
+        return offers[empty].empty;
+    if (as_new >= 0)
+        return offers[as_new].as_new;
     return chooser.victim.entry.slot && !(MUTANT(435) && chooser.claim.entry.slot) ? chooser.victim
                                                                                    : chooser.claim;
 }

@@ -60,8 +60,9 @@
  * 2.9 million; with more attempts, 18.9 million), and every pair of stops (test_key_steps.c).
  *
  * Room: 8 slots in a bucket, 9 keys for 16 slots and 8 buckets more than that. A key goes to the
- * emptier of its buckets, but stays in the first while that has less than 5. Slots of keys as good
- * as new count as empty.
+ * emptier of its buckets, but stays in the first while that has less than 5. Only where neither has
+ * an empty slot, keys as good as new are forgotten, by the same rule, and then live ones evicted:
+ * keys that come back again and again keep their places if they are no more than there is room for.
  */
 #ifndef WEIR_CORE_KEY_TABLE_H
 #define WEIR_CORE_KEY_TABLE_H

@@ -501,6 +501,33 @@ static void there_is_room_for_all(void **state)
     }
 }
 
+/* As many keys as were promised, that recover and come back, in any order: none has to go, and none
+ * loses its place meanwhile. */
+static void those_who_come_back_find_room(void **state)
+{
+    enum { ALL = 2000 };
+
+    (void)state;
+    test_seed = number_from("WEIR_SEED", 1);
+    rng = test_seed;
+    make(ALL);
+    for (uint64_t i = 0; i < 40 * ALL; i++) {
+        const struct key key = key_of(random_below(&rng, ALL));
+        struct key_entry entry;
+
+        if (i % (ALL / 4) == 0)
+            now += ALL / 2; /* a part recovers */
+        if (key_table_find(&table, &key, &entry))
+            assert_int_equal(key_entry_swap(&entry, i + 2 * ALL), KEY_SWAPPED);
+        else
+            assert_true(put(&key, &none, i + 2 * ALL));
+        now = i % ALL == 0 ? i + 4 * ALL : now; /* or all */
+    }
+    assert_int_equal(count_keys(), ALL);
+    assert_int_equal(tally.forgotten + tally.evicted + tally.refused, 0);
+    unmake();
+}
+
 /* Anything may be in the memory: every call ends, and touches nothing beyond. */
 static void whatever_is_in_it_does_no_harm(void **state)
 {
@@ -690,6 +717,7 @@ int main(void)
         leak_checked_test(sizes_are_bounded),
         leak_checked_test(it_can_be_moved),
         leak_checked_test(there_is_room_for_all),
+        leak_checked_test(those_who_come_back_find_room),
         leak_checked_test(whatever_is_in_it_does_no_harm),
         leak_checked_test(it_agrees_with_a_list),
     };
