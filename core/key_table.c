@@ -325,8 +325,9 @@ static int emptier(uint32_t first_n, uint32_t second_n)
 {
     if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
         return 0;
-    return second_n && !MUTANT(446)
-    ? 1 : -1;
+    if (!second_n || MUTANT(446))
+        return -1;
+    return 1;
 }
 
 /* Keys as good as new stay while there is another place: they may come back, and together they may

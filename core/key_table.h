@@ -59,10 +59,16 @@
  * actors of one key in two places, 4.3 million states; with a third of another key, three places,
  * 2.9 million; with more attempts, 18.9 million), and every pair of stops (test_key_steps.c).
  *
- * Room: 8 slots in a bucket, 9 keys for 16 slots and 8 buckets more than that. A key goes to the
- * emptier of its buckets, but stays in the first while that has less than 5. Only where neither has
- * an empty slot, keys as good as new are forgotten, by the same rule, and then live ones evicted:
- * keys that come back again and again keep their places if they are no more than there is room for.
+ * Room: 8 slots in a bucket, 9 keys for 16 slots and 8 buckets more than that: 28.4 bytes a key. A
+ * key goes to the emptier of its buckets, but stays in the first while that has less than 5. Only
+ * where neither has an empty slot, keys as good as new are forgotten, by the same rule, and then live
+ * ones evicted. Measured with a million keys (tests/unit and simulations; with a single bucket for
+ * each, one key in 70 would have been evicted, and with 4 slots in a bucket one in 14000):
+ *   - As many keys as there is room for are put in, or come and come back: none is evicted.
+ *   - New ones come for ever while as many others are live as there is room for: 150 are evicted, in
+ *     all, as the empty slots run out, and then one in some million. With nine tenths of them live
+ *     23; with a tenth more than was promised, 7 in 50000; with a quarter more, 1 in 400.
+ * To find and swap takes 1.2 misses of a cache that the table is much larger than (cachegrind).
  */
 #ifndef WEIR_CORE_KEY_TABLE_H
 #define WEIR_CORE_KEY_TABLE_H
