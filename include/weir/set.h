@@ -55,7 +55,8 @@ enum {
  */
 struct weir_keyed_spec {
     size_t size;       /* sizeof(struct weir_keyed_spec) */
-    uint64_t max_keys; /* required, 1 .. WEIR_KEYS_MAX: so many subjects are known at a time */
+    uint64_t max_keys; /* required, 1 .. WEIR_KEYS_MAX: there is room for so many subjects, and for
+                          hardly twice as many */
     uint64_t memory;   /* bytes that they may take, at least 64 KiB; 0: what max_keys needs */
     const char *evict; /* who gives way to a new subject if none can be forgotten: "oldest",
                           "random", or "none": then the new one is refused. NULL: "oldest" */
