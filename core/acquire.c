@@ -21,7 +21,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
         return r;
     for (uint32_t i = 0; i < asking.set->limits.n; i++)
         if (asking.amounts[i]) {
-            r = asking.set->limits.lease
+            r = asking.set->limits.has_lease
                     ? lease_take(asking.actor, asking.set, asking.amounts[0], &asking.verdict)
                     : asking_ask(&asking, 0, ENTRY_TRY, WEIR_FOREVER);
             if (r < 0)

@@ -209,7 +209,7 @@ int weir_acquisition_grant_fd(weir_acquisition *acquisition)
 
 const char *weir_acquisition_set(const weir_acquisition *acquisition)
 {
-    return acquisition->set->name;
+    return set_name(acquisition->set);
 }
 
 const char *weir_acquisition_config(const weir_acquisition *acquisition, const char *name)

@@ -229,20 +229,30 @@ static int join(struct actor *actor, weir_set *set)
     return 0;
 }
 
+/* What it needs for all sets of this kind. */
+static int make_room(struct actor *actor, const weir_set *set)
+{
+    struct magazine **magazine = &actor->magazines[set->record_units];
+
+    if (grow_content(actor, set->head ? set_content_max(set) : 0) < 0)
+        return -ENOMEM;
+    if (set->member)
+        return 0;
+    if (set->head && publication_prepare(set->region, actor->unit, set->box_class) < 0)
+        return -ENOMEM;
+    if (!*magazine)
+        *magazine = sys_alloc(1, sizeof(**magazine));
+    return *magazine ? 0 : -ENOMEM;
+}
+
 int actor_prepare(struct actor *actor, weir_set *set)
 {
     struct counters *counters;
 
-    if (grow_parts(actor, set->number) < 0 || grow_content(actor, set->content_max) < 0)
+    if (grow_parts(actor, set->number) < 0 || make_room(actor, set) < 0)
         return -ENOMEM;
     if (set->member)
         return join(actor, set);
-    if (set->head && publication_prepare(set->region, actor->unit, set->box_class) < 0)
-        return -ENOMEM;
-    if (!actor->magazines[set->record_units])
-        actor->magazines[set->record_units] = sys_alloc(1, sizeof(struct magazine));
-    if (!actor->magazines[set->record_units])
-        return -ENOMEM;
     counters = sys_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
     if (!counters)
         return -ENOMEM;
@@ -258,13 +268,43 @@ void actor_unprepare(struct actor *actor, const weir_set *set)
     free_part(actor, set->number);
 }
 
-static int prepare_locked(struct actor *actor, weir_set *set)
+int actor_prepare_spare(weir_set *set)
 {
+    struct actor *spare = set->w->spare;
+    int r = 0;
+
+    if (!actor_is_prepared(spare, set->number))
+        r = actor_prepare(spare, set);
+    if (r == 0)
+        atomic_store(&set->prepared, true);
+    return r;
+}
+
+/* Whoever asks a set for something for the first time makes sure that it can be given back. */
+static int prepare_first(weir_set *set)
+{
+    weir *w = set->w;
     int r;
 
+    /* Within a call by the spare actor somebody has heard something, and asks. */
+    if (pthread_mutex_lock(&w->spare_lock) == EDEADLK)
+        return -ENOMEM;
+    pthread_mutex_lock(&w->lock);
+    r = actor_prepare_spare(set);
+    instance_unlock(w);
+    return r;
+}
+
+static int prepare_locked(struct actor *actor, weir_set *set)
+{
+    int r = 0;
+
+    if (!atomic_load(&set->prepared) && !MUTANT(538))
+        r = prepare_first(set);
     /* The lock is for the region, and for whoever adds up counters. */
     pthread_mutex_lock(&actor->w->lock);
-    r = actor_prepare(actor, set);
+    if (r == 0)
+        r = actor_prepare(actor, set);
     pthread_mutex_unlock(&actor->w->lock);
     return r;
 }

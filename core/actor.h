@@ -69,6 +69,11 @@ void actor_give_back(struct actor *actor);
 struct actor *actor_new(weir *w);
 /* Takes no lock. Returns 0, -ENOMEM, or of a set that processes share also -ENOSPC, …. */
 int actor_prepare(struct actor *actor, weir_set *set);
+/*
+ * The spare one, for a set that somebody is about to ask for something: so it can be given back
+ * whatever happens. Before that, an idle set needs none of it. The caller holds instance_lock().
+ */
+int actor_prepare_spare(weir_set *set);
 /* Takes back the preparation for a set that is being removed. */
 void actor_unprepare(struct actor *actor, const weir_set *set);
 void actor_free(struct actor *actor);

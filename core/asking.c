@@ -18,7 +18,7 @@ static void say(struct weir_refusal *ret, const weir_set *set, const char *key,
     if (!ret || ret->size < sizeof(*ret))
         return;
     ret->key = key ? key : "";
-    ret->set = set->name;
+    ret->set = set_name(set);
     ret->retry_after_ns = retry_after_ns;
 }
 

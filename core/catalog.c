@@ -21,17 +21,18 @@ void catalog_free(weir *w)
         set_free(instance_set(w, i));
     table_free(&w->sets);
     table_free(&w->hidden);
-    names_free(&w->names);
+    limits_table_free(&w->limits);
+    names_free(&w->set_names);
+    names_free(&w->pool_names);
 }
 
 bool instance_knows(void *instance, const char *name, bool *ret_is_pool)
 {
     weir *w = instance;
-    struct name_entry *entry = names_find(&w->names, name);
+    bool is_set = names_find(&w->set_names, name) != NULL;
 
-    if (entry)
-        *ret_is_pool = entry->set == NULL;
-    return entry != NULL;
+    *ret_is_pool = !is_set && names_find(&w->pool_names, name) != NULL;
+    return is_set || *ret_is_pool;
 }
 
 static int reserve_pools(weir *w, size_t more)
@@ -62,9 +63,9 @@ static int add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_e
         r = set_new(w, number, plan, &set, reterr);
     if (r < 0)
         return r;
-    r = actor_prepare(w->spare, set);
+    r = set->member ? actor_prepare_spare(set) : 0;
     if (r < 0) {
-        error_set(reterr, r, "set `%s`: %s", set->name, strerrordesc_np(-r));
+        error_set(reterr, r, "set `%s`: %s", set_name(set), strerrordesc_np(-r));
         set_free(set);
         return r;
     }
@@ -76,20 +77,20 @@ static int add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_e
 
 int instance_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr)
 {
-    int r = names_reserve(&w->names, 1);
+    int r = names_reserve(&w->set_names, 1);
 
     if (r == 0)
         r = add_set(w, plan, ret, reterr);
     if (r == 0)
-        names_add(&w->names, (*ret)->name, *ret, NULL);
+        names_add(&w->set_names, set_name(*ret), *ret);
     return r;
 }
 
 static weir_set *find_set(const weir *w, const char *name)
 {
-    struct name_entry *entry = names_find(&w->names, name);
+    struct name_entry *entry = names_find(&w->set_names, name);
 
-    return entry ? entry->set : NULL;
+    return entry ? entry->what : NULL;
 }
 
 /* A pool without sets holds one empty set. */
@@ -139,7 +140,7 @@ static void remove_last_set(weir *w)
     uint32_t number = w->sets_n - 1;
     weir_set *set = instance_set(w, number);
 
-    names_remove(&w->names, set->name, set);
+    names_remove(&w->set_names, set_name(set), set);
     actor_unprepare(w->spare, set);
     set_free(set);
     w->sets_n = number;
@@ -150,7 +151,7 @@ static void remove_last_pool(weir *w)
     struct pool_definition_live *pool = w->pools[--w->pools_n];
 
     if (pool->plan.name)
-        names_remove(&w->names, pool->plan.name, pool);
+        names_remove(&w->pool_names, pool->plan.name, pool);
     pool_plan_free(&pool->plan);
     sys_free(pool->sets);
     sys_free(pool);
@@ -173,19 +174,22 @@ int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **
                       struct weir_error *reterr)
 {
     struct instance_mark before = instance_mark(w);
-    int r = names_reserve(&w->names, plan->sets_n + plan->pools_n);
+    int r = names_reserve(&w->set_names, plan->sets_n);
+
+    if (r == 0)
+        r = names_reserve(&w->pool_names, plan->pools_n);
 
     for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         weir_set *set;
 
         r = add_set(w, &plan->sets[i], &set, reterr);
         if (r == 0)
-            names_add(&w->names, set->name, set, NULL);
+            names_add(&w->set_names, set_name(set), set);
     }
     for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
         r = instance_add_pool(w, &plan->pools[i], ret);
         if (r == 0 && (*ret)->plan.name)
-            names_add(&w->names, (*ret)->plan.name, NULL, *ret);
+            names_add(&w->pool_names, (*ret)->plan.name, *ret);
     }
     if (r < 0)
         instance_remove_since(w, before);
@@ -195,10 +199,10 @@ int instance_add_plan(weir *w, struct plan *plan, struct pool_definition_live **
 static const char *name_of_set(const weir *w, size_t i)
 {
     const weir_set *set = instance_set(w, (uint32_t)i);
-    struct name_entry *entry = names_find(&w->names, set->name);
+    struct name_entry *entry = names_find(&w->set_names, set_name(set));
 
     /* The empty set of a pool without sets goes by the pool's name and has none of its own. */
-    return entry && entry->set == set ? set->name : NULL;
+    return entry && entry->what == set ? set_name(set) : NULL;
 }
 
 static const char *name_of_pool(const weir *w, size_t i)

@@ -39,7 +39,7 @@ static bool is_of_set(const weir_set *set, uint64_t set_thread)
     uint32_t id = (uint32_t)(set_thread >> 32);
 
     if (set->keyed && id & HIDDEN_SET && !MUTANT(462))
-        return instance_set(set->w, id)->live->keyed == set->keyed;
+        return live_of(instance_set(set->w, id))->keyed == set->keyed;
     return set->region != &set->w->region || id == set->id;
 }
 

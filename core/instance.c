@@ -235,12 +235,23 @@ static int configure(weir *w, const struct weir_options *options, struct complai
     return r;
 }
 
+/* One that tells a thread that has it. */
+static void make_spare_lock(weir *w)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&w->spare_lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 static int build(weir *w, const struct weir_options *options)
 {
     int r;
 
     pthread_mutex_init(&w->lock, NULL);
-    pthread_mutex_init(&w->spare_lock, NULL);
+    make_spare_lock(w);
     keeper_init(&w->keeper, w);
     w->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
     w->keeper.advance_ns = w->timer_advance_ns;
@@ -333,8 +344,12 @@ static void shut_sets(weir *w)
     /* No set is added once `closed` was set under the lock. */
     for (uint32_t i = 0; i < w->sets_n; i++) {
         weir_set *set = instance_set(w, i);
-        struct actor *actor = actor_borrow(set);
+        struct actor *actor;
 
+        /* Nobody is in line, and whoever prepares it now, and joins, sees for himself. */
+        if (!atomic_load(&set->prepared))
+            continue;
+        actor = actor_borrow(set);
         set_shut(actor, set);
         actor_return(actor);
     }

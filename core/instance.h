@@ -9,6 +9,7 @@
 #include "plan.h"
 #include "region.h"
 #include "set.h"
+#include "shared_limits.h"
 #include "sys.h"
 #include "table.h"
 #include "tsc.h"
@@ -47,13 +48,15 @@ struct weir {
     pthread_mutex_t lock; /* everything from here to `keeper` */
     struct region region;
     struct plugins *plugins;
-    struct table sets;   /* by number */
-    struct table hidden; /* live sets of keyed ones, by number: they go with these */
+    struct limits_table limits; /* of sets */
+    struct table sets;          /* by number */
+    struct table hidden;        /* live sets of keyed ones, by number: they go with these */
     uint32_t hidden_n;
     _Atomic uint32_t sets_n; /* written under the lock */
     struct pool_definition_live **pools;
     size_t pools_n, pools_capacity;
-    struct names names;                   /* of sets and pools */
+    struct names set_names;
+    struct names pool_names;              /* and of sets that were opened as pools */
     struct actor *actors;                 /* all */
     struct actor *idle;                   /* of these, the ones without a thread */
     uint32_t depot[RECORD_UNITS_MAX + 1]; /* free records, by size in units */
@@ -62,8 +65,8 @@ struct weir {
     _Atomic uint32_t queues_n;
     struct weir_queue *closed_queues;
 
-    struct actor *spare; /* for calls that must not fail; prepared for every set */
-    pthread_mutex_t spare_lock;
+    struct actor *spare;        /* for calls that must not fail; prepared for every set in use */
+    pthread_mutex_t spare_lock; /* says EDEADLK */
 
     struct keeper keeper;          /* of acquisitions; its lock is also over their descriptors */
     size_t kept;                   /* acquisitions that may be in its heap; under its lock */
@@ -111,6 +114,14 @@ static inline void actor_return(struct actor *actor)
         actor_give_back(actor);
 }
 
+/* The set of a number, or an id, that was given out. */
+static inline weir_set *instance_set(const weir *w, uint32_t number)
+{
+    if (number & HIDDEN_SET)
+        return *table_at(&w->hidden, number & ~HIDDEN_SET);
+    return *table_at(&w->sets, number);
+}
+
 /* A free record for this set, or 0 when out of memory; and back. Freeing cannot fail. */
 static inline uint32_t record_new(struct actor *actor, const weir_set *set)
 {
@@ -121,29 +132,18 @@ static inline uint32_t record_new(struct actor *actor, const weir_set *set)
     return magazine->records[--magazine->n];
 }
 
-/* live.c: the record was a hidden set's. */
-void live_unpin(struct actor *actor, struct live *live);
+/* live.c: a record of this hidden set is free again. */
+void live_unpin_record(struct actor *actor, weir_set *set);
 
 static inline void record_free(struct actor *actor, const weir_set *set, uint32_t record)
 {
     struct magazine *magazine = actor_part(actor, set->number)->magazine;
 
-    if (set->live)
-        live_unpin(actor, set->live);
+    if (set_is_hidden(set))
+        live_unpin_record(actor, instance_set(set->w, set->id));
     if (magazine->n == MAGAZINE_SIZE)
         magazine_empty(set, magazine);
     magazine->records[magazine->n++] = record;
-}
-
-/* Of an id: the rest is the number of a hidden set. */
-#define HIDDEN_SET (UINT32_C(1) << 31)
-
-/* The set of a number, or an id, that was given out. */
-static inline weir_set *instance_set(const weir *w, uint32_t number)
-{
-    if (number & HIDDEN_SET)
-        return *table_at(&w->hidden, number & ~HIDDEN_SET);
-    return *table_at(&w->sets, number);
 }
 
 void instance_hold(weir *w, uint64_t n);

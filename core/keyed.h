@@ -27,6 +27,7 @@
 #include "asking.h"
 #include "key_table.h"
 #include "table.h"
+#include <pthread.h>
 
 struct live;
 

@@ -13,7 +13,7 @@ static _Atomic uint64_t *leased(struct counters *counters)
 bool lease_is_sound(const weir_set *set, uint64_t left)
 {
     return !MUTANT(531)
-    &&!member_is_broken(set->member) && left < set->limits.lease;
+    &&!member_is_broken(set->member) && left < set->limits.items->lease;
 }
 
 /* The rest of what was taken at `at_ns`. */
@@ -30,7 +30,7 @@ int lease_fill(struct actor *actor, weir_set *set, uint64_t amount, struct verdi
 {
     struct counters *counters = actor_counters(actor, set->number);
     uint64_t left = atomic_load_explicit(leased(counters), memory_order_relaxed);
-    uint64_t lease = set->limits.lease, needed;
+    uint64_t lease = set->limits.items->lease, needed;
     int r;
 
     if (set->member && left >= lease) { /* nobody would have written that */
@@ -50,7 +50,7 @@ int lease_fill(struct actor *actor, weir_set *set, uint64_t amount, struct verdi
 
 void lease_begin(const weir_set *set, struct counters *counters)
 {
-    if (set->limits.lease && !MUTANT(529))
+    if (set->limits.has_lease && !MUTANT(529))
         atomic_store_explicit(leased(counters), 0, memory_order_relaxed);
 }
 

@@ -78,8 +78,7 @@ bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct
 
 void limits_describe(struct limits *limits)
 {
-    if (limits->n == 1)
-        limits->lease = limits->items->lease;
+    limits->has_lease = limits->n == 1 && limits->items->lease;
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 

@@ -52,13 +52,13 @@ bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct
 /* The limits of a set together; each state lies at limit->state_at of `states`. */
 struct limits {
     struct limit *items;
-    uint32_t n;
     uint32_t state_words;
-    uint64_t lease;      /* of the only limit (lease.h); 0: none */
-    bool has_resources;  /* of type resource */
-    bool has_waits;      /* rates or calls: the only ones whose waits can be foreseen */
-    bool has_unforeseen; /* resources that an algorithm decides about */
-    bool reads_wall;     /* some algorithm wants the wall-clock offset */
+    uint16_t n;              /* at most WEIR_LIMITS_MAX */
+    bool has_resources : 1;  /* of type resource */
+    bool has_waits : 1;      /* rates or calls: the only ones whose waits can be foreseen */
+    bool has_unforeseen : 1; /* resources that an algorithm decides about */
+    bool has_lease : 1;      /* the only limit is leased (lease.h) */
+    bool reads_wall : 1;     /* some algorithm wants the wall-clock offset */
 };
 
 void limits_describe(struct limits *limits);

@@ -126,7 +126,6 @@ static int make_set(weir_set *set, const weir_set *template, uint32_t number)
 
     set->w = w;
     set->region = template->region;
-    set->name = template->name;
     set->number = template->number; /* it is counted as the template */
     set->id = HIDDEN_SET | number;
     set->record_units = template->record_units;
@@ -155,14 +154,12 @@ static int make(struct keyed *keyed, struct live **ret)
         return -ENOMEM;
     live->keyed = keyed;
     live->number = number;
-    live->set.live = live;
     pthread_mutex_lock(&w->lock);
     if (instance_closed(w))
         r = -ESHUTDOWN;
     else if ((r = table_reserve(&w->hidden, w->hidden_n + 1)) == 0)
         r = make_set(&live->set, keyed->set, w->hidden_n);
     if (r == 0) {
-        pthread_mutex_init(&live->set.warned_lock, NULL);
         *table_at(&w->hidden, w->hidden_n) = &live->set;
         w->hidden_n++;
     }
@@ -179,12 +176,8 @@ static int make(struct keyed *keyed, struct live **ret)
 
 void lives_free(struct keyed *keyed)
 {
-    for (uint32_t i = 0; i < keyed->lives_n; i++) {
-        struct live *live = *table_at(&keyed->lives, i);
-
-        pthread_mutex_destroy(&live->set.warned_lock);
-        sys_free(live);
-    }
+    for (uint32_t i = 0; i < keyed->lives_n; i++)
+        sys_free(*table_at(&keyed->lives, i));
     table_free(&keyed->lives);
 }
 
@@ -393,4 +386,9 @@ void live_unpin(struct actor *actor, struct live *live)
 
     if (find(live, &entry) && entry.word == word_of(live, left))
         give_up(actor, live, &entry);
+}
+
+void live_unpin_record(struct actor *actor, weir_set *set)
+{
+    live_unpin(actor, live_of(set));
 }

@@ -29,7 +29,7 @@ enum loan {
 };
 
 struct live {
-    weir_set set; /* what is fixed of it is the template's */
+    weir_set set; /* the first: see live_of(); what is fixed of it is the template's */
     struct keyed *keyed;
     uint32_t number;
     _Atomic uint64_t place, id; /* of the key that it is lent to */
@@ -38,6 +38,12 @@ struct live {
     enum loan loan;             /* under the lock of the keyed set */
     struct live *next;          /* idle */
 };
+
+/* That of a hidden set. */
+static inline struct live *live_of(weir_set *set)
+{
+    return (struct live *)set;
+}
 
 /* Bytes that one takes, or hardly more. */
 size_t live_size(const weir_set *set);
@@ -76,5 +82,8 @@ enum key_use live_use(struct actor *actor, const struct keyed *keyed, uint64_t w
                       uint64_t *ret_instant);
 
 void lives_free(struct keyed *keyed);
+
+/* Lets go of it; who does so last looks whether it can go. */
+void live_unpin(struct actor *actor, struct live *live);
 
 #endif

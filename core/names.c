@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names: open addressing, linear probing, at most half full. */
+/* Names: open addressing, linear probing, at most three quarters full. */
 #include "names.h"
 
 #include "sys.h"
@@ -35,7 +35,7 @@ int names_reserve(struct names *names, size_t more)
 {
     struct names grown = {.n = names->n, .capacity = names->capacity ? names->capacity : 16};
 
-    while (grown.capacity < 2 * (names->n + more))
+    while (grown.capacity / 4 * 3 < names->n + more)
         grown.capacity *= 2;
     if (grown.capacity == names->capacity)
         return 0;
@@ -50,9 +50,9 @@ int names_reserve(struct names *names, size_t more)
     return 0;
 }
 
-void names_add(struct names *names, const char *name, void *set, void *pool)
+void names_add(struct names *names, const char *name, void *what)
 {
-    *slot_of(names, name) = (struct name_entry){name, set, pool};
+    *slot_of(names, name) = (struct name_entry){name, what};
     names->n++;
 }
 
@@ -76,7 +76,7 @@ void names_remove(struct names *names, const char *name, const void *what)
 {
     struct name_entry *entry = names_find(names, name);
 
-    if (entry && (entry->set == what || entry->pool == what)) {
+    if (entry && entry->what == what) {
         close_gap(names, (size_t)(entry - names->entries));
         names->n--;
     }

@@ -8,7 +8,7 @@
 
 struct name_entry {
     const char *name; /* NULL: empty */
-    void *set, *pool; /* one of them */
+    void *what;
 };
 
 struct names {
@@ -19,7 +19,7 @@ struct names {
 struct name_entry *names_find(const struct names *names, const char *name); /* or NULL */
 int names_reserve(struct names *names, size_t more);                        /* 0 or -ENOMEM */
 /* Adds a name that is not there; room was reserved. */
-void names_add(struct names *names, const char *name, void *set, void *pool);
+void names_add(struct names *names, const char *name, void *what);
 void names_remove(struct names *names, const char *name, const void *what); /* if it names that */
 void names_free(struct names *names);
 uint64_t hash_text(const char *text); /* FNV-1a, 64 bits */

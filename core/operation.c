@@ -34,7 +34,7 @@ static bool is_whole(const struct operation *op)
     /* No other flag is ever set: nobody shuts a set for others. */
     if (version_flags(&op->version) & ~(uint32_t)(CONTENT_PROJECTED | CONTENT_EXPECTED))
         return false;
-    return !op->version.strange && op->version.content_n >= n && n <= op->set->content_max &&
+    return !op->version.strange && op->version.content_n >= n && n <= set_content_max(op->set) &&
            op->version.content[CONTENT_LAST] < GRANTED_MARKER && is_line(op) &&
            limits_check(limits, operation_states(op)) == 0 &&
            (!(version_flags(&op->version) & CONTENT_PROJECTED) ||
@@ -72,7 +72,7 @@ static void check_shared(struct operation *op)
     if (!member_has_place(member) || !is_whole(op))
         member_break(member);
     if (member_is_broken(member)) {
-        memset(op->version.content, 0, op->set->content_max * sizeof(uint64_t));
+        memset(op->version.content, 0, set_content_max(op->set) * sizeof(uint64_t));
         member_tell_broken(member);
     } else if (op->version.untold) {
         tell_again(op);
@@ -85,7 +85,7 @@ static void begin(struct operation *op, struct actor *actor, weir_set *set)
     op->actor = actor;
     op->set = set;
     op->version.content = actor->content;
-    op->version.content_capacity = set->content_max;
+    op->version.content_capacity = set_content_max(set);
     op->version.form = set->form;
     op->wakes_n = 0;
     op->arm_ns = op->look_ns = WEIR_FOREVER;

@@ -76,16 +76,11 @@ static int make_content(weir_set *set, const struct set_plan *plan, struct weir_
 
 int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
-    uint32_t words = CONTENT_STATES + set->limits.state_words;
-
     if (!set->limits.n)
         return 0;
-    if (set->limits.has_waits)
-        words += 1 + set->limits.state_words;
-    set->content_max = words;
     set->form = word_form_for(&set->limits, set->backend == BACKEND_PROCESS && !set->w->apart);
     set->unboxed_ns = &set->own_unboxed_ns;
-    set->box_class = box_class_for(words);
+    set->box_class = (uint8_t)box_class_for(set_content_max(set));
     if (!set->box_class)
         return error_set(reterr, -ENOMEM, "out of memory");
     return make_content(set, plan, reterr);

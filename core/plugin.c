@@ -378,7 +378,7 @@ static int remember(struct plugins *plugins, const struct search *search)
 
     if (names_reserve(found, 1) < 0)
         return -ENOMEM;
-    names_add(found, search->found->name, search->found, NULL);
+    names_add(found, search->found->name, search->found);
     return 0;
 }
 
@@ -396,7 +396,7 @@ int plugins_find(struct plugins *plugins, enum weir_plugin_kind kind, const char
                          kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer");
     known = names_find(&plugins->found[kind], name);
     if (known != NULL) {
-        *ret = known->set;
+        *ret = known->what;
         return 0;
     }
     r = find_by_file_name(plugins, &search);

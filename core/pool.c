@@ -151,10 +151,9 @@ static int open_handle(weir_pool **ret, weir *w, struct pool_definition_live *de
 }
 
 /* Without a configuration every name is a set without limits. */
-static int invent_set(weir *w, const char *name, struct name_entry **ret)
+static int invent_set(weir *w, const char *name, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
-    weir_set *set;
     int r;
 
     if (w->configured || !*name)
@@ -162,49 +161,54 @@ static int invent_set(weir *w, const char *name, struct name_entry **ret)
     plan.name = sys_strdup(name);
     if (!plan.name)
         return -ENOMEM;
-    r = instance_add_set(w, &plan, &set, NULL);
+    r = instance_add_set(w, &plan, ret, NULL);
     set_plan_free(&plan);
-    if (r == 0)
-        *ret = names_find(&w->names, name);
     return r;
 }
 
 /* A set's name opens as a pool of that one set, made when it is first asked for. */
-static int pool_of_set(weir *w, struct name_entry *entry)
+static int pool_of_set(weir *w, const weir_set *set, struct pool_definition_live **ret)
 {
-    weir_set *set = entry->set;
     struct pool_plan plan = {0};
-    struct pool_definition_live *pool;
-    int r;
+    int r = names_reserve(&w->pool_names, 1);
 
+    if (r < 0)
+        return r;
     plan.sets = sys_alloc(1, sizeof(*plan.sets));
     if (plan.sets)
-        plan.sets[0] = sys_strdup(set->name);
+        plan.sets[0] = sys_strdup(set_name(set));
     if (!plan.sets || !plan.sets[0]) {
         sys_free(plan.sets);
         return -ENOMEM;
     }
     plan.sets_n = 1;
-    r = instance_add_pool(w, &plan, &pool);
+    r = instance_add_pool(w, &plan, ret);
     pool_plan_free(&plan);
     if (r == 0)
-        entry->pool = pool;
+        names_add(&w->pool_names, set_name(set), *ret);
     return r;
 }
 
 static int open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
 {
+    struct pool_definition_live *pool;
     struct name_entry *entry;
+    weir_set *set;
     int r = 0;
 
     if (instance_closed(w))
         return -ESHUTDOWN;
-    entry = names_find(&w->names, name);
-    if (!entry)
-        r = invent_set(w, name, &entry);
-    if (r == 0 && !entry->pool)
-        r = pool_of_set(w, entry);
-    return r < 0 ? r : open_handle(ret, w, entry->pool, worker);
+    entry = names_find(&w->pool_names, name);
+    if (entry)
+        return open_handle(ret, w, entry->what, worker);
+    entry = names_find(&w->set_names, name);
+    if (entry)
+        set = entry->what;
+    else
+        r = invent_set(w, name, &set);
+    if (r == 0)
+        r = pool_of_set(w, set, &pool);
+    return r < 0 ? r : open_handle(ret, w, pool, worker);
 }
 
 int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)

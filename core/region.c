@@ -2,6 +2,7 @@
 /* Regions: reserved addresses, committed as they are needed. */
 #include "region.h"
 
+#include "mutant.h"
 #include "segment.h"
 #include "sys.h"
 #include <errno.h>
@@ -111,8 +112,16 @@ uint32_t region_alloc_box(struct region *region, size_t size, size_t alignment)
     size_t at = (area->used + alignment - 1) & ~(alignment - 1);
 
     size = (size + UNIT_SIZE - 1) & ~(UNIT_SIZE - 1);
+    if (alignment == UNIT_SIZE && size <= region->gap_end - region->gap && !MUTANT(539)) {
+        region->gap += size;
+        return (uint32_t)((region->gap - size) / UNIT_SIZE);
+    }
     if (size > area->reserved || area_grow(area, at + size) < 0)
         return 0;
+    if (at - area->used > region->gap_end - region->gap) {
+        region->gap = area->used;
+        region->gap_end = at;
+    }
     area->used = at + size;
     return (uint32_t)(at / UNIT_SIZE);
 }

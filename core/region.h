@@ -42,6 +42,7 @@ struct region {
     struct area records;
     uint8_t *run_units; /* by run: size of its records in units; 0 for run 0, which is never used */
     size_t runs_capacity;
+    size_t gap, gap_end; /* bytes of the boxes area that were skipped to align the last box */
 
     /*
      * Numbers that other processes may have written are checked: what lies beyond is nowhere, and

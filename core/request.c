@@ -6,35 +6,57 @@
 #include "live.h"
 #include "mutant.h"
 #include "names.h"
+#include "sys.h"
 #include <errno.h>
 
 const struct weir_request request_of_nothing = {.size = sizeof(request_of_nothing)};
 
-static bool warned_before(weir_set *set, uint64_t hash)
+/* What the set has warned about, or NULL when out of memory. */
+static struct warnings *warnings_of(weir_set *set)
 {
-    for (uint32_t i = 0; i < set->warned_n; i++)
-        if (set->warned[i] == hash)
-            return true;
-    return false;
+    struct warnings *warnings = atomic_load(&set->warnings), *made;
+
+    if (warnings)
+        return warnings;
+    made = sys_alloc(1, sizeof(*made));
+    if (!made)
+        return NULL;
+    if (atomic_compare_exchange_strong(&set->warnings, &warnings, made))
+        return made;
+    sys_free(made); /* another thread's was faster */
+    return warnings;
+}
+
+/* Its place if it is new, WARNINGS_MAX if it was there or there is no room. */
+static uint32_t remember(struct warnings *warnings, uint64_t hash)
+{
+    for (uint32_t i = 0; i < WARNINGS_MAX; i++) {
+        uint64_t before = 0;
+
+        if (atomic_compare_exchange_strong(&warnings->hashes[i], &before, hash))
+            return i;
+        if (before == hash && !MUTANT(537))
+            break;
+    }
+    return WARNINGS_MAX;
 }
 
 void request_warn(weir_set *set, const char *key, const char *what)
 {
     uint64_t hash = hash_text(key) ^ hash_text(what);
-    bool news, last;
+    struct warnings *warnings;
+    uint32_t place;
 
-    if (set->live)
-        set = set->live->keyed->set;
-    pthread_mutex_lock(&set->warned_lock);
-    news = set->warned_n < WARNED_KEYS_MAX && !warned_before(set, hash);
-    if (news)
-        set->warned[set->warned_n++] = hash;
-    last = news && set->warned_n == WARNED_KEYS_MAX;
-    pthread_mutex_unlock(&set->warned_lock);
-    if (news)
-        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set->name, key, what);
-    if (last)
-        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': no more warnings about keys", set->name);
+    if (set_is_hidden(set))
+        set = live_of(set)->keyed->set;
+    warnings = warnings_of(set);
+    place = warnings ? remember(warnings, hash ? hash : 1) : 0;
+    if (place < WARNINGS_MAX)
+        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
+                     what);
+    if (place == WARNINGS_MAX - 1)
+        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': no more warnings about keys",
+                     set_name(set));
 }
 
 /* Notes one amount of the request for every limit with its key. */

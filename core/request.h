@@ -79,7 +79,15 @@ static inline bool request_is_empty(const weir_set *set, const uint64_t *amounts
     return !any;
 }
 
-/* Warns once per key and set; `what` says what the matter is. */
+/* What a set has warned about: made with the first. */
+#define WARNINGS_MAX 64u
+
+struct warnings {
+    _Atomic uint64_t hashes[WARNINGS_MAX]; /* of a key and what the matter was; 0: none */
+};
+
+/* Warns once per key and set; `what` says what the matter is. Without memory to remember it by, it
+ * may be said again. */
 void request_warn(weir_set *set, const char *key, const char *what);
 
 /* The timeout and max_wait that hold for a request. */

@@ -31,7 +31,7 @@ int plugin_resolve(struct resolver *resolver, enum weir_plugin_kind kind, const 
     struct found *found;
     *ret = NULL;
     if (entry != NULL) {
-        found = entry->set;
+        found = entry->what;
     } else {
         found = sys_alloc(1, sizeof *found);
         if (found == NULL)
@@ -44,7 +44,7 @@ int plugin_resolve(struct resolver *resolver, enum weir_plugin_kind kind, const 
         if (rc == -ENOMEM)
             return rc;
         found->refusal.code = rc;
-        names_add(cache, name, found, NULL);
+        names_add(cache, name, found);
     }
     if (found->refusal.code < 0)
         say(resolver, found->refusal.code, mark, "%s", found->refusal.message);
@@ -74,31 +74,36 @@ static void complain_of_taken(struct resolver *resolver, const struct scalar *na
 static void name_register(struct resolver *resolver, const struct scalar *name,
                           struct set_plan *set, struct pool_plan *pool)
 {
+    const struct plan *plan = resolver->plan;
+    const struct definition *definition = resolver->definition;
     bool is_pool = false;
     /* Even a name that will not do is known from here on: a pool that names it is not wrong too. */
     scalar_check_name(resolver->complaints,
                       set != NULL ? "the name of a set" : "the name of a pool", name);
-    const struct name_entry *entry = names_find(&resolver->names, name->text);
-    if (entry != NULL) {
-        const struct plan *plan = resolver->plan;
-        is_pool = entry->pool != NULL;
-        size_t at = is_pool ? (size_t)((struct pool_plan *)entry->pool - plan->pools)
-                            : (size_t)((struct set_plan *)entry->set - plan->sets);
-        complain_of_taken(resolver, name, is_pool,
-                          is_pool ? resolver->definition->pools[at].name.mark
-                                  : resolver->definition->sets[at].name.mark);
-    } else if (name_is_known(resolver, name->text, &is_pool)) {
+    const struct name_entry *earlier_set = names_find(&resolver->set_names, name->text),
+                            *earlier_pool = names_find(&resolver->pool_names, name->text);
+    if (earlier_set != NULL)
+        complain_of_taken(
+            resolver, name, false,
+            definition->sets[(struct set_plan *)earlier_set->what - plan->sets].name.mark);
+    else if (earlier_pool != NULL)
+        complain_of_taken(
+            resolver, name, true,
+            definition->pools[(struct pool_plan *)earlier_pool->what - plan->pools].name.mark);
+    else if (name_is_known(resolver, name->text, &is_pool))
         complain_of_taken(resolver, name, is_pool, (struct mark){0, 0});
-    } else {
-        names_add(&resolver->names, name->text, set, pool);
-    }
+    else if (set != NULL)
+        names_add(&resolver->set_names, name->text, set);
+    else
+        names_add(&resolver->pool_names, name->text, pool);
 }
 
 static int names_register(struct resolver *resolver)
 {
     const struct definition *definition = resolver->definition;
     struct plan *plan = resolver->plan;
-    if (names_reserve(&resolver->names, definition->sets_n + definition->pools_n) < 0)
+    if (names_reserve(&resolver->set_names, definition->sets_n) < 0 ||
+        names_reserve(&resolver->pool_names, definition->pools_n) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < definition->sets_n; i++)
         name_register(resolver, &definition->sets[i].name, &plan->sets[i], NULL);
@@ -197,7 +202,8 @@ int plan_resolve(const struct definition *definition, struct plugins *plugins,
         rc = -EINVAL;
     if (rc < 0)
         plan_free(ret);
-    names_free(&resolver.names);
+    names_free(&resolver.set_names);
+    names_free(&resolver.pool_names);
     names_free(&resolver.algorithms);
     names_free(&resolver.balancers);
     while (resolver.found != NULL) {

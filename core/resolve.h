@@ -21,7 +21,7 @@ struct resolver {
     struct plan *plan;
     struct complaints *complaints;
 
-    struct names names; /* of the plan's sets and pools */
+    struct names set_names, pool_names; /* of the plan */
     struct names algorithms, balancers;
     struct found *found;         /* all that `algorithms` and `balancers` name */
     const char **set_candidates; /* names of all sets, once a hint was wanted */

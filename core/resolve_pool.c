@@ -38,11 +38,10 @@ static int complain_of_missing_set(struct resolver *resolver, const struct scala
 /* Complains unless the name is that of a set. */
 static int pool_set_check(struct resolver *resolver, const struct scalar *name)
 {
-    const struct name_entry *entry = names_find(&resolver->names, name->text);
-    bool is_pool = entry != NULL && entry->pool != NULL;
-    if (MUTANT(82) || (entry != NULL && !is_pool))
+    bool is_pool = names_find(&resolver->pool_names, name->text) != NULL;
+    if (MUTANT(82) || names_find(&resolver->set_names, name->text) != NULL)
         return 0;
-    if (entry == NULL && name_is_known(resolver, name->text, &is_pool) && !is_pool)
+    if (!is_pool && name_is_known(resolver, name->text, &is_pool) && !is_pool)
         return 0;
     return complain_of_missing_set(resolver, name, is_pool);
 }
@@ -67,7 +66,7 @@ static int pool_sets_read(struct resolver *resolver, const struct pool_definitio
         rc = copy_text(name->text, &plan->sets[plan->sets_n]);
         if (rc < 0)
             break;
-        names_add(&seen, plan->sets[plan->sets_n], plan->sets, NULL);
+        names_add(&seen, plan->sets[plan->sets_n], plan->sets);
         plan->sets_n++;
         rc = pool_set_check(resolver, name);
     }

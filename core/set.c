@@ -8,6 +8,7 @@
 #include "keeper.h"
 #include "kept.h"
 #include "keyed.h"
+#include "live.h"
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
@@ -610,10 +611,45 @@ uint32_t set_snapshot(struct actor *actor, weir_set *set)
     return line_length(&op.version);
 }
 
+const char *set_name(const weir_set *set)
+{
+    if (set_is_hidden(set))
+        return set_name(live_of(instance_set(set->w, set->id))->keyed->set);
+    return (const char *)(set + 1);
+}
+
+/* With its name behind it, and its limits. */
+static weir_set *begin(weir *w, const struct set_plan *plan)
+{
+    size_t name_size = strlen(plan->name) + 1;
+    weir_set *set = sys_alloc(1, sizeof(*set) + name_size);
+    struct limit *limits = NULL;
+
+    if (set && plan->limits_n)
+        limits = limits_share(&w->limits, plan->limits, plan->limits_n);
+    if (set && plan->limits_n && !limits) {
+        sys_free(set);
+        return NULL;
+    }
+    if (set) {
+        set->limits = (struct limits){
+            .items = limits, .n = (uint16_t)plan->limits_n, .state_words = plan->state_words};
+        memcpy(set + 1, plan->name, name_size);
+    }
+    return set;
+}
+
+static void end(weir_set *set)
+{
+    if (set->limits.n)
+        limits_give_back(&set->w->limits, set->limits.items);
+    sys_free(set);
+}
+
 int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
             struct weir_error *reterr)
 {
-    weir_set *set = sys_alloc(1, sizeof(*set));
+    weir_set *set = begin(w, plan);
     int r;
 
     if (!set)
@@ -621,10 +657,8 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     set->w = w;
     set->region = &w->region;
     set->number = set->id = number;
-    set->limits = (struct limits){
-        .items = plan->limits, .n = plan->limits_n, .state_words = plan->state_words};
     set->record_units =
-        record_units(set->limits.n + (plan->keyed.max_keys ? KEYED_RECORD_WORDS : 0));
+        (uint8_t)record_units(set->limits.n + (plan->keyed.max_keys ? KEYED_RECORD_WORDS : 0));
     if (MUTANT(162) && !set->limits.n)
         set->record_units = 1;
     limits_describe(&set->limits);
@@ -634,19 +668,19 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     if (r == 0 && plan->keyed.max_keys)
         r = keyed_new(set, plan, reterr);
     if (r < 0) {
-        sys_free(set);
+        end(set);
         return r;
     }
-    pthread_mutex_init(&set->warned_lock, NULL);
-    set->name = plan->name;
     set->config = plan->config;
-    set->config_n = plan->config_n;
+    set->config_n = (uint16_t)plan->config_n;
+    plan->config = NULL;
+    plan->config_n = 0;
     set->timeout_ns = plan->timeout_ns;
     set->max_wait_ns = plan->max_wait_ns;
     set->max_waiters = plan->max_waiters;
     set->strict = plan->strict;
     set->fair = plan->fair;
-    *plan = (struct set_plan){0};
+    set_plan_free(plan);
     *ret = set;
     return 0;
 }
@@ -655,15 +689,11 @@ void set_free(weir_set *set)
 {
     keyed_free(set->keyed);
     member_close(set->member);
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        limit_free(&set->limits.items[i]);
     for (uint32_t i = 0; i < set->config_n; i++) {
         sys_free(set->config[i].name);
         sys_free(set->config[i].value);
     }
-    sys_free(set->limits.items);
     sys_free(set->config);
-    sys_free(set->name);
-    pthread_mutex_destroy(&set->warned_lock);
-    sys_free(set);
+    sys_free(atomic_load(&set->warnings));
+    end(set);
 }

@@ -12,41 +12,57 @@
 #include "line.h"
 #include "plan.h"
 #include <errno.h>
-#include <pthread.h>
-
-#define WARNED_KEYS_MAX 64u
 
 struct keyed;
-struct live;
+struct warnings;
 
+/* An idle one is to take little: its limits are not its own, what few sets need is made when they
+ * need it, and its name is behind it: set_name(). */
 struct weir_set {
+    /* What every call needs comes first. */
     weir *w;
     struct region *region; /* where its state and its records are: the instance's, or of */
     struct member *member; /* the segment that processes share; NULL: private */
-    char *name;
-    uint32_t head;   /* unit of its struct set_head; 0: an empty set, which has no state */
-    uint32_t number; /* in an actor's parts */
-    uint32_t id;     /* in its records: the same, but for a hidden set */
-    uint32_t box_class, content_max; /* of a version with a projection, in words */
-    enum word_form form;             /* of its word while it is not boxed */
+    struct limits limits;  /* shared_limits.h */
+    struct keyed *keyed;   /* NULL: it is not keyed */
+    uint32_t head;         /* unit of its struct set_head; 0: an empty set, which has no state */
+    uint32_t number;       /* in an actor's parts */
+    uint8_t form;          /* enum word_form: of its word while it is not boxed */
+    uint8_t record_units;
+    uint8_t box_class; /* of a version with a projection */
+    uint8_t backend;   /* enum backend */
+    bool strict : 1, fair : 1;
+    bool while_used : 1;   /* lifetime: users */
+    _Atomic bool prepared; /* the spare actor is: somebody has asked it for something */
+    uint16_t config_n;     /* at most CONFIG_ENTRIES_MAX */
+
     _Atomic uint64_t *unboxed_ns;    /* when it was last boxed; not beside its word: its own, or */
     _Atomic uint64_t own_unboxed_ns; /* that of its segment */
-    uint32_t record_units;
-    struct limits limits;
-    struct name_value *config; /* sorted by name */
-    uint32_t config_n;
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
-    bool strict, fair;
-    enum backend backend;
-    bool while_used;     /* lifetime: users */
-    struct keyed *keyed; /* NULL: it is not keyed */
-    struct live *live;   /* of a hidden set, which one key of a keyed set has; else NULL */
-
-    pthread_mutex_t warned_lock;
-    uint64_t warned[WARNED_KEYS_MAX]; /* hashes of unknown keys that were warned about */
-    uint32_t warned_n;
+    uint32_t id;                         /* in its records: its number, but for a hidden set */
+    struct name_value *config;           /* sorted by name */
+    _Atomic(struct warnings *) warnings; /* request.h */
 };
+
+/* The ids of hidden sets, which one key of a keyed set has (live.h); the rest is their number. */
+#define HIDDEN_SET (UINT32_C(1) << 31)
+
+static inline bool set_is_hidden(const weir_set *set)
+{
+    return (set->id & HIDDEN_SET) != 0;
+}
+
+/* Belongs to the set; that of a hidden one to its keyed set. */
+const char *set_name(const weir_set *set);
+
+/* Words of a version of it, with a projection of its limits. */
+static inline uint32_t set_content_max(const weir_set *set)
+{
+    uint32_t words = CONTENT_STATES + set->limits.state_words;
+
+    return set->limits.has_waits ? words + 1 + set->limits.state_words : words;
+}
 
 /* What an entry came to. */
 struct verdict {

@@ -13,7 +13,7 @@
 
 const char *weir_set_name(const weir_set *set)
 {
-    return set->name;
+    return set_name(set);
 }
 
 const char *weir_set_config(const weir_set *set, const char *name)

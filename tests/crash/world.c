@@ -56,6 +56,7 @@ static struct limit make_limit(enum weir_limit_type type, uint32_t *state_words)
         must(spaced != NULL);
         *spaced = (struct spaced){world.interval_ns, 2};
         limit.config = spaced;
+        limit.config_size = sizeof(*spaced);
         limit.algorithm = &spaced_algorithm;
         limit.algorithm_name = "spaced";
         limit.refunds = true;
@@ -460,7 +461,7 @@ static void check_set(uint32_t s, bool empty)
     uint64_t content[64];
     const weir_set *set = world.sets[s];
     struct version version = {
-        .content = content, .content_capacity = set->content_max, .form = set->form};
+        .content = content, .content_capacity = set_content_max(set), .form = set->form};
 
     publication_read(&world.w->region, set->head, &version);
     check_line(s, &version);

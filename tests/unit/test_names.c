@@ -18,7 +18,7 @@ static void check(const struct names *names)
         assert_int_equal(entry != NULL, there[i]);
         n += there[i];
         if (entry)
-            assert_ptr_equal(entry->set, &there[i]);
+            assert_ptr_equal(entry->what, &there[i]);
     }
     assert_int_equal(names->n, n);
 }
@@ -41,7 +41,7 @@ static void names_are_found_whatever_was_added_and_removed(void **state)
             names_remove(&names, texts[i], &there[i]);
         } else {
             assert_int_equal(names_reserve(&names, 1), 0);
-            names_add(&names, texts[i], &there[i], NULL);
+            names_add(&names, texts[i], &there[i]);
         }
         there[i] = !there[i];
         if (turn % 16 == 0)
@@ -59,9 +59,9 @@ static void a_name_is_removed_only_by_what_it_names(void **state)
     (void)state;
     assert_null(names_find(&names, "x"));
     assert_int_equal(names_reserve(&names, 1), 0);
-    names_add(&names, "x", NULL, &mine);
+    names_add(&names, "x", &mine);
     names_remove(&names, "x", &other);
-    assert_ptr_equal(names_find(&names, "x")->pool, &mine);
+    assert_ptr_equal(names_find(&names, "x")->what, &mine);
     names_remove(&names, "y", &mine);
     names_remove(&names, "x", &mine);
     assert_null(names_find(&names, "x"));
