@@ -435,6 +435,39 @@ static bool settle_word(struct actor *actor, weir_set *set, const struct key *ke
     return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED;
 }
 
+/* Whether a settlement charges something: then a key that is not known has to be, for nobody shall
+ * be able to tell that it was forgotten. What is given back to a new key makes no difference. */
+static bool charges(const weir_set *set, const struct settlement *settlement)
+{
+    return set->limits.items[0].charges && !settlement->unused &&
+           settlement->used[0] > settlement->amounts[0] && !MUTANT(463);
+}
+
+/* Charges a new key: true, or false: another attempt is due. Without room for it nobody pays. */
+static bool settle_new(struct actor *actor, weir_set *set, const struct key *key,
+                       const struct settlement *settlement, uint64_t granted_ns)
+{
+    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct key_entry entry;
+    uint64_t state = 0;
+
+    switch (claim(set->keyed, actor, key, &at, &entry)) {
+    case KEY_FOUND:
+        return false;
+    case KEY_FULL:
+        return true;
+    default:
+        break;
+    }
+    at = instance_instant(set->w, set->limits.reads_wall);
+    limits_init(&set->limits, &state, &at);
+    set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
+    if (!(state & WORD_LIVE))
+        return key_claim_commit(&entry, state);
+    key_claim_drop(&entry);
+    return true;
+}
+
 /* What a record of the template's held, which only the caller can give back. The record is free
  * afterwards. */
 static void settle_claimed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
@@ -446,10 +479,15 @@ static void settle_claimed(struct actor *actor, weir_set *set, uint32_t record, 
     struct key_entry entry;
     unsigned turn = 0;
 
-    /* A key that was forgotten or evicted meanwhile has nothing that could be given back to. */
-    for (; key_table_find(&set->keyed->table, &key, &entry); publication_back_off(&turn)) {
-        struct live *live = live_at(set->keyed, entry.word);
+    for (;; publication_back_off(&turn)) {
+        struct live *live;
 
+        if (!key_table_find(&set->keyed->table, &key, &entry)) {
+            if (!charges(set, settlement) || settle_new(actor, set, &key, settlement, granted_ns))
+                break;
+            continue;
+        }
+        live = live_at(set->keyed, entry.word);
         if (!live && settle_word(actor, set, &key, &entry, settlement, granted_ns))
             break;
         if (live && key_entry_swap(&entry, live_pinned(entry.word)) == KEY_SWAPPED) {

@@ -356,6 +356,25 @@ static void a_key_that_does_not_begin_full_is_not_forgotten(void **state)
     world_close();
 }
 
+static void who_was_forgotten_pays_all_the_same(void **state)
+{
+    weir_acquisition *holder;
+
+    (void)state;
+    keyed("max_keys: 1, evict: none", "{ type: rate, key: tokens, algorithm: gcra, capacity: 10, "
+                                      "window: 10s, overuse: charge }");
+    holder = granted(of(ASK({"tokens", 1}), "a"));
+    world.now += 100 * SECOND;
+    for (uint64_t i = 0; keys().forgotten == 0; i++)
+        assert_int_equal(take(of_number(ASK({"tokens", 1}), &i)), 0);
+    world.now += 100 * SECOND;
+    release_used(holder, "tokens", 9); /* eight more than were granted */
+    assert_int_equal(take(of(ASK({"tokens", 3}), "a")), -EAGAIN);
+    assert_int_equal(refusal.retry_after_ns, SECOND);
+    assert_int_equal(take(of(ASK({"tokens", 2}), "a")), 0);
+    world_close();
+}
+
 static void a_refusal_for_ever_leaves_no_key(void **state)
 {
     (void)state;
@@ -788,6 +807,7 @@ int main(void)
         leak_checked_test(the_oldest_give_way_first),
         leak_checked_test(holders_and_waiters_stay),
         leak_checked_test(a_key_that_does_not_begin_full_is_not_forgotten),
+        leak_checked_test(who_was_forgotten_pays_all_the_same),
         leak_checked_test(a_refusal_for_ever_leaves_no_key),
         leak_checked_test(steps_and_windows_since_creation_are_counted_from_the_first_use),
         leak_checked_test(memory_bounds_the_keys),
