@@ -365,8 +365,11 @@ static void who_was_forgotten_pays_all_the_same(void **state)
                                       "window: 10s, overuse: charge }");
     holder = granted(of(ASK({"tokens", 1}), "a"));
     world.now += 100 * SECOND;
-    for (uint64_t i = 0; keys().forgotten == 0; i++)
-        assert_int_equal(take(of_number(ASK({"tokens", 1}), &i)), 0);
+    for (uint64_t i = 0; keys().forgotten == 0; i++) {
+        int r = take(of_number(ASK({"tokens", 1}), &i));
+
+        assert_true(r == 0 || r == -ENOBUFS); /* the others are not as new, until it is its turn */
+    }
     world.now += 100 * SECOND;
     release_used(holder, "tokens", 9); /* eight more than were granted */
     assert_int_equal(take(of(ASK({"tokens", 3}), "a")), -EAGAIN);
