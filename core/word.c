@@ -345,7 +345,8 @@ bool word_unbox(const struct operation *op)
 {
     const struct version *version = &op->version;
 
-    if (op->set->form == WORD_NONE || !version_is_boxed(version) || line_length(version) ||
+    if (op->set->form == WORD_NONE || !version_is_boxed(version) ||
+        (line_length(version) && !MUTANT(486)) ||
         (version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
         (version->content[CONTENT_LAST] > op->now_ns && !MUTANT(503)) || (word_of(op) & WORD_BOXED))
         return false;
