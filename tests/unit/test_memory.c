@@ -85,6 +85,77 @@ static void what_does_not_fit_a_word_takes_a_box(void **state)
     assert_true(bucket <= IDLE_MAX + BOX + 16 && three <= IDLE_MAX + BOX + 16);
 }
 
+static void equal_limits_are_kept_until_the_last_is_given_back(void **state)
+{
+    static char first[] = "capacity\0"
+                          "10",
+                second[] = "capacity\0"
+                           "11",
+                key[] = "slots", same_key[] = "slots", other_key[] = "slot", config[] = "abc",
+                same[] = "abc", other[] = "abd";
+    const struct limit one = {.type = WEIR_LIMIT_RATE,
+                              .key = key,
+                              .written = first,
+                              .written_n = 1,
+                              .config = config,
+                              .config_size = 3,
+                              .capacity = 10,
+                              .state_words = 1};
+    struct limit equal = one, different[] = {one, one, one, one, one, one, one, one};
+    size_t n = sizeof different / sizeof *different;
+    struct limits_table table = {0};
+    struct limit *limits, *others[sizeof different / sizeof *different];
+
+    (void)state;
+    equal.key = same_key;
+    equal.config = same;
+    different[0].key = other_key;
+    different[1].written = second;
+    different[2].config = other;
+    different[3].capacity = 11;
+    different[4].refunds = true;
+    different[5].lease = 2;
+    different[6].state_at = 1;
+    different[7].type = WEIR_LIMIT_CALL;
+    assert_non_null(limits = limits_share(&table, &one, 1));
+    assert_ptr_equal(limits_share(&table, &equal, 1), limits);
+    for (size_t i = 0; i < n; i++) {
+        assert_non_null(others[i] = limits_share(&table, &different[i], 1));
+        for (size_t k = 0; k < i; k++)
+            assert_ptr_not_equal(others[i], others[k]);
+        assert_ptr_not_equal(others[i], limits);
+    }
+    assert_int_equal(table.n, 1 + n);
+    limits_give_back(&table, limits);
+    assert_int_equal(table.n, 1 + n);
+    assert_ptr_equal(limits_share(&table, &one, 1), limits);
+    assert_string_equal(limits->key, "slots");
+    assert_memory_equal(limits->written, first, sizeof first);
+    assert_memory_equal(limits->config, config, 3);
+    for (size_t i = 0; i < n; i++)
+        limits_give_back(&table, others[i]);
+    limits_give_back(&table, limits);
+    limits_give_back(&table, limits);
+    assert_int_equal(table.n, 0);
+    limits_table_free(&table);
+}
+
+static void without_memory_limits_are_not_shared(void **state)
+{
+    static char key[] = "slots";
+    const struct limit one = {.type = WEIR_LIMIT_RESOURCE, .key = key, .capacity = 1};
+    struct limits_table table = {0};
+
+    (void)state;
+    for (uint64_t n = 1; n <= 2; n++) {
+        fake_sys_fail_kind_at(n, FAKE_MEMORY, 0);
+        assert_null(limits_share(&table, &one, 1));
+        assert_int_equal(table.n, 0);
+        limits_table_free(&table);
+    }
+    fake_sys_fail_at(0);
+}
+
 /* ---- what need not wait ---- */
 
 static weir_queue *queue;
@@ -178,6 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(an_idle_set_takes_little),
         leak_checked_test(what_does_not_fit_a_word_takes_a_box),
+        leak_checked_test(equal_limits_are_kept_until_the_last_is_given_back),
+        leak_checked_test(without_memory_limits_are_not_shared),
         leak_checked_test(what_need_not_wait_takes_no_memory),
     };
 
