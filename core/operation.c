@@ -94,16 +94,39 @@ static void begin(struct operation *op, struct actor *actor, weir_set *set)
     op->version.tells = false;
 }
 
-void operation_read(struct operation *op, struct actor *actor, weir_set *set)
+static void read_version(struct operation *op, struct actor *actor, weir_set *set)
 {
     begin(op, actor, set);
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     publication_read(set->region, set->head, &op->version);
-    /* After the word: no published version can have read a later instant from the clock. */
-    op->at = instance_instant(actor->w, set->limits.reads_wall);
+}
+
+/* After the word: no published version can have read a later instant from the clock. */
+static void read_clock(struct operation *op)
+{
+    op->at = instance_instant(op->actor->w, op->set->limits.reads_wall);
     op->now_ns = op->at.now_ns;
     if (op->at.now_ns < op->version.content[CONTENT_LAST])
         op->at.now_ns = op->version.content[CONTENT_LAST];
+}
+
+void operation_read(struct operation *op, struct actor *actor, weir_set *set)
+{
+    read_version(op, actor, set);
+    read_clock(op);
+    if (set->member)
+        check_shared(op);
+}
+
+void operation_read_untimed(struct operation *op, struct actor *actor, weir_set *set)
+{
+    read_version(op, actor, set);
+    if (line_length(&op->version) || set->member) {
+        read_clock(op);
+    } else {
+        op->at = (struct weir_instant){.now_ns = op->version.content[CONTENT_LAST]};
+        op->now_ns = op->at.now_ns;
+    }
     if (set->member)
         check_shared(op);
 }

@@ -46,6 +46,9 @@ bool operation_current(const struct operation *op);
 /* Publishes; false: somebody was faster, read again. On success wakes and arms what is due. */
 bool operation_commit(struct operation *op);
 
+/* The same for what asks no algorithm: without a line, the instant is that of the version. */
+void operation_read_untimed(struct operation *op, struct actor *actor, weir_set *set);
+
 /* Boxes a set that has such a word, which owes nothing, and leaves it boxed until whoever asks for
  * that has published something. False: somebody was faster. */
 bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uint64_t word);

@@ -92,11 +92,10 @@ static void hold(struct operation *op, uint32_t record, enum entry entry)
                            record_next_word(word, RECORD_HELD));
 }
 
-/* Grants to a newcomer: 0, or -EINPROGRESS when somebody else was faster. */
+/* Grants to a newcomer what was taken: 0, or -EINPROGRESS when somebody else was faster. */
 static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t record,
                      enum entry entry)
 {
-    limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
     projection_forget(op); /* whoever barges takes what those in line were foreseen to get */
     if (record)
         hold(op, record, entry);
@@ -165,7 +164,20 @@ static int enter_later(struct operation *op, const uint64_t *amounts, uint32_t r
     if (ready - op->now_ns - MUTANT(117) > max_wait_ns)
         return enter_refused(op, amounts, -EAGAIN, ENTRY_WAIT, ret);
     op->at.now_ns = ready;
+    limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
     return enter_now(op, amounts, record, ENTRY_RESERVE);
+}
+
+/* When the limits allow it; if that is now, and nothing is reserved, they are taken. */
+static uint64_t ask_limits(const struct operation *op, const uint64_t *amounts, bool takes,
+                           struct verdict *ret)
+{
+    const struct limits *limits = &op->set->limits;
+
+    ret->estimate_ns =
+        takes ? limits_try_take(limits, operation_states(op), &op->at, amounts, &ret->blame)
+              : limits_ready_at(limits, operation_states(op), &op->at, amounts, true, &ret->blame);
+    return ret->estimate_ns;
 }
 
 static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t record,
@@ -173,6 +185,7 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
 {
     weir_set *set = op->set;
     uint32_t length = line_length(&op->version);
+    bool enters = !length || !set->fair || MUTANT(14);
     uint64_t ready;
 
     *ret = (struct verdict){.now_ns = op->now_ns, .estimate_ns = WEIR_NEVER};
@@ -182,11 +195,8 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         return -ESHUTDOWN;
     if (stands_behind(op, entry, max_wait_ns) && (projection_push(op, amounts) || MUTANT(176)))
         return enter_line(op, record, WEIR_BLOCKED, ret);
-    ready =
-        limits_ready_at(&set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
-    ret->estimate_ns = ready;
-    if ((operation_is_due(op, ready) || (MUTANT(110) && ready <= op->at.now_ns)) &&
-        (!length || !set->fair || MUTANT(14)))
+    ready = ask_limits(op, amounts, enters && (op->at.now_ns == op->now_ns || MUTANT(110)), ret);
+    if (enters && (operation_is_due(op, ready) || (MUTANT(110) && ready <= op->at.now_ns)))
         return enter_now(op, amounts, record, entry);
     /* What is short may be held by the dead. */
     if (set->member && !MUTANT(330) && burial_attend_rarely(op->actor, set, op->now_ns))
@@ -227,15 +237,17 @@ int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts,
 {
     struct operation op;
     unsigned turn = 0;
-    int r = -EINPROGRESS;
+    int r;
 
     op.walks = 0;
-    for (; r == -EINPROGRESS; publication_back_off(&turn)) {
+    for (;; publication_back_off(&turn)) {
         operation_read(&op, actor, set);
         if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
             r = word_enter(actor, set, amounts, record, entry, ret);
         else
             r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
+        if (r != -EINPROGRESS)
+            break;
     }
     return r == 1 ? stay_in_line(actor, set, record) : r;
 }
@@ -384,23 +396,40 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
+/* Whether an algorithm is asked what a settlement does to it. */
+static bool asks(const weir_set *set, const struct settlement *settlement)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (settlement->amounts[i] && set->limits.items[i].algorithm &&
+            (set->limits.items[i].type == WEIR_LIMIT_RESOURCE || settlement->unused ||
+             settlement->used[i] != settlement->amounts[i]))
+            return true;
+    return set->form != WORD_NONE; /* which can only be put there at an instant */
+}
+
 /* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it. */
 static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                         bool own, const struct settlement *settlement, bool claimed)
 {
     struct operation op;
+    bool timed = asks(set, settlement);
     unsigned turn = 0;
-    int r = -EINPROGRESS;
+    int r;
 
     op.again = false;
-    for (; r == -EINPROGRESS; publication_back_off(&turn)) {
-        operation_read(&op, actor, set);
+    for (;; publication_back_off(&turn)) {
+        if (timed)
+            operation_read(&op, actor, set);
+        else
+            operation_read_untimed(&op, actor, set);
         if (set_is_broken(set))
             return 1; /* there is nothing that it could be given back to */
         if (!version_is_boxed(&op.version) || word_unbox(&op))
             r = word_settle(actor, set, record, word, own, settlement, &claimed);
         else
             r = settle_once(&op, record, word, own, settlement, claimed);
+        if (r != -EINPROGRESS)
+            break;
     }
     if (r == 1 && op.again)
         set_serve(actor, set);
