@@ -12,7 +12,7 @@
 /* Reads the current version; its effects are complete. */
 static void read_version(const weir_set *set, struct version *version, uint64_t *content)
 {
-    require(set->content_max <= WORDS_MAX);
+    require(set_content_max(set) <= WORDS_MAX);
     *version = (struct version){
         .content = content, .content_capacity = WORDS_MAX, .form = set->form};
     publication_read(set->region, set->head, version);
