@@ -24,6 +24,7 @@ BENCHMARKS = {
     "wake": Benchmark("from a release, or an instant, until the waiter runs",
                       ["--rounds", "1", "--samples", "10"]),
     "parked": Benchmark("very many waiters in one queue", ["--rounds", "1", "20000"]),
+    "memory": Benchmark("what sets and acquisitions take", ["--rounds", "1", "2000"]),
     "process": Benchmark("sets that processes share", ["--rounds", "1", "--samples", "10"]),
 }
 

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What sets and acquisitions take: by how much a process grows, page tables included. Each is
+ * measured in a process of its own, whose pages that hold nothing any more are given back first.
+ *
+ *     memory [N]
+ *
+ * measures with N of each (10000).
+ */
+#include "bench.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define N_MAX 10000u /* a text of more sets would be too long */
+
+#define RATE  "{ type: rate, key: tokens, algorithm: gcra, capacity: 10000000, window: 1s }"
+#define CALL  "{ type: call, algorithm: gcra, capacity: 10000000, window: 1s }"
+#define SLOTS "{ type: resource, key: slots, capacity: 10000000 }"
+
+struct kind {
+    const char *name, *limits;
+    size_t asked_n; /* whether tokens are asked for */
+};
+
+static const struct kind kinds[] = {{"one rate", RATE, 1},
+                                    {"one resource", SLOTS, 0},
+                                    {"three limits", RATE ", " CALL ", " SLOTS, 1}};
+
+/* The number behind `key` in a file of lines `key: number kB`. */
+static double bytes_of(const char *path, const char *key)
+{
+    char line[256];
+    double kb = 0;
+    FILE *file = fopen(path, "r");
+
+    require(file);
+    while (fgets(line, sizeof(line), file))
+        if (strncmp(line, key, strlen(key)) == 0)
+            kb = strtod(line + strlen(key), NULL);
+    fclose(file);
+    return 1024 * kb;
+}
+
+/* What was given back may not be used again, and so hide what is taken. */
+static double used_now(void)
+{
+    malloc_trim(0);
+    return bytes_of("/proc/self/smaps_rollup", "Rss:") + bytes_of("/proc/self/status", "VmPTE:");
+}
+
+static weir *open_sets(const struct kind *kind, unsigned n)
+{
+    size_t size = 64 + n * (strlen(kind->limits) + 48), length;
+    char *text = malloc(size);
+    struct weir_options options = {.size = sizeof(options), .text = text};
+    weir *w;
+
+    require(text);
+    length = (size_t)snprintf(text, size, "version: 1\nsets:\n");
+    for (unsigned i = 0; i < n; i++)
+        length += (size_t)snprintf(text + length, size - length, "  s%u: { limits: [ %s ] }\n", i,
+                                   kind->limits);
+    require(weir_open(&w, &options, NULL) == 0);
+    free(text);
+    return w;
+}
+
+static weir_pool *open_pool(weir *w, unsigned i)
+{
+    char name[16];
+    weir_pool *pool;
+
+    snprintf(name, sizeof(name), "s%u", i);
+    require(weir_pool_open(&pool, w, name, 0) == 0);
+    return pool;
+}
+
+static weir_acquisition *acquire(const struct kind *kind, weir_pool *pool)
+{
+    const struct weir_amount token = {"tokens", 1};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = &token, .amounts_n = kind->asked_n};
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(pool, &request, &acquisition, NULL) == 0);
+    return acquisition;
+}
+
+/* As a configuration defines them; what reading it took is given back first. */
+static double weigh_idle(const struct kind *kind, unsigned n)
+{
+    double before;
+
+    open_sets(kind, 1);
+    before = used_now();
+    open_sets(kind, n);
+    return (used_now() - before) / n;
+}
+
+/* What it takes to open each of n sets as a pool. */
+static double weigh_opened(const struct kind *kind, unsigned n)
+{
+    weir *w = open_sets(kind, n);
+    double before;
+
+    open_pool(w, 0);
+    before = used_now();
+    for (unsigned i = 1; i < n; i++)
+        open_pool(w, i);
+    return (used_now() - before) / (n - 1);
+}
+
+/* Nobody says how much of a rate was used. */
+static void give_back(weir_acquisition *acquisition)
+{
+    int r = weir_release(&acquisition);
+
+    require(r == 0 || r == -EPROTO);
+}
+
+/* Held by one thread, of one set. */
+static double weigh_held(const struct kind *kind, unsigned n)
+{
+    weir *w = open_sets(kind, 1);
+    weir_pool *pool = open_pool(w, 0);
+    double before;
+
+    acquire(kind, pool);
+    before = used_now();
+    for (unsigned i = 0; i < n; i++)
+        acquire(kind, pool);
+    return (used_now() - before) / n;
+}
+
+/* What the first call of a thread adds to each of n sets that it has opened. */
+static double weigh_used(const struct kind *kind, unsigned n)
+{
+    weir *w = open_sets(kind, n);
+    weir_pool **pools = calloc(n, sizeof(*pools));
+    double before;
+
+    require(pools);
+    for (unsigned i = 0; i < n; i++)
+        pools[i] = open_pool(w, i);
+    give_back(acquire(kind, pools[0]));
+    before = used_now();
+    for (unsigned i = 1; i < n; i++)
+        give_back(acquire(kind, pools[i]));
+    return (used_now() - before) / (n - 1);
+}
+
+static const struct {
+    const char *name;
+    double (*weigh)(const struct kind *kind, unsigned n);
+} works[] = {{"an idle set", weigh_idle},
+             {"a pool of a set", weigh_opened},
+             {"a set and a thread that uses it", weigh_used},
+             {"an acquisition held", weigh_held}};
+
+static void measure(struct bench *bench, size_t work, const struct kind *kind, unsigned n)
+{
+    double bytes;
+    int fds[2], status;
+    pid_t child;
+
+    require(pipe(fds) == 0);
+    fflush(NULL);
+    child = fork();
+    require(child >= 0);
+    if (child == 0) {
+        bytes = works[work].weigh(kind, n);
+        require(write(fds[1], &bytes, sizeof(bytes)) == sizeof(bytes));
+        _exit(0);
+    }
+    close(fds[1]);
+    require(read(fds[0], &bytes, sizeof(bytes)) == sizeof(bytes));
+    close(fds[0]);
+    require(waitpid(child, &status, 0) == child && status == 0);
+    bench_value(bench, bytes, "bytes each", "%s, %s", works[work].name, kind->name);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench;
+    unsigned long n = 10000;
+
+    bench_open(&bench, "memory", 1, argc, argv);
+    if (bench.argc > 0)
+        n = strtoul(bench.argv[0], NULL, 10);
+    require(n >= 2 && n <= N_MAX);
+    for (size_t work = 0; work < sizeof(works) / sizeof(works[0]); work++)
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+            if (bench_wants(&bench, works[work].name))
+                measure(&bench, work, &kinds[i], (unsigned)n);
+    while (bench_round(&bench))
+        ;
+    return bench_close(&bench);
+}
