@@ -19,6 +19,11 @@
  * which others were in line: so `unboxed_ns` has when the state last went back to the word. A word
  * that is a state may come back while somebody is late; what he decides from it is the same then.
  * A ledger's word does not come back within 2^21 lives of one record.
+ *
+ * That no wake-up, permit or box is lost or had twice as a set is boxed and unboxed was searched for
+ * exhaustively in a model (tests/crash/word.pml): private, three workers, 50 million states; a
+ * ledger, three workers, 59 million; two workers, a death anywhere, and a rescuer that uses the dead
+ * one's record again, 20 million.
  */
 #ifndef WEIR_CORE_WORD_H
 #define WEIR_CORE_WORD_H
