@@ -12,8 +12,9 @@ static _Atomic uint64_t *leased(struct counters *counters)
 
 bool lease_is_sound(const weir_set *set, uint64_t left)
 {
-    return !MUTANT(531)
-    &&!member_is_broken(set->member) && left < set->limits.items->lease;
+    if (MUTANT(531))
+        return true;
+    return !member_is_broken(set->member) && left < set->limits.items->lease;
 }
 
 /* The rest of what was taken at `at_ns`. */
