@@ -139,10 +139,11 @@ bool operation_current(const struct operation *op)
 bool operation_has(const struct operation *op, uint32_t record)
 {
     const weir_set *set = op->set;
+    bool is_boxed = version_is_boxed(&op->version); /* or else nobody is in line */
 
-    if (!set->member || line_has(set->region, &op->version, record))
+    if (is_boxed && (!set->member || line_has(set->region, &op->version, record)))
         return true;
-    if (operation_current(op))
+    if (set->member && operation_current(op))
         member_break(set->member);
     return false;
 }

@@ -67,8 +67,8 @@ static inline bool operation_is_due(const struct operation *op, uint64_t ready)
     return ready <= op->now_ns;
 }
 
-/* Whether a record that waits is in line, as in private memory it always is. If it is not, either
- * the set has changed since it was read, or it is broken from now on. */
+/* Whether a record that waits is in line. If it is not, either the set has changed since it was read,
+ * or it is shared, and broken from now on. */
 bool operation_has(const struct operation *op, uint32_t record);
 
 /* The amounts of a record, copied to `ret`. */

@@ -504,8 +504,7 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         word = set_word(set, record);
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
-        /* Read before it joined. */
-        if (!version_is_boxed(&op.version) || !operation_has(&op, record))
+        if (!operation_has(&op, record))
             continue;
         head = line_head(&op.version) == record;
         line_remove(set->region, &op.version, record);

@@ -249,8 +249,10 @@ static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, ui
             return -EINPROGRESS;
         if (record_load(&r->word) != word && !MUTANT(505))
             return 0;
-        if (state < settlement->amounts[0])
-            return -EINPROGRESS; /* nobody would have written that */
+        if (state < settlement->amounts[0]) {
+            member_break(set->member); /* nobody would have written that */
+            return -EINPROGRESS;
+        }
         if (publication_swap(set->region, set->head, before,
                              make_ledger(state - settlement->amounts[0], record, free_word)))
             break;

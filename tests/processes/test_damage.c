@@ -6,10 +6,11 @@
  * either side of which a page that nobody may touch lies. What waits with a timeout ends; whoever
  * waits on a set that was found broken is told.
  *
- * Each case is a set made anew. Cases run in children, one per processor; a parent names the case
+ * Each case is a set made anew: of many limits, which is always boxed, or of one, which is a word
+ * unless somebody is in line. Cases run in children, one per shape of sets; a parent names the case
  * in which one died or got stuck. WEIR_SECONDS: how long, of each kind (0: every case, once);
- * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER runs a single one. An argument is a
- * pattern of the tests to run.
+ * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
+ * a pattern of the tests to run.
  */
 #include "segment_layout.h"
 #include "shared.h"
@@ -50,10 +51,39 @@ static const char all_limits[] =
     "      - { type: rate, key: fixed, algorithm: fixed_window, capacity: 1000, window: 1s }\n"
     "      - { type: call, algorithm: token_bucket, capacity: 1000, window: 1s }\n";
 
+static const char counted[] = "version: 1\n"
+                              "sets:\n"
+                              "  s:\n"
+                              "    backend: process\n"
+                              "    limits:\n"
+                              "      - { type: resource, key: slot, capacity: 4 }\n";
+
+static const char rated[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    limits:\n"
+    "      - { type: rate, key: word, algorithm: gcra, capacity: 1000, window: 1s }\n";
+
 #define KEYS   7u
 #define LIMITS 8u
-static const char *const keys[KEYS] = {"slot",  "bucket",  "word", "wide",
-                                       "leaky", "sliding", "fixed"};
+
+enum shape_number { MANY, COUNTED, RATED, SHAPES };
+
+/* Kinds of sets. Where there are slots, they come first, and all of them can be held. */
+static const struct shape {
+    const char *text;
+    bool has_slots;
+    uint32_t keys_n;
+    const char *keys[KEYS];
+} shapes[SHAPES] = {
+    {all_limits, true, KEYS, {"slot", "bucket", "word", "wide", "leaky", "sliding", "fixed"}},
+    {counted, true, 1, {"slot"}},
+    {rated, false, 1, {"word"}},
+};
+
+static const struct shape *shape = shapes;
 
 #define SHORT_NS (3 * MS)
 
@@ -64,8 +94,8 @@ enum kind { FLIP, WORD, PAGE, STORM, KINDS };
 static const char *const kind_names[KINDS] = {"flip", "word", "page", "storm"};
 
 struct progress {
-    _Atomic uint64_t kind, offset, number, cases, broken, step; /* of the case under way */
-    _Atomic(const char *) call;                                 /* that was made last */
+    _Atomic uint64_t kind, offset, number, shape, cases, broken, step; /* of the case under way */
+    _Atomic(const char *) call;                                        /* that was made last */
 };
 
 static struct progress *progress;
@@ -169,11 +199,11 @@ static struct side sides[SIDES];
 static struct weir_request ask(struct weir_amount amounts[static KEYS], uint64_t slots, uint64_t n,
                                uint64_t timeout_ns)
 {
-    for (uint32_t i = 0; i < KEYS; i++)
-        amounts[i] = (struct weir_amount){keys[i], i ? n : slots};
+    for (uint32_t i = 0; i < shape->keys_n; i++)
+        amounts[i] = (struct weir_amount){shape->keys[i], i || !shape->has_slots ? n : slots};
     return (struct weir_request){.size = sizeof(struct weir_request),
                                  .amounts = amounts,
-                                 .amounts_n = KEYS,
+                                 .amounts_n = shape->keys_n,
                                  .timeout_ns = timeout_ns};
 }
 
@@ -206,7 +236,7 @@ static void *wait_blocked(void *argument)
 
 static void take_part(struct side *side)
 {
-    *side = (struct side){.w = shared_open(all_limits)};
+    *side = (struct side){.w = shared_open(shape->text)};
     side->pool = shared_pool(side->w, "s");
     require(weir_queue_open(&side->queue, side->w, 2 * SUBMITTED) == 0);
 }
@@ -260,7 +290,7 @@ struct victim {
 static void be_victim(void *argument)
 {
     struct victim *victim = argument;
-    weir *w = shared_open(all_limits);
+    weir *w = shared_open(shape->text);
     weir_pool *pool = shared_pool(w, "s");
     struct weir_amount amounts[KEYS];
     struct weir_request request = ask(amounts, 1, 1, WEIR_FOREVER);
@@ -403,6 +433,7 @@ static void damage_page(const struct bytes *bytes, uint64_t at, uint64_t *random
 struct damage {
     enum kind kind;
     uint64_t offset, number;
+    unsigned shape; /* of a single case that was asked for */
 };
 
 static void do_damage(const struct bytes *bytes, const struct damage *damage)
@@ -540,7 +571,8 @@ static void call_release(struct side *side)
 {
     for (uint32_t i = 0; i < HELD; i++) {
         if (side->held[i])
-            EXPECT(CALL(weir_update(side->held[i], keys[1 + i], i)), -EINVAL, -ERANGE);
+            EXPECT(CALL(weir_update(side->held[i], shape->keys[(1 + i) % shape->keys_n], i)),
+                   -EINVAL, -ERANGE);
         EXPECT(CALL(weir_release(&side->held[i])), -EPROTO);
     }
 }
@@ -598,6 +630,8 @@ static void call_waiting(struct side *side)
 {
     struct weir_refusal refusal = {.size = sizeof(refusal)};
 
+    if (!side->waiting)
+        return;
     EXPECT(CALL(weir_acquisition_result(side->waiting)), -EINPROGRESS, -ETIMEDOUT, -EAGAIN,
            -ENOBUFS, -ECANCELED, -ESHUTDOWN);
     EXPECT(CALL(weir_acquisition_refusal(side->waiting, &refusal)), -EINVAL);
@@ -617,7 +651,7 @@ static void call_attach(struct side *unused)
                                          .process_dir = shared_directory()};
     struct weir_error error = {0};
     struct side side = {.w = NULL};
-    int r = CALL(shared_try_open(&side.w, all_limits, &error));
+    int r = CALL(shared_try_open(&side.w, shape->text, &error));
 
     (void)unused;
     EXPECT(r, -EPROTONOSUPPORT, -EXDEV, -EEXIST, -EBUSY, -ENOSPC, -ENOMEM);
@@ -659,7 +693,7 @@ static void call_all(uint64_t *random)
 static void end_brief(struct side *side)
 {
     say_call("a wait with a timeout");
-    while (weir_acquisition_result(side->brief) == -EINPROGRESS)
+    while (side->brief && weir_acquisition_result(side->brief) == -EINPROGRESS)
         pause_ns(MS / 5);
     CALL(weir_release(&side->brief));
 }
@@ -668,11 +702,12 @@ static void end_brief(struct side *side)
 static void end_broken(struct side *side)
 {
     struct weir_amount amounts[KEYS];
-    struct weir_request request = ask(amounts, 0, 1, 0);
+    struct weir_request request = ask(amounts, 1, 1, 0);
+    weir_acquisition *acquisition;
 
-    require(CALL(weir_take(side->pool, &request, NULL)) == -EUCLEAN);
+    require(CALL(weir_try_acquire(side->pool, &request, &acquisition, NULL)) == -EUCLEAN);
     say_call("a wait on a broken set");
-    while (weir_acquisition_result(side->waiting) == -EINPROGRESS ||
+    while ((side->waiting && weir_acquisition_result(side->waiting) == -EINPROGRESS) ||
            (side->has_blocked && !side->ended))
         pause_ns(MS / 5);
 }
@@ -697,16 +732,23 @@ static void leave(struct side *side, uint64_t *random)
     CALL(weir_pool_close(side->pool));
 }
 
-static void set_up(bool blocks)
+/* With `waits` somebody is in line, and blocked, too, with `blocks`. */
+static void set_up(bool waits, bool blocks)
 {
     for (uint32_t i = 0; i < SIDES; i++)
         take_part(&sides[i]);
     for (uint32_t i = 0; i < SIDES; i++)
         hold(&sides[i]);
-    for (uint32_t i = 0; i < SIDES && blocks; i++)
+    for (uint32_t i = 0; i < SIDES && waits && blocks; i++)
         block(&sides[i]);
-    for (uint32_t i = 0; i < SIDES; i++)
+    for (uint32_t i = 0; i < SIDES && waits; i++)
         stand_in_line(&sides[i]);
+}
+
+/* Of a rate there is enough for all. A set of one limit is a word as long as nobody waits. */
+static bool has_line(uint64_t *random)
+{
+    return shape->has_slots && (shape->keys_n > 1 || random_below(random, 3) == 0);
 }
 
 static void clear_directory(void)
@@ -733,7 +775,9 @@ static void run_case(const struct damage *damage)
     progress->kind = damage->kind;
     progress->offset = damage->offset;
     progress->number = damage->number;
-    CALL(set_up(random_below(&random, 2) != 0));
+    bool blocks = random_below(&random, 2) != 0;
+
+    CALL(set_up(has_line(&random), blocks));
     if (has_victim)
         victim = start_victim();
     bytes = segment_file();
@@ -777,7 +821,7 @@ static void look_around(void)
     uint64_t random = 0;
     struct bytes bytes;
 
-    set_up(true);
+    set_up(shape->has_slots, true);
     bytes = segment_file();
     words_n = find_words(&bytes, words);
     pages_n = find_pages(&bytes, pages, PAGES_MAX);
@@ -792,13 +836,13 @@ static struct damage damage_of(enum kind kind, uint64_t i)
 {
     switch (kind) {
     case FLIP:
-        return (struct damage){kind, words[i / 64], i % 64};
+        return (struct damage){kind, words[i / 64], i % 64, 0};
     case WORD:
-        return (struct damage){kind, words[i % words_n], test_seed + i};
+        return (struct damage){kind, words[i % words_n], test_seed + i, 0};
     case PAGE:
-        return (struct damage){kind, pages[i % pages_n], test_seed + i};
+        return (struct damage){kind, pages[i % pages_n], test_seed + i, 0};
     default:
-        return (struct damage){kind, 0, test_seed + i};
+        return (struct damage){kind, 0, test_seed + i, 0};
     }
 }
 
@@ -815,15 +859,15 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* The share of one child, from all over, until the time is over. */
-static void run_cases(enum kind kind, unsigned child, unsigned children)
+/* From all over, until the time is over. */
+static void run_cases(enum kind kind)
 {
     uint64_t n = cases_of(kind), random = test_seed, stride = random_below(&random, n) | 1;
     uint64_t end = clock_now() + seconds * 1000 * MS;
 
     while (common_divisor(stride, n) != 1)
         stride++;
-    for (uint64_t i = child; i < n && (!seconds || clock_now() < end); i += children) {
+    for (uint64_t i = 0; i < n && (!seconds || clock_now() < end); i++) {
         struct damage damage = damage_of(kind, (i * stride + random) % n);
 
         run_case(&damage);
@@ -833,9 +877,9 @@ static void run_cases(enum kind kind, unsigned child, unsigned children)
 static void say_stuck(const struct progress *at, const char *what)
 {
     fprintf(stderr,
-            "%s: WEIR_CASE=%s:%" PRIu64 ":%" PRIu64 " (seed %" PRIu64 ", case %" PRIu64
+            "%s: WEIR_CASE=%s:%" PRIu64 ":%" PRIu64 ":%" PRIu64 " (seed %" PRIu64 ", case %" PRIu64
             "), in %s\n",
-            what, kind_names[at->kind], at->offset, at->number, test_seed, at->cases,
+            what, kind_names[at->kind], at->offset, at->number, at->shape, test_seed, at->cases,
             at->call ? at->call : "nothing");
 }
 
@@ -866,8 +910,6 @@ static bool attend(pid_t pid, const struct progress *at, uint64_t *seen, uint64_
     return true;
 }
 
-#define CHILDREN 2u
-
 static pid_t start_child(enum kind kind, const struct damage *only, unsigned child,
                          struct progress *at)
 {
@@ -880,23 +922,25 @@ static pid_t start_child(enum kind kind, const struct damage *only, unsigned chi
         return pid;
     require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     progress = at;
+    progress->shape = only ? only->shape : child;
+    shape = &shapes[progress->shape];
     shared_begin();
     look_around();
     if (only)
         run_case(only);
     else
-        run_cases(kind, child, CHILDREN);
+        run_cases(kind);
     shared_end();
     _exit(0);
 }
 
 static void run_kind(enum kind kind, const struct damage *only)
 {
-    struct progress *all = mmap(NULL, CHILDREN * sizeof(*all), PROT_READ | PROT_WRITE,
+    struct progress *all = mmap(NULL, SHAPES * sizeof(*all), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    uint64_t seen[CHILDREN] = {0}, since[CHILDREN], cases = 0, broken = 0;
-    pid_t pids[CHILDREN];
-    unsigned n = only ? 1 : CHILDREN, left = n;
+    uint64_t seen[SHAPES] = {0}, since[SHAPES], cases = 0, broken = 0;
+    pid_t pids[SHAPES];
+    unsigned n = only ? 1 : SHAPES, left = n;
 
     require(all != MAP_FAILED);
     for (unsigned i = 0; i < n; i++) {
@@ -916,7 +960,7 @@ static void run_kind(enum kind kind, const struct damage *only)
     print_message("%s: %" PRIu64 " cases, %" PRIu64 " times found broken\n", kind_names[kind],
                   cases, broken);
     require(cases > 0);
-    munmap(all, CHILDREN * sizeof(*all));
+    munmap(all, SHAPES * sizeof(*all));
 }
 
 static void single_bits(void **state)
@@ -1040,6 +1084,31 @@ static void a_grant_of_a_broken_set_is_not_canceled(void **state)
 {
     (void)state;
     alone(cancel_in_broken_set);
+}
+
+/* The set's word says that less is held than is. */
+static void release_too_much(void *unused)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct shared_request memory;
+    weir_acquisition *held = NULL;
+    struct bytes bytes = segment_file();
+
+    (void)unused;
+    require(weir_try_acquire(pool, ask_slots(&memory, 3), &held, NULL) == 0);
+    put_word(&bytes, offsetof(struct segment_header, head.word), UINT64_C(2) << LEDGER_USED_SHIFT);
+    weir_release(&held);
+    require(weir_try_acquire(pool, ask_slots(&memory, 1), &held, NULL) == -EUCLEAN);
+    close(bytes.fd);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void more_than_is_held_is_not_given_back(void **state)
+{
+    (void)state;
+    alone(release_too_much);
 }
 
 enum { RUN_RECORDS = SEGMENT_RUN_UNITS / 6 };
@@ -1181,10 +1250,12 @@ static void who_was_left_out_of_the_line_is_told(void **state)
 
 static int run_only(const char *text)
 {
-    struct damage damage;
+    struct damage damage = {.shape = MANY};
     char name[8];
 
-    if (sscanf(text, "%7[a-z]:%" SCNu64 ":%" SCNu64, name, &damage.offset, &damage.number) != 3)
+    if (sscanf(text, "%7[a-z]:%" SCNu64 ":%" SCNu64 ":%u", name, &damage.offset, &damage.number,
+               &damage.shape) < 3 ||
+        damage.shape >= SHAPES)
         return 2;
     for (damage.kind = FLIP; damage.kind < KINDS; damage.kind++)
         if (strcmp(kind_names[damage.kind], name) == 0)
@@ -1197,6 +1268,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_dead_of_a_broken_set_stay_dead),
         cmocka_unit_test(a_grant_of_a_broken_set_is_not_canceled),
+        cmocka_unit_test(more_than_is_held_is_not_given_back),
         cmocka_unit_test(records_are_not_claimed_twice),
         cmocka_unit_test(closing_ends_waits_on_a_broken_set),
         cmocka_unit_test(who_was_left_out_of_the_line_is_told),
