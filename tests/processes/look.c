@@ -13,8 +13,8 @@
 static void read_version(const weir_set *set, struct version *version, uint64_t *content)
 {
     require(set_content_max(set) <= WORDS_MAX);
-    *version = (struct version){
-        .content = content, .content_capacity = WORDS_MAX, .form = set->form};
+    *version =
+        (struct version){.content = content, .content_capacity = WORDS_MAX, .form = set->form};
     publication_read(set->region, set->head, version);
 }
 
