@@ -284,18 +284,20 @@ static void stand_in_line(struct side *side)
 
 /* A process that holds and waits, and is killed: its burial is still due. */
 struct victim {
-    struct shared_pipe ready;
+    pid_t pid;
+    struct shared_pipe begins, ready;
 };
 
 static void be_victim(void *argument)
 {
     struct victim *victim = argument;
-    weir *w = shared_open(shape->text);
-    weir_pool *pool = shared_pool(w, "s");
     struct weir_amount amounts[KEYS];
     struct weir_request request = ask(amounts, 1, 1, WEIR_FOREVER);
     weir_acquisition *a = NULL, *b = NULL;
+    weir_pool *pool;
 
+    shared_hear(&victim->begins);
+    pool = shared_pool(shared_open(shape->text), "s");
     require(weir_submit(pool, &request, &a, NULL) >= 0);
     request.amounts = NULL;
     (void)weir_submit(pool, &request, &b, NULL);
@@ -304,14 +306,20 @@ static void be_victim(void *argument)
         pause();
 }
 
-static pid_t start_victim(void)
+/* Forked while there is no other thread, which could hold a lock of the C library's or a sanitizer's.
+ */
+static void fork_victim(struct victim *victim)
 {
-    struct victim victim = {shared_pipe()};
-    pid_t pid = shared_fork(be_victim, &victim);
+    *victim = (struct victim){.begins = shared_pipe(), .ready = shared_pipe()};
+    victim->pid = shared_fork(be_victim, victim);
+}
 
-    shared_hear(&victim.ready);
-    shared_pipe_close(&victim.ready);
-    return pid;
+static void start_victim(struct victim *victim)
+{
+    shared_tell(&victim->begins);
+    shared_hear(&victim->ready);
+    shared_pipe_close(&victim->begins);
+    shared_pipe_close(&victim->ready);
 }
 
 /* ---- guards ---- */
@@ -770,20 +778,22 @@ static void run_case(const struct damage *damage)
     pthread_t storms;
     struct guards guards;
     struct bytes bytes;
-    pid_t victim = 0;
+    struct victim victim;
 
     progress->kind = damage->kind;
     progress->offset = damage->offset;
     progress->number = damage->number;
     bool blocks = random_below(&random, 2) != 0;
 
+    if (has_victim)
+        fork_victim(&victim);
     CALL(set_up(has_line(&random), blocks));
     if (has_victim)
-        victim = start_victim();
+        start_victim(&victim);
     bytes = segment_file();
     guard_mappings(&guards);
-    if (victim)
-        kill(victim, SIGKILL);
+    if (has_victim)
+        kill(victim.pid, SIGKILL);
     do_damage(&bytes, damage);
     storm.bytes = &bytes;
     if (damage->kind == STORM)
@@ -805,8 +815,8 @@ static void run_case(const struct damage *damage)
         leave(&sides[i], &random);
     unguard(&guards);
     close(bytes.fd);
-    if (victim)
-        shared_wait(victim, SIGKILL);
+    if (has_victim)
+        shared_wait(victim.pid, SIGKILL);
     clear_directory();
     progress->cases++;
 }
