@@ -746,7 +746,7 @@ static void holder_and_age_can_be_seen(void **state)
 
 struct blocked {
     pthread_t thread;
-    const struct weir_request *request;
+    struct weir_request request; /* its own, for as long as the call takes */
     weir_acquisition *acquisition;
     struct weir_refusal refusal;
     int result;
@@ -758,14 +758,14 @@ static void *block(void *argument)
 
     blocked->refusal.size = sizeof blocked->refusal;
     blocked->result =
-        weir_acquire(world.pool, blocked->request, &blocked->acquisition, &blocked->refusal);
+        weir_acquire(world.pool, &blocked->request, &blocked->acquisition, &blocked->refusal);
     return NULL;
 }
 
 /* Starts a thread that acquires. */
 static void start(struct blocked *blocked, const struct weir_request *request)
 {
-    *blocked = (struct blocked){.request = request, .result = 1};
+    *blocked = (struct blocked){.request = *request, .result = 1};
     assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
 }
 
