@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Checks the model of sets that are one word with spin, exhaustively, and that each fault seeded into
-# it is found.
+# Checks the model of sets that are one word with spin, exhaustively, and that faults seeded into it
+# are found: four of them, with the long form all thirteen.
 #
 #     word_model.sh MODEL [long]
 #
-# Two minutes and 1 GB; the long form takes twice that, and 5 GB. Exits with 77, after saying
+# A minute and 1 GB; the long form takes four times that, and 5 GB. Exits with 77, after saying
 # so, if there is no spin or no gcc.
 set -eu
 model=$(realpath "$1")
@@ -70,8 +70,13 @@ if [ "$long" = long ]; then
     check -DLEDGER=1 -DWORKERS=3
     check -DLEDGER=1 -DWORKERS=2 -DRESCUERS=1 -DSTART=FULL
 fi
-find_faults "$private" 1 3 4 5 6 7 8 10 12 13
+find_faults "$private" 7
 find_faults "$boxed" 2
 find_faults "$death" 9
 find_faults "$rescuers" 11
-echo "each of the 13 seeded faults was found"
+if [ "$long" = long ]; then
+    find_faults "$private" 1 3 4 5 6 8 10 12 13
+    echo "each of the 13 seeded faults was found"
+else
+    echo "4 of the 13 seeded faults were tried, and found; the others with: long"
+fi
