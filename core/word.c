@@ -103,7 +103,7 @@ static int refuse(struct actor *actor, weir_set *set, uint64_t now_ns, uint64_t 
     const struct limit *limit = set->limits.items;
 
     /* What is short may be held by the dead. */
-    if (set->member && burial_attend_rarely(actor, set, now_ns))
+    if (set->member && !MUTANT(330) && burial_attend_rarely(actor, set, now_ns))
         return -EINPROGRESS;
     *ret = (struct verdict){.now_ns = now_ns, .estimate_ns = ready, .blame = limit};
     if (ready == WEIR_NEVER) {
