@@ -224,6 +224,9 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
 int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                enum entry entry, struct verdict *ret)
 {
+    /* Who can wait often finds others in line, and then needs no clock here. */
+    if (entry != ENTRY_TRY && publication_peek(set->region, set->head) & WORD_BOXED)
+        return -EINPROGRESS;
     return is_shared(set) ? enter(true, actor, set, amounts[0], 0, record, entry, ret)
                           : enter(false, actor, set, amounts[0], 0, record, entry, ret);
 }
