@@ -280,7 +280,7 @@ static void apply(const struct region *region, const struct effect *effect)
  * one's turn as long as the sequence is the next; of all who are late, the record's whole word
  * tells.
  */
-static void settle_ledger(const struct region *region, struct set_head *set, uint64_t word)
+static void complete_ledger(const struct region *region, struct set_head *set, uint64_t word)
 {
     uint32_t record = (uint32_t)(word >> LEDGER_RECORD_SHIFT) & LEDGER_RECORD_MAX;
     _Atomic uint64_t *at;
@@ -348,7 +348,7 @@ void publication_help(const struct region *region, uint32_t set_unit, enum word_
         if (word & WORD_BOXED)
             help(region, set, word);
         else if (form == WORD_LEDGER)
-            settle_ledger(region, set, word);
+            complete_ledger(region, set, word);
     } while (load_acquire(&set->word) != word);
 }
 
@@ -358,7 +358,7 @@ uint64_t publication_word(const struct region *region, uint32_t set_unit, enum w
     uint64_t word = load_acquire(&set->word);
 
     if (form == WORD_LEDGER && !(word & WORD_BOXED))
-        settle_ledger(region, set, word);
+        complete_ledger(region, set, word);
     return word;
 }
 
@@ -398,7 +398,7 @@ void publication_read(const struct region *region, uint32_t set_unit, struct ver
 
         if (!(word & WORD_BOXED)) {
             if (version->form == WORD_LEDGER)
-                settle_ledger(region, set, word);
+                complete_ledger(region, set, word);
             publication_read_word(version, word);
             return;
         }
