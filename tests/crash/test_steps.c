@@ -382,6 +382,62 @@ static void test_rewritten(void **state)
     stride = usual;
 }
 
+/* ---- instants ---- */
+
+static void run_newcomer(void *argument)
+{
+    const struct task *task = argument;
+
+    world_enter(task->actor, task->set, 0, 1, ENTRY_TRY);
+}
+
+/*
+ * A newcomer is stopped at its n-th step while somebody is in line, and may have read the clock.
+ * Until it goes on that one has been granted and everything given back, so that there is no line.
+ * The newcomer may be granted, too, but not as of an instant before the other's, who was there
+ * first. Whether it was; `*stopped`: there is such a step.
+ */
+static bool is_granted_after_the_line(uint32_t set, uint64_t n, bool *stopped)
+{
+    struct fiber *newcomer = &fibers[FIRST];
+    bool granted;
+
+    world_restore();
+    world_enter(SECOND, set, 0, 2, ENTRY_WAIT);
+    expect(world_enter(THIRD, set, 0, 1, ENTRY_WAIT) == 1, "there is no line");
+    tasks[FIRST] = (struct task){FIRST, set, 0};
+    fiber_start(newcomer, run_newcomer, &tasks[FIRST]);
+    *stopped = fiber_go(newcomer, n) == FIBER_READY;
+    world_leave(SECOND, set, 0, 0);
+    world_pass(INTERVAL_NS);
+    set_serve(world.actors[THIRD], world.sets[set]);
+    expect(world_state(THIRD, set, 0) == RECORD_HELD, "the line was not served");
+    world_leave(THIRD, set, 0, 0);
+    fiber_go(newcomer, 0);
+    granted = world_state(FIRST, set, 0) == RECORD_HELD;
+    world_leave(FIRST, set, 0, 0);
+    finish(set);
+    return granted;
+}
+
+static void test_instant_after_the_line(void **state)
+{
+    (void)state;
+    rounds = world.failures = 0;
+    for (uint32_t set = 0; set < SETS; set++) {
+        bool stopped = true;
+        uint64_t granted = 0;
+
+        for (uint64_t n = 1; stopped && !world.failures; n++) {
+            say("an instant after the line", set, n, 0, 0);
+            granted += is_granted_after_the_line(set, n, &stopped);
+        }
+        expect(granted || world.failures, "set %u: no newcomer was granted anything", set);
+    }
+    printf("an instant after the line: %lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
 /* ---- sleep ---- */
 
 static void run_waiter(void *argument)
@@ -535,6 +591,11 @@ static void in_private(void (*test)(void **state), void **state)
     world_share(true);
 }
 
+static void test_private_instant_after_the_line(void **state)
+{
+    in_private(test_instant_after_the_line, state);
+}
+
 static void test_private_stops(void **state)
 {
     in_private(test_stops, state);
@@ -647,6 +708,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_death_at_every_step),
         cmocka_unit_test(test_death_unnoticed),
+        cmocka_unit_test(test_instant_after_the_line),
         cmocka_unit_test(test_sleepers),
         cmocka_unit_test(test_sleepers_stop),
         cmocka_unit_test(test_rescuer_dies),
@@ -658,6 +720,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rewritten),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_random_deaths),
+        cmocka_unit_test(test_private_instant_after_the_line),
         cmocka_unit_test(test_private_stops),
         cmocka_unit_test(test_private_crossed_stops),
         cmocka_unit_test(test_private_sleepers),
