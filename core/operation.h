@@ -2,7 +2,7 @@
 /*
  * One attempt to change a set: what was read, what is to be published, and what has to be done once
  * that has happened. Made of parts that each edit the private version: serve the head, project the
- * line, add effects. set.c puts them together.
+ * line, add effects. set_*.c puts them together.
  */
 #ifndef WEIR_CORE_OPERATION_H
 #define WEIR_CORE_OPERATION_H

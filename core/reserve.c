@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Granting in advance. What a reservation does to its set is in set.c. */
+/* Granting in advance. What a reservation does to its set is in set_enter.c. */
 #include "asking.h"
 #include "instance.h"
 #include <errno.h>

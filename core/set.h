@@ -10,6 +10,7 @@
 #include "actor.h"
 #include "limit.h"
 #include "line.h"
+#include "member.h"
 #include "plan.h"
 #include <errno.h>
 
@@ -108,7 +109,15 @@ int set_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t leas
               struct verdict *ret);
 
 /* Whether something in it was what nobody would have written: nothing is to be had of it. */
-bool set_is_broken(const weir_set *set);
+static inline bool set_is_broken(const weir_set *set)
+{
+    return set->member && member_is_broken(set->member);
+}
+
+static inline struct record *set_record(const weir_set *set, uint32_t record)
+{
+    return record_at(set->region, record);
+}
 
 /* The word of a record, as far as it can be trusted: RECORD_BROKEN for the rest. */
 uint64_t set_word(const weir_set *set, uint32_t record);
@@ -144,7 +153,7 @@ void set_shut(struct actor *actor, weir_set *set);
 static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
                                       const struct settlement *settlement)
 {
-    return record ? record_load(&record_at(set->region, record)->granted) : settlement->granted_ns;
+    return record ? record_load(&set_record(set, record)->granted) : settlement->granted_ns;
 }
 
 /* Counts a refusal because `blame` is short. */

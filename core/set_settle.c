@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets: what was granted is settled: given back, refunded or charged. */
+#include "set.h"
+
+#include "instance.h"
+#include "keyed.h"
+#include "mutant.h"
+#include "operation.h"
+#include "sys.h"
+#include "word.h"
+#include <errno.h>
+
+bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                      const struct weir_instant *at, const struct settlement *settlement,
+                      uint64_t granted_ns)
+{
+    const struct limit *limit = &set->limits.items[i];
+    uint64_t amount = settlement->amounts[i], used = settlement->used[i];
+
+    if (!amount)
+        return false;
+    if (limit->type == WEIR_LIMIT_RESOURCE) {
+        limit_release(limit, state, at, amount, granted_ns);
+        return false;
+    }
+    if (settlement->unused)
+        used = 0;
+    if (used < amount && (limit->refunds || settlement->unused))
+        limit_refund(limit, state, at, amount - used, granted_ns);
+    else if (used > amount && limit->charges && !MUTANT(31))
+        limit_charge(limit, state, at, used - amount);
+    else
+        return false;
+    return true;
+}
+
+void set_count_settlement(struct actor *actor, const weir_set *set,
+                          const struct settlement *settlement)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+    uint64_t refunded = 0, overused = 0;
+
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+        uint64_t amount = settlement->amounts[i];
+        uint64_t used = settlement->unused ? 0 : settlement->used[i];
+
+        if (!amount || limit->type == WEIR_LIMIT_RESOURCE)
+            continue;
+        if (used < amount && (limit->refunds || settlement->unused) && limit->algorithm->refund) {
+            count(&counters->limits[i].refunded, amount - used);
+            refunded = 1;
+        } else if (used > amount) {
+            count(&counters->limits[i].overused, used - amount);
+            overused = 1;
+        }
+    }
+    count(&counters->released, 1);
+    if (settlement->unused)
+        count(&counters->canceled, 1);
+    if (refunded | overused) {
+        count(&counters->refunded, refunded);
+        count(&counters->overused, overused);
+    }
+}
+
+/*
+ * One attempt with the whole of the set: 1 done, 0 somebody else did it, or -EINPROGRESS. `op->again`
+ * once it is done: the line is to be served on. `claimed`: the record is FREE already.
+ */
+static int settle_once(struct operation *op, uint32_t record, uint64_t word, bool own,
+                       const struct settlement *settlement, bool claimed)
+{
+    const weir_set *set = op->set;
+    uint64_t granted_ns = set_granted_ns(set, record, settlement);
+    uint64_t watched_ns = operation_head_ready(op), free_word = record_next_word(word, RECORD_FREE);
+    bool changed = false;
+
+    if (!claimed && record_load(&set_record(set, record)->word) != word && !MUTANT(25))
+        return 0;
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        changed |= set_settle_limit(set, i, operation_states(op) + set->limits.items[i].state_at,
+                                    &op->at, settlement, granted_ns);
+    if (!claimed && own)
+        version_add_own_effect(&op->version, record, RECORD_WORD, word, free_word);
+    else if (!claimed)
+        version_add_effect(&op->version, record, RECORD_WORD, word, free_word);
+    if (!MUTANT(16))
+        operation_serve(op, watched_ns);
+    if (changed || op->granted)
+        projection_forget(op);
+    return operation_commit(op) ? 1 : -EINPROGRESS;
+}
+
+/* Whether an algorithm is asked what a settlement does to it. */
+static bool asks(const weir_set *set, const struct settlement *settlement)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (settlement->amounts[i] && set->limits.items[i].algorithm &&
+            (set->limits.items[i].type == WEIR_LIMIT_RESOURCE || settlement->unused ||
+             settlement->used[i] != settlement->amounts[i]))
+            return true;
+    return set->form != WORD_NONE; /* which can only be put there at an instant */
+}
+
+/* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it. */
+static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                        bool own, const struct settlement *settlement, bool claimed)
+{
+    struct operation op;
+    bool timed = asks(set, settlement);
+    unsigned turn = 0;
+    int r;
+
+    op.again = false;
+    for (;; publication_back_off(&turn)) {
+        if (timed)
+            operation_read(&op, actor, set);
+        else
+            operation_read_untimed(&op, actor, set);
+        if (set_is_broken(set))
+            return 1; /* there is nothing that it could be given back to */
+        if (!version_is_boxed(&op.version) || word_unbox(&op))
+            r = word_settle(actor, set, record, word, own, settlement, &claimed);
+        else
+            r = settle_once(&op, record, word, own, settlement, claimed);
+        if (r != -EINPROGRESS)
+            break;
+    }
+    if (r == 1 && op.again)
+        set_serve(actor, set);
+    return r;
+}
+
+/* `own`: by whoever holds it, so that nobody else settles the record, or uses it again meanwhile. */
+static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
+                   const struct settlement *settlement)
+{
+    bool claimed = false;
+    int r = -EINPROGRESS;
+
+    if (set->keyed)
+        return keyed_settle(actor, set, record, word, settlement);
+    if (set->form != WORD_NONE)
+        r = word_settle(actor, set, record, word, own, settlement, &claimed);
+    if (r == -EINPROGRESS)
+        r = settle_boxed(actor, set, record, word, own, settlement, claimed);
+    if (r == 0)
+        return false;
+    if (!set_is_broken(set))
+        set_count_settlement(actor, set, settlement);
+    if (MUTANT(97))
+        sys_futex_wake(record_futex(set_record(set, record)), 1);
+    return true;
+}
+
+void set_settle(struct actor *actor, weir_set *set, uint32_t record,
+                const struct settlement *settlement)
+{
+    settle(actor, set, record, record_load(&set_record(set, record)->word), true, settlement);
+}
+
+bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                        const struct settlement *settlement)
+{
+    return settle(actor, set, record, word, MUTANT(484), settlement);
+}
+
+void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement)
+{
+    bool claimed = true;
+
+    if (word_settle(actor, set, 0, 0, true, settlement, &claimed) == -EINPROGRESS)
+        settle_boxed(actor, set, 0, 0, true, settlement, true);
+}
