@@ -211,10 +211,11 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
  */
 static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
 {
-    if (set->member || !atomic_load(&set->w->closed) ||
+    if (set->member || !atomic_load(&set->w->closed) || MUTANT(540) ||
         !set_withdraw(actor, set, record, 0, RECORD_SHUT_DOWN))
         return 1;
-    acquisition_free_word(set, record);
+    if (!MUTANT(541))
+        acquisition_free_word(set, record);
     return -ESHUTDOWN;
 }
 
