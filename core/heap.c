@@ -55,27 +55,41 @@ static void put(struct heap *heap, struct heap_entry entry, size_t index)
     record_at(heap->region, entry.record)->timer = (uint32_t)index;
 }
 
+/* Those below `index`: four, or fewer at the end. Its place in the heap is above them: PARENT. */
+#define ARITY         4u
+#define FIRST(index)  (ARITY * ((index)-1) + 2)
+#define PARENT(index) (((index) + ARITY - 2) / ARITY)
+
 static void sift_up(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    for (; index > 1 && is_earlier(&entry, &heap->entries[index / 2]); index /= 2)
-        put(heap, heap->entries[index / 2], index);
+    for (; index > 1 && is_earlier(&entry, &heap->entries[PARENT(index)]); index = PARENT(index))
+        put(heap, heap->entries[PARENT(index)], index);
     put(heap, entry, index);
+}
+
+/* The earliest of those below `index`; 0: there are none. */
+static size_t earliest_below(const struct heap *heap, size_t index)
+{
+    size_t first = FIRST(index), last = first + ARITY - 1, earliest = first;
+
+    if (first > heap->n)
+        return 0;
+    if (last > heap->n)
+        last = heap->n;
+    for (size_t i = first + 1; i <= last; i++)
+        if (is_earlier(&heap->entries[i], &heap->entries[earliest]) != MUTANT(5))
+            earliest = i;
+    return earliest;
 }
 
 static void sift_down(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    for (;;) {
-        size_t child = 2 * index;
+    size_t below;
 
-        if (child > heap->n)
-            break;
-        if (child < heap->n &&
-            is_earlier(&heap->entries[child + 1], &heap->entries[child]) != MUTANT(5))
-            child++;
-        if (!is_earlier(&heap->entries[child], &entry))
-            break;
-        put(heap, heap->entries[child], index);
-        index = child;
+    while ((below = earliest_below(heap, index)) != 0 &&
+           is_earlier(&heap->entries[below], &entry)) {
+        put(heap, heap->entries[below], index);
+        index = below;
     }
     put(heap, entry, index);
 }
@@ -83,7 +97,7 @@ static void sift_down(struct heap *heap, struct heap_entry entry, size_t index)
 /* Puts an entry where another was taken out. */
 static void settle(struct heap *heap, struct heap_entry entry, size_t index)
 {
-    if (index > 1 && is_earlier(&entry, &heap->entries[index / 2]) && !MUTANT(6))
+    if (index > 1 && is_earlier(&entry, &heap->entries[PARENT(index)]) && !MUTANT(6))
         sift_up(heap, entry, index);
     else
         sift_down(heap, entry, index);
