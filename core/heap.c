@@ -103,15 +103,27 @@ static void settle(struct heap *heap, struct heap_entry entry, size_t index)
         sift_down(heap, entry, index);
 }
 
-void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns)
+static inline void put_at(struct heap *heap, uint32_t record, uint64_t at_ns, uint32_t index)
 {
-    uint32_t index = record_at(heap->region, record)->timer;
     struct heap_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
 
     if (index)
         settle(heap, entry, index);
     else
         sift_up(heap, entry, ++heap->n);
+}
+
+void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns)
+{
+    put_at(heap, record, at_ns, record_at(heap->region, record)->timer);
+}
+
+void heap_put_before(struct heap *heap, uint32_t record, uint64_t at_ns)
+{
+    uint32_t index = record_at(heap->region, record)->timer;
+
+    if (!index || at_ns < heap_entry_at(&heap->entries[index]))
+        put_at(heap, record, at_ns, index);
 }
 
 void heap_remove(struct heap *heap, uint32_t record)

@@ -37,6 +37,8 @@ const struct heap_entry *heap_first(const struct heap *heap); /* the earliest, o
 uint64_t heap_instant(const struct heap *heap, uint32_t record);
 /* Gives a record this instant, instead of another if it had one. Room was reserved. */
 void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns);
+/* The same unless it has an earlier one. */
+void heap_put_before(struct heap *heap, uint32_t record, uint64_t at_ns);
 void heap_remove(struct heap *heap, uint32_t record); /* fine if not in the heap */
 
 #endif

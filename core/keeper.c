@@ -205,9 +205,9 @@ void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadli
     record_store(&r->deadline_ns, deadline_ns);
     if (state == RECORD_REFUSED)
         record_set_before(r, record_before(r) | RECORD_REFUSES);
-    if (deadline_ns < heap_instant(&keeper->heap, record))
-        heap_put(&keeper->heap, record, deadline_ns);
-    rearm(keeper);
+    heap_put_before(&keeper->heap, record, deadline_ns);
+    if (deadline_ns < keeper->armed_ns || keeper->advance_ns)
+        rearm(keeper);
 }
 
 void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,

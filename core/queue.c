@@ -13,7 +13,7 @@
 
 /* Neighbors lie close together, whether they are numbers or addresses: a cache line each would be
  * most of what a submission costs. */
-uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data)
+_Atomic uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data)
 {
     uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
 
@@ -25,20 +25,30 @@ static void set_before(struct record *r, uint32_t record)
     record_set_before(r, (record_before(r) & ~(uint32_t)LINK_MASK) | record);
 }
 
+uint32_t queue_first(const _Atomic uint32_t *bucket)
+{
+    return atomic_load_explicit(bucket, memory_order_relaxed);
+}
+
+static void set_first(_Atomic uint32_t *bucket, uint32_t record)
+{
+    atomic_store_explicit(bucket, record, memory_order_relaxed);
+}
+
 void queue_list(weir_queue *queue, uint32_t record)
 {
     struct record *r = queue_record(queue, record);
-    uint32_t *bucket;
+    _Atomic uint32_t *bucket;
 
     if (record_before(r) & RECORD_LISTED)
         return;
     bucket = queue_bucket(queue, queue_user_data(r));
-    r->after = *bucket;
+    r->after = queue_first(bucket);
     set_before(r, 0);
     queue_set_flag(r, RECORD_LISTED);
-    if (*bucket)
-        set_before(queue_record(queue, *bucket), record);
-    *bucket = record;
+    if (r->after)
+        set_before(queue_record(queue, r->after), record);
+    set_first(bucket, record);
 }
 
 void queue_unlist(weir_queue *queue, uint32_t record)
@@ -54,7 +64,7 @@ void queue_unlist(weir_queue *queue, uint32_t record)
     if (before)
         queue_record(queue, before)->after = r->after;
     else
-        *queue_bucket(queue, queue_user_data(r)) = r->after;
+        set_first(queue_bucket(queue, queue_user_data(r)), r->after);
 }
 
 /* Where the completion of a record is while it was delivered. */
@@ -243,7 +253,7 @@ static int make_buckets(weir_queue *queue, uint32_t capacity)
 static void release_parts(weir_queue *queue)
 {
     pthread_mutex_lock(&queue->keeper.lock);
-    sys_free(queue->buckets);
+    sys_free((void *)(uintptr_t)queue->buckets);
     queue->buckets = NULL;
     heap_free(&queue->keeper.heap);
     queue->room = 0;
@@ -293,7 +303,7 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
     uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
 
     while (*bucket < buckets) {
-        uint32_t record = queue->buckets[*bucket];
+        uint32_t record = queue_first(&queue->buckets[*bucket]);
 
         if (!record) {
             ++*bucket;

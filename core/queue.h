@@ -34,9 +34,9 @@ struct weir_queue {
     _Atomic bool posting_news; /* posting has ended by itself and the program was not told */
     uint8_t bucket_shift;
     uint32_t capacity;
-    uint32_t *buckets;        /* first record of each, by user_data: those that can be canceled */
-    _Atomic uint32_t pending; /* submitted and not reaped */
-    _Atomic uint32_t room;    /* at least so many fit into the heap; grows under the lock */
+    _Atomic uint32_t *buckets; /* first record of each, by user_data: those that can be canceled */
+    _Atomic uint32_t pending;  /* submitted and not reaped */
+    _Atomic uint32_t room;     /* at least so many fit into the heap; grows under the lock */
 };
 
 /* Under the lock. */
@@ -83,7 +83,8 @@ static inline uint64_t queue_user_data(const struct record *r)
  * due; whether to call, once the lock is given back. queue_drop: the queue has nothing to do with
  * the record any more.
  */
-uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data);
+_Atomic uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data);
+uint32_t queue_first(const _Atomic uint32_t *bucket);
 void queue_list(weir_queue *queue, uint32_t record);
 void queue_unlist(weir_queue *queue, uint32_t record);
 bool queue_complete(weir_queue *queue, uint32_t record);

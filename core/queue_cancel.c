@@ -19,7 +19,7 @@ static bool is_cancelable(const struct record *r, uint64_t word)
 /* The first submission with this user_data that can be canceled, and its word; or 0. */
 static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
 {
-    uint32_t record = *queue_bucket(queue, user_data);
+    uint32_t record = queue_first(queue_bucket(queue, user_data));
 
     for (; record; record = queue_record(queue, record)->after) {
         *ret_word = queue_word(queue, record);

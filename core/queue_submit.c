@@ -37,6 +37,18 @@ static int make_room(weir_queue *queue, uint32_t pending)
     return r;
 }
 
+/*
+ * Whoever is in the same bucket becomes the one behind it, which may have been there for long: by
+ * then his record is near. Without the lock this is no more than a guess.
+ */
+static void prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
+{
+    uint32_t neighbor = queue_first(queue_bucket(queue, user_data));
+
+    if (neighbor)
+        __builtin_prefetch(&queue_record(queue, neighbor)->before, 1);
+}
+
 /* A record for this request, as the queue keeps it. 0: no memory. Nobody else knows of it before the
  * set has it. */
 static uint32_t make_record(const struct asking *asking, const weir_queue *queue,
@@ -121,11 +133,27 @@ struct submission {
     uint64_t life; /* of its stand-in; 0: it has none */
 };
 
-static uint64_t life_of(const weir_queue *queue, uint32_t record)
+static uint64_t life_of(const struct record *r)
 {
-    const struct record *r = queue_record(queue, record);
-
     return kept_stands_in(r) ? record_load(&r->next) : 0;
+}
+
+/* As queue_word() and kept_still(), which have to find out first what it is. */
+static uint64_t word_of(const weir_queue *queue, const struct submission *submission)
+{
+    return submission->life ? queue_word(queue, submission->record)
+                            : record_load(&queue_record(queue, submission->record)->word);
+}
+
+static bool still_waits(const weir_queue *queue, const struct submission *submission,
+                        uint32_t *ret_before)
+{
+    const struct record *r = queue_record(queue, submission->record);
+
+    if (submission->life)
+        return kept_still(queue->keeper.w, submission->record, submission->word, ret_before);
+    *ret_before = atomic_load_explicit(&r->before, memory_order_acquire);
+    return record_load(&r->word) == submission->word;
 }
 
 /*
@@ -135,10 +163,11 @@ static uint64_t life_of(const weir_queue *queue, uint32_t record)
  */
 static bool is_ours(const weir_queue *queue, const struct submission *submission)
 {
-    uint64_t now = queue_word(queue, submission->record);
+    const struct record *r = queue_record(queue, submission->record);
+    uint64_t now = word_of(queue, submission);
 
     if (submission->life)
-        return life_of(queue, submission->record) == submission->life;
+        return life_of(r) == submission->life;
     return record_next_word(submission->word, record_state(now)) == now;
 }
 
@@ -147,7 +176,7 @@ static bool list_or_complete(weir_queue *queue, const struct submission *submiss
                              uint64_t deadline_ns, enum record_state state)
 {
     uint32_t record = submission->record, before;
-    bool still = kept_still(queue->keeper.w, record, submission->word, &before);
+    bool still = still_waits(queue, submission, &before);
 
     if (before & RECORD_DELIVERED && !MUTANT(172))
         return false;
@@ -199,9 +228,10 @@ static void park(weir_queue *queue, const struct asking *asking,
 /* Enters the set. 0: one completion follows. */
 static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 {
-    struct submission submission = {
-        record, record_next_word(queue_word(queue, record), RECORD_HELD), life_of(queue, record)};
+    struct submission submission = {.record = record, .life = life_of(queue_record(queue, record))};
     int r;
+
+    submission.word = record_next_word(word_of(queue, &submission), RECORD_HELD);
 
     switch (r = ask(asking, record)) {
     case 0:
@@ -247,9 +277,11 @@ static int enter_known(weir_queue *queue, struct asking *asking, uint32_t record
 static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
                   weir_acquisition **ret)
 {
-    uint32_t record = make_record(asking, queue, user_data);
+    uint32_t record;
     int r = -ENOMEM;
 
+    prefetch_neighbor(queue, user_data);
+    record = make_record(asking, queue, user_data);
     if (!record)
         return -ENOMEM;
     if (!ret || make_acquisition(asking, queue, record))
