@@ -82,7 +82,7 @@ int region_of_segment(struct region *region, const struct segment *segment, _Ato
     region->records.base = segment_records(segment);
     region->record_limit = layout->runs_n * SEGMENT_RUN_UNITS - layout->record_units + 1;
     region->slot_first = segment_box_slot(segment, 0);
-    region->slots_n = layout->actors_n + 1;
+    region->slots_n = layout->boxes_n;
     region->box_class = layout->box_class;
     return 0;
 }

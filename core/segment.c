@@ -2,6 +2,8 @@
 /* Segments: laid out, made or attached to, and given memory piece by piece. */
 #include "segment.h"
 
+#include "key_table.h"
+#include "mutant.h"
 #include "record.h"
 #include "segment_file.h"
 #include "step.h"
@@ -12,6 +14,9 @@
 
 #define COUNTERS_SIZE_MAX ((size_t)1 << 16)
 #define TRIES             100 /* others may remove the segment each time that we find it */
+
+/* A signal takes back what one call has got so far: so much is had between any two. */
+#define ALLOCATE_AT_ONCE ((size_t)1 << 20)
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -31,7 +36,7 @@ static bool shape_is_possible(const struct segment_shape *shape)
            shape->box_class <= BOX_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
            shape->record_units >= record_units(shape->limits_n) &&
            shape->record_units <= RECORD_UNITS_MAX &&
-           shape->counters_size % sizeof(uint64_t) == 0 &&
+           shape->counters_size % sizeof(uint64_t) == 0 && (shape->keys_max || !shape->lives_max) &&
            shape->content_n <= box_capacity(shape->box_class);
 }
 
@@ -44,12 +49,40 @@ static uint32_t actors_for(size_t size_of_box)
     return n < SEGMENT_ACTORS_MIN ? SEGMENT_ACTORS_MIN : (uint32_t)n;
 }
 
+/*
+ * Whether all boxes have slots. Then what they take is below 2^50 bytes, a table of keys takes less
+ * than 2^38, and no sum of such can be too large for its type.
+ */
+static bool slots_suffice(const struct segment_layout *layout, uint64_t boxes_n)
+{
+    return (layout->boxes_at >> layout->box_class) + boxes_n - 1 <= WORD_SLOT_MASK || MUTANT(592);
+}
+
+/* What a keyed set has behind the records: 0 or -E2BIG. */
+static int add_keyed(struct segment_layout *layout, const struct segment_shape *shape)
+{
+    size_t lives = (size_t)shape->lives_max * sizeof(struct segment_live);
+
+    if (shape->keys_max > KEY_TABLE_KEYS_MAX)
+        return -E2BIG;
+    layout->keys_max = shape->keys_max;
+    layout->lives_max = shape->lives_max;
+    layout->keyed_at = layout->size;
+    layout->lives_at = layout->keyed_at + SEGMENT_PAGE;
+    layout->keys_at = round_up(layout->lives_at + lives, SEGMENT_PAGE);
+    layout->size = layout->keys_at + round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
+    if (layout->keys_at / UNIT_SIZE > UINT32_MAX && !MUTANT(593))
+        return -E2BIG; /* live sets are found by their units */
+    return 0;
+}
+
 int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret)
 {
     struct segment_layout layout = {.box_class = shape->box_class,
                                     .record_units = shape->record_units,
                                     .limits_n = shape->limits_n,
                                     .runs_n = SEGMENT_RUNS_MAX};
+    uint64_t boxes_n;
     size_t box;
 
     if (!shape_is_possible(shape))
@@ -62,9 +95,14 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
     layout.actor_stride = round_up(sizeof(struct segment_actor) + shape->counters_size, UNIT_SIZE);
     layout.boxes_at = round_up(SEGMENT_ACTORS_AT + layout.actors_n * layout.actor_stride,
                                box > SEGMENT_PAGE ? box : SEGMENT_PAGE);
-    layout.records_at =
-        round_up(layout.boxes_at + (layout.actors_n + (size_t)1) * box, SEGMENT_PAGE);
+    boxes_n = UINT64_C(1) + layout.actors_n + shape->lives_max;
+    if (!slots_suffice(&layout, boxes_n))
+        return -E2BIG;
+    layout.boxes_n = (uint32_t)boxes_n;
+    layout.records_at = round_up(layout.boxes_at + boxes_n * box, SEGMENT_PAGE);
     layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
+    if (shape->keys_max && add_keyed(&layout, shape) < 0)
+        return -E2BIG;
     *ret = layout;
     return 0;
 }
@@ -87,7 +125,8 @@ int segment_map(struct segment_site *site, struct segment_file *file,
                                 .layout = *layout,
                                 .fd = file->fd,
                                 .directory_fd = site->directory_fd,
-                                .while_used = file->header.identity.while_used};
+                                .while_used = file->header.identity.while_used,
+                                .secret = file->header.identity.secret};
     memcpy(segment->encoded, site->encoded, sizeof segment->encoded);
     file->fd = site->directory_fd = -1;
     *ret = segment;
@@ -112,7 +151,34 @@ void segment_abandon(const struct segment *segment)
 
 /* ---- making one ---- */
 
-/* The file as far as its first user needs it: the identity, the definition, the set's box. */
+static int allocate_all(int fd, size_t at, size_t size)
+{
+    int r = 0;
+
+    for (size_t n; size > 0 && r == 0; at += n, size -= n) {
+        n = size;
+        if (n > ALLOCATE_AT_ONCE && !MUTANT(594))
+            n = ALLOCATE_AT_ONCE;
+        r = sys_allocate(fd, at, n);
+    }
+    return r;
+}
+
+/* All that a keyed set has but its live sets. */
+static int give_keys(int fd, const struct segment_layout *layout)
+{
+    int r;
+
+    if (!layout->keys_max)
+        return 0;
+    r = sys_allocate(fd, layout->keyed_at, SEGMENT_PAGE);
+    if (r == 0 && !MUTANT(595))
+        r = allocate_all(fd, layout->keys_at, layout->size - layout->keys_at);
+    return r;
+}
+
+/* The file as far as its first user needs it: the identity, the definition, the set's box, the table
+ * of keys. */
 static int give_size(const struct segment_site *site, int fd, const struct segment_shape *shape,
                      const struct segment_layout *layout)
 {
@@ -123,6 +189,8 @@ static int give_size(const struct segment_site *site, int fd, const struct segme
         r = sys_allocate(fd, 0, SEGMENT_DEFINITION_AT + definition);
     if (r == 0)
         r = sys_allocate(fd, layout->boxes_at, box_size(layout));
+    if (r == 0)
+        r = give_keys(fd, layout);
     if (r < 0)
         return site_error(site, r, "cannot be made: %s", strerrordesc_np(-r));
     return 0;
@@ -140,6 +208,7 @@ static void fill(struct segment *segment, const struct segment_shape *shape,
                       (struct box *)(void *)(segment->base + segment->layout.boxes_at),
                       segment_box_slot(segment, 0), shape->content, shape->content_n);
     segment_identify(header, shape, &segment->layout, here);
+    segment->secret = header->identity.secret;
 }
 
 /* -EAGAIN: somebody else was faster. */
@@ -214,12 +283,32 @@ static int head_is_sound(const struct segment *segment)
     return 0; /* it moves: somebody lives well with it */
 }
 
+/* What is said of live sets is of some that there can be. Read, not mapped, as above. */
+static int keyed_is_sound(const struct segment *segment)
+{
+    const uint32_t max = segment->layout.lives_max;
+    struct segment_keyed keyed;
+    int r;
+
+    if (!segment->layout.keys_max)
+        return 0;
+    r = sys_read_at(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
+    if (r < 0)
+        return r;
+    if ((size_t)r < sizeof keyed || atomic_load(&keyed.lives_high) > max ||
+        ((uint32_t)atomic_load(&keyed.idle) > max && !MUTANT(596)))
+        return -EUCLEAN;
+    return 0;
+}
+
 static int is_sound(const struct segment_site *site, const struct segment *segment)
 {
     const struct set_head *head = &segment_header(segment)->head;
     bool same = head->box_class == segment->layout.box_class && head->number == 0;
     int r = same ? head_is_sound(segment) : -EUCLEAN;
 
+    if (r == 0)
+        r = keyed_is_sound(segment);
     if (r < 0)
         return site_error(site, r,
                           "is damaged: its state cannot be found (%s); remove it with "
@@ -378,4 +467,39 @@ int segment_commit_run(const struct segment *segment, uint32_t run)
     if (r == 0)
         raise(&segment_header(segment)->runs_high, run + UINT64_C(1));
     return r;
+}
+
+/* An empty version, as a hole reads: no box is written. */
+static void begin_live(const struct segment *segment, uint32_t i)
+{
+    _Atomic uint64_t *word = &segment_live(segment, i)->head.word;
+    uint64_t none = 0, first = WORD_BOXED | segment_live_slot(segment, i);
+
+    if (MUTANT(597))
+        atomic_store(word, first);
+    else
+        atomic_compare_exchange_strong(word, &none, first);
+}
+
+int segment_commit_live(const struct segment *segment, uint32_t i)
+{
+    const struct segment_layout *layout = &segment->layout;
+    int r;
+
+    if (i >= layout->lives_max)
+        return -EINVAL;
+    r = sys_allocate(segment->fd, layout->lives_at + i * sizeof(struct segment_live),
+                     sizeof(struct segment_live));
+    if (r == 0)
+        r = sys_allocate(segment->fd, segment_live_slot(segment, i) << layout->box_class,
+                         box_size(layout));
+    if (r < 0)
+        return r;
+    if (MUTANT(598))
+        raise(&segment_keyed(segment)->lives_high, i + UINT64_C(1));
+    STEP();
+    begin_live(segment, i);
+    STEP();
+    raise(&segment_keyed(segment)->lives_high, i + UINT64_C(1));
+    return 0;
 }

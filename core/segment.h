@@ -40,13 +40,17 @@ struct segment_shape {
     size_t counters_size;    /* of an actor's counters; a multiple of 8 */
     const uint64_t *content; /* the first version of the set, for whoever makes the segment */
     uint32_t content_n;
+    uint64_t keys_max;  /* how many keys there is to be room for; 0: the set is not keyed */
+    uint32_t lives_max; /* and live sets for them */
 };
 
 /* Where everything is: computed, never read. Offsets are in bytes from the beginning. */
 struct segment_layout {
     size_t actor_stride, boxes_at, records_at, size;
+    size_t keyed_at, lives_at, keys_at; /* 0: the set is not keyed */
+    uint64_t keys_max;
     uint32_t box_class, record_units, limits_n, counters_size;
-    uint32_t actors_n, runs_n;
+    uint32_t actors_n, runs_n, lives_max, boxes_n;
 };
 
 /* Its fields do not change while it is open. */
@@ -55,10 +59,11 @@ struct segment {
     struct segment_layout layout;
     int fd, directory_fd;
     bool while_used;
+    struct key_secret secret;          /* of a keyed set */
     char encoded[DIRECTORY_FILE_SIZE]; /* the set's name as files have it, without a suffix */
 };
 
-/* 0, -EINVAL for a shape that cannot be, or -E2BIG. */
+/* 0, -EINVAL for a shape that cannot be, or -E2BIG: more keys or live sets than can be numbered. */
 int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret);
 
 /*
@@ -100,6 +105,13 @@ int segment_commit_process(const struct segment *segment, uint32_t i);
 /* The actor gets a box of its own, if it never had one, and a generation other than 0. */
 int segment_commit_actor(const struct segment *segment, uint32_t i);
 int segment_commit_run(const struct segment *segment, uint32_t run); /* not run 0 */
+/*
+ * The live set gets a box of its own, if it never had one, and an empty version: one without any
+ * content, which nobody publishes, so it says that the live set was never used. As neither needs
+ * a store but that of the word, and a live set is boxed for ever after, so that its word is never 0
+ * again, it does not matter who else does this, how late, or dies meanwhile.
+ */
+int segment_commit_live(const struct segment *segment, uint32_t i);
 
 /*
  * Called by a process that has just claimed its place in `processes`. 0: it takes part. -ESTALE: the
@@ -218,18 +230,22 @@ static inline bool segment_actor_of(const struct segment *segment, uint32_t unit
 }
 
 /* Numbers of boxes, slot << box_class bytes from the beginning: the set's first, then one of each
- * actor. Later they go from hand to hand. */
+ * actor, then one of each live set. Later they go from hand to hand. */
 static inline uint64_t segment_box_slot(const struct segment *segment, uint32_t box)
 {
     return (segment->layout.boxes_at >> segment->layout.box_class) + box;
 }
 
+/* That which a live set begins with. */
+static inline uint64_t segment_live_slot(const struct segment *segment, uint32_t i)
+{
+    return segment_box_slot(segment, segment->layout.actors_n + 1 + i);
+}
+
 /* Whether there is a box of this slot. For slots that were read from the segment. */
 static inline bool segment_has_slot(const struct segment *segment, uint64_t slot)
 {
-    uint64_t first = segment_box_slot(segment, 0);
-
-    return slot >= first && slot <= first + segment->layout.actors_n;
+    return slot - segment_box_slot(segment, 0) < segment->layout.boxes_n;
 }
 
 /* Record 0: a region's records.base. Units of 16 bytes from here on, SEGMENT_RUN_UNITS to a run. */
@@ -269,6 +285,50 @@ static inline uint32_t segment_actors_n(const struct segment *segment)
 static inline uint32_t segment_runs_n(const struct segment *segment)
 {
     return segment_below(&segment_header(segment)->runs_high, segment->layout.runs_n);
+}
+
+/* ---- of a keyed set ---- */
+
+static inline struct segment_keyed *segment_keyed(const struct segment *segment)
+{
+    return (struct segment_keyed *)(void *)(segment->base + segment->layout.keyed_at);
+}
+
+/* Memory of a table for layout.keys_max keys. */
+static inline void *segment_keys(const struct segment *segment)
+{
+    return segment->base + segment->layout.keys_at;
+}
+
+/* i < layout.lives_max */
+static inline struct segment_live *segment_live(const struct segment *segment, uint32_t i)
+{
+    return (struct segment_live *)(void *)(segment->base + segment->layout.lives_at) + i;
+}
+
+/* Of its head. */
+static inline uint32_t segment_live_unit(const struct segment *segment, uint32_t i)
+{
+    return (uint32_t)((segment->layout.lives_at + i * sizeof(struct segment_live)) / UNIT_SIZE);
+}
+
+static inline uint32_t segment_lives_n(const struct segment *segment)
+{
+    if (!segment->layout.lives_max)
+        return 0;
+    return segment_below(&segment_keyed(segment)->lives_high, segment->layout.lives_max);
+}
+
+/* The live set of a unit; false: there is none. For units that were read from the segment. */
+static inline bool segment_live_of(const struct segment *segment, uint32_t unit, uint32_t *ret)
+{
+    const uint32_t units = sizeof(struct segment_live) / UNIT_SIZE;
+    uint32_t from = unit - (uint32_t)(segment->layout.lives_at / UNIT_SIZE);
+
+    if (from % units != 0 || from / units >= segment_lives_n(segment))
+        return false;
+    *ret = from / units;
+    return true;
 }
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What a segment is: written by whoever makes it, compared by everybody else. */
 #include "counters.h"
+#include "double_word.h"
+#include "key_table.h"
+#include "mutant.h"
 #include "record.h"
 #include "segment_file.h"
 #include "sys.h"
@@ -38,7 +41,22 @@ static uint64_t abi_hash(void)
         sizeof(struct segment_process),
         sizeof(struct segment_actor),
         offsetof(struct segment_actor, process),
+        sizeof(struct segment_keyed),
+        offsetof(struct segment_keyed, quiet_ns),
+        offsetof(struct segment_keyed, idle),
+        offsetof(struct segment_keyed, forgotten),
+        offsetof(struct segment_keyed, evicted),
+        offsetof(struct segment_keyed, refused),
+        sizeof(struct segment_live),
+        offsetof(struct segment_live, next),
+        offsetof(struct segment_live, listed),
+        sizeof(struct key_secret),
+        sizeof(struct double_word),
+        offsetof(struct double_word, high),
+        key_table_size(1),
+        key_table_size(KEY_TABLE_KEYS_MAX),
         sizeof(struct set_head),
+        offsetof(struct set_head, spare),
         sizeof(struct actor_head),
         offsetof(struct actor_head, intent),
         offsetof(struct actor_head, generation),
@@ -121,7 +139,11 @@ void segment_identify(struct segment_header *header, const struct segment_shape 
         .counters_size = (uint32_t)shape->counters_size,
         .actors_n = layout->actors_n,
         .runs_n = layout->runs_n,
+        .keys_max = layout->keys_max,
+        .lives_max = layout->lives_max,
     };
+    if (layout->keys_max)
+        key_secret_new(&identity->secret);
     memcpy(identity->magic, magic, sizeof magic);
     memcpy(identity->boot, here->boot, sizeof here->boot);
     memcpy(identity->name, shape->name, strlen(shape->name));
@@ -226,7 +248,10 @@ static int fits(const struct segment_site *site, const struct segment_file *file
     if (identity->box_class != layout->box_class ||
         identity->record_units != layout->record_units || identity->limits_n != layout->limits_n ||
         identity->actors_n != layout->actors_n || identity->runs_n != layout->runs_n ||
-        identity->counters_size != layout->counters_size || identity->size != layout->size)
+        identity->counters_size != layout->counters_size ||
+        (identity->keys_max != layout->keys_max && !MUTANT(590)) ||
+        (identity->lives_max != layout->lives_max && !MUTANT(591)) ||
+        identity->size != layout->size)
         return damaged(site, "its numbers are not those of its definition");
     if (file->size != layout->size)
         return site_error(site, -EUCLEAN,
@@ -260,6 +285,8 @@ int segment_file_layout(const struct segment_site *site, const struct segment_fi
         .record_units = identity->record_units,
         .limits_n = identity->limits_n,
         .counters_size = identity->counters_size,
+        .keys_max = identity->keys_max,
+        .lives_max = (uint32_t)identity->lives_max,
     };
 
     if (segment_layout_compute(&shape, ret) < 0)

@@ -40,14 +40,14 @@ static void require_nothing_in_use(void)
 
 /* How far it got. */
 struct got {
-    uint32_t processes, actors, runs;
+    uint32_t processes, actors, runs, lives;
 };
 
 static bool get(const struct segment *segment, struct got *got, uint64_t *random)
 {
     int r;
 
-    switch (random_below(random, 3)) {
+    switch (random_below(random, segment->layout.lives_max ? 4 : 3)) {
     case 0:
         r = segment_commit_process(segment, got->processes);
         got->processes += r == 0;
@@ -55,6 +55,10 @@ static bool get(const struct segment *segment, struct got *got, uint64_t *random
     case 1:
         r = segment_commit_actor(segment, got->actors);
         got->actors += r == 0;
+        break;
+    case 3:
+        r = segment_commit_live(segment, got->lives);
+        got->lives += r == 0;
         break;
     default:
         r = segment_commit_run(segment, got->runs + 1);
@@ -70,6 +74,7 @@ static void write_all(const struct segment *segment, const struct got *got)
 
     require(segment_processes_n(segment) == got->processes);
     require(segment_actors_n(segment) == got->actors);
+    require(segment_lives_n(segment) == got->lives);
     require(got->runs == 0 || segment_runs_n(segment) == got->runs + 1);
     for (uint32_t i = 0; i < got->processes; i++)
         memset(segment_process(segment, i), 1, sizeof(struct segment_process));
@@ -81,6 +86,15 @@ static void write_all(const struct segment *segment, const struct got *got)
     for (uint32_t run = 1; run <= got->runs; run++) {
         atomic_store(segment_run_owner(segment, run), 1);
         memset(segment_records(segment) + run * SEGMENT_RUN_SIZE, 1, SEGMENT_RUN_SIZE);
+    }
+    for (uint32_t i = 0; i < got->lives; i++) {
+        memset(segment_live(segment, i), 1, sizeof(struct segment_live));
+        memset(segment->base + (segment_live_slot(segment, i) << layout->box_class), 1,
+               (size_t)1 << layout->box_class);
+    }
+    if (layout->keys_max) {
+        memset(segment_keyed(segment), 1, SEGMENT_PAGE);
+        memset(segment_keys(segment), 1, layout->size - layout->keys_at);
     }
     memset(segment->base, 1, sizeof(struct segment_header));
 }
@@ -94,6 +108,10 @@ static bool fill(uint64_t *random)
     int r;
 
     shape.box_class += (uint32_t)random_below(random, 6);
+    if (random_below(random, 2)) {
+        shape.keys_max = 1 + random_below(random, 2000);
+        shape.lives_max = 1000;
+    }
     r = segment_open(full, &shape, &segment, &error);
     require(r == 0 || (r == -ENOSPC && strstr(error.message, "No space left")));
     if (r == 0)

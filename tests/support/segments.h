@@ -54,6 +54,16 @@ static inline struct segment_shape other_shape(void)
     return shape;
 }
 
+/* A keyed one. */
+static inline struct segment_shape keyed_shape(void)
+{
+    struct segment_shape shape = some_shape();
+
+    shape.keys_max = 300;
+    shape.lives_max = 20;
+    return shape;
+}
+
 static inline uint64_t inode_of(const char *path)
 {
     struct stat found;

@@ -2,6 +2,7 @@
 /* Segments: made once, attached to by whoever means the same, trusted by nobody. */
 #include "fake_sys.h"
 #include "fixture.h"
+#include "key_table.h"
 #include "segments.h"
 #include "sys.h"
 #include <errno.h>
@@ -28,6 +29,13 @@ static struct segment *open_shape(const struct segment_shape *shape)
 static struct segment *open_some(void)
 {
     const struct segment_shape shape = some_shape();
+
+    return open_shape(&shape);
+}
+
+static struct segment *open_keyed(void)
+{
+    const struct segment_shape shape = keyed_shape();
 
     return open_shape(&shape);
 }
@@ -86,6 +94,86 @@ static void parts_are_apart_and_aligned(void **state)
             assert_true((layout.actors_n + 1) * box <= SEGMENT_BOXES_SIZE_MAX + box);
         if (box <= 1 << 17)
             assert_int_equal(layout.actors_n, SEGMENT_ACTORS_MAX);
+        assert_int_equal(layout.boxes_n, layout.actors_n + 1);
+        assert_true(!layout.keyed_at && !layout.lives_at && !layout.keys_at && !layout.keys_max);
+    }
+}
+
+/* All else stays where it is, unless boxes come between. */
+static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
+{
+    (void)state;
+    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+        struct segment_shape shape = keyed_shape();
+        struct segment_layout layout, other;
+
+        shape.box_class = class;
+        for (shape.keys_max = 1; shape.keys_max <= 1000000; shape.keys_max = 7 * shape.keys_max) {
+            assert_int_equal(segment_layout_compute(&shape, &layout), 0);
+            assert_int_equal(layout.keys_max, shape.keys_max);
+            assert_int_equal(layout.lives_max, shape.lives_max);
+            assert_int_equal(layout.boxes_n, layout.actors_n + 1 + shape.lives_max);
+            assert_true(layout.records_at - layout.boxes_at >= (size_t)layout.boxes_n << class);
+            assert_int_equal(layout.keyed_at, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
+            assert_true(layout.lives_at >= layout.keyed_at + sizeof(struct segment_keyed));
+            assert_true(layout.keys_at >=
+                        layout.lives_at + shape.lives_max * sizeof(struct segment_live));
+            assert_true(layout.size >= layout.keys_at + key_table_size(shape.keys_max));
+            assert_int_equal(layout.keyed_at % SEGMENT_PAGE, 0);
+            assert_int_equal(layout.lives_at % SEGMENT_PAGE, 0);
+            assert_int_equal(layout.keys_at % SEGMENT_PAGE, 0);
+            assert_int_equal(layout.size % SEGMENT_PAGE, 0);
+        }
+        shape.keys_max = shape.lives_max = 0;
+        assert_int_equal(segment_layout_compute(&shape, &other), 0);
+        assert_int_equal(other.boxes_at, layout.boxes_at);
+        assert_int_equal(other.actors_n, layout.actors_n);
+    }
+}
+
+static int compute(uint32_t box_class, uint64_t keys_max, uint64_t lives_max,
+                   struct segment_layout *ret)
+{
+    struct segment_shape shape = some_shape();
+
+    assert_true(lives_max <= UINT32_MAX);
+    shape.box_class = box_class;
+    shape.keys_max = keys_max;
+    shape.lives_max = (uint32_t)lives_max;
+    return segment_layout_compute(&shape, ret);
+}
+
+/* As many live sets as have slots for their boxes, and units for their heads. */
+static void numbers_have_their_bounds(void **state)
+{
+    struct segment_layout layout, most;
+
+    (void)state;
+    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+        uint64_t by_slots, by_units, before_lives, lives;
+
+        assert_int_equal(compute(class, 1, 0, &layout), 0);
+        by_slots = WORD_SLOT_MASK - (layout.boxes_at >> class) - layout.actors_n;
+        before_lives = layout.lives_at; /* of none */
+        by_units = ((UINT64_C(1) << 32) * UNIT_SIZE - before_lives) /
+                   ((UINT64_C(1) << class) + sizeof(struct segment_live));
+        if (by_slots < by_units) {
+            assert_int_equal(compute(class, 1, by_slots, &most), 0);
+            assert_int_equal((most.boxes_at >> class) + most.boxes_n - 1, WORD_SLOT_MASK);
+            assert_int_equal(compute(class, 1, by_slots + 1, &most), -E2BIG);
+        }
+        lives = by_slots < by_units ? by_slots : by_units - 100;
+        assert_int_equal(compute(class, KEY_TABLE_KEYS_MAX, lives, &most), 0);
+        assert_true((most.lives_at + lives * sizeof(struct segment_live)) / UNIT_SIZE <=
+                    UINT32_MAX);
+        assert_true(most.size > most.keys_at && most.keys_at > most.lives_at &&
+                    most.lives_at > most.records_at && most.records_at > most.boxes_at);
+        assert_true((uint64_t)most.size < UINT64_C(1) << 51);
+        assert_int_equal(compute(class, 1, by_units + 100, &most), -E2BIG);
+        assert_int_equal(compute(class, 1, UINT32_MAX, &most), -E2BIG);
+        assert_int_equal(compute(class, KEY_TABLE_KEYS_MAX + 1, 1, &most), -E2BIG);
+        assert_int_equal(compute(class, UINT64_MAX, 1, &most), -E2BIG);
+        assert_int_equal(compute(class, 0, 1, &most), -EINVAL);
     }
 }
 
@@ -115,6 +203,8 @@ static void impossible_shapes_are_refused(void **state)
     ASSERT_IMPOSSIBLE(counters_size, 12, -EINVAL);
     ASSERT_IMPOSSIBLE(counters_size, (size_t)1 << 20, -E2BIG);
     ASSERT_IMPOSSIBLE(content_n, 1000, -EINVAL);
+    ASSERT_IMPOSSIBLE(lives_max, 1, -EINVAL); /* of no key */
+    ASSERT_IMPOSSIBLE(keys_max, UINT64_MAX, -E2BIG);
     name[SEGMENT_NAME_SIZE - 1] = '\0'; /* possible, but not as the name of a file */
     shape = some_shape();
     shape.name = name;
@@ -159,6 +249,41 @@ static void numbers_from_outside_are_checked(void **state)
     assert_true(segment_has_record(segment, (layout->runs_n - 1) * SEGMENT_RUN_UNITS));
     assert_false(segment_has_record(segment, layout->runs_n * SEGMENT_RUN_UNITS));
     assert_false(segment_has_record(segment, UINT32_MAX));
+    assert_false(segment_live_of(segment, 0, &i));
+    assert_false(segment_live_of(segment, UINT32_MAX, &i));
+    assert_int_equal(segment_lives_n(segment), 0);
+    segment_close(segment);
+    remove_some();
+}
+
+static void numbers_of_live_sets_are_checked(void **state)
+{
+    struct segment *segment = open_keyed();
+    const struct segment_layout *layout = &segment->layout;
+    uint32_t i = 0, first = segment_live_unit(segment, 0), third = segment_live_unit(segment, 2);
+
+    (void)state;
+    assert_ptr_equal(segment->base + (size_t)third * UNIT_SIZE, &segment_live(segment, 2)->head);
+    assert_false(segment_live_of(segment, first, &i)); /* as long as there is nothing behind it */
+    for (uint32_t k = 0; k < 3; k++)
+        assert_int_equal(segment_commit_live(segment, k), 0);
+    assert_true(segment_live_of(segment, first, &i) && i == 0);
+    assert_true(segment_live_of(segment, third, &i) && i == 2);
+    assert_false(segment_live_of(segment, first - 1, &i));
+    assert_false(segment_live_of(segment, first - 2, &i));
+    assert_false(segment_live_of(segment, first + 1, &i));
+    assert_false(segment_live_of(segment, third + 2, &i));
+    assert_false(segment_live_of(segment, 0, &i));
+    assert_false(segment_live_of(segment, UINT32_MAX, &i));
+    segment_keyed(segment)->lives_high = UINT64_MAX; /* nonsense is cut */
+    assert_int_equal(segment_lives_n(segment), layout->lives_max);
+    assert_true(segment_live_of(segment, segment_live_unit(segment, layout->lives_max - 1), &i));
+    assert_false(segment_live_of(segment, segment_live_unit(segment, layout->lives_max), &i));
+    assert_int_equal(segment_live_slot(segment, 0),
+                     segment_box_slot(segment, layout->actors_n) + 1);
+    assert_true(segment_has_slot(segment, segment_live_slot(segment, layout->lives_max - 1)));
+    assert_false(segment_has_slot(segment, segment_live_slot(segment, layout->lives_max)));
+    assert_false(segment_has_slot(segment, segment_box_slot(segment, 0) - 1));
     segment_close(segment);
     remove_some();
 }
@@ -207,6 +332,71 @@ static void who_comes_later_attaches(void **state)
     segment_close(second);
     assert_int_equal(segment_header(first)->registrations, 5);
     segment_close(first);
+    remove_some();
+}
+
+static bool is_zero(const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((const unsigned char *)bytes)[i] != 0)
+            return false;
+    return true;
+}
+
+/* One compare-and-swap of 16 bytes there is seen here. */
+static void keys_are_shared(void **state)
+{
+    struct segment *first = open_keyed(), *second = open_keyed();
+    const size_t size = key_table_size(first->layout.keys_max);
+    struct double_value value = {0, 0};
+    struct double_word *there = segment_keys(first), *here = segment_keys(second);
+    const size_t last = size / sizeof *there - 1;
+    struct stat before, after;
+
+    (void)state;
+    assert_true(double_word_prepare());
+    assert_true(is_zero(segment_keyed(first), sizeof(struct segment_keyed)));
+    assert_true(is_zero(there, size));
+    fstat(first->fd, &before);
+    assert_true(before.st_blocks * 512 >= (off_t)size);
+    assert_true(double_word_swap(&there[last], &value, (struct double_value){2, 3}));
+    value = double_word_load(&here[last]);
+    assert_true(value.low == 2 && value.high == 3);
+    memset(there, 1, size);
+    memset(segment_keyed(first), 0, SEGMENT_PAGE);
+    fstat(first->fd, &after);
+    assert_int_equal(before.st_blocks, after.st_blocks); /* all of it was there */
+    segment_keyed(first)->evicted = 5;
+    assert_int_equal(segment_keyed(second)->evicted, 5);
+    segment_close(first);
+    segment_close(second);
+    remove_some();
+}
+
+static void a_secret_is_the_segment_s(void **state)
+{
+    struct segment *first = open_keyed(), *second = open_keyed(), *view = NULL;
+    struct key_secret secret = first->secret;
+
+    (void)state;
+    assert_false(is_zero(&secret, sizeof secret));
+    assert_memory_equal(&second->secret, &secret, sizeof secret);
+    assert_int_equal(segment_view(place, "set", &view, &error), 0);
+    assert_memory_equal(&view->secret, &secret, sizeof secret);
+    segment_close(view);
+    segment_close(first);
+    segment_close(second);
+    second = open_keyed(); /* it stays with it */
+    assert_memory_equal(&second->secret, &secret, sizeof secret);
+    segment_close(second);
+    remove_some();
+    second = open_keyed();
+    assert_memory_not_equal(&second->secret, &secret, sizeof secret);
+    segment_close(second);
+    remove_some();
+    second = open_some(); /* nobody asks for it */
+    assert_true(is_zero(&second->secret, sizeof second->secret));
+    segment_close(second);
     remove_some();
 }
 
@@ -321,6 +511,18 @@ static void only_the_hash_decides(void **state)
     assert_refused(&shape, -EEXIST, "defined otherwise");
     shape = some_shape(); /* the same hash, and yet another shape: the hash is wrong */
     shape.box_class++;
+    assert_refused(&shape, -EUCLEAN, "numbers");
+    shape = keyed_shape();
+    assert_refused(&shape, -EUCLEAN, "numbers");
+    segment_close(first);
+    remove_some();
+    first = open_keyed();
+    assert_some_refused(-EUCLEAN, "numbers");
+    shape = keyed_shape();
+    shape.keys_max++;
+    assert_refused(&shape, -EUCLEAN, "numbers");
+    shape = keyed_shape();
+    shape.lives_max--; /* the file is as long */
     assert_refused(&shape, -EUCLEAN, "numbers");
     segment_close(first);
     remove_some();
@@ -460,6 +662,102 @@ static void versions_are_published(void **state)
     second = open_some(); /* and whoever comes now */
     segment_close(second);
     segment_close(first);
+    remove_some();
+}
+
+static void live_sets_get_memory_before_their_use(void **state)
+{
+    struct segment *segment = open_keyed();
+    const uint32_t last = segment->layout.lives_max - 1;
+    const size_t box = (size_t)1 << segment->layout.box_class;
+    struct stat before, after;
+
+    (void)state;
+    assert_int_equal(segment_lives_n(segment), 0);
+    assert_int_equal(segment_commit_live(segment, last + 1), -EINVAL);
+    assert_int_equal(segment_commit_live(segment, UINT32_MAX), -EINVAL);
+    assert_int_equal(segment_lives_n(segment), 0);
+    assert_int_equal(segment_commit_live(segment, last), 0);
+    assert_int_equal(segment_lives_n(segment), last + 1);
+    assert_int_equal(segment_live(segment, last)->head.word,
+                     WORD_BOXED | segment_live_slot(segment, last));
+    fstat(segment->fd, &before);
+    memset(segment_live(segment, last), 1, sizeof(struct segment_live));
+    memset(segment->base + (segment_live_slot(segment, last) << segment->layout.box_class), 1, box);
+    fstat(segment->fd, &after);
+    assert_int_equal(before.st_blocks, after.st_blocks); /* it was there */
+    segment_close(segment);
+    remove_some();
+    segment = open_some();
+    assert_int_equal(segment_commit_live(segment, 0), -EINVAL);
+    segment_close(segment);
+    remove_some();
+}
+
+/* It begins without content, once, whoever comes late with that. */
+static void a_live_set_is_begun_once(void **state)
+{
+    struct segment *first = open_keyed(), *second = open_keyed();
+    _Atomic bool broken = false;
+    uint64_t words[30];
+    struct version version = {.content = words, .content_capacity = 30};
+    struct region region, other;
+    uint32_t unit = segment_live_unit(first, 3);
+
+    (void)state;
+    assert_int_equal(region_of_segment(&region, first, &broken), 0);
+    assert_int_equal(region_of_segment(&other, second, &broken), 0);
+    assert_int_equal(segment_commit_actor(first, 2), 0);
+    assert_int_equal(segment_commit_live(first, 3), 0);
+    publication_read(&region, unit, &version);
+    assert_int_equal(version.content_n, 0);
+    assert_false(version.strange || version.untold);
+    for (uint64_t i = 1; i <= 10; i++) {
+        version.content_n = 30;
+        for (uint32_t k = 0; k < 30; k++)
+            words[k] = i * k;
+        assert_true(publication_commit(&region, segment_actor_unit(first, 2), unit, &version));
+        assert_int_equal(segment_commit_live(i % 2 ? first : second, 3), 0);
+        publication_read(&other, unit, &version);
+        assert_int_equal(version.content_n, 30);
+        assert_int_equal(words[29], 29 * i);
+    }
+    assert_int_equal(segment_lives_n(second), 4);
+    assert_true(has_first_version(second)); /* the set has nothing to do with it */
+    assert_false(broken);
+    region_close(&region);
+    region_close(&other);
+    segment_close(first);
+    segment_close(second);
+    remove_some();
+}
+
+static void no_room_for_keys_is_an_error(void **state)
+{
+    struct segment *segment = open_keyed();
+    struct segment_shape shape = keyed_shape();
+
+    (void)state;
+    for (uint64_t n = 1; n <= 2; n++) {
+        fake_sys_fail_kind_at(n, FAKE_ROOM, 0);
+        assert_int_equal(segment_commit_live(segment, 0), -ENOSPC);
+        assert_int_equal(segment_lives_n(segment), 0);
+        assert_int_equal(segment_live(segment, 0)->head.word, 0);
+    }
+    fake_sys_reset();
+    assert_int_equal(segment_commit_live(segment, 0), 0);
+    segment_close(segment);
+    remove_some();
+    shape.keys_max = 100000; /* a table of nearly three MiB is asked for piece by piece */
+    for (uint64_t n = 1; n <= 6; n++) {
+        fake_sys_fail_kind_from(n, FAKE_ROOM, 0);
+        assert_refused(&shape, -ENOSPC, "cannot be made: No space left");
+        assert_int_equal(files_n(), 0);
+    }
+    fake_sys_fail_kind_from(7, FAKE_ROOM, 0);
+    segment = open_shape(&shape);
+    fake_sys_reset();
+    segment_close(segment);
     remove_some();
 }
 
@@ -895,7 +1193,7 @@ static void an_onlooker_changes_nothing(void **state)
 
 static int open_and_close(void)
 {
-    const struct segment_shape shape = some_shape();
+    const struct segment_shape shape = keyed_shape();
     struct segment *untouched = (struct segment *)(uintptr_t)&error, *segment = untouched;
     int r = segment_open(place, &shape, &segment, &error);
 
@@ -983,13 +1281,13 @@ static void with_each_call_failing(int (*run)(void), void (*before)(void))
 
 static void one_is_there(void)
 {
-    segment_close(open_some());
+    segment_close(open_keyed());
 }
 
 static void a_stale_one_is_there(void)
 {
     fake_sys_set_boot(1);
-    segment_close(open_some());
+    segment_close(open_keyed());
     fake_sys_set_boot(0);
 }
 
@@ -1033,10 +1331,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(parts_are_apart_and_aligned),
+        leak_checked_test(parts_of_keyed_sets_are_apart_and_aligned),
+        leak_checked_test(numbers_have_their_bounds),
         leak_checked_test(impossible_shapes_are_refused),
         leak_checked_test(numbers_from_outside_are_checked),
+        leak_checked_test(numbers_of_live_sets_are_checked),
         leak_checked_test(a_segment_is_made_complete),
         leak_checked_test(who_comes_later_attaches),
+        leak_checked_test(keys_are_shared),
+        leak_checked_test(a_secret_is_the_segment_s),
         leak_checked_test(sets_have_files_of_their_own),
         leak_checked_test(the_default_directory_is_used),
         leak_checked_test(a_child_has_no_mapping),
@@ -1048,6 +1351,9 @@ int main(void)
         leak_checked_test(there_are_no_more_places),
         leak_checked_test(an_actor_keeps_the_box_it_has),
         leak_checked_test(versions_are_published),
+        leak_checked_test(live_sets_get_memory_before_their_use),
+        leak_checked_test(a_live_set_is_begun_once),
+        leak_checked_test(no_room_for_keys_is_an_error),
         leak_checked_test(a_full_file_system_is_an_error),
         leak_checked_test(what_is_no_plain_file_is_refused),
         leak_checked_test(what_others_may_touch_is_refused),

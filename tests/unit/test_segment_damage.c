@@ -19,15 +19,23 @@ static struct segment *original; /* stays attached, as the processes would that 
 static int file;                 /* the same file */
 static uint64_t inode;
 static struct segment_summary summary;
+static bool not_keyed;
+
+static struct segment_shape this_shape(void)
+{
+    return not_keyed ? some_shape() : keyed_shape();
+}
 
 static void begin(void)
 {
-    const struct segment_shape shape = some_shape();
+    const struct segment_shape shape = this_shape();
 
     require(segment_open(place, &shape, &original, &error) == 0);
     require(segment_commit_process(original, 0) == 0);
     require(segment_commit_actor(original, 0) == 0);
     require(segment_commit_run(original, 1) == 0);
+    for (uint32_t i = 0; !not_keyed && i < 2; i++)
+        require(segment_commit_live(original, i) == 0);
     segment_process(original, 0)->life = UINT64_C(1) << 42 | 1;
     file = open(inside(SOME_FILE), O_RDWR | O_CLOEXEC);
     inode = inode_of(inside(SOME_FILE));
@@ -56,6 +64,12 @@ static void use(const struct segment *segment)
     n = segment_runs_n(segment);
     if (n > 0)
         atomic_fetch_add(segment_run_owner(segment, n - 1), 0);
+    for (uint32_t i = 0, all = segment_lives_n(segment); i < all && i < 2; i++) {
+        uint32_t same;
+
+        require(segment_live_of(segment, segment_live_unit(segment, i), &same) && same == i);
+        atomic_fetch_add(&segment_live(segment, i)->head.word, 0);
+    }
     require(segment_header(segment)->head.box_class == segment->layout.box_class);
     require(segment_has_slot(segment,
                              atomic_load(&segment_header(segment)->head.word) & WORD_SLOT_MASK));
@@ -76,7 +90,7 @@ static void require_expected(int r)
 /* Opens what is there. Returns what came of it. */
 static int try_open(void)
 {
-    const struct segment_shape shape = some_shape();
+    const struct segment_shape shape = this_shape();
     struct segment *segment = NULL;
     int r = segment_open(place, &shape, &segment, &error);
 
@@ -181,14 +195,17 @@ static void every_byte_of_the_tables(void **state)
     seed_begin();
     random = test_seed;
     begin();
-    for (int part = 0; part < 5; part++) {
+    for (int part = 0; part < 8; part++) {
         const struct segment_layout *layout = &original->layout;
         const uint64_t parts[][2] = {
             {SEGMENT_PROCESSES_AT, 2 * sizeof(struct segment_process)},
             {SEGMENT_RUN_OWNERS_AT, 4 * sizeof(uint64_t)},
             {SEGMENT_ACTORS_AT, layout->actor_stride},
             {layout->boxes_at, (uint64_t)2 << layout->box_class},
-            {layout->records_at + SEGMENT_RUN_SIZE, 2 * layout->record_units * RECORD_UNIT_SIZE}};
+            {layout->records_at + SEGMENT_RUN_SIZE, 2 * layout->record_units * RECORD_UNIT_SIZE},
+            {layout->keyed_at, sizeof(struct segment_keyed)},
+            {layout->lives_at, 2 * sizeof(struct segment_live)},
+            {layout->keys_at, 64}};
         uint64_t from = parts[part][0], n = parts[part][1];
 
         for (uint64_t at = from; at < from + n; at++) {
@@ -214,20 +231,20 @@ static uint64_t some_place(uint64_t *random)
                               SEGMENT_RUN_OWNERS_AT,
                               SEGMENT_ACTORS_AT,
                               layout->boxes_at,
-                              layout->records_at};
-    uint64_t from = parts[random_below(random, 7)];
+                              layout->records_at,
+                              layout->keyed_at,
+                              layout->lives_at,
+                              layout->keys_at};
+    uint64_t from =
+        parts[random_below(random, 10)]; /* of a set that is not keyed, the first again */
 
     return from + random_below(random, random_below(random, 2) ? 64 : 4096);
 }
 
-static void random_bytes_anywhere(void **state)
+static void scribble_anywhere(uint64_t random)
 {
-    const uint64_t rounds = number_from("WEIR_ROUNDS", 1500);
-    uint64_t random;
+    const uint64_t rounds = number_from("WEIR_ROUNDS", 1500) / 2;
 
-    (void)state;
-    seed_begin();
-    random = test_seed;
     begin();
     for (uint64_t round = 0; round < rounds; round++) {
         unsigned char was[256], is[256];
@@ -244,6 +261,16 @@ static void random_bytes_anywhere(void **state)
         restore(at, was, n);
     }
     end();
+}
+
+static void random_bytes_anywhere(void **state)
+{
+    (void)state;
+    seed_begin();
+    scribble_anywhere(test_seed);
+    not_keyed = true;
+    scribble_anywhere(test_seed);
+    not_keyed = false;
 }
 
 /* ---- by somebody who knows how the checksum is made ---- */
@@ -311,6 +338,13 @@ static void forged_numbers(void **state)
     ASSERT_FORGED(counters_size, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(actors_n, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(runs_n, 0, -EUCLEAN);
+    ASSERT_FORGED(keys_max, 0, -EUCLEAN);
+    ASSERT_FORGED(keys_max, 3000, -EUCLEAN);
+    ASSERT_FORGED(keys_max, UINT64_MAX, -EUCLEAN);
+    ASSERT_FORGED(lives_max, 0, -EUCLEAN);
+    ASSERT_FORGED(lives_max, 1000, -EUCLEAN);
+    ASSERT_FORGED(lives_max, original->layout.lives_max | UINT64_C(1) << 32, -EUCLEAN);
+    ASSERT_FORGED(lives_max, UINT64_MAX, -EUCLEAN);
     ASSERT_FORGED(name[0], 'x', -EUCLEAN);
     memset(header->identity.name, 'x', sizeof header->identity.name);
     seal(header);
@@ -329,7 +363,7 @@ static void forged_shapes(void **state)
     begin();
     header = segment_header(original);
     for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
-        struct segment_shape shape = some_shape();
+        struct segment_shape shape = this_shape();
         struct segment_layout layout;
 
         shape.box_class = class;
@@ -367,7 +401,9 @@ static void forged_words(void **state)
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + original->layout.actors_n; /* the last: a hole */
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + original->layout.actors_n + 1;
+    *word = was + original->layout.boxes_n - 1; /* of the last live set, another hole */
+    assert_int_equal(try_open(), -EUCLEAN);
+    *word = was + original->layout.boxes_n;
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was - 1;
     assert_int_equal(try_open(), -EUCLEAN);
@@ -384,6 +420,30 @@ static void forged_words(void **state)
     end();
 }
 
+/* Live sets are spoken of that cannot be. */
+static void forged_live_sets(void **state)
+{
+    struct segment_keyed *keyed;
+    uint32_t max;
+
+    (void)state;
+    begin();
+    keyed = segment_keyed(original);
+    max = original->layout.lives_max;
+    keyed->lives_high = max;
+    keyed->idle = UINT64_C(77) << 32 | max;
+    assert_int_equal(try_open(), 0);
+    keyed->idle++;
+    assert_int_equal(try_open(), -EUCLEAN);
+    assert_non_null(strstr(error.message, "state"));
+    keyed->idle = 0;
+    keyed->lives_high = max + UINT64_C(1);
+    assert_int_equal(try_open(), -EUCLEAN);
+    keyed->lives_high = 2;
+    assert_int_equal(try_open(), 0);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +454,7 @@ int main(void)
         leak_checked_test(forged_numbers),
         leak_checked_test(forged_shapes),
         leak_checked_test(forged_words),
+        leak_checked_test(forged_live_sets),
     };
 
     return cmocka_run_group_tests(tests, place_setup, place_teardown);

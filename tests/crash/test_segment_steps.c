@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Live sets of a segment, begun by several at once: actors that need one give it its memory and
+ * its first version, and use it; each is stopped at any step and goes on later, or never. Before
+ * every step, whatever is said to be there is there; and nobody who comes late undoes what others
+ * have published since.
+ *
+ * Exits with 77 under ThreadSanitizer.
+ */
+#include "fiber.h"
+#include "segment.h"
+#include "system.h"
+
+#include "../support/segments.h"
+#include "../threads/require.h"
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { FIRST, SECOND, THIRD, ACTORS };
+enum { WORDS = 12, TURNS = 2, LIVE = 1 };
+
+static struct segment *segment;
+static struct region region;
+static _Atomic bool broken;
+static void (*fiber_hook)(void);
+static uint64_t rounds;
+static unsigned published; /* versions, in all */
+
+static struct actor {
+    struct fiber fiber;
+    uint32_t number;
+    bool begun;
+} actors[ACTORS];
+
+/* What is below the mark can be used. */
+static void look(void)
+{
+    for (uint32_t i = 0; segment && i < segment_lives_n(segment); i++)
+        require(segment_has_slot(segment, atomic_load(&segment_live(segment, i)->head.word) &
+                                              WORD_SLOT_MASK));
+    require(!atomic_load(&broken));
+}
+
+static void on_step(void)
+{
+    look();
+    fiber_hook();
+}
+
+/* One more version, which says how many there have been; the empty one says none. */
+static bool publish(uint32_t actor)
+{
+    const uint32_t unit = segment_live_unit(segment, LIVE);
+    uint64_t words[WORDS] = {0};
+    struct version version = {.content = words, .content_capacity = WORDS};
+    uint64_t before;
+
+    publication_intend(&region, segment_actor_unit(segment, actor), unit);
+    publication_read(&region, unit, &version);
+    require(version.content_n == 0 || version.content_n == WORDS);
+    require((version.content_n == 0) == (words[0] == 0) && !version.strange);
+    before = words[0];
+    for (uint32_t i = 0; i < WORDS; i++)
+        words[i] = before + 1;
+    version.content_n = WORDS;
+    if (!publication_commit(&region, segment_actor_unit(segment, actor), unit, &version))
+        return false;
+    published++;
+    return true;
+}
+
+static void use(void *argument)
+{
+    struct actor *actor = argument;
+
+    require(segment_commit_live(segment, LIVE) == 0);
+    actor->begun = true;
+    require(segment_lives_n(segment) > LIVE);
+    for (unsigned done = 0; done < TURNS;)
+        done += publish(actor->number);
+}
+
+static struct fiber *start(uint32_t number)
+{
+    actors[number].number = number;
+    actors[number].begun = false;
+    fiber_start(&actors[number].fiber, use, &actors[number]);
+    return &actors[number].fiber;
+}
+
+static void prepare(void)
+{
+    const struct segment_shape shape = keyed_shape();
+
+    require(segment_open(place, &shape, &segment, &error) == 0);
+    require(region_of_segment(&region, segment, &broken) == 0);
+    for (uint32_t i = 0; i < ACTORS; i++)
+        require(segment_commit_actor(segment, i) == 0);
+    require(segment_commit_live(segment, 0) == 0); /* they go up from the first */
+    published = 0;
+}
+
+/* At most so many died, each perhaps between publishing and knowing of it. */
+static void finish(uint32_t dead)
+{
+    uint64_t words[WORDS] = {0};
+    struct version version = {.content = words, .content_capacity = WORDS};
+
+    rounds++;
+    look();
+    publication_read(&region, segment_live_unit(segment, LIVE), &version);
+    require(words[0] >= published && words[0] <= published + dead);
+    require(words[WORDS - 1] == words[0]);
+    region_close(&region);
+    segment_close(segment);
+    segment = NULL;
+    require(segment_remove(place, "set", true, anybody, NULL, &error) == 0);
+}
+
+static uint64_t count_steps(void)
+{
+    uint64_t before;
+
+    prepare();
+    before = fiber_steps();
+    fiber_go(start(FIRST), 0);
+    finish(0);
+    return fiber_steps() - before;
+}
+
+/* Two are stopped at any of their steps; a third gets on; then both go on, or one, or none. */
+static void two_are_stopped(void **state)
+{
+    const uint64_t steps = count_steps();
+
+    (void)state;
+    require(steps > 4);
+    for (uint64_t n = 1; n <= steps; n++)
+        for (uint64_t m = 1; m <= steps; m++) {
+            uint32_t end = (uint32_t)(n + m) % 4;
+
+            prepare();
+            fiber_go(start(FIRST), n);
+            fiber_go(start(SECOND), m);
+            require(fiber_go(start(THIRD), 0) == FIBER_DONE);
+            for (uint32_t i = FIRST; i <= SECOND; i++)
+                if (end & 1u << i)
+                    require(fiber_go(&actors[i].fiber, 0) == FIBER_DONE);
+            finish(2);
+        }
+    print_message("%" PRIu64 " rounds\n", rounds);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_are_stopped),
+    };
+    int failed;
+
+    if (UNDER_TSAN) {
+        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
+        return 77;
+    }
+    if (!system_start())
+        return 1;
+    fibers_begin();
+    fiber_hook = step_hook;
+    step_hook = on_step;
+    failed = cmocka_run_group_tests(tests, place_setup, place_teardown);
+    fibers_end();
+    for (uint32_t a = 0; a < ACTORS; a++)
+        fiber_free(&actors[a].fiber);
+    return failed;
+}
