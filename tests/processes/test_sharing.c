@@ -589,7 +589,7 @@ static void another_definition_is_refused(void **state)
 }
 
 /* Where the segment's word is that names the set's version. */
-#define WORD_AT 512
+#define WORD_AT 576
 
 static void damage(void)
 {
