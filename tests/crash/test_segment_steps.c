@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 enum { FIRST, SECOND, THIRD, ACTORS };
-enum { WORDS = 12, TURNS = 2, LIVE = 1 };
+enum { WORDS = 12, TURNS = 1, LIVE = 1 };
 
 static struct segment *segment;
 static struct region region;
