@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The one seam to the operating system: every allocation, system call and clock reading of the core
- * goes through here. sys.c is the real one; the tests link tests/support/fake_sys.c in its place,
- * which can make the n-th call fail and moves the clock by hand. What concerns io_uring is in
+ * goes through here. sys_*.c are the real one; the tests link tests/support/fake_sys.c in their
+ * place, which can make the n-th call fail and moves the clock by hand. What concerns io_uring is in
  * sys_ring.h.
  * Functions return 0, a descriptor or a count, or a negative errno; -EINTR is retried inside.
  */

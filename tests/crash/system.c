@@ -10,7 +10,10 @@
 #define sys_now_ns         real_sys_now_ns
 #define sys_futex_wait     real_sys_futex_wait
 #define sys_futex_wake     real_sys_futex_wake
-#include "../../core/sys.c"
+#include "../../core/sys_clock.c"
+#include "../../core/sys_futex.c"
+#include "../../core/sys_memory.c"
+#include <signal.h>
 #undef sys_reserve
 #undef sys_commit
 #undef sys_unreserve

@@ -72,7 +72,15 @@
 #define sys_process_exists    real_sys_process_exists
 #define sys_process_open      real_sys_process_open
 
-#include "../../core/sys.c"
+#include "../../core/sys_clock.c"
+#include "../../core/sys_directory.c"
+#include "../../core/sys_event.c"
+#include "../../core/sys_file.c"
+#include "../../core/sys_futex.c"
+#include "../../core/sys_library.c"
+#include "../../core/sys_memory.c"
+#include "../../core/sys_process.c"
+#include "../../core/sys_thread.c"
 
 #undef sys_make_directory
 #undef sys_open_directory_fd

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A fake in place of core/sys.c. It does the same by default, and on request makes calls fail,
+ * A fake in place of core/sys_*.c. It does the same by default, and on request makes calls fail,
  * moves the clock by hand, and tells what was done and what is not given back yet. Everything here
  * may be called from any thread; what it tells is exact once no other thread is inside a call.
  */

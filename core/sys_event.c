@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors that tell of something, and waiting for those. */
+#include "sys_inside.h"
+#include <limits.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <weir/error.h>
+
+int sys_eventfd(void)
+{
+    return or_errno(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+int sys_timerfd(void)
+{
+    return or_errno(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+}
+
+int sys_timerfd_set(int fd, uint64_t at_ns)
+{
+    struct itimerspec timer = {0};
+
+    if (at_ns != WEIR_FOREVER) /* all zero disarms, so instant 0 is the next one */
+        timer.it_value = timespec_of(at_ns == 0 ? 1 : at_ns);
+    return or_errno(timerfd_settime(fd, TFD_TIMER_ABSTIME, &timer, NULL));
+}
+
+int sys_epoll_create(void)
+{
+    return or_errno(epoll_create1(EPOLL_CLOEXEC));
+}
+
+int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+
+    return or_errno(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+}
+
+void sys_epoll_remove(int epoll_fd, int fd)
+{
+    struct epoll_event unused = {0};
+
+    epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, &unused);
+}
+
+static int events_within(int epoll_fd, uint64_t *ret_data, int n, int timeout_ms)
+{
+    enum { AT_ONCE = 16 };
+    struct epoll_event events[AT_ONCE];
+    int ready;
+
+    do {
+        ready = epoll_wait(epoll_fd, events, n < AT_ONCE ? n : AT_ONCE, timeout_ms);
+    } while (ready < 0 && errno == EINTR);
+    for (int i = 0; i < ready; i++)
+        ret_data[i] = events[i].data.u64;
+    return or_errno(ready);
+}
+
+int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
+{
+    return events_within(epoll_fd, ret_data, n, -1);
+}
+
+int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n)
+{
+    return events_within(epoll_fd, ret_data, n, 0);
+}
+
+int sys_signal_fd(int fd)
+{
+    const uint64_t one = 1;
+    long r;
+
+    do {
+        r = syscall(SYS_write, fd, &one, sizeof one);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+int sys_drain_fd(int fd)
+{
+    uint64_t count;
+    long r;
+
+    do {
+        r = syscall(SYS_read, fd, &count, sizeof count);
+    } while (r < 0 && errno == EINTR);
+    if (r < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    return count < INT_MAX ? (int)count : INT_MAX;
+}
+
+void sys_close(int fd)
+{
+    if (fd >= 0)
+        syscall(SYS_close, fd); /* Linux frees the number even when a signal interrupts */
+}
