@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define CHECK_EVERY 64u
+#define UNDO_WORDS  16u /* of state that are worth copying to save a call of each limit */
 
 struct projection {
     uint64_t *at_ns;
@@ -38,16 +39,54 @@ static void begin(const struct operation *op, const struct projection *projectio
     memcpy(projection->states, operation_states(op), size);
 }
 
-/* The instant at which the next in line is served, not before the one ahead of it, nor before now
- * or what is reserved. */
-static uint64_t next_instant(const struct operation *op, const struct projection *projection,
-                             const uint64_t *amounts, const struct limit **ret_blame)
+/* When the next in line is asked about: not before the one ahead of it, nor before now or what is
+ * reserved. */
+static struct weir_instant next_at(const struct operation *op, const struct projection *projection)
 {
     struct weir_instant at = op->at;
 
     if (*projection->at_ns > at.now_ns)
         at.now_ns = *projection->at_ns;
+    return at;
+}
+
+/* The instant at which it is served. */
+static uint64_t next_instant(const struct operation *op, const struct projection *projection,
+                             const uint64_t *amounts, const struct limit **ret_blame)
+{
+    struct weir_instant at = next_at(op, projection);
+
     return limits_ready_at(&op->set->limits, projection->states, &at, amounts, false, ret_blame);
+}
+
+/*
+ * As extend() if that is at once, as it mostly is while a resource holds up the line: one question to
+ * each limit. False: it is not, or that is not worth a try, and nothing has changed.
+ */
+static bool extend_at_once(const struct operation *op, const struct projection *projection,
+                           const uint64_t *amounts)
+{
+    const struct limits *limits = &op->set->limits;
+    struct weir_instant at = next_at(op, projection);
+    uint64_t before[UNDO_WORDS];
+
+    if (!limits->has_resources || limits->state_words > UNDO_WORDS)
+        return false;
+    for (uint32_t i = 0; i < limits->state_words; i++)
+        before[i] = projection->states[i];
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE ||
+            limit_try_take(limit, projection->states + limit->state_at, &at, amounts[i]) <=
+                at.now_ns)
+            continue;
+        for (uint32_t word = 0; word < limits->state_words && !MUTANT(580); word++)
+            projection->states[word] = before[word];
+        return false;
+    }
+    *projection->at_ns = at.now_ns;
+    return true;
 }
 
 /* False: it can never be granted. */
@@ -56,8 +95,11 @@ static bool extend(const struct operation *op, const struct projection *projecti
 {
     const struct limit *blame = NULL;
     struct weir_instant at = op->at;
-    uint64_t ready = next_instant(op, projection, amounts, &blame);
+    uint64_t ready;
 
+    if (extend_at_once(op, projection, amounts))
+        return true;
+    ready = next_instant(op, projection, amounts, &blame);
     if (ready >= WEIR_BLOCKED)
         return ready != WEIR_NEVER;
     at.now_ns = ready;

@@ -84,6 +84,23 @@ static void resources_count_as_available(void **state)
     world_close();
 }
 
+static void who_waits_for_one_rate_takes_the_others_once(void **state)
+{
+    weir_acquisition *holder, *a;
+
+    (void)state;
+    world_limits("{ type: rate, key: j, algorithm: token_bucket, capacity: 10, window: 10s }," RATE
+                 "," SLOT);
+    holder = granted(ASK({"r", 1}, {"j", 5}, {"k", 10}));
+    a = pending(ASK({"r", 1}, {"j", 3}, {"k", 1}));
+    /* In a second there are 6 of j, of which it takes 3. */
+    assert_int_equal(estimate(ASK({"r", 1}, {"j", 9})), 7);
+    release(a);
+    assert_int_equal(weir_update(holder, "j", 5), 0);
+    release_used(holder, "k", 10);
+    world_close();
+}
+
 static void it_forgets_who_left_the_line(void **state)
 {
     weir_acquisition *a, *b, *c;
@@ -341,6 +358,7 @@ int main(void)
         leak_checked_test(it_counts_the_waiters_ahead),
         leak_checked_test(somebody_who_asks_for_nothing_else_comes_after_the_line),
         leak_checked_test(resources_count_as_available),
+        leak_checked_test(who_waits_for_one_rate_takes_the_others_once),
         leak_checked_test(it_forgets_who_left_the_line),
         leak_checked_test(it_knows_of_refunds),
         leak_checked_test(it_knows_of_debts),
