@@ -25,6 +25,12 @@ struct pool_definition_live {
     _Atomic uint32_t workers; /* handed out by WEIR_WORKER_AUTO */
 };
 
+/* Free records of one size, that no actor has. */
+struct depot {
+    uint32_t first;          /* of those that were used before */
+    uint32_t fresh, fresh_n; /* the others: the first, and how many lie behind one another */
+};
+
 struct weir {
     /* Held by: the opener until weir_close, threads that have an actor, pools, acquisitions. */
     _Atomic uint64_t references;
@@ -56,10 +62,10 @@ struct weir {
     struct pool_definition_live **pools;
     size_t pools_n, pools_capacity;
     struct names set_names;
-    struct names pool_names;              /* and of sets that were opened as pools */
-    struct actor *actors;                 /* all */
-    struct actor *idle;                   /* of these, the ones without a thread */
-    uint32_t depot[RECORD_UNITS_MAX + 1]; /* free records, by size in units */
+    struct names pool_names;                  /* and of sets that were opened as pools */
+    struct actor *actors;                     /* all */
+    struct actor *idle;                       /* of these, the ones without a thread */
+    struct depot depot[RECORD_UNITS_MAX + 1]; /* by size in units */
     uint64_t pool_handles;
     struct table queues; /* by number, from 1; closed ones are used again */
     _Atomic uint32_t queues_n;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Free records: a magazine per actor, refilled from and emptied into a depot: the instance's, a
- * list through the records' own links, or that of a member. Records are never given back to the
- * system: whoever comes late must find a record where there was one.
+ * list through the records' own links and then what was never used of a run, or that of a member.
+ * Records are never given back to the system: whoever comes late must find a record where there was
+ * one.
  */
 #include "kept.h"
 #include "member.h"
@@ -21,35 +22,59 @@ static void depot_put(weir *w, uint32_t depot, uint32_t record)
 {
     struct record *r = at(w, record);
 
-    record_store(&r->next, link_next(record_load(&r->next), w->depot[depot]));
-    w->depot[depot] = record;
+    record_store(&r->next, link_next(record_load(&r->next), w->depot[depot].first));
+    w->depot[depot].first = record;
 }
 
-static uint32_t depot_get(weir *w, uint32_t depot)
+static bool add_run(weir *w, uint32_t depot, uint32_t units)
 {
-    uint32_t record = w->depot[depot];
+    uint32_t run = region_alloc_run(&w->region, units);
 
-    if (record && !MUTANT(7))
-        w->depot[depot] = link_record(record_load(&at(w, record)->next));
+    if (!run)
+        return false;
+    w->depot[depot].fresh = run;
+    w->depot[depot].fresh_n = RUN_UNITS / units;
+    return true;
+}
+
+/* One that was never used. Nothing is written there before, so it takes no memory until then. */
+static uint32_t get_fresh(weir *w, uint32_t depot)
+{
+    uint32_t units = depot == STAND_INS ? record_units(0) : depot;
+    struct depot *from = &w->depot[depot];
+    uint32_t record;
+
+    if (!from->fresh_n && !add_run(w, depot, units))
+        return 0;
+    record = from->fresh;
+    from->fresh += units;
+    from->fresh_n--;
     return record;
 }
 
-static void add_run(weir *w, uint32_t depot)
+/* 0: out of memory. */
+static uint32_t depot_get(weir *w, uint32_t depot)
 {
-    uint32_t units = depot == STAND_INS ? record_units(0) : depot;
-    uint32_t run = region_alloc_run(&w->region, units);
+    uint32_t record = w->depot[depot].first;
 
-    for (uint32_t i = RUN_UNITS / units; run && i-- > 0;)
-        depot_put(w, depot, run + i * units);
+    if (!record)
+        return get_fresh(w, depot);
+    if (!MUTANT(7))
+        w->depot[depot].first = link_record(record_load(&at(w, record)->next));
+    return record;
 }
 
+/* The first one that comes from the depot is the first to be used: what was never used is then used in
+ * the order in which it lies in memory. */
 static void refill(weir *w, struct magazine *magazine, uint32_t depot)
 {
+    uint32_t records[MAGAZINE_SIZE / 2], n = 0;
+
     pthread_mutex_lock(&w->lock);
-    if (!w->depot[depot])
-        add_run(w, depot);
-    while (w->depot[depot] && magazine->n < MAGAZINE_SIZE / 2)
-        magazine->records[magazine->n++] = depot_get(w, depot);
+    while (magazine->n + n < MAGAZINE_SIZE / 2 && (records[n] = depot_get(w, depot)) != 0)
+        n++;
+    while (n > 0)
+        magazine->records[magazine->n++] = records[--n];
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -103,8 +128,6 @@ static uint32_t stand_in_new(weir *w)
     uint32_t kept;
 
     pthread_mutex_lock(&w->lock);
-    if (!w->depot[STAND_INS])
-        add_run(w, STAND_INS);
     kept = depot_get(w, STAND_INS);
     pthread_mutex_unlock(&w->lock);
     return kept;
