@@ -46,15 +46,15 @@ static const struct set_metric set_metrics[] = {
     {"weir_held", "gauge", "Acquisitions that are held.", NULL, SET(held)},
 };
 
-/* A field of struct weir_limit_stats. */
-struct limit_metric {
+/* A field of struct weir_limit_stats, or of struct weir_keyed_stats. */
+struct metric {
     const char *name, *type, *help;
     size_t at;
 };
 
 #define LIMIT(field) offsetof(struct weir_limit_stats, field)
 
-static const struct limit_metric limit_metrics[] = {
+static const struct metric limit_metrics[] = {
     {"weir_limit_capacity", "gauge", "The largest amount that can be granted.", LIMIT(capacity)},
     {"weir_limit_available", "gauge", "Units that are available.", LIMIT(available)},
     {"weir_limit_held", "gauge", "Units of a counted resource that are held.", LIMIT(held)},
@@ -65,6 +65,20 @@ static const struct limit_metric limit_metrics[] = {
     {"weir_limit_overused_total", "counter", "Units that were used beyond what was granted.",
      LIMIT(overused)},
     {"weir_limit_leased", "gauge", "Units that threads have taken ahead of use.", LIMIT(leased)},
+};
+
+#define KEYED(field) offsetof(struct weir_keyed_stats, field)
+
+static const struct metric keyed_metrics[] = {
+    {"weir_keys", "gauge", "Keys of a keyed set that are known.", KEYED(keys)},
+    {"weir_keys_live", "gauge", "Known keys that need more than a word.", KEYED(live)},
+    {"weir_keys_room", "gauge", "Keys that there is room for.", KEYED(room)},
+    {"weir_keys_memory_bytes", "gauge", "Memory of a keyed set's keys.", KEYED(memory)},
+    {"weir_keys_forgotten_total", "counter", "Keys that were forgotten, as good as new.",
+     KEYED(forgotten)},
+    {"weir_keys_evicted_total", "counter", "Keys that had to give way to others.", KEYED(evicted)},
+    {"weir_keys_refused_total", "counter", "Requests for whose key there was no room.",
+     KEYED(refused)},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -127,7 +141,7 @@ static size_t write_set_metric(FILE *out, const struct snapshot *snapshot,
 }
 
 static void write_limit_sample(FILE *out, const struct snapshot_set *set, size_t i,
-                               const struct limit_metric *metric)
+                               const struct metric *metric)
 {
     const struct snapshot_limit *limit = &set->limits[i];
 
@@ -141,12 +155,27 @@ static void write_limit_sample(FILE *out, const struct snapshot_set *set, size_t
 }
 
 static void write_limit_metric(FILE *out, const struct snapshot *snapshot,
-                               const struct limit_metric *metric)
+                               const struct metric *metric)
 {
     write_head(out, metric->name, metric->type, metric->help);
     for (size_t i = 0; i < snapshot->sets_n; i++)
         for (size_t k = 0; k < snapshot->sets[i].limits_n; k++)
             write_limit_sample(out, &snapshot->sets[i], k, metric);
+}
+
+static void write_keyed_metric(FILE *out, const struct snapshot *snapshot,
+                               const struct metric *metric)
+{
+    write_head(out, metric->name, metric->type, metric->help);
+    for (size_t i = 0; i < snapshot->sets_n; i++) {
+        const struct snapshot_set *set = &snapshot->sets[i];
+
+        if (!set->is_keyed)
+            continue;
+        fprintf(out, "%s{", metric->name);
+        write_label(out, "set", set->name);
+        fprintf(out, "} %" PRIu64 "\n", field(&set->keyed, metric->at));
+    }
 }
 
 /* ---- spans of time ---- */
@@ -210,6 +239,8 @@ void prometheus_write(FILE *out, const struct snapshot *snapshot)
         fprintf(out, "} %" PRIu32 "\n", snapshot->sets[i].users);
     }
     write_spans(out, snapshot);
+    for (size_t i = 0; i < LENGTH(keyed_metrics); i++)
+        write_keyed_metric(out, snapshot, &keyed_metrics[i]);
     for (size_t i = 0; i < LENGTH(limit_metrics); i++)
         write_limit_metric(out, snapshot, &limit_metrics[i]);
 }

@@ -163,6 +163,16 @@ static void free_set(struct snapshot_set *set)
     free(set->name);
 }
 
+static int copy_keyed(struct snapshot_set *ret, weir_set *set)
+{
+    int r;
+
+    ret->keyed.size = sizeof ret->keyed;
+    r = weir_set_keyed(set, &ret->keyed);
+    ret->is_keyed = r == 1;
+    return r < 0 ? r : 0;
+}
+
 static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment *segment)
 {
     weir_pool *pool = NULL;
@@ -178,6 +188,8 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
         weir_set_info(set, &ret->info);
         ret->lifetime = ret->info.lifetime;
         r = copy_limits(ret, set);
+        if (r == 0)
+            r = copy_keyed(ret, set);
         if (r == 0)
             r = copy_holders(ret, w, set);
     }

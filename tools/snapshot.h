@@ -27,6 +27,8 @@ struct snapshot_set {
     uint32_t users;       /* processes that take part, without the one that looks */
     struct weir_set_info info;
     struct weir_set_stats stats;
+    bool is_keyed;
+    struct weir_keyed_stats keyed; /* if it is */
     struct snapshot_limit *limits;
     size_t limits_n;
     struct snapshot_holder *holders; /* those that hold, the longest first, then the line */

@@ -42,6 +42,14 @@ static void print_definition(const struct snapshot_set *set)
     putchar('\n');
 }
 
+static void print_keyed(const struct weir_keyed_stats *keyed)
+{
+    printf("  keyed  keys %" PRIu64 "  live %" PRIu64 "  room %" PRIu64 "  memory %" PRIu64,
+           keyed->keys, keyed->live, keyed->room, keyed->memory);
+    printf("  forgotten %" PRIu64 "  evicted %" PRIu64 "  refused %" PRIu64 "\n", keyed->forgotten,
+           keyed->evicted, keyed->refused);
+}
+
 static void print_limit(const struct snapshot_limit *limit)
 {
     printf("  %-8s  %-16s", limit_type_name(limit->stats.type), limit->key);
@@ -102,6 +110,8 @@ static void print_holder(const struct snapshot_set *set, const struct snapshot_h
 static void print_set(const struct snapshot_set *set)
 {
     print_definition(set);
+    if (set->is_keyed)
+        print_keyed(&set->keyed);
     for (size_t i = 0; i < set->limits_n; i++)
         print_limit(&set->limits[i]);
     print_counters(&set->stats);
@@ -129,6 +139,23 @@ static void json_limit(struct json *json, const struct snapshot_limit *limit)
     for (size_t i = 0; i < limit->settings_n; i++)
         json_text(json, limit->settings[i].name, limit->settings[i].value);
     json_end_object(json);
+    json_end_object(json);
+}
+
+static void json_keyed(struct json *json, const struct weir_keyed_stats *keyed)
+{
+    json_object(json, "keyed");
+    json_number(json, "keys", keyed->keys);
+    json_number(json, "live", keyed->live);
+    json_number(json, "max_keys", keyed->max_keys);
+    json_number(json, "room", keyed->room);
+    json_number(json, "memory", keyed->memory);
+    if (keyed->memory_max != 0)
+        json_number(json, "memory_max", keyed->memory_max);
+    json_text(json, "evict", keyed->evict);
+    json_number(json, "forgotten", keyed->forgotten);
+    json_number(json, "evicted", keyed->evicted);
+    json_number(json, "refused", keyed->refused);
     json_end_object(json);
 }
 
@@ -188,6 +215,8 @@ static void json_set(struct json *json, const struct snapshot_set *set)
     json_boolean(json, "fair", (set->info.flags & WEIR_SET_UNFAIR) == 0);
     json_number(json, "waiting", set->stats.waiting);
     json_number(json, "held", set->stats.held);
+    if (set->is_keyed)
+        json_keyed(json, &set->keyed);
     json_array(json, "limits");
     for (size_t i = 0; i < set->limits_n; i++)
         json_limit(json, &set->limits[i]);

@@ -232,6 +232,35 @@ static void metrics_of_a_set(void **state)
     assert_has(text, "\nweir_line_age_seconds{set=\"set01\"} 0\n");
 }
 
+static void metrics_of_keys(void **state)
+{
+    struct snapshot snapshot = make(3, 0, 0);
+    const char *text;
+
+    (void)state;
+    sets[1].is_keyed = true;
+    sets[1].keyed = (struct weir_keyed_stats){.keys = 1,
+                                              .live = 2,
+                                              .max_keys = 3,
+                                              .room = 4,
+                                              .memory = 5,
+                                              .memory_max = 6,
+                                              .forgotten = 7,
+                                              .evicted = 8,
+                                              .refused = 9};
+    text = prometheus(&snapshot);
+    assert_has(text, "\n# HELP weir_keys Keys of a keyed set that are known.\n"
+                     "# TYPE weir_keys gauge\n"
+                     "weir_keys{set=\"set01\"} 1\n"
+                     "# HELP weir_keys_live "); /* and of no other set */
+    assert_has(text, "\nweir_keys_live{set=\"set01\"} 2\n");
+    assert_has(text, "\nweir_keys_room{set=\"set01\"} 4\n");
+    assert_has(text, "\nweir_keys_memory_bytes{set=\"set01\"} 5\n");
+    assert_has(text, "\nweir_keys_forgotten_total{set=\"set01\"} 7\n");
+    assert_has(text, "\nweir_keys_evicted_total{set=\"set01\"} 8\n");
+    assert_has(text, "\nweir_keys_refused_total{set=\"set01\"} 9\n");
+}
+
 static void labels_are_escaped(void **state)
 {
     struct snapshot snapshot = make(1, 0, 0);
@@ -402,6 +431,7 @@ int main(void)
         cmocka_unit_test(amounts_on_the_command_line),
         cmocka_unit_test(spans_of_time),
         cmocka_unit_test(metrics_of_a_set),
+        cmocka_unit_test(metrics_of_keys),
         cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(a_screen),
         cmocka_unit_test(rates_come_from_two_looks),
