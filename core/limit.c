@@ -166,6 +166,19 @@ static uint64_t ask_then_take(const struct limits *limits, uint64_t *states,
     return ready;
 }
 
+bool limits_take_now(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
+                     const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (amounts[i] &&
+            limit_try_take(limit, states + limit->state_at, at, amounts[i]) > at->now_ns)
+            return false;
+    }
+    return true;
+}
+
 /* The same if they have few words of state: each takes at once, until one does not. */
 static uint64_t take_or_undo(const struct limits *limits, uint64_t *states,
                              const struct weir_instant *at, const uint64_t *amounts,
@@ -175,17 +188,11 @@ static uint64_t take_or_undo(const struct limits *limits, uint64_t *states,
 
     for (uint32_t i = 0; i < limits->state_words; i++)
         before[i] = states[i];
-    for (uint32_t i = 0; i < limits->n; i++) {
-        const struct limit *limit = &limits->items[i];
-
-        if (!amounts[i] ||
-            limit_try_take(limit, states + limit->state_at, at, amounts[i]) <= at->now_ns)
-            continue;
-        for (uint32_t word = 0; word < limits->state_words && !MUTANT(406); word++)
-            states[word] = before[word];
-        return limits_ready_at(limits, states, at, amounts, true, ret_blame);
-    }
-    return at->now_ns;
+    if (limits_take_now(limits, states, at, amounts))
+        return at->now_ns;
+    for (uint32_t word = 0; word < limits->state_words && !MUTANT(406); word++)
+        states[word] = before[word];
+    return limits_ready_at(limits, states, at, amounts, true, ret_blame);
 }
 
 uint64_t limits_try_take(const struct limits *limits, uint64_t *states,

@@ -88,5 +88,9 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
 uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          const struct limit **ret_blame);
+/* The same, but on states that are thrown away if not all can be had: then false, and of some the
+ * amounts are taken. */
+bool limits_take_now(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
+                     const uint64_t *amounts);
 
 #endif

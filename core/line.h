@@ -18,6 +18,7 @@ _Static_assert(CONTENT_STATES == WORD_STATE_AT, "a word is read as a state witho
 #define LEFT_SHIFT  28
 #define FLAGS_SHIFT 56
 #define COUNT_MASK  ((UINT32_C(1) << LEFT_SHIFT) - 1)
+#define LEFT_MASK   ((uint64_t)COUNT_MASK << LEFT_SHIFT)
 
 /* Flags. */
 enum {

@@ -78,7 +78,8 @@ int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error
 {
     if (!set->limits.n)
         return 0;
-    set->form = word_form_for(&set->limits, set->backend == BACKEND_PROCESS && !set->w->apart);
+    set->mortal = set->backend == BACKEND_PROCESS && !set->w->apart;
+    set->form = word_form_for(&set->limits, set->mortal);
     set->unboxed_ns = &set->own_unboxed_ns;
     set->box_class = (uint8_t)box_class_for(set_content_max(set));
     if (!set->box_class)

@@ -140,6 +140,21 @@ struct version {
     struct effect effects[EFFECTS_MAX];
 };
 
+/*
+ * The same of a version that is short, as most are: complete, told of, and of as many words of content
+ * as whoever asks expects. On his stack, for one attempt.
+ */
+#define SHORT_WORDS_MAX 16u
+
+struct short_version {
+    uint64_t word;      /* the set's word when it was read */
+    uint32_t content_n; /* set by the caller */
+    bool is_complete;   /* to be published, set by the caller: it will owe nothing */
+    bool has_effect;    /* this, unless it is complete */
+    struct effect effect;
+    uint64_t content[SHORT_WORDS_MAX];
+};
+
 /* The class of a box that holds so many words of content; 0 if it would be too large. */
 uint32_t box_class_for(size_t content_words);
 /* Words of content that a box of this class holds. */
@@ -232,6 +247,18 @@ bool publication_current(const struct region *region, uint32_t set, const struct
  */
 bool publication_commit(const struct region *region, uint32_t actor, uint32_t set,
                         struct version *version);
+
+/*
+ * publication_read() and publication_commit() of a short version. The first returns false for what is
+ * none: then the whole of it has to be read. There is nobody to be woken, and at most one effect, on
+ * the publisher's own record. Where none of those who use the set dies before the others there need
+ * be none, and nobody else to see to it that the publisher gets the box that was replaced: then it is
+ * complete as soon as it is published.
+ */
+bool publication_read_short(const struct region *region, uint32_t set,
+                            struct short_version *version);
+bool publication_commit_short(const struct region *region, uint32_t actor, uint32_t set,
+                              const struct short_version *version);
 
 /*
  * Somebody who is stopped, or dies, between publishing and waking leaves a version untold. Whoever

@@ -34,6 +34,7 @@ struct weir_set {
     uint8_t backend;   /* enum backend */
     bool strict : 1, fair : 1;
     bool while_used : 1;   /* lifetime: users */
+    bool mortal : 1;       /* who uses it may die before the others do: processes share it */
     _Atomic bool prepared; /* the spare actor is: somebody has asked it for something */
     uint16_t config_n;     /* at most CONFIG_ENTRIES_MAX */
 
@@ -156,6 +157,9 @@ static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
     return record ? record_load(&set_record(set, record)->granted) : settlement->granted_ns;
 }
 
+/* Counts a grant; `record` 0: of something that is not given back. */
+void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
+                     uint32_t record);
 /* Counts a refusal because `blame` is short. */
 void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame);
 void set_count_settlement(struct actor *actor, const weir_set *set,
@@ -193,6 +197,9 @@ void set_free(weir_set *set);
 /* word.c: the same at the set's word; or -EINPROGRESS: it has to be done with the whole of the set. */
 int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                enum entry entry, struct verdict *ret);
+/* plain.c: the same of a set that is always boxed, with nobody in line. */
+int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+                enum entry entry, struct verdict *ret);
 /* The same with the whole of the set, until that can be in its word. */
 int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum entry entry, uint64_t max_wait_ns, struct verdict *ret);
@@ -201,8 +208,8 @@ static inline int set_enter(struct actor *actor, weir_set *set, const uint64_t *
                             uint32_t record, enum entry entry, uint64_t max_wait_ns,
                             struct verdict *ret)
 {
-    int r =
-        set->form == WORD_NONE ? -EINPROGRESS : word_enter(actor, set, amounts, record, entry, ret);
+    int r = set->form == WORD_NONE ? plain_enter(actor, set, amounts, record, entry, ret)
+                                   : word_enter(actor, set, amounts, record, entry, ret);
 
     return r != -EINPROGRESS
                ? r

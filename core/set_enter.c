@@ -40,8 +40,8 @@ void set_count_refusal(struct actor *actor, weir_set *set, int code, const char 
             count(&counters->limits[i].refused, 1);
 }
 
-static void count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
-                        uint32_t record)
+void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
+                     uint32_t record)
 {
     struct counters *counters = actor_counters(actor, set->number);
 
@@ -87,7 +87,7 @@ static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t rec
         hold(op, record, entry);
     if (!operation_commit(op))
         return -EINPROGRESS;
-    count_entry(op->actor, op->set, amounts, record);
+    set_count_entry(op->actor, op->set, amounts, record);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "keyed.h"
 #include "mutant.h"
 #include "operation.h"
+#include "plain.h"
 #include "sys.h"
 #include "word.h"
 #include <errno.h>
@@ -34,6 +35,13 @@ bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
     return true;
 }
 
+static void count_release(struct counters *counters, const struct settlement *settlement)
+{
+    count(&counters->released, 1);
+    if (settlement->unused)
+        count(&counters->canceled, 1);
+}
+
 void set_count_settlement(struct actor *actor, const weir_set *set,
                           const struct settlement *settlement)
 {
@@ -55,9 +63,7 @@ void set_count_settlement(struct actor *actor, const weir_set *set,
             overused = 1;
         }
     }
-    count(&counters->released, 1);
-    if (settlement->unused)
-        count(&counters->canceled, 1);
+    count_release(counters, settlement);
     if (refunded | overused) {
         count(&counters->refunded, refunded);
         count(&counters->overused, overused);
@@ -92,23 +98,11 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
-/* Whether an algorithm is asked what a settlement does to it. */
-static bool asks(const weir_set *set, const struct settlement *settlement)
-{
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (settlement->amounts[i] && set->limits.items[i].algorithm &&
-            (set->limits.items[i].type == WEIR_LIMIT_RESOURCE || settlement->unused ||
-             settlement->used[i] != settlement->amounts[i]))
-            return true;
-    return set->form != WORD_NONE; /* which can only be put there at an instant */
-}
-
 /* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it. */
 static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                        bool own, const struct settlement *settlement, bool claimed)
+                        bool own, bool timed, const struct settlement *settlement, bool claimed)
 {
     struct operation op;
-    bool timed = asks(set, settlement);
     unsigned turn = 0;
     int r;
 
@@ -132,23 +126,41 @@ static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uin
     return r;
 }
 
+/* Whether an algorithm is asked what a settlement does to it. */
+static bool asks(const weir_set *set, const struct settlement *settlement)
+{
+    uint64_t different = 0;
+
+    if (settlement->unused || set->limits.has_unforeseen)
+        return true; /* if there is one */
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        different |= settlement->used[i] ^ settlement->amounts[i];
+    return different;
+}
+
 /* `own`: by whoever holds it, so that nobody else settles the record, or uses it again meanwhile. */
 static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
                    const struct settlement *settlement)
 {
-    bool claimed = false;
-    int r = -EINPROGRESS;
+    bool asked = asks(set, settlement), claimed = false;
+    int r;
 
     if (set->keyed)
         return keyed_settle(actor, set, record, word, settlement);
     if (set->form != WORD_NONE)
         r = word_settle(actor, set, record, word, own, settlement, &claimed);
+    else
+        r = plain_settle(actor, set, record, word, own, asked, settlement, &claimed);
+    /* A set that can go back to its word can do so only at an instant. */
     if (r == -EINPROGRESS)
-        r = settle_boxed(actor, set, record, word, own, settlement, claimed);
+        r = settle_boxed(actor, set, record, word, own, asked || set->form != WORD_NONE, settlement,
+                         claimed);
     if (r == 0)
         return false;
-    if (!set_is_broken(set))
+    if (asked && !set_is_broken(set))
         set_count_settlement(actor, set, settlement);
+    else if (!set_is_broken(set))
+        count_release(actor_counters(actor, set->number), settlement);
     if (MUTANT(97))
         sys_futex_wake(record_futex(set_record(set, record)), 1);
     return true;
@@ -171,5 +183,5 @@ void set_give_back(struct actor *actor, weir_set *set, const struct settlement *
     bool claimed = true;
 
     if (word_settle(actor, set, 0, 0, true, settlement, &claimed) == -EINPROGRESS)
-        settle_boxed(actor, set, 0, 0, true, settlement, true);
+        settle_boxed(actor, set, 0, 0, true, true, settlement, true);
 }

@@ -16,12 +16,21 @@
  * (0: nobody dies), FAULT (0: none), each of which must be found:
  *   1 publish without help   2 effects by plain store    3 help without a second look at the word
  *   4 `done` before effects   5 wakes not sent again by the rescuer
+ *
+ * PRIVATE: nobody dies, and there are short versions, which owe nothing and are complete from the
+ * start: while nobody is in line, a grant or a release is one, or not. The record's word is its
+ * owner's business then: HELD after the grant, FREE before the release. Its faults:
+ *   6 a box that was written as such, in vain, still says complete when it is written again
+ *   7 whoever publishes one keeps his box
  */
 #ifndef WORKERS
 #define WORKERS 2
 #endif
 #ifndef RESCUERS
 #define RESCUERS 1
+#endif
+#ifndef PRIVATE
+#define PRIVATE 0
 #endif
 #ifndef FAULT
 #define FAULT 0
@@ -128,8 +137,13 @@ inline serve()
 /* kind: what the record is to become; FREE: a release; HELD: enter; NONE: serve. */
 inline decide()
 {
-    n = 0; g = NONE; stop = 0;
+    n = 0; g = NONE; stop = 0; plain = 0;
     if
+#if PRIVATE
+    :: kind == HELD && !length && !used -> used = 1; plain = 1
+    :: kind == FREE && !length -> used = 0; plain = 1
+    :: kind == FREE -> used = 0; serve()
+#endif
     :: kind == HELD && !length && !used ->
         used = 1; effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], HELD))
     :: kind == HELD && (length || used) ->
@@ -141,7 +155,7 @@ inline decide()
         :: else -> head = r + 1
         fi;
         tail = r + 1; length++
-    :: kind == FREE ->
+    :: kind == FREE && !PRIVATE ->
         if
         :: memory[WORD(r)] != x -> stop = 1
         :: else -> used = 0; effect(WORD(r), x, NEXT(x, FREE)); serve()
@@ -191,6 +205,10 @@ inline operation()
             :: stop == 0 ->
                 d_step {
                     o = own_slot[me];
+                    if
+                    :: plain -> boxes[o].done = own_version[me] + 1
+                    :: else -> if :: FAULT != 6 -> boxes[o].done = own_version[me] :: else fi
+                    fi;
                     boxes[o].used = used; boxes[o].head = head;
                     boxes[o].n = n; boxes[o].actor = me; boxes[o].slot = s; boxes[o].version = v;
                     boxes[o].place[0] = ep[0]; boxes[o].before[0] = eb[0]; boxes[o].after[0] = ew[0]
@@ -208,7 +226,16 @@ inline operation()
                     fi
                 };
                 if
-                :: stop == 3 ->
+                :: stop == 3 && plain ->
+                    d_step {
+                        if
+                        :: FAULT != 7 -> own_slot[me] = s; own_version[me] = v
+                        :: else -> own_version[me]++
+                        fi
+                    };
+                    if :: kind == HELD -> memory[WORD(r)] = NEXT(memory[WORD(r)], HELD) :: else fi;
+                    break
+                :: stop == 3 && !plain ->
                     s = o; v = d;
                     help(s, v);
                     if :: g != NONE -> asleep[g] = false :: else fi;
@@ -219,13 +246,13 @@ inline operation()
         :: else
         fi
     od;
-    stop = 0;
+    stop = 0; plain = 0;
     d_step { s = 0; v = 0; d = 0; used = 0; head = 0; tail = 0; length = 0; o = 0; n = 0; g = 0;
         ep[0] = 0; eb[0] = 0; ew[0] = 0; ep[1] = 0; eb[1] = 0; ew[1] = 0; ep[2] = 0;
         eb[2] = 0; ew[2] = 0 }
 }
 
-#define LOCALS byte s, v, d, used, head, tail, length, o, n, g, stop, k, x, t, b; \
+#define LOCALS byte s, v, d, used, head, tail, length, o, n, g, stop, plain, k, x, t, b; \
     byte dn, da, ds, dv; byte dp[3]; byte db[3]; byte dw[3]; byte ep[3]; byte eb[3]; byte ew[3]
 
 #if RESCUERS > 0
@@ -256,6 +283,9 @@ proctype worker(byte me) MORTAL
         :: STATE(x) == CANCELED -> memory[WORD(r)] = NEXT(x, FREE); break
         :: STATE(x) == FREE -> break
         fi;
+#if PRIVATE
+        if :: kind == FREE -> memory[WORD(r)] = NEXT(x, FREE) :: else fi;
+#endif
         if :: kind != NONE -> operation() :: else fi
     od
 }

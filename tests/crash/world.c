@@ -89,8 +89,10 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
 
 void world_share(bool by_processes)
 {
-    for (uint32_t s = 0; s < SETS; s++)
+    for (uint32_t s = 0; s < SETS; s++) {
+        world.sets[s]->mortal = by_processes;
         world.sets[s]->form = word_form_for(&world.sets[s]->limits, by_processes);
+    }
 }
 
 static void make_actor(uint32_t a)

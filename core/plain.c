@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on a set with nobody in line: see plain.h. */
+#include "plain.h"
+
+#include "instance.h"
+#include "member.h"
+#include "mutant.h"
+#include "step.h"
+#include <errno.h>
+
+/* Compiled twice: with and without what is done because others may die in the set, or scribble in
+ * it. */
+#define TWICE static inline __attribute__((always_inline))
+
+static uint64_t *states_of(struct short_version *version)
+{
+    return version->content + CONTENT_STATES;
+}
+
+/* Whether it can be what somebody published. */
+static bool is_sound(const weir_set *set, struct short_version *version)
+{
+    return !member_is_broken(set->member) && member_has_place(set->member) &&
+           version->content[CONTENT_LAST] < GRANTED_MARKER &&
+           limits_check(&set->limits, states_of(version)) == 0;
+}
+
+/* Reads a version without a line, or anything else that has to be thought of. */
+TWICE bool read_plain(bool mortal, const struct actor *actor, const weir_set *set,
+                      struct short_version *ret)
+{
+    if (mortal)
+        publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
+    ret->content_n = CONTENT_STATES + set->limits.state_words;
+    if (!publication_read_short(set->region, set->head, ret))
+        return false;
+    if ((ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~LEFT_MASK)) && !MUTANT(563))
+        return false;
+    return !set->member || is_sound(set, ret);
+}
+
+/* What changes with the version: the word of the record, if there is one, where others may die. */
+TWICE void set_effect(bool mortal, struct short_version *version, uint32_t record, bool own,
+                      uint64_t before, enum record_state state)
+{
+    version->is_complete = !mortal;
+    version->has_effect = mortal && record;
+    if (version->has_effect)
+        version->effect = (struct effect){.place = effect_place(record, RECORD_WORD),
+                                          .own = own,
+                                          .before = before,
+                                          .after = record_next_word(before, state)};
+}
+
+TWICE bool commit_plain(const struct actor *actor, const weir_set *set,
+                        const struct short_version *version)
+{
+    return publication_commit_short(set->region, actor_part(actor, set->number)->unit, set->head,
+                                    version);
+}
+
+/* ---- to grant ---- */
+
+/* The newcomer's record, which is free and his own. Before it is HELD, it says since when. */
+static void announce(struct record *r, uint64_t now_ns)
+{
+    record_store(&r->granted, now_ns);
+    STEP();
+    record_store(&r->since, now_ns);
+    STEP();
+}
+
+static void hold(struct record *r)
+{
+    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
+                          memory_order_release);
+    STEP();
+}
+
+TWICE int enter(bool mortal, struct actor *actor, weir_set *set, const uint64_t *amounts,
+                uint32_t record, enum entry entry, struct verdict *ret)
+{
+    /* Nobody knows of the record of one who does not wait. */
+    bool own = entry == ENTRY_PROBE || entry == ENTRY_TRY;
+    /* Before the word, which others want, too. */
+    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct record *r = record ? record_at(set->region, record) : NULL;
+    struct short_version version;
+
+    publication_prefetch(set->region, set->head);
+    for (unsigned turn = 0;; publication_back_off(&turn)) {
+        if (!read_plain(mortal, actor, set, &version))
+            return -EINPROGRESS;
+        if (at.now_ns < version.content[CONTENT_LAST] && !MUTANT(564))
+            at = instance_instant(set->w, set->limits.reads_wall);
+        if (at.now_ns < version.content[CONTENT_LAST] && !MUTANT(564))
+            return -EINPROGRESS; /* somebody has reserved */
+        if (!limits_take_now(&set->limits, states_of(&version), &at, amounts))
+            return -EINPROGRESS;
+        version.content[CONTENT_LAST] = at.now_ns;
+        if (r)
+            announce(r, at.now_ns);
+        set_effect(mortal, &version, record, own, r ? record_load(&r->word) : 0, RECORD_HELD);
+        if (commit_plain(actor, set, &version))
+            break;
+    }
+    if (r && !mortal)
+        hold(r);
+    *ret = (struct verdict){.now_ns = at.now_ns, .estimate_ns = at.now_ns};
+    set_count_entry(actor, set, amounts, record);
+    return 0;
+}
+
+int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+                enum entry entry, struct verdict *ret)
+{
+    if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
+        return -EINPROGRESS;
+    return set->mortal ? enter(true, actor, set, amounts, record, entry, ret)
+                       : enter(false, actor, set, amounts, record, entry, ret);
+}
+
+/* ---- to give back ---- */
+
+/* From HELD to FREE: of all who try, one gives back what the record held. */
+static bool claim(struct record *r, uint64_t word, bool own)
+{
+    uint64_t free_word = record_next_word(word, RECORD_FREE);
+    bool claimed = true;
+
+    if (own)
+        atomic_store_explicit(&r->word, free_word, memory_order_release);
+    else
+        claimed = atomic_compare_exchange_strong(&r->word, &word, free_word);
+    STEP();
+    return claimed;
+}
+
+/* Without an algorithm: what was held is not held any more. */
+static inline void release_all(const struct limits *limits, uint64_t *states,
+                               const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (limits->items[i].type == WEIR_LIMIT_RESOURCE)
+            states[limits->items[i].state_at] -= amounts[i];
+}
+
+/* With one, at an instant that is not before the version's. */
+static void ask_all(const weir_set *set, struct short_version *version, struct weir_instant *at,
+                    uint64_t granted_ns, const struct settlement *settlement)
+{
+    if (at->now_ns < version->content[CONTENT_LAST])
+        at->now_ns = version->content[CONTENT_LAST];
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        set_settle_limit(set, i, states_of(version) + set->limits.items[i].state_at, at, settlement,
+                         granted_ns);
+    version->content[CONTENT_LAST] = at->now_ns;
+}
+
+TWICE int settle(bool mortal, struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                 bool asked, const struct settlement *settlement, uint64_t granted_ns)
+{
+    struct weir_instant at = {0};
+    struct short_version version;
+
+    if (asked)
+        at = instance_instant(set->w, set->limits.reads_wall);
+    for (unsigned turn = 0;; publication_back_off(&turn)) {
+        if (!read_plain(mortal, actor, set, &version))
+            return -EINPROGRESS;
+        if (mortal && record_load(&record_at(set->region, record)->word) != word)
+            return 0;
+        if (asked)
+            ask_all(set, &version, &at, granted_ns, settlement);
+        else
+            release_all(&set->limits, states_of(&version), settlement->amounts);
+        set_effect(mortal, &version, record, true, word, RECORD_FREE);
+        if (commit_plain(actor, set, &version))
+            return 1;
+    }
+}
+
+int plain_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
+                 bool asked, const struct settlement *settlement, bool *claimed)
+{
+    uint64_t granted_ns = set_granted_ns(set, record, settlement);
+
+    if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
+        return -EINPROGRESS;
+    if (set->mortal)
+        return own && record ? settle(true, actor, set, record, word, asked, settlement, granted_ns)
+                             : -EINPROGRESS;
+    if (!*claimed && !claim(record_at(set->region, record), word, own))
+        return 0;
+    *claimed = true;
+    return settle(false, actor, set, record, word, asked, settlement, granted_ns);
+}
