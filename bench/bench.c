@@ -229,18 +229,40 @@ void bench_skip_errno(const char *name, int error)
     bench_skip(name, strerror(-error));
 }
 
+static _Noreturn void fail_by(const struct weir_error *error)
+{
+    fprintf(stderr, "%s\n", error->message);
+    fflush(NULL);
+    _Exit(1);
+}
+
+weir *bench_instance(const struct weir_options *options)
+{
+    struct weir_error error = {0};
+    weir *w;
+
+    if (weir_open(&w, options, &error) < 0)
+        fail_by(&error);
+    return w;
+}
+
+weir_pool *bench_pool_of(weir *w, const struct weir_set_spec *set)
+{
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = set, .sets_n = 1};
+    struct weir_error error = {0};
+    weir_pool *pool;
+
+    if (weir_pool_new(&pool, w, &spec, &error) < 0)
+        fail_by(&error);
+    return pool;
+}
+
 weir_pool *bench_pool(weir *w, const char *name, const struct weir_limit_spec *limits, size_t n)
 {
     const struct weir_set_spec set = {
         .size = sizeof(set), .name = name, .limits = limits, .limits_n = n};
-    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
-    struct weir_error error = {0};
-    weir_pool *pool;
 
-    if (weir_pool_new(&pool, w, &spec, &error) == 0)
-        return pool;
-    fprintf(stderr, "%s\n", error.message);
-    exit(1);
+    return bench_pool_of(w, &set);
 }
 
 /* ---- sums ---- */

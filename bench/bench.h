@@ -122,7 +122,12 @@ void bench_skip_errno(const char *name, int error);
 /* Prints everything and frees it. Returns the program's exit status. */
 int bench_close(struct bench *bench);
 
-/* A pool of one new set with these limits; the plugins must be there. */
+/* An instance, as by weir_open(). This and the next two end the process if it does not work, and say
+ * why. */
+weir *bench_instance(const struct weir_options *options);
+/* A pool of this new set alone; the plugins must be there. */
+weir_pool *bench_pool_of(weir *w, const struct weir_set_spec *set);
+/* The same of a set that is nothing but these limits. */
 weir_pool *bench_pool(weir *w, const char *name, const struct weir_limit_spec *limits, size_t n);
 
 /* How many processors this process may use. */

@@ -213,15 +213,11 @@ static struct instance *instance_of(const char *top)
 static void open_instance(struct instance *at)
 {
     struct weir_options options = {.size = sizeof(options)};
-    struct weir_error error = {0};
     char text[sizeof(sets) + 64];
 
     require(snprintf(text, sizeof(text), "version: 1\n%s%s", at->top, sets) < (int)sizeof(text));
     options.text = text;
-    if (weir_open(&at->w, &options, &error) == 0)
-        return;
-    fprintf(stderr, "%s\n", error.message);
-    exit(1);
+    at->w = bench_instance(&options);
 }
 
 static const char *top_of(const struct work *work)

@@ -87,16 +87,13 @@ static weir_pool *clients_open(weir *w)
     static const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = 1000};
     static const struct weir_set_spec set = {
         .size = sizeof(set), .name = "clients", .limits = &rate, .limits_n = 1, .keyed = &keyed};
-    static const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
-    weir_pool *pool;
 
-    require(weir_pool_new(&pool, w, &spec, NULL) == 0);
-    return pool;
+    return bench_pool_of(w, &set);
 }
 
 static void scene_open(struct scene *scene)
 {
-    require(weir_open(&scene->w, NULL, NULL) == 0);
+    scene->w = bench_instance(NULL);
     scene->rate = bench_pool(scene->w, "rate", &rate, 1);
     scene->dry = bench_pool(scene->w, "dry", &dry, 1);
     scene->bucket = bench_pool(scene->w, "bucket", &bucket, 1);

@@ -11,11 +11,9 @@
  */
 #include "bench.h"
 
+#include "weigh.h"
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { HERE = 0, THERE = 1, BATCH = 2000, SAMPLES = 30, WARM_UP = 2, BLOCK = 16, SIZES = 3 };
 
@@ -127,14 +125,8 @@ static weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capac
     const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = n, .evict = "none"};
     const struct weir_set_spec set = {
         .size = sizeof(set), .name = name, .limits = &limit, .limits_n = 1, .keyed = &keyed};
-    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
-    struct weir_error error = {0};
-    weir_pool *pool;
 
-    if (weir_pool_new(&pool, w, &spec, &error) == 0)
-        return pool;
-    fprintf(stderr, "%s\n", error.message);
-    exit(1);
+    return bench_pool_of(w, &set);
 }
 
 static inline int set_take(weir_pool *pool, uint64_t subject)
@@ -360,26 +352,6 @@ static void brief_round(void)
 
 /* ---- memory ---- */
 
-/* The number behind `key` in a file of lines `key: number kB`. */
-static double bytes_of(const char *path, const char *key)
-{
-    char line[256];
-    double kb = 0;
-    FILE *file = fopen(path, "r");
-
-    require(file);
-    while (fgets(line, sizeof(line), file))
-        if (strncmp(line, key, strlen(key)) == 0)
-            kb = strtod(line + strlen(key), NULL);
-    fclose(file);
-    return 1024 * kb;
-}
-
-static double used_now(void)
-{
-    return bytes_of("/proc/self/smaps_rollup", "Rss:") + bytes_of("/proc/self/status", "VmPTE:");
-}
-
 /* What came of a set that was asked for so many subjects. */
 struct weight {
     double used, used_after; /* bytes; after all have recovered and were asked for again */
@@ -395,44 +367,30 @@ static double take_all(weir_pool *pool, uint64_t n)
     return (double)(bench_now() - begin) / (double)n;
 }
 
-static void weigh(uint64_t n, int pipe_fd)
+static void weigh(const void *argument, void *ret)
 {
-    struct weight weight;
-    weir *w;
+    uint64_t n = *(const uint64_t *)argument;
+    struct weight *weight = ret;
+    weir *w = bench_instance(NULL);
     weir_pool *pool;
     double before;
 
-    require(weir_open(&w, NULL, NULL) == 0);
     require(set_take(open_set(w, "first", 1, 1, BRIEF_WINDOW), subject_of(0)) == 0);
-    before = used_now();
+    before = weigh_now();
     pool = open_set(w, "weighed", n, 1, BRIEF_WINDOW);
-    weight.new_ns = take_all(pool, n);
-    weight.used = (used_now() - before) / (double)n;
+    weight->new_ns = take_all(pool, n);
+    weight->used = (weigh_now() - before) / (double)n;
     nanosleep(&(struct timespec){0, BRIEF_WINDOW}, NULL);
-    weight.again_ns = take_all(pool, n);
-    weight.used_after = (used_now() - before) / (double)n;
+    weight->again_ns = take_all(pool, n);
+    weight->used_after = (weigh_now() - before) / (double)n;
     require(keys_of(pool).keys <= n);
-    require(write(pipe_fd, &weight, sizeof(weight)) == sizeof(weight));
-    _exit(0);
 }
 
-/* In a process of its own, whose memory nothing was taken from and given back to. */
 static void measure_memory(struct bench *bench, uint64_t n)
 {
     struct weight weight;
-    int fds[2], status;
-    pid_t child;
 
-    require(pipe(fds) == 0);
-    fflush(NULL);
-    child = fork();
-    require(child >= 0);
-    if (child == 0)
-        weigh(n, fds[1]);
-    close(fds[1]);
-    require(read(fds[0], &weight, sizeof(weight)) == sizeof(weight));
-    close(fds[0]);
-    require(waitpid(child, &status, 0) == child && status == 0);
+    weigh_apart(weigh, &n, &weight, sizeof(weight));
     bench_value(bench, weight.used, "bytes each", "memory, most keys");
     bench_value(bench, weight.used_after, "bytes each", "memory, most keys, recovered");
     bench_value(bench, weight.new_ns, "ns each", "take, most keys, each new");
@@ -465,7 +423,7 @@ int main(int argc, char **argv)
     require(sizes[2] >= BATCH && sizes[2] <= WEIR_KEYS_MAX);
     if (bench_wants(&bench, "memory"))
         measure_memory(&bench, sizes[2]);
-    require(weir_open(&w, NULL, NULL) == 0);
+    w = bench_instance(NULL);
     for (int i = 0; i < SIZES; i++) {
         scene_open(&scenes[i], w, sizes[i]);
         make_pair(&bench, names[i], &scenes[i].raw, &scenes[i].own);

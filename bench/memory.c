@@ -9,13 +9,12 @@
  */
 #include "bench.h"
 
+#include "weigh.h"
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define N_MAX 10000u /* a text of more sets would be too long */
 
@@ -32,26 +31,11 @@ static const struct kind kinds[] = {{"one rate", RATE, 1},
                                     {"one resource", SLOTS, 0},
                                     {"three limits", RATE ", " CALL ", " SLOTS, 1}};
 
-/* The number behind `key` in a file of lines `key: number kB`. */
-static double bytes_of(const char *path, const char *key)
-{
-    char line[256];
-    double kb = 0;
-    FILE *file = fopen(path, "r");
-
-    require(file);
-    while (fgets(line, sizeof(line), file))
-        if (strncmp(line, key, strlen(key)) == 0)
-            kb = strtod(line + strlen(key), NULL);
-    fclose(file);
-    return 1024 * kb;
-}
-
 /* What was given back may not be used again, and so hide what is taken. */
 static double used_now(void)
 {
     malloc_trim(0);
-    return bytes_of("/proc/self/smaps_rollup", "Rss:") + bytes_of("/proc/self/status", "VmPTE:");
+    return weigh_now();
 }
 
 static weir *open_sets(const struct kind *kind, unsigned n)
@@ -66,7 +50,7 @@ static weir *open_sets(const struct kind *kind, unsigned n)
     for (unsigned i = 0; i < n; i++)
         length += (size_t)snprintf(text + length, size - length, "  s%u: { limits: [ %s ] }\n", i,
                                    kind->limits);
-    require(weir_open(&w, &options, NULL) == 0);
+    w = bench_instance(&options);
     free(text);
     return w;
 }
@@ -163,25 +147,25 @@ static const struct {
              {"a set and a thread that uses it", weigh_used},
              {"an acquisition held", weigh_held}};
 
+struct load {
+    size_t work;
+    const struct kind *kind;
+    unsigned n;
+};
+
+static void weigh(const void *argument, void *ret)
+{
+    const struct load *load = argument;
+
+    *(double *)ret = works[load->work].weigh(load->kind, load->n);
+}
+
 static void measure(struct bench *bench, size_t work, const struct kind *kind, unsigned n)
 {
+    const struct load load = {work, kind, n};
     double bytes;
-    int fds[2], status;
-    pid_t child;
 
-    require(pipe(fds) == 0);
-    fflush(NULL);
-    child = fork();
-    require(child >= 0);
-    if (child == 0) {
-        bytes = works[work].weigh(kind, n);
-        require(write(fds[1], &bytes, sizeof(bytes)) == sizeof(bytes));
-        _exit(0);
-    }
-    close(fds[1]);
-    require(read(fds[0], &bytes, sizeof(bytes)) == sizeof(bytes));
-    close(fds[0]);
-    require(waitpid(child, &status, 0) == child && status == 0);
+    weigh_apart(weigh, &load, &bytes, sizeof(bytes));
     bench_value(bench, bytes, "bytes each", "%s, %s", works[work].name, kind->name);
 }
 

@@ -11,13 +11,12 @@
  */
 #include "bench.h"
 
+#include "weigh.h"
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { HOLDERS = 64, SUBMIT_BLOCK = 10000, CANCEL_BLOCK = 1000, LIMITS = 3, SIZES = 3 };
 
@@ -118,7 +117,7 @@ static void scene_open(struct scene *scene, const struct kind *kind, size_t n)
     const struct weir_request request = request_of(kind);
 
     scene->kind = kind;
-    require(weir_open(&scene->w, NULL, NULL) == 0);
+    scene->w = bench_instance(NULL);
     scene->pool = bench_pool(scene->w, "set", limits, kind->limits);
     require(weir_queue_open(&scene->queue, scene->w, (unsigned)n) == 0);
     for (unsigned i = 0; i < HOLDERS; i++)
@@ -179,21 +178,6 @@ static void require_parked(struct scene *scene, size_t n)
 
 /* ---- memory and descriptors ---- */
 
-/* The number behind `key` in a file of lines `key: number kB`. */
-static size_t kilobytes(const char *path, const char *key)
-{
-    char line[256];
-    size_t kb = 0;
-    FILE *file = fopen(path, "r");
-
-    require(file);
-    while (fgets(line, sizeof(line), file))
-        if (strncmp(line, key, strlen(key)) == 0)
-            kb = strtoull(line + strlen(key), NULL, 10);
-    fclose(file);
-    return kb;
-}
-
 static double open_fds(void)
 {
     DIR *directory = opendir("/proc/self/fd");
@@ -217,48 +201,41 @@ static struct use use_now(void)
     struct mallinfo2 info = mallinfo2();
 
     return (struct use){
-        .resident = 1024.0 * (double)(kilobytes("/proc/self/smaps_rollup", "Rss:") +
-                                      kilobytes("/proc/self/status", "VmPTE:")),
+        .resident = weigh_now(),
         .allocated = (double)(info.uordblks + info.hblkhd),
         .fds = open_fds(),
     };
 }
 
-static void weigh(const struct kind *kind, size_t n, int pipe_fd)
+/* So many of a kind. */
+struct load {
+    const struct kind *kind;
+    size_t n;
+};
+
+static void weigh(const void *argument, void *ret)
 {
+    const struct load *load = argument;
     struct scene scene;
-    struct use before, after;
+    struct use before, *after = ret;
     double fds = open_fds();
 
-    scene_open(&scene, kind, n);
+    scene_open(&scene, load->kind, load->n);
     before = use_now();
-    submit(&scene, 0, n);
-    after = use_now();
-    require_parked(&scene, n);
-    after.resident = (after.resident - before.resident) / (double)n;
-    after.allocated = (after.allocated - before.allocated) / (double)n;
-    after.fds -= fds;
-    require(write(pipe_fd, &after, sizeof(after)) == sizeof(after));
-    _exit(0);
+    submit(&scene, 0, load->n);
+    *after = use_now();
+    require_parked(&scene, load->n);
+    after->resident = (after->resident - before.resident) / (double)load->n;
+    after->allocated = (after->allocated - before.allocated) / (double)load->n;
+    after->fds -= fds;
 }
 
-/* In a process of its own, whose memory nothing was taken from and given back to. */
 static void measure_memory(struct bench *bench, const struct kind *kind, size_t n)
 {
+    const struct load load = {kind, n};
     struct use use;
-    int fds[2], status;
-    pid_t child;
 
-    require(pipe(fds) == 0);
-    fflush(NULL);
-    child = fork();
-    require(child >= 0);
-    if (child == 0)
-        weigh(kind, n, fds[1]);
-    close(fds[1]);
-    require(read(fds[0], &use, sizeof(use)) == sizeof(use));
-    close(fds[0]);
-    require(waitpid(child, &status, 0) == child && status == 0);
+    weigh_apart(weigh, &load, &use, sizeof(use));
     bench_value(bench, use.resident, "bytes each", "memory, %s", kind->name);
     bench_value(bench, use.allocated, "bytes each", "allocated, %s", kind->name);
     bench_value(bench, use.fds, "in all", "descriptors, %s", kind->name);

@@ -30,13 +30,8 @@ weir *process_open(const char *text, uint32_t flags)
 {
     const struct weir_options options = {
         .size = sizeof(options), .text = text, .process_dir = directory, .flags = flags};
-    struct weir_error error = {0};
-    weir *w;
 
-    if (weir_open(&w, &options, &error) == 0)
-        return w;
-    fprintf(stderr, "%s\n", error.message);
-    _exit(1);
+    return bench_instance(&options);
 }
 
 weir_pool *process_pool(weir *w, const char *name)

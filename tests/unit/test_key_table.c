@@ -285,19 +285,45 @@ static void of_many_claims_one_is_left(void **state)
 
 /* ---- who goes ---- */
 
-/* Fills both buckets of a key with others, whose words are `first` and up. */
-static void fill(const struct key *key, uint64_t first)
-{
-    for (uint64_t i = 0; i < 2 * BUCKET_SLOTS; i++) {
-        const struct key other = beside(key, 1000 + i);
+enum { PLACES = 2 * BUCKET_SLOTS }; /* of a key */
 
-        assert_true(put(&other, &none, first + i));
-    }
-}
-
+/* The i-th of those that fill both buckets of a key. */
 static struct key filler(const struct key *key, uint64_t i)
 {
     return beside(key, 1000 + i);
+}
+
+static uint64_t filler_word(const struct key *key, uint64_t i)
+{
+    const struct key other = filler(key, i);
+
+    return word_of(&other);
+}
+
+/* Fills both buckets of a key with others, whose words are `first` and up. */
+static void fill(const struct key *key, uint64_t first)
+{
+    for (uint64_t i = 0; i < PLACES; i++) {
+        const struct key other = filler(key, i);
+
+        assert_true(put(&other, &none, first + i));
+    }
+    assert_int_equal(count_keys(), PLACES);
+}
+
+/* The same with keys that are all held, but that in the place of the last there is a claim. */
+static void fill_and_claim(const struct key *key, const struct key *claimed,
+                           struct key_entry *ret_claim)
+{
+    const struct key last = filler(key, PLACES - 1);
+    struct key_entry entry;
+
+    fill(key, HELD);
+    assert_true(key_table_find(&table, &last, &entry));
+    assert_true(key_entry_forget(&entry));
+    assert_int_equal(key_table_claim(&table, claimed, &none, &claimant, ret_claim, &tally),
+                     KEY_CLAIMED);
+    assert_ptr_equal(ret_claim->slot, entry.slot);
 }
 
 static void where_all_are_live_none_goes_unless_told(void **state)
@@ -310,7 +336,7 @@ static void where_all_are_live_none_goes_unless_told(void **state)
     assert_int_equal(tally.refused, 0);
     assert_false(put(&key, &none, 500));
     assert_int_equal(tally.refused, 1);
-    assert_int_equal(count_keys(), 2 * BUCKET_SLOTS);
+    assert_int_equal(count_keys(), PLACES);
     now = 199;
     assert_false(put(&key, &none, 500));
     now = 200; /* the first has recovered */
@@ -318,11 +344,8 @@ static void where_all_are_live_none_goes_unless_told(void **state)
     assert_int_equal(tally.forgotten, 1);
     assert_int_equal(tally.evicted, 0);
     assert_int_equal(word_of(&key), 500);
-    for (uint64_t i = 0; i < 2 * BUCKET_SLOTS; i++) {
-        const struct key other = filler(&key, i);
-
-        assert_int_equal(word_of(&other), i ? 200 + i : 0);
-    }
+    for (uint64_t i = 0; i < PLACES; i++)
+        assert_int_equal(filler_word(&key, i), i ? 200 + i : 0);
     unmake();
 }
 
@@ -333,14 +356,14 @@ static void the_oldest_goes_first(void **state)
     (void)state;
     make(100);
     fill(&key, 200);
-    for (uint64_t i = 0; i < 2 * BUCKET_SLOTS; i++) {
-        const struct key next = beside(&key, 2000 + i), gone = filler(&key, i);
+    for (uint64_t i = 0; i < PLACES; i++) {
+        const struct key next = beside(&key, 2000 + i);
 
-        assert_int_equal(word_of(&gone), 200 + i);
+        assert_int_equal(filler_word(&key, i), 200 + i);
         assert_true(put(&next, &oldest, 500 + i));
-        assert_int_equal(word_of(&gone), 0);
+        assert_int_equal(filler_word(&key, i), 0);
         assert_int_equal(tally.evicted, i + 1);
-        assert_int_equal(count_keys(), 2 * BUCKET_SLOTS);
+        assert_int_equal(count_keys(), PLACES);
     }
     unmake();
 }
@@ -356,12 +379,9 @@ static void at_random_each_may_go(void **state)
         memset(memory, 0, memory_size);
         fill(&key, 200);
         assert_true(put(&key, &any_live, 500));
-        for (uint64_t i = 0; i < 2 * BUCKET_SLOTS; i++) {
-            const struct key other = filler(&key, i);
-
-            gone |= (uint32_t)(word_of(&other) == 0) << i;
-        }
-        assert_int_equal(count_keys(), 2 * BUCKET_SLOTS);
+        for (uint64_t i = 0; i < PLACES; i++)
+            gone |= (uint32_t)(filler_word(&key, i) == 0) << i;
+        assert_int_equal(count_keys(), PLACES);
     }
     assert_int_equal(gone, 0xffff);
     assert_int_equal(tally.evicted, 1000);
@@ -379,26 +399,21 @@ static void who_is_held_stays(void **state)
     assert_false(put(&key, &any_live, 500));
     assert_int_equal(tally.refused, 2);
     assert_int_equal(tally.evicted, 0);
-    assert_int_equal(count_keys(), 2 * BUCKET_SLOTS);
+    assert_int_equal(count_keys(), PLACES);
     unmake();
 }
 
 /* A claim is given up for another key only where nothing else can be. */
 static void claims_of_others_are_the_last_to_go(void **state)
 {
-    const struct key key = key_of(1), claimed = beside(&key, 3000), last = filler(&key, 15);
-    struct key_entry entry, claim;
+    const struct key key = key_of(1), claimed = beside(&key, 3000);
+    struct key_entry claim;
 
     (void)state;
     make(100);
-    fill(&key, HELD);
-    assert_true(key_table_find(&table, &last, &entry));
-    assert_true(key_entry_forget(&entry));
-    assert_int_equal(key_table_claim(&table, &claimed, &none, &claimant, &claim, &tally),
-                     KEY_CLAIMED);
-    assert_ptr_equal(claim.slot, entry.slot);
-    entry.slot--; /* the one before is live: it goes, where that is allowed */
-    atomic_store(&entry.slot->high, 300);
+    fill_and_claim(&key, &claimed, &claim);
+    /* The one before is live: it goes, where that is allowed. */
+    atomic_store(&claim.slot[-1].high, 300);
     assert_true(put(&key, &oldest, 500 | HELD));
     assert_int_equal(tally.evicted, 1);
     assert_true(key_claim_commit(&claim, 700 | HELD)); /* it was let alone */
@@ -408,16 +423,12 @@ static void claims_of_others_are_the_last_to_go(void **state)
 
 static void a_claim_of_the_dead_is_no_loss(void **state)
 {
-    const struct key key = key_of(1), claimed = beside(&key, 3000), last = filler(&key, 15);
-    struct key_entry entry, claim;
+    const struct key key = key_of(1), claimed = beside(&key, 3000);
+    struct key_entry claim;
 
     (void)state;
     make(100);
-    fill(&key, HELD);
-    assert_true(key_table_find(&table, &last, &entry));
-    assert_true(key_entry_forget(&entry));
-    assert_int_equal(key_table_claim(&table, &claimed, &none, &claimant, &claim, &tally),
-                     KEY_CLAIMED);
+    fill_and_claim(&key, &claimed, &claim);
     assert_true(put(&key, &none, 500));
     assert_false(key_claim_commit(&claim, 700));
     assert_int_equal(word_of(&claimed), 0);
