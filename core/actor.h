@@ -44,6 +44,7 @@ struct actor {
     uint64_t *content, *spare_content; /* private copies of versions */
 
     struct key_claimant claimant; /* of places in tables of keys */
+    uint64_t loan;                /* of a live set, which the call is about (live.h) */
     uint32_t content_capacity;    /* words in each */
     struct actor *thread_next;    /* other instances' actors of the same thread */
     struct actor *next;           /* all actors of the instance */

@@ -3,7 +3,7 @@
 #include "asking.h"
 
 #include "instance.h"
-#include "keyed.h"
+#include "live.h"
 #include <errno.h>
 
 int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
@@ -21,9 +21,9 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     actor = actor_self(set);
     if (!actor)
         return -ENOMEM;
-    if (set->keyed)
-        keyed_estimate_record(actor, set, acquisition->record, acquisition_amounts(acquisition),
-                              ANY_LINE, &verdict);
+    if (set_template(set)->keyed)
+        keyed_estimate_record(actor, set_template(set), acquisition->record,
+                              acquisition_amounts(acquisition), ANY_LINE, &verdict);
     else
         set_estimate(actor, set, acquisition_amounts(acquisition), ANY_LINE, &verdict);
     if (set_is_broken(set))

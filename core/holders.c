@@ -38,9 +38,11 @@ static bool is_of_set(const weir_set *set, uint64_t set_thread)
 {
     uint32_t id = (uint32_t)(set_thread >> 32);
 
+    if (set->member)
+        return true;
     if (set->keyed && id & HIDDEN_SET && !MUTANT(462))
         return live_of(instance_set(set->w, id))->keyed == set->keyed;
-    return set->region != &set->w->region || id == set->id;
+    return id == set->id;
 }
 
 /* What a record says if it belongs to the set and holds or waits. */
@@ -170,12 +172,10 @@ static void order_holders(const weir_set *set, uint32_t head, struct weir_holder
 /* The same where each key has a line of its own. */
 static void order_by_line(struct actor *actor, weir_set *set, struct weir_holder *all, size_t n)
 {
-    const struct keyed *keyed = set->keyed;
+    struct live storage;
 
-    for (uint32_t i = 0; i < atomic_load(&keyed->lives_n); i++) {
-        struct live *live = *table_at(&keyed->lives, i);
-
-        if (set_snapshot(actor, &live->set))
+    for (uint32_t i = 0; i < lives_n(set->keyed); i++) {
+        if (set_snapshot(actor, &live_numbered(set->keyed, i, &storage)->set))
             walk_line(set, (uint32_t)actor->content[CONTENT_ENDS], all, n);
     }
     qsort(all, n, sizeof(*all), compare_holders);

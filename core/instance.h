@@ -138,15 +138,15 @@ static inline uint32_t record_new(struct actor *actor, const weir_set *set)
     return magazine->records[--magazine->n];
 }
 
-/* live.c: a record of this hidden set is free again. */
-void live_unpin_record(struct actor *actor, weir_set *set);
+/* live.c: a record that was entered in this hidden set is free again. */
+void live_leave_record(struct actor *actor, weir_set *set);
 
 static inline void record_free(struct actor *actor, const weir_set *set, uint32_t record)
 {
     struct magazine *magazine = actor_part(actor, set->number)->magazine;
 
     if (set_is_hidden(set))
-        live_unpin_record(actor, instance_set(set->w, set->id));
+        live_leave_record(actor, instance_set(set->w, set->id));
     if (magazine->n == MAGAZINE_SIZE)
         magazine_empty(set, magazine);
     magazine->records[magazine->n++] = record;

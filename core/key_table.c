@@ -379,6 +379,15 @@ static uint64_t next_nonce(struct key_claimant *claimant)
     return x ^ x >> 31;
 }
 
+/* Whether nothing is in the way of replacing what was chosen. */
+static bool let_go(const struct choice *choice, const struct key_judge *judge)
+{
+    if (!judge->let_go || (choice->kind != FORGOTTEN && choice->kind != EVICTED))
+        return true;
+    return judge->let_go(judge->userdata, choice->entry.word,
+                         choice->kind == FORGOTTEN ? KEY_AS_NEW : KEY_LIVE);
+}
+
 /* Where nobody has claimed a place. The claim that is made is in `ret`, or none. False: there is no
  * place. */
 static bool claim_any(const struct places *places, const struct key_judge *judge,
@@ -389,7 +398,7 @@ static bool claim_any(const struct places *places, const struct key_judge *judge
 
     if (!choice.entry.slot)
         return false;
-    if (claim(&choice, places->id, nonce, tally))
+    if (let_go(&choice, judge) && claim(&choice, places->id, nonce, tally))
         *ret = (struct key_entry){choice.entry.slot, places->id | CLAIMED, nonce};
     return true;
 }

@@ -141,6 +141,9 @@ struct key_judge {
     enum key_use (*use)(const void *userdata, uint64_t word, uint64_t *ret_instant);
     const void *userdata;
     enum key_eviction eviction;
+    /* Asked before a key with this word goes, which is good for that; false: it is not any more.
+     * NULL: it always is. */
+    bool (*let_go)(const void *userdata, uint64_t word, enum key_use use);
 };
 
 /* Who makes claims: one thread at a time. All that work on a table begin with random numbers. */

@@ -13,6 +13,17 @@
 
 /* ---- made and freed ---- */
 
+static bool is_shared(const weir_set *set)
+{
+    return set->backend == BACKEND_PROCESS && !set->w->apart;
+}
+
+/* Live sets of a segment are numbered together with the actors' boxes. */
+static uint32_t lives_max(const struct keyed *keyed)
+{
+    return is_shared(keyed->set) ? LIVES_MAX / 8 : LIVES_MAX;
+}
+
 /* How many keys there can be, and live sets, in the memory that they may take. */
 static int divide_memory(struct keyed *keyed)
 {
@@ -34,21 +45,28 @@ static int divide_memory(struct keyed *keyed)
     if (keyed->memory_max)
         rest = (keyed->memory_max - keyed->memory_size) / live;
     lives = rest < keys ? rest : keys;
-    keyed->lives_max = lives < LIVES_MAX ? (uint32_t)lives : LIVES_MAX;
+    keyed->lives_max = lives < lives_max(keyed) ? (uint32_t)lives : lives_max(keyed);
     keyed->keys = keys;
     return 0;
 }
 
-static int open_table(struct keyed *keyed)
+/*
+ * Whether what a key has can be a word: then its limit is decided as that of a set that is its word
+ * (word.h). What the dead held of a resource could not be told from a word.
+ */
+static bool fits(const weir_set *set)
 {
-    keyed->memory = sys_reserve(keyed->memory_size);
-    if (!keyed->memory)
-        return -ENOMEM;
-    if (sys_commit(keyed->memory, keyed->memory_size) < 0)
-        return -ENOMEM;
-    sys_prefer_large_pages(keyed->memory, keyed->memory_size);
-    key_secret_new(&keyed->secret);
-    return key_table_open(&keyed->table, keyed->memory, keyed->keys);
+    const struct limit *limit = set->limits.items;
+
+    return set->limits.n == 1 && limit->state_words == 1 &&
+           (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD) &&
+           !(limit->type == WEIR_LIMIT_RESOURCE && is_shared(set));
+}
+
+static int say(const weir_set *set, int r, struct weir_error *reterr)
+{
+    return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", set_name(set),
+                     (unsigned long long)set->keyed->max_keys, strerrordesc_np(-r));
 }
 
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
@@ -63,22 +81,43 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
 
     if (!keyed)
         return error_set(reterr, -ENOMEM, "out of memory");
+    set->keyed = keyed;
     keyed->set = set;
     keyed->max_keys = plan->keyed.max_keys;
     keyed->memory_max = plan->keyed.memory;
     keyed->eviction = evictions[plan->keyed.evict];
-    keyed->fits = set->limits.n == 1 && set->limits.state_words == 1;
-    pthread_mutex_init(&keyed->lock, NULL);
+    keyed->fits = fits(set);
     r = divide_memory(keyed);
-    if (r == 0)
-        r = open_table(keyed);
-    if (r < 0) {
-        keyed_free(keyed);
-        return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", plan->name,
-                         (unsigned long long)plan->keyed.max_keys, strerrordesc_np(-r));
+    return r < 0 ? say(set, r, reterr) : 0;
+}
+
+static int make_private(struct keyed *keyed)
+{
+    keyed->common = sys_alloc(1, sizeof(*keyed->common));
+    keyed->memory = sys_reserve(keyed->memory_size);
+    if (!keyed->memory || !keyed->common)
+        return -ENOMEM;
+    if (sys_commit(keyed->memory, keyed->memory_size) < 0)
+        return -ENOMEM;
+    sys_prefer_large_pages(keyed->memory, keyed->memory_size);
+    key_secret_new(&keyed->secret);
+    return key_table_open(&keyed->table, keyed->memory, keyed->keys);
+}
+
+int keyed_open(weir_set *set, struct weir_error *reterr)
+{
+    struct keyed *keyed = set->keyed;
+    int r;
+
+    if (set->member) {
+        keyed->segment = set->member->segment;
+        keyed->common = segment_keyed(keyed->segment);
+        keyed->secret = keyed->segment->secret;
+        r = key_table_open(&keyed->table, segment_keys(keyed->segment), keyed->keys);
+    } else {
+        r = make_private(keyed);
     }
-    set->keyed = keyed;
-    return 0;
+    return r < 0 ? say(set, r, reterr) : 0;
 }
 
 void keyed_free(struct keyed *keyed)
@@ -88,7 +127,8 @@ void keyed_free(struct keyed *keyed)
     lives_free(keyed);
     if (keyed->memory)
         sys_unreserve(keyed->memory, keyed->memory_size);
-    pthread_mutex_destroy(&keyed->lock);
+    if (!keyed->segment)
+        sys_free(keyed->common);
     sys_free(keyed);
 }
 
@@ -120,9 +160,29 @@ static struct key key_of(const weir_set *set, uint32_t record)
 
 /* ---- places for new keys ---- */
 
+/* Whether a word that is a state can be one; in a segment that is not a matter of course. */
+static bool is_state(const struct keyed *keyed, uint64_t word)
+{
+    return !keyed->segment || limits_check(&keyed->set->limits, &word) == 0;
+}
+
+/* The same of a key's word, and that this process may go by it. False: the set is broken. */
+static bool is_sound(const struct keyed *keyed, uint64_t word)
+{
+    struct member *member = keyed->set->member;
+
+    if (!member)
+        return true;
+    if (!member_has_place(member) || !is_state(keyed, word))
+        member_break(member);
+    if (member_is_broken(member))
+        member_tell_broken(member);
+    return !member_is_broken(member);
+}
+
 struct judging {
     struct actor *actor;
-    const struct keyed *keyed;
+    struct keyed *keyed;
     struct weir_instant at;
 };
 
@@ -130,24 +190,34 @@ static enum key_use judge(const void *userdata, uint64_t word, uint64_t *ret_ins
 {
     const struct judging *judging = userdata;
 
-    if (word & WORD_LIVE)
+    if (word_is_live(word))
         return live_use(judging->actor, judging->keyed, word, ret_instant);
+    if (!is_state(judging->keyed, word))
+        return KEY_HELD; /* half of it may be another's */
     return states_use(&judging->keyed->set->limits, &word, &judging->at, ret_instant);
+}
+
+static bool let_go(const void *userdata, uint64_t word, enum key_use use)
+{
+    const struct judging *judging = userdata;
+
+    return !word_is_live(word) || live_let_go(judging->actor, judging->keyed, word, use);
 }
 
 static void tell(struct keyed *keyed, const struct key_tally *tally)
 {
     if (tally->forgotten)
-        atomic_fetch_add_explicit(&keyed->forgotten, tally->forgotten, memory_order_relaxed);
+        atomic_fetch_add_explicit(&keyed->common->forgotten, tally->forgotten,
+                                  memory_order_relaxed);
     if (tally->evicted)
-        atomic_fetch_add_explicit(&keyed->evicted, tally->evicted, memory_order_relaxed);
+        atomic_fetch_add_explicit(&keyed->common->evicted, tally->evicted, memory_order_relaxed);
 }
 
 static enum key_claim claim(struct keyed *keyed, struct actor *actor, const struct key *key,
                             const struct weir_instant *at, struct key_entry *ret)
 {
     const struct judging judging = {actor, keyed, *at};
-    const struct key_judge keys = {judge, &judging, keyed->eviction};
+    const struct key_judge keys = {judge, &judging, keyed->eviction, let_go};
     struct key_tally tally = {0};
     enum key_claim claimed =
         key_table_claim(&keyed->table, key, &keys, &actor->claimant, ret, &tally);
@@ -166,6 +236,7 @@ struct entering {
     uint32_t record;
     enum entry entry;
     uint64_t max_wait_ns;
+    bool gives_up; /* it has tried often enough to find room */
 };
 
 /* The record, and the acquisition that has it, are of this set from now on. */
@@ -177,23 +248,26 @@ static void move(const struct entering *entering, weir_set *set)
     if (asking->acquisition)
         asking->acquisition->set = set;
     if (entering->record)
-        record_store(&record_at(set->region, entering->record)->set,
-                     (uint64_t)set->id << 32 | asking->actor->thread);
+        live_mark(set, entering->record, asking->actor->thread);
 }
 
-/* Into a live set that is pinned. */
-static int enter_live(const struct entering *entering, struct live *live)
+/* Into the live set that the entry names. */
+static int enter_live(const struct entering *entering, struct live *live, struct key_entry *entry)
 {
     struct asking *asking = entering->asking;
     int r;
 
     move(entering, &live->set);
-    r = set_enter(asking->actor, &live->set, asking->amounts, entering->record, entering->entry,
-                  entering->max_wait_ns, &asking->verdict);
+    asking->actor->loan = word_loan(entry->word);
+    r = set_enter_boxed(asking->actor, &live->set, asking->amounts, entering->record,
+                        entering->entry, entering->max_wait_ns, &asking->verdict);
     if (r >= 0 && entering->record)
-        return r; /* the pin is the record's */
+        return r;
     move(entering, entering->set);
-    live_unpin(asking->actor, live);
+    if (r == -ESTALE)
+        return live_mend(asking->actor, entering->keyed, &asking->key, entry);
+    if (r < 0 || entering->keyed->fits)
+        live_leave(asking->actor, live);
     return r;
 }
 
@@ -205,28 +279,40 @@ static int turn_away(const struct entering *entering, int r)
     asking->verdict = (struct verdict){.now_ns = instance_now(entering->set->w)};
     asking->verdict.estimate_ns = asking->verdict.now_ns;
     if (r == -ENOBUFS) {
-        atomic_fetch_add_explicit(&entering->keyed->refused, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&entering->keyed->common->refused, 1, memory_order_relaxed);
         count(&actor_counters(asking->actor, entering->set->number)->refused_full, 1);
     }
     return r;
+}
+
+/* Where the last live set is as good as new again and again, several may take it from each other: so
+ * there is an end to it. */
+#define ATTEMPTS_MAX 256u
+
+static int borrow(const struct entering *entering, const uint64_t *state, struct live **ret,
+                  uint64_t *ret_word)
+{
+    struct asking *asking = entering->asking;
+
+    if (entering->gives_up)
+        return -ENOBUFS;
+    return live_borrow(entering->keyed, asking->actor, &asking->key, state, ret, ret_word);
 }
 
 /* The key of an entry gets a live set, which is entered. */
 static int enter_promoted(const struct entering *entering, struct key_entry *entry)
 {
     struct asking *asking = entering->asking;
-    uint64_t state = entry->word;
+    uint64_t state = entry->word, word;
     struct live *live;
-    int r = live_borrow(entering->keyed, asking->actor, &asking->key, &state, &live);
+    int r = borrow(entering, &state, &live, &word);
 
     if (r < 0)
         return turn_away(entering, r);
-    if (key_entry_swap(entry, live_word(live)) != KEY_SWAPPED) {
-        live_return(live);
-        return -EINPROGRESS;
-    }
-    live_known(live);
-    return enter_live(entering, live);
+    if (key_entry_swap(entry, word) == KEY_SWAPPED)
+        return enter_live(entering, live, entry);
+    live_return(live, asking->actor, word);
+    return -EINPROGRESS;
 }
 
 /* The same for a place that was claimed. */
@@ -234,18 +320,17 @@ static int enter_claimed_live(const struct entering *entering, struct key_entry 
 {
     struct asking *asking = entering->asking;
     struct live *live;
-    int r = live_borrow(entering->keyed, asking->actor, &asking->key, NULL, &live);
+    uint64_t word;
+    int r = borrow(entering, NULL, &live, &word);
 
     if (r < 0) {
         key_claim_drop(entry);
         return turn_away(entering, r);
     }
-    if (!key_claim_commit(entry, live_word(live))) {
-        live_return(live);
-        return -EINPROGRESS;
-    }
-    live_known(live);
-    return enter_live(entering, live);
+    if (key_claim_commit(entry, word))
+        return enter_live(entering, live, entry);
+    live_return(live, asking->actor, word);
+    return -EINPROGRESS;
 }
 
 /* By the word of its key, that is of a set with one limit. */
@@ -307,15 +392,17 @@ static int enter_word(const struct entering *entering, struct key_entry *entry,
     do {
         uint64_t state = entry->word, quiet_ns, ready;
 
-        if (state & WORD_LIVE)
+        if (word_is_live(state))
             return -EINPROGRESS;
-        quiet_ns = atomic_load_explicit(&keyed->quiet_ns, memory_order_acquire);
-        if (at.now_ns < quiet_ns)
+        if (!is_sound(keyed, state))
+            return -EUCLEAN;
+        quiet_ns = atomic_load_explicit(&keyed->common->quiet_ns, memory_order_acquire);
+        if (at.now_ns < quiet_ns && quiet_ns < GRANTED_MARKER)
             at.now_ns = quiet_ns; /* somebody has read that from the clock meanwhile */
         ready = limit_try_take(limit, &state, &at, amount);
         if (ready > at.now_ns)
             return refuse(entering, entry, at.now_ns, ready);
-        if (state & WORD_LIVE)
+        if (word_is_live(state))
             return enter_promoted(entering, entry);
         swap = key_entry_swap(entry, state);
     } while (swap == KEY_CHANGED);
@@ -343,7 +430,7 @@ static int enter_claimed(const struct entering *entering, struct key_entry *entr
     }
     /* Otherwise the key begins with a refusal, and its time runs from now on. */
     grants = ready <= at.now_ns;
-    if (state & WORD_LIVE)
+    if (word_is_live(state))
         return enter_claimed_live(entering, entry);
     if (!key_claim_commit(entry, state) || !grants)
         return -EINPROGRESS;
@@ -356,12 +443,15 @@ static int enter_found(const struct entering *entering, struct key_entry *entry,
 {
     struct live *live;
 
-    if (!(entry->word & WORD_LIVE))
+    if (!word_is_live(entry->word))
         return enter_word(entering, entry, *at);
-    live = live_at(entering->keyed, entry->word);
-    if (!live || key_entry_swap(entry, live_pinned(entry->word)) != KEY_SWAPPED)
-        return -EINPROGRESS;
-    return enter_live(entering, live);
+    live = live_at(entering->keyed, entry->word, NULL);
+    if (live)
+        return enter_live(entering, live, entry);
+    if (live_mend(entering->asking->actor, entering->keyed, &entering->asking->key, entry) ==
+        -EUCLEAN)
+        return -EUCLEAN;
+    return turn_away(entering, -ENOMEM);
 }
 
 static int enter_once(const struct entering *entering)
@@ -372,6 +462,8 @@ static int enter_once(const struct entering *entering)
     const struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
     struct key_entry entry;
 
+    if (set_is_broken(set))
+        return -EUCLEAN;
     if (key_table_find(&keyed->table, &asking->key, &entry))
         return enter_found(entering, &entry, &at);
     switch (claim(keyed, asking->actor, &asking->key, &at, &entry)) {
@@ -386,131 +478,170 @@ static int enter_once(const struct entering *entering)
 
 int keyed_enter(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns)
 {
-    const struct entering entering = {asking, asking->set->keyed, asking->set, record,
-                                      entry,  max_wait_ns};
+    struct entering entering = {asking, asking->set->keyed, asking->set, record,
+                                entry,  max_wait_ns,        false};
     unsigned turn = 0;
 
-    for (;; publication_back_off(&turn)) {
+    for (uint32_t attempt = 0;; publication_back_off(&turn)) {
         int r = enter_once(&entering);
 
         if (r != -EINPROGRESS)
             return r;
         if (instance_closed(entering.set->w))
             return -ESHUTDOWN;
+        entering.gives_up = ++attempt >= ATTEMPTS_MAX;
     }
 }
 
 /* ---- giving back ---- */
 
-/* A state that no word can be. If there is no room for a live set, nothing is given back. */
-static bool settle_promoted(struct actor *actor, weir_set *set, const struct key *key,
-                            struct key_entry *entry, uint64_t state)
-{
-    struct live *live;
+/* What is given back, whose record may be free by then. */
+struct giving {
+    struct actor *actor;
+    weir_set *set; /* the template */
+    struct key key;
+    uint32_t record;
+    uint64_t word; /* as the record says while it holds that */
+    struct settlement settlement;
+    bool claimed; /* the record is free, and only the key lacks what it gives back */
+};
 
-    if (live_borrow(set->keyed, actor, key, &state, &live) < 0)
-        return true;
-    if (key_entry_swap(entry, live_word(live)) != KEY_SWAPPED) {
-        live_return(live);
-        return false;
-    }
-    live_known(live);
-    live_unpin(actor, live);
-    return true;
+/* Of all who try, one gives back; false: another one does. */
+static bool claim_record(struct giving *giving)
+{
+    struct record *r = record_at(giving->set->region, giving->record);
+    uint64_t word = giving->word;
+
+    if (!giving->claimed)
+        giving->claimed = atomic_compare_exchange_strong(
+            &r->word, &word, record_next_word(giving->word, RECORD_FREE));
+    STEP();
+    return giving->claimed;
 }
 
-/* To the word of a key: true, or false: another attempt is due. */
-static bool settle_word(struct actor *actor, weir_set *set, const struct key *key,
-                        struct key_entry *entry, const struct settlement *settlement,
-                        uint64_t granted_ns)
+/* The key gets a live set with these states, for what no word can be. 1: there is no room for one,
+ * and nothing is given back; or -EINPROGRESS. */
+static int give_room(const struct giving *giving, struct key_entry *entry, const uint64_t *state)
 {
+    struct live *live;
+    uint64_t word;
+    bool known;
+
+    if (live_borrow(giving->set->keyed, giving->actor, &giving->key, state, &live, &word) < 0)
+        return 1;
+    known = state ? key_entry_swap(entry, word) == KEY_SWAPPED : key_claim_commit(entry, word);
+    if (!known)
+        live_return(live, giving->actor, word);
+    return -EINPROGRESS;
+}
+
+/* To the word of a key: 1 done, 0 somebody else did it, or -EINPROGRESS. */
+static int give_word(struct giving *giving, struct key_entry *entry)
+{
+    const weir_set *set = giving->set;
     struct weir_instant at = {0};
     uint64_t state = entry->word;
 
+    if (!claim_record(giving))
+        return 0;
+    if (!is_sound(set->keyed, state))
+        return 1; /* there is nothing that it could be given back to */
     if (set->limits.items[0].algorithm)
         at = instance_instant(set->w, set->limits.reads_wall);
-    set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
-    if (state & WORD_LIVE)
-        return settle_promoted(actor, set, key, entry, state);
-    return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED;
+    set_settle_limit(set, 0, &state, &at, &giving->settlement, giving->settlement.granted_ns);
+    if (word_is_live(state))
+        return give_room(giving, entry, &entry->word);
+    return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED ? 1 : -EINPROGRESS;
+}
+
+static int give_live(struct giving *giving, struct key_entry *entry)
+{
+    struct keyed *keyed = giving->set->keyed;
+    struct live storage, *live = live_at(keyed, entry->word, &storage);
+    int r = -ESTALE;
+
+    giving->actor->loan = word_loan(entry->word);
+    if (live)
+        r = set_settle_live(giving->actor, &live->set, giving->record, giving->word,
+                            &giving->settlement, giving->claimed);
+    if (r == -ESTALE)
+        return live_mend(giving->actor, keyed, &giving->key, entry) == -EUCLEAN ? 1 : -EINPROGRESS;
+    live_leave(giving->actor, live);
+    return r;
 }
 
 /* Whether a settlement charges something: then a key that is not known has to be, for nobody shall
  * be able to tell that it was forgotten. What is given back to a new key makes no difference. */
 static bool charges(const weir_set *set, const struct settlement *settlement)
 {
-    return set->limits.items[0].charges && !settlement->unused &&
-           settlement->used[0] > settlement->amounts[0] && !MUTANT(463);
+    bool charges = false;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        charges |= set->limits.items[i].charges && settlement->used[i] > settlement->amounts[i];
+    return charges && !settlement->unused && !MUTANT(463);
 }
 
-/* Charges a new key: true, or false: another attempt is due. Without room for it nobody pays. */
-static bool settle_new(struct actor *actor, weir_set *set, const struct key *key,
-                       const struct settlement *settlement, uint64_t granted_ns)
+/* Charges a new key: 1, or -EINPROGRESS. Without room for it nobody pays. */
+static int charge_new(const struct giving *giving)
 {
+    weir_set *set = giving->set;
     struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
     struct key_entry entry;
     uint64_t state = 0;
+    int r;
 
-    switch (claim(set->keyed, actor, key, &at, &entry)) {
+    switch (claim(set->keyed, giving->actor, &giving->key, &at, &entry)) {
     case KEY_FOUND:
-        return false;
+        return -EINPROGRESS;
     case KEY_FULL:
-        return true;
+        return 1;
     default:
         break;
     }
-    at = instance_instant(set->w, set->limits.reads_wall);
-    limits_init(&set->limits, &state, &at);
-    set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
-    if (!(state & WORD_LIVE))
-        return key_claim_commit(&entry, state);
-    key_claim_drop(&entry);
-    return true;
+    if (set->keyed->fits) {
+        at = instance_instant(set->w, set->limits.reads_wall);
+        limits_init(&set->limits, &state, &at);
+        set_settle_limit(set, 0, &state, &at, &giving->settlement, giving->settlement.granted_ns);
+        if (!word_is_live(state))
+            return key_claim_commit(&entry, state) ? 1 : -EINPROGRESS;
+    }
+    r = give_room(giving, &entry, NULL);
+    if (r == 1)
+        key_claim_drop(&entry);
+    return r;
 }
 
-/* What a record of the template's held, which only the caller can give back. The record is free
- * afterwards. */
-static void settle_claimed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                           const struct settlement *settlement)
+static int give_once(struct giving *giving)
 {
-    struct record *r = record_at(set->region, record);
-    uint64_t granted_ns = record_load(&r->granted);
-    const struct key key = key_of(set, record);
+    struct keyed *keyed = giving->set->keyed;
     struct key_entry entry;
-    unsigned turn = 0;
 
-    for (;; publication_back_off(&turn)) {
-        struct live *live;
-
-        if (!key_table_find(&set->keyed->table, &key, &entry)) {
-            if (!charges(set, settlement) || settle_new(actor, set, &key, settlement, granted_ns))
-                break;
-            continue;
-        }
-        live = live_at(set->keyed, entry.word);
-        if (!live && settle_word(actor, set, &key, &entry, settlement, granted_ns))
-            break;
-        if (live && key_entry_swap(&entry, live_pinned(entry.word)) == KEY_SWAPPED) {
-            set_settle_exactly(actor, &live->set, record, word, settlement);
-            live_unpin(actor, live);
-            return;
-        }
-    }
-    atomic_store_explicit(&r->word, record_next_word(word, RECORD_FREE), memory_order_release);
-    STEP();
-    set_count_settlement(actor, set, settlement);
+    if (key_table_find(&keyed->table, &giving->key, &entry))
+        return word_is_live(entry.word) ? give_live(giving, &entry) : give_word(giving, &entry);
+    if (!claim_record(giving))
+        return 0;
+    return charges(giving->set, &giving->settlement) ? charge_new(giving) : 1;
 }
 
 bool keyed_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                   const struct settlement *settlement)
 {
-    uint64_t expected = word, claimed = record_next_word(word, RECORD_HELD);
+    struct giving giving = {.actor = actor,
+                            .set = set,
+                            .key = key_of(set, record),
+                            .record = record,
+                            .word = word,
+                            .settlement = *settlement};
+    unsigned turn = 0;
+    int r;
 
-    /* Of all who try, one gives back. */
-    if (!atomic_compare_exchange_strong(&record_at(set->region, record)->word, &expected, claimed))
+    giving.settlement.granted_ns = record_load(&record_at(set->region, record)->granted);
+    for (; (r = give_once(&giving)) == -EINPROGRESS; publication_back_off(&turn))
+        ;
+    if (r == 0)
         return false;
-    STEP();
-    settle_claimed(actor, set, record, claimed, settlement);
+    if (!set_is_broken(set))
+        set_count_settlement(actor, set, settlement);
     return true;
 }
 
@@ -535,21 +666,23 @@ void keyed_estimate(struct actor *actor, weir_set *set, const struct key *key,
     struct key_entry entry;
 
     while (key_table_find(&keyed->table, key, &entry)) {
-        struct live *live = live_at(keyed, entry.word);
+        struct live storage, *live;
 
-        at = instance_instant(set->w, set->limits.reads_wall);
-        if (!live) {
+        if (!word_is_live(entry.word) && is_sound(keyed, entry.word)) {
+            at = instance_instant(set->w, set->limits.reads_wall);
             estimate_states(set, &entry.word, &at, amounts, ret);
             return;
         }
-        if (key_entry_swap(&entry, live_pinned(entry.word)) != KEY_SWAPPED)
-            continue;
-        set_estimate(actor, &live->set, amounts, walk, ret);
-        live_unpin(actor, live);
-        return;
+        live = live_at(keyed, entry.word, &storage);
+        if (live && live_estimate(actor, live, entry.word, amounts, walk, ret))
+            return;
+        if (set_is_broken(set) || live_mend(actor, keyed, key, &entry) == -EUCLEAN) {
+            *ret = (struct verdict){.now_ns = instance_now(set->w), .estimate_ns = WEIR_NEVER};
+            return;
+        }
     }
     at = instance_instant(set->w, set->limits.reads_wall);
-    memset(states, 0, set->limits.state_words * sizeof(*states));
+    memset(states, 0, (set->limits.state_words - LIVE_WORDS) * sizeof(*states));
     limits_init(&set->limits, states, &at);
     estimate_states(set, states, &at, amounts, ret);
 }
@@ -564,22 +697,17 @@ void keyed_estimate_record(struct actor *actor, weir_set *set, uint32_t record,
 
 void keyed_shut(struct actor *actor, weir_set *set)
 {
-    for (uint32_t i = 0; i < atomic_load(&set->keyed->lives_n); i++) {
-        struct live *live = *table_at(&set->keyed->lives, i);
-
-        set_shut(actor, &live->set);
-    }
+    for (uint32_t i = 0; i < lives_n(set->keyed); i++)
+        set_shut(actor, &live_numbered(set->keyed, i, NULL)->set);
 }
 
 uint64_t keyed_waiting(struct actor *actor, const weir_set *set)
 {
+    struct live storage;
     uint64_t waiting = 0;
 
-    for (uint32_t i = 0; i < atomic_load(&set->keyed->lives_n); i++) {
-        struct live *live = *table_at(&set->keyed->lives, i);
-
-        waiting += set_snapshot(actor, &live->set);
-    }
+    for (uint32_t i = 0; i < lives_n(set->keyed); i++)
+        waiting += set_snapshot(actor, &live_numbered(set->keyed, i, &storage)->set);
     return waiting;
 }
 
@@ -601,7 +729,7 @@ int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret)
         bool there = key_table_at(&keyed->table, i, &entry);
 
         keys += there;
-        lives += there && entry.word & WORD_LIVE;
+        lives += there && word_is_live(entry.word);
     }
     *ret = (struct weir_keyed_stats){
         .size = sizeof(*ret),
@@ -609,12 +737,12 @@ int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret)
         .live = lives,
         .max_keys = keyed->max_keys,
         .room = keyed->keys,
-        .memory = keyed->memory_size + atomic_load(&keyed->lives_n) * live_size(set),
+        .memory = keyed->memory_size + lives_n(keyed) * live_size(set),
         .memory_max = keyed->memory_max,
         .evict = policies[keyed->eviction],
-        .forgotten = atomic_load_explicit(&keyed->forgotten, memory_order_relaxed),
-        .evicted = atomic_load_explicit(&keyed->evicted, memory_order_relaxed),
-        .refused = atomic_load_explicit(&keyed->refused, memory_order_relaxed),
+        .forgotten = atomic_load_explicit(&keyed->common->forgotten, memory_order_relaxed),
+        .evicted = atomic_load_explicit(&keyed->common->evicted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&keyed->common->refused, memory_order_relaxed),
     };
     return 1;
 }

@@ -9,60 +9,58 @@
  *   bit 63 = 0   the state itself, of limits whose state is one word, as long as nobody is in line.
  *                A grant, a refusal and what is given back are one compare-and-swap of the entry.
  *   bit 63 = 1   the number of a live set (live.h), which has the state, and a line: a hidden set
- *                with a word, boxes and a line of its own, that shares everything else with the
- *                template. It goes back to the table's word, or the key is forgotten, when nobody
- *                has to do with it any more and what it says fits there.
+ *                with versions and a line of its own, that shares everything else with the template.
+ *                It goes back to the table's word, or the key is forgotten, when nobody is in line
+ *                and what it says fits there.
  *
  * A key that is not in the table is new. One whose limits would decide as if it were new may be
  * forgotten at any time, which nobody can tell. If there is room for no new key otherwise, the
  * configuration says who gives way; who holds a resource, or waits, does not.
  *
- * Whoever deals with a live set holds it by a pin: a call for as long as it lasts, and every record
- * that says it is the set's. Records of grants by the word say that they are the template's; the
- * words behind their amounts say of which key.
+ * Records say of which key they are, by the words behind their amounts; and while they are in line
+ * of which live set. What was granted is given back to wherever the key's word says by then.
  */
 #ifndef WEIR_CORE_KEYED_H
 #define WEIR_CORE_KEYED_H
 
 #include "asking.h"
 #include "key_table.h"
+#include "segment.h"
 #include "table.h"
-#include <pthread.h>
-
-struct live;
 
 struct keyed {
     weir_set *set; /* the template */
+    const struct segment *segment; /* that processes share; NULL: private */
+    struct segment_keyed *common;  /* what all who use it have in common: there, or our own */
     struct key_secret secret;
     struct key_table table;
-    void *memory; /* of the table */
+    void *memory; /* of a private table */
     size_t memory_size;
     uint64_t keys;                 /* that it has room for */
     uint64_t max_keys, memory_max; /* as configured; 0: no such bound on memory */
     enum key_eviction eviction;
     bool fits; /* the state of one key can be its word */
 
-    /* When a state last went back from a live set to the word of its key: with no instant before may
-     * a word be decided on, for there may have been a line, or a reservation. */
-    _Atomic uint64_t quiet_ns;
-
-    _Atomic uint64_t forgotten, evicted, refused; /* keys; and requests for want of room */
-
     /* live.c */
-    pthread_mutex_t lock;
-    struct table lives; /* by number; they are made one by one and go with the keyed set */
-    _Atomic uint32_t lives_n;
+    struct table lives;      /* by number; as this process has met them; they go with the keyed set */
+    _Atomic uint32_t places; /* so many there is room for */
     uint32_t lives_max;
-    struct live *idle; /* in nobody's hands */
-    uint32_t hand;     /* of those looked at for one that can go, the next */
+    _Atomic uint32_t hand; /* of those looked at for one that can go, the next */
 };
+
+/* Words of a version of a keyed set, or of a live one, behind the states: live.h. */
+#define LIVE_WORDS 4u
 
 /* Words of a record of a keyed set behind its amounts: the key. */
 #define KEYED_RECORD_WORDS 2u
 
-/* Makes a set keyed, whose fields are filled but for those of its plan. Returns 0 or -ENOMEM or
- * -ENOTSUP, with the reason. The instance's lock is held. */
+/*
+ * Makes a set keyed, whose limits are described: before it has a place, which depends on how many keys
+ * there are to be; and opens it once it has. Return 0 or -ENOMEM or -ENOTSUP, with the reason. The
+ * instance's lock is held.
+ */
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+int keyed_open(weir_set *set, struct weir_error *reterr);
 void keyed_free(struct keyed *keyed);
 
 /* Hashes the subject of a request: 0, or -EINVAL: it has none, or one that is too long. */
@@ -72,7 +70,7 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request, st
  * its acquisition and the record become that set's; if it is refused they stay the template's. */
 int keyed_enter(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns);
 
-/* As set_settle_exactly(), for a record that says it is the template's. */
+/* As set_settle_exactly(), for a record of the template's or of one of its live sets. */
 bool keyed_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                   const struct settlement *settlement);
 

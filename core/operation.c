@@ -23,12 +23,20 @@ static bool is_line(const struct operation *op)
            (head == tail) == (length == 1);
 }
 
+/* A live set of a keyed one that was never lent has an empty version. */
+static bool is_unused(const struct operation *op)
+{
+    return set_is_hidden(op->set) && !op->version.content_n && !op->version.strange;
+}
+
 /* Whether the content can be one, so that whatever reads it goes on, and ends. */
 static bool is_whole(const struct operation *op)
 {
     const struct limits *limits = &op->set->limits;
     uint32_t n = CONTENT_STATES + limits->state_words;
 
+    if (is_unused(op))
+        return true;
     if (version_flags(&op->version) & CONTENT_PROJECTED)
         n += 1 + limits->state_words;
     /* No other flag is ever set: nobody shuts a set for others. */
@@ -99,6 +107,8 @@ static void read_version(struct operation *op, struct actor *actor, weir_set *se
     begin(op, actor, set);
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     publication_read(set->region, set->head, &op->version);
+    if (set_is_hidden(set) && is_unused(op))
+        memset(op->version.content, 0, set_content_max(set) * sizeof(uint64_t));
 }
 
 /* After the word: no published version can have read a later instant from the clock. */

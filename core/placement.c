@@ -3,6 +3,7 @@
 #include "placement.h"
 
 #include "instance.h"
+#include "keyed.h"
 #include "member.h"
 #include "mutant.h"
 #include "signature.h"
@@ -30,6 +31,10 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
 
     if (r < 0)
         return r;
+    if (set->keyed) {
+        shape.keys_max = set->keyed->keys;
+        shape.lives_max = set->keyed->lives_max;
+    }
     shape.definition = signature.definition;
     shape.definition_hash = signature.hash;
     r = member_open(set->w, set->w->process_dir, &shape, &set->member, reterr);

@@ -5,7 +5,7 @@
 #include "asking.h"
 #include "hearing.h"
 #include "instance.h"
-#include "keyed.h"
+#include "live.h"
 #include "mutant.h"
 #include <errno.h>
 
@@ -43,8 +43,8 @@ static void say_refusal(struct actor *actor, weir_set *set, uint32_t record,
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
-    if (set->keyed)
-        keyed_estimate_record(actor, set, record, amounts, SHORT_LINE, &verdict);
+    if (set_template(set)->keyed)
+        keyed_estimate_record(actor, set_template(set), record, amounts, SHORT_LINE, &verdict);
     else
         set_estimate(actor, set, amounts, SHORT_LINE, &verdict);
     asking_say(ret, set, &verdict);

@@ -3,6 +3,8 @@
 #include "recovery.h"
 
 #include "instance.h"
+#include "live.h"
+#include "member.h"
 #include "mutant.h"
 #include "operation.h"
 #include "step.h"
@@ -15,7 +17,19 @@ struct recovery {
     struct actor_head *dead;
     uint64_t generation;
     uint64_t owner; /* as the dead wrote it into its records */
+    struct live *storage;
 };
+
+/* The live set of a keyed one whose head that is, or the keyed set. */
+static weir_set *find_live(const struct recovery *recovery, weir_set *set, uint64_t head)
+{
+    uint32_t number;
+
+    if (!set->keyed || head > UINT32_MAX ||
+        !segment_live_of(set->member->segment, (uint32_t)head, &number))
+        return set;
+    return &live_numbered(set->keyed, number, recovery->storage)->set;
+}
 
 /* The set in the region whose head that is, or NULL. In a segment there is one, whatever the dead
  * has written. */
@@ -26,7 +40,11 @@ static weir_set *find_set(const struct recovery *recovery, uint64_t head)
     for (uint32_t i = 0; i < w->sets_n; i++) {
         weir_set *set = instance_set(w, i);
 
-        if (set->region == recovery->region && (set->member || set->head == head))
+        if (set->region != recovery->region)
+            continue;
+        if (set->member)
+            return find_live(recovery, set, head);
+        if (set->head == head)
             return set;
     }
     return NULL;
@@ -34,8 +52,9 @@ static weir_set *find_set(const struct recovery *recovery, uint64_t head)
 
 static weir_set *set_of(const struct recovery *recovery, const struct record *r)
 {
-    return recovery->region->segment ? find_set(recovery, 0)
-                                     : instance_set(recovery->actor->w, record_set_number(r));
+    return recovery->region->segment
+               ? live_marked(find_set(recovery, 0), r, recovery->storage)
+               : instance_set(recovery->actor->w, record_set_number(r));
 }
 
 /* The set, for which the recovering actor is prepared; NULL: no memory. */
@@ -177,7 +196,9 @@ static bool move_on(const struct recovery *recovery)
 int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
                  uint64_t generation)
 {
+    struct live storage;
     struct recovery recovery = {.actor = actor,
+                                .storage = &storage,
                                 .region = region,
                                 .dead = region_box(region, dead),
                                 .generation = generation,

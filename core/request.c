@@ -47,8 +47,7 @@ void request_warn(weir_set *set, const char *key, const char *what)
     struct warnings *warnings;
     uint32_t place;
 
-    if (set_is_hidden(set))
-        set = live_of(set)->keyed->set;
+    set = set_template(set);
     warnings = warnings_of(set);
     place = warnings ? remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)

@@ -65,9 +65,6 @@ static void keyed_read(struct resolver *resolver, const struct set_definition *d
     if (definition->limits_n == 0 && !MUTANT(450))
         say(resolver, -EINVAL, keyed->mark,
             "`keyed` is for sets with limits: without them there is nothing to know of a key");
-    if (plan->backend == BACKEND_PROCESS && !MUTANT(451))
-        say(resolver, -EINVAL, keyed->mark,
-            "`keyed` is for sets of backend `thread`: processes cannot share one");
 }
 
 static void set_fields_read(struct resolver *resolver, const struct set_definition *definition,

@@ -71,8 +71,10 @@ static weir_set *begin(weir *w, const struct set_plan *plan)
         return NULL;
     }
     if (set) {
-        set->limits = (struct limits){
-            .items = limits, .n = (uint16_t)plan->limits_n, .state_words = plan->state_words};
+        set->limits = (struct limits){.items = limits,
+                                      .n = (uint16_t)plan->limits_n,
+                                      .state_words = plan->state_words +
+                                                     (plan->keyed.max_keys ? LIVE_WORDS : 0)};
         memcpy(set + 1, plan->name, name_size);
     }
     return set;
@@ -83,6 +85,16 @@ static void end(weir_set *set)
     if (set->limits.n)
         limits_give_back(&set->w->limits, set->limits.items);
     sys_free(set);
+}
+
+/* How large its place is depends on how many keys there are to be; what they have is there. */
+static int place(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    int r = plan->keyed.max_keys ? keyed_new(set, plan, reterr) : 0;
+
+    if (r == 0)
+        r = placement_make(set, plan, reterr);
+    return r == 0 && set->keyed ? keyed_open(set, reterr) : r;
 }
 
 int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
@@ -103,10 +115,10 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     limits_describe(&set->limits);
     set->backend = plan->backend;
     set->while_used = plan->while_used;
-    r = placement_make(set, plan, reterr);
-    if (r == 0 && plan->keyed.max_keys)
-        r = keyed_new(set, plan, reterr);
+    r = place(set, plan, reterr);
     if (r < 0) {
+        keyed_free(set->keyed);
+        member_close(set->member);
         end(set);
         return r;
     }

@@ -131,6 +131,11 @@ void set_settle(struct actor *actor, weir_set *set, uint32_t record,
 bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                         const struct settlement *settlement);
 
+/* The same of what is given back to a live set (live.h), if it is as actor->loan says, and counts
+ * nothing: 1 done, 0 somebody else did it, -ESTALE. `claimed`: the record is FREE already. */
+int set_settle_live(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                    const struct settlement *settlement, bool claimed);
+
 /* The same of what was taken for no record; counts nothing. */
 void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement);
 

@@ -5,6 +5,7 @@
 #include "acquisition.h"
 #include "burial.h"
 #include "instance.h"
+#include "live.h"
 #include "mutant.h"
 #include "operation.h"
 #include "step.h"
@@ -179,6 +180,8 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
         return -EUCLEAN;
     if (version_flags(&op->version) & CONTENT_SHUT)
         return -ESHUTDOWN;
+    if (set_is_hidden(set) && !live_admits(op))
+        return -ESTALE;
     if (stands_behind(op, entry, max_wait_ns) && (projection_push(op, amounts) || MUTANT(176)))
         return enter_line(op, record, WEIR_BLOCKED, ret);
     ready = ask_limits(op, amounts, enters && (op->at.now_ns == op->now_ns || MUTANT(110)), ret);

@@ -4,6 +4,7 @@
 
 #include "instance.h"
 #include "keyed.h"
+#include "live.h"
 #include "mutant.h"
 #include "operation.h"
 #include "plain.h"
@@ -82,6 +83,8 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
     uint64_t watched_ns = operation_head_ready(op), free_word = record_next_word(word, RECORD_FREE);
     bool changed = false;
 
+    if (set_is_hidden(set) && !live_admits(op))
+        return -ESTALE;
     if (!claimed && record_load(&set_record(set, record)->word) != word && !MUTANT(25))
         return 0;
     for (uint32_t i = 0; i < set->limits.n; i++)
@@ -98,7 +101,8 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
-/* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it. */
+/* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it; of a live
+ * set also -ESTALE. */
 static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                         bool own, bool timed, const struct settlement *settlement, bool claimed)
 {
@@ -145,8 +149,8 @@ static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t
     bool asked = asks(set, settlement), claimed = false;
     int r;
 
-    if (set->keyed)
-        return keyed_settle(actor, set, record, word, settlement);
+    if (set->keyed || set_is_hidden(set))
+        return keyed_settle(actor, set_template(set), record, word, settlement);
     if (set->form != WORD_NONE)
         r = word_settle(actor, set, record, word, own, settlement, &claimed);
     else
@@ -164,6 +168,12 @@ static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t
     if (MUTANT(97))
         sys_futex_wake(record_futex(set_record(set, record)), 1);
     return true;
+}
+
+int set_settle_live(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                    const struct settlement *settlement, bool claimed)
+{
+    return settle_boxed(actor, set, claimed ? 0 : record, word, false, true, settlement, claimed);
 }
 
 void set_settle(struct actor *actor, weir_set *set, uint32_t record,

@@ -6,6 +6,7 @@
 #include "keeper.h"
 #include "kept.h"
 #include "keyed.h"
+#include "live.h"
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
@@ -43,7 +44,7 @@ struct shutting {
 static void shut_kept(void *userdata, uint32_t record, uint32_t kept)
 {
     const struct shutting *shutting = userdata;
-    weir_set *set = shutting->set;
+    weir_set *set = kept_set(shutting->set->w, kept); /* or a live one of it */
     uint64_t word = kept_word(set->w, kept);
 
     if (record_state(word) == RECORD_WAITING &&
@@ -60,6 +61,7 @@ static void shut_kept(void *userdata, uint32_t record, uint32_t kept)
 static void shut_own(struct actor *actor, weir_set *set)
 {
     struct shutting shutting = {actor, set};
+    struct live storage;
     uint32_t record = 0;
 
     member_each_kept(set->member, shut_kept, &shutting);
@@ -69,7 +71,8 @@ static void shut_own(struct actor *actor, weir_set *set)
         if (record_state(word) != RECORD_WAITING ||
             (!member_owns(set->member, record) && !MUTANT(327)))
             continue;
-        if (set_withdraw(actor, set, record, word, RECORD_SHUT_DOWN))
+        if (set_withdraw(actor, live_marked(set, record_at(set->region, record), &storage), record,
+                         word, RECORD_SHUT_DOWN))
             wake_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
     }
 }

@@ -111,10 +111,27 @@ static void put_limit(struct writer *writer, const struct limit *limit)
     put_text(writer, "}");
 }
 
+static void put_number(struct writer *writer, const char *before, uint64_t value)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, value);
+    put_text(writer, before);
+    put_text(writer, number);
+}
+
+static void put_keyed(struct writer *writer, const struct keyed_plan *keyed)
+{
+    static const char *const policies[] = {"oldest", "random", "none"};
+    put_number(writer, ", keyed: {max_keys: ", keyed->max_keys);
+    if (keyed->memory != 0)
+        put_number(writer, ", memory: ", keyed->memory);
+    put_field(writer, ", ", "evict", policies[keyed->evict]);
+    put_text(writer, "}");
+}
+
 static void put_set(struct writer *writer, const struct set_plan *plan)
 {
     bool shared = plan->backend == BACKEND_PROCESS;
-    char number[16];
     put_text(writer, "{version: 1, sets: {");
     put_scalar(writer, plan->name);
     put_field(writer, ": {", "backend", shared ? "process" : "thread");
@@ -122,10 +139,10 @@ static void put_set(struct writer *writer, const struct set_plan *plan)
         put_field(writer, ", ", "lifetime", plan->while_used ? "users" : "boot");
     if (!plan->fair)
         put_field(writer, ", ", "fair", "false");
-    if (plan->max_waiters != 0) {
-        snprintf(number, sizeof number, "%" PRIu32, plan->max_waiters);
-        put_field(writer, ", ", "max_waiters", number);
-    }
+    if (plan->max_waiters != 0)
+        put_number(writer, ", max_waiters: ", plan->max_waiters);
+    if (plan->keyed.max_keys != 0)
+        put_keyed(writer, &plan->keyed);
     put_text(writer, ", limits: [");
     for (uint32_t i = 0; i < plan->limits_n; i++) {
         put_text(writer, i == 0 ? "" : ", ");
@@ -202,6 +219,9 @@ static uint64_t hash_set(const struct set_plan *plan)
     hash = hash_number(hash, plan->while_used);
     hash = hash_number(hash, plan->fair);
     hash = hash_number(hash, plan->max_waiters);
+    hash = hash_number(hash, plan->keyed.max_keys);
+    hash = hash_number(hash, plan->keyed.memory);
+    hash = hash_number(hash, plan->keyed.evict);
     hash = hash_number(hash, plan->limits_n);
     for (uint32_t i = 0; i < plan->limits_n; i++)
         hash = hash_limit(hash, &plan->limits[i]);

@@ -77,7 +77,7 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
 }
 
 static const struct key_judge judges[] = {
-    {use, NULL, KEY_EVICT_OLDEST}, {use, NULL, KEY_EVICT_NONE}, {use, NULL, KEY_EVICT_RANDOM}};
+    {use, NULL, KEY_EVICT_OLDEST, NULL}, {use, NULL, KEY_EVICT_NONE, NULL}, {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
 static bool is_key(const struct double_value *value)
 {

@@ -35,9 +35,9 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     return word <= now ? KEY_AS_NEW : KEY_LIVE;
 }
 
-static const struct key_judge none = {use, &now, KEY_EVICT_NONE};
-static const struct key_judge oldest = {use, &now, KEY_EVICT_OLDEST};
-static const struct key_judge any_live = {use, &now, KEY_EVICT_RANDOM};
+static const struct key_judge none = {use, &now, KEY_EVICT_NONE, NULL};
+static const struct key_judge oldest = {use, &now, KEY_EVICT_OLDEST, NULL};
+static const struct key_judge any_live = {use, &now, KEY_EVICT_RANDOM, NULL};
 
 static void make(uint64_t keys_max)
 {

@@ -8,6 +8,7 @@
  * is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and how many there are.
  */
 #include "../threads/require.h"
+#include "instance.h"
 #include "world.h"
 
 #define SUBJECTS           12u
@@ -45,7 +46,9 @@ struct asker {
 static struct {
     uint64_t random, operation;
     const char *doing, *limits;
-    weir_pool *keyed, *own[SUBJECTS];
+    bool shared;      /* the keyed set is one that processes share; then it is asked by turns of */
+    struct twin twin; /* chance in the world and in another instance */
+    weir_pool *own[SUBJECTS];
     const char *keys[3]; /* of the limits */
     size_t limits_n;
     struct asker askers[ASKERS];
@@ -79,17 +82,20 @@ static void open_sets(void)
     char text[16384], fields[1024];
     size_t n;
 
+    run.shared = chance(2);
     run.limits = limits_of[below(KINDS)];
     snprintf(fields, sizeof fields, "max_waiters: %u, fair: %s, limits: [ %s ]",
              chance(3) ? 2 : 100, chance(4) ? "false" : "true", run.limits);
     n = (size_t)snprintf(
         text, sizeof text,
-        "version: 1\nsets:\n  main: { keyed: { max_keys: %u, evict: none%s }, %s }\n",
-        chance(2) ? 4 : 1, chance(3) ? ", memory: 64KiB" : "", fields);
+        "version: 1\nsets:\n  main: { %skeyed: { max_keys: %u, evict: none%s }, %s }\n",
+        run.shared ? "backend: process, lifetime: users, " : "", chance(2) ? 4 : 1,
+        chance(3) ? ", memory: 64KiB" : "", fields);
     for (unsigned i = 0; i < SUBJECTS; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "  own%u: { %s }\n", i, fields);
     world_open(text, "main");
-    run.keyed = world.pool;
+    if (run.shared)
+        run.twin = world_twin("main");
     for (unsigned i = 0; i < SUBJECTS; i++) {
         char name[16];
 
@@ -120,6 +126,20 @@ static void compare_askers(void)
         if (asker->keyed)
             SAME(weir_acquisition_result(asker->keyed), weir_acquisition_result(asker->own));
     }
+}
+
+/* Of a set that processes share, an acquisition of nothing is nowhere held. */
+static uint64_t holders_of_something(void)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < ASKERS; i++) {
+        const struct asker *asker = &run.askers[i];
+        uint64_t all = asker->amounts[0] | asker->amounts[1] | asker->amounts[2];
+
+        n += asker->keyed && all && weir_acquisition_result(asker->keyed) == 0;
+    }
+    return n;
 }
 
 static void compare_counters(void)
@@ -161,7 +181,7 @@ static void compare_counters(void)
     SAME(keyed.refunded, all.refunded);
     SAME(keyed.overused, all.overused);
     SAME(keyed.waiting, all.waiting);
-    SAME(keyed.held, all.held);
+    SAME(keyed.held, run.shared ? holders_of_something() : all.held);
     SAME(keyed.wait_ns_sum, all.wait_ns_sum);
     for (size_t j = 0; j < run.limits_n; j++) {
         SAME(limits[j].granted, all_limits[j].granted);
@@ -188,6 +208,8 @@ static void close_sets(void)
     compare_counters();
     for (unsigned i = 0; i < SUBJECTS; i++)
         weir_pool_close(run.own[i]);
+    if (run.shared)
+        world_twin_close(&run.twin);
     world_close();
 }
 
@@ -243,6 +265,11 @@ static void same_refusal(const struct weir_refusal *keyed, const struct weir_ref
     SAME(keyed->retry_after_ns, own->retry_after_ns);
 }
 
+static weir_pool *keyed_pool(void)
+{
+    return run.shared && chance(2) ? run.twin.pool : world.pool;
+}
+
 static void do_take(void)
 {
     struct weir_refusal keyed = {.size = sizeof keyed, .key = ""}, own = keyed;
@@ -251,7 +278,7 @@ static void do_take(void)
 
     run.doing = "take";
     make_request(&both);
-    r = weir_take(run.keyed, &both.request, &keyed);
+    r = weir_take(keyed_pool(), &both.request, &keyed);
     if (was_turned_away(r))
         return;
     SAME(r, weir_take(run.own[both.number], &both.request, &own));
@@ -272,15 +299,19 @@ static void do_ask(void)
     struct weir_refusal keyed = {.size = sizeof keyed, .key = ""}, own = keyed;
     struct asker *asker = free_asker();
     uint64_t keyed_at = 0, own_at = 0, how = below(4);
+    weir_pool *pool;
     struct both both;
     int r;
 
     make_request(&both);
     asker->subject = both.number;
+    for (size_t i = 0; i < run.limits_n; i++)
+        asker->amounts[i] = both.amounts[i].amount;
     run.doing = how == 0 ? "try" : how == 1 ? "reserve" : "submit";
-    r = how == 0   ? weir_try_acquire(run.keyed, &both.request, &asker->keyed, &keyed)
-        : how == 1 ? weir_reserve(run.keyed, &both.request, &asker->keyed, &keyed_at, &keyed)
-                   : weir_submit(run.keyed, &both.request, &asker->keyed, &keyed);
+    pool = keyed_pool();
+    r = how == 0   ? weir_try_acquire(pool, &both.request, &asker->keyed, &keyed)
+        : how == 1 ? weir_reserve(pool, &both.request, &asker->keyed, &keyed_at, &keyed)
+                   : weir_submit(pool, &both.request, &asker->keyed, &keyed);
     if (was_turned_away(r))
         return;
     SAME(r, how == 0 ? weir_try_acquire(run.own[both.number], &both.request, &asker->own, &own)
@@ -342,10 +373,35 @@ static void do_refusal(void)
     same_refusal(&keyed, &own);
 }
 
+/* What one of two does may be for the other to see to. */
+static void tick_both(void)
+{
+    for (int rounds = 0; rounds < 2; rounds++)
+        while (weir_tick(world.w) + weir_tick(run.twin.w) > 0)
+            rounds = 0;
+}
+
+/* From one instant at which something is due to the next: neither of the two comes late. */
+static void advance_both(uint64_t until)
+{
+    while (world.now < until) {
+        uint64_t first = keeper_next(&world.w->keeper), second = keeper_next(&run.twin.w->keeper);
+
+        first = second < first ? second : first;
+        world.now = first > world.now ? first < until ? first : until : world.now + 1;
+        tick_both();
+    }
+}
+
 static void do_advance(void)
 {
+    uint64_t ns = chance(8) ? below(20 * SECOND) : chance(2) ? below(SECOND) : below(2000);
+
     run.doing = "advance";
-    advance(chance(8) ? below(20 * SECOND) : chance(2) ? below(SECOND) : below(2000));
+    if (run.shared)
+        advance_both(world.now + ns);
+    else
+        advance(ns);
 }
 
 static void step(void)
@@ -355,6 +411,8 @@ static void step(void)
                                                do_look, do_refusal, do_advance, do_advance};
 
     operations[below(sizeof operations / sizeof operations[0])]();
+    if (run.shared)
+        tick_both();
     compare_askers();
     if (chance(20))
         compare_counters();

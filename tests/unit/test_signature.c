@@ -101,6 +101,17 @@ static void test_definition(void **state)
     assert_reads_back(&signature);
     signature_free(&signature);
 
+    signature = signature_of("version: 1\nsets: { a: { backend: process, keyed: { evict: none, "
+                             "memory: 1MiB, max_keys: 10k }, limits: [ { type: resource, key: r, "
+                             "capacity: 2 } ] } }\n");
+    assert_string_equal(
+        signature.definition,
+        "{version: 1, sets: {a: {backend: process, lifetime: boot, keyed: {max_keys: "
+        "10000, memory: 1048576, evict: none}, limits: [{type: resource, key: r, "
+        "capacity: 2}]}}}");
+    assert_reads_back(&signature);
+    signature_free(&signature);
+
     signature = signature_of("version: 1\nsets: { a: {} }\n");
     assert_string_equal(signature.definition,
                         "{version: 1, sets: {a: {backend: thread, limits: []}}}");
@@ -108,6 +119,7 @@ static void test_definition(void **state)
     signature_free(&signature);
 }
 
+#define KEYED(keyed)             "keyed: { " keyed " }, " LIMITS("{ type: resource, key: r, capacity: 2 }")
 #define LIMITS(limits)           "backend: process, limits: [ " limits " ]"
 #define RATE(fields)             "{ type: rate, key: k, " fields " }"
 #define BUCKET(capacity, window) "algorithm: token_bucket, capacity: " capacity ", window: " window
@@ -131,6 +143,7 @@ static void test_same(void **state)
         {"backend: process", "backend: process, timeout: 1s, max_wait: 2s, strict: true"},
         {"backend: process", "backend: process, config: { a: b }"},
         {"backend: process, max_waiters: 1000", "backend: process, max_waiters: 1k"},
+        {KEYED("max_keys: 10"), KEYED("evict: oldest, max_keys: 10")},
     };
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -152,6 +165,11 @@ static void test_different(void **state)
         "backend: process, fair: false",
         "backend: process, max_waiters: 1",
         "backend: process, max_waiters: 2",
+        KEYED("max_keys: 10"),
+        KEYED("max_keys: 11"),
+        KEYED("max_keys: 10, evict: none"),
+        KEYED("max_keys: 10, evict: random"),
+        KEYED("max_keys: 10, memory: 1MiB"),
         LIMITS(RATE(BUCKET("10", "60s"))),
         LIMITS(RATE(BUCKET("10", "61s"))),
         LIMITS(RATE(BUCKET("11", "60s"))),

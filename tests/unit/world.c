@@ -56,25 +56,28 @@ static struct weir_options options_by_hand(const char *text)
                                  .log = hear};
 }
 
+/* Of the last world_open(). */
+static char world_text[16384];
+
 void world_open(const char *text, const char *name)
 {
-    const struct weir_options options = options_by_hand(text);
+    const struct weir_options options = options_by_hand(world_text);
 
+    snprintf(world_text, sizeof world_text, "%s", text);
     open_with(&options, name);
 }
 
-/* Of the last world_set(). */
-static char set_text[4096];
-
 void world_set(const char *fields)
 {
-    snprintf(set_text, sizeof set_text, "version: 1\nsets: { main: { %s } }\n", fields);
-    world_open(set_text, "main");
+    char text[4096];
+
+    snprintf(text, sizeof text, "version: 1\nsets: { main: { %s } }\n", fields);
+    world_open(text, "main");
 }
 
 struct twin world_twin(const char *name)
 {
-    const struct weir_options options = options_by_hand(set_text);
+    const struct weir_options options = options_by_hand(world_text);
     struct twin twin = {.w = open_instance(&options)};
 
     assert_int_equal(weir_pool_open(&twin.pool, twin.w, name, 0), 0);
