@@ -25,14 +25,11 @@ void limit_take(const struct limit *limit, uint64_t *state, const struct weir_in
         state[0] += amount;
 }
 
-uint64_t limit_try_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
-                        uint64_t amount)
+uint64_t limit_ask_then_take(const struct limit *limit, uint64_t *state,
+                             const struct weir_instant *at, uint64_t amount)
 {
-    uint64_t ready;
+    uint64_t ready = limit_ready_at(limit, state, at, amount);
 
-    if (limit->algorithm && limit->algorithm->try_take)
-        return limit->algorithm->try_take(limit->config, state, at, amount);
-    ready = limit_ready_at(limit, state, at, amount);
     if (ready <= at->now_ns || MUTANT(401))
         limit_take(limit, state, at, amount);
     return ready;
@@ -164,19 +161,6 @@ static uint64_t ask_then_take(const struct limits *limits, uint64_t *states,
     if (ready <= at->now_ns || MUTANT(402))
         limits_take(limits, states, at, amounts, true);
     return ready;
-}
-
-bool limits_take_now(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
-                     const uint64_t *amounts)
-{
-    for (uint32_t i = 0; i < limits->n; i++) {
-        const struct limit *limit = &limits->items[i];
-
-        if (amounts[i] &&
-            limit_try_take(limit, states + limit->state_at, at, amounts[i]) > at->now_ns)
-            return false;
-    }
-    return true;
 }
 
 /* The same if they have few words of state: each takes at once, until one does not. */

@@ -33,9 +33,16 @@ uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount);
 void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                 uint64_t amount);
+uint64_t limit_ask_then_take(const struct limit *limit, uint64_t *state,
+                             const struct weir_instant *at, uint64_t amount);
 /* Both in one: what limit_ready_at returns; if that is now, it was taken, otherwise nothing was. */
-uint64_t limit_try_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
-                        uint64_t amount);
+static inline uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
+                                      const struct weir_instant *at, uint64_t amount)
+{
+    if (limit->algorithm && limit->algorithm->try_take)
+        return limit->algorithm->try_take(limit->config, state, at, amount);
+    return limit_ask_then_take(limit, state, at, amount);
+}
 /* A resource gives back what was held since `granted_ns`. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    uint64_t amount, uint64_t granted_ns);
@@ -88,9 +95,29 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
 uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          const struct limit **ret_blame);
-/* The same, but on states that are thrown away if not all can be had: then false, and of some the
- * amounts are taken. */
-bool limits_take_now(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
-                     const uint64_t *amounts);
+/*
+ * The same, but on states that are thrown away if not all can be had: then false, and of some the
+ * amounts are taken.
+ */
+static inline bool limits_take_now(const struct limits *limits, uint64_t *states,
+                                   const struct weir_instant *at, const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+        uint64_t *state = states + limit->state_at;
+
+        if (!amounts[i])
+            continue;
+        if (limit->algorithm) {
+            if (limit_try_take(limit, state, at, amounts[i]) > at->now_ns)
+                return false;
+        } else {
+            if (amounts[i] > limit->capacity || *state > limit->capacity - amounts[i])
+                return false;
+            *state += amounts[i];
+        }
+    }
+    return true;
+}
 
 #endif

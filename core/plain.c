@@ -5,6 +5,7 @@
 #include "instance.h"
 #include "member.h"
 #include "mutant.h"
+#include "short_version.h"
 #include "step.h"
 #include <errno.h>
 
@@ -32,7 +33,7 @@ TWICE bool read_plain(bool mortal, const struct actor *actor, const weir_set *se
     if (mortal)
         publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     ret->content_n = CONTENT_STATES + set->limits.state_words;
-    if (!publication_read_short(set->region, set->head, ret))
+    if (!short_version_read(mortal, set->region, set->head, ret))
         return false;
     if ((ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~LEFT_MASK)) && !MUTANT(563))
         return false;
@@ -43,7 +44,6 @@ TWICE bool read_plain(bool mortal, const struct actor *actor, const weir_set *se
 TWICE void set_effect(bool mortal, struct short_version *version, uint32_t record, bool own,
                       uint64_t before, enum record_state state)
 {
-    version->is_complete = !mortal;
     version->has_effect = mortal && record;
     if (version->has_effect)
         version->effect = (struct effect){.place = effect_place(record, RECORD_WORD),
@@ -52,11 +52,11 @@ TWICE void set_effect(bool mortal, struct short_version *version, uint32_t recor
                                           .after = record_next_word(before, state)};
 }
 
-TWICE bool commit_plain(const struct actor *actor, const weir_set *set,
+TWICE bool commit_plain(bool mortal, const struct actor *actor, const weir_set *set,
                         const struct short_version *version)
 {
-    return publication_commit_short(set->region, actor_part(actor, set->number)->unit, set->head,
-                                    version);
+    return short_version_commit(mortal, set->region, actor_part(actor, set->number)->unit,
+                                set->head, version);
 }
 
 /* ---- to grant ---- */
@@ -101,12 +101,12 @@ TWICE int enter(bool mortal, struct actor *actor, weir_set *set, const uint64_t 
         if (r)
             announce(r, at.now_ns);
         set_effect(mortal, &version, record, own, r ? record_load(&r->word) : 0, RECORD_HELD);
-        if (commit_plain(actor, set, &version))
+        if (commit_plain(mortal, actor, set, &version))
             break;
     }
     if (r && !mortal)
         hold(r);
-    *ret = (struct verdict){.now_ns = at.now_ns, .estimate_ns = at.now_ns};
+    ret->now_ns = ret->estimate_ns = at.now_ns;
     set_count_entry(actor, set, amounts, record);
     return 0;
 }
@@ -175,7 +175,7 @@ TWICE int settle(bool mortal, struct actor *actor, weir_set *set, uint32_t recor
         else
             release_all(&set->limits, states_of(&version), settlement->amounts);
         set_effect(mortal, &version, record, true, word, RECORD_FREE);
-        if (commit_plain(actor, set, &version))
+        if (commit_plain(mortal, actor, set, &version))
             return 1;
     }
 }

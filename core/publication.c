@@ -26,8 +26,6 @@ _Static_assert(sizeof(struct box) == 120, "nearly two lines of a box are its hea
 _Static_assert(sizeof(struct actor_head) % 8 == 0, "flat");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
 
-/* How often a reader waits for the publisher to complete its effects before it helps. */
-#define HELP_AFTER   3u
 #define BACK_OFF_MAX 6u
 
 static uint64_t load(const _Atomic uint64_t *word)
@@ -49,30 +47,6 @@ static bool swap(_Atomic uint64_t *word, uint64_t before, uint64_t after)
 {
     return atomic_compare_exchange_strong_explicit(word, &before, after, memory_order_acq_rel,
                                                    memory_order_relaxed);
-}
-
-static uint64_t word_slot(uint64_t word)
-{
-    return word & WORD_SLOT_MASK;
-}
-
-static uint64_t word_version(uint64_t word)
-{
-    return (word & ~WORD_BOXED) >> WORD_SLOT_BITS;
-}
-
-/* Versions wrap after 2^41 publications of one box, days of nothing else: hence the mask. */
-static uint64_t word_make(uint64_t slot, uint64_t version)
-{
-    uint64_t shifted = version << WORD_SLOT_BITS;
-
-    return (MUTANT(24) ? shifted : shifted & ~WORD_BOXED) | slot;
-}
-
-/* In the form of an own word. */
-static uint64_t word_own(uint64_t word)
-{
-    return word & ~WORD_BOXED;
 }
 
 static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
@@ -104,11 +78,6 @@ static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uin
         return region_stray(region);
 
     return &head->own[box_class - BOX_CLASS_MIN];
-}
-
-static uint64_t make_meta(uint32_t actor, uint32_t content_n, uint32_t effects_n)
-{
-    return (uint64_t)actor << 32 | (uint64_t)content_n << 8 | effects_n;
 }
 
 void publication_back_off(unsigned *turn)
@@ -153,7 +122,7 @@ void publication_begin(struct set_head *set, uint32_t box_class, uint32_t number
 {
     for (size_t i = 0; i < content_n; i++)
         store(&box->content[i], content[i]);
-    store(&box->meta, make_meta(0, (uint32_t)content_n, 0));
+    store(&box->meta, box_meta(0, (uint32_t)content_n, 0));
     store(&box->version, 1);
     store(&box->done, 1);
     store(&box->told, 1);
@@ -364,7 +333,7 @@ uint64_t publication_word(const struct region *region, uint32_t set_unit, enum w
 
 static void copy_content(const struct box *box, struct version *version)
 {
-    uint32_t n = (uint32_t)(load(&box->meta) >> 8) & 0xffffff;
+    uint32_t n = box_content_n(load(&box->meta));
 
     if (n > version->content_capacity)
         n = version->content_capacity; /* torn: the word has moved, and the copy is thrown away */
@@ -475,7 +444,7 @@ static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t 
     STEP();
     store(&box->replaced, version->word);
     STEP();
-    store(&box->meta, make_meta(actor, version->content_n, version->effects_n));
+    store(&box->meta, box_meta(actor, version->content_n, version->effects_n));
     STEP();
     for (uint32_t i = 0; i < version->effects_n; i++) {
         places[i / 2] |= (uint64_t)version->effects[i].place << 32 * (i % 2);
@@ -533,102 +502,6 @@ bool publication_commit(const struct region *region, uint32_t actor, uint32_t se
     STEP();
     complete(region, set, actor, version, word);
     version->word = word;
-    return true;
-}
-
-/* Whether a box is the whole of the version that `word` names, as far as that can be said before
- * another look at the word. In private memory nobody has written anything else. */
-static bool is_short(const struct region *region, const struct box *box, uint64_t word,
-                     const struct short_version *version)
-{
-    if (((uint32_t)(load(&box->meta) >> 8) & 0xffffff) != version->content_n)
-        return false;
-    return !region->segment ||
-           (load(&box->version) == word_version(word) && load(&box->told) == word_version(word));
-}
-
-bool publication_read_short(const struct region *region, uint32_t set_unit,
-                            struct short_version *version)
-{
-    const struct set_head *set = set_at(region, set_unit);
-    uint32_t box_class = class_of(region, set);
-
-    for (unsigned turn = 0; turn < HELP_AFTER; publication_back_off(&turn)) {
-        uint64_t word = load_acquire(&set->word);
-        const struct box *box = word_box(region, box_class, word);
-        bool done = load_acquire(&box->done) == word_version(word);
-        bool whole = is_short(region, box, word, version);
-
-        if (!(word & WORD_BOXED))
-            return false;
-        for (uint32_t i = 0; i < version->content_n; i++) {
-            version->content[i] = load(&box->content[i]);
-            STEP();
-        }
-        atomic_thread_fence(memory_order_acquire);
-        if (load(&set->word) != word)
-            continue;
-        version->word = word;
-        if (!whole)
-            return false;
-        if (done || MUTANT(561))
-            return true;
-    }
-    return false;
-}
-
-/* Writes it into this box as the version that `word` names. */
-static void write_short(const struct region *region, uint32_t actor, struct box *box, uint64_t word,
-                        const struct short_version *version)
-{
-    atomic_thread_fence(memory_order_release);
-    if (region->segment) {
-        store(&box->version, word_version(word));
-        STEP();
-        store(&box->told, word_version(word));
-        STEP();
-    }
-    store(&box->done, word_version(word) - !(version->is_complete || MUTANT(562)));
-    STEP();
-    store(&box->replaced, version->word);
-    STEP();
-    store(&box->meta, make_meta(actor, version->content_n, version->has_effect));
-    STEP();
-    if (version->has_effect) {
-        store(&box->effects[0][0], version->effect.before);
-        STEP();
-        store(&box->effects[0][1], version->effect.after);
-        STEP();
-        store(&box->places[0], version->effect.place);
-        STEP();
-    }
-    for (uint32_t i = 0; i < version->content_n; i++) {
-        store(&box->content[i], version->content[i]);
-        STEP();
-    }
-}
-
-bool publication_commit_short(const struct region *region, uint32_t actor, uint32_t set_unit,
-                              const struct short_version *version)
-{
-    uint32_t box_class = class_of(region, set_at(region, set_unit));
-    _Atomic uint64_t *own = own_of(region, actor, box_class);
-    uint64_t mine = load_acquire(own);
-    struct box *box = word_box(region, box_class, mine);
-    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
-
-    write_short(region, actor, box, word, version);
-    if (!publication_swap(region, set_unit, version->word, word))
-        return false;
-    STEP();
-    if (version->has_effect)
-        apply(region, &version->effect);
-    store(own, word_own(version->word));
-    STEP();
-    if (!version->is_complete) {
-        atomic_store_explicit(&box->done, word_version(word), memory_order_release);
-        STEP();
-    }
     return true;
 }
 

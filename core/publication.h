@@ -47,6 +47,7 @@
 #ifndef WEIR_CORE_PUBLICATION_H
 #define WEIR_CORE_PUBLICATION_H
 
+#include "mutant.h"
 #include "region.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -89,6 +90,44 @@ struct actor_head {
     _Atomic uint64_t intent;           /* unit of the set head it is working on */
     _Atomic uint64_t generation;       /* counts the lives of this actor */
 };
+
+/* The parts of a set's word that names a box. */
+static inline uint64_t word_slot(uint64_t word)
+{
+    return word & WORD_SLOT_MASK;
+}
+
+static inline uint64_t word_version(uint64_t word)
+{
+    return (word & ~WORD_BOXED) >> WORD_SLOT_BITS;
+}
+
+/* Versions wrap after 2^41 publications of one box, days of nothing else: hence the mask. */
+static inline uint64_t word_make(uint64_t slot, uint64_t version)
+{
+    uint64_t shifted = version << WORD_SLOT_BITS;
+
+    return (MUTANT(24) ? shifted : shifted & ~WORD_BOXED) | slot;
+}
+
+/* In the form of an own word. */
+static inline uint64_t word_own(uint64_t word)
+{
+    return word & ~WORD_BOXED;
+}
+
+static inline uint64_t box_meta(uint32_t actor, uint32_t content_n, uint32_t effects_n)
+{
+    return (uint64_t)actor << 32 | (uint64_t)content_n << 8 | effects_n;
+}
+
+static inline uint32_t box_content_n(uint64_t meta)
+{
+    return (uint32_t)(meta >> 8) & 0xffffff;
+}
+
+/* How often a reader waits for the publisher to complete its effects before it helps. */
+#define HELP_AFTER 3u
 
 /* A word that changes with a version: word `place & 7` of record `place >> 3`. */
 struct effect {
@@ -138,21 +177,6 @@ struct version {
     bool tells; /* to be published: somebody is to be woken; publication_told() says when */
     uint32_t effects_n;
     struct effect effects[EFFECTS_MAX];
-};
-
-/*
- * The same of a version that is short, as most are: complete, told of, and of as many words of content
- * as whoever asks expects. On his stack, for one attempt.
- */
-#define SHORT_WORDS_MAX 16u
-
-struct short_version {
-    uint64_t word;      /* the set's word when it was read */
-    uint32_t content_n; /* set by the caller */
-    bool is_complete;   /* to be published, set by the caller: it will owe nothing */
-    bool has_effect;    /* this, unless it is complete */
-    struct effect effect;
-    uint64_t content[SHORT_WORDS_MAX];
 };
 
 /* The class of a box that holds so many words of content; 0 if it would be too large. */
@@ -247,18 +271,6 @@ bool publication_current(const struct region *region, uint32_t set, const struct
  */
 bool publication_commit(const struct region *region, uint32_t actor, uint32_t set,
                         struct version *version);
-
-/*
- * publication_read() and publication_commit() of a short version. The first returns false for what is
- * none: then the whole of it has to be read. There is nobody to be woken, and at most one effect, on
- * the publisher's own record. Where none of those who use the set dies before the others there need
- * be none, and nobody else to see to it that the publisher gets the box that was replaced: then it is
- * complete as soon as it is published.
- */
-bool publication_read_short(const struct region *region, uint32_t set,
-                            struct short_version *version);
-bool publication_commit_short(const struct region *region, uint32_t actor, uint32_t set,
-                              const struct short_version *version);
 
 /*
  * Somebody who is stopped, or dies, between publishing and waking leaves a version untold. Whoever

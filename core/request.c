@@ -108,9 +108,35 @@ static int complete(const weir_set *set, bool nothing_asked, enum purpose purpos
     return 0;
 }
 
+/* The same in one go for a request that names one key, if nothing is wrong with it. */
+static bool resolve_one_key(const weir_set *set, const struct weir_amount *asked,
+                            enum purpose purpose, uint64_t *amounts)
+{
+    bool known = false;
+
+    if (!asked->key || asked->amount == REQUEST_NOT_ASKED)
+        return false;
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+        uint64_t amount = limit->type != WEIR_LIMIT_RATE;
+
+        if (key_equal(limit->key, asked->key)) {
+            amount = asked->amount;
+            known = true;
+        }
+        if (amount > limit->capacity ||
+            (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE))
+            return false;
+        amounts[i] = amount;
+    }
+    return known;
+}
+
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key)
 {
+    if (request->amounts_n == 1 && resolve_one_key(set, request->amounts, purpose, amounts))
+        return 0;
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = REQUEST_NOT_ASKED;
     for (size_t i = 0; i < request->amounts_n; i++) {
