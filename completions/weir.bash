@@ -48,9 +48,9 @@ _weir_exec_command_at()
             echo $((i + 1))
             return
             ;;
-        -s | -f | -l | -a | -t | -w | -d) i=$((i + 1)) ;;
-        --set | --name | --file | --limit | --amount | --timeout | --max-wait | --process-dir | \
-            --plugin-dir) i=$((i + 1)) ;;
+        -s | -f | -l | -a | -S | -t | -w | -d) i=$((i + 1)) ;;
+        --set | --name | --file | --limit | --amount | --subject | --timeout | --max-wait | \
+            --process-dir | --plugin-dir) i=$((i + 1)) ;;
         -*) ;;
         *)
             echo $i
@@ -64,8 +64,8 @@ _weir_options()
 {
     case $1 in
     exec)
-        echo --set --name --file --limit --amount --timeout --max-wait --retry-after --verbose \
-            --process-dir --plugin-dir --help
+        echo --set --name --file --limit --amount --subject --timeout --max-wait --retry-after \
+            --verbose --process-dir --plugin-dir --help
         ;;
     stat) echo --json --prometheus --file --process-dir --plugin-dir --help ;;
     top) echo --interval --file --process-dir --plugin-dir --help ;;
@@ -109,7 +109,7 @@ _weir()
         compopt -o default
         return
         ;;
-    exec:-[latw] | *:--limit | *:--amount | *:--timeout | *:--max-wait | *:--interval | top:-i)
+    exec:-[laStw] | *:--limit | *:--amount | *:--subject | *:--timeout | *:--max-wait | *:--interval | top:-i)
         return
         ;;
     esac

@@ -41,6 +41,7 @@ static const char help[] =
     "  -l, --limit KEY:N/WINDOW[/ALGORITHM]\n"
     "                           N per WINDOW, as in \"calls:100/60s\"; default: gcra\n"
     "  -a, --amount KEY=N       ask for N of KEY instead of 1; 0: for none\n"
+    "  -S, --subject TEXT       of a keyed set: whose limits are meant\n"
     "  -t, --timeout DURATION   wait no longer; 0s: not at all\n"
     "  -w, --max-wait DURATION  do not even begin to wait if it is going to be longer\n"
     "  -r, --retry-after        if it was not granted, write when to try again: seconds from now,\n"
@@ -56,6 +57,7 @@ static const char help[] =
 struct exec {
     const char *title; /* what messages begin with */
     const char *name;
+    const char *subject; /* or NULL */
     struct source source;
     struct weir_limit_spec limits[WEIR_LIMITS_MAX];
     size_t limits_n;
@@ -167,18 +169,41 @@ static void write_retry_after(uint64_t ns)
     puts(ns == 0 ? "unknown" : ns == WEIR_FOREVER ? "never" : time_text_seconds(ns, text));
 }
 
+static bool is_keyed(weir_pool *pool)
+{
+    for (size_t i = 0; i < weir_pool_sets(pool); i++) {
+        struct weir_keyed_stats keyed = {.size = sizeof keyed};
+
+        if (weir_set_keyed(weir_pool_set(pool, i), &keyed) == 1)
+            return true;
+    }
+    return false;
+}
+
+/* Anything but a refusal. That of somebody who names no subject comes from a keyed set. */
+static int tell_failure(const struct exec *exec, int r)
+{
+    if (r != -EINVAL || exec->subject != NULL || !is_keyed(exec->pool))
+        return fail(exec, r);
+    fprintf(stderr, "%s: `%s` is keyed: name a subject (--subject)\n", exec->title, exec->name);
+    return EXEC_FAILED;
+}
+
 /* Why it was not granted. -EAGAIN where nothing but the timeout forbade to wait is a timeout. */
 static int tell_refusal(const struct exec *exec, int r, const struct weir_refusal *refusal)
 {
     bool timed_out = r == -ETIMEDOUT || (r == -EAGAIN && !exec->has_max_wait && exec->has_timeout &&
                                          exec->timeout_ns == 0);
+    const char *full = exec->subject == NULL
+                           ? "refused: too many wait already"
+                           : "refused: too many wait already, or there are too many subjects";
     const char *why = timed_out       ? "timed out"
                       : r == -EAGAIN  ? "refused: it would take too long"
-                      : r == -ENOBUFS ? "refused: too many wait already"
+                      : r == -ENOBUFS ? full
                                       : "refused: more than can ever be granted";
 
     if (r != -ETIMEDOUT && r != -EAGAIN && r != -ENOBUFS && r != -ERANGE)
-        return fail(exec, r);
+        return tell_failure(exec, r);
     if (exec->verbose || r == -ERANGE)
         fprintf(stderr, "%s: %s%s%s%s\n", exec->title, why, refusal->key[0] != '\0' ? " (`" : "",
                 refusal->key, refusal->key[0] != '\0' ? "`)" : "");
@@ -208,6 +233,9 @@ static int wait_for_grant(const struct exec *exec, weir_acquisition **ret)
                                    .amounts_n = exec->amounts.n,
                                    .timeout_ns = exec->timeout_ns,
                                    .max_wait_ns = exec->max_wait_ns,
+                                   .subject = exec->subject,
+                                   .subject_size =
+                                       exec->subject != NULL ? strlen(exec->subject) : 0,
                                    .route = (uint64_t)getpid()};
     struct weir_refusal refusal = {.size = sizeof refusal, .key = ""};
     bool at_once = (exec->has_timeout && exec->timeout_ns == 0) ||
@@ -313,6 +341,14 @@ static int add_amount(struct exec *exec, char *argument)
     return r < 0 ? fail(exec, r) : 0;
 }
 
+static int set_subject(struct exec *exec, const char *argument)
+{
+    if (argument[0] == '\0' || strlen(argument) > WEIR_SUBJECT_MAX)
+        return wrong(exec, "a subject is 1 to 4096 bytes", "");
+    exec->subject = argument;
+    return 0;
+}
+
 static int read_duration(const struct exec *exec, const char *argument, bool *ret_given,
                          uint64_t *ret_ns)
 {
@@ -335,6 +371,8 @@ static int read_option(struct exec *exec, int option, char *argument)
         return add_limit(exec, argument);
     case 'a':
         return add_amount(exec, argument);
+    case 'S':
+        return set_subject(exec, argument);
     case 't':
         return read_duration(exec, argument, &exec->has_timeout, &exec->timeout_ns);
     case 'w':
@@ -357,9 +395,10 @@ static int run_options(struct exec *exec, int argc, char **argv)
 {
     static const struct option options[] = {
         {"set", required_argument, NULL, 's'},
-        {"name", required_argument, NULL, 's'},
+        {"name", required_argument, NULL, 's'}, /* with --limit */
         {"limit", required_argument, NULL, 'l'},
         {"amount", required_argument, NULL, 'a'},
+        {"subject", required_argument, NULL, 'S'},
         {"timeout", required_argument, NULL, 't'},
         {"max-wait", required_argument, NULL, 'w'},
         {"retry-after", no_argument, NULL, 'r'},
@@ -370,7 +409,7 @@ static int run_options(struct exec *exec, int argc, char **argv)
     };
     int option, ending;
 
-    while ((option = getopt_long(argc, argv, "+s:l:a:t:w:rvh" SOURCE_LETTERS, options, NULL)) !=
+    while ((option = getopt_long(argc, argv, "+s:l:a:S:t:w:rvh" SOURCE_LETTERS, options, NULL)) !=
            -1) {
         if (option == 'h')
             return usage_help(help);
@@ -380,6 +419,8 @@ static int run_options(struct exec *exec, int argc, char **argv)
     }
     if (exec->name == NULL)
         return wrong(exec, "which set? name it with -s", "");
+    if (exec->limits_n != 0 && exec->subject != NULL)
+        return wrong(exec, "a set that is defined here has no subjects", "");
     if (optind == argc)
         return wrong(exec, "which command is to be run?", "");
     exec->command = argv + optind;

@@ -87,6 +87,8 @@ class Bash(Completions):
         for words in (["--"], ["-s", "x"], ["-v", "-l", "a:1", "-s", "x", "--"]):
             self.assertIn("true", self.complete("exec", *words, "tru"), words)
         self.assertNotIn("true", self.complete("exec", "-l", "tru"))
+        self.assertNotIn("true", self.complete("exec", "--subject", "tru"))
+        self.assertIn("true", self.complete("exec", "-S", "someone", "tru"))
 
 
 @unittest.skipIf(shutil.which("zsh") is None, "there is no zsh")

@@ -126,6 +126,9 @@ class Usage(Exec):
                 (name + ["-a", "=1", "true"], "KEY=N"),
                 (name + ["-a", "slots=x", "true"], "whole number"),
                 (name + ["-a", "slots=1", "-a", "slots=2", "true"], "two amounts of slots"),
+                (name + ["--subject", "", "true"], "1 to 4096 bytes"),
+                (name + ["-S", "x" * 4097, "true"], "1 to 4096 bytes"),
+                (name + ["-l", "a:1", "-S", "x", "true"], "defined here"),
                 (name + ["--timeout", "5", "true"], "duration"),
                 (name + ["--max-wait", "soon", "true"], "duration")):
             out, err = self.expect(125, *arguments)
@@ -133,6 +136,20 @@ class Usage(Exec):
             self.assertTrue(err.startswith("weir exec: "), err)
             self.assertIn(words, err)
             self.assertIn("`weir exec --help`", err)
+
+    def test_subjects(self):
+        path = self.write("weir.yaml", "version: 1\nsets:\n  clients:\n    backend: process\n"
+                          "    keyed: { max_keys: 10 }\n    limits:\n"
+                          "      - { type: resource, key: slots, capacity: 1 }\n")
+        clients = ["-f", path, "-s", "clients", "-w", "0s"]
+        _, err = self.expect(125, *clients, "true")
+        self.assertEqual(err, "weir exec: `clients` is keyed: name a subject (--subject)\n")
+        with self.running("-f", path, "-s", "clients", "-S", "alice", "sleep", "1000"):
+            self.until("clients", holders=1)
+            self.expect(123, *clients, "-S", "alice", "true")
+            self.expect(0, *clients, "--subject", "bob", "true")
+            self.expect(123, *clients, "--subject=alice", "true")
+        self.expect(0, *clients, "-S", "alice", "true")  # who was killed holds nothing
 
     def test_what_defines_the_set(self):
         path = self.write("weir.yaml", CONFIG)

@@ -222,6 +222,36 @@ class Stat(Shared):
         self.assertEqual(len(buckets), 32)
         self.assertEqual(buckets, sorted(buckets))
 
+    def test_keys(self):
+        config = os.path.join(self.directory, "weir.yaml")
+        with open(config, "w") as file:
+            file.write("version: 1\nsets:\n  clients:\n    backend: process\n"
+                       "    keyed: { max_keys: 100, memory: 1MiB, evict: none }\n    limits:\n"
+                       "      - { type: resource, key: slots, capacity: 1 }\n")
+        self.expect(0, "exec", "-f", config, "-s", "clients", "-S", "carol", "true")
+        for i, who in enumerate(["alice", "bob", "bob"]):
+            self.children.append(subprocess.Popen(
+                [COMMAND, "exec", "-f", config, "-s", "clients", "-S", who, "sleep", "1000"],
+                env=self.env()))
+            got = self.until("clients", min(i + 1, 2), max(i - 1, 0))
+        self.assertEqual([holder["process"] for holder in got["holders"] + got["line"]],
+                         [child.pid for child in self.children])
+        keyed = got["keyed"]
+        self.assertIn(keyed["keys"], (2, 3))  # carol is as good as new
+        self.assertEqual(keyed["live"], 1)  # somebody waits for bob
+        self.assertEqual((keyed["max_keys"], keyed["memory_max"], keyed["evict"]),
+                         (100, 1 << 20, "none"))
+        self.assertGreaterEqual(keyed["room"], 100)
+        self.assertTrue(100 * 16 < keyed["memory"] <= 1 << 20)
+        self.assertEqual((keyed["evicted"], keyed["refused"]), (0, 0))
+        self.assertEqual(got["limits"][0]["available"], 1)  # for somebody new
+        out, _ = self.expect(0, "stat", "clients")
+        self.assertRegex(out, r"(?m)^  keyed  keys [23]  live 1  room 1[0-9]*  memory [0-9]+  "
+                              r"forgotten [01]  evicted 0  refused 0$")
+        out, _ = self.expect(0, "stat", "--prometheus")
+        self.assertRegex(out, r'(?m)^weir_keys{set="clients"} [23]$')
+        self.assertRegex(out, r'(?m)^weir_keys_live{set="clients"} 1$')
+
     def test_what_is_not_there(self):
         out, err = self.expect(1, "stat", "--json", "nobody")
         self.assertEqual(json.loads(out), {"sets": []})
