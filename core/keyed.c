@@ -251,6 +251,20 @@ static void move(const struct entering *entering, weir_set *set)
         live_mark(set, entering->record, asking->actor->thread);
 }
 
+/* No room for another key, or for a line; or the set is broken. */
+static int turn_away(const struct entering *entering, int r)
+{
+    struct asking *asking = entering->asking;
+
+    asking->verdict = (struct verdict){.now_ns = instance_now(entering->set->w)};
+    asking->verdict.estimate_ns = asking->verdict.now_ns;
+    if (r == -ENOBUFS) {
+        atomic_fetch_add_explicit(&entering->keyed->common->refused, 1, memory_order_relaxed);
+        count(&actor_counters(asking->actor, entering->set->number)->refused_full, 1);
+    }
+    return r;
+}
+
 /* Into the live set that the entry names. */
 static int enter_live(const struct entering *entering, struct live *live, struct key_entry *entry)
 {
@@ -264,24 +278,12 @@ static int enter_live(const struct entering *entering, struct live *live, struct
     if (r >= 0 && entering->record)
         return r;
     move(entering, entering->set);
-    if (r == -ESTALE)
-        return live_mend(asking->actor, entering->keyed, &asking->key, entry);
+    if (r == -ESTALE) {
+        r = live_mend(asking->actor, entering->keyed, &asking->key, entry);
+        return r == -EINPROGRESS ? r : turn_away(entering, r);
+    }
     if (r < 0 || entering->keyed->fits)
         live_leave(asking->actor, live);
-    return r;
-}
-
-/* No room for another key, or for a line. */
-static int turn_away(const struct entering *entering, int r)
-{
-    struct asking *asking = entering->asking;
-
-    asking->verdict = (struct verdict){.now_ns = instance_now(entering->set->w)};
-    asking->verdict.estimate_ns = asking->verdict.now_ns;
-    if (r == -ENOBUFS) {
-        atomic_fetch_add_explicit(&entering->keyed->common->refused, 1, memory_order_relaxed);
-        count(&actor_counters(asking->actor, entering->set->number)->refused_full, 1);
-    }
     return r;
 }
 
@@ -395,7 +397,7 @@ static int enter_word(const struct entering *entering, struct key_entry *entry,
         if (word_is_live(state))
             return -EINPROGRESS;
         if (!is_sound(keyed, state))
-            return -EUCLEAN;
+            return turn_away(entering, -EUCLEAN);
         quiet_ns = atomic_load_explicit(&keyed->common->quiet_ns, memory_order_acquire);
         if (at.now_ns < quiet_ns && quiet_ns < GRANTED_MARKER)
             at.now_ns = quiet_ns; /* somebody has read that from the clock meanwhile */
@@ -450,7 +452,7 @@ static int enter_found(const struct entering *entering, struct key_entry *entry,
         return enter_live(entering, live, entry);
     if (live_mend(entering->asking->actor, entering->keyed, &entering->asking->key, entry) ==
         -EUCLEAN)
-        return -EUCLEAN;
+        return turn_away(entering, -EUCLEAN);
     return turn_away(entering, -ENOMEM);
 }
 
@@ -463,7 +465,7 @@ static int enter_once(const struct entering *entering)
     struct key_entry entry;
 
     if (set_is_broken(set))
-        return -EUCLEAN;
+        return turn_away(entering, -EUCLEAN);
     if (key_table_find(&keyed->table, &asking->key, &entry))
         return enter_found(entering, &entry, &at);
     switch (claim(keyed, asking->actor, &asking->key, &at, &entry)) {
@@ -488,7 +490,7 @@ int keyed_enter(struct asking *asking, uint32_t record, enum entry entry, uint64
         if (r != -EINPROGRESS)
             return r;
         if (instance_closed(entering.set->w))
-            return -ESHUTDOWN;
+            return turn_away(&entering, -ESHUTDOWN);
         entering.gives_up = ++attempt >= ATTEMPTS_MAX;
     }
 }

@@ -7,7 +7,7 @@
  * waits on a set that was found broken is told.
  *
  * Each case is a set made anew: of many limits, which is always boxed, or of one, which is a word
- * unless somebody is in line. Cases run in children, one per shape of sets; a parent names the case
+ * unless somebody is in line; or a keyed one. Cases run in children, one per shape of sets; a parent names the case
  * in which one died or got stuck. WEIR_SECONDS: how long, of each kind (0: every case, once);
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
@@ -66,10 +66,27 @@ static const char rated[] =
     "    limits:\n"
     "      - { type: rate, key: word, algorithm: gcra, capacity: 1000, window: 1s }\n";
 
+static const char keyed_count[] = "version: 1\n"
+                                  "sets:\n"
+                                  "  s:\n"
+                                  "    backend: process\n"
+                                  "    keyed: { max_keys: 3 }\n"
+                                  "    limits:\n"
+                                  "      - { type: resource, key: slot, capacity: 4 }\n";
+
+static const char keyed_rate[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    keyed: { max_keys: 3 }\n"
+    "    limits:\n"
+    "      - { type: rate, key: word, algorithm: gcra, capacity: 1000, window: 1s }\n";
+
 #define KEYS   7u
 #define LIMITS 8u
 
-enum shape_number { MANY, COUNTED, RATED, SHAPES };
+enum shape_number { MANY, COUNTED, RATED, KEYED_COUNT, KEYED_RATE, SHAPES };
 
 /* Kinds of sets. Where there are slots, they come first, and all of them can be held. */
 static const struct shape {
@@ -81,6 +98,8 @@ static const struct shape {
     {all_limits, true, KEYS, {"slot", "bucket", "word", "wide", "leaky", "sliding", "fixed"}},
     {counted, true, 1, {"slot"}},
     {rated, false, 1, {"word"}},
+    {keyed_count, true, 1, {"slot"}},
+    {keyed_rate, false, 1, {"word"}},
 };
 
 static const struct shape *shape = shapes;
@@ -204,6 +223,8 @@ static struct weir_request ask(struct weir_amount amounts[static KEYS], uint64_t
     return (struct weir_request){.size = sizeof(struct weir_request),
                                  .amounts = amounts,
                                  .amounts_n = shape->keys_n,
+                                 .subject = "subject", /* others ignore it */
+                                 .subject_size = 7,
                                  .timeout_ns = timeout_ns};
 }
 
@@ -511,7 +532,7 @@ static void call_take(struct side *side)
     struct weir_request request = ask(amounts, 0, 1, 0);
     struct weir_refusal refusal = {.size = sizeof(refusal)};
 
-    EXPECT(CALL(weir_take(side->pool, &request, &refusal)), -EAGAIN, -ERANGE, -ENOMEM);
+    EXPECT(CALL(weir_take(side->pool, &request, &refusal)), -EAGAIN, -ENOBUFS, -ERANGE, -ENOMEM);
 }
 
 static void call_try(struct side *side)
@@ -521,8 +542,8 @@ static void call_try(struct side *side)
     struct weir_refusal refusal = {.size = sizeof(refusal)};
     weir_acquisition *acquisition = NULL;
 
-    EXPECT(CALL(weir_try_acquire(side->pool, &request, &acquisition, &refusal)), -EAGAIN, -ERANGE,
-           -ENOMEM);
+    EXPECT(CALL(weir_try_acquire(side->pool, &request, &acquisition, &refusal)), -EAGAIN, -ENOBUFS,
+           -ERANGE, -ENOMEM);
     EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
 }
 
@@ -546,7 +567,8 @@ static void call_submit(struct side *side)
     struct pollfd fd = {.events = POLLIN};
 
     request.max_wait_ns = 2 * SHORT_NS;
-    EXPECT(CALL(weir_submit(side->pool, &request, &acquisition, NULL)), -EAGAIN, -ERANGE, -ENOMEM);
+    EXPECT(CALL(weir_submit(side->pool, &request, &acquisition, NULL)), -EAGAIN, -ENOBUFS, -ERANGE,
+           -ENOMEM);
     if (!acquisition)
         return;
     fd.fd = CALL(weir_acquisition_fd(acquisition));
@@ -564,9 +586,9 @@ static void call_queue(struct side *side)
     weir_acquisition *known = NULL;
 
     EXPECT(CALL(weir_queue_submit(side->queue, side->pool, &request, 5, NULL, NULL)), -ENOSPC,
-           -ERANGE, -ENOMEM);
+           -ENOBUFS, -ERANGE, -ENOMEM);
     EXPECT(CALL(weir_queue_submit(side->queue, side->pool, &request, 6, &known, NULL)), -ENOSPC,
-           -ERANGE, -ENOMEM);
+           -ENOBUFS, -ERANGE, -ENOMEM);
     EXPECT(CALL(weir_queue_cancel(side->queue, 5)), 0);
     if (known)
         EXPECT(CALL(weir_cancel(known)), -EALREADY);
@@ -610,6 +632,13 @@ static void call_holders(struct side *side)
         EXPECT(CALL(weir_set_holder_amounts(set, &holders[i], amounts, LIMITS)), -ESRCH);
 }
 
+static void call_keyed(struct side *side)
+{
+    struct weir_keyed_stats stats = {.size = sizeof(stats)};
+
+    EXPECT(CALL(weir_set_keyed(weir_pool_set(side->pool, 0), &stats)), 0);
+}
+
 static void call_ready_at(struct side *side)
 {
     struct weir_amount amounts[KEYS];
@@ -627,8 +656,8 @@ static void call_reserve(struct side *side)
     uint64_t at_ns;
 
     request.max_wait_ns = SHORT_NS;
-    EXPECT(CALL(weir_reserve(side->pool, &request, &acquisition, &at_ns, NULL)), -EAGAIN, -ERANGE,
-           -ENOMEM);
+    EXPECT(CALL(weir_reserve(side->pool, &request, &acquisition, &at_ns, NULL)), -EAGAIN, -ENOBUFS,
+           -ERANGE, -ENOMEM);
     if (acquisition)
         EXPECT(CALL(weir_cancel(acquisition)), -EALREADY);
     EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
@@ -674,8 +703,8 @@ static void call_attach(struct side *unused)
 }
 
 static void (*const calls[])(struct side *) = {
-    call_take,  call_try,     call_acquire,  call_submit,  call_queue,   call_release,
-    call_stats, call_holders, call_ready_at, call_reserve, call_waiting, call_attach,
+    call_take,    call_try,      call_acquire, call_submit,  call_queue, call_release, call_stats,
+    call_holders, call_ready_at, call_reserve, call_waiting, call_keyed, call_attach,
 };
 
 #define CALLS (sizeof(calls) / sizeof(*calls))
@@ -1096,6 +1125,50 @@ static void a_grant_of_a_broken_set_is_not_canceled(void **state)
     alone(cancel_in_broken_set);
 }
 
+/* What the stack was before is not what a refusal says. */
+static void dirty_stack(void)
+{
+    volatile unsigned char bytes[8192];
+
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = 0xa5;
+}
+
+static void ask_broken_keyed_set(void *unused)
+{
+    weir *w = shared_open(keyed_count);
+    weir_pool *pool = shared_pool(w, "s");
+    struct weir_amount amount = {"slot", 1};
+    struct weir_request request = {.size = sizeof(request),
+                                   .amounts = &amount,
+                                   .amounts_n = 1,
+                                   .subject = "subject",
+                                   .subject_size = 7};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    weir_acquisition *acquisition = NULL;
+    struct bytes bytes = segment_file();
+
+    (void)unused;
+    spoil(&bytes);
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == -EUCLEAN);
+    dirty_stack();
+    require(weir_try_acquire(pool, &request, &acquisition, &refusal) == -EUCLEAN);
+    require(!strcmp(refusal.key, "") && !strcmp(refusal.set, "s"));
+    dirty_stack();
+    require(weir_acquire(pool, &request, &acquisition, &refusal) == -EUCLEAN);
+    require(!strcmp(refusal.key, ""));
+    close(bytes.fd);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void a_broken_keyed_set_says_so(void **state)
+{
+    (void)state;
+    alone(ask_broken_keyed_set);
+}
+
 /* The set's word says that less is held than is. */
 static void release_too_much(void *unused)
 {
@@ -1278,6 +1351,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_dead_of_a_broken_set_stay_dead),
         cmocka_unit_test(a_grant_of_a_broken_set_is_not_canceled),
+        cmocka_unit_test(a_broken_keyed_set_says_so),
         cmocka_unit_test(more_than_is_held_is_not_given_back),
         cmocka_unit_test(records_are_not_claimed_twice),
         cmocka_unit_test(closing_ends_waits_on_a_broken_set),
