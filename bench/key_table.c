@@ -155,7 +155,7 @@ static enum key_use is_live(const void *userdata, uint64_t word, uint64_t *ret_i
 static bool put(const struct key_table *table, const struct key *key, struct size *size,
                 enum key_use (*use)(const void *, uint64_t, uint64_t *), struct key_tally *tally)
 {
-    const struct key_judge judge = {use, NULL, KEY_EVICT_OLDEST};
+    const struct key_judge judge = {use, NULL, KEY_EVICT_OLDEST, NULL};
     struct key_entry entry;
 
     return !key_table_find(table, key, &entry) &&
