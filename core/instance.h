@@ -169,6 +169,11 @@ static inline struct weir_instant instance_instant(weir *w, bool with_wall)
 {
     return (struct weir_instant){instance_now(w), with_wall ? instance_wall_offset(w) : 0};
 }
+/* The same a few milliseconds ago, for what nothing is decided by. */
+static inline uint64_t instance_tick(weir *w)
+{
+    return w->clock.now_ns ? instance_now_otherwise(w) : sys_tick_ns();
+}
 /* For whoever may have been woken at an instant: no earlier than that. Unless the clock is injected,
  * under any lock. */
 uint64_t instance_now_fresh(weir *w);

@@ -33,6 +33,7 @@ void sys_fork_page_free(void *page);
 
 /* Time. */
 uint64_t sys_now_ns(void);        /* CLOCK_MONOTONIC */
+uint64_t sys_tick_ns(void);       /* the same when the kernel last counted, a few ms ago: cheap */
 int64_t sys_wall_offset_ns(void); /* CLOCK_REALTIME - CLOCK_MONOTONIC */
 /* The processor's time stamp counter, not ordered with what is before and after it in the program.
  * Only if it is usable: 0, or see tsc_new. */

@@ -13,6 +13,11 @@ uint64_t sys_now_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t sys_tick_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC_COARSE);
+}
+
 int64_t sys_wall_offset_ns(void)
 {
     return (int64_t)(read_clock(CLOCK_REALTIME) - read_clock(CLOCK_MONOTONIC));

@@ -182,20 +182,31 @@ TWICE uint64_t try_take(const weir_set *set, uint64_t *state, const struct weir_
     return limit_try_take(limit, state, at, MUTANT(523) ? lease : amount);
 }
 
+/* What a counted resource decides is no matter of time: it is only told since when it is held. */
+static inline bool goes_by_time(const weir_set *set)
+{
+    return (set->limits.items->algorithm && !MUTANT(550)) || MUTANT(551);
+}
+
 TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
                 uint32_t record, enum entry entry, struct verdict *ret)
 {
     /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = {0};
     uint64_t word, state, ready, next, held;
+    const bool timed = goes_by_time(set);
     unsigned turn = 0;
 
+    if (timed)
+        at = instance_instant(set->w, set->limits.reads_wall);
+    else
+        at.now_ns = instance_tick(set->w);
     publication_prefetch(set->region, set->head);
     held = record ? announce(set, record, at.now_ns) : 0;
     for (;; publication_back_off(&turn)) {
         if (!read_word(shared, actor, set, &word, &state))
             return -EINPROGRESS;
-        if (at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
+        if (timed && at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
             at = instance_instant(set->w, set->limits.reads_wall);
             if (at.now_ns < unboxed_ns(set))
                 return word_box(actor, set, word); /* it goes backwards: until it catches up */

@@ -142,7 +142,8 @@ struct weir_set_stats {
 struct weir_holder {
     uint64_t id;       /* unique while it lives */
     uint64_t since_ns; /* granted, or joined the line, at this instant of the instance's clock; of a
-                          reservation that can lie ahead */
+                          reservation that can lie ahead; of a counted resource that was granted at
+                          once, up to 10 ms before */
     uint32_t thread;   /* kernel id of the thread that asked */
     uint32_t waiting;  /* 1: waits; 0: holds */
     uint32_t process;  /* id of the process that asked; 0: it is just gone */

@@ -8,6 +8,7 @@
 #define sys_fork_page      real_sys_fork_page
 #define sys_fork_page_free real_sys_fork_page_free
 #define sys_now_ns         real_sys_now_ns
+#define sys_tick_ns        real_sys_tick_ns
 #define sys_futex_wait     real_sys_futex_wait
 #define sys_futex_wake     real_sys_futex_wake
 #include "../../core/sys_clock.c"
@@ -20,6 +21,7 @@
 #undef sys_fork_page
 #undef sys_fork_page_free
 #undef sys_now_ns
+#undef sys_tick_ns
 #undef sys_futex_wait
 #undef sys_futex_wake
 
@@ -32,6 +34,7 @@ void sys_unreserve(void *memory, size_t size);
 void *sys_fork_page(void);
 void sys_fork_page_free(void *page);
 uint64_t sys_now_ns(void);
+uint64_t sys_tick_ns(void);
 int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
 int sys_futex_wake(const uint32_t *word, int n);
 void step(void);
@@ -110,6 +113,12 @@ uint64_t sys_now_ns(void)
         now = now > seen ? now : seen + 1;
     } while (!atomic_compare_exchange_weak(&shared->clock, &seen, now));
     return now;
+}
+
+/* Nobody decides by it. */
+uint64_t sys_tick_ns(void)
+{
+    return atomic_load(&shared->clock);
 }
 
 int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)

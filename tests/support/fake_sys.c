@@ -14,6 +14,7 @@
 #define sys_fork_page       real_sys_fork_page
 #define sys_fork_page_free  real_sys_fork_page_free
 #define sys_now_ns          real_sys_now_ns
+#define sys_tick_ns         real_sys_tick_ns
 #define sys_wall_offset_ns  real_sys_wall_offset_ns
 #define sys_tsc             real_sys_tsc
 #define sys_tsc_usable      real_sys_tsc_usable
@@ -121,6 +122,7 @@
 #undef sys_fork_page
 #undef sys_fork_page_free
 #undef sys_now_ns
+#undef sys_tick_ns
 #undef sys_wall_offset_ns
 #undef sys_tsc
 #undef sys_tsc_usable
@@ -176,6 +178,7 @@ enum call {
     RESERVE,
     COMMIT,
     NOW,
+    TICK,
     WALL,
     OPEN,
     CLOSE,
@@ -279,6 +282,7 @@ struct fake_sys_counts fake_sys_counts(void)
         .reserve = calls[RESERVE],
         .commit = calls[COMMIT],
         .now = calls[NOW],
+        .tick = calls[TICK],
         .wall = calls[WALL],
         .open = calls[OPEN],
         .close = calls[CLOSE],
@@ -305,7 +309,7 @@ uint64_t fake_sys_system_calls(void)
     uint64_t sum = 0;
 
     for (int call = 0; call < CALLS; call++) {
-        if (call != ALLOC && call != FREE && call != NOW && call != WALL)
+        if (call != ALLOC && call != FREE && call != NOW && call != TICK && call != WALL)
             sum += atomic_load(&calls[call]);
     }
     return sum;
@@ -527,6 +531,14 @@ uint64_t sys_now_ns(void)
     if (c != NULL && c->now_ns != NULL)
         return c->now_ns(c->userdata);
     return now == CLOCK_REAL ? real_sys_now_ns() : now;
+}
+
+uint64_t sys_tick_ns(void)
+{
+    uint64_t now = atomic_load(&clock_ns);
+
+    made(TICK);
+    return now == CLOCK_REAL ? real_sys_tick_ns() : now - now % FAKE_TICK_NS;
 }
 
 int64_t sys_wall_offset_ns(void)

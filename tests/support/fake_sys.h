@@ -44,7 +44,7 @@ bool fake_sys_has_failed(void);
 struct fake_sys_counts {
     uint64_t alloc, free;     /* blocks made or grown; blocks freed */
     uint64_t reserve, commit; /* also fork pages */
-    uint64_t now, wall;       /* readings of the clocks */
+    uint64_t now, tick, wall; /* readings of the clocks */
     uint64_t open, close;     /* descriptors made; closed */
     uint64_t timer_set, epoll_add, epoll_wait;
     uint64_t signal, drain; /* of eventfds, timerfds and pipes */
@@ -70,9 +70,10 @@ struct fake_sys_live {
 struct fake_sys_live fake_sys_live(void);
 
 /*
- * The clock by hand, for sys_now_ns, sys_wall_offset_ns, deadlines of futex waits and timerfds.
- * Set it before the instance under test arms anything.
+ * The clock by hand, for sys_now_ns, sys_tick_ns, sys_wall_offset_ns, deadlines of futex waits and
+ * timerfds. Set it before the instance under test arms anything.
  */
+#define FAKE_TICK_NS UINT64_C(4000000)
 void fake_clock_set(uint64_t now_ns);
 void fake_clock_advance(uint64_t ns);
 void fake_clock_set_wall_offset(int64_t offset_ns);
