@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls that ask: take, try, acquire, submit. */
+/* The calls that ask: take, try, acquire, submit. See acquire.h. */
+#include "acquire.h"
+
 #include "asking.h"
 #include "burial.h"
 #include "guard.h"
@@ -12,7 +14,7 @@
 #include "timekeeper.h"
 #include <errno.h>
 
-int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
     struct asking asking;
     int r = asking_begin(&asking, pool, request, PURPOSE_TAKE, retref);
@@ -33,8 +35,8 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
     return 0;
 }
 
-int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                     struct weir_refusal *retref)
+int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                struct weir_refusal *retref)
 {
     struct asking asking;
     int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
@@ -42,7 +44,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
     if (r == 0)
         r = asking_start(&asking, ENTRY_TRY, ret);
     if (r == 0)
-        (*ret)->seen = true;
+        acquisition_see(*ret);
     return r;
 }
 
@@ -118,8 +120,8 @@ static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
     return result;
 }
 
-int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                struct weir_refusal *retref)
+int acquire_pending(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                    struct weir_refusal *retref)
 {
     struct asking asking;
     weir_acquisition *acquisition = NULL;
@@ -279,8 +281,8 @@ static void leave_blocked(weir *w)
     instance_drop(w, 1);
 }
 
-int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                 struct weir_refusal *retref)
+int acquire_blocking(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                     struct weir_refusal *retref)
 {
     struct asking asking;
     weir_acquisition *acquisition = NULL;
@@ -292,7 +294,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     w = asking.set->w;
     r = asking_start(&asking, ENTRY_PROBE, &acquisition);
     if (r == 0) {
-        acquisition->seen = true;
+        acquisition_see(acquisition);
         *ret = acquisition;
     }
     if (r != -EAGAIN)

@@ -11,8 +11,6 @@
 #include "timekeeper.h"
 #include <errno.h>
 
-#define CACHE_MAX 64u /* what a reap usually hands out */
-
 static struct record *record_of(const weir_acquisition *acquisition)
 {
     return record_at(acquisition->set->region, acquisition->record);
@@ -27,6 +25,8 @@ static weir_acquisition *memory_for(struct actor *actor, uint32_t limits_n)
         return sys_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
     actor->cache = acquisition->next;
     actor->cache_n--;
+    if (acquisition->set) /* it is ready for that, which wants no more for now */
+        record_free(actor, acquisition->set, acquisition->record);
     return acquisition;
 }
 
@@ -93,6 +93,7 @@ void acquisition_free(struct actor *actor, weir_acquisition *acquisition)
     if (acquisition->record)
         record_free(actor, set, acquisition->record);
     if (set->limits.n <= ACQUISITION_LIMITS && actor->cache_n < CACHE_MAX) {
+        acquisition->set = NULL;
         acquisition->next = actor->cache;
         actor->cache = acquisition;
         actor->cache_n++;
@@ -161,7 +162,7 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     state = state_of(acquisition);
     /* That a reservation is granted was never news. */
     if (state == RECORD_HELD && (!acquisition->reserved || MUTANT(114)))
-        acquisition->seen = true;
+        acquisition_see(acquisition);
     return acquisition_result_of(state);
 }
 
@@ -189,6 +190,8 @@ static int open_fd(weir_acquisition *acquisition, bool grants_only)
         return -ECHILD;
     if (queue_has(acquisition))
         return -EBUSY;
+    if (!MUTANT(553))
+        acquisition->actor = NULL; /* there is a descriptor to be closed */
     pthread_mutex_lock(&w->keeper.lock);
     fd = fd_of(acquisition, grants_only);
     if (fd >= 0 && state_of(acquisition) != RECORD_WAITING && !MUTANT(90))
@@ -217,16 +220,6 @@ const char *weir_acquisition_config(const weir_acquisition *acquisition, const c
     return weir_set_config(acquisition->set, name);
 }
 
-/* Whether limit i of the acquisition must be updated before release. */
-static bool wants_update(weir_acquisition *acquisition, uint32_t i)
-{
-    uint64_t amount = acquisition_amounts(acquisition)[i];
-    enum weir_limit_type type = acquisition->set->limits.items[i].type;
-
-    return (type == WEIR_LIMIT_RATE && amount > 0) ||
-           (type == WEIR_LIMIT_CALL && amount > !MUTANT(33));
-}
-
 static int check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
 {
     uint64_t amount = acquisition_amounts(acquisition)[i];
@@ -249,13 +242,13 @@ static void update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
         request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
 }
 
-int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
+/* Of any set; apart from what suffices for most, which needs few registers. */
+static __attribute__((noinline)) int update_all(weir_acquisition *acquisition, const char *key,
+                                                uint64_t used)
 {
     weir_set *set = acquisition->set;
     uint64_t meant = 0; /* bit i: limit i */
 
-    if (instance_forked(set->w))
-        return -ECHILD;
     if (!key || state_of(acquisition) != RECORD_HELD)
         return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -272,19 +265,25 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
         return -ENOENT;
     if (!meant)
         request_warn(set, key, "is unknown and was skipped");
-    acquisition->seen = true;
+    acquisition_see(acquisition);
     for (; meant; meant &= meant - 1)
         update(acquisition, (uint32_t)__builtin_ctzll(meant), used);
     return 0;
 }
 
-void acquisition_free_word(const weir_set *set, uint32_t record)
+int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
-    struct record *r = record_at(set->region, record);
+    const struct limit *limit = acquisition->set->limits.items;
+    int r;
 
-    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
-                          memory_order_release);
-    STEP();
+    if (instance_forked(acquisition->set->w))
+        return -ECHILD;
+    if (!acquisition->actor || !key || !key_equal(limit->key, key))
+        return update_all(acquisition, key, used);
+    r = check_update(acquisition, 0, used); /* it is held, of one limit, and known to be */
+    if (r == 0)
+        update(acquisition, 0, used);
+    return r;
 }
 
 /* What a release comes to. */
@@ -302,7 +301,7 @@ static struct end end_of(weir_acquisition *acquisition, bool unused)
 
         if (!amount)
             continue;
-        end.missing |= wants_update(acquisition, i) && !(acquisition->updated >> i & 1);
+        end.missing |= acquisition_lacks_update(acquisition, i);
         end.changes_set |= acquisition->set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
                            unused || acquisition_used(acquisition)[i] != amount;
     }
@@ -459,18 +458,12 @@ static int release_in_child(weir_acquisition *acquisition)
     return -ECHILD;
 }
 
-int weir_release(weir_acquisition **at)
+int acquisition_release(weir_acquisition *acquisition)
 {
-    weir_acquisition *acquisition = at ? *at : NULL;
     struct actor *actor;
-    weir *w;
     int r = 0;
 
-    if (!acquisition)
-        return 0;
-    *at = NULL;
-    w = acquisition->set->w;
-    if (instance_forked(w))
+    if (instance_forked(acquisition->set->w))
         return release_in_child(acquisition);
     queue_forget(acquisition);
     actor = actor_borrow(acquisition->set);

@@ -3,24 +3,29 @@
 #ifndef WEIR_CORE_ACQUISITION_H
 #define WEIR_CORE_ACQUISITION_H
 
+#include "mutant.h"
 #include "set.h"
+#include "step.h"
 #include <stdatomic.h>
 #include <weir/queue.h>
 
 /* Acquisitions of sets with at most this many limits are all of one size and are kept for reuse. */
 #define ACQUISITION_LIMITS 8u
 
+#define CACHE_MAX 64u /* so many, what a reap usually hands out */
+
 struct weir_acquisition {
     weir_set *set;
-    uint32_t record;  /* in its set's region; 0: nothing was taken that could be given back */
-    uint32_t keeping; /* the same as its keeper knows it; 0: it has none */
-    int fd;           /* eventfd, or -1; under the keeper's lock */
-    bool kept;        /* the keeper knows it */
-    bool grants_only; /* the fd tells of a grant only; under the keeper's lock */
-    bool signaled;    /* that it was decided; under the keeper's lock */
-    bool blocked;     /* a thread waits on the record's word meanwhile (injected clock) */
-    bool reserved;    /* granted in advance: the caller can take it back until it says it used it */
-    bool canceled;    /* a reservation of nothing, which has no record to say so */
+    struct actor *actor; /* at_once.h: who may give it back so; NULL: nobody */
+    uint32_t record;     /* in its set's region; 0: nothing was taken that could be given back */
+    uint32_t keeping;    /* the same as its keeper knows it; 0: it has none */
+    int fd;              /* eventfd, or -1; under the keeper's lock */
+    bool kept;           /* the keeper knows it */
+    bool grants_only;    /* the fd tells of a grant only; under the keeper's lock */
+    bool signaled;       /* that it was decided; under the keeper's lock */
+    bool blocked;        /* a thread waits on the record's word meanwhile (injected clock) */
+    bool reserved; /* granted in advance: the caller can take it back until it says it used it */
+    bool canceled; /* a reservation of nothing, which has no record to say so */
     bool strict;
     _Atomic bool seen; /* the caller counts on the grant: it cannot be taken back any more */
     uint64_t updated;  /* bit i: limit i */
@@ -43,6 +48,33 @@ static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
     return acquisition->values + acquisition->set->limits.n;
 }
 
+/* A store that has no equal before would be a locked one. */
+static inline void acquisition_see(weir_acquisition *acquisition)
+{
+    if (!atomic_load_explicit(&acquisition->seen, memory_order_relaxed))
+        acquisition->seen = true;
+}
+
+/* Whether limit i of the acquisition must still be updated before release. */
+static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint32_t i)
+{
+    uint64_t amount = acquisition_amounts(acquisition)[i];
+    enum weir_limit_type type = acquisition->set->limits.items[i].type;
+
+    return !(acquisition->updated >> i & 1) && ((type == WEIR_LIMIT_RATE && amount > 0) ||
+                                                (type == WEIR_LIMIT_CALL && amount > !MUTANT(33)));
+}
+
+/* A decided record without a grant becomes FREE; or one with a grant that leaves the set as it is. */
+static inline void acquisition_free_word(const weir_set *set, uint32_t record)
+{
+    struct record *r = record_at(set->region, record);
+
+    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
+                          memory_order_release);
+    STEP();
+}
+
 /* For emptying a cache. */
 weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
 /* An acquisition of these amounts, with a free record unless it is empty. NULL: out of memory. */
@@ -56,8 +88,8 @@ weir_acquisition *acquisition_adopt(struct actor *actor, weir_set *set, uint32_t
 bool acquisition_undo(struct actor *actor, weir_set *set, uint32_t record, uint64_t word);
 /* What a record's state means for a caller: 0 or a negative errno. */
 int acquisition_result_of(enum record_state state);
-/* A decided record without a grant becomes FREE. */
-void acquisition_free_word(const weir_set *set, uint32_t record);
+/* weir_release() of any set; at_once.c, where that begins, knows a shorter way for most. */
+int acquisition_release(weir_acquisition *acquisition);
 /* Frees it and its record, whose word must be FREE. */
 void acquisition_free(struct actor *actor, weir_acquisition *acquisition);
 /*

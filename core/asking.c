@@ -2,6 +2,7 @@
 /* What all calls that ask have in common. */
 #include "asking.h"
 
+#include "at_once.h"
 #include "burial.h"
 #include "guard.h"
 #include "kept.h"
@@ -193,10 +194,13 @@ int asking_start(struct asking *asking, enum entry entry, weir_acquisition **ret
     } else {
         count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
     }
+    if (r == 0 && entry != ENTRY_RESERVE)
+        at_once_begin(asking->actor, acquisition);
     if (r == 0 || (r == -EAGAIN && entry == ENTRY_PROBE)) {
         *ret = acquisition;
         return r;
     }
-    acquisition_free(asking->actor, acquisition);
+    if (r != -EAGAIN || !at_once_keep(asking->actor, acquisition))
+        acquisition_free(asking->actor, acquisition);
     return r;
 }

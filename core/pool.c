@@ -2,6 +2,7 @@
 /* Pools: picking a set, and nothing else. */
 #include "pool.h"
 
+#include "at_once.h"
 #include "burial.h"
 #include "mutant.h"
 #include "request.h"
@@ -121,6 +122,7 @@ static weir_pool *pool_make(weir *w, struct pool_definition_live *definition)
     pool->w = w;
     pool->definition = definition;
     pool->only = definition->sets_n == 1 ? definition->sets[0] : NULL;
+    pool->plain = pool->only && at_once_knows(pool->only) ? pool->only : NULL;
     if (!balancer)
         return pool;
     pool->state = sys_alloc(plan->state_words + 1, sizeof(uint64_t));

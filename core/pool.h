@@ -7,7 +7,8 @@
 
 struct weir_pool {
     weir *w;
-    weir_set *only; /* of a pool of one set; NULL: the balancer picks */
+    weir_set *only;  /* of a pool of one set; NULL: the balancer picks */
+    weir_set *plain; /* the same if it is a plain one (at_once.h) */
     struct pool_definition_live *definition;
     uint32_t worker;
     pthread_mutex_t lock;        /* over everything below */

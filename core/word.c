@@ -194,10 +194,9 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
     /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
     struct weir_instant at = {0};
     uint64_t word, state, ready, next, held;
-    const bool timed = goes_by_time(set);
     unsigned turn = 0;
 
-    if (timed)
+    if (goes_by_time(set))
         at = instance_instant(set->w, set->limits.reads_wall);
     else
         at.now_ns = instance_tick(set->w);
@@ -206,7 +205,7 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
     for (;; publication_back_off(&turn)) {
         if (!read_word(shared, actor, set, &word, &state))
             return -EINPROGRESS;
-        if (timed && at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
+        if (at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
             at = instance_instant(set->w, set->limits.reads_wall);
             if (at.now_ns < unboxed_ns(set))
                 return word_box(actor, set, word); /* it goes backwards: until it catches up */

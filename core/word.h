@@ -16,7 +16,7 @@
  *
  * The clock is read before the word, so that as little time as can be passes between that and the
  * compare-and-swap; an earlier instant grants no more. A counted resource does not go by it: there it
- * only says since when something is held, and need not be the latest. But of other limits nobody is granted as of an instant at
+ * only says since when something is held, and the kernel's last tick will do. But nobody is granted as of an instant at
  * which others were in line: so `unboxed_ns` has when the state last went back to the word. A word
  * that is a state may come back while somebody is late; what he decides from it is the same then.
  * A ledger's word does not come back within 2^21 lives of one record.

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls that ask, of any set: at_once.c, where they begin, knows a shorter way for most. */
+#ifndef WEIR_CORE_ACQUIRE_H
+#define WEIR_CORE_ACQUIRE_H
+
+#include <weir/acquisition.h>
+
+/* weir_take(), weir_try_acquire(), weir_submit(), weir_acquire(). */
+int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref);
+int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                struct weir_refusal *retref);
+int acquire_pending(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                    struct weir_refusal *retref);
+int acquire_blocking(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                     struct weir_refusal *retref);
+
+#endif

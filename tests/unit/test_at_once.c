@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* The short way: what is used again is as new, and whatever is out of the ordinary goes the long way. */
+#include "world.h"
+#include <pthread.h>
+#include <unistd.h>
+
+#define CALL "{ type: call, algorithm: gcra, capacity: 3, window: 3s }"
+#define RATE "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 10s }"
+#define WORD "{ type: rate, key: k, algorithm: gcra, capacity: 10, window: 10s }"
+#define SLOT "{ type: resource, key: r, capacity: 1 }"
+
+static struct weir_holder holder(void)
+{
+    struct weir_holder holder;
+
+    assert_int_equal(weir_set_holders(world.set, &holder, 1), 1);
+    return holder;
+}
+
+static uint64_t amount_held(void)
+{
+    struct weir_holder found = holder();
+    uint64_t amount = 0;
+
+    assert_int_equal(weir_set_holder_amounts(world.set, &found, &amount, 1), 1);
+    return amount;
+}
+
+/* What the one before was told, and who he was, is gone. */
+static void what_is_used_again_is_as_new(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    world_limits(WORD);
+    for (unsigned i = 1; i <= 4; i++) {
+        a = granted(i % 2 ? strict(ASK({"k", i})) : ASK({"k", i}));
+        assert_int_equal(amount_held(), i);
+        assert_int_equal(holder().since_ns, world.now);
+        assert_int_equal(weir_update(a, "x", 1), i % 2 ? -ENOENT : 0);
+        assert_int_equal(weir_update(a, "k", i), 0);
+        release(a);
+        a = granted(ASK({"k", i}));
+        release_expecting(a, -EPROTO);
+        assert_int_equal(weir_set_holders(world.set, NULL, 0), 0);
+        advance(10 * SECOND);
+    }
+    assert_int_equal(stats().missing_update, 4);
+    assert_int_equal(stats().released, 8);
+    assert_int_equal(limit_stats(0).granted, 20);
+    world_close();
+}
+
+/* Several at a time, given back in another order. */
+static void those_held_at_a_time_are_different_ones(void **state)
+{
+    enum { HELD = 70 }; /* more than a thread keeps */
+    weir_acquisition *all[HELD];
+
+    (void)state;
+    world_limits("{ type: resource, key: r, capacity: 70 }");
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < HELD; i++)
+            all[i] = granted(NULL);
+        assert_int_equal(weir_set_holders(world.set, NULL, 0), HELD);
+        assert_int_equal(take(ASK({"r", 0})), 0);
+        assert_int_equal(try_acquire(NULL, &(weir_acquisition *){NULL}), -EAGAIN);
+        for (int i = 0; i < HELD; i++)
+            release(all[(i + 7 * round) % HELD]);
+        assert_int_equal(limit_stats(0).held, 0);
+    }
+    world_close();
+}
+
+/* A thread has what it gave back for several sets, and each goes with the set that it is ready for. */
+static void sets_do_not_get_in_each_others_way(void **state)
+{
+    weir_pool *other;
+    weir_acquisition *a, *b;
+
+    (void)state;
+    world_open("version: 1\nsets: { main: { limits: [ " SLOT " ] }, other: { limits: [ " WORD
+               " ] },"
+               " two: { limits: [ " WORD ", " SLOT " ] } }\n",
+               "main");
+    for (int i = 0; i < 12; i++) {
+        other = pool_open(i % 3 ? "other" : "two", 0);
+        a = granted(NULL);
+        assert_int_equal(weir_try_acquire(other, ASK({"k", 1}), &b, NULL), 0);
+        assert_int_equal(weir_set_holders(world.set, NULL, 0), 1);
+        assert_int_equal(weir_set_holders(weir_pool_set(other, 0), NULL, 0), 1);
+        assert_int_equal(weir_update(b, "k", 0), 0);
+        if (i % 2)
+            release(a);
+        release(b);
+        if (!(i % 2))
+            release(a);
+        assert_int_equal(weir_set_holders(weir_pool_set(other, 0), NULL, 0), 0);
+        weir_pool_close(other);
+    }
+    assert_int_equal(limit_stats(0).held, 0);
+    world_close();
+}
+
+/* What is given back after somebody has joined the line is the next one's. */
+static void a_line_that_came_meanwhile_is_served(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    world_limits(SLOT);
+    release(granted(NULL));
+    for (int i = 0; i < 3; i++) {
+        a = granted(NULL);
+        b = pending(NULL);
+        assert_int_equal(try_acquire(NULL, &(weir_acquisition *){NULL}), -EAGAIN);
+        release(a);
+        assert_int_equal(weir_acquisition_result(b), 0);
+        assert_int_equal(limit_stats(0).held, 1);
+        release(b);
+    }
+    assert_int_equal(limit_stats(0).held, 0);
+    world_close();
+}
+
+static void what_was_refused_says_so_and_takes_nothing(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    world_limits(SLOT);
+    for (int i = 0; i < 3; i++) {
+        a = granted(NULL);
+        for (int j = 0; j < 3; j++)
+            assert_int_equal(try_acquire(NULL, &b), -EAGAIN);
+        assert_null(b);
+        assert_string_equal(refusal.key, "r");
+        assert_string_equal(refusal.set, "main");
+        assert_int_equal(refusal.retry_after_ns, 0);
+        release(a);
+    }
+    assert_int_equal(stats().refused_busy, 9);
+    assert_int_equal(limit_stats(0).refused, 9);
+    assert_int_equal(stats().granted, 3);
+    world_close();
+    world_limits(CALL);
+    for (int i = 0; i < 3; i++)
+        release(granted(NULL));
+    assert_int_equal(take(NULL), -EAGAIN);
+    assert_int_equal(refusal.retry_after_ns, SECOND);
+    assert_int_equal(try_acquire(NULL, &b), -EAGAIN);
+    assert_int_equal(refusal.retry_after_ns, SECOND);
+    assert_string_equal(refusal.key, "call_count");
+    assert_int_equal(limit_stats(0).refused, 2);
+    world_close();
+}
+
+/* A descriptor, an amount that was not used up, a reservation: what follows is as it was. */
+static void whatever_is_out_of_the_ordinary_goes_the_long_way(void **state)
+{
+    uint64_t descriptors, at;
+    weir_acquisition *a;
+
+    (void)state;
+    world_limits(WORD);
+    for (int i = 0; i < 4; i++) {
+        a = granted(ASK({"k", 1}));
+        descriptors = fake_sys_live().descriptors;
+        assert_true(weir_acquisition_fd(a) >= 0);
+        release_expecting(a, -EPROTO);
+        assert_int_equal(fake_sys_live().descriptors, descriptors);
+        advance(SECOND);
+        a = granted(ASK({"k", 10}));
+        assert_true(weir_acquisition_fd(a) >= 0);
+        assert_int_equal(weir_update(a, "k", 0), 0);
+        release(a);
+        a = granted(ASK({"k", 10})); /* everything came back */
+        assert_int_equal(weir_cancel(a), -EALREADY);
+        assert_int_equal(weir_update(a, "k", 4), 0);
+        release(a);
+        assert_int_equal(limit_stats(0).available, 6);
+        assert_int_equal(reserve(ASK({"k", 7}), &a, &at), 0);
+        assert_int_equal(at, world.now + SECOND);
+        assert_int_equal(weir_cancel(a), 0);
+        release(a);
+        advance(20 * SECOND);
+    }
+    assert_int_equal(stats().refunded, 12);
+    world_close();
+}
+
+/* Who reads an earlier instant than that at which somebody left the line is not granted as of it. */
+static void no_instant_counts_at_which_others_were_in_line(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    fake_clock_set(START);
+    world_real("limits: [ " WORD " ]");
+    release_expecting(granted(ASK({"k", 10})), -EPROTO);
+    fake_clock_advance(5 * SECOND);
+    a = pending(ASK({"k", 10}));
+    assert_int_equal(weir_cancel(a), 0);
+    release(a);
+    assert_int_equal(take(ASK({"k", 1})), 0); /* back in its word, at this instant */
+    fake_clock_set(START + 2 * SECOND);
+    assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
+    assert_int_equal(try_acquire(ASK({"k", 1}), &b), -EAGAIN);
+    fake_clock_advance(3 * SECOND);
+    release_expecting(granted(ASK({"k", 1})), -EPROTO);
+    world_close();
+}
+
+/* `*argument`: how many of the holders were another thread. */
+static void *hold_and_release(void *argument)
+{
+    struct weir_holder holders[3];
+    weir_acquisition *all[3];
+
+    for (int i = 0; i < 3; i++)
+        all[i] = granted(NULL);
+    assert_int_equal(weir_set_holders(world.set, holders, 3), 3);
+    for (int i = 0; i < 3; i++) {
+        *(int *)argument += holders[i].thread != (uint32_t)gettid();
+        release(all[i]);
+    }
+    return NULL;
+}
+
+/* Each uses what the one before has left. */
+static void the_holder_is_the_thread_that_asked(void **state)
+{
+    pthread_t thread;
+    int others = 0;
+
+    (void)state;
+    world_limits("{ type: resource, key: r, capacity: 3 }");
+    for (int i = 0; i < 3; i++) {
+        pthread_create(&thread, NULL, hold_and_release, &others);
+        pthread_join(thread, NULL);
+    }
+    assert_int_equal(others, 0);
+    assert_int_equal(stats().released, 9);
+    world_close();
+}
+
+/* Whose word is not its state, or is not its own. */
+static void other_sets_go_the_long_way(void **state)
+{
+    (void)state;
+    world_limits(RATE);
+    for (int i = 0; i < 5; i++) {
+        weir_acquisition *a = granted(ASK({"k", 1}));
+
+        assert_int_equal(weir_update(a, "k", 1), 0);
+        release(a);
+        assert_int_equal(take(ASK({"k", 1})), 0);
+    }
+    assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
+    world_close();
+    world_limits(RATE ", " SLOT);
+    for (int i = 0; i < 5; i++) {
+        weir_acquisition *a = granted(ASK({"k", 1}));
+
+        release_expecting(a, -EPROTO);
+    }
+    assert_int_equal(stats().missing_update, 5);
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(what_is_used_again_is_as_new),
+        leak_checked_test(those_held_at_a_time_are_different_ones),
+        leak_checked_test(sets_do_not_get_in_each_others_way),
+        leak_checked_test(a_line_that_came_meanwhile_is_served),
+        leak_checked_test(what_was_refused_says_so_and_takes_nothing),
+        leak_checked_test(whatever_is_out_of_the_ordinary_goes_the_long_way),
+        leak_checked_test(no_instant_counts_at_which_others_were_in_line),
+        leak_checked_test(the_holder_is_the_thread_that_asked),
+        leak_checked_test(other_sets_go_the_long_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
