@@ -14,6 +14,7 @@
 #include "weigh.h"
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { HERE = 0, THERE = 1, BATCH = 2000, SAMPLES = 30, WARM_UP = 2, BLOCK = 16, SIZES = 3 };
 
@@ -114,8 +115,8 @@ static inline bool table_take(const struct table *table, uint64_t subject)
 
 /* ---- the set ---- */
 
-static weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capacity,
-                           uint64_t window_ns)
+static weir_pool *open_set_of(weir *w, const char *backend, const char *name, uint64_t n,
+                              uint64_t capacity, uint64_t window_ns)
 {
     const struct weir_limit_spec limit = {.size = sizeof(limit),
                                           .type = WEIR_LIMIT_CALL,
@@ -123,10 +124,21 @@ static weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capac
                                           .capacity = capacity,
                                           .window_ns = window_ns};
     const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = n, .evict = "none"};
-    const struct weir_set_spec set = {
-        .size = sizeof(set), .name = name, .limits = &limit, .limits_n = 1, .keyed = &keyed};
+    const struct weir_set_spec set = {.size = sizeof(set),
+                                      .name = name,
+                                      .limits = &limit,
+                                      .limits_n = 1,
+                                      .keyed = &keyed,
+                                      .backend = backend,
+                                      .lifetime = backend ? "users" : NULL};
 
     return bench_pool_of(w, &set);
+}
+
+static weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capacity,
+                           uint64_t window_ns)
+{
+    return open_set_of(w, NULL, name, n, capacity, window_ns);
 }
 
 static inline int set_take(weir_pool *pool, uint64_t subject)
@@ -155,6 +167,8 @@ struct scene {
     uint64_t random;
     uint64_t done; /* by the set */
     struct bench_figure *raw, *own, *raw_beside, *own_beside, *raw_two, *own_two;
+    weir_pool *shared; /* the same set, for processes */
+    struct bench_figure *own_shared;
 };
 
 static void table_loop(struct scene *scene, uint64_t *random, unsigned n)
@@ -167,6 +181,22 @@ static void set_loop(struct scene *scene, uint64_t *random, unsigned n)
 {
     while (n-- > 0)
         require(set_take(scene->pool, subject_of(random_from(random) % scene->n)) == 0);
+}
+
+static void shared_loop(struct scene *scene, uint64_t *random, unsigned n)
+{
+    while (n-- > 0)
+        require(set_take(scene->shared, subject_of(random_from(random) % scene->n)) == 0);
+}
+
+static void share(struct scene *scene, weir *w)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "bench-keys-%ld", (long)getpid());
+    scene->shared = open_set_of(w, "process", name, scene->n, kept_capacity(scene->n), KEPT_WINDOW);
+    for (uint64_t i = 0; i < scene->n; i++)
+        require(set_take(scene->shared, subject_of(i)) == 0);
 }
 
 static void scene_open(struct scene *scene, weir *w, uint64_t n)
@@ -191,6 +221,10 @@ static void scene_close(struct scene *scene)
     require(keys_of(scene->pool).keys <= scene->n);
     table_close(&scene->table);
     weir_pool_close(scene->pool);
+    if (scene->shared) {
+        require(keys_of(scene->shared).keys <= scene->n);
+        weir_pool_close(scene->shared);
+    }
 }
 
 static double run_batch(struct scene *scene,
@@ -209,11 +243,14 @@ static void alone_round(struct scene *scenes, unsigned n, unsigned samples)
         for (unsigned j = 0; scenes[i].own && j < WARM_UP + samples; j++) {
             double raw = run_batch(&scenes[i], table_loop);
             double own = run_batch(&scenes[i], set_loop);
+            double shared = scenes[i].shared ? run_batch(&scenes[i], shared_loop) : 0;
 
             if (j >= WARM_UP) {
                 bench_add(scenes[i].raw, raw);
                 bench_add(scenes[i].own, own);
             }
+            if (j >= WARM_UP && scenes[i].shared)
+                bench_add(scenes[i].own_shared, shared);
         }
 }
 
@@ -427,6 +464,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < SIZES; i++) {
         scene_open(&scenes[i], w, sizes[i]);
         make_pair(&bench, names[i], &scenes[i].raw, &scenes[i].own);
+    }
+    if (scenes[1].own) {
+        share(&scenes[1], w);
+        scenes[1].own_shared = bench_figure(&bench, scenes[1].raw, "take, 100000 keys, shared");
     }
     brief_open(w, sizes[1]);
     make_pair(&bench, ", 100000 keys, recovered", &brief.raw, &brief.own);
