@@ -116,6 +116,9 @@ int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uin
 {
     if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
         return -EINPROGRESS;
+    /* Who can wait often finds others in line, and then needs no clock here. */
+    if (entry != ENTRY_TRY && publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK)
+        return -EINPROGRESS;
     return set->mortal ? enter(true, actor, set, amounts, record, entry, ret)
                        : enter(false, actor, set, amounts, record, entry, ret);
 }

@@ -331,6 +331,14 @@ uint64_t publication_word(const struct region *region, uint32_t set_unit, enum w
     return word;
 }
 
+uint64_t publication_guess(const struct region *region, uint32_t set_unit, uint32_t i)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint64_t word = load_acquire(&set->word);
+
+    return word & WORD_BOXED ? load(&word_box(region, class_of(region, set), word)->content[i]) : 0;
+}
+
 static void copy_content(const struct box *box, struct version *version)
 {
     uint32_t n = box_content_n(load(&box->meta));

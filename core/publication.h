@@ -224,6 +224,9 @@ static inline uint64_t publication_peek(const struct region *region, uint32_t se
     return atomic_load_explicit(&head->word, memory_order_acquire);
 }
 
+/* A word of what the set's box holds, which may be another's by then; 0 if it is not boxed. */
+uint64_t publication_guess(const struct region *region, uint32_t set, uint32_t i);
+
 /* Says that the set's word is about to be changed. */
 static inline void publication_prefetch(const struct region *region, uint32_t set)
 {
