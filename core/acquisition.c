@@ -249,7 +249,8 @@ static __attribute__((noinline)) int update_all(weir_acquisition *acquisition, c
     weir_set *set = acquisition->set;
     uint64_t meant = 0; /* bit i: limit i */
 
-    if (!key || state_of(acquisition) != RECORD_HELD)
+    /* Of whom there is an actor it is known that he holds it. */
+    if (!key || (!acquisition->actor && state_of(acquisition) != RECORD_HELD))
         return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
         int r;
@@ -278,7 +279,8 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 
     if (instance_forked(acquisition->set->w))
         return -ECHILD;
-    if (!acquisition->actor || !key || !key_equal(limit->key, key))
+    if (!acquisition->actor || acquisition->set->limits.n > 1 || !key ||
+        !key_equal(limit->key, key))
         return update_all(acquisition, key, used);
     r = check_update(acquisition, 0, used); /* it is held, of one limit, and known to be */
     if (r == 0)

@@ -5,19 +5,27 @@
 #include "acquire.h"
 #include "asking.h"
 #include "mutant.h"
+#include "plain.h"
 #include "pool.h"
 #include "step.h"
 #include <errno.h>
 
 bool at_once_knows(const weir_set *set)
 {
-    return set->form == WORD_STATE && !set->member && !set->keyed && !set_is_hidden(set);
+    return ((set->form == WORD_STATE && !set->member && !set->keyed) || plain_knows(set)) &&
+           !set_is_hidden(set) && set->limits.n <= ACQUISITION_LIMITS;
 }
 
 /* What a call would rather not repeat to get out of its way. */
 #define ALWAYS static inline __attribute__((always_inline))
 /* What other sets shall not save registers for. */
 #define APART static __attribute__((noinline))
+
+/* Whether its state is in a box: that of several limits, or of one which does not fit its word. */
+ALWAYS bool is_boxed(const weir_set *set)
+{
+    return set->form == WORD_NONE;
+}
 
 /* And nobody is to be told first that it goes by another clock. */
 ALWAYS bool is_open(weir *w)
@@ -122,10 +130,26 @@ ALWAYS int take(weir_set *set, const struct weir_request *request, struct weir_r
     return r;
 }
 
+/* The same of a set whose state is in a box. Who is refused is told the long way. */
+APART int take_boxed(weir_set *set, const struct weir_request *request)
+{
+    struct actor *actor = actor_mine;
+    uint64_t amounts[ACQUISITION_LIMITS], now_ns;
+
+    if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
+        set->limits.has_lease || !is_open(set->w) || !(request = request_read(request)) ||
+        !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
+        request_is_empty(set, amounts) || plain_take(actor, set, amounts, &now_ns) < 0)
+        return -EINPROGRESS;
+    set_count_entry(actor, set, amounts, 0);
+    return 0;
+}
+
 APART int take_plain(weir_pool *pool, const struct weir_request *request,
                      struct weir_refusal *retref)
 {
-    int r = take(pool->plain, request, retref);
+    int r = is_boxed(pool->plain) ? take_boxed(pool->plain, request)
+                                  : take(pool->plain, request, retref);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
 }
@@ -160,8 +184,7 @@ ALWAYS void hold(const struct actor *actor, const weir_set *set, uint32_t record
     STEP();
 }
 
-ALWAYS void hand_out(struct actor *actor, weir_acquisition *acquisition, uint64_t amount,
-                     bool strict)
+ALWAYS void hand_out(struct actor *actor, weir_acquisition *acquisition, bool strict)
 {
     actor->cache = acquisition->next;
     actor->cache_n--;
@@ -170,7 +193,6 @@ ALWAYS void hand_out(struct actor *actor, weir_acquisition *acquisition, uint64_
     acquisition->queue = NULL;
     acquisition->strict = strict;
     acquisition->updated &= MUTANT(552);
-    acquisition->values[0] = acquisition->values[1] = amount;
 }
 
 /* After a probe whoever is refused waits, the long way. */
@@ -196,8 +218,44 @@ ALWAYS int acquire(weir_set *set, const struct weir_request *request, enum entry
         return -EINPROGRESS;
     STEP();
     hold(actor, set, acquisition->record, amount, at.now_ns);
-    hand_out(actor, acquisition, amount, request && request->flags & WEIR_STRICT);
+    acquisition->values[0] = acquisition->values[1] = amount;
+    hand_out(actor, acquisition, request && request->flags & WEIR_STRICT);
     count_grant(counters, amount);
+    *ret = acquisition;
+    return 0;
+}
+
+/* What a box grants is said in the record and in the acquisition. */
+static void hold_boxed(const struct actor *actor, weir_acquisition *acquisition, uint64_t now_ns)
+{
+    weir_set *set = acquisition->set;
+    struct record *r = record_at(set->region, acquisition->record);
+    uint32_t n = set->limits.n;
+
+    for (uint32_t i = 0; i < n; i++) {
+        acquisition->values[n + i] = acquisition->values[i];
+        record_store(&r->amounts[i], acquisition->values[i]);
+    }
+    hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
+}
+
+/* The same of a set whose state is in a box. Who is refused is told the long way, or waits. */
+APART int acquire_boxed(weir_set *set, const struct weir_request *request, weir_acquisition **ret)
+{
+    struct actor *actor = actor_mine;
+    weir_acquisition *acquisition = actor ? actor->cache : NULL;
+    uint64_t now_ns;
+
+    if (!acquisition || acquisition->set != set || !ret || !is_open(set->w) ||
+        !(request = request_read(request)) ||
+        !request_resolve_simple(set, request, PURPOSE_ACQUIRE, acquisition->values) ||
+        request_is_empty(set, acquisition->values) ||
+        plain_take(actor, set, acquisition->values, &now_ns) < 0)
+        return -EINPROGRESS;
+    STEP();
+    hold_boxed(actor, acquisition, now_ns);
+    hand_out(actor, acquisition, request->flags & WEIR_STRICT);
+    set_count_entry(actor, set, acquisition->values, acquisition->record);
     *ret = acquisition;
     return 0;
 }
@@ -205,7 +263,8 @@ ALWAYS int acquire(weir_set *set, const struct weir_request *request, enum entry
 APART int try_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                     struct weir_refusal *retref)
 {
-    int r = acquire(pool->plain, request, ENTRY_TRY, ret, retref);
+    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ret)
+                                  : acquire(pool->plain, request, ENTRY_TRY, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
 }
@@ -220,7 +279,8 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
 APART int submit_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                        struct weir_refusal *retref)
 {
-    int r = acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
+    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ret)
+                                  : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
 }
@@ -235,7 +295,8 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 APART int acquire_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                         struct weir_refusal *retref)
 {
-    int r = acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
+    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ret)
+                                  : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
 }
@@ -314,9 +375,53 @@ ALWAYS int release(weir_acquisition *acquisition)
     return missing ? -EPROTO : 0;
 }
 
+/* Whether of a set whose state is in a box nothing comes back but resources, which nobody asks for. */
+static bool all_was_used(const weir_acquisition *acquisition)
+{
+    uint32_t n = acquisition->set->limits.n;
+    uint64_t different = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        different |= acquisition->values[i] ^ acquisition->values[n + i];
+    return !different && !acquisition->set->limits.has_unforeseen;
+}
+
+static void give_back_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts)
+{
+    const struct settlement settlement = {.amounts = amounts, .used = amounts};
+
+    if (!plain_give_back(actor, set, amounts) && !MUTANT(568))
+        set_give_back(actor, set, &settlement);
+}
+
+APART int release_boxed(weir_acquisition *acquisition)
+{
+    struct actor *actor = actor_mine;
+    weir_set *set = acquisition->set;
+    struct counters *counters;
+    bool missing = false, held = false;
+
+    if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
+        (!all_was_used(acquisition) && !MUTANT(567)))
+        return -EINPROGRESS;
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        missing |= acquisition_lacks_update(acquisition, i);
+        held |= set->limits.items[i].type == WEIR_LIMIT_RESOURCE && acquisition->values[i];
+    }
+    acquisition_free_word(set, acquisition->record);
+    if (held)
+        give_back_boxed(actor, set, acquisition->values);
+    counters = actor_counters(actor, set->number);
+    count(&counters->released, 1);
+    if (missing)
+        count(&counters->missing_update, 1);
+    take_in(actor, acquisition);
+    return missing ? -EPROTO : 0;
+}
+
 APART int release_plain(weir_acquisition *acquisition)
 {
-    int r = release(acquisition);
+    int r = is_boxed(acquisition->set) ? release_boxed(acquisition) : release(acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }

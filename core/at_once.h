@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What most calls come to: a private set of one limit, whose state is its word while nobody is in
- * line; a request with nothing peculiar about it; a thread that has been there before. For these,
- * what asking.h, word.h and acquisition.c do for all is done here in a row, by the same rules.
+ * What most calls come to: a private set whose state is its word while nobody is in line, or a short
+ * version (plain.h); a request with nothing peculiar about it; a thread that has been there before. For
+ * these, what asking.h, word.h and acquisition.c do for all is done here in a row, by the same rules.
  *
  * All that is out of the ordinary is looked for before anything is changed. Then nothing has
  * happened, and the long way (acquire.h) says what is to happen, or what is wrong.
@@ -16,7 +16,8 @@
 
 #include "acquisition.h"
 
-/* Whether a set is *plain*: private, of one limit, its state its word. A pool of one set knows it. */
+/* Whether a set is *plain*: private, its state its word, or of few words in a box (plain.h). A pool of one
+ * set knows it. */
 bool at_once_knows(const weir_set *set);
 
 /* The actor has filled the acquisition's record, and it was granted at once: it can go back so. */

@@ -61,7 +61,7 @@ TWICE bool commit_plain(bool mortal, const struct actor *actor, const weir_set *
 
 /* ---- to grant ---- */
 
-/* The newcomer's record, which is free and his own. Before it is HELD, it says since when. */
+/* The newcomer's record, which is free and his own: since when it is held. */
 static void announce(struct record *r, uint64_t now_ns)
 {
     record_store(&r->granted, now_ns);
@@ -77,14 +77,13 @@ static void hold(struct record *r)
     STEP();
 }
 
-TWICE int enter(bool mortal, struct actor *actor, weir_set *set, const uint64_t *amounts,
-                uint32_t record, enum entry entry, struct verdict *ret)
+/* Takes the amounts, for a record if there is one; where others may die, it becomes HELD with it. */
+TWICE int take(bool mortal, struct actor *actor, weir_set *set, const uint64_t *amounts,
+               uint32_t record, bool own, uint64_t *ret_now_ns)
 {
-    /* Nobody knows of the record of one who does not wait. */
-    bool own = entry == ENTRY_PROBE || entry == ENTRY_TRY;
     /* Before the word, which others want, too. */
     struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
-    struct record *r = record ? record_at(set->region, record) : NULL;
+    struct record *r = mortal && record ? record_at(set->region, record) : NULL;
     struct short_version version;
 
     publication_prefetch(set->region, set->head);
@@ -97,30 +96,40 @@ TWICE int enter(bool mortal, struct actor *actor, weir_set *set, const uint64_t 
             return -EINPROGRESS; /* somebody has reserved */
         if (!limits_take_now(&set->limits, states_of(&version), &at, amounts))
             return -EINPROGRESS;
-        version.content[CONTENT_LAST] = at.now_ns;
+        version.content[CONTENT_LAST] = *ret_now_ns = at.now_ns;
         if (r)
             announce(r, at.now_ns);
         set_effect(mortal, &version, record, own, r ? record_load(&r->word) : 0, RECORD_HELD);
         if (commit_plain(mortal, actor, set, &version))
-            break;
+            return 0;
     }
-    if (r && !mortal)
-        hold(r);
-    ret->now_ns = ret->estimate_ns = at.now_ns;
-    set_count_entry(actor, set, amounts, record);
-    return 0;
+}
+
+int plain_take(struct actor *actor, weir_set *set, const uint64_t *amounts, uint64_t *ret_now_ns)
+{
+    return take(false, actor, set, amounts, 0, false, ret_now_ns);
 }
 
 int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                 enum entry entry, struct verdict *ret)
 {
+    /* Nobody knows of the record of one who does not wait. */
+    bool own = entry == ENTRY_PROBE || entry == ENTRY_TRY;
+    int r;
+
     if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
         return -EINPROGRESS;
-    /* Who can wait often finds others in line, and then needs no clock here. */
-    if (entry != ENTRY_TRY && publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK)
-        return -EINPROGRESS;
-    return set->mortal ? enter(true, actor, set, amounts, record, entry, ret)
-                       : enter(false, actor, set, amounts, record, entry, ret);
+    r = set->mortal ? take(true, actor, set, amounts, record, own, &ret->now_ns)
+                    : plain_take(actor, set, amounts, &ret->now_ns);
+    if (r < 0)
+        return r;
+    if (record && !set->mortal) {
+        announce(record_at(set->region, record), ret->now_ns);
+        hold(record_at(set->region, record));
+    }
+    ret->estimate_ns = ret->now_ns;
+    set_count_entry(actor, set, amounts, record);
+    return 0;
 }
 
 /* ---- to give back ---- */
@@ -183,6 +192,13 @@ TWICE int settle(bool mortal, struct actor *actor, weir_set *set, uint32_t recor
     }
 }
 
+bool plain_give_back(struct actor *actor, weir_set *set, const uint64_t *amounts)
+{
+    const struct settlement settlement = {.amounts = amounts, .used = amounts};
+
+    return settle(false, actor, set, 0, 0, false, &settlement, 0) == 1;
+}
+
 int plain_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
                  bool asked, const struct settlement *settlement, bool *claimed)
 {
@@ -197,4 +213,10 @@ int plain_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t w
         return 0;
     *claimed = true;
     return settle(false, actor, set, record, word, asked, settlement, granted_ns);
+}
+
+bool plain_knows(const weir_set *set)
+{
+    return set->head && set->form == WORD_NONE && !set->mortal && !set->keyed &&
+           CONTENT_STATES + set->limits.state_words <= SHORT_WORDS_MAX;
 }

@@ -108,23 +108,24 @@ static int complete(const weir_set *set, bool nothing_asked, enum purpose purpos
     return 0;
 }
 
-/* The same in one go for a request that names one key, if nothing is wrong with it. */
-static bool resolve_one_key(const weir_set *set, const struct weir_amount *asked,
+bool request_resolve_simple(const weir_set *set, const struct weir_request *request,
                             enum purpose purpose, uint64_t *amounts)
 {
-    bool known = false;
+    const struct weir_amount *asked = request->amounts;
+    bool nothing = !request->amounts_n, known = nothing;
 
-    if (!asked->key || asked->amount == REQUEST_NOT_ASKED)
+    if (!nothing && (request->amounts_n > 1 || !asked->key || asked->amount == REQUEST_NOT_ASKED))
         return false;
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];
-        uint64_t amount = limit->type != WEIR_LIMIT_RATE;
+        uint64_t amount = limit->type != WEIR_LIMIT_RATE || nothing;
 
-        if (key_equal(limit->key, asked->key)) {
+        if (!nothing && key_equal(limit->key, asked->key)) {
             amount = asked->amount;
             known = true;
         }
         if (amount > limit->capacity ||
+            (nothing && limit->type == WEIR_LIMIT_RATE && !MUTANT(569)) ||
             (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE))
             return false;
         amounts[i] = amount;
@@ -132,50 +133,10 @@ static bool resolve_one_key(const weir_set *set, const struct weir_amount *asked
     return known;
 }
 
-/*
- * Both of them if nothing is wrong with the request, as with most. False: there is
- * more to say.
- */
-static bool resolve_at_once(const weir_set *set, const struct weir_request *request,
-                            enum purpose purpose, uint64_t *amounts)
-{
-    const struct limit *limits = set->limits.items;
-    uint64_t asked = 0; /* bit i: limit i */
-
-    for (size_t at = 0; at < request->amounts_n; at++) {
-        const struct weir_amount *amount = &request->amounts[at];
-        uint64_t meant = 0;
-
-        if (!amount->key || amount->amount == REQUEST_NOT_ASKED)
-            return false;
-        for (uint32_t i = 0; i < set->limits.n; i++)
-            if (key_equal(limits[i].key, amount->key)) {
-                meant |= UINT64_C(1) << i;
-                amounts[i] = amount->amount;
-            }
-        if (!meant || meant & asked)
-            return false;
-        asked |= meant;
-    }
-    for (uint32_t i = 0; i < set->limits.n; i++) {
-        bool is_rate = limits[i].type == WEIR_LIMIT_RATE;
-
-        if (!(asked >> i & 1))
-            amounts[i] = !is_rate;
-        if (amounts[i] > limits[i].capacity || (is_rate && !request->amounts_n))
-            return false;
-        if (purpose == PURPOSE_TAKE && amounts[i] && limits[i].type == WEIR_LIMIT_RESOURCE)
-            return false;
-    }
-    return true;
-}
-
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key)
 {
-    if (request->amounts_n == 1 && resolve_one_key(set, request->amounts, purpose, amounts))
-        return 0;
-    if (resolve_at_once(set, request, purpose, amounts))
+    if (request_resolve_simple(set, request, purpose, amounts))
         return 0;
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = REQUEST_NOT_ASKED;

@@ -47,6 +47,11 @@ static inline bool key_equal(const char *a, const char *b)
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key);
 
+/* The same in one go of a request that names one key, or none, if nothing is wrong with it; otherwise
+ * false. */
+bool request_resolve_simple(const weir_set *set, const struct weir_request *request,
+                            enum purpose purpose, uint64_t *amounts);
+
 /*
  * The same of a set of one limit, if nothing is wrong with the request, as with most. False: it is
  * another set or request, and there is more to say.
