@@ -28,6 +28,12 @@ static int timer_open(struct hand *hand)
     return hand->event_fd < 0 ? -errno : event_watch(hand);
 }
 
+static int timer_nested_open(struct hand *hand)
+{
+    hand->event_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    return hand->event_fd < 0 ? -errno : event_watch_nested(hand);
+}
+
 static void timer_ask(struct hand *hand)
 {
     const struct itimerspec at = {.it_value = timespec_of(hand->due_ns)};
@@ -37,6 +43,15 @@ static void timer_ask(struct hand *hand)
 
 static const struct way raw_timer = {
     .open = timer_open,
+    .ask = timer_ask,
+    .wait = event_epoll,
+    .settle = event_drain,
+    .close = fds_close,
+};
+
+/* What of a queue's lateness is the kernel's. */
+static const struct way raw_timer_nested = {
+    .open = timer_nested_open,
     .ask = timer_ask,
     .wait = event_epoll,
     .settle = event_drain,
@@ -81,6 +96,7 @@ struct lane {
 
 static struct lane lanes[] = {
     {&raw_timer, "late: raw timerfd, epoll", NULL, NULL, false},
+    {&raw_timer_nested, "late: raw timerfd, epoll in epoll", &raw_timer, NULL, false},
     {&way_queue_epoll, "late: queue, epoll", &raw_timer, NULL, false},
 #ifdef WEIR_BENCH_URING
     {&way_queue_multishot, "late: queue, multishot poll", &raw_timer, NULL, false},
@@ -154,7 +170,7 @@ static uint64_t next_due(const struct lane *lane)
 {
     uint64_t due = 0;
 
-    if (!lane->baseline)
+    if (!lane->baseline || lane->way == &raw_timer_nested)
         return bench_now() + WINDOW_NS;
     require(weir_set_ready_at(weir_pool_set(stage.pool, 0), NULL, &due) == 0);
     return due;
@@ -207,7 +223,8 @@ static void sample(const struct lane *lane, struct hand *hand)
 static void *measure(void *argument)
 {
     struct lane *lane = argument;
-    struct hand hand = {.w = stage.w, .pool = stage.pool, .event_fd = -1, .epoll_fd = -1};
+    struct hand hand = {
+        .w = stage.w, .pool = stage.pool, .event_fd = -1, .epoll_fd = -1, .inner_fd = -1};
     int r;
 
     r = lane->way->open(&hand);

@@ -178,7 +178,8 @@ static int run_lane(const struct lane *lane, const struct stage *stage, unsigned
     pthread_t thread;
     int r = 0;
 
-    run.hand = (struct hand){.w = stage->w, .pool = stage->pool, .event_fd = -1, .epoll_fd = -1};
+    run.hand = (struct hand){
+        .w = stage->w, .pool = stage->pool, .event_fd = -1, .epoll_fd = -1, .inner_fd = -1};
     if (run.way->open_giver)
         r = run.way->open_giver(&run.hand);
     if (r < 0) {

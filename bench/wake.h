@@ -20,6 +20,7 @@ struct hand {
     uint64_t due_ns; /* when time makes it due (late.c) */
     uint32_t word;
     int event_fd, epoll_fd;
+    int inner_fd; /* an epoll in the other one */
     struct rings *rings;
 };
 
@@ -64,6 +65,8 @@ void queue_close(struct hand *hand);
 /* What ways over a descriptor have in common. */
 int event_open(struct hand *hand);
 int event_watch(struct hand *hand);
+int event_watch_nested(
+    struct hand *hand); /* as a queue has it: an epoll of its own, in the other */
 void event_give(struct hand *hand);
 void event_epoll(struct hand *hand);
 void event_drain(struct hand *hand);

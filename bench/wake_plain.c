@@ -79,6 +79,8 @@ void fds_close(struct hand *hand)
         close(hand->event_fd);
     if (hand->epoll_fd >= 0)
         close(hand->epoll_fd);
+    if (hand->inner_fd >= 0)
+        close(hand->inner_fd);
 }
 
 static void poll_for(int fd)
@@ -98,11 +100,16 @@ static int epoll_open(struct hand *hand)
     return hand->epoll_fd < 0 ? -errno : 0;
 }
 
-static void epoll_add(struct hand *hand, int fd)
+static void add_to(int epoll_fd, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
-    require(epoll_ctl(hand->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0);
+    require(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+static void epoll_add(struct hand *hand, int fd)
+{
+    add_to(hand->epoll_fd, fd);
 }
 
 int event_watch(struct hand *hand)
@@ -114,11 +121,32 @@ int event_watch(struct hand *hand)
     return r;
 }
 
+int event_watch_nested(struct hand *hand)
+{
+    int r = epoll_open(hand);
+
+    if (r < 0)
+        return r;
+    hand->inner_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (hand->inner_fd < 0)
+        return -errno;
+    add_to(hand->inner_fd, hand->event_fd);
+    epoll_add(hand, hand->inner_fd);
+    return 0;
+}
+
 static int event_epoll_open(struct hand *hand)
 {
     int r = event_open(hand);
 
     return r < 0 ? r : event_watch(hand);
+}
+
+static int event_nested_open(struct hand *hand)
+{
+    int r = event_open(hand);
+
+    return r < 0 ? r : event_watch_nested(hand);
 }
 
 void event_epoll(struct hand *hand)
@@ -179,6 +207,19 @@ static const struct way raw_epoll = {
 static const struct way raw_epoll_drain = {
     .name = "raw eventfd, epoll, then read",
     .open = event_epoll_open,
+    .ask = nothing,
+    .wait = event_epoll_drain,
+    .settle = nothing,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
+
+/* What of a queue's hand-over is the kernel's. */
+static const struct way raw_nested = {
+    .name = "raw eventfd, epoll in epoll, then read",
+    .baseline = &raw_epoll_drain,
+    .open = event_nested_open,
     .ask = nothing,
     .wait = event_epoll_drain,
     .settle = nothing,
@@ -343,6 +384,6 @@ const struct way way_queue_epoll = {
 };
 
 const struct way *const plain_ways[] = {
-    &raw_futex, &way_blocked,  &raw_read,        &raw_poll,        &fd_poll,
-    &raw_epoll, &way_fd_epoll, &raw_epoll_drain, &way_queue_epoll, NULL,
+    &raw_futex,    &way_blocked,     &raw_read,   &raw_poll,        &fd_poll, &raw_epoll,
+    &way_fd_epoll, &raw_epoll_drain, &raw_nested, &way_queue_epoll, NULL,
 };

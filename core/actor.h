@@ -28,6 +28,7 @@ struct part {
     uint32_t unit;             /* of its struct actor_head in the set's region */
     bool shared;               /* in a segment: the magazine is its own, the counters are not */
     bool leases;               /* something may be leased; what is, since then: */
+    uint8_t seat;              /* in the set's ledger, from 1; 0: none yet */
     uint64_t leased_ns;
 };
 

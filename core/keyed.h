@@ -29,7 +29,7 @@
 #include "table.h"
 
 struct keyed {
-    weir_set *set; /* the template */
+    weir_set *set;                 /* the template */
     const struct segment *segment; /* that processes share; NULL: private */
     struct segment_keyed *common;  /* what all who use it have in common: there, or our own */
     struct key_secret secret;
@@ -42,7 +42,7 @@ struct keyed {
     bool fits; /* the state of one key can be its word */
 
     /* live.c */
-    struct table lives;      /* by number; as this process has met them; they go with the keyed set */
+    struct table lives; /* by number; as this process has met them; they go with the keyed set */
     _Atomic uint32_t places; /* so many there is room for */
     uint32_t lives_max;
     _Atomic uint32_t hand; /* of those looked at for one that can go, the next */

@@ -4,6 +4,7 @@
 
 #include "bell.h"
 #include "instance.h"
+#include "ledger.h"
 #include "mutant.h"
 #include "process.h"
 #include "record.h"
@@ -408,6 +409,8 @@ void member_release_places(const struct segment *segment, uint32_t slot, uint64_
         give_back(segment_run_owner(segment, run), key);
     for (uint32_t i = 0; i < segment_actors_n(segment); i++)
         give_back(&segment_actor(segment, i)->process, key);
+    if (!MUTANT(574))
+        ledger_release_seats(&segment_header(segment)->seats, key);
     process_release(segment_process(segment, slot), life);
     STEP();
 }

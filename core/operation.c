@@ -33,7 +33,7 @@ static bool is_unused(const struct operation *op)
 static bool is_whole(const struct operation *op)
 {
     const struct limits *limits = &op->set->limits;
-    uint32_t n = CONTENT_STATES + limits->state_words;
+    uint32_t n = set_content_min(op->set);
 
     if (is_unused(op))
         return true;
@@ -205,7 +205,7 @@ bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uin
 bool operation_commit(struct operation *op)
 {
     const struct limits *limits = &op->set->limits;
-    uint32_t n = CONTENT_STATES + limits->state_words;
+    uint32_t n = set_content_min(op->set);
 
     version_set_flags(&op->version, version_flags(&op->version) & ~(uint32_t)CONTENT_EXPECTED);
     op->version.content[CONTENT_LAST] = op->at.now_ns;

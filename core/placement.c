@@ -44,6 +44,7 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
     set->region = &set->member->region;
     set->head = segment_head_unit();
     set->unboxed_ns = &segment_header(set->member->segment)->unboxed_ns;
+    set->seats = &segment_header(set->member->segment)->seats;
     if (set->w->tsc && !MUTANT(411))
         tsc_give_up(set->w->tsc, TSC_SHARED);
     return 0;
@@ -66,7 +67,7 @@ static int settle_down(weir_set *set, const struct set_plan *plan, const uint64_
 static int make_content(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
     struct weir_instant at = instance_instant(set->w, true);
-    uint32_t n = CONTENT_STATES + set->limits.state_words;
+    uint32_t n = set_content_min(set);
     uint64_t *content = sys_alloc(n, sizeof(*content));
     int r;
 

@@ -119,6 +119,9 @@ int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uin
 
     if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
         return -EINPROGRESS;
+    /* Who can wait often finds others in line, and then needs no clock here. */
+    if (entry != ENTRY_TRY && publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK)
+        return -EINPROGRESS;
     r = set->mortal ? take(true, actor, set, amounts, record, own, &ret->now_ns)
                     : plain_take(actor, set, amounts, &ret->now_ns);
     if (r < 0)

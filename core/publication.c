@@ -16,7 +16,6 @@
 #include "publication.h"
 
 #include "mutant.h"
-#include "record.h"
 #include "segment.h"
 #include "step.h"
 #include <errno.h>
@@ -244,34 +243,6 @@ static void apply(const struct region *region, const struct effect *effect)
     STEP();
 }
 
-/*
- * Completes what a word that is no version owes: the word of the record that it names. It is this
- * one's turn as long as the sequence is the next; of all who are late, the record's whole word
- * tells.
- */
-static void complete_ledger(const struct region *region, struct set_head *set, uint64_t word)
-{
-    uint32_t record = (uint32_t)(word >> LEDGER_RECORD_SHIFT) & LEDGER_RECORD_MAX;
-    _Atomic uint64_t *at;
-    uint64_t before, sequence;
-
-    if (!(word & LEDGER_NAMES) || MUTANT(504))
-        return;
-    at = region_record(region, record);
-    before = load_acquire(at);
-    sequence = (before >> 8) + 1;
-    if ((sequence & LEDGER_SEQUENCE_MASK) != (word & LEDGER_SEQUENCE_MASK) ||
-        record_state(before) != (word & LEDGER_HELD ? RECORD_FREE : RECORD_HELD))
-        return;
-    STEP();
-    atomic_thread_fence(memory_order_acquire);
-    if (load(&set->word) != word)
-        return;
-    STEP();
-    swap(at, before, sequence << 8 | (word & LEDGER_HELD ? RECORD_HELD : RECORD_FREE));
-    STEP();
-}
-
 /* Completes what the version named by `word` owes, unless it has been superseded: then somebody
  * else completed it before. Any number of helpers, any delay between any two lines. */
 static void help(const struct region *region, struct set_head *set, uint64_t word)
@@ -307,7 +278,7 @@ static void help(const struct region *region, struct set_head *set, uint64_t wor
     STEP();
 }
 
-void publication_help(const struct region *region, uint32_t set_unit, enum word_form form)
+void publication_help(const struct region *region, uint32_t set_unit)
 {
     struct set_head *set = set_at(region, set_unit);
     uint64_t word;
@@ -316,19 +287,15 @@ void publication_help(const struct region *region, uint32_t set_unit, enum word_
         word = load_acquire(&set->word);
         if (word & WORD_BOXED)
             help(region, set, word);
-        else if (form == WORD_LEDGER)
-            complete_ledger(region, set, word);
     } while (load_acquire(&set->word) != word);
 }
 
-uint64_t publication_word(const struct region *region, uint32_t set_unit, enum word_form form)
+uint64_t publication_guess(const struct region *region, uint32_t set_unit, uint32_t i)
 {
     struct set_head *set = set_at(region, set_unit);
     uint64_t word = load_acquire(&set->word);
 
-    if (form == WORD_LEDGER && !(word & WORD_BOXED))
-        complete_ledger(region, set, word);
-    return word;
+    return word & WORD_BOXED ? load(&word_box(region, class_of(region, set), word)->content[i]) : 0;
 }
 
 static void copy_content(const struct box *box, struct version *version)
@@ -349,6 +316,8 @@ void publication_read_word(struct version *version, uint64_t word)
     memset(version->content, 0, WORD_STATE_AT * sizeof(uint64_t));
     version->content[WORD_STATE_AT] = word_state(version->form, word);
     version->content_n = WORD_STATE_AT + 1;
+    if (version->form == WORD_LEDGER)
+        version->content[version->content_n++] = word & LEDGER_BITS;
     version->strange = version->form == WORD_NONE;
     version->untold = false;
     version->word = word;
@@ -366,8 +335,6 @@ void publication_read(const struct region *region, uint32_t set_unit, struct ver
         struct box *box;
 
         if (!(word & WORD_BOXED)) {
-            if (version->form == WORD_LEDGER)
-                complete_ledger(region, set, word);
             publication_read_word(version, word);
             return;
         }

@@ -140,22 +140,22 @@ struct effect {
 enum word_form {
     WORD_NONE,  /* the set is always boxed */
     WORD_STATE, /* the one word of its state */
-    /*
-     * A count of what is held, and the last record that was granted or released, whose own word
-     * changes with it: used:16 | 1 | record:24 | held:1 | sequence:21 of the record's word. Or, after
-     * it was put there, with what was never there before: used:16 | 0 | slot:22 | version:24 of the
-     * box that it was in.
-     */
+    /* A count of what is held, and a bit for each seat of the set's ledger: used:16 | bits:47. */
     WORD_LEDGER
 };
 
-#define LEDGER_SEQUENCE_MASK ((UINT64_C(1) << 21) - 1)
-#define LEDGER_HELD          (UINT64_C(1) << 21)
-#define LEDGER_RECORD_SHIFT  22
-#define LEDGER_RECORD_MAX    ((UINT32_C(1) << 24) - 1)
-#define LEDGER_NAMES         (UINT64_C(1) << 46)
-#define LEDGER_USED_SHIFT    47
-#define LEDGER_USED_MAX      UINT64_C(0xffff)
+#define LEDGER_SEATS      47u
+#define LEDGER_BITS       ((UINT64_C(1) << LEDGER_SEATS) - 1)
+#define LEDGER_USED_SHIFT LEDGER_SEATS
+#define LEDGER_USED_MAX   UINT64_C(0xffff)
+
+/* What goes with such a word: see ledger.h. */
+struct seats {
+    _Atomic uint64_t owners[LEDGER_SEATS]; /* keys of the processes whose they are; 0: free */
+    struct {
+        _Alignas(64) _Atomic uint64_t announced;
+    } at[LEDGER_SEATS];
+};
 
 /* The state in a word that is not boxed. */
 static inline uint64_t word_state(enum word_form form, uint64_t word)
@@ -165,6 +165,8 @@ static inline uint64_t word_state(enum word_form form, uint64_t word)
 
 /* Where the state is in the content of a version that was read from such a word; 0 is before it. */
 #define WORD_STATE_AT 3u
+/* And the bits of a ledger's word: behind it. */
+#define LEDGER_BITS_AT (WORD_STATE_AT + 1)
 
 /* A private copy of one version, and what the next one is to be. */
 struct version {
@@ -213,7 +215,7 @@ void publication_intend(const struct region *region, uint32_t actor, uint32_t se
  */
 void publication_read(const struct region *region, uint32_t set, struct version *version);
 
-/* The same for a word that is not boxed, and owes nothing. */
+/* The same for a word that is not boxed, which owes nothing. */
 void publication_read_word(struct version *version, uint64_t word);
 
 /* The set's word as it is. */
@@ -223,6 +225,9 @@ static inline uint64_t publication_peek(const struct region *region, uint32_t se
 
     return atomic_load_explicit(&head->word, memory_order_acquire);
 }
+
+/* A word of what the set's box holds, which may be another's by then; 0 if it is not boxed. */
+uint64_t publication_guess(const struct region *region, uint32_t set, uint32_t i);
 
 /* Says that the set's word is about to be changed. */
 static inline void publication_prefetch(const struct region *region, uint32_t set)
@@ -247,13 +252,6 @@ static inline uint64_t publication_spare(const struct region *region, uint32_t s
 static inline bool version_is_boxed(const struct version *version)
 {
     return (version->word & WORD_BOXED) != 0;
-}
-
-/* For a ledger: what names no record, and is of this version alone, within 2^24 of one box. */
-static inline uint64_t version_token(const struct version *version)
-{
-    return (version->word & WORD_SLOT_MASK) << 24 |
-           (version->word >> WORD_SLOT_BITS & ((UINT64_C(1) << 24) - 1));
 }
 
 /* Changes the word of a set from that of a complete version without a line to `word`, which is not
@@ -282,11 +280,9 @@ uint32_t publication_effects(const struct region *region, uint32_t set,
 void publication_told(const struct region *region, uint32_t set, const struct version *version);
 
 /* Completes the effects of the set's current version, whoever published it. */
-void publication_help(const struct region *region, uint32_t set, enum word_form form);
+void publication_help(const struct region *region, uint32_t set);
 
-/* For sets that have such a form: their word, which owes nothing on return; and its change, if it is
- * still `before`: for what is not boxed, that is all. */
-uint64_t publication_word(const struct region *region, uint32_t set, enum word_form form);
+/* Changes the set's word if it is still `before`: for what is not boxed, that is all. */
 static inline bool publication_swap(const struct region *region, uint32_t set, uint64_t before,
                                     uint64_t after)
 {

@@ -3,6 +3,7 @@
 #include "recovery.h"
 
 #include "instance.h"
+#include "ledger.h"
 #include "live.h"
 #include "member.h"
 #include "mutant.h"
@@ -52,9 +53,8 @@ static weir_set *find_set(const struct recovery *recovery, uint64_t head)
 
 static weir_set *set_of(const struct recovery *recovery, const struct record *r)
 {
-    return recovery->region->segment
-               ? live_marked(find_set(recovery, 0), r, recovery->storage)
-               : instance_set(recovery->actor->w, record_set_number(r));
+    return recovery->region->segment ? live_marked(find_set(recovery, 0), r, recovery->storage)
+                                     : instance_set(recovery->actor->w, record_set_number(r));
 }
 
 /* The set, for which the recovering actor is prepared; NULL: no memory. */
@@ -161,6 +161,14 @@ static void wake_again(struct actor *actor, weir_set *set)
     }
 }
 
+/* What the dead may have begun. */
+static void complete(struct actor *actor, weir_set *set)
+{
+    publication_help(set->region, set->head);
+    if (set->form == WORD_LEDGER && !set->keyed) /* nobody changes the state of that one */
+        ledger_complete_all(actor, set);
+}
+
 static int recover(const struct recovery *recovery)
 {
     struct actor *actor = recovery->actor;
@@ -172,7 +180,7 @@ static int recover(const struct recovery *recovery)
         return -ENOMEM;
     /* First of all: only a completed version says what the dead holds and waits for. */
     if (intent && !MUTANT(28))
-        publication_help(recovery->region, set->head, set->form);
+        complete(actor, set);
     for (uint32_t at = 0; r == 0 && (at = next_record(actor->w, recovery->region, at)) != 0;)
         r = end_record(recovery, at);
     /* It worked on one set at a time, so only that one can lack a service or a wake. */

@@ -387,7 +387,10 @@ int segment_open(const char *directory, const struct segment_shape *shape, struc
 
     if (r < 0)
         return error_set(reterr, r, "the set `%s` cannot be shared by processes: %s",
-                         show(shape->name).text, strerrordesc_np(-r));
+                         show(shape->name).text,
+                         r == -E2BIG && shape->keys_max
+                             ? "it would be too large; lower `max_keys`, or bound `memory`"
+                             : strerrordesc_np(-r));
     r = site_open(directory, shape->name, true, &site, &error);
     if (r == 0)
         r = open_in(&site, shape, &layout, ret);

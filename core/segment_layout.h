@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT         3u
+#define SEGMENT_LAYOUT         4u
 #define SEGMENT_PAGE           ((size_t)4096) /* parts begin at multiples, whatever the machine's */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; of a longer one the beginning */
@@ -77,6 +77,7 @@ struct segment_header {
 
     _Alignas(64) struct set_head head;
     _Alignas(64) _Atomic uint64_t unboxed_ns; /* when the set was last boxed (word.h) */
+    _Alignas(64) struct seats seats;
 };
 
 /* Its counters follow, segment_identity.counters_size bytes. */

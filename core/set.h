@@ -15,6 +15,7 @@
 #include <errno.h>
 
 struct keyed;
+struct seats;
 struct warnings;
 
 /* An idle one is to take little: its limits are not its own, what few sets need is made when they
@@ -40,6 +41,7 @@ struct weir_set {
 
     _Atomic uint64_t *unboxed_ns;    /* when it was last boxed; not beside its word: its own, or */
     _Atomic uint64_t own_unboxed_ns; /* that of its segment */
+    struct seats *seats;             /* of that form; NULL: it has none */
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
     uint32_t id;                         /* in its records: its number, but for a hidden set */
@@ -58,10 +60,16 @@ static inline bool set_is_hidden(const weir_set *set)
 /* Belongs to the set; that of a hidden one to its keyed set. */
 const char *set_name(const weir_set *set);
 
-/* Words of a version of it, with a projection of its limits. */
+/* Words of a version of it. */
+static inline uint32_t set_content_min(const weir_set *set)
+{
+    return CONTENT_STATES + set->limits.state_words + (set->form == WORD_LEDGER);
+}
+
+/* The same with a projection of its limits. */
 static inline uint32_t set_content_max(const weir_set *set)
 {
-    uint32_t words = CONTENT_STATES + set->limits.state_words;
+    uint32_t words = set_content_min(set);
 
     return set->limits.has_waits ? words + 1 + set->limits.state_words : words;
 }

@@ -4,6 +4,7 @@
 
 #include "instance.h"
 #include "keyed.h"
+#include "ledger.h"
 #include "live.h"
 #include "mutant.h"
 #include "operation.h"
@@ -101,6 +102,14 @@ static int settle_once(struct operation *op, uint32_t record, uint64_t word, boo
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
+/* The same by a ledger: the record's word says whether it was done, once that is complete. */
+static int settle_for_others(struct operation *op, uint32_t record, uint64_t word,
+                             const struct settlement *settlement)
+{
+    ledger_complete(op->set, &op->version, record);
+    return settle_once(op, record, word, false, settlement, false);
+}
+
 /* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it; of a live
  * set also -ESTALE. */
 static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
@@ -118,7 +127,9 @@ static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uin
             operation_read_untimed(&op, actor, set);
         if (set_is_broken(set))
             return 1; /* there is nothing that it could be given back to */
-        if (!version_is_boxed(&op.version) || word_unbox(&op))
+        if (!own && set->form == WORD_LEDGER && version_is_boxed(&op.version))
+            r = settle_for_others(&op, record, word, settlement);
+        else if (!version_is_boxed(&op.version) || word_unbox(&op))
             r = word_settle(actor, set, record, word, own, settlement, &claimed);
         else
             r = settle_once(&op, record, word, own, settlement, claimed);

@@ -4,6 +4,7 @@
 
 #include "burial.h"
 #include "instance.h"
+#include "ledger.h"
 #include "member.h"
 #include "mutant.h"
 #include "step.h"
@@ -20,15 +21,6 @@ enum word_form word_form_for(const struct limits *limits, bool ledger)
     if (limit->type != WEIR_LIMIT_RESOURCE || !ledger)
         return WORD_STATE;
     return !limit->algorithm && limit->capacity <= LEDGER_USED_MAX ? WORD_LEDGER : WORD_NONE;
-}
-
-static uint64_t make_ledger(uint64_t state, uint32_t record, uint64_t record_word)
-{
-    if (state > LEDGER_USED_MAX || record > LEDGER_RECORD_MAX)
-        return WORD_BOXED;
-    return state << LEDGER_USED_SHIFT | LEDGER_NAMES | (uint64_t)record << LEDGER_RECORD_SHIFT |
-           (record_state(record_word) == RECORD_HELD ? LEDGER_HELD : 0) |
-           (record_word >> 8 & LEDGER_SEQUENCE_MASK);
 }
 
 static struct record *record_of(const weir_set *set, uint32_t record)
@@ -55,8 +47,8 @@ static bool is_sound(const weir_set *set, const uint64_t *state)
 }
 
 /*
- * The set's word, which owes nothing, and the state in it. False: it is boxed, or what others wrote
- * there cannot be; whoever looks closer finds out.
+ * The set's word, and the state in it. False: it is boxed, or what others wrote there cannot be;
+ * whoever looks closer finds out.
  */
 TWICE bool read_word(bool shared, struct actor *actor, const weir_set *set, uint64_t *ret,
                      uint64_t *ret_state)
@@ -68,7 +60,7 @@ TWICE bool read_word(bool shared, struct actor *actor, const weir_set *set, uint
     }
     if (set->form == WORD_LEDGER)
         publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
-    *ret = publication_word(set->region, set->head, set->form);
+    *ret = publication_peek(set->region, set->head);
     *ret_state = word_state(set->form, *ret);
     STEP();
     return !(*ret & WORD_BOXED) && is_sound(set, ret_state);
@@ -121,7 +113,7 @@ static int refuse(struct actor *actor, weir_set *set, uint64_t now_ns, uint64_t 
 }
 
 /*
- * The newcomer's record, which is free until the word says HELD: its own one. Who completes a ledger
+ * The newcomer's record, which is free until its word says HELD: that one. Who completes a ledger
  * knows nothing of the instants, so they come first.
  */
 static uint64_t announce(const weir_set *set, uint32_t record, uint64_t now_ns)
@@ -151,10 +143,15 @@ static void hold(const weir_set *set, uint32_t record, uint64_t held, enum entry
     STEP();
 }
 
-TWICE uint64_t word_with(bool shared, const weir_set *set, uint64_t state, uint32_t record,
-                         uint64_t held)
+/* The word that is to follow `word`. What a ledger says of it is announced. */
+TWICE uint64_t word_with(bool shared, const weir_set *set, uint32_t seat, uint64_t word,
+                         uint64_t state, uint32_t record, uint64_t held)
 {
-    return shared && set->form == WORD_LEDGER ? make_ledger(state, record, held) : state;
+    if (!shared || set->form != WORD_LEDGER)
+        return state;
+    if (!seat || !record || state > LEDGER_USED_MAX)
+        return WORD_BOXED;
+    return ledger_announce(set->seats, seat, word, state, record, held);
 }
 
 static void count_entry(struct actor *actor, const weir_set *set, uint64_t amount, uint32_t record)
@@ -194,6 +191,7 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
     /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
     struct weir_instant at = {0};
     uint64_t word, state, ready, next, held;
+    uint32_t seat = shared && set->form == WORD_LEDGER ? ledger_seat(actor, set) : 0;
     unsigned turn = 0;
 
     if (goes_by_time(set))
@@ -217,7 +215,7 @@ TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount
 
             return r == 1 ? word_box(actor, set, word) : r;
         }
-        next = word_with(shared, set, state, record, held);
+        next = word_with(shared, set, seat, word, state, record, held);
         if (next & WORD_BOXED)
             return word_box(actor, set, word);
         if (publication_swap(set->region, set->head, word, next))
@@ -248,33 +246,39 @@ int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lea
     return enter(is_shared(set), actor, set, amount, lease, 0, ENTRY_TRY, ret);
 }
 
-/* Gives back by a ledger: the record is freed by the word. Whoever recovers for others may be so late
- * that it is used again. */
+/*
+ * Gives back by a ledger what is the caller's own. For others that is done with the whole of the set,
+ * and once it is boxed they are told apart who did it before.
+ */
 static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                          bool own, const struct settlement *settlement)
 {
     struct record *r = record_of(set, record);
-    uint64_t free_word = record_next_word(word, RECORD_FREE), before, state;
+    uint64_t free_word = record_next_word(word, RECORD_FREE), before, state, next;
+    uint32_t seat = own || MUTANT(573)
+    ? ledger_seat(actor, set) : 0;
     unsigned turn = 0;
 
     for (;; publication_back_off(&turn)) {
         if (!read_word(true, actor, set, &before, &state))
             return -EINPROGRESS;
-        if (record_load(&r->word) != word && !MUTANT(505))
+        if (!seat) {
+            word_box(actor, set, before);
+            return -EINPROGRESS;
+        }
+        if (record_load(&r->word) != word)
             return 0;
         if (state < settlement->amounts[0]) {
             member_break(set->member); /* nobody would have written that */
             return -EINPROGRESS;
         }
-        if (publication_swap(set->region, set->head, before,
-                             make_ledger(state - settlement->amounts[0], record, free_word)))
+        next = ledger_announce(set->seats, seat, before, state - settlement->amounts[0], record,
+                               free_word);
+        if (publication_swap(set->region, set->head, before, next))
             break;
     }
     STEP();
-    if (own)
-        atomic_store_explicit(&r->word, free_word, memory_order_release);
-    else
-        atomic_compare_exchange_strong(&r->word, &word, free_word);
+    atomic_store_explicit(&r->word, free_word, memory_order_release);
     STEP();
     return 1;
 }
@@ -342,8 +346,10 @@ static uint64_t word_of(const struct operation *op)
 
     if (op->set->form != WORD_LEDGER)
         return state;
-    return state > LEDGER_USED_MAX ? WORD_BOXED
-                                   : state << LEDGER_USED_SHIFT | version_token(&op->version);
+    return state > LEDGER_USED_MAX
+               ? WORD_BOXED
+               : state << LEDGER_USED_SHIFT |
+                     (MUTANT(572) ? 0 : op->version.content[LEDGER_BITS_AT] & LEDGER_BITS);
 }
 
 /* Whoever unboxes a later version may have been faster. */
@@ -365,6 +371,8 @@ bool word_unbox(const struct operation *op)
         (version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
         (version->content[CONTENT_LAST] > op->now_ns && !MUTANT(503)) || (word_of(op) & WORD_BOXED))
         return false;
+    if (op->set->form == WORD_LEDGER && !ledger_seat(op->actor, op->set))
+        return false; /* who has no seat there leaves it as he needs it */
     advance(op->set, op->now_ns);
     return publication_unbox(op->set->region, op->set->head, version, word_of(op));
 }

@@ -11,20 +11,17 @@
  * between the set still counts it as held.
  *
  * A resource that processes share must lose nothing by a death between any two steps. There the
- * word also names the record whose own word changes with it (WORD_LEDGER), and whoever reads it
- * completes that first. Of rates and calls nothing is given back after a death, so they do without.
+ * word also has a bit for each actor, which says whether what it has announced has happened: ledger.h.
+ * Of rates and calls nothing is given back after a death, so they do without.
  *
  * The clock is read before the word, so that as little time as can be passes between that and the
  * compare-and-swap; an earlier instant grants no more. A counted resource does not go by it: there it
  * only says since when something is held, and the kernel's last tick will do. But nobody is granted as of an instant at
  * which others were in line: so `unboxed_ns` has when the state last went back to the word. A word
  * that is a state may come back while somebody is late; what he decides from it is the same then.
- * A ledger's word does not come back within 2^21 lives of one record.
  *
  * That no wake-up, permit or box is lost or had twice as a set is boxed and unboxed was searched for
- * exhaustively in a model (tests/crash/word.pml): private, three workers, 50 million states; a
- * ledger, three workers, 59 million; two workers, a death anywhere, and a rescuer that uses the dead
- * one's record again, 20 million.
+ * exhaustively in a model (tests/crash/word.pml; docs/publication.md has the figures).
  */
 #ifndef WEIR_CORE_WORD_H
 #define WEIR_CORE_WORD_H

@@ -76,8 +76,9 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     return DECISIONS(word) % 3 == 0 ? KEY_AS_NEW : KEY_LIVE;
 }
 
-static const struct key_judge judges[] = {
-    {use, NULL, KEY_EVICT_OLDEST, NULL}, {use, NULL, KEY_EVICT_NONE, NULL}, {use, NULL, KEY_EVICT_RANDOM, NULL}};
+static const struct key_judge judges[] = {{use, NULL, KEY_EVICT_OLDEST, NULL},
+                                          {use, NULL, KEY_EVICT_NONE, NULL},
+                                          {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
 static bool is_key(const struct double_value *value)
 {

@@ -293,6 +293,129 @@ static void test_late_rescuer(void **state)
     each_step("a rescuer that comes late", round_late_rescuer);
 }
 
+/* ---- what one was granted and another one gives back ---- */
+
+static void run_hand_in(void *argument)
+{
+    const struct task *task = argument;
+
+    if (world_state(task->dead, task->set, 0) == RECORD_HELD)
+        world_hand_in(task->actor, task->dead, task->set, 0);
+}
+
+static uint64_t held_word; /* of what is given back */
+
+static void run_give_back(void *argument)
+{
+    const struct task *task = argument;
+
+    world_give_back(task->actor, task->dead, task->set, 0, held_word);
+}
+
+static struct fiber *start(uint32_t actor, uint32_t set, uint32_t of, void (*run)(void *argument))
+{
+    tasks[actor] = (struct task){actor, set, of};
+    fiber_start(&fibers[actor], run, &tasks[actor]);
+    return &fibers[actor];
+}
+
+/* Both die, at every step of the second: what it has not given back is given back for the first. */
+static void test_hand_in(void **state)
+{
+    bool alive = true;
+
+    (void)state;
+    rounds = world.failures = 0;
+    for (uint32_t set = 0; set < SETS; set++)
+        for (uint64_t n = 2; n < 4 || alive; n++) {
+            say("death of who gives back for another thread", set, n, 0, 0);
+            world_restore();
+            world_enter(FIRST, set, 0, 1, ENTRY_TRY);
+            alive = fiber_go(start(SECOND, set, FIRST, run_hand_in), n / 2) == FIBER_READY;
+            world_recover(RESCUER, n % 2 ? FIRST : SECOND);
+            world_recover(RESCUER, n % 2 ? SECOND : FIRST);
+            finish(set);
+        }
+    printf("death of who gives back for another thread: %lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
+/* Whoever gives back for others meets somebody who does the same, or does it himself. */
+static void try_givers(uint32_t set, void (*one)(void *argument), void (*other)(void *argument))
+{
+    bool alive = true, other_alive = true;
+
+    for (uint64_t n = 1; alive; n++)
+        for (uint64_t m = 1; m == 1 || other_alive; m++) {
+            say("two give back the same", set, n, m, one == run_hand_in);
+            world_restore();
+            world_enter(FIRST, set, 0, 1, ENTRY_TRY);
+            world_enter(HOLDER, set, 0, 1, ENTRY_TRY);
+            held_word = world_word(FIRST, set, 0);
+            alive = fiber_go(start(SECOND, set, FIRST, one), n) == FIBER_READY;
+            other_alive = fiber_go(start(THIRD, set, FIRST, other), m) == FIBER_READY;
+            fiber_go(&fibers[SECOND], 0);
+            fiber_go(&fibers[THIRD], 0);
+            finish(set);
+        }
+}
+
+static void test_givers(void **state)
+{
+    (void)state;
+    rounds = world.failures = 0;
+    for (uint32_t set = 0; set < SETS; set++) {
+        try_givers(set, run_give_back, run_give_back);
+        if (world.sets[set]->form != WORD_STATE) { /* there nobody does */
+            try_givers(set, run_hand_in, run_give_back);
+            try_givers(set, run_give_back, run_hand_in);
+        }
+    }
+    printf("two give back the same: %lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
+/* ---- what was announced ---- */
+
+static void run_turns(void *argument)
+{
+    const struct task *task = argument;
+
+    world_leave(task->actor, task->set, 0, 0);
+    for (uint32_t i = 1; i < RECORDS; i++) {
+        world_enter(task->actor, task->set, i, 1, ENTRY_TRY);
+        world_leave(task->actor, task->set, i, 0);
+    }
+}
+
+/*
+ * A rescuer is stopped while it completes what was announced by the bits of one version. Somebody
+ * goes on, turns its bit forth and back, and dies before it does what it has announced last: the
+ * rescuer must not take that for done.
+ */
+static void test_announced(void **state)
+{
+    enum { RESCUED = 32 }; /* steps until it has come past the seats of these */
+    bool alive = true;
+
+    (void)state;
+    rounds = world.failures = 0;
+    for (uint64_t n = 1; alive; n++)
+        for (uint64_t m = 1; m < RESCUED; m++) {
+            say("a rescuer is late for what was announced", n, m, 0, 0);
+            world_restore();
+            world_enter(FIRST, SET_RESOURCE, 0, 1, ENTRY_TRY);
+            world_enter(HOLDER, SET_RESOURCE, 0, 1, ENTRY_TRY);
+            fiber_go(rescue(RESCUER, HOLDER), m);
+            alive = fiber_go(start(FIRST, SET_RESOURCE, 0, run_turns), n) == FIBER_READY;
+            fiber_go(&fibers[RESCUER], 0);
+            world_recover(SECOND_RESCUER, FIRST);
+            finish(SET_RESOURCE);
+        }
+    printf("a rescuer is late for what was announced: %lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
 /* ---- two deaths ---- */
 
 static void round_two_deaths(uint32_t set, uint64_t m)
@@ -714,6 +837,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rescuer_dies),
         cmocka_unit_test(test_two_rescuers),
         cmocka_unit_test(test_late_rescuer),
+        cmocka_unit_test(test_hand_in),
+        cmocka_unit_test(test_givers),
+        cmocka_unit_test(test_announced),
         cmocka_unit_test(test_two_deaths),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_crossed_stops),

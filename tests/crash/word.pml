@@ -7,15 +7,18 @@
  * and the line is a number in it. What is atomic beyond that is one load, store or compare-and-swap
  * there, and what follows it in private.
  *
- *   - The word is {slot, version} of a box, or {used}, or, in a LEDGER, {used, record, its word}.
- *     {used} alone comes back while others are late.
+ *   - The word is {slot, version} of a box, or {used}, or, in a LEDGER, {used, bits}; the last two
+ *     come back while others are late.
  *   - `spare` is read after the commit and before the second look at the word; unboxing changes it
  *     before the word. Who finds a set boxed, and nobody in line or expected there, unboxes it, or
  *     leaves that to others.
  *   - A publisher completes its own version from what it knows itself, its own record and its own
  *     box by plain stores; but a version over a word as all others do.
- *   - LEDGER: one worker may die between any two steps, and rescuers do what core/recovery.c does.
- *     With REUSE the first to be done uses the dead one's box and record while others are late.
+ *   - LEDGER (core/ledger.h): each actor announces what it is about to do at the word, and turns its
+ *     bit with it. One worker may die between any two steps, and rescuers do what core/recovery.c
+ *     does: they box the set, and complete what was announced and has happened by the bits in the
+ *     box. With REUSE the first to be done uses the dead one's box, record and seat while others are
+ *     late.
  *
  * Checked: never more holders than CAPACITY; nobody writes a box that is another's, the set's or
  * spare; when nothing moves any more, nobody sleeps, nothing is held or in line, every record is
@@ -26,9 +29,11 @@
  *    3 superseded while incomplete        4 the word unboxed before `spare` is changed
  *    5 help without a second look         6 `spare` taken by a publisher without a second look
  *    7 a place in line stored, not swapped     8 unboxed with a line
- *    9 a ledger's word not completed     10 completed from the box, which may be another's by now
+ *    9 a change not announced            10 completed from the box, which may be another's by now
  *   11 what is recovered is freed by a plain store
  *   12 a waiter sleeps without comparing 13 no wake after a hand-over
+ *   14 completed without a second look   15 given back for others at the word
+ *   16 a set goes back to its word without the bits
  */
 #ifndef LEDGER
 #define LEDGER 0
@@ -67,6 +72,7 @@
 #define WAITING    1
 #define HELD       2
 #define CANCELED   3
+#define COMPLETED  4 /* of operations, not of records */
 #define STATE(w)   ((w) & 3)
 #define NEXT(w, s) ((((w) >> 2) + 1) * 4 + (s))
 
@@ -76,6 +82,7 @@
 typedef box {
     byte used, line;                  /* content */
     bool expected;                    /* somebody is about to join the line */
+    byte bits;
     byte n, actor, slot, version;     /* effects; whose it is; what it replaced; slot NONE: a word */
     byte place[2], before[2], after[2];
     byte done
@@ -84,18 +91,20 @@ typedef box {
 box boxes[BOXES];
 byte own_slot[ACTORS], own_version[ACTORS];
 byte spare_slot, spare_version;
-byte set_slot, set_version, set_used, set_record; /* the set's word; slot NONE: inline */
+byte set_slot, set_version, set_used, set_bits;   /* the set's word; slot NONE: inline */
 byte memory[WORKERS];                             /* the words of the records */
 bool asleep[WORKERS], inside[WORKERS];
+byte announced_record[ACTORS], announced_word[ACTORS]; /* record + 1; by seat */
+bool announced_bit[ACTORS];
 bool dead[ACTORS];
 byte victim = NONE;
 bool recovered;
 
-#define SAME (set_slot == s && set_version == v && set_used == u && set_record == c)
+#define SAME (set_slot == s && set_version == v && set_used == u && set_bits == c)
 
 inline load_word()
 {
-    d_step { s = set_slot; v = set_version; u = set_used; c = set_record }
+    d_step { s = set_slot; v = set_version; u = set_used; c = set_bits }
 }
 
 /* Completes the version named by the word that was read. */
@@ -181,18 +190,33 @@ inline complete()
     fi
 }
 
-/* Completes what the word owes that is no version. */
-inline settle_ledger()
+/* Completes what was announced, of record r or of all, and has happened by the version that was read;
+ * k is the seat, and less than ACTORS afterwards if the set has changed. */
+inline complete_seats()
 {
-    k = memory[c - 1];
-    if
-    :: d_step {
-            k >> 2 == (v >> 2) - 1 && FAULT != 9 && SAME ->
-            skip
+    do
+    :: k < ACTORS ->
+        d_step {
+            ar = announced_record[k]; aw = announced_word[k]; ab = announced_bit[k];
+            if :: kind == FREE && ar != r + 1 -> ar = 0 :: else fi
         };
-        d_step { if :: memory[c - 1] == k -> memory[c - 1] = v :: else fi; k = 0 }
-    :: d_step { !(k >> 2 == (v >> 2) - 1 && FAULT != 9 && SAME) -> k = 0 }
-    fi
+        if
+        :: d_step { !(SAME || FAULT == 14) -> skip }; break
+        :: d_step {
+                (SAME || FAULT == 14) ->
+                if
+                :: ar && ab == (boxes[s].bits >> k & 1) -> skip
+                :: else -> ar = 0
+                fi
+            };
+            d_step {
+                if :: ar && memory[ar - 1] >> 2 == (aw >> 2) - 1 -> memory[ar - 1] = aw :: else fi;
+                k++
+            }
+        fi
+    :: k == ACTORS -> break
+    od;
+    atomic { ar = 0; aw = 0; ab = 0 }
 }
 
 inline unbox()
@@ -220,8 +244,8 @@ inline unbox()
                     go == 2 ->
                     if
                     :: SAME ->
-                        set_slot = NONE; set_used = boxes[s].used; set_version = 0; set_record = 0;
-                        if :: LEDGER -> set_version = v * 8 + s :: else fi
+                        set_slot = NONE; set_used = boxes[s].used; set_version = 0; set_bits = boxes[s].bits;
+                        if :: FAULT == 16 -> set_bits = 0 :: else fi
                     :: else -> go = 5
                     fi
                 };
@@ -269,20 +293,25 @@ inline write_box(p, w)
     fi;
     boxes[o].used = used; boxes[o].line = line; boxes[o].actor = me;
     boxes[o].slot = s; boxes[o].version = v;
+    if :: s == NONE -> boxes[o].bits = c :: else -> boxes[o].bits = boxes[s].bits fi;
     used = 0; line = 0
 }
+
+/* What the word does not suffice for. */
+#define FOR_OTHERS (LEDGER && ((kind == FREE && !live && FAULT != 15) || kind == COMPLETED))
 
 /* go: 0 read again, 1 nothing to do, 2 publish, 3 change the word inline. */
 inline decide_inline()
 {
     if
     :: kind == HELD && u < CAPACITY -> go = 3; t = NEXT(memory[r], HELD)
-    :: kind == HELD && u >= CAPACITY ->
+    :: (kind == HELD && u >= CAPACITY) || FOR_OTHERS ->
         used = u; go = 2;
         write_box(NONE, 0);
         boxes[o].expected = true;
         es = spare_slot; ev = spare_version
-    :: kind == FREE -> if :: LEDGER && memory[r] != x -> go = 1 :: else -> go = 3; t = NEXT(x, FREE) fi
+    :: kind == FREE && !FOR_OTHERS ->
+        if :: LEDGER && memory[r] != x -> go = 1 :: else -> go = 3; t = NEXT(x, FREE) fi
     :: kind == CANCELED -> assert(memory[r] != x); go = 1
     :: kind == NONE -> go = 1
     fi
@@ -320,6 +349,7 @@ inline decide_boxed()
         write_box(r, NEXT(memory[r], CANCELED))
     :: kind == NONE && line && used < CAPACITY -> write_box(NONE, 0)
     :: kind == NONE && !(line && used < CAPACITY) -> go = 1
+    :: kind == COMPLETED -> go = (n == ACTORS -> 1 : 0)
     fi;
     used = 0; line = 0
 }
@@ -336,16 +366,26 @@ inline operation()
     ::  load_word();
         if
         :: s == NONE ->
-            if :: c -> settle_ledger() :: else fi;
             d_step { decide_inline() };
         :: s != NONE && (boxes[s].done == v || FAULT == 3)
         :: s != NONE && !(boxes[s].done == v || FAULT == 3) -> help()
         fi;
         if
+        :: s != NONE && FOR_OTHERS ->
+            if :: kind == COMPLETED -> k = n :: else -> k = 0 fi;
+            complete_seats();
+            d_step { if :: kind == COMPLETED -> n = k :: else fi; k = 0 }
+        :: else
+        fi;
+        if
         :: d_step {
                 s != NONE ->
                 if
-                :: SAME -> if :: (boxes[s].line == 0 && !boxes[s].expected) || FAULT == 8 -> go = 4 :: else -> decide_boxed() fi
+                :: SAME || (kind == COMPLETED && n == ACTORS) ->
+                    if
+                    :: ((boxes[s].line == 0 && !boxes[s].expected) || FAULT == 8) && !FOR_OTHERS -> go = 4
+                    :: else -> decide_boxed()
+                    fi
                 :: else -> go = 0
                 fi
             }
@@ -359,12 +399,23 @@ inline operation()
         if
         :: go == 1 -> break
         :: go == 0
-        :: d_step {
-                go == 3 ->
+        :: go == 3 ->
+            if
+            :: LEDGER -> d_step {
+                    if
+                    :: FAULT != 9 ->
+                        announced_record[me] = r + 1; announced_word[me] = t;
+                        announced_bit[me] = 1 - (c >> me & 1)
+                    :: else
+                    fi
+                }
+            :: !LEDGER
+            fi;
+            d_step {
                 if
                 :: SAME ->
                     if :: kind == HELD -> set_used = u + 1 :: else -> set_used = u - 1 fi;
-                    if :: LEDGER -> set_record = r + 1; set_version = t :: else fi
+                    if :: LEDGER -> set_bits = c ^ (1 << me) :: else fi
                 :: else -> go = 0
                 fi
             };
@@ -372,7 +423,7 @@ inline operation()
             :: d_step {
                     go == 3 ->
                     if
-                    :: kind == HELD || (LEDGER && (memory[r] == x || FAULT == 11)) -> memory[r] = t
+                    :: kind == HELD || LEDGER -> memory[r] = t
                     :: else
                     fi
                 };
@@ -385,7 +436,7 @@ inline operation()
                 :: SAME ->
                     ds = s; dv = v; boxed = (s == NONE);
                     s = o; v = own_version[me] + 1; u = 0; c = 0;
-                    set_slot = s; set_version = v; set_used = 0; set_record = 0;
+                    set_slot = s; set_version = v; set_used = 0; set_bits = 0;
                     dn = boxes[s].n;
                     dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0];
                     dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1]
@@ -409,17 +460,18 @@ inline operation()
 }
 
 #define LOCALS byte s, v, u, c, o, g = NONE, t, go, k, n, x, used, line, plain, es, ev; \
-    byte dn, da, ds, dv; byte dp[2]; byte db[2]; byte dw[2]
+    byte dn, da, ds, dv; byte dp[2]; byte db[2]; byte dw[2]; byte ar, aw; bool ab
 
 /* Asks, waits, gives back, until the record is free. */
 inline live_once()
 {
     if
-    :: STATE(memory[r]) == FREE -> kind = HELD; operation()
-    :: else
+    :: STATE(memory[r]) == FREE -> kind = HELD
+    :: else -> kind = NONE
     fi;
     do
-    ::  x = memory[r];
+    ::  if :: kind != NONE -> operation() :: else fi;
+        x = memory[r];
         if
         :: STATE(x) == HELD ->
             d_step {
@@ -439,8 +491,7 @@ inline live_once()
             fi
         :: STATE(x) == CANCELED -> memory[r] = NEXT(x, FREE); break
         :: STATE(x) == FREE -> break
-        fi;
-        if :: kind != NONE -> operation() :: else fi
+        fi
     od;
     x = 0
 }
@@ -481,24 +532,25 @@ proctype rescuer(byte me)
     ::  load_word();
         if
         :: s != NONE -> help()
-        :: s == NONE && c -> settle_ledger()
         :: else
         fi;
         if :: SAME -> break :: else fi
     od;
+    kind = COMPLETED;
     do
-    ::  x = memory[r];
-        if
-        :: recovered -> break
-        :: !recovered && STATE(x) == HELD -> inside[r] = false; kind = FREE; operation()
-        :: !recovered && STATE(x) == WAITING -> kind = CANCELED; operation()
-        :: !recovered && STATE(x) == CANCELED ->
-            d_step { if :: memory[r] == x -> memory[r] = NEXT(x, FREE) :: else fi }
-        :: !recovered && STATE(x) == FREE -> break
-        fi
+    ::  operation();
+        if :: kind == NONE -> break :: else -> n = 0 fi;
+        do
+        ::  x = memory[r];
+            if
+            :: recovered || STATE(x) == FREE -> kind = NONE; break
+            :: !recovered && STATE(x) == HELD -> inside[r] = false; kind = FREE; break
+            :: !recovered && STATE(x) == WAITING -> kind = CANCELED; break
+            :: !recovered && STATE(x) == CANCELED ->
+                d_step { if :: memory[r] == x -> memory[r] = NEXT(x, FREE) :: else fi }
+            fi
+        od
     od;
-    kind = NONE;
-    operation();
     atomic { k = 0; do :: k < WORKERS -> asleep[k] = false; k++ :: else -> break od; k = 0 };
     d_step { x = 0; if :: !recovered -> recovered = true; me = victim; live = true :: else fi };
 #if REUSE
@@ -527,9 +579,9 @@ init {
 #elif START == FULL
     memory[WORKERS - 1] = NEXT(FREE, HELD);
     set_used = 1;
-    if :: LEDGER -> set_record = WORKERS; set_version = memory[WORKERS - 1] :: else fi;
 #elif START == DEAD
-    victim = 0; dead[0] = true; set_used = 1; set_record = 1; set_version = NEXT(FREE, HELD);
+    victim = 0; dead[0] = true; set_used = 1; set_bits = 1;
+    announced_record[0] = 1; announced_word[0] = NEXT(FREE, HELD); announced_bit[0] = 1;
 #endif
     atomic {
         do

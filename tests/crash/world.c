@@ -68,7 +68,7 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
 {
     struct set_plan plan = {.timeout_ns = UINT64_MAX, .max_wait_ns = UINT64_MAX, .fair = true};
     char name[] = "set-0";
-    uint32_t unboxed;
+    uint32_t unboxed, ledger;
     weir_set *set;
 
     name[4] = (char)('0' + world.w->sets_n);
@@ -82,7 +82,9 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     must(instance_add_set(world.w, &plan, &set, NULL) == 0);
     must(set->form == WORD_NONE || publication_reserve(set->region, set->head) == 0);
     must((unboxed = region_alloc_box(set->region, UNIT_SIZE, UNIT_SIZE)) != 0);
+    must((ledger = region_alloc_box(set->region, sizeof(*set->seats), UNIT_SIZE)) != 0);
     set->unboxed_ns = region_box(set->region, unboxed); /* all processes have the region only */
+    set->seats = region_box(set->region, ledger);
     instance_unlock(world.w);
     return set;
 }
@@ -102,6 +104,8 @@ static void make_actor(uint32_t a)
     must(world.actors[a] != NULL);
     for (uint32_t s = 0; s < SETS; s++)
         must(actor_prepare(world.actors[a], world.sets[s]) == 0);
+    for (uint32_t s = 0; s < SETS && a != STANDING; s++)
+        world.actors[a]->parts[s].seat = (uint8_t)(a + 1);
     instance_unlock(world.w);
     for (uint32_t s = 0; s < SETS; s++)
         for (uint32_t i = 0; i < RECORDS; i++)
@@ -289,6 +293,34 @@ void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
         STEP();
     }
+}
+
+uint64_t world_word(uint32_t a, uint32_t s, uint32_t i)
+{
+    return record_load(&record_of(a, s, i)->word);
+}
+
+static struct settlement settlement_of(uint32_t a, uint32_t s, uint32_t i, uint64_t *amounts)
+{
+    for (uint32_t l = 0; l < world.sets[s]->limits.n; l++)
+        amounts[l] = record_load(&record_of(a, s, i)->amounts[l]);
+    return (struct settlement){.amounts = amounts, .used = amounts};
+}
+
+void world_hand_in(uint32_t by, uint32_t a, uint32_t s, uint32_t i)
+{
+    uint64_t amounts[LIMITS];
+    const struct settlement settlement = settlement_of(a, s, i, amounts);
+
+    set_settle(world.actors[by], world.sets[s], world.records[a][s][i], &settlement);
+}
+
+void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word)
+{
+    uint64_t amounts[LIMITS];
+    const struct settlement settlement = settlement_of(a, s, i, amounts);
+
+    set_settle_exactly(world.actors[by], world.sets[s], world.records[a][s][i], word, &settlement);
 }
 
 void world_wait(uint32_t a, uint32_t s, uint32_t i)
@@ -480,7 +512,7 @@ static void check_set(uint32_t s, bool empty)
 void world_check(void)
 {
     for (uint32_t s = 0; s < SETS; s++)
-        publication_help(&world.w->region, world.sets[s]->head, world.sets[s]->form);
+        publication_help(&world.w->region, world.sets[s]->head);
     check_slots();
     for (uint32_t s = 0; s < SETS; s++)
         check_set(s, false);

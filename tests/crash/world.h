@@ -11,6 +11,7 @@
 
 enum { SET_RESOURCE, SET_RATE, SET_THREE, SETS };
 enum { ACTORS = 12, RECORDS = 4, LIMITS = 3 };
+enum { STANDING = 3 }; /* an actor for whom there is no seat in ledgers */
 
 #define INTERVAL_NS UINT64_C(100000000) /* of rates: far more than a round has readings */
 #define SLOTS_MAX   64u
@@ -52,6 +53,11 @@ int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum entry 
 /* Ends that record, in whatever state it is; logs a grant. `used` of what it has got. */
 void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used);
 void world_withdraw(uint32_t a, uint32_t s, uint32_t i);
+/* Actor `by` gives back what record `i` of actor `a` holds: as whoever holds it by now, or for him,
+ * if the record's word is still `word`. */
+void world_hand_in(uint32_t by, uint32_t a, uint32_t s, uint32_t i);
+void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word);
+uint64_t world_word(uint32_t a, uint32_t s, uint32_t i);
 /* Sleeps until the record is decided, as weir_acquire() does. */
 void world_wait(uint32_t a, uint32_t s, uint32_t i);
 enum record_state world_state(uint32_t a, uint32_t s, uint32_t i);

@@ -7,8 +7,8 @@
  * waits on a set that was found broken is told.
  *
  * Each case is a set made anew: of many limits, which is always boxed, or of one, which is a word
- * unless somebody is in line; or a keyed one. Cases run in children, one per shape of sets; a parent names the case
- * in which one died or got stuck. WEIR_SECONDS: how long, of each kind (0: every case, once);
+ * unless somebody is in line; or a keyed one, with room for fewer keys than are asked for. Cases run
+ * in children, one per shape of sets; a parent names the case in which one died or got stuck. WEIR_SECONDS: how long, of each kind (0: every case, once);
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
  */
@@ -74,32 +74,49 @@ static const char keyed_count[] = "version: 1\n"
                                   "    limits:\n"
                                   "      - { type: resource, key: slot, capacity: 4 }\n";
 
+/* What is had of it does not come back while a case lasts, so that there are lines. */
 static const char keyed_rate[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    keyed: { max_keys: 3, evict: random }\n"
+    "    limits:\n"
+    "      - { type: rate, key: word, algorithm: gcra, capacity: 4, window: 4000s }\n";
+
+static const char keyed_both[] =
     "version: 1\n"
     "sets:\n"
     "  s:\n"
     "    backend: process\n"
     "    keyed: { max_keys: 3 }\n"
     "    limits:\n"
-    "      - { type: rate, key: word, algorithm: gcra, capacity: 1000, window: 1s }\n";
+    "      - { type: resource, key: slot, capacity: 4 }\n"
+    "      - { type: rate, key: wide, algorithm: gcra, capacity: 1001, window: 1s }\n";
 
-#define KEYS   7u
-#define LIMITS 8u
+#define KEYS     7u
+#define LIMITS   8u
+#define SUBJECTS 8u
 
-enum shape_number { MANY, COUNTED, RATED, KEYED_COUNT, KEYED_RATE, SHAPES };
+enum shape_number { MANY, COUNTED, RATED, KEYED_COUNT, KEYED_RATE, KEYED_BOTH, SHAPES };
 
 /* Kinds of sets. Where there are slots, they come first, and all of them can be held. */
 static const struct shape {
     const char *text;
-    bool has_slots;
+    bool has_slots, is_keyed;
     uint32_t keys_n;
     const char *keys[KEYS];
 } shapes[SHAPES] = {
-    {all_limits, true, KEYS, {"slot", "bucket", "word", "wide", "leaky", "sliding", "fixed"}},
-    {counted, true, 1, {"slot"}},
-    {rated, false, 1, {"word"}},
-    {keyed_count, true, 1, {"slot"}},
-    {keyed_rate, false, 1, {"word"}},
+    {all_limits,
+     true,
+     false,
+     KEYS,
+     {"slot", "bucket", "word", "wide", "leaky", "sliding", "fixed"}},
+    {counted, true, false, 1, {"slot"}},
+    {rated, false, false, 1, {"word"}},
+    {keyed_count, true, true, 1, {"slot"}},
+    {keyed_rate, true, true, 1, {"word"}},
+    {keyed_both, true, true, 2, {"slot", "wide"}},
 };
 
 static const struct shape *shape = shapes;
@@ -178,6 +195,14 @@ static uint32_t find_pages(const struct bytes *bytes, uint64_t *ret, uint32_t n)
 #define PAGES_MAX 256u
 #define WORDS_MAX (PAGES_MAX * 512u)
 
+/* The table of a few keys is at the end; in each set keys are elsewhere in it. */
+static bool is_key_table(const struct bytes *bytes, uint64_t at)
+{
+    uint64_t table = get_word(bytes, offsetof(struct segment_header, identity.size)) - SEGMENT_PAGE;
+
+    return shape->is_keyed && at >= table && at < table + 1024;
+}
+
 /* Where something is: words of lines in which any word is not 0. */
 static uint32_t find_words(const struct bytes *bytes, uint64_t *ret)
 {
@@ -186,7 +211,7 @@ static uint32_t find_words(const struct bytes *bytes, uint64_t *ret)
 
     for (uint32_t i = 0; i < pages_n; i++)
         for (uint64_t at = pages[i]; at < pages[i] + SEGMENT_PAGE; at += sizeof(line)) {
-            uint64_t any = 0;
+            uint64_t any = is_key_table(bytes, at);
 
             require(pread(bytes->fd, line, sizeof(line), (off_t)at) == sizeof(line));
             for (uint32_t k = 0; k < 8; k++)
@@ -215,6 +240,10 @@ struct side {
 
 static struct side sides[SIDES];
 
+/* Who asks: those who hold and wait are all the first. */
+static unsigned subject;
+static const char subjects[SUBJECTS] = {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'};
+
 static struct weir_request ask(struct weir_amount amounts[static KEYS], uint64_t slots, uint64_t n,
                                uint64_t timeout_ns)
 {
@@ -223,8 +252,8 @@ static struct weir_request ask(struct weir_amount amounts[static KEYS], uint64_t
     return (struct weir_request){.size = sizeof(struct weir_request),
                                  .amounts = amounts,
                                  .amounts_n = shape->keys_n,
-                                 .subject = "subject", /* others ignore it */
-                                 .subject_size = 7,
+                                 .subject = &subjects[subject], /* others ignore it */
+                                 .subject_size = 1,
                                  .timeout_ns = timeout_ns};
 }
 
@@ -720,8 +749,11 @@ static void call_all(uint64_t *random)
         order[i] = order[k];
         order[k] = i;
     }
-    for (uint32_t i = 0; i < sizeof(order); i++)
+    for (uint32_t i = 0; i < sizeof(order); i++) {
+        subject = random_below(random, 2) ? 0 : (unsigned)random_below(random, SUBJECTS);
         calls[order[i] % CALLS](&sides[order[i] / CALLS]);
+    }
+    subject = 0;
 }
 
 /* ---- one case ---- */

@@ -738,6 +738,50 @@ static void a_segment_comes_and_goes(void **state)
     }
 }
 
+/* ---- seats ---- */
+
+static void die_seated(void *unused)
+{
+    struct tried tried = {0};
+
+    (void)unused;
+    attach_to(&tried, passing);
+    try_for(&tried, 1);
+    weir_release(&tried.acquisition);
+    kill(getpid(), SIGKILL);
+}
+
+/* Who is buried has no seat in the ledger any more; who buries keeps his own. */
+static void seats_of_the_dead_are_free(void **state)
+{
+    struct tried tried = {0}, refused = {0};
+    uint64_t end = clock_now() + 10000 * MS;
+    const weir_set *set;
+    uint32_t own = 0;
+
+    (void)state;
+    attach_to(&tried, passing);
+    set = weir_pool_set(tried.pool, 0);
+    shared_wait(shared_fork(die_seated, NULL), SIGKILL);
+    try_for(&tried, CAPACITY);
+    refused = (struct tried){.w = tried.w, .pool = tried.pool};
+    while (look_places(set) > 1) { /* whoever is refused looks who has died */
+        require(clock_now() < end);
+        try_for(&refused, 1);
+        assert_null(refused.acquisition);
+        pause_ns(MS);
+    }
+    for (uint32_t i = 0; i < LEDGER_SEATS; i++) {
+        uint64_t owner = atomic_load(&set->seats->owners[i]);
+
+        assert_true(owner == 0 || owner == set->member->key);
+        own += owner != 0;
+    }
+    assert_int_equal(own, 1);
+    weir_release(&tried.acquisition);
+    do_leave(&tried);
+}
+
 static int setup_empty(void **state)
 {
     (void)state;
@@ -775,6 +819,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stop_at_every_step, setup, teardown),
         cmocka_unit_test_setup_teardown(recoverers_interleaved, setup, teardown),
         cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),
+        cmocka_unit_test_setup_teardown(seats_of_the_dead_are_free, setup_empty, teardown_empty),
     };
 
     if (UNDER_TSAN) {

@@ -59,8 +59,9 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     return word & WORN ? KEY_LIVE : KEY_AS_NEW;
 }
 
-static const struct key_judge judges[] = {
-    {use, NULL, KEY_EVICT_NONE, NULL}, {use, NULL, KEY_EVICT_OLDEST, NULL}, {use, NULL, KEY_EVICT_RANDOM, NULL}};
+static const struct key_judge judges[] = {{use, NULL, KEY_EVICT_NONE, NULL},
+                                          {use, NULL, KEY_EVICT_OLDEST, NULL},
+                                          {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
 /* The word of a new life. */
 static uint64_t new_life(struct worker *worker)

@@ -385,8 +385,9 @@ static void who_was_forgotten_pays_all_the_same(void **state)
     (void)state;
     pays_all_the_same("{ type: rate, key: tokens, algorithm: gcra, capacity: 10, window: 10s, "
                       "overuse: charge }");
-    pays_all_the_same("{ type: rate, key: tokens, algorithm: gcra, capacity: 10, window: 10s, "
-                      "overuse: charge }, { type: call, algorithm: gcra, capacity: 50, window: 5s }");
+    pays_all_the_same(
+        "{ type: rate, key: tokens, algorithm: gcra, capacity: 10, window: 10s, "
+        "overuse: charge }, { type: call, algorithm: gcra, capacity: 50, window: 5s }");
 }
 
 /* It may rely on instants that never go back. */

@@ -205,6 +205,7 @@ static void impossible_shapes_are_refused(void **state)
     ASSERT_IMPOSSIBLE(content_n, 1000, -EINVAL);
     ASSERT_IMPOSSIBLE(lives_max, 1, -EINVAL); /* of no key */
     ASSERT_IMPOSSIBLE(keys_max, UINT64_MAX, -E2BIG);
+    assert_refused(&shape, -E2BIG, "lower `max_keys`");
     name[SEGMENT_NAME_SIZE - 1] = '\0'; /* possible, but not as the name of a file */
     shape = some_shape();
     shape.name = name;
