@@ -4,6 +4,7 @@
 
 #include "acquire.h"
 #include "asking.h"
+#include "lease.h"
 #include "mutant.h"
 #include "plain.h"
 #include "pool.h"
@@ -107,6 +108,17 @@ ALWAYS void count_grant(struct counters *counters, uint64_t amount)
     count(&counters->limits[0].granted, amount);
 }
 
+APART int take_leased(struct actor *actor, weir_set *set, uint64_t amount,
+                      struct weir_refusal *retref)
+{
+    struct verdict verdict = {0};
+    int r = lease_take(actor, set, amount, &verdict);
+
+    if (r < 0)
+        asking_say(retref, set, &verdict);
+    return r;
+}
+
 ALWAYS int take(weir_set *set, const struct weir_request *request, struct weir_refusal *retref)
 {
     struct actor *actor = actor_mine;
@@ -116,8 +128,10 @@ ALWAYS int take(weir_set *set, const struct weir_request *request, struct weir_r
     int r;
 
     if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
-        set->limits.has_lease || !is_open(set->w) || !resolve(set, request, PURPOSE_TAKE, &amount))
+        !is_open(set->w) || !resolve(set, request, PURPOSE_TAKE, &amount))
         return -EINPROGRESS;
+    if (set->limits.has_lease)
+        return take_leased(actor, set, amount, retref);
     counters = actor_counters(actor, set->number);
     at = read_clock(set);
     r = decide(set, &at, amount, &ready);
