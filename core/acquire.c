@@ -196,7 +196,7 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
         attend_others(asking->actor, set);
         until = set_look(asking->actor, set, acquisition->record);
         if (set->member && until == WEIR_FOREVER)
-            guard_look(asking->actor, set, acquisition->record);
+            guard_look(asking->actor, set, acquisition->record, word);
         if (until)
             sleep_until(set, acquisition->record, word, next_look(asking, until, deadline));
     }

@@ -19,36 +19,39 @@ static bool is_overdue(const struct operation *op, const struct record *r,
     return deadline_ns < op->now_ns && op->now_ns - deadline_ns >= GUARD_NS;
 }
 
-/* Whether who waits is in line, and whoever heads it can be granted some day. */
-static bool can_wait(const struct operation *op, uint32_t record, uint64_t ready)
+/* Whether who waits is in line, and whoever heads it can be granted some day. Once decided, the
+ * record may wait anew, for another key of a keyed set. */
+static bool can_wait(const struct operation *op, uint32_t record, uint64_t word, uint64_t ready)
 {
-    if (record_state(set_word(op->set, record)) != RECORD_WAITING)
+    uint64_t now = set_word(op->set, record);
+
+    if (now != word && (!MUTANT(610) || record_state(now) != RECORD_WAITING))
         return true;
     if (ready == WEIR_NEVER && operation_current(op))
         member_break(op->set->member);
     return operation_has(op, record);
 }
 
-void guard_look(struct actor *actor, weir_set *set, uint32_t record)
+void guard_look(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
 {
     struct operation op;
     enum record_state state;
     uint32_t head;
-    uint64_t word, ready;
+    uint64_t head_word, ready;
 
     operation_read(&op, actor, set);
     if (set_is_broken(set))
         return;
     ready = operation_head_ready(&op);
     head = line_head(&op.version);
-    if (!can_wait(&op, record, ready) || !head)
+    if (!can_wait(&op, record, word, ready) || !head)
         return;
-    word = set_word(set, head);
+    head_word = set_word(set, head);
     if ((operation_is_due(&op, ready) && !MUTANT(323)) || member_kept(set->member, head))
         set_serve(actor, set);
     else if (is_overdue(&op, record_at(set->region, head), &state) && operation_current(&op) &&
-             set_withdraw(actor, set, head, word, state))
-        wake_waiter(set, head, record_next_word(word, state));
+             set_withdraw(actor, set, head, head_word, state))
+        wake_waiter(set, head, record_next_word(head_word, state));
 }
 
 uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns)

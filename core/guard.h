@@ -14,10 +14,10 @@
 
 /*
  * The look: does what the head should have seen to, but for whose process: grants to it if it is
- * due, and ends its wait if that should have ended a while ago. `record` waits in this process: a
- * set in whose line it is not is broken.
+ * due, and ends its wait if that should have ended a while ago. `record` waits in this process as long
+ * as its word is `word`: a set in whose line it is not then is broken.
  */
-void guard_look(struct actor *actor, weir_set *set, uint32_t record);
+void guard_look(struct actor *actor, weir_set *set, uint32_t record, uint64_t word);
 
 /* When to look next, for who joined the line with this ticket; after an operation of the actor's. */
 uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns);

@@ -282,7 +282,7 @@ static void look(struct actor *actor, const struct due *due)
         set_serve(actor, due->set);
         return;
     }
-    guard_look(actor, due->set, kept_record(due->set->w, due->record));
+    guard_look(actor, due->set, kept_record(due->set->w, due->record), due->word);
     guard_again(actor, due->set, due->record);
 }
 

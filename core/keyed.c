@@ -2,6 +2,7 @@
 /* Keyed sets: see keyed.h. */
 #include "keyed.h"
 
+#include "burial.h"
 #include "instance.h"
 #include "live.h"
 #include "mutant.h"
@@ -251,13 +252,18 @@ static void move(const struct entering *entering, weir_set *set)
         live_mark(set, entering->record, asking->actor->thread);
 }
 
-/* No room for another key, or for a line; or the set is broken. */
+/* No room for another key, or for a line; or the set is broken. The room may be taken by the dead:
+ * then -EINPROGRESS. */
 static int turn_away(const struct entering *entering, int r)
 {
     struct asking *asking = entering->asking;
+    weir_set *set = entering->set;
+    uint64_t now_ns = instance_now(set->w);
 
-    asking->verdict = (struct verdict){.now_ns = instance_now(entering->set->w)};
-    asking->verdict.estimate_ns = asking->verdict.now_ns;
+    asking->verdict = (struct verdict){.now_ns = now_ns, .estimate_ns = now_ns};
+    if (r == -ENOBUFS && set->member && !MUTANT(612) &&
+        burial_attend_rarely(asking->actor, set, now_ns))
+        return -EINPROGRESS;
     if (r == -ENOBUFS) {
         atomic_fetch_add_explicit(&entering->keyed->common->refused, 1, memory_order_relaxed);
         count(&actor_counters(asking->actor, entering->set->number)->refused_full, 1);
@@ -560,12 +566,14 @@ static int give_live(struct giving *giving, struct key_entry *entry)
 {
     struct keyed *keyed = giving->set->keyed;
     struct live storage, *live = live_at(keyed, entry->word, &storage);
+    uint64_t entered = giving->actor->loan; /* by whoever is at burying the dead meanwhile */
     int r = -ESTALE;
 
     giving->actor->loan = word_loan(entry->word);
     if (live)
         r = set_settle_live(giving->actor, &live->set, giving->record, giving->word,
                             &giving->settlement, giving->claimed);
+    giving->actor->loan = entered;
     if (r == -ESTALE)
         return live_mend(giving->actor, keyed, &giving->key, entry) == -EUCLEAN ? 1 : -EINPROGRESS;
     live_leave(giving->actor, live);

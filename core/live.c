@@ -659,6 +659,9 @@ static bool frees(const struct wish *wish, struct live *live, struct candidate *
                (phase_of(&op) == LIVE_LENDING && abandoned && end_loan(&op));
     if (phase_of(&op) == LIVE_IDLE && end_name(keyed, &op, &entry))
         return true;
+    if (fits(keyed, &op) && is_quiet(&op) &&
+        !MUTANT(611)) /* whoever left last did not come to it */
+        return end_loan(&op) && end_name(keyed, &op, &entry);
     switch (use_of(&op, &instant)) {
     case KEY_AS_NEW:
         return end_loan(&op) && remove_entry(&entry, &keyed->common->forgotten);

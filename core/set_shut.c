@@ -44,8 +44,9 @@ struct shutting {
 static void shut_kept(void *userdata, uint32_t record, uint32_t kept)
 {
     const struct shutting *shutting = userdata;
+    /* In this order: the record may wait anew meanwhile, for another key, but with another word. */
+    uint64_t word = kept_word(shutting->set->w, kept);
     weir_set *set = kept_set(shutting->set->w, kept); /* or a live one of it */
-    uint64_t word = kept_word(set->w, kept);
 
     if (record_state(word) == RECORD_WAITING &&
         set_withdraw(shutting->actor, set, record, word, RECORD_SHUT_DOWN))

@@ -3,7 +3,10 @@
 #include "look.h"
 
 #include "../threads/require.h"
+#include "key_table.h"
+#include "keyed.h"
 #include "line.h"
+#include "live.h"
 #include "member.h"
 #include "segment.h"
 
@@ -111,20 +114,67 @@ static void look_at_records(const weir_set *set, const uint32_t *keys, uint32_t 
     }
 }
 
-/* Each box is that of the set or the own one of one actor. */
+/* The word that names the i-th box in use: of an actor, the set, a live set. */
+static uint64_t boxed_word(const struct segment *segment, uint32_t i)
+{
+    uint32_t n = segment_actors_n(segment), box_class = segment->layout.box_class;
+
+    if (i < n)
+        return segment_actor(segment, i)->head.own[box_class - BOX_CLASS_MIN];
+    return i == n ? segment_header(segment)->head.word
+                  : segment_live(segment, i - n - 1)->head.word;
+}
+
+/* Each box is that of the set, or of a live one, or the own one of one actor. */
 static void look_at_boxes(const weir_set *set)
 {
     const struct segment *segment = set->member->segment;
-    uint32_t n = segment_actors_n(segment), box_class = segment->layout.box_class;
-    bool taken[SEGMENT_ACTORS_MAX + 1] = {false};
+    uint32_t n = segment_actors_n(segment) + 1, all = n + segment_lives_n(segment);
+    bool taken[SEGMENT_ACTORS_MAX + 1 + LOOK_LIVES_MAX] = {false};
 
-    for (uint32_t i = 0; i <= n; i++) {
-        uint64_t word = i < n ? segment_actor(segment, i)->head.own[box_class - BOX_CLASS_MIN]
-                              : segment_header(segment)->head.word;
-        uint64_t box = (word & WORD_SLOT_MASK) - segment_box_slot(segment, 0);
+    require(segment_lives_n(segment) <= LOOK_LIVES_MAX);
+    for (uint32_t i = 0; i < all; i++) {
+        uint64_t slot = boxed_word(segment, i) & WORD_SLOT_MASK;
+        uint64_t box = slot - segment_box_slot(segment, 0);
 
-        require(box <= n && !taken[box]);
+        if (box >= n) /* there is room for more actors, which have none yet */
+            box = slot - segment_live_slot(segment, 0) + n;
+        require(box < all && !taken[box]);
         taken[box] = true;
+    }
+}
+
+/* Nobody is in line, and nothing is held. */
+static void look_at_live(const weir_set *set)
+{
+    struct version version;
+    uint64_t content[WORDS_MAX];
+
+    require(look_line(set) == 0);
+    read_version(set, &version, content);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        require(set->limits.items[i].algorithm ||
+                content[CONTENT_STATES + set->limits.items[i].state_at] == 0);
+}
+
+void look_lives(const weir_set *set)
+{
+    struct keyed *keyed = set->keyed;
+    uint32_t n = lives_n(keyed);
+    bool named[LOOK_LIVES_MAX] = {false};
+    struct key_entry entry;
+
+    require(n <= LOOK_LIVES_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        look_at_live(&live_numbered(keyed, i, NULL)->set);
+    for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
+        uint32_t number;
+
+        if (!key_table_at(&keyed->table, i, &entry) || !word_is_live(entry.word))
+            continue;
+        number = (uint32_t)(entry.word >> LIVE_LOAN_BITS & (LIVES_MAX - 1));
+        require(number < n && !named[number]);
+        named[number] = true;
     }
 }
 

@@ -18,6 +18,12 @@ uint32_t look_joined(const weir_set *set);
 /* Whether the head of the line could have what it waits for of the first limit, a resource. */
 bool look_can_serve(const weir_set *set);
 
+#define LOOK_LIVES_MAX 64u
+
+/* Of a keyed set that has so many live sets at most: each is named by one key at most, nobody is in
+ * line for any, and nothing is held of it. */
+void look_lives(const weir_set *set);
+
 /* How many places of processes are taken. */
 uint32_t look_places(const weir_set *set);
 
