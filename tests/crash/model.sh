@@ -1,21 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Checks the model of publication with spin, exhaustively, and that each fault seeded into it is
-# found.
+# Checks a model with spin, exhaustively, and that faults seeded into it are found, as the plan
+# beside it says: NAME.plan for NAME.pml.
 #
-#     model.sh MODEL [WORKERS RESCUERS [MEGABYTES]]
+#     model.sh MODEL [long]
 #
-# Without numbers: two workers, one of which may die, and one rescuer; about a minute. The long form
-# is `3 0 8000`: three workers. The same number of workers is tried once more for private sets. Exits
+# A line of the plan is one of
+#
+#     pan OPTION...                    how all searches go
+#     prove DEFINITION...              a search to the end, which finds nothing
+#     find FAULT... : DEFINITION...    a search for each of these faults, which finds it
+#
+# and what begins with `long` is done only in the long form. A search takes at most 8 GB. Exits with
+# 77, after saying so, if there is no spin or no gcc.
 set -eu
 model=$(realpath "$1")
-workers=${2:-2}
-rescuers=${3:-1}
-megabytes=${4:-3000}
+plan=${model%.pml}.plan
+form=${2:-short}
+options=
 
 for tool in spin gcc; do
     if ! command -v "$tool" >/dev/null; then
-        echo "SKIPPED: there is no $tool here, so the model of publication was NOT checked" >&2
+        echo "SKIPPED: there is no $tool here, so $(basename "$model") was NOT checked" >&2
         exit 77
     fi
 done
@@ -24,18 +30,21 @@ directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 cd "$directory"
 
-# check WORKERS RESCUERS PRIVATE FAULT: leaves what spin found in `result`. Faults are found too soon
-# for optimization to pay.
-check() {
-    spin -DWORKERS="$1" -DRESCUERS="$2" -DPRIVATE="$3" -DFAULT="$4" -a "$model"
-    gcc -O$((2 - ($4 > 0))) -w -DSAFETY $([ "$2" -eq 0 ] || echo -DNOREDUCE) -DCOLLAPSE -DMEMLIM="$megabytes" -o pan pan.c
-    ./pan -E -m1000000 >result 2>&1 || true
+# search FAULT DEFINITION...: leaves what spin found in `result`. A death cannot be had with
+# partial-order reduction; faults are found too soon for optimization to pay.
+search() {
+    fault=$1
+    shift
+    spin -DFAULT="$fault" "$@" -a "$model"
+    case "$*" in *RESCUERS=[1-9]*) reduce=-DNOREDUCE ;; *) reduce= ;; esac
+    gcc -O$((2 - (fault > 0))) -w -DSAFETY $reduce -DCOLLAPSE -DMEMLIM=8000 -o pan pan.c
+    ./pan $options >result 2>&1 || true
     grep -q 'State-vector' result || { cat result >&2; exit 1; }
 }
 
-# search WORKERS RESCUERS PRIVATE: exits unless all of it was searched and nothing was found.
-search() {
-    check "$1" "$2" "$3" 0
+prove() {
+    search 0 "$@"
+    echo "$*"
     grep -E 'errors:|states, stored|error:|assert' result
     grep -q 'errors: 0' result || exit 1
     if grep -Eq 'out of memory|max search depth too small|Search not completed' result; then
@@ -44,18 +53,34 @@ search() {
     fi
 }
 
-# find RESCUERS PRIVATE FAULT
+# find FAULT... : DEFINITION...
 find() {
-    check 2 "$1" "$2" "$3"
-    grep -q 'errors: 1' result || { echo "fault $3 was not found" >&2; exit 1; }
+    faults=
+    while [ "$1" != : ]; do
+        faults="$faults $1"
+        shift
+    done
+    shift
+    for each in $faults; do
+        search "$each" "$@"
+        grep -q 'errors: 1' result || { echo "fault $each was not found" >&2; exit 1; }
+        found=$((found + 1))
+    done
 }
 
-search "$workers" "$rescuers" 0
-search "$workers" 0 1
-for fault in 1 2 3 4 5; do
-    find 1 0 "$fault"
-done
-for fault in 6 7; do
-    find 0 1 "$fault"
-done
-echo "each of the 7 seeded faults was found"
+found=0
+while read -r first rest <&3; do
+    if [ "$first" = long ]; then
+        [ "$form" = long ] || continue
+        first=${rest%% *}
+        rest=${rest#* }
+    fi
+    case $first in
+        '' | '#'*) ;;
+        pan) options=$rest ;;
+        prove | find) $first $rest ;;
+        *) echo "$plan: there is no $first" >&2; exit 1 ;;
+    esac
+done 3<"$plan"
+[ "$found" -gt 0 ] || { echo "$plan: no fault is looked for" >&2; exit 1; }
+echo "$found seeded faults were looked for, and found"

@@ -23,7 +23,7 @@
  * Checked: never more holders than CAPACITY; nobody writes a box that is another's, the set's or
  * spare; when nothing moves any more, nobody sleeps, nothing is held or in line, every record is
  * free, and every box has one owner. Defined from outside: LEDGER, WORKERS, RESCUERS (0: nobody
- * dies), REUSE, CAPACITY, START, FAULT (0: none), each of which must be found; word_model.sh says
+ * dies), REUSE, CAPACITY, START, FAULT (0: none), each of which must be found; word.plan says
  * in which search:
  *    1 `spare` read before the commit     2 `spare` stored, not swapped
  *    3 superseded while incomplete        4 the word unboxed before `spare` is changed
