@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Helpers that are late: one actor is stopped as soon as it has published, before anything of that
+ * is complete; a second, which helps, at each of its steps, and a third, which publishes as well, at
+ * each of its own. Then they go on, in one order or in another. Of each case every round is made, so
+ * that what a helper must look at, and when, is not left to those rounds that others happen upon.
+ *
+ *     test_help_steps [all]
+ *
+ * makes those that are enough, some ten thousands, or all cases: minutes. Exits with 77 under
+ * ThreadSanitizer.
+ */
+#include "fiber.h"
+#include "publication.h"
+#include "system.h"
+#include "world.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { HOLDER, FIRST, SECOND, THIRD };
+enum { STATES = 4, PUBLICATIONS = 4 };
+
+static struct fiber fibers[ACTORS];
+static uint32_t set; /* that the actors use */
+static uint64_t rounds;
+static uint32_t actors[] = {HOLDER, FIRST, SECOND, THIRD};
+
+/* Asks, and gives up or gives back; meanwhile the third gives back what was held at first. */
+static void run_actor(void *argument)
+{
+    uint32_t a = *(const uint32_t *)argument;
+
+    world_enter(a, set, 0, 1, ENTRY_WAIT);
+    if (a == THIRD)
+        world_leave(HOLDER, set, 0, 0);
+    world_leave(a, set, 0, 0);
+}
+
+static uint64_t word_now(void)
+{
+    return publication_peek(&world.w->region, world.sets[set]->head);
+}
+
+/* One is left; all is held; there is a line, too; there was one, so that the set is boxed. */
+static void prepare(uint32_t state)
+{
+    world_restore();
+    world_enter(HOLDER, set, 0, state > 0 ? 2 : 1, ENTRY_WAIT);
+    if (state > 1)
+        world_enter(HOLDER, set, 1, 1, ENTRY_WAIT);
+    if (state > 2)
+        world_withdraw(HOLDER, set, 1);
+    for (uint32_t a = FIRST; a <= THIRD; a++)
+        fiber_start(&fibers[a], run_actor, &actors[a]);
+}
+
+/* Until it has changed the set's word for the n-th time. */
+static void publish(uint32_t a, uint32_t n)
+{
+    for (uint64_t before = word_now(); n > 0 && fibers[a].state == FIBER_READY;
+         before = word_now()) {
+        fiber_go(&fibers[a], 1);
+        n -= word_now() != before;
+    }
+}
+
+static void check(void)
+{
+    rounds++;
+    for (uint32_t a = FIRST; a <= THIRD; a++)
+        expect(fibers[a].state == FIBER_DONE, "%u was held up", a);
+    world_check();
+    for (uint32_t i = 0; i < 2; i++)
+        world_leave(HOLDER, set, i, 0);
+    world_check_empty();
+}
+
+/* What the actors find, and when the first is stopped: at which change of the set's word. */
+struct scene {
+    uint32_t set, state, publications;
+    bool owner_first; /* whether that one goes on before the others do */
+};
+
+/* False: there is no such step of the third one any more. */
+static bool run(const struct scene *scene, uint64_t m, uint64_t k, bool *second_stopped)
+{
+    bool stopped;
+
+    prepare(scene->state);
+    publish(FIRST, scene->publications);
+    *second_stopped = fiber_go(&fibers[SECOND], m) == FIBER_READY;
+    stopped = fiber_go(&fibers[THIRD], k) == FIBER_READY;
+    if (scene->owner_first)
+        fiber_go(&fibers[FIRST], 0);
+    fiber_go(&fibers[SECOND], 0);
+    fiber_go(&fibers[THIRD], 0);
+    fiber_go(&fibers[FIRST], 0);
+    check();
+    return stopped;
+}
+
+static void each_step_of_both(const struct scene *scene)
+{
+    bool second_stopped = true;
+
+    set = scene->set;
+    world.what = scene->owner_first ? "the publisher goes on first" : "the publisher goes on last";
+    for (uint64_t m = 1; second_stopped && !world.failures; m++) {
+        bool stopped = true;
+
+        for (uint64_t k = 1; stopped && !world.failures; k++) {
+            world.where[0] = set;
+            world.where[1] = scene->state;
+            world.where[2] = m;
+            world.where[3] = k;
+            stopped = run(scene, m, k, &second_stopped);
+        }
+    }
+}
+
+static void test_enough(void **state)
+{
+    static const struct scene scenes[] = {
+        {SET_RESOURCE, 1, 1, false}, {SET_RESOURCE, 1, 1, true}, {SET_RESOURCE, 1, 2, false},
+        {SET_RATE, 1, 1, true},      {SET_THREE, 0, 2, false},
+    };
+
+    (void)state;
+    rounds = world.failures = 0;
+    for (uint32_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
+        each_step_of_both(&scenes[i]);
+    printf("%lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
+static void test_all(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    rounds = world.failures = 0;
+    for (scene.set = 0; scene.set < SETS; scene.set++)
+        for (scene.state = 0; scene.state < STATES; scene.state++)
+            for (scene.publications = 0; scene.publications <= PUBLICATIONS; scene.publications++)
+                for (uint32_t i = 0; i < 2; i++) {
+                    scene.owner_first = i > 0;
+                    each_step_of_both(&scene);
+                }
+    printf("%lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
+static void test_all_private(void **state)
+{
+    world_share(false);
+    test_all(state);
+    world_share(true);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest enough[] = {cmocka_unit_test(test_enough)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_all),
+                                     cmocka_unit_test(test_all_private)};
+    int failed;
+
+    if (UNDER_TSAN) {
+        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
+        return 77;
+    }
+    world_make(INTERVAL_NS);
+    world_save();
+    fibers_begin();
+    if (argc > 1 && strcmp(argv[1], "all") == 0)
+        failed = cmocka_run_group_tests(all, NULL, NULL);
+    else
+        failed = cmocka_run_group_tests(enough, NULL, NULL);
+    fibers_end();
+    for (uint32_t a = 0; a < ACTORS; a++)
+        fiber_free(&fibers[a]);
+    world_free();
+    return failed;
+}
