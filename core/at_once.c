@@ -254,7 +254,8 @@ static void hold_boxed(const struct actor *actor, weir_acquisition *acquisition,
 }
 
 /* The same of a set whose state is in a box. Who is refused is told the long way, or waits. */
-APART int acquire_boxed(weir_set *set, const struct weir_request *request, weir_acquisition **ret)
+APART int acquire_boxed(weir_set *set, const struct weir_request *request, enum entry entry,
+                        weir_acquisition **ret)
 {
     struct actor *actor = actor_mine;
     weir_acquisition *acquisition = actor ? actor->cache : NULL;
@@ -263,7 +264,7 @@ APART int acquire_boxed(weir_set *set, const struct weir_request *request, weir_
     if (!acquisition || acquisition->set != set || !ret || !is_open(set->w) ||
         !(request = request_read(request)) ||
         !request_resolve_simple(set, request, PURPOSE_ACQUIRE, acquisition->values) ||
-        request_is_empty(set, acquisition->values) ||
+        request_is_empty(set, acquisition->values) || plain_has_line(set, entry) ||
         plain_take(actor, set, acquisition->values, &now_ns) < 0)
         return -EINPROGRESS;
     STEP();
@@ -277,7 +278,7 @@ APART int acquire_boxed(weir_set *set, const struct weir_request *request, weir_
 APART int try_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                     struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ret)
+    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ENTRY_TRY, ret)
                                   : acquire(pool->plain, request, ENTRY_TRY, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
@@ -293,7 +294,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
 APART int submit_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                        struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ret)
+    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ENTRY_PROBE, ret)
                                   : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
@@ -309,7 +310,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 APART int acquire_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                         struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ret)
+    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ENTRY_PROBE, ret)
                                   : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
@@ -413,17 +414,15 @@ APART int release_boxed(weir_acquisition *acquisition)
     struct actor *actor = actor_mine;
     weir_set *set = acquisition->set;
     struct counters *counters;
-    bool missing = false, held = false;
+    bool missing = false;
 
     if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
         (!all_was_used(acquisition) && !MUTANT(567)))
         return -EINPROGRESS;
-    for (uint32_t i = 0; i < set->limits.n; i++) {
+    for (uint32_t i = 0; i < set->limits.n; i++)
         missing |= acquisition_lacks_update(acquisition, i);
-        held |= set->limits.items[i].type == WEIR_LIMIT_RESOURCE && acquisition->values[i];
-    }
     acquisition_free_word(set, acquisition->record);
-    if (held)
+    if (set->limits.has_resources)
         give_back_boxed(actor, set, acquisition->values);
     counters = actor_counters(actor, set->number);
     count(&counters->released, 1);

@@ -110,6 +110,12 @@ int plain_take(struct actor *actor, weir_set *set, const uint64_t *amounts, uint
     return take(false, actor, set, amounts, 0, false, ret_now_ns);
 }
 
+bool plain_has_line(const weir_set *set, enum entry entry)
+{
+    return entry != ENTRY_TRY &&
+           publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK;
+}
+
 int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                 enum entry entry, struct verdict *ret)
 {
@@ -119,8 +125,7 @@ int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uin
 
     if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
         return -EINPROGRESS;
-    /* Who can wait often finds others in line, and then needs no clock here. */
-    if (entry != ENTRY_TRY && publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK)
+    if (plain_has_line(set, entry))
         return -EINPROGRESS;
     r = set->mortal ? take(true, actor, set, amounts, record, own, &ret->now_ns)
                     : plain_take(actor, set, amounts, &ret->now_ns);

@@ -18,6 +18,9 @@
 
 /* plain_enter(): set.h. */
 
+/* Who can wait often finds others in line, and then needs no clock here: whether it seems so. */
+bool plain_has_line(const weir_set *set, enum entry entry);
+
 /*
  * The same of private sets, without a record, and without counting anything: plain_take() is 0 and tells
  * when it was taken, or -EINPROGRESS; plain_give_back() is for amounts of which all was used, asks no
