@@ -387,7 +387,8 @@ static int refuse(const struct entering *entering, struct key_entry *entry, uint
 
 /*
  * By the word of a key that is there. The clock was read before it, which others want, too: an
- * earlier instant grants no more.
+ * earlier instant grants no more. It may grant less, if somebody was faster who read it later: so
+ * whoever is refused reads it again.
  */
 static int enter_word(const struct entering *entering, struct key_entry *entry,
                       struct weir_instant at)
@@ -395,7 +396,8 @@ static int enter_word(const struct entering *entering, struct key_entry *entry,
     const struct keyed *keyed = entering->keyed;
     const struct limit *limit = entering->set->limits.items;
     uint64_t amount = entering->asking->amounts[0];
-    enum key_swap swap;
+    enum key_swap swap = KEY_CHANGED;
+    bool is_late = MUTANT(613); /* the instant is one after that of the word */
 
     do {
         uint64_t state = entry->word, quiet_ns, ready;
@@ -408,11 +410,17 @@ static int enter_word(const struct entering *entering, struct key_entry *entry,
         if (at.now_ns < quiet_ns && quiet_ns < GRANTED_MARKER)
             at.now_ns = quiet_ns; /* somebody has read that from the clock meanwhile */
         ready = limit_try_take(limit, &state, &at, amount);
-        if (ready > at.now_ns)
+        if (ready > at.now_ns && is_late)
             return refuse(entering, entry, at.now_ns, ready);
+        if (ready > at.now_ns) {
+            at = instance_instant(entering->set->w, entering->set->limits.reads_wall);
+            is_late = true;
+            continue;
+        }
         if (word_is_live(state))
             return enter_promoted(entering, entry);
         swap = key_entry_swap(entry, state);
+        is_late = MUTANT(613);
     } while (swap == KEY_CHANGED);
     if (swap != KEY_SWAPPED && !MUTANT(459))
         return -EINPROGRESS;

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Death and stops at every step, in a keyed set that processes share: one asks for a key, gives it
+ * back, waits for another in vain, and asks for a third that there is room for only if the first
+ * goes; and is killed, or stopped, at its first step, its second, and so on. Another process goes
+ * on meanwhile, and finds afterwards that nothing is lost: all of each key, as many keys at a time
+ * as there is room for, and a line for each.
+ *
+ * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of
+ * some sets every fourth. Exits with 77 under ThreadSanitizer.
+ */
+#include "../crash/system.h"
+#include "acquisition.h"
+#include "guard.h"
+#include "look.h"
+#include "member.h"
+#include "shared.h"
+#include "stepping.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MAX_KEYS = 4, STEPS_MAX = 20000 };
+
+#define CAPACITY UINT64_C(3)
+#define STUCK_NS (3000 * MS)
+
+#define HEAD(evict)                                                                                \
+    "version: 1\n"                                                                                 \
+    "sets:\n"                                                                                      \
+    "  s:\n"                                                                                       \
+    "    backend: process\n"                                                                       \
+    "    keyed: { max_keys: 4, evict: " evict " }\n"                                               \
+    "    limits:\n"
+
+#define SLOT "      - { type: resource, key: slot, capacity: 3 }\n"
+/* What is had of it does not come back. */
+#define RATE "      - { type: rate, key: n, algorithm: gcra, capacity: 3, window: 3000s }\n"
+
+static const struct shape {
+    const char *name, *text;
+    bool slots, rate;
+    uint64_t stride; /* by which steps are tried */
+} shapes[] = {
+    {"a resource", HEAD("none") SLOT, true, false, 4},
+    {"a rate", HEAD("none") RATE, false, true, 1},
+    {"both", HEAD("oldest") SLOT RATE, true, true, 4},
+};
+
+static const struct shape *shape;
+
+struct want {
+    uint32_t subject;
+    struct weir_amount items[2];
+    struct weir_request request;
+};
+
+/* Of a rate that comes with a resource nothing. */
+static const struct weir_request *ask(struct want *ret, uint32_t subject, uint64_t amount)
+{
+    uint32_t n = 0;
+
+    *ret = (struct want){.subject = subject};
+    if (shape->slots)
+        ret->items[n++] = (struct weir_amount){"slot", amount};
+    if (shape->rate)
+        ret->items[n++] = (struct weir_amount){"n", shape->slots ? 0 : amount};
+    ret->request = (struct weir_request){.size = sizeof(ret->request),
+                                         .amounts = ret->items,
+                                         .amounts_n = n,
+                                         .subject = &ret->subject,
+                                         .subject_size = sizeof(ret->subject),
+                                         .timeout_ns = WEIR_FOREVER};
+    return &ret->request;
+}
+
+/* With both, the key is charged, so that it does not go for nothing. */
+static weir_acquisition *have(weir_pool *pool, uint32_t subject, uint64_t amount)
+{
+    weir_acquisition *acquisition = NULL;
+    struct want want;
+    int r;
+
+    ask(&want, subject, amount);
+    if (shape->slots && shape->rate)
+        want.items[1].amount = 1;
+    r = weir_try_acquire(pool, &want.request, &acquisition, NULL);
+    if (r < 0)
+        fprintf(stderr, "key %" PRIu32 ": %d\n", subject, r);
+    require(r == 0);
+    return acquisition;
+}
+
+/* All of what it says is used. */
+static void give_back(weir_acquisition **acquisition)
+{
+    int r = weir_release(acquisition);
+
+    require(r == 0 || r == -EPROTO);
+}
+
+/* ---- who dies, or is stopped ---- */
+
+/* Of whom: they ask for different keys, but for the one that the other has. */
+enum { FIRST = 1, THIRD, TAKEN, FREE, NEWCOMERS = 100 };
+
+struct person {
+    uint64_t n; /* the step */
+    int signal;
+    struct shared_pipe ready, go;
+};
+
+static void live(void *argument)
+{
+    struct person *person = argument;
+    weir *w = shared_open(shape->text);
+    weir_pool *pool = shared_pool(w, "s");
+    weir_acquisition *acquisition = NULL;
+    struct want want;
+
+    shared_tell(&person->ready);
+    shared_hear(&person->go);
+    stepping_begin(person->n, person->signal, STEPS_OF_CALLER);
+    acquisition = have(pool, FIRST, 1);
+    give_back(&acquisition);
+    ask(&want, TAKEN, 1);
+    want.request.timeout_ns = MS / 5;
+    require(weir_acquire(pool, &want.request, &acquisition, NULL) == -ETIMEDOUT);
+    for (uint32_t i = 0; i < 2; i++) {
+        acquisition = have(pool, THIRD + NEWCOMERS * i, 1);
+        give_back(&acquisition);
+    }
+    stepping_end();
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+/* ---- who goes on ---- */
+
+/* How many keys can be had at a time, all of each; or wait, where there is nothing to hold. */
+static uint32_t count_keys(weir_pool *pool, uint32_t from)
+{
+    weir_acquisition *held[MAX_KEYS + 1] = {NULL};
+    uint32_t n = 0;
+    struct want want;
+    int r;
+
+    do {
+        const struct weir_request *request = ask(&want, from + n, CAPACITY);
+
+        r = weir_try_acquire(pool, request, &held[n], NULL);
+        if (!shape->slots && r == 0) {
+            give_back(&held[n]);
+            r = weir_submit(pool, request, &held[n], NULL);
+            require(r == 1 || r == -ENOBUFS);
+        }
+        require(r >= 0 || r == -ENOBUFS);
+        n += r >= 0;
+    } while (r >= 0 && n <= MAX_KEYS);
+    for (uint32_t i = 0; i < n; i++)
+        give_back(&held[i]);
+    return n;
+}
+
+/* Whoever is refused looks who has died, once in a millisecond. */
+static void check(weir_pool *pool)
+{
+    uint64_t end = clock_now() + STUCK_NS;
+    const weir_set *set = weir_pool_set(pool, 0);
+    uint32_t from = NEWCOMERS * 10, n;
+
+    while ((n = count_keys(pool, from)) < MAX_KEYS || look_places(set) > 1) {
+        if (clock_now() > end)
+            fprintf(stderr, "%" PRIu32 " keys can be had, %" PRIu32 " processes\n", n,
+                    look_places(set));
+        require(clock_now() < end);
+        from += NEWCOMERS;
+        pause_ns(MS + MS / 10);
+        shared_stats(pool);
+    }
+    require(n == MAX_KEYS);
+    require(shared_stats(pool).held == 0 && shared_stats(pool).waiting == 0);
+    look_lives(set);
+    look_idle(set, &set->member->key, 1);
+}
+
+/* While the other one stands anywhere: it has one of these at most, and none of that. */
+static void go_on(weir_pool *pool)
+{
+    weir_acquisition *first = have(pool, FIRST, CAPACITY - 1), *other = have(pool, FREE, CAPACITY);
+
+    give_back(&first);
+    give_back(&other);
+}
+
+/* False: it came to the end before that step. */
+static bool try_step(uint64_t n, int signal)
+{
+    struct person person = {n, signal, shared_pipe(), shared_pipe()};
+    weir_acquisition *taken;
+    weir_pool *pool;
+    int status;
+    pid_t pid;
+    weir *w;
+
+    shared_begin();
+    pid = shared_fork(live, &person);
+    shared_hear(&person.ready);
+    w = shared_open(shape->text);
+    pool = shared_pool(w, "s");
+    taken = have(pool, TAKEN, CAPACITY);
+    shared_tell(&person.go);
+    require(waitpid(pid, &status, WUNTRACED) == pid);
+    if (WIFSTOPPED(status)) {
+        go_on(pool);
+        require(kill(pid, SIGCONT) == 0);
+        shared_wait(pid, 0);
+    } else {
+        require((WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+                (WIFSIGNALED(status) && WTERMSIG(status) == signal));
+        go_on(pool);
+    }
+    give_back(&taken);
+    check(pool);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_pipe_close(&person.ready);
+    shared_pipe_close(&person.go);
+    shared_end();
+    return !WIFEXITED(status);
+}
+
+static void each_step(int signal)
+{
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        uint64_t n = 1;
+        uint64_t stride = number_from("WEIR_ROUNDS", 0) ? 1 : shapes[i].stride;
+
+        shape = &shapes[i];
+        test_seed = n;
+        while (try_step(n, signal))
+            assert_true((test_seed = n += stride) < STEPS_MAX); /* what fails names the step */
+        print_message("%s, %s: %" PRIu64 " steps\n", strsignal(signal), shape->name, n - 1);
+    }
+}
+
+static void death_at_every_step(void **state)
+{
+    (void)state;
+    each_step(SIGKILL);
+}
+
+static void stop_at_every_step(void **state)
+{
+    (void)state;
+    each_step(SIGSTOP);
+}
+
+/* ---- in one process ---- */
+
+/* Who looks for a waiter finds that the record waits for another key by now. */
+static void a_look_that_comes_late(void **state)
+{
+    weir_acquisition *held[2], *waiting;
+    struct actor *actor;
+    struct want want;
+    weir_pool *pool;
+    uint32_t record;
+    uint64_t word;
+    weir_set *set;
+    weir *w;
+
+    (void)state;
+    shape = &shapes[0];
+    shared_begin();
+    w = shared_open(shape->text);
+    pool = shared_pool(w, "s");
+    held[0] = have(pool, FIRST, CAPACITY);
+    held[1] = have(pool, THIRD, CAPACITY);
+    assert_int_equal(weir_submit(pool, ask(&want, FIRST, 1), &waiting, NULL), 1);
+    set = waiting->set;
+    record = waiting->record;
+    word = set_word(set, record);
+    give_back(&waiting);
+    assert_int_equal(weir_submit(pool, ask(&want, THIRD, 1), &waiting, NULL), 1);
+    assert_int_equal(waiting->record, record);
+    assert_ptr_not_equal(waiting->set, set);
+    actor = actor_borrow(set);
+    assert_non_null(actor);
+    guard_look(actor, set, record, word);
+    actor_return(actor);
+    assert_false(set_is_broken(set));
+    assert_int_equal(shared_stats(pool).waiting, 1);
+    give_back(&waiting);
+    give_back(&held[0]);
+    give_back(&held[1]);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_look_that_comes_late),
+        cmocka_unit_test(death_at_every_step),
+        cmocka_unit_test(stop_at_every_step),
+    };
+
+    if (UNDER_TSAN) {
+        print_message("ThreadSanitizer sees nothing of other processes, and takes a directory's "
+                      "descriptor for the last one of its number: SKIPPED\n");
+        return 77;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
