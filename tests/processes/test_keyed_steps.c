@@ -7,7 +7,7 @@
  * as there is room for, and a line for each.
  *
  * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of
- * some sets every fourth. Exits with 77 under ThreadSanitizer.
+ * some sets every eighth. Exits with 77 under ThreadSanitizer.
  */
 #include "../crash/system.h"
 #include "acquisition.h"
@@ -50,9 +50,9 @@ static const struct shape {
     bool slots, rate;
     uint64_t stride; /* by which steps are tried */
 } shapes[] = {
-    {"a resource", HEAD("none") SLOT, true, false, 4},
+    {"a resource", HEAD("none") SLOT, true, false, 8},
     {"a rate", HEAD("none") RATE, false, true, 1},
-    {"both", HEAD("oldest") SLOT RATE, true, true, 4},
+    {"both", HEAD("oldest") SLOT RATE, true, true, 8},
 };
 
 static const struct shape *shape;
