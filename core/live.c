@@ -77,8 +77,8 @@ static void help(const struct keyed *keyed, const struct operation *op)
     const struct key key = key_of(op);
     struct key_entry entry;
 
-    if (phase_of(op) == LIVE_LENDING && key_table_find(&keyed->table, &key, &entry) &&
-        entry.word == name_of(op, loan_of(op) - 1))
+    if (phase_of(op) == LIVE_LENDING && !MUTANT(606) &&
+        key_table_find(&keyed->table, &key, &entry) && entry.word == name_of(op, loan_of(op) - 1))
         key_entry_swap(&entry, name_of(op, loan_of(op)));
 }
 
@@ -102,13 +102,14 @@ static bool read_named(struct operation *op, struct actor *actor, struct keyed *
 /* Nobody is in line, or has reserved. */
 static bool is_quiet(const struct operation *op)
 {
-    return !line_length(&op->version) && !(version_flags(&op->version) & CONTENT_SHUT) &&
-           op->at.now_ns == op->now_ns && !set_is_broken(op->set);
+    return (!line_length(&op->version) || MUTANT(602)) &&
+           !(version_flags(&op->version) & CONTENT_SHUT) && op->at.now_ns == op->now_ns &&
+           !set_is_broken(op->set);
 }
 
 bool live_admits(struct operation *op)
 {
-    if (loan_of(op) != op->actor->loan || phase_of(op) == LIVE_IDLE)
+    if ((loan_of(op) != op->actor->loan && !MUTANT(603)) || phase_of(op) == LIVE_IDLE)
         return false;
     set_loan(op, op->actor->loan, LIVE_LENT);
     return true;
@@ -291,7 +292,7 @@ bool live_let_go(struct actor *actor, struct keyed *keyed, uint64_t word, enum k
     now = use_of(&op, &instant);
     if (now == KEY_HELD || (use == KEY_AS_NEW && now != use))
         return false;
-    if (phase_of(&op) != LIVE_IDLE && !end_loan(&op))
+    if (phase_of(&op) != LIVE_IDLE && !MUTANT(601) && !end_loan(&op))
         return false;
     push(keyed, live_of(op.set)->number); /* whoever replaces the entry does so at once */
     return true;
@@ -308,7 +309,8 @@ void live_leave(struct actor *actor, struct live *live)
         return;
     if (!fits(keyed, &op) && !states_are_new(&op.set->limits, operation_states(&op), &op.at))
         return;
-    if (is_named(keyed, &op, &entry) && end_loan(&op) && end_name(keyed, &op, &entry))
+    if (is_named(keyed, &op, &entry) && (MUTANT(607) || end_loan(&op)) &&
+        end_name(keyed, &op, &entry))
         push(keyed, live->number);
 }
 
@@ -332,7 +334,7 @@ static uint64_t lender_of(const struct operation *op)
 /* The next loan; returns the word that names it. */
 static uint64_t begin_loan(const struct operation *op)
 {
-    uint64_t loan = loan_of(op) + 1;
+    uint64_t loan = loan_of(op) + (!MUTANT(605) || !loan_of(op));
 
     set_loan(op, loan, LIVE_LENDING);
     words_of(op)[LIVE_LENDER] = lender_of(op);
@@ -377,7 +379,7 @@ static int lend(struct wish *wish, struct live *live)
     if (version_flags(&op.version) & CONTENT_SHUT)
         return -ESHUTDOWN;
     if (phase_of(&op) != LIVE_IDLE || line_length(&op.version) ||
-        is_named(wish->keyed, &op, &entry))
+        (is_named(wish->keyed, &op, &entry) && !MUTANT(600)))
         return 0;
     fill(&op, wish->key, wish->states);
     wish->word = begin_loan(&op);
@@ -393,7 +395,7 @@ void live_return(struct live *live, struct actor *actor, uint64_t word)
     do {
         operation_read(&op, actor, &live->set);
         if (phase_of(&op) != LIVE_LENDING || name_of(&op, loan_of(&op)) != word ||
-            set_is_broken(&live->set) || is_named(live->keyed, &op, &entry))
+            set_is_broken(&live->set) || is_named(live->keyed, &op, &entry) || MUTANT(604))
             return;
     } while (!end_loan(&op));
     push(live->keyed, live->number);
@@ -635,7 +637,7 @@ static bool is_abandoned(const struct operation *op)
     uint32_t i;
 
     if (!segment)
-        return false;
+        return MUTANT(608);
     return !segment_actor_of(segment, (uint32_t)(lender >> 32), &i) ||
            (uint32_t)atomic_load(&segment_actor(segment, i)->head.generation) != (uint32_t)lender;
 }
@@ -664,7 +666,7 @@ static bool frees(const struct wish *wish, struct live *live, struct candidate *
         return end_loan(&op) && end_name(keyed, &op, &entry);
     switch (use_of(&op, &instant)) {
     case KEY_AS_NEW:
-        return end_loan(&op) && remove_entry(&entry, &keyed->common->forgotten);
+        return (MUTANT(609) || end_loan(&op)) && remove_entry(&entry, &keyed->common->forgotten);
     case KEY_LIVE:
         consider(best, keyed, live, &entry, instant);
         return false;
