@@ -675,14 +675,16 @@ static void kill_many(uint64_t kills)
 static void say_numbers(void)
 {
     weir *w = shared_open(shape->text);
+    weir_pool *pool = shared_pool(w, "s");
     struct weir_keyed_stats keyed = {.size = sizeof(keyed)};
 
-    require(weir_set_keyed(weir_pool_set(shared_pool(w, "s"), 0), &keyed) == 1);
+    require(weir_set_keyed(weir_pool_set(pool, 0), &keyed) == 1);
     printf("%s: %" PRIu64 " killed, %" PRIu64 " granted, %" PRIu64 " found no room; %" PRIu64
            " grants checked; %" PRIu64 " keys forgotten, %" PRIu64 " evicted\n",
            shape->name, killed, atomic_load(&ledger->granted), atomic_load(&ledger->refused),
            checked, keyed.forgotten, keyed.evicted);
     require(atomic_load(&ledger->granted) > 0 && keyed.forgotten + keyed.evicted > 0);
+    weir_pool_close(pool);
     weir_close(w);
 }
 
