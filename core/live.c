@@ -109,7 +109,8 @@ static bool is_quiet(const struct operation *op)
 
 bool live_admits(struct operation *op)
 {
-    if ((loan_of(op) != op->actor->loan && !MUTANT(603)) || phase_of(op) == LIVE_IDLE)
+    if ((loan_of(op) != op->actor->loan && !MUTANT(603)) ||
+        (phase_of(op) == LIVE_IDLE && !MUTANT(599)))
         return false;
     set_loan(op, op->actor->loan, LIVE_LENT);
     return true;
