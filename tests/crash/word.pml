@@ -33,7 +33,6 @@
  *   11 what is recovered is freed by a plain store
  *   12 a waiter sleeps without comparing 13 no wake after a hand-over
  *   14 completed without a second look   15 given back for others at the word
- *   16 a set goes back to its word without the bits
  */
 #ifndef LEDGER
 #define LEDGER 0
@@ -245,7 +244,6 @@ inline unbox()
                     if
                     :: SAME ->
                         set_slot = NONE; set_used = boxes[s].used; set_version = 0; set_bits = boxes[s].bits;
-                        if :: FAULT == 16 -> set_bits = 0 :: else fi
                     :: else -> go = 5
                     fi
                 };
