@@ -532,7 +532,6 @@ static bool is_granted_after_the_line(uint32_t set, uint64_t n, bool *stopped)
     fiber_start(newcomer, run_newcomer, &tasks[FIRST]);
     *stopped = fiber_go(newcomer, n) == FIBER_READY;
     world_leave(SECOND, set, 0, 0);
-    world_pass(INTERVAL_NS);
     set_serve(world.actors[THIRD], world.sets[set]);
     expect(world_state(THIRD, set, 0) == RECORD_HELD, "the line was not served");
     world_leave(THIRD, set, 0, 0);
