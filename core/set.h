@@ -39,9 +39,11 @@ struct weir_set {
     _Atomic bool prepared; /* the spare actor is: somebody has asked it for something */
     uint16_t config_n;     /* at most CONFIG_ENTRIES_MAX */
 
-    _Atomic uint64_t *unboxed_ns;    /* when it was last boxed; not beside its word: its own, or */
-    _Atomic uint64_t own_unboxed_ns; /* that of its segment */
-    struct seats *seats;             /* of that form; NULL: it has none */
+    _Atomic uint64_t *unboxed_ns; /* when it was last boxed; not beside its word: its own, or */
+    union {                       /* that of its segment */
+        _Atomic uint64_t own_unboxed_ns;
+        struct seats *seats; /* if it is not its own: of its ledger */
+    };
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
     uint32_t id;                         /* in its records: its number, but for a hidden set */

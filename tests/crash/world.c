@@ -82,9 +82,12 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     must(instance_add_set(world.w, &plan, &set, NULL) == 0);
     must(set->form == WORD_NONE || publication_reserve(set->region, set->head) == 0);
     must((unboxed = region_alloc_box(set->region, UNIT_SIZE, UNIT_SIZE)) != 0);
-    must((ledger = region_alloc_box(set->region, sizeof(*set->seats), UNIT_SIZE)) != 0);
+    must((ledger = region_alloc_box(set->region, sizeof(struct seats) + UNIT_SIZE, UNIT_SIZE)) !=
+         0);
     set->unboxed_ns = region_box(set->region, unboxed); /* all processes have the region only */
     set->seats = region_box(set->region, ledger);
+    set->unboxed_ns =
+        (_Atomic uint64_t *)(void *)(set->seats + 1); /* as in a segment, not its own */
     instance_unlock(world.w);
     return set;
 }
