@@ -52,6 +52,12 @@
 /* The actor's seat, counted from 1; 0: there is none for it. Only by the actor's thread. */
 uint32_t ledger_seat(struct actor *actor, const weir_set *set);
 
+/* Also for compilers, which would otherwise have to believe in others. */
+static inline bool ledger_is_seat(uint32_t seat)
+{
+    return seat - 1 < LEDGER_SEATS;
+}
+
 /*
  * Announces that `record` is to have `record_word`, by the change of the set's word from `word` to
  * the one that is returned, which says that `state` is held.

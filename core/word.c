@@ -149,7 +149,7 @@ TWICE uint64_t word_with(bool shared, const weir_set *set, uint32_t seat, uint64
 {
     if (!shared || set->form != WORD_LEDGER)
         return state;
-    if (!seat || !record || state > LEDGER_USED_MAX)
+    if (!ledger_is_seat(seat) || !record || state > LEDGER_USED_MAX)
         return WORD_BOXED;
     return ledger_announce(set->seats, seat, word, state, record, held);
 }
@@ -262,7 +262,7 @@ static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, ui
     for (;; publication_back_off(&turn)) {
         if (!read_word(true, actor, set, &before, &state))
             return -EINPROGRESS;
-        if (!seat) {
+        if (!ledger_is_seat(seat)) {
             word_box(actor, set, before);
             return -EINPROGRESS;
         }
