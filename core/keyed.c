@@ -161,11 +161,11 @@ static struct key key_of(const weir_set *set, uint32_t record)
 
 /* ---- places for new keys ---- */
 
-/* Whether a word that is a state can be one: where a key has more than fits, half of it is another's;
- * and in a segment it is not a matter of course. */
+/* Whether a word that is a state can be one. Half of it may be another key's, and in a segment it may
+ * be anything. */
 static bool is_state(const struct keyed *keyed, uint64_t word)
 {
-    return keyed->fits && (!keyed->segment || limits_check(&keyed->set->limits, &word) == 0);
+    return keyed->fits && limits_check(&keyed->set->limits, &word) == 0;
 }
 
 /* The same of a key's word, and that this process may go by it. False: the set is broken. */
