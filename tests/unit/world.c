@@ -2,6 +2,7 @@
 /* The small world: opening, asking, looking. */
 #include "world.h"
 #include <poll.h>
+#include <unistd.h>
 
 struct world world;
 struct weir_refusal refusal;
@@ -47,10 +48,31 @@ static void open_with(const struct weir_options *options, const char *name)
     world.set = weir_pool_set(world.pool, 0);
 }
 
+/* What is shared by processes is shared by this one alone: other tests run beside it. */
+static char directory[] = "/dev/shm/weir-test-XXXXXX";
+static pid_t directory_of;
+
+static void remove_directory(void)
+{
+    if (getpid() == directory_of)
+        rmdir(directory);
+}
+
+static const char *own_directory(void)
+{
+    if (!directory_of) {
+        assert_non_null(mkdtemp(directory));
+        directory_of = getpid();
+        assert_int_equal(atexit(remove_directory), 0);
+    }
+    return directory;
+}
+
 static struct weir_options options_by_hand(const char *text)
 {
     return (struct weir_options){.size = sizeof(struct weir_options),
                                  .text = text,
+                                 .process_dir = own_directory(),
                                  .clock = &clock_by_hand,
                                  .seed = 1,
                                  .log = hear};
@@ -105,9 +127,11 @@ void world_real(const char *fields)
     char text[4096];
 
     snprintf(text, sizeof text, "version: 1\nsets: { main: { %s } }\n", fields);
-    open_with(
-        &(struct weir_options){.size = sizeof(struct weir_options), .text = text, .log = hear},
-        "main");
+    open_with(&(struct weir_options){.size = sizeof(struct weir_options),
+                                     .text = text,
+                                     .process_dir = own_directory(),
+                                     .log = hear},
+              "main");
 }
 
 void world_close(void)
