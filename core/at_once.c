@@ -4,6 +4,8 @@
 
 #include "acquire.h"
 #include "asking.h"
+#include "at_once_boxed.h"
+#include "at_once_inside.h"
 #include "lease.h"
 #include "mutant.h"
 #include "plain.h"
@@ -17,21 +19,10 @@ bool at_once_knows(const weir_set *set)
            !set_is_hidden(set) && set->limits.n <= ACQUISITION_LIMITS;
 }
 
-/* What a call would rather not repeat to get out of its way. */
-#define ALWAYS static inline __attribute__((always_inline))
-/* What other sets shall not save registers for. */
-#define APART static __attribute__((noinline))
-
 /* Whether its state is in a box: that of several limits, or of one which does not fit its word. */
 ALWAYS bool is_boxed(const weir_set *set)
 {
     return set->form == WORD_NONE;
-}
-
-/* And nobody is to be told first that it goes by another clock. */
-ALWAYS bool is_open(weir *w)
-{
-    return !instance_forked(w) && !instance_closed(w) && !instance_has_news(w);
 }
 
 /* What is asked of the set's only limit. False: nothing, or who knows. */
@@ -144,25 +135,10 @@ ALWAYS int take(weir_set *set, const struct weir_request *request, struct weir_r
     return r;
 }
 
-/* The same of a set whose state is in a box. Who is refused is told the long way. */
-APART int take_boxed(weir_set *set, const struct weir_request *request)
-{
-    struct actor *actor = actor_mine;
-    uint64_t amounts[ACQUISITION_LIMITS], now_ns;
-
-    if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
-        set->limits.has_lease || !is_open(set->w) || !(request = request_read(request)) ||
-        !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
-        request_is_empty(set, amounts) || plain_take(actor, set, amounts, &now_ns) < 0)
-        return -EINPROGRESS;
-    set_count_entry(actor, set, amounts, 0);
-    return 0;
-}
-
 APART int take_plain(weir_pool *pool, const struct weir_request *request,
                      struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? take_boxed(pool->plain, request)
+    int r = is_boxed(pool->plain) ? boxed_take(pool->plain, request)
                                   : take(pool->plain, request, retref);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
@@ -179,34 +155,6 @@ void at_once_begin(struct actor *actor, weir_acquisition *acquisition)
     acquisition_see(acquisition);
     if (acquisition->record && at_once_knows(acquisition->set))
         acquisition->actor = actor;
-}
-
-/* The record of a ready acquisition becomes HELD. */
-ALWAYS void hold(const struct actor *actor, const weir_set *set, uint32_t record, uint64_t amount,
-                 uint64_t now_ns)
-{
-    struct record *r = record_at(set->region, record);
-
-    record_store(&r->amounts[0], amount);
-    record_store(&r->granted, now_ns);
-    record_store(&r->since, now_ns);
-    if (!MUTANT(554))
-        record_store(&r->set, (uint64_t)set->id << 32 | actor->thread);
-    STEP();
-    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
-                          memory_order_release);
-    STEP();
-}
-
-ALWAYS void hand_out(struct actor *actor, weir_acquisition *acquisition, bool strict)
-{
-    actor->cache = acquisition->next;
-    actor->cache_n--;
-    actor_hold(actor);
-    acquisition->actor = actor;
-    acquisition->queue = NULL;
-    acquisition->strict = strict;
-    acquisition->updated &= MUTANT(552);
 }
 
 /* After a probe whoever is refused waits, the long way. */
@@ -239,46 +187,10 @@ ALWAYS int acquire(weir_set *set, const struct weir_request *request, enum entry
     return 0;
 }
 
-/* What a box grants is said in the record and in the acquisition. */
-static void hold_boxed(const struct actor *actor, weir_acquisition *acquisition, uint64_t now_ns)
-{
-    weir_set *set = acquisition->set;
-    struct record *r = record_at(set->region, acquisition->record);
-    uint32_t n = set->limits.n;
-
-    for (uint32_t i = 0; i < n; i++) {
-        acquisition->values[n + i] = acquisition->values[i];
-        record_store(&r->amounts[i], acquisition->values[i]);
-    }
-    hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
-}
-
-/* The same of a set whose state is in a box. Who is refused is told the long way, or waits. */
-APART int acquire_boxed(weir_set *set, const struct weir_request *request, enum entry entry,
-                        weir_acquisition **ret)
-{
-    struct actor *actor = actor_mine;
-    weir_acquisition *acquisition = actor ? actor->cache : NULL;
-    uint64_t now_ns;
-
-    if (!acquisition || acquisition->set != set || !ret || !is_open(set->w) ||
-        !(request = request_read(request)) ||
-        !request_resolve_simple(set, request, PURPOSE_ACQUIRE, acquisition->values) ||
-        request_is_empty(set, acquisition->values) || plain_has_line(set, entry) ||
-        plain_take(actor, set, acquisition->values, &now_ns) < 0)
-        return -EINPROGRESS;
-    STEP();
-    hold_boxed(actor, acquisition, now_ns);
-    hand_out(actor, acquisition, request->flags & WEIR_STRICT);
-    set_count_entry(actor, set, acquisition->values, acquisition->record);
-    *ret = acquisition;
-    return 0;
-}
-
 APART int try_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                     struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ENTRY_TRY, ret)
+    int r = is_boxed(pool->plain) ? boxed_acquire(pool->plain, request, ENTRY_TRY, ret)
                                   : acquire(pool->plain, request, ENTRY_TRY, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
@@ -294,7 +206,7 @@ int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_a
 APART int submit_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                        struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ENTRY_PROBE, ret)
+    int r = is_boxed(pool->plain) ? boxed_acquire(pool->plain, request, ENTRY_PROBE, ret)
                                   : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
@@ -310,7 +222,7 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 APART int acquire_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                         struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? acquire_boxed(pool->plain, request, ENTRY_PROBE, ret)
+    int r = is_boxed(pool->plain) ? boxed_acquire(pool->plain, request, ENTRY_PROBE, ret)
                                   : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
@@ -341,14 +253,6 @@ ALWAYS void give_back(struct actor *actor, weir_set *set, const uint64_t *amount
         if (publication_swap(set->region, set->head, word, word - *amount))
             return;
     }
-}
-
-ALWAYS void take_in(struct actor *actor, weir_acquisition *acquisition)
-{
-    acquisition->next = actor->cache;
-    actor->cache = acquisition;
-    actor->cache_n++;
-    actor_drop(actor);
 }
 
 bool at_once_keep(struct actor *actor, weir_acquisition *acquisition)
@@ -390,51 +294,9 @@ ALWAYS int release(weir_acquisition *acquisition)
     return missing ? -EPROTO : 0;
 }
 
-/* Whether of a set whose state is in a box nothing comes back but resources, which nobody asks for. */
-static bool all_was_used(const weir_acquisition *acquisition)
-{
-    uint32_t n = acquisition->set->limits.n;
-    uint64_t different = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        different |= acquisition->values[i] ^ acquisition->values[n + i];
-    return !different && !acquisition->set->limits.has_unforeseen;
-}
-
-static void give_back_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts)
-{
-    const struct settlement settlement = {.amounts = amounts, .used = amounts};
-
-    if (!plain_give_back(actor, set, amounts) && !MUTANT(568))
-        set_give_back(actor, set, &settlement);
-}
-
-APART int release_boxed(weir_acquisition *acquisition)
-{
-    struct actor *actor = actor_mine;
-    weir_set *set = acquisition->set;
-    struct counters *counters;
-    bool missing = false;
-
-    if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
-        (!all_was_used(acquisition) && !MUTANT(567)))
-        return -EINPROGRESS;
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        missing |= acquisition_lacks_update(acquisition, i);
-    acquisition_free_word(set, acquisition->record);
-    if (set->limits.has_resources)
-        give_back_boxed(actor, set, acquisition->values);
-    counters = actor_counters(actor, set->number);
-    count(&counters->released, 1);
-    if (missing)
-        count(&counters->missing_update, 1);
-    take_in(actor, acquisition);
-    return missing ? -EPROTO : 0;
-}
-
 APART int release_plain(weir_acquisition *acquisition)
 {
-    int r = is_boxed(acquisition->set) ? release_boxed(acquisition) : release(acquisition);
+    int r = is_boxed(acquisition->set) ? boxed_release(acquisition) : release(acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }

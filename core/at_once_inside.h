@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* What the short ways have in common: at_once.c of sets whose state is their word, at_once_boxed.c of
+ * those whose state is in a box. */
+#ifndef WEIR_CORE_AT_ONCE_INSIDE_H
+#define WEIR_CORE_AT_ONCE_INSIDE_H
+
+#include "acquisition.h"
+#include "instance.h"
+
+/* What a call would rather not repeat to get out of its way. */
+#define ALWAYS static inline __attribute__((always_inline))
+/* What other sets shall not save registers for. */
+#define APART static __attribute__((noinline))
+
+/* And nobody is to be told first that it goes by another clock. */
+ALWAYS bool is_open(weir *w)
+{
+    return !instance_forked(w) && !instance_closed(w) && !instance_has_news(w);
+}
+
+/* The record of a ready acquisition becomes HELD. */
+ALWAYS void hold(const struct actor *actor, const weir_set *set, uint32_t record, uint64_t amount,
+                 uint64_t now_ns)
+{
+    struct record *r = record_at(set->region, record);
+
+    record_store(&r->amounts[0], amount);
+    record_store(&r->granted, now_ns);
+    record_store(&r->since, now_ns);
+    if (!MUTANT(554))
+        record_store(&r->set, (uint64_t)set->id << 32 | actor->thread);
+    STEP();
+    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
+                          memory_order_release);
+    STEP();
+}
+
+ALWAYS void hand_out(struct actor *actor, weir_acquisition *acquisition, bool strict)
+{
+    actor->cache = acquisition->next;
+    actor->cache_n--;
+    actor_hold(actor);
+    acquisition->actor = actor;
+    /* Nobody else knows of it yet: no locked store. */
+    atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);
+    acquisition->strict = strict;
+    acquisition->updated &= MUTANT(552);
+}
+
+ALWAYS void take_in(struct actor *actor, weir_acquisition *acquisition)
+{
+    acquisition->next = actor->cache;
+    actor->cache = acquisition;
+    actor->cache_n++;
+    actor_drop(actor);
+}
+
+#endif
