@@ -138,7 +138,7 @@ static inline uint32_t record_new(struct actor *actor, const weir_set *set)
     return magazine->records[--magazine->n];
 }
 
-/* live.c: a record that was entered in this hidden set is free again. */
+/* live_leave.c: a record that was entered in this hidden set is free again. */
 void live_leave_record(struct actor *actor, weir_set *set);
 
 static inline void record_free(struct actor *actor, const weir_set *set, uint32_t record)

@@ -45,7 +45,7 @@ struct keyed {
     struct table lives; /* by number; as this process has met them; they go with the keyed set */
     _Atomic uint32_t places; /* so many there is room for */
     uint32_t lives_max;
-    _Atomic uint32_t hand; /* of those looked at for one that can go, the next */
+    _Atomic uint32_t hand; /* live_sweep.c: of those looked at for one that can go, the next */
 };
 
 /* Words of a version of a keyed set, or of a live one, behind the states: live.h. */
@@ -79,9 +79,6 @@ void keyed_estimate(struct actor *actor, weir_set *set, const struct key *key,
                     const uint64_t *amounts, enum walk walk, struct verdict *ret);
 void keyed_estimate_record(struct actor *actor, weir_set *set, uint32_t record,
                            const uint64_t *amounts, enum walk walk, struct verdict *ret);
-
-/* Everybody in line for whatever key leaves. */
-void keyed_shut(struct actor *actor, weir_set *set);
 
 /* How many wait, for whatever key. */
 uint64_t keyed_waiting(struct actor *actor, const weir_set *set);

@@ -78,6 +78,12 @@ static void shut_own(struct actor *actor, weir_set *set)
     }
 }
 
+static void shut_keys(struct actor *actor, weir_set *set)
+{
+    for (uint32_t i = 0; i < lives_n(set->keyed); i++)
+        set_shut(actor, &live_numbered(set->keyed, i, NULL)->set);
+}
+
 void set_shut(struct actor *actor, weir_set *set)
 {
     if (set->member) {
@@ -86,7 +92,7 @@ void set_shut(struct actor *actor, weir_set *set)
     }
     atomic_thread_fence(memory_order_seq_cst);
     if (set->keyed)
-        keyed_shut(actor, set);
+        shut_keys(actor, set);
     while (set->head && !shut_head(actor, set))
         ;
 }
