@@ -11,8 +11,7 @@
 #include "step.h"
 #include <errno.h>
 
-#define RARELY_NS UINT64_C(1000000)
-#define CROWD     32u /* places that may be of the dead for as long as nobody looks */
+#define CROWD 32u /* places that may be of the dead for as long as nobody looks */
 
 /*
  * Any number may bury the same process at once, and one who dies meanwhile is buried like any other:
@@ -98,9 +97,7 @@ void burial_attend_crowds(weir *w, uint32_t first)
 
 int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns)
 {
-    uint64_t before = atomic_load_explicit(&set->member->watched_ns, memory_order_relaxed);
-
-    if (now_ns - before < RARELY_NS && now_ns >= before)
+    if (!burial_is_due(set, now_ns))
         return 0;
     atomic_store_explicit(&set->member->watched_ns, now_ns, memory_order_relaxed);
     return burial_attend(actor, set);

@@ -19,7 +19,17 @@ int burial_attend(struct actor *actor, weir_set *set);
  */
 void burial_attend_crowds(weir *w, uint32_t first);
 
-/* The same, but at most once in a millisecond: for whoever is about to be refused. */
+/* The same, but at most once in a millisecond: for whoever is about to be refused; and whether that is
+ * over. */
+#define BURIAL_RARELY_NS UINT64_C(1000000)
+
+static inline bool burial_is_due(const weir_set *set, uint64_t now_ns)
+{
+    uint64_t before = atomic_load_explicit(&set->member->watched_ns, memory_order_relaxed);
+
+    return now_ns - before >= BURIAL_RARELY_NS || now_ns < before;
+}
+
 int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns);
 
 #endif

@@ -100,14 +100,6 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
     }
 }
 
-static int limit_check(const struct limit *limit, const uint64_t *state)
-{
-    if (!limit->algorithm)
-        return state[0] <= limit->capacity || MUTANT(264)
-    ? 0 : -1;
-    return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
-}
-
 int limits_check(const struct limits *limits, const uint64_t *states)
 {
     for (uint32_t i = 0; i < limits->n; i++) {

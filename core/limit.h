@@ -6,6 +6,7 @@
 #ifndef WEIR_CORE_LIMIT_H
 #define WEIR_CORE_LIMIT_H
 
+#include "mutant.h"
 #include <stdbool.h>
 #include <weir/algorithm.h>
 
@@ -77,6 +78,14 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
  * hangs or leaves its words.
  */
 int limits_check(const struct limits *limits, const uint64_t *states);
+/* The same of one limit, and the words of its state. */
+static inline int limit_check(const struct limit *limit, const uint64_t *state)
+{
+    if (limit->algorithm)
+        return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
+    return state[0] <= limit->capacity || MUTANT(264)
+    ? 0 : -1;
+}
 
 /*
  * The first instant at which all of `amounts` would be granted; at->now_ns: now. `*ret_blame` is

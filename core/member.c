@@ -47,6 +47,7 @@ static int claim_place(struct member *member, uint64_t self)
     if (r < 0)
         return r;
     member->key = process_key(member->life, member->slot);
+    member->life_at = &segment_process(segment, member->slot)->life;
     atomic_fetch_add(&segment_header(segment)->registrations, 1);
     STEP();
     r = segment_admit(segment);
@@ -251,12 +252,6 @@ void member_tell_broken(struct member *member)
         instance_log(member->w, WEIR_LOG_ERROR,
                      "the segment of set `%s` is damaged: remove it with `weir rm`",
                      member->segment->encoded);
-}
-
-bool member_has_place(const struct member *member)
-{
-    return atomic_load_explicit(&segment_process(member->segment, member->slot)->life,
-                                memory_order_relaxed) == member->life;
 }
 
 /* ---- stand-ins ---- */

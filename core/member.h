@@ -29,7 +29,8 @@ struct member {
     _Atomic bool told;   /* and the program knows */
     uint32_t slot;       /* its place among the processes, */
     uint64_t life;       /* the word there, */
-    uint32_t key;        /* and how others name it */
+    const _Atomic uint64_t *life_at;
+    uint32_t key; /* and how others name it */
 
     /* Under the instance's lock. */
     uint32_t *free; /* records of its runs that no actor has */
@@ -95,12 +96,15 @@ void member_call(const struct member *member, uint32_t record);
 void member_break(struct member *member);
 void member_tell_broken(struct member *member);
 
-/* Whether its place is still its own: nobody thinks that it is dead. */
-bool member_has_place(const struct member *member);
-
 static inline bool member_is_broken(const struct member *member)
 {
     return atomic_load_explicit(&member->broken, memory_order_relaxed);
+}
+
+/* Whether its place is still its own: nobody thinks that it is dead. */
+static inline bool member_has_place(const struct member *member)
+{
+    return atomic_load_explicit(member->life_at, memory_order_relaxed) == member->life;
 }
 
 #endif

@@ -198,15 +198,6 @@ int publication_prepare(struct region *region, uint32_t actor, uint32_t box_clas
     return 0;
 }
 
-void publication_intend(const struct region *region, uint32_t actor, uint32_t set)
-{
-    struct actor_head *head = region_box(region, actor);
-
-    if (load(&head->intent) != set)
-        atomic_store_explicit(&head->intent, set, memory_order_release);
-    STEP();
-}
-
 /* Everything that a version owes, copied before it is known to be still current. */
 struct debt {
     uint32_t actor, effects_n;

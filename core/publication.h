@@ -49,6 +49,7 @@
 
 #include "mutant.h"
 #include "region.h"
+#include "step.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -207,7 +208,14 @@ int publication_prepare(struct region *region, uint32_t actor, uint32_t box_clas
 
 /* Says which set the actor works on, before it reads: whoever recovers a dead actor starts there.
  */
-void publication_intend(const struct region *region, uint32_t actor, uint32_t set);
+static inline void publication_intend(const struct region *region, uint32_t actor, uint32_t set)
+{
+    struct actor_head *head = region_box(region, actor);
+
+    if (atomic_load_explicit(&head->intent, memory_order_relaxed) != set)
+        atomic_store_explicit(&head->intent, set, memory_order_release);
+    STEP();
+}
 
 /*
  * Copies the current version; its effects are complete on return. version->content must have room

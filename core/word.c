@@ -8,6 +8,7 @@
 #include "member.h"
 #include "mutant.h"
 #include "step.h"
+#include "word_step.h"
 #include <errno.h>
 
 enum word_form word_form_for(const struct limits *limits, bool ledger)
@@ -28,48 +29,10 @@ static struct record *record_of(const weir_set *set, uint32_t record)
     return record_at(set->region, record);
 }
 
-/*
- * What is done most often is compiled twice: for private sets, whose word is nothing but their
- * state, and for those that others may be killed in, or scribble in.
- */
-#define TWICE static inline __attribute__((always_inline))
-
 /* Whether others can die in the set and be recovered. */
 static bool is_shared(const weir_set *set)
 {
     return set->member || set->form == WORD_LEDGER;
-}
-
-static bool is_sound(const weir_set *set, const uint64_t *state)
-{
-    return !set->member || (!member_is_broken(set->member) && member_has_place(set->member) &&
-                            limits_check(&set->limits, state) == 0);
-}
-
-/*
- * The set's word, and the state in it. False: it is boxed, or what others wrote there cannot be;
- * whoever looks closer finds out.
- */
-TWICE bool read_word(bool shared, struct actor *actor, const weir_set *set, uint64_t *ret,
-                     uint64_t *ret_state)
-{
-    if (!shared) {
-        *ret_state = *ret = publication_peek(set->region, set->head);
-        STEP();
-        return !(*ret & WORD_BOXED);
-    }
-    if (set->form == WORD_LEDGER)
-        publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
-    *ret = publication_peek(set->region, set->head);
-    *ret_state = word_state(set->form, *ret);
-    STEP();
-    return !(*ret & WORD_BOXED) && is_sound(set, ret_state);
-}
-
-/* When the set was last put into its word: no instant before may be used with it. */
-static uint64_t unboxed_ns(const weir_set *set)
-{
-    return atomic_load_explicit(set->unboxed_ns, memory_order_acquire);
 }
 
 int word_box(struct actor *actor, weir_set *set, uint64_t word)
@@ -143,17 +106,6 @@ static void hold(const weir_set *set, uint32_t record, uint64_t held, enum entry
     STEP();
 }
 
-/* The word that is to follow `word`. What a ledger says of it is announced. */
-TWICE uint64_t word_with(bool shared, const weir_set *set, uint32_t seat, uint64_t word,
-                         uint64_t state, uint32_t record, uint64_t held)
-{
-    if (!shared || set->form != WORD_LEDGER)
-        return state;
-    if (!ledger_is_seat(seat) || !record || state > LEDGER_USED_MAX)
-        return WORD_BOXED;
-    return ledger_announce(set->seats, seat, word, state, record, held);
-}
-
 static void count_entry(struct actor *actor, const weir_set *set, uint64_t amount, uint32_t record)
 {
     struct counters *counters = actor_counters(actor, set->number);
@@ -164,67 +116,50 @@ static void count_entry(struct actor *actor, const weir_set *set, uint64_t amoun
         count(&counters->taken, 1);
 }
 
-/* As limit_try_take(); rather `lease` than `amount`, if it is not 0. */
-TWICE uint64_t try_take(const weir_set *set, uint64_t *state, const struct weir_instant *at,
-                        uint64_t amount, uint64_t lease, struct verdict *ret)
-{
-    const struct limit *limit = set->limits.items;
-
-    if (!lease)
-        return limit_try_take(limit, state, at, amount);
-    ret->leased = lease - amount;
-    if (limit_try_take(limit, state, at, lease) <= at->now_ns)
-        return at->now_ns;
-    ret->leased = 0;
-    return limit_try_take(limit, state, at, MUTANT(523) ? lease : amount);
-}
-
 /* What a counted resource decides is no matter of time: it is only told since when it is held. */
 static inline bool goes_by_time(const weir_set *set)
 {
     return (set->limits.items->algorithm && !MUTANT(550)) || MUTANT(551);
 }
 
-TWICE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
-                uint32_t record, enum entry entry, struct verdict *ret)
+WORD_INLINE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount,
+                      uint64_t lease, uint32_t record, enum entry entry, struct verdict *ret)
 {
+    struct word_grant grant = {.amount = amount, .lease = lease, .record = record};
     /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
     struct weir_instant at = {0};
-    uint64_t word, state, ready, next, held;
-    uint32_t seat = shared && set->form == WORD_LEDGER ? ledger_seat(actor, set) : 0;
-    unsigned turn = 0;
+    uint64_t word, ready;
+    int r;
 
+    if (shared && set->form == WORD_LEDGER)
+        grant.seat = ledger_seat(actor, set);
     if (goes_by_time(set))
         at = instance_instant(set->w, set->limits.reads_wall);
     else
         at.now_ns = instance_tick(set->w);
     publication_prefetch(set->region, set->head);
-    held = record ? announce(set, record, at.now_ns) : 0;
-    for (;; publication_back_off(&turn)) {
-        if (!read_word(shared, actor, set, &word, &state))
-            return -EINPROGRESS;
-        if (at.now_ns < unboxed_ns(set) && !MUTANT(501)) {
-            at = instance_instant(set->w, set->limits.reads_wall);
-            if (at.now_ns < unboxed_ns(set))
-                return word_box(actor, set, word); /* it goes backwards: until it catches up */
-            held = record ? announce(set, record, at.now_ns) : 0;
-        }
-        ready = try_take(set, &state, &at, amount, lease, ret);
-        if (ready > at.now_ns) {
-            int r = refuse(actor, set, at.now_ns, ready, entry, ret);
-
-            return r == 1 ? word_box(actor, set, word) : r;
-        }
-        next = word_with(shared, set, seat, word, state, record, held);
-        if (next & WORD_BOXED)
-            return word_box(actor, set, word);
-        if (publication_swap(set->region, set->head, word, next))
+    for (;;) {
+        grant.held = record ? announce(set, record, at.now_ns) : 0;
+        r = word_take(shared, actor, set, &at, &grant, &word, &ready);
+        if (r != -EINPROGRESS)
             break;
+        if (word & WORD_BOXED)
+            return -EINPROGRESS;
+        if (at.now_ns >= word_unboxed_ns(set))
+            return word_box(actor, set, word); /* it does not fit */
+        at = instance_instant(set->w, set->limits.reads_wall);
+        if (at.now_ns < word_unboxed_ns(set))
+            return word_box(actor, set, word); /* it goes backwards: until it catches up */
+    }
+    if (r == -EAGAIN) {
+        r = refuse(actor, set, at.now_ns, ready, entry, ret);
+        return r == 1 ? word_box(actor, set, word) : r;
     }
     STEP();
     if (record)
-        hold(set, record, held, entry);
+        hold(set, record, grant.held, entry);
     ret->now_ns = ret->estimate_ns = at.now_ns;
+    ret->leased = grant.leased;
     count_entry(actor, set, amount, record);
     return 0;
 }
@@ -253,32 +188,18 @@ int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lea
 static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                          bool own, const struct settlement *settlement)
 {
-    struct record *r = record_of(set, record);
-    uint64_t free_word = record_next_word(word, RECORD_FREE), before, state, next;
     uint32_t seat = own || MUTANT(573)
     ? ledger_seat(actor, set) : 0;
-    unsigned turn = 0;
+    uint64_t before;
+    int r = word_return(actor, set, seat, record, word, settlement->amounts[0], &before);
 
-    for (;; publication_back_off(&turn)) {
-        if (!read_word(true, actor, set, &before, &state))
-            return -EINPROGRESS;
-        if (!ledger_is_seat(seat)) {
-            word_box(actor, set, before);
-            return -EINPROGRESS;
-        }
-        if (record_load(&r->word) != word)
-            return 0;
-        if (state < settlement->amounts[0]) {
-            member_break(set->member); /* nobody would have written that */
-            return -EINPROGRESS;
-        }
-        next = ledger_announce(set->seats, seat, before, state - settlement->amounts[0], record,
-                               free_word);
-        if (publication_swap(set->region, set->head, before, next))
-            break;
-    }
+    if (r == -EINPROGRESS && !(before & WORD_BOXED) && !set_is_broken(set))
+        word_box(actor, set, before);
+    if (r != 1)
+        return r;
     STEP();
-    atomic_store_explicit(&r->word, free_word, memory_order_release);
+    atomic_store_explicit(&record_of(set, record)->word, record_next_word(word, RECORD_FREE),
+                          memory_order_release);
     STEP();
     return 1;
 }
@@ -299,8 +220,8 @@ static bool claim(const weir_set *set, uint32_t record, uint64_t word, bool own)
     return claimed;
 }
 
-TWICE int settle_state(bool shared, struct actor *actor, weir_set *set, uint64_t granted_ns,
-                       const struct settlement *settlement)
+WORD_INLINE int settle_state(bool shared, struct actor *actor, weir_set *set, uint64_t granted_ns,
+                             const struct settlement *settlement)
 {
     const struct limit *limit = set->limits.items;
     struct weir_instant at = {0};
@@ -311,7 +232,7 @@ TWICE int settle_state(bool shared, struct actor *actor, weir_set *set, uint64_t
     for (;; publication_back_off(&turn)) {
         uint64_t word, state;
 
-        if (!read_word(shared, actor, set, &word, &state))
+        if (!word_read(shared, actor, set, &word, &state))
             return -EINPROGRESS;
         if (limit->algorithm)
             set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
