@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Operations to count the instructions of: bench/counts runs this under callgrind, which counts what
- * happens inside of measured() and writes it down each time that returns.
+ * happens inside of counted() and writes it down each time that measured() returns.
  *
  * It prints each operation in the order in which they are measured: how often it is done, and its
  * name; the first is what a measurement costs without any. By itself it measures nothing, but
@@ -35,7 +35,8 @@ struct scene {
     weir *w;
     weir_pool *rate, *dry, *bucket, *call, *slots, *three, *clients;
     weir_queue *queue;
-    weir_acquisition *holder; /* of `one`, while others wait for it */
+    weir_acquisition *holder;  /* of `one`, while others wait for it */
+    weir_acquisition *pending; /* one of those */
     weir_pool *one;
 };
 
@@ -210,40 +211,101 @@ static void queue_hand_over(struct scene *scene)
     scene->holder = completion.acquisition;
 }
 
+static void release_holder(struct scene *scene)
+{
+    require(weir_release(&scene->holder) == 0);
+}
+
+/* `holder` has it as most have: it was there. */
+static void hold_anew(struct scene *scene)
+{
+    release_holder(scene);
+    require(weir_try_acquire(scene->one, NULL, &scene->holder, NULL) == 0);
+}
+
+static void wait_in_queue(struct scene *scene)
+{
+    require(weir_queue_submit(scene->queue, scene->one, NULL, 1, NULL, NULL) == 0);
+}
+
+static void reap(struct scene *scene)
+{
+    struct weir_completion completion;
+
+    require(weir_queue_reap(scene->queue, &completion, 1) == 1 && completion.result == 0);
+    scene->holder = completion.acquisition;
+    hold_anew(scene);
+}
+
+static void wait_for_descriptor(struct scene *scene)
+{
+    require(weir_submit(scene->one, NULL, &scene->pending, NULL) == 1);
+    require(weir_acquisition_fd(scene->pending) >= 0);
+}
+
+static void take_over(struct scene *scene)
+{
+    require(weir_acquisition_result(scene->pending) == 0);
+    scene->holder = scene->pending;
+    hold_anew(scene);
+}
+
 static const struct operation {
     const char *name;
     void (*run)(struct scene *scene);
+    void (*begin)(struct scene *scene), (*end)(struct scene *scene); /* not counted */
 } operations[] = {
-    {"nothing", nothing},
-    {"take: rate", take_rate},
-    {"take: rate, token bucket", take_bucket},
-    {"take: call", take_call},
-    {"take: rate, refused", take_refused},
-    {"take: rate, keyed", take_keyed},
-    {"acquire + release: call", hold_call},
-    {"acquire + update + release: rate", hold_rate},
-    {"acquire + release: resource", hold_resource},
-    {"acquire: resource, refused", hold_refused},
-    {"acquire + update + release: 3 limits", hold_three},
-    {"submit + reap + release: resource", queue_at_once},
-    {"submit + hand-over + reap: resource", queue_hand_over},
+    {"nothing", nothing, NULL, NULL},
+    {"take: rate", take_rate, NULL, NULL},
+    {"take: rate, token bucket", take_bucket, NULL, NULL},
+    {"take: call", take_call, NULL, NULL},
+    {"take: rate, refused", take_refused, NULL, NULL},
+    {"take: rate, keyed", take_keyed, NULL, NULL},
+    {"acquire + release: call", hold_call, NULL, NULL},
+    {"acquire + update + release: rate", hold_rate, NULL, NULL},
+    {"acquire + release: resource", hold_resource, NULL, NULL},
+    {"acquire: resource, refused", hold_refused, NULL, NULL},
+    {"acquire + update + release: 3 limits", hold_three, NULL, NULL},
+    {"submit + reap + release: resource", queue_at_once, NULL, NULL},
+    {"submit + hand-over + reap: resource", queue_hand_over, NULL, NULL},
+    {"release to who waits: queue", release_holder, wait_in_queue, reap},
+    {"release to who waits: descriptor", release_holder, wait_for_descriptor, take_over},
 };
 
-/* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined. */
+/* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined; and
+ * the first does not end by going to what it calls. */
+void counted(const struct operation *operation, struct scene *scene);
+void counted(const struct operation *operation, struct scene *scene)
+{
+    operation->run(scene);
+    require(scene->w);
+}
+
+static void run(const struct operation *operation, struct scene *scene)
+{
+    void (*volatile call_counted)(const struct operation *, struct scene *) = counted;
+
+    if (operation->begin)
+        operation->begin(scene);
+    call_counted(operation, scene);
+    if (operation->end)
+        operation->end(scene);
+}
+
 void measured(const struct operation *operation, struct scene *scene, unsigned times);
 void measured(const struct operation *operation, struct scene *scene, unsigned times)
 {
     for (unsigned i = 0; i < times; i++)
-        operation->run(scene);
+        run(operation, scene);
 }
 
 static void measure(const struct operation *operation, struct scene *scene)
 {
-    void (*volatile run)(const struct operation *, struct scene *, unsigned) = measured;
+    void (*volatile call_measured)(const struct operation *, struct scene *, unsigned) = measured;
 
     for (unsigned i = 0; i < WARM_UP; i++)
-        operation->run(scene);
-    run(operation, scene, TIMES);
+        run(operation, scene);
+    call_measured(operation, scene, TIMES);
     printf("%u %s\n", TIMES, operation->name);
 }
 

@@ -113,12 +113,9 @@ bool projection_is_valid(const struct operation *op)
     return (version_flags(&op->version) & CONTENT_PROJECTED) != 0;
 }
 
-static void set_valid(struct operation *op, bool is_valid)
+static void set_valid(struct operation *op)
 {
-    uint32_t flags = version_flags(&op->version);
-
-    version_set_flags(&op->version,
-                      is_valid ? flags | CONTENT_PROJECTED : flags & ~(uint32_t)CONTENT_PROJECTED);
+    version_set_flags(&op->version, version_flags(&op->version) | CONTENT_PROJECTED);
 }
 
 bool projection_push(struct operation *op, const uint64_t *amounts)
@@ -129,15 +126,9 @@ bool projection_push(struct operation *op, const uint64_t *amounts)
         return true;
     if (!line_length(&op->version)) {
         begin(op, &projection);
-        set_valid(op, true);
+        set_valid(op);
     }
     return !projection_is_valid(op) || extend(op, &projection, amounts);
-}
-
-void projection_forget(struct operation *op)
-{
-    if (!MUTANT(38))
-        set_valid(op, false);
 }
 
 /* Walks the line, as long as the set stands still. */
@@ -159,7 +150,7 @@ static bool rebuild(struct operation *op)
     }
     if (!operation_current(op))
         return false;
-    set_valid(op, true);
+    set_valid(op);
     return true;
 }
 

@@ -6,37 +6,6 @@
 #include "mutant.h"
 #include "step.h"
 
-static void set_ends(struct version *version, uint32_t head, uint32_t tail)
-{
-    version->content[CONTENT_ENDS] = (uint64_t)tail << 32 | head;
-}
-
-static void set_counts(struct version *version, uint32_t length, uint32_t left)
-{
-    version->content[CONTENT_COUNT] = (uint64_t)version_flags(version) << FLAGS_SHIFT |
-                                      (uint64_t)(left & COUNT_MASK) << LEFT_SHIFT |
-                                      (length & COUNT_MASK);
-}
-
-static void one_leaves(struct version *version)
-{
-    set_counts(version, line_length(version) - 1, line_left(version) + 1);
-}
-
-void version_add_effect(struct version *version, uint32_t record, uint32_t word, uint64_t before,
-                        uint64_t after)
-{
-    version->effects[version->effects_n++] =
-        (struct effect){.place = effect_place(record, word), .before = before, .after = after};
-}
-
-void version_add_own_effect(struct version *version, uint32_t record, uint32_t word,
-                            uint64_t before, uint64_t after)
-{
-    version_add_effect(version, record, word, before, after);
-    version->effects[version->effects_n - 1].own = true;
-}
-
 static void add_link(struct version *version, const struct region *region, uint32_t record,
                      uint32_t which, uint32_t target)
 {
@@ -44,11 +13,6 @@ static void add_link(struct version *version, const struct region *region, uint3
     uint64_t link = record_load(which == RECORD_NEXT ? &r->next : &r->prev);
 
     version_add_effect(version, record, which, link, link_next(link, target));
-}
-
-uint32_t line_next(const struct region *region, uint32_t record)
-{
-    return link_record(record_load(&record_at(region, record)->next));
 }
 
 bool line_has(const struct region *region, const struct version *version, uint32_t record)
@@ -74,16 +38,8 @@ void line_push(const struct region *region, struct version *version, uint32_t re
     version->effects[version->effects_n - 1].own = MUTANT(485);
     if (tail)
         add_link(version, region, tail, RECORD_NEXT, record);
-    set_ends(version, head ? head : record, record);
-    set_counts(version, line_length(version) + 1, line_left(version));
-}
-
-void line_pop(const struct region *region, struct version *version)
-{
-    uint32_t next = line_next(region, line_head(version));
-
-    set_ends(version, next, next ? line_tail(version) : 0);
-    one_leaves(version);
+    line_set_ends(version, head ? head : record, record);
+    line_set_counts(version, line_length(version) + 1, line_left(version));
 }
 
 void line_remove(const struct region *region, struct version *version, uint32_t record)
@@ -101,6 +57,6 @@ void line_remove(const struct region *region, struct version *version, uint32_t 
         add_link(version, region, prev, RECORD_NEXT, next);
     if (next)
         add_link(version, region, next, RECORD_PREV, prev);
-    set_ends(version, line_head(version), next ? line_tail(version) : prev);
-    one_leaves(version);
+    line_set_ends(version, line_head(version), next ? line_tail(version) : prev);
+    line_one_leaves(version);
 }

@@ -59,6 +59,11 @@ static inline uint32_t line_left(const struct version *version)
     return line_left_of(version->content);
 }
 
+static inline void line_set_ends(struct version *version, uint32_t head, uint32_t tail)
+{
+    version->content[CONTENT_ENDS] = (uint64_t)tail << 32 | head;
+}
+
 static inline uint32_t version_flags(const struct version *version)
 {
     return (uint32_t)(version->content[CONTENT_COUNT] >> FLAGS_SHIFT);
@@ -72,15 +77,39 @@ static inline void version_set_flags(struct version *version, uint32_t flags)
         (count & ((UINT64_C(1) << FLAGS_SHIFT) - 1)) | (uint64_t)flags << FLAGS_SHIFT;
 }
 
+static inline void line_set_counts(struct version *version, uint32_t length, uint32_t left)
+{
+    version->content[CONTENT_COUNT] = (uint64_t)version_flags(version) << FLAGS_SHIFT |
+                                      (uint64_t)(left & COUNT_MASK) << LEFT_SHIFT |
+                                      (length & COUNT_MASK);
+}
+
+static inline void line_one_leaves(struct version *version)
+{
+    line_set_counts(version, line_length(version) - 1, line_left(version) + 1);
+}
+
 /* Adds an effect. The caller never adds more than EFFECTS_MAX. The second for the publisher's own
  * record, at its own request. */
-void version_add_effect(struct version *version, uint32_t record, uint32_t word, uint64_t before,
-                        uint64_t after);
-void version_add_own_effect(struct version *version, uint32_t record, uint32_t word,
-                            uint64_t before, uint64_t after);
+static inline void version_add_effect(struct version *version, uint32_t record, uint32_t word,
+                                      uint64_t before, uint64_t after)
+{
+    version->effects[version->effects_n++] =
+        (struct effect){.place = effect_place(record, word), .before = before, .after = after};
+}
+
+static inline void version_add_own_effect(struct version *version, uint32_t record, uint32_t word,
+                                          uint64_t before, uint64_t after)
+{
+    version_add_effect(version, record, word, before, after);
+    version->effects[version->effects_n - 1].own = true;
+}
 
 /* The record behind `record`, or 0. Whether that is of this version is known only at commit. */
-uint32_t line_next(const struct region *region, uint32_t record);
+static inline uint32_t line_next(const struct region *region, uint32_t record)
+{
+    return link_record(record_load(&record_at(region, record)->next));
+}
 
 /* Whether the links around a record that waits are those of one in line. As above. */
 bool line_has(const struct region *region, const struct version *version, uint32_t record);
@@ -89,7 +118,13 @@ bool line_has(const struct region *region, const struct version *version, uint32
 void line_push(const struct region *region, struct version *version, uint32_t record);
 
 /* The head leaves. Its word is the caller's business. */
-void line_pop(const struct region *region, struct version *version);
+static inline void line_pop(const struct region *region, struct version *version)
+{
+    uint32_t next = line_next(region, line_head(version));
+
+    line_set_ends(version, next, next ? line_tail(version) : 0);
+    line_one_leaves(version);
+}
 
 /* `record` leaves from anywhere. Its word is the caller's business. Adds at most two effects. */
 void line_remove(const struct region *region, struct version *version, uint32_t record);

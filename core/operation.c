@@ -88,7 +88,7 @@ static void check_shared(struct operation *op)
 }
 
 /* One by one: most of it is arrays that are filled only up to their counts. */
-static void begin(struct operation *op, struct actor *actor, weir_set *set)
+static inline void begin(struct operation *op, struct actor *actor, weir_set *set)
 {
     op->actor = actor;
     op->set = set;
@@ -102,7 +102,7 @@ static void begin(struct operation *op, struct actor *actor, weir_set *set)
     op->version.tells = false;
 }
 
-static void read_version(struct operation *op, struct actor *actor, weir_set *set)
+static inline void read_version(struct operation *op, struct actor *actor, weir_set *set)
 {
     begin(op, actor, set);
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
@@ -112,7 +112,7 @@ static void read_version(struct operation *op, struct actor *actor, weir_set *se
 }
 
 /* After the word: no published version can have read a later instant from the clock. */
-static void read_clock(struct operation *op)
+static inline void read_clock(struct operation *op)
 {
     op->at = instance_instant(op->actor->w, op->set->limits.reads_wall);
     op->now_ns = op->at.now_ns;
@@ -158,14 +158,6 @@ bool operation_has(const struct operation *op, uint32_t record)
     return false;
 }
 
-void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret)
-{
-    const struct record *r = record_at(op->set->region, record);
-
-    for (uint32_t i = 0; i < op->set->limits.n; i++)
-        ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
-}
-
 static void count_grant(const struct operation *op)
 {
     struct counters *counters = actor_counters(op->actor, op->set->number);
@@ -204,41 +196,40 @@ bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uin
 
 bool operation_commit(struct operation *op)
 {
-    const struct limits *limits = &op->set->limits;
-    uint32_t n = set_content_min(op->set);
+    const weir_set *set = op->set;
+    uint32_t n = set_content_min(set), flags;
 
-    version_set_flags(&op->version, version_flags(&op->version) & ~(uint32_t)CONTENT_EXPECTED);
+    if (!line_length(&op->version))
+        projection_forget(op);
+    flags = version_flags(&op->version) & ~(uint32_t)CONTENT_EXPECTED;
+    version_set_flags(&op->version, flags);
     op->version.content[CONTENT_LAST] = op->at.now_ns;
     if (MUTANT(118))
         op->version.content[CONTENT_LAST] = op->now_ns;
-    if (!line_length(&op->version))
-        projection_forget(op);
-    if (version_flags(&op->version) & CONTENT_PROJECTED)
-        n += 1 + limits->state_words;
+    if (flags & CONTENT_PROJECTED)
+        n += 1 + set->limits.state_words;
     op->version.content_n = n;
-    op->version.tells = op->set->member && op->wakes_n;
-    if (!publication_commit(op->set->region, actor_part(op->actor, op->set->number)->unit,
-                            op->set->head, &op->version))
+    op->version.tells = set->member && op->wakes_n;
+    if (!publication_commit(set->region, actor_part(op->actor, set->number)->unit, set->head,
+                            &op->version))
         return false;
     STEP();
     finish(op);
     return true;
 }
 
-static void grant(struct operation *op, uint32_t record, const uint64_t *amounts)
+/* What it waited for was taken. */
+static void grant(struct operation *op, uint32_t record)
 {
     struct record *r = record_at(op->set->region, record);
     uint64_t word = record_load(&r->word), since = record_load(&r->since);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
-    limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
     line_pop(op->set->region, &op->version);
     /* In this order: whoever sees the record held finds the instant of the grant. */
     version_add_effect(&op->version, record, RECORD_GRANTED, record_load(&r->granted),
                        op->at.now_ns);
     version_add_effect(&op->version, record, RECORD_WORD, word, held);
-    for (uint32_t i = 0; i < op->set->limits.n; i++)
-        op->actor->granted_amounts[i] = amounts[i];
     op->granted = record;
     op->waited_ns = op->at.now_ns > since ? op->at.now_ns - since : 0;
     if (!MUTANT(12))
@@ -286,23 +277,45 @@ static void call_head(struct operation *op)
         watch_head(op, head, op->now_ns + GUARD_NS);
 }
 
-static uint64_t head_ready(const struct operation *op, uint64_t *ret_amounts)
+static uint64_t head_ready(const struct operation *op, const uint64_t *states)
 {
+    uint64_t amounts[WEIR_LIMITS_MAX];
     const struct limit *blame;
     uint32_t head = line_head(&op->version);
 
     if (!head)
         return WEIR_NEVER;
-    operation_amounts(op, head, ret_amounts);
-    return limits_ready_at(&op->set->limits, operation_states(op), &op->at, ret_amounts, true,
-                           &blame);
+    operation_amounts(op, head, amounts);
+    return limits_ready_at(&op->set->limits, states, &op->at, amounts, true, &blame);
 }
 
 uint64_t operation_head_ready(const struct operation *op)
 {
-    uint64_t amounts[WEIR_LIMITS_MAX];
+    return head_ready(op, operation_states(op));
+}
 
-    return head_ready(op, amounts);
+/* Whether it matters when the head could be granted before: not where only what is given back
+ * lets it. */
+static bool has_instants(const weir_set *set)
+{
+    return set->limits.has_waits || set->limits.has_unforeseen || set->member;
+}
+
+void operation_remember(const struct operation *op)
+{
+    if (has_instants(op->set))
+        for (uint32_t i = 0; i < op->set->limits.state_words; i++)
+            op->actor->spare_content[i] = operation_states(op)[i];
+}
+
+/* Whether somebody looks at the head at this instant. */
+static bool is_watched(const struct operation *op, enum head_watch watch, uint64_t ready)
+{
+    if (watch != WATCHED_AS_READ)
+        return watch == WATCHED_BY_CALLER;
+    if (!has_instants(op->set) || MUTANT(614))
+        return true;
+    return ready == head_ready(op, op->actor->spare_content);
 }
 
 /* In a segment that is not a matter of course. */
@@ -317,26 +330,42 @@ static bool head_waits(const struct operation *op)
     return false;
 }
 
-void operation_serve(struct operation *op, uint64_t watched_ns)
+/* When the head can be granted; if that is now, and nothing is reserved, what it waits for is
+ * taken, and the actor has how much. */
+static uint64_t take_for_head(const struct operation *op, uint32_t head)
 {
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    uint64_t ready = head_ready(op, amounts);
-    bool changed = ready != watched_ns && watched_ns != WEIR_FOREVER;
+    const struct limits *limits = &op->set->limits;
+    uint64_t *amounts = op->actor->granted_amounts;
+    const struct limit *blame;
 
-    if (version_flags(&op->version) & CONTENT_SHUT || !head_waits(op))
+    if (op->at.now_ns != op->now_ns && !MUTANT(111))
+        return operation_head_ready(op);
+    operation_amounts(op, head, amounts);
+    return limits_try_take(limits, operation_states(op), &op->at, amounts, &blame);
+}
+
+void operation_serve(struct operation *op, enum head_watch watch)
+{
+    uint32_t head = line_head(&op->version);
+    uint64_t ready;
+
+    if (!head || version_flags(&op->version) & CONTENT_SHUT || !head_waits(op))
         return;
+    ready = take_for_head(op, head);
     if (operation_is_due(op, ready) || (MUTANT(111) && ready <= op->at.now_ns)) {
-        grant(op, line_head(&op->version), amounts);
-        ready = head_ready(op, amounts);
+        grant(op, head);
+        watch = WATCHED_BY_NOBODY;
+        ready = operation_head_ready(op);
         op->again = operation_is_due(op, ready);
-        changed = true;
     }
     if (op->again)
         return;
     if (ready < WEIR_BLOCKED)
         op->look_ns = ready;
-    if (changed && ready < WEIR_BLOCKED)
+    if (is_watched(op, watch, ready))
+        return;
+    if (ready < WEIR_BLOCKED)
         watch_head(op, line_head(&op->version), ready);
-    else if (changed)
+    else
         call_head(op);
 }

@@ -7,6 +7,7 @@
 #ifndef WEIR_CORE_OPERATION_H
 #define WEIR_CORE_OPERATION_H
 
+#include "mutant.h"
 #include "set.h"
 
 /* How often an estimate walks a line that does not stand still before it leaves the line out. */
@@ -72,17 +73,32 @@ static inline bool operation_is_due(const struct operation *op, uint64_t ready)
 bool operation_has(const struct operation *op, uint32_t record);
 
 /* The amounts of a record, copied to `ret`. */
-void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret);
+static inline void operation_amounts(const struct operation *op, uint32_t record, uint64_t *ret)
+{
+    const struct record *r = record_at(op->set->region, record);
+
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+}
 
 /* When the head can be granted, as things are in the private version; WEIR_NEVER without a head. */
 uint64_t operation_head_ready(const struct operation *op);
 
+/* Who looks at the head already, for when time alone will do. */
+enum head_watch {
+    WATCHED_BY_NOBODY,
+    WATCHED_BY_CALLER, /* whenever that is */
+    WATCHED_AS_READ    /* somebody, for when it was by the states that operation_remember() saw */
+};
+
+/* Keeps the states as they are, as far as operation_serve() is to know of them. */
+void operation_remember(const struct operation *op);
+
 /*
  * Grants to the head if it can be granted now. Otherwise, or for the head after it: if time alone
- * will do, sees to it that somebody looks then, unless that is `watched_ns`, when somebody looks
- * already; 0: nobody does; WEIR_FOREVER: the caller himself looks whenever it is.
+ * will do, sees to it that somebody looks then, unless somebody does.
  */
-void operation_serve(struct operation *op, uint64_t watched_ns);
+void operation_serve(struct operation *op, enum head_watch watch);
 
 /* estimate.c: the projection, the state as it will be when everybody in line has been served. */
 
@@ -92,7 +108,13 @@ bool projection_is_valid(const struct operation *op);
  * False: it is not, because the request can never be granted. */
 bool projection_push(struct operation *op, const uint64_t *amounts);
 /* It no longer holds: somebody left the line, or something was given back. */
-void projection_forget(struct operation *op);
+static inline void projection_forget(struct operation *op)
+{
+    uint32_t flags = version_flags(&op->version);
+
+    if (!MUTANT(38))
+        version_set_flags(&op->version, flags & ~(uint32_t)CONTENT_PROJECTED);
+}
 /* The first instant at which `amounts` would be granted to somebody who joins now; false: the set
  * has changed meanwhile. */
 bool projection_estimate(struct operation *op, const uint64_t *amounts, struct verdict *ret);

@@ -68,14 +68,14 @@ static uint32_t class_of(const struct region *region, const struct set_head *set
     return region->segment ? region->box_class : set->box_class;
 }
 
-static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uint32_t box_class)
+static inline _Atomic uint64_t *own_of(const struct region *region, uint32_t actor,
+                                       uint32_t box_class)
 {
     struct actor_head *head = region_box(region, actor);
     uint32_t i;
 
     if (region->segment && !segment_actor_of(region->segment, actor, &i))
         return region_stray(region);
-
     return &head->own[box_class - BOX_CLASS_MIN];
 }
 
@@ -222,7 +222,7 @@ static void copy_debt(const struct box *box, struct debt *ret)
     }
 }
 
-static void apply(const struct region *region, const struct effect *effect)
+static inline void apply(const struct region *region, const struct effect *effect)
 {
     _Atomic uint64_t *record = region_record(region, effect->place >> 3);
 
@@ -289,14 +289,27 @@ uint64_t publication_guess(const struct region *region, uint32_t set_unit, uint3
     return word & WORD_BOXED ? load(&word_box(region, class_of(region, set), word)->content[i]) : 0;
 }
 
+/* What others can write need not be of this version; nor need they have come to wake anybody. In
+ * private memory nobody has written anything else. */
+static void judge(const struct region *region, const struct box *box, uint64_t word,
+                  struct version *version)
+{
+    version->strange = version->untold = false;
+    if (!region->segment)
+        return;
+    version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
+    version->untold = load(&box->told) != word_version(word);
+}
+
 static void copy_content(const struct box *box, struct version *version)
 {
     uint32_t n = box_content_n(load(&box->meta));
+    uint64_t *content = version->content;
 
     if (n > version->content_capacity)
         n = version->content_capacity; /* torn: the word has moved, and the copy is thrown away */
     for (uint32_t i = 0; i < n; i++) {
-        version->content[i] = load(&box->content[i]);
+        content[i] = load(&box->content[i]);
         STEP();
     }
     version->content_n = n;
@@ -331,8 +344,7 @@ void publication_read(const struct region *region, uint32_t set_unit, struct ver
         }
         box = word_box(region, class_of(region, set), word);
         done = load_acquire(&box->done);
-        version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
-        version->untold = load(&box->told) != word_version(word);
+        judge(region, box, word, version);
         copy_content(box, version);
         atomic_thread_fence(memory_order_acquire);
         if (load(&set->word) != word && !MUTANT(2))
@@ -383,43 +395,42 @@ void publication_told(const struct region *region, uint32_t set_unit, const stru
     STEP();
 }
 
-/* Writes the next version into the actor's own box and returns the word that names it. */
-static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t box_class,
-                          const struct version *version)
+/* Writes a version into this box of the actor's as the one that `word` names. */
+static void write_box(struct box *box, uint32_t actor, uint64_t word, const struct version *version)
 {
-    uint64_t own = load_acquire(own_of(region, actor, box_class));
-    struct box *box = word_box(region, box_class, own);
-    uint64_t places[EFFECTS_MAX / 2] = {0};
+    const struct effect *effects = version->effects;
+    uint32_t effects_n = version->effects_n, content_n = version->content_n;
+    const uint64_t *content = version->content;
 
     atomic_thread_fence(memory_order_release);
-    store(&box->version, word_version(own) + 1);
+    store(&box->version, word_version(word));
     STEP();
     /* It may say that this very version is complete: a short one, which was not published. */
     if (!MUTANT(566))
-        store(&box->done, word_version(own));
+        store(&box->done, word_version(word) - 1);
     STEP();
-    store(&box->told, version->tells ? 0 : word_version(own) + 1);
+    store(&box->told, version->tells ? 0 : word_version(word));
     STEP();
     store(&box->replaced, version->word);
     STEP();
-    store(&box->meta, box_meta(actor, version->content_n, version->effects_n));
+    store(&box->meta, box_meta(actor, content_n, effects_n));
     STEP();
-    for (uint32_t i = 0; i < version->effects_n; i++) {
-        places[i / 2] |= (uint64_t)version->effects[i].place << 32 * (i % 2);
-        store(&box->effects[i][0], version->effects[i].before);
+    for (uint32_t i = 0; i < effects_n; i++) {
+        store(&box->effects[i][0], effects[i].before);
         STEP();
-        store(&box->effects[i][1], version->effects[i].after);
-        STEP();
-    }
-    for (uint32_t i = 0; i < (version->effects_n + 1) / 2; i++) {
-        store(&box->places[i], places[i]);
+        store(&box->effects[i][1], effects[i].after);
         STEP();
     }
-    for (uint32_t i = 0; i < version->content_n; i++) {
-        store(&box->content[i], version->content[i]);
+    for (uint32_t i = 0; i < effects_n; i += 2) {
+        uint64_t second = i + 1 < effects_n ? effects[i + 1].place : 0;
+
+        store(&box->places[i / 2], second << 32 | effects[i].place);
         STEP();
     }
-    return WORD_BOXED | word_make(word_slot(own), word_version(own) + 1);
+    for (uint32_t i = 0; i < content_n; i++) {
+        store(&box->content[i], content[i]);
+        STEP();
+    }
 }
 
 /*
@@ -428,11 +439,11 @@ static uint64_t write_box(const struct region *region, uint32_t actor, uint32_t 
  * its own record. But over a word that is no version it receives what others may have changed
  * since.
  */
-static void complete(const struct region *region, struct set_head *set, uint32_t actor,
-                     const struct version *version, uint64_t word)
+static void complete(const struct region *region, struct set_head *set, _Atomic uint64_t *own,
+                     struct box *box, const struct version *version, uint64_t word)
 {
-    uint32_t box_class = class_of(region, set);
     uint64_t replaced = word_own(version->word);
+    uint32_t effects_n = version->effects_n;
 
     if (!version_is_boxed(version) && !MUTANT(480)) {
         help(region, set, word);
@@ -440,12 +451,11 @@ static void complete(const struct region *region, struct set_head *set, uint32_t
     }
     if (MUTANT(480) && !version_is_boxed(version))
         replaced = load(&set->spare);
-    for (uint32_t i = 0; i < version->effects_n; i++)
+    for (uint32_t i = 0; i < effects_n; i++)
         apply(region, &version->effects[i]);
-    store(own_of(region, actor, box_class), replaced);
+    store(own, replaced);
     STEP();
-    atomic_store_explicit(&word_box(region, box_class, word)->done, word_version(word),
-                          memory_order_release);
+    atomic_store_explicit(&box->done, word_version(word), memory_order_release);
     STEP();
 }
 
@@ -453,12 +463,17 @@ bool publication_commit(const struct region *region, uint32_t actor, uint32_t se
                         struct version *version)
 {
     struct set_head *set = set_at(region, set_unit);
-    uint64_t word = write_box(region, actor, class_of(region, set), version);
+    uint32_t box_class = class_of(region, set);
+    _Atomic uint64_t *own = own_of(region, actor, box_class);
+    uint64_t mine = load_acquire(own);
+    struct box *box = word_box(region, box_class, mine);
+    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
 
+    write_box(box, actor, word, version);
     if (!publication_swap(region, set_unit, version->word, word))
         return false;
     STEP();
-    complete(region, set, actor, version, word);
+    complete(region, set, own, box, version, word);
     version->word = word;
     return true;
 }

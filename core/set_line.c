@@ -17,7 +17,7 @@ void set_serve(struct actor *actor, weir_set *set)
         operation_read(&op, actor, set);
         if (set_is_broken(set))
             return;
-        operation_serve(&op, 0);
+        operation_serve(&op, WATCHED_BY_NOBODY);
         if (!op.version.effects_n)
             break;
         if (!operation_commit(&op))
@@ -38,7 +38,7 @@ uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
         operation_read(&op, actor, set);
         if (line_head(&op.version) != record || set_is_broken(set))
             return WEIR_FOREVER;
-        operation_serve(&op, WEIR_FOREVER);
+        operation_serve(&op, WATCHED_BY_CALLER);
         if (!op.granted)
             return op.look_ns;
         if (!operation_commit(&op)) {
@@ -84,7 +84,7 @@ bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t 
         version_add_effect(&op.version, record, RECORD_WORD, word, record_next_word(word, state));
         projection_forget(&op);
         if (head && !MUTANT(17))
-            operation_serve(&op, 0);
+            operation_serve(&op, WATCHED_BY_NOBODY);
         if (operation_commit(&op))
             break;
     }

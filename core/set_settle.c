@@ -13,9 +13,9 @@
 #include "word.h"
 #include <errno.h>
 
-bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
-                      const struct weir_instant *at, const struct settlement *settlement,
-                      uint64_t granted_ns)
+static inline bool settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                                const struct weir_instant *at, const struct settlement *settlement,
+                                uint64_t granted_ns)
 {
     const struct limit *limit = &set->limits.items[i];
     uint64_t amount = settlement->amounts[i], used = settlement->used[i];
@@ -35,6 +35,13 @@ bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
     else
         return false;
     return true;
+}
+
+bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                      const struct weir_instant *at, const struct settlement *settlement,
+                      uint64_t granted_ns)
+{
+    return settle_limit(set, i, state, at, settlement, granted_ns);
 }
 
 static void count_release(struct counters *counters, const struct settlement *settlement)
@@ -72,48 +79,73 @@ void set_count_settlement(struct actor *actor, const weir_set *set,
     }
 }
 
+/* What is to be settled, of whom, and what is known of it. */
+struct settling {
+    const struct settlement *settlement;
+    uint32_t record; /* 0: none */
+    uint64_t word;   /* of the record, which says HELD */
+    bool own;        /* by whoever holds it: nobody else settles it, or uses it again meanwhile */
+    bool claimed;    /* the record is FREE already, or there is none */
+    bool timed;      /* an algorithm is asked, or the set may go back to its word */
+};
+
+/* The record becomes FREE with the version, unless it is already. */
+static void free_record(struct operation *op, const struct settling *settling)
+{
+    uint64_t word = settling->word, free_word = record_next_word(word, RECORD_FREE);
+
+    if (settling->claimed)
+        return;
+    if (settling->own)
+        version_add_own_effect(&op->version, settling->record, RECORD_WORD, word, free_word);
+    else
+        version_add_effect(&op->version, settling->record, RECORD_WORD, word, free_word);
+}
+
 /*
  * One attempt with the whole of the set: 1 done, 0 somebody else did it, or -EINPROGRESS. `op->again`
- * once it is done: the line is to be served on. `claimed`: the record is FREE already.
+ * once it is done: the line is to be served on.
  */
-static int settle_once(struct operation *op, uint32_t record, uint64_t word, bool own,
-                       const struct settlement *settlement, bool claimed)
+static int settle_once(struct operation *op, const struct settling *settling)
 {
     const weir_set *set = op->set;
-    uint64_t granted_ns = set_granted_ns(set, record, settlement);
-    uint64_t watched_ns = operation_head_ready(op), free_word = record_next_word(word, RECORD_FREE);
+    const struct settlement *settlement = settling->settlement;
+    uint64_t granted_ns = set_granted_ns(set, settling->record, settlement);
     bool changed = false;
 
     if (set_is_hidden(set) && !live_admits(op))
         return -ESTALE;
-    if (!claimed && record_load(&set_record(set, record)->word) != word && !MUTANT(25))
+    if (!settling->claimed &&
+        record_load(&set_record(set, settling->record)->word) != settling->word && !MUTANT(25))
         return 0;
+    operation_remember(op);
     for (uint32_t i = 0; i < set->limits.n; i++)
-        changed |= set_settle_limit(set, i, operation_states(op) + set->limits.items[i].state_at,
-                                    &op->at, settlement, granted_ns);
-    if (!claimed && own)
-        version_add_own_effect(&op->version, record, RECORD_WORD, word, free_word);
-    else if (!claimed)
-        version_add_effect(&op->version, record, RECORD_WORD, word, free_word);
+        changed |= settle_limit(set, i, operation_states(op) + set->limits.items[i].state_at,
+                                &op->at, settlement, granted_ns);
+    free_record(op, settling);
     if (!MUTANT(16))
-        operation_serve(op, watched_ns);
+        operation_serve(op, WATCHED_AS_READ);
     if (changed || op->granted)
         projection_forget(op);
     return operation_commit(op) ? 1 : -EINPROGRESS;
 }
 
-/* The same by a ledger: the record's word says whether it was done, once that is complete. */
-static int settle_for_others(struct operation *op, uint32_t record, uint64_t word,
-                             const struct settlement *settlement)
+/* The same until the set can be in its word: then there. */
+static int settle_read(struct operation *op, struct settling *settling)
 {
-    ledger_complete(op->set, &op->version, record);
-    return settle_once(op, record, word, false, settlement, false);
+    bool boxed = version_is_boxed(&op->version);
+
+    /* By a ledger the record's word says whether it was done, once that is complete. */
+    if (!settling->own && op->set->form == WORD_LEDGER && boxed)
+        ledger_complete(op->set, &op->version, settling->record);
+    else if (!boxed || word_unbox(op))
+        return word_settle(op->actor, op->set, settling->record, settling->word, settling->own,
+                           settling->settlement, &settling->claimed);
+    return settle_once(op, settling);
 }
 
-/* With the whole of the set, until that can be in its word. 1 done, 0 somebody else did it; of a live
- * set also -ESTALE. */
-static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                        bool own, bool timed, const struct settlement *settlement, bool claimed)
+/* With the whole of the set. 1 done, 0 somebody else did it; of a live set also -ESTALE. */
+static int settle_boxed(struct actor *actor, weir_set *set, struct settling *settling)
 {
     struct operation op;
     unsigned turn = 0;
@@ -121,18 +153,13 @@ static int settle_boxed(struct actor *actor, weir_set *set, uint32_t record, uin
 
     op.again = false;
     for (;; publication_back_off(&turn)) {
-        if (timed)
+        if (settling->timed)
             operation_read(&op, actor, set);
         else
             operation_read_untimed(&op, actor, set);
         if (set_is_broken(set))
             return 1; /* there is nothing that it could be given back to */
-        if (!own && set->form == WORD_LEDGER && version_is_boxed(&op.version))
-            r = settle_for_others(&op, record, word, settlement);
-        else if (!version_is_boxed(&op.version) || word_unbox(&op))
-            r = word_settle(actor, set, record, word, own, settlement, &claimed);
-        else
-            r = settle_once(&op, record, word, own, settlement, claimed);
+        r = settle_read(&op, settling);
         if (r != -EINPROGRESS)
             break;
     }
@@ -153,23 +180,25 @@ static bool asks(const weir_set *set, const struct settlement *settlement)
     return different;
 }
 
-/* `own`: by whoever holds it, so that nobody else settles the record, or uses it again meanwhile. */
 static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
                    const struct settlement *settlement)
 {
-    bool asked = asks(set, settlement), claimed = false;
+    bool asked = asks(set, settlement);
+    struct settling settling = {.settlement = settlement,
+                                .record = record,
+                                .word = word,
+                                .own = own,
+                                .timed = asked || set->form != WORD_NONE};
     int r;
 
     if (set->keyed || set_is_hidden(set))
         return keyed_settle(actor, set_template(set), record, word, settlement);
     if (set->form != WORD_NONE)
-        r = word_settle(actor, set, record, word, own, settlement, &claimed);
+        r = word_settle(actor, set, record, word, own, settlement, &settling.claimed);
     else
-        r = plain_settle(actor, set, record, word, own, asked, settlement, &claimed);
-    /* A set that can go back to its word can do so only at an instant. */
+        r = plain_settle(actor, set, record, word, own, asked, settlement, &settling.claimed);
     if (r == -EINPROGRESS)
-        r = settle_boxed(actor, set, record, word, own, asked || set->form != WORD_NONE, settlement,
-                         claimed);
+        r = settle_boxed(actor, set, &settling);
     if (r == 0)
         return false;
     if (asked && !set_is_broken(set))
@@ -184,7 +213,13 @@ static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t
 int set_settle_live(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                     const struct settlement *settlement, bool claimed)
 {
-    return settle_boxed(actor, set, claimed ? 0 : record, word, false, true, settlement, claimed);
+    struct settling settling = {.settlement = settlement,
+                                .record = claimed ? 0 : record,
+                                .word = word,
+                                .claimed = claimed,
+                                .timed = true};
+
+    return settle_boxed(actor, set, &settling);
 }
 
 void set_settle(struct actor *actor, weir_set *set, uint32_t record,
@@ -201,8 +236,8 @@ bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uin
 
 void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement)
 {
-    bool claimed = true;
+    struct settling settling = {
+        .settlement = settlement, .own = true, .claimed = true, .timed = true};
 
-    if (word_settle(actor, set, 0, 0, true, settlement, &claimed) == -EINPROGRESS)
-        settle_boxed(actor, set, 0, 0, true, true, settlement, true);
+    settle_boxed(actor, set, &settling);
 }

@@ -2,12 +2,11 @@
 /* Waking: see wake.h. */
 #include "wake.h"
 
-#include "keeper.h"
 #include "member.h"
 
-void wake_waiter(weir_set *set, uint32_t record, uint64_t word)
+void wake_shared(weir_set *set, uint32_t record, uint64_t word)
 {
-    uint32_t kept = set->member ? member_kept(set->member, record) : record;
+    uint32_t kept = member_kept(set->member, record);
 
     if (kept)
         keeper_wake(set->w, kept, word);

@@ -3,10 +3,20 @@
 #ifndef WEIR_CORE_WAKE_H
 #define WEIR_CORE_WAKE_H
 
+#include "keeper.h"
 #include "set.h"
 
+/* wake_waiter() of a set that processes share. */
+void wake_shared(weir_set *set, uint32_t record, uint64_t word);
+
 /* The record's word has become `word`. A wake too many, or too late, does nothing. */
-void wake_waiter(weir_set *set, uint32_t record, uint64_t word);
+static inline void wake_waiter(weir_set *set, uint32_t record, uint64_t word)
+{
+    if (set->member)
+        wake_shared(set, record, word);
+    else
+        keeper_wake(set->w, record, word);
+}
 
 /* The record, whose word is `word`, heads the line: it is to be looked at at this instant. */
 void wake_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns);

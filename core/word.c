@@ -283,13 +283,11 @@ static void advance(const weir_set *set, uint64_t now_ns)
     STEP();
 }
 
-bool word_unbox(const struct operation *op)
+bool word_put_back(const struct operation *op)
 {
     const struct version *version = &op->version;
 
-    if (op->set->form == WORD_NONE || !version_is_boxed(version) ||
-        (line_length(version) && !MUTANT(486)) ||
-        (version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
+    if ((version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
         (version->content[CONTENT_LAST] > op->now_ns && !MUTANT(503)) || (word_of(op) & WORD_BOXED))
         return false;
     if (op->set->form == WORD_LEDGER && !ledger_seat(op->actor, op->set))

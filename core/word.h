@@ -51,8 +51,14 @@ int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t wo
                 const struct settlement *settlement, bool *claimed);
 
 /* Puts the state that was read into the word, if nobody is in line or expected there. False: it is
- * there already, or does not fit, or the set has changed. */
-bool word_unbox(const struct operation *op);
+ * there already, or does not fit, or the set has changed. The first is the second for a set with a
+ * box and without a line, whose word could be its state. */
+bool word_put_back(const struct operation *op);
+static inline bool word_unbox(const struct operation *op)
+{
+    return op->set->form != WORD_NONE && version_is_boxed(&op->version) &&
+           (!line_length(&op->version) || MUTANT(486)) && word_put_back(op);
+}
 
 /* Boxes the set, whose word is not, so that somebody can join its line: -EINPROGRESS, whether that
  * was done or the set has changed; or -ENOMEM. */
