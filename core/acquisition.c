@@ -238,6 +238,8 @@ static void update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
 
     acquisition_used(acquisition)[i] = used;
     acquisition->updated |= UINT64_C(1) << i;
+    if (used != acquisition_amounts(acquisition)[i])
+        acquisition->differs = true;
     if (used > acquisition_amounts(acquisition)[i])
         request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
 }
@@ -272,6 +274,23 @@ static __attribute__((noinline)) int update_all(weir_acquisition *acquisition, c
     return 0;
 }
 
+/* The same where the limits that are meant are known, and that it is held. */
+static __attribute__((noinline)) int update_named(weir_acquisition *acquisition, const char *key,
+                                                  uint64_t used)
+{
+    if (!acquisition_names(acquisition, key))
+        return update_all(acquisition, key, used);
+    for (uint32_t named = acquisition->named; named; named &= named - 1) {
+        int r = check_update(acquisition, (uint32_t)__builtin_ctz(named), used);
+
+        if (r < 0)
+            return r;
+    }
+    for (uint32_t named = acquisition->named; named; named &= named - 1)
+        update(acquisition, (uint32_t)__builtin_ctz(named), used);
+    return 0;
+}
+
 int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
     const struct limit *limit = acquisition->set->limits.items;
@@ -279,8 +298,9 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 
     if (instance_forked(acquisition->set->w))
         return -ECHILD;
-    if (!acquisition->actor || acquisition->set->limits.n > 1 || !key ||
-        !key_equal(limit->key, key))
+    if (acquisition->actor && acquisition->set->limits.n > 1)
+        return update_named(acquisition, key, used);
+    if (!acquisition->actor || !key || !key_equal(limit->key, key))
         return update_all(acquisition, key, used);
     r = check_update(acquisition, 0, used); /* it is held, of one limit, and known to be */
     if (r == 0)

@@ -4,6 +4,7 @@
 #define WEIR_CORE_ACQUISITION_H
 
 #include "mutant.h"
+#include "request.h"
 #include "set.h"
 #include "step.h"
 #include <stdatomic.h>
@@ -28,7 +29,10 @@ struct weir_acquisition {
     bool canceled; /* a reservation of nothing, which has no record to say so */
     bool strict;
     _Atomic bool seen; /* the caller counts on the grant: it cannot be taken back any more */
-    uint64_t updated;  /* bit i: limit i */
+    bool differs;      /* of some limit another amount was told than was acquired */
+    /* at_once_boxed.c: bit i: limit i has the only key that was asked for; 0: who knows. */
+    uint8_t named;
+    uint64_t updated; /* bit i: limit i */
     union {
         weir_acquisition *next; /* in an actor's cache */
         /* That has yet to hand out its completion, or NULL from then on; changes under its lock. */
@@ -63,6 +67,16 @@ static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint3
 
     return !(acquisition->updated >> i & 1) && ((type == WEIR_LIMIT_RATE && amount > 0) ||
                                                 (type == WEIR_LIMIT_CALL && amount > !MUTANT(33)));
+}
+
+/* Whether what it says to be named has this key. */
+static inline bool acquisition_names(const weir_acquisition *acquisition, const char *key)
+{
+    uint32_t named = acquisition->named;
+
+    return named && key &&
+           (key_equal(acquisition->set->limits.items[__builtin_ctz(named)].key, key) ||
+            MUTANT(645));
 }
 
 /* A decided record without a grant becomes FREE; or one with a grant that leaves the set as it is. */

@@ -138,16 +138,17 @@ ALWAYS int take(weir_set *set, const struct weir_request *request, struct weir_r
 APART int take_plain(weir_pool *pool, const struct weir_request *request,
                      struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? boxed_take(pool->plain, request)
-                                  : take(pool->plain, request, retref);
+    int r = take(pool->plain, request, retref);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
 }
 
 int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
-    return pool && pool->plain ? take_plain(pool, request, retref)
-                               : acquire_take(pool, request, retref);
+    if (!pool || !pool->plain)
+        return acquire_take(pool, request, retref);
+    return is_boxed(pool->plain) ? boxed_take(pool, request, retref)
+                                 : take_plain(pool, request, retref);
 }
 
 void at_once_begin(struct actor *actor, weir_acquisition *acquisition)
@@ -190,8 +191,7 @@ ALWAYS int acquire(weir_set *set, const struct weir_request *request, enum entry
 APART int try_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                     struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? boxed_acquire(pool->plain, request, ENTRY_TRY, ret)
-                                  : acquire(pool->plain, request, ENTRY_TRY, ret, retref);
+    int r = acquire(pool->plain, request, ENTRY_TRY, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
 }
@@ -199,15 +199,16 @@ APART int try_plain(weir_pool *pool, const struct weir_request *request, weir_ac
 int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
-    return pool && pool->plain ? try_plain(pool, request, ret, retref)
-                               : acquire_try(pool, request, ret, retref);
+    if (!pool || !pool->plain)
+        return acquire_try(pool, request, ret, retref);
+    return is_boxed(pool->plain) ? boxed_try(pool, request, ret, retref)
+                                 : try_plain(pool, request, ret, retref);
 }
 
 APART int submit_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                        struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? boxed_acquire(pool->plain, request, ENTRY_PROBE, ret)
-                                  : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
+    int r = acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
 }
@@ -215,15 +216,16 @@ APART int submit_plain(weir_pool *pool, const struct weir_request *request, weir
 int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
-    return pool && pool->plain ? submit_plain(pool, request, ret, retref)
-                               : acquire_pending(pool, request, ret, retref);
+    if (!pool || !pool->plain)
+        return acquire_pending(pool, request, ret, retref);
+    return is_boxed(pool->plain) ? boxed_submit(pool, request, ret, retref)
+                                 : submit_plain(pool, request, ret, retref);
 }
 
 APART int acquire_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                         struct weir_refusal *retref)
 {
-    int r = is_boxed(pool->plain) ? boxed_acquire(pool->plain, request, ENTRY_PROBE, ret)
-                                  : acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
+    int r = acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
 
     return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
 }
@@ -231,8 +233,10 @@ APART int acquire_plain(weir_pool *pool, const struct weir_request *request, wei
 int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  struct weir_refusal *retref)
 {
-    return pool && pool->plain ? acquire_plain(pool, request, ret, retref)
-                               : acquire_blocking(pool, request, ret, retref);
+    if (!pool || !pool->plain)
+        return acquire_blocking(pool, request, ret, retref);
+    return is_boxed(pool->plain) ? boxed_acquire(pool, request, ret, retref)
+                                 : acquire_plain(pool, request, ret, retref);
 }
 
 /* What the record had goes back to the state, which was its word a moment ago. */
@@ -296,7 +300,7 @@ ALWAYS int release(weir_acquisition *acquisition)
 
 APART int release_plain(weir_acquisition *acquisition)
 {
-    int r = is_boxed(acquisition->set) ? boxed_release(acquisition) : release(acquisition);
+    int r = release(acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }
@@ -308,5 +312,7 @@ int weir_release(weir_acquisition **at)
     if (!acquisition)
         return 0;
     *at = NULL;
-    return acquisition->actor ? release_plain(acquisition) : acquisition_release(acquisition);
+    if (!acquisition->actor)
+        return acquisition_release(acquisition);
+    return is_boxed(acquisition->set) ? boxed_release(acquisition) : release_plain(acquisition);
 }

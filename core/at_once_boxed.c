@@ -2,14 +2,32 @@
 /* What most calls come to, of sets whose state is in a box: see at_once_boxed.h. */
 #include "at_once_boxed.h"
 
+#include "acquire.h"
 #include "at_once_inside.h"
 #include "mutant.h"
 #include "plain.h"
+#include "plain_inside.h"
+#include "pool.h"
 #include "request.h"
 #include "step.h"
 #include <errno.h>
 
-int boxed_take(weir_set *set, const struct weir_request *request)
+/* Here, for a call of another function takes longer than this. */
+ALWAYS void count_entry(const struct actor *actor, const weir_set *set, const uint64_t *amounts,
+                        bool taken)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    count(&counters->granted, 1);
+    if (taken)
+        count(&counters->taken, 1);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        count(&counters->limits[i].granted, amounts[i]);
+}
+
+/* ---- to take ---- */
+
+ALWAYS int take_at_once(weir_set *set, const struct weir_request *request)
 {
     struct actor *actor = actor_mine;
     uint64_t amounts[ACQUISITION_LIMITS], now_ns;
@@ -17,28 +35,78 @@ int boxed_take(weir_set *set, const struct weir_request *request)
     if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
         set->limits.has_lease || !is_open(set->w) || !(request = request_read(request)) ||
         !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
-        request_is_empty(set, amounts) || plain_take(actor, set, amounts, &now_ns) < 0)
+        request_is_empty(set, amounts) || take(false, actor, set, amounts, 0, false, &now_ns) < 0)
         return -EINPROGRESS;
-    set_count_entry(actor, set, amounts, 0);
+    count_entry(actor, set, amounts, true);
     return 0;
 }
 
-/* What a box grants is said in the record and in the acquisition. */
-static void hold_boxed(const struct actor *actor, weir_acquisition *acquisition, uint64_t now_ns)
+int boxed_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
-    weir_set *set = acquisition->set;
-    struct record *r = record_at(set->region, acquisition->record);
-    uint32_t n = set->limits.n;
+    int r = take_at_once(pool->plain, request);
 
-    for (uint32_t i = 0; i < n; i++) {
-        acquisition->values[n + i] = acquisition->values[i];
-        record_store(&r->amounts[i], acquisition->values[i]);
-    }
-    hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
+    return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
 }
 
-int boxed_acquire(weir_set *set, const struct weir_request *request, enum entry entry,
-                  weir_acquisition **ret)
+/* ---- to acquire ---- */
+
+/* All limits with the key that the request names, if it names one; otherwise none. */
+static uint8_t named_by(const weir_set *set, const struct weir_request *request)
+{
+    uint8_t named = 0;
+
+    for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
+        if (key_equal(set->limits.items[i].key, request->amounts->key))
+            named |= (uint8_t)(1u << i);
+    if (MUTANT(646))
+        return named & (uint8_t)-named;
+    return named;
+}
+
+/* What is asked for, into a ready acquisition. */
+static __attribute__((noinline)) bool resolve(weir_acquisition *acquisition,
+                                              const struct weir_request *request)
+{
+    const weir_set *set = acquisition->set;
+    struct record *r = record_at(set->region, acquisition->record);
+    uint64_t *values = acquisition->values;
+
+    acquisition->named &= MUTANT(647)
+    ? UINT8_MAX : 0;
+    if (!request_resolve_simple(set, request, PURPOSE_ACQUIRE, values) ||
+        request_is_empty(set, values))
+        return false;
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        values[set->limits.n + i] = values[i];
+        record_store(&r->amounts[i], values[i]);
+    }
+    acquisition->named = named_by(set, request);
+    return true;
+}
+
+/* The same if what is named is what was named the last time: the rest is as it was. */
+ALWAYS bool resolve_again(weir_acquisition *acquisition, const struct weir_request *request)
+{
+    const weir_set *set = acquisition->set;
+    struct record *r = record_at(set->region, acquisition->record);
+    uint64_t amount;
+
+    if (request->amounts_n != 1 || !acquisition_names(acquisition, request->amounts->key))
+        return false;
+    amount = request->amounts->amount;
+    for (uint32_t named = acquisition->named; named; named &= named - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(named);
+
+        if (!amount || amount > set->limits.items[i].capacity || amount == REQUEST_NOT_ASKED)
+            return false;
+        acquisition->values[i] = acquisition->values[set->limits.n + i] = amount;
+        record_store(&r->amounts[i], amount);
+    }
+    return true;
+}
+
+ALWAYS int acquire_at_once(weir_set *set, const struct weir_request *request, enum entry entry,
+                           weir_acquisition **ret)
 {
     struct actor *actor = actor_mine;
     weir_acquisition *acquisition = actor ? actor->cache : NULL;
@@ -46,56 +114,104 @@ int boxed_acquire(weir_set *set, const struct weir_request *request, enum entry 
 
     if (!acquisition || acquisition->set != set || !ret || !is_open(set->w) ||
         !(request = request_read(request)) ||
-        !request_resolve_simple(set, request, PURPOSE_ACQUIRE, acquisition->values) ||
-        request_is_empty(set, acquisition->values) || plain_has_line(set, entry) ||
-        plain_take(actor, set, acquisition->values, &now_ns) < 0)
+        (!resolve_again(acquisition, request) && !resolve(acquisition, request)) ||
+        plain_has_line(set, entry) ||
+        take(false, actor, set, acquisition->values, 0, false, &now_ns) < 0)
         return -EINPROGRESS;
     STEP();
-    hold_boxed(actor, acquisition, now_ns);
+    hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
     hand_out(actor, acquisition, request->flags & WEIR_STRICT);
-    set_count_entry(actor, set, acquisition->values, acquisition->record);
+    count_entry(actor, set, acquisition->values, false);
     *ret = acquisition;
     return 0;
 }
 
-/* Whether of a set whose state is in a box nothing comes back but resources, which nobody asks for. */
-static bool all_was_used(const weir_acquisition *acquisition)
+int boxed_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+              struct weir_refusal *retref)
 {
-    uint32_t n = acquisition->set->limits.n;
-    uint64_t different = 0;
+    int r = acquire_at_once(pool->plain, request, ENTRY_TRY, ret);
 
-    for (uint32_t i = 0; i < n; i++)
-        different |= acquisition->values[i] ^ acquisition->values[n + i];
-    return !different && !acquisition->set->limits.has_unforeseen;
+    return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
 }
 
-static void give_back_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts)
+int boxed_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                 struct weir_refusal *retref)
+{
+    int r = acquire_at_once(pool->plain, request, ENTRY_PROBE, ret);
+
+    return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
+}
+
+int boxed_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                  struct weir_refusal *retref)
+{
+    int r = acquire_at_once(pool->plain, request, ENTRY_PROBE, ret);
+
+    return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
+}
+
+/* ---- to release ---- */
+
+/* Resources, which ask nobody. False: somebody is in line, or there is something else to think of. */
+ALWAYS bool give_back_at_once(struct actor *actor, weir_set *set, const uint64_t *amounts)
+{
+    struct short_version version;
+
+    for (unsigned turn = 0;; publication_back_off(&turn)) {
+        if (!read_plain(false, actor, set, &version))
+            return false;
+        release_all(&set->limits, states_of(&version), amounts);
+        set_effect(false, &version, 0, false, 0, RECORD_FREE);
+        if (commit_plain(false, actor, set, &version))
+            return true;
+    }
+}
+
+static void give_back(struct actor *actor, weir_set *set, const uint64_t *amounts)
 {
     const struct settlement settlement = {.amounts = amounts, .used = amounts};
 
-    if (!plain_give_back(actor, set, amounts) && !MUTANT(568))
+    if (!MUTANT(568))
         set_give_back(actor, set, &settlement);
 }
 
-int boxed_release(weir_acquisition *acquisition)
+/* Only of what is named can the amount be another than the default, which need not be told of. */
+ALWAYS bool lacks_update(weir_acquisition *acquisition)
+{
+    bool lacks = false;
+
+    if (acquisition->named && !(acquisition->named & ~acquisition->updated))
+        return false;
+    for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
+        lacks |= acquisition_lacks_update(acquisition, i);
+    return lacks;
+}
+
+ALWAYS int release_at_once(weir_acquisition *acquisition)
 {
     struct actor *actor = actor_mine;
     weir_set *set = acquisition->set;
     struct counters *counters;
-    bool missing = false;
+    bool missing;
 
     if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
-        (!all_was_used(acquisition) && !MUTANT(567)))
+        ((acquisition->differs || set->limits.has_unforeseen) && !MUTANT(567)))
         return -EINPROGRESS;
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        missing |= acquisition_lacks_update(acquisition, i);
+    missing = lacks_update(acquisition);
     acquisition_free_word(set, acquisition->record);
-    if (set->limits.has_resources)
-        give_back_boxed(actor, set, acquisition->values);
+    if (set->limits.has_resources && !give_back_at_once(actor, set, acquisition->values))
+        give_back(actor, set, acquisition->values);
     counters = actor_counters(actor, set->number);
     count(&counters->released, 1);
     if (missing)
         count(&counters->missing_update, 1);
     take_in(actor, acquisition);
     return missing ? -EPROTO : 0;
+}
+
+int boxed_release(weir_acquisition *acquisition)
+{
+    int r = release_at_once(acquisition);
+
+    return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }

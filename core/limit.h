@@ -112,8 +112,10 @@ uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
  * The same, but on states that are thrown away if not all can be had: then false, and of some the
  * amounts are taken.
  */
-static inline bool limits_take_now(const struct limits *limits, uint64_t *states,
-                                   const struct weir_instant *at, const uint64_t *amounts)
+static inline __attribute__((always_inline)) bool limits_take_now(const struct limits *limits,
+                                                                  uint64_t *states,
+                                                                  const struct weir_instant *at,
+                                                                  const uint64_t *amounts)
 {
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];

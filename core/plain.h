@@ -18,17 +18,8 @@
 
 /* plain_enter(): set.h. */
 
-/* Who can wait often finds others in line, and then needs no clock here: whether it seems so. */
-bool plain_has_line(const weir_set *set, enum entry entry);
-
-/*
- * The same of private sets, without a record, and without counting anything: plain_take() is 0 and tells
- * when it was taken, or -EINPROGRESS; plain_give_back() is for amounts of which all was used, asks no
- * limit, and is true if it could be done.
- */
+/* Whether it can do so for a private set. */
 bool plain_knows(const weir_set *set);
-int plain_take(struct actor *actor, weir_set *set, const uint64_t *amounts, uint64_t *ret_now_ns);
-bool plain_give_back(struct actor *actor, weir_set *set, const uint64_t *amounts);
 
 /*
  * Gives back what a record holds whose word is `word`: 1; 0, somebody else has done it; or

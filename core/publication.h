@@ -111,6 +111,12 @@ static inline uint64_t word_make(uint64_t slot, uint64_t version)
     return (MUTANT(24) ? shifted : shifted & ~WORD_BOXED) | slot;
 }
 
+/* The word that names the next version of a box, from an own word. */
+static inline uint64_t word_after(uint64_t own)
+{
+    return WORD_BOXED | (own + (UINT64_C(1) << WORD_SLOT_BITS));
+}
+
 /* In the form of an own word. */
 static inline uint64_t word_own(uint64_t word)
 {

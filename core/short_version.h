@@ -16,17 +16,17 @@
 #include "segment.h"
 #include "step.h"
 
-/* Even, for they are copied two at a time: with one that nobody looks at, if need be. Every box has
- * room for so many. */
+/* Half of them are copied, or all, with some that nobody looks at. Every box has room for so many. */
 #define SHORT_WORDS_MAX 16u
-_Static_assert(SHORT_WORDS_MAX % 2 == 0, "two at a time");
 _Static_assert(sizeof(struct box) + SHORT_WORDS_MAX * sizeof(uint64_t) <= 1u << BOX_CLASS_MIN,
                "within the smallest box");
 
 struct short_version {
-    uint64_t word;      /* the set's word when it was read */
-    uint32_t content_n; /* set by the caller */
-    bool has_effect;    /* only of the mortal */
+    struct set_head *head;
+    uint32_t box_class;
+    uint32_t content_n;
+    uint64_t word;   /* the set's word when it was read */
+    bool has_effect; /* only of the mortal */
     struct effect effect;
     uint64_t content[SHORT_WORDS_MAX];
 };
@@ -45,10 +45,47 @@ SHORT_INLINE uint64_t short_load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-SHORT_INLINE void short_copy(uint64_t *to, const _Atomic uint64_t *from)
+SHORT_INLINE void short_get(uint64_t *to, const _Atomic uint64_t *from)
 {
     *to = short_load(from);
     STEP();
+}
+
+SHORT_INLINE void short_get_4(uint64_t *to, const _Atomic uint64_t *from)
+{
+    short_get(&to[0], &from[0]);
+    short_get(&to[1], &from[1]);
+    short_get(&to[2], &from[2]);
+    short_get(&to[3], &from[3]);
+}
+
+SHORT_INLINE void short_put_4(_Atomic uint64_t *to, const uint64_t *from)
+{
+    short_store(&to[0], from[0]);
+    short_store(&to[1], from[1]);
+    short_store(&to[2], from[2]);
+    short_store(&to[3], from[3]);
+}
+
+/* Without a loop: most have eight words at most. */
+SHORT_INLINE void short_get_content(uint64_t *to, const struct box *box, uint32_t n)
+{
+    short_get_4(to, box->content);
+    short_get_4(to + 4, box->content + 4);
+    if (n <= 8)
+        return;
+    short_get_4(to + 8, box->content + 8);
+    short_get_4(to + 12, box->content + 12);
+}
+
+SHORT_INLINE void short_put_content(struct box *box, const uint64_t *from, uint32_t n)
+{
+    short_put_4(box->content, from);
+    short_put_4(box->content + 4, from + 4);
+    if (n <= 8)
+        return;
+    short_put_4(box->content + 8, from + 8);
+    short_put_4(box->content + 12, from + 12);
 }
 
 /* What others can write says neither how large boxes are nor where they end. */
@@ -80,33 +117,33 @@ SHORT_INLINE _Atomic uint64_t *short_own(bool mortal, const struct region *regio
 /* Whether the box is all of the version that `word` names, as far as can be said before another look
  * at the word. In private memory nobody has written anything else. */
 SHORT_INLINE bool short_is_whole(bool mortal, const struct region *region, const struct box *box,
-                                 uint64_t word, const struct short_version *version)
+                                 uint64_t word, uint32_t content_n)
 {
-    if (box_content_n(short_load(&box->meta)) != version->content_n || !(word & WORD_BOXED))
+    if (box_content_n(short_load(&box->meta)) != content_n || !(word & WORD_BOXED))
         return false;
     return !mortal || !region->segment ||
            (short_load(&box->version) == word_version(word) &&
             short_load(&box->told) == word_version(word));
 }
 
-/* False: it is not short, or not complete, and is not soon. */
+/* Of so many words of content. False: it is not short, or not complete, and is not soon. */
 SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, uint32_t set_unit,
-                                     struct short_version *version)
+                                     uint32_t content_n, struct short_version *version)
 {
-    const struct set_head *set = region_box(region, set_unit);
+    struct set_head *set = region_box(region, set_unit);
     uint32_t box_class = short_class(mortal, region, set);
 
+    version->head = set;
+    version->box_class = box_class;
+    version->content_n = content_n;
     for (unsigned turn = 0; turn < HELP_AFTER; publication_back_off(&turn)) {
         uint64_t word = atomic_load_explicit(&set->word, memory_order_acquire);
         const struct box *box = short_box(mortal, region, box_class, word_slot(word));
         bool done = atomic_load_explicit(&box->done, memory_order_acquire) == word_version(word);
 
-        if (!short_is_whole(mortal, region, box, word, version))
+        if (!short_is_whole(mortal, region, box, word, content_n))
             return false;
-        for (uint32_t i = 0; i < version->content_n; i += 2) {
-            short_copy(&version->content[i], &box->content[i]);
-            short_copy(&version->content[i + 1], &box->content[i + 1]);
-        }
+        short_get_content(version->content, box, content_n);
         atomic_thread_fence(memory_order_acquire);
         if (short_load(&set->word) != word)
             continue;
@@ -117,9 +154,11 @@ SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, u
     return false;
 }
 
-/* Writes it into this box as the version that `word` names. */
-SHORT_INLINE void short_write(bool mortal, const struct region *region, uint32_t actor,
-                              struct box *box, uint64_t word, const struct short_version *version)
+/* What goes before the content, of a version that `word` names. Of one that is complete when it is
+ * published nobody asks what it owes. */
+SHORT_INLINE void short_write_head(bool mortal, const struct region *region, uint32_t actor,
+                                   struct box *box, uint64_t word,
+                                   const struct short_version *version)
 {
     bool has_effect = mortal && version->has_effect;
 
@@ -129,16 +168,13 @@ SHORT_INLINE void short_write(bool mortal, const struct region *region, uint32_t
         short_store(&box->told, word_version(word));
     }
     short_store(&box->done, word_version(word) - (mortal && !MUTANT(562)));
-    short_store(&box->replaced, version->word);
-    short_store(&box->meta, box_meta(actor, version->content_n, has_effect));
+    if (mortal)
+        short_store(&box->replaced, version->word);
+    short_store(&box->meta, box_meta(mortal ? actor : 0, version->content_n, has_effect));
     if (has_effect) {
         short_store(&box->effects[0][0], version->effect.before);
         short_store(&box->effects[0][1], version->effect.after);
         short_store(&box->places[0], version->effect.place);
-    }
-    for (uint32_t i = 0; i < version->content_n; i += 2) {
-        short_store(&box->content[i], version->content[i]);
-        short_store(&box->content[i + 1], version->content[i + 1]);
     }
 }
 
@@ -158,17 +194,17 @@ SHORT_INLINE void short_complete(const struct region *region, const struct effec
 
 /* As publication_commit(). */
 SHORT_INLINE bool short_version_commit(bool mortal, const struct region *region, uint32_t actor,
-                                       uint32_t set_unit, const struct short_version *version)
+                                       const struct short_version *version)
 {
-    const struct set_head *set = region_box(region, set_unit);
-    uint32_t box_class = short_class(mortal, region, set);
-    _Atomic uint64_t *own = short_own(mortal, region, actor, box_class);
-    uint64_t mine = atomic_load_explicit(own, memory_order_acquire);
-    struct box *box = short_box(mortal, region, box_class, word_slot(mine));
-    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
+    _Atomic uint64_t *own = short_own(mortal, region, actor, version->box_class);
+    uint64_t mine = atomic_load_explicit(own, memory_order_acquire), before = version->word;
+    struct box *box = short_box(mortal, region, version->box_class, word_slot(mine));
+    uint64_t word = word_after(mine);
 
-    short_write(mortal, region, actor, box, word, version);
-    if (!publication_swap(region, set_unit, version->word, word))
+    short_write_head(mortal, region, actor, box, word, version);
+    short_put_content(box, version->content, version->content_n);
+    /* In one order with what says that the instance is closed: see set_enter(). */
+    if (!atomic_compare_exchange_strong(&version->head->word, &before, word))
         return false;
     STEP();
     if (mortal && version->has_effect)

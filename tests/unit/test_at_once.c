@@ -268,6 +268,98 @@ static void other_sets_go_the_long_way(void **state)
     world_close();
 }
 
+#define NAMED(key_, capacity_)                                                                     \
+    "{ type: rate, key: " #key_ ", algorithm: gcra, capacity: " #capacity_ ", window: 1s,"         \
+    " refund: true }, "
+
+enum { NAMED_N = 4 };
+
+/* Held is what was asked for, of the limits of that key; and told is what was used of it. */
+static void held_is(weir_acquisition *a, const char *key, uint64_t used, const uint64_t *expected)
+{
+    struct weir_holder found = holder();
+    uint64_t amounts[NAMED_N];
+
+    assert_int_equal(weir_set_holder_amounts(world.set, &found, amounts, NAMED_N), NAMED_N);
+    for (int i = 0; i < NAMED_N; i++)
+        assert_int_equal(amounts[i], expected[i]);
+    if (key)
+        assert_int_equal(weir_update(a, key, used), 0);
+    release_expecting(a, key ? 0 : -EPROTO);
+    advance(SECOND);
+}
+
+/*
+ * Of several limits, the next request may name another key in the same place, or as many, or what
+ * cannot be granted: only what is named is another amount.
+ */
+static void what_was_named_before_does_not_count(void **state)
+{
+    static const struct {
+        const char *key;
+        uint64_t amount, used;
+        uint64_t held[NAMED_N]; /* all 0: it can never be granted */
+    } asked[] = {
+        {"a", 3, 3, {3, 0, 0, 1}}, {"a", 4, 4, {4, 0, 0, 1}}, {"a", 5, 2, {5, 0, 0, 1}},
+        {"k", 2, 2, {0, 2, 2, 1}}, {"k", 4, 4, {0, 4, 4, 1}}, {"k", 5, 1, {0, 5, 5, 1}},
+        {"a", 1, 1, {1, 0, 0, 1}}, {"a", 2, 2, {2, 0, 0, 1}}, {"k", 7, 0, {0}},
+        {"a", 6, 6, {6, 0, 0, 1}}, {"a", 7, 7, {7, 0, 0, 1}}, {"a", 101, 0, {0}},
+        {"a", 8, 8, {8, 0, 0, 1}}, {"k", 6, 0, {0}},          {"k", 3, 3, {0, 3, 3, 1}},
+        {"k", 1, 1, {0, 1, 1, 1}},
+    };
+    char key[] = "?";
+
+    (void)state;
+    world_limits(NAMED(a, 100) NAMED(k, 10) NAMED(k, 5) SLOT);
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        weir_acquisition *a = NULL;
+        int r;
+
+        key[0] = asked[i].key[0];
+        r = try_acquire(ASK({key, asked[i].amount}), &a);
+        assert_int_equal(r, asked[i].held[NAMED_N - 1] ? 0 : -ERANGE);
+        if (r == 0)
+            held_is(a, key, asked[i].used, asked[i].held);
+    }
+    assert_int_equal(limit_stats(0).granted, 36);
+    assert_int_equal(limit_stats(1).granted, 15);
+    assert_int_equal(limit_stats(0).refunded, 3);
+    assert_int_equal(limit_stats(1).refunded, 4);
+    assert_int_equal(limit_stats(2).refunded, 4);
+    assert_int_equal(limit_stats(3).held, 0);
+    held_is(granted(ASK({"a", 1}, {"k", 1})), NULL, 0, (uint64_t[]){1, 1, 1, 1});
+    held_is(granted(ASK({"a", 2})), NULL, 0, (uint64_t[]){2, 0, 0, 1});
+    held_is(granted(ASK({"a", 3})), "a", 3, (uint64_t[]){3, 0, 0, 1});
+    assert_int_equal(stats().missing_update, 2);
+    world_close();
+}
+
+/* What is wrong with an update is found, whatever was named. */
+static void an_update_is_of_what_it_names(void **state)
+{
+    (void)state;
+    world_limits(NAMED(a, 100) NAMED(k, 10) NAMED(k, 5) SLOT);
+    for (int i = 0; i < 4; i++) {
+        weir_acquisition *a = granted(ASK({"a", 2}));
+
+        assert_int_equal(weir_update(a, NULL, 1), -EINVAL);
+        assert_int_equal(weir_update(a, "k", 1), -EINVAL);
+        assert_int_equal(weir_update(a, "r", 1), -EINVAL);
+        assert_int_equal(weir_update(a, "x", 1), 0);
+        release_expecting(a, -EPROTO);
+        advance(SECOND);
+        a = granted(strict(ASK({"a", 2})));
+        assert_int_equal(weir_update(a, "x", 1), -ENOENT);
+        assert_int_equal(weir_update(a, "a", 1), 0);
+        assert_int_equal(weir_update(a, "a", 2), 0);
+        release(a);
+        advance(SECOND);
+    }
+    assert_int_equal(limit_stats(0).refunded, 0);
+    assert_int_equal(stats().missing_update, 4);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +372,8 @@ int main(void)
         leak_checked_test(no_instant_counts_at_which_others_were_in_line),
         leak_checked_test(the_holder_is_the_thread_that_asked),
         leak_checked_test(other_sets_go_the_long_way),
+        leak_checked_test(what_was_named_before_does_not_count),
+        leak_checked_test(an_update_is_of_what_it_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
