@@ -72,7 +72,8 @@ static int give_live(struct giving *giving, struct key_entry *entry)
     if (live)
         r = set_settle_live(giving->actor, &live->set, giving->record, giving->word,
                             &giving->settlement, giving->claimed);
-    giving->actor->loan = entered;
+    if (!MUTANT(630))
+        giving->actor->loan = entered;
     if (r == -ESTALE)
         return live_mend(giving->actor, keyed, &giving->key, entry) == -EUCLEAN ? 1 : -EINPROGRESS;
     live_leave(giving->actor, live);

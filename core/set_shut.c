@@ -10,6 +10,7 @@
 #include "member.h"
 #include "mutant.h"
 #include "operation.h"
+#include "step.h"
 #include "wake.h"
 
 static bool shut_head(struct actor *actor, weir_set *set)
@@ -44,10 +45,14 @@ struct shutting {
 static void shut_kept(void *userdata, uint32_t record, uint32_t kept)
 {
     const struct shutting *shutting = userdata;
+    const weir *w = shutting->set->w;
     /* In this order: the record may wait anew meanwhile, for another key, but with another word. */
-    uint64_t word = kept_word(shutting->set->w, kept);
-    weir_set *set = kept_set(shutting->set->w, kept); /* or a live one of it */
+    uint64_t word = kept_word(w, kept);
+    weir_set *set = kept_set(w, kept); /* or a live one of it */
 
+    STEP();
+    if (MUTANT(631))
+        word = kept_word(w, kept);
     if (record_state(word) == RECORD_WAITING &&
         set_withdraw(shutting->actor, set, record, word, RECORD_SHUT_DOWN))
         word = record_next_word(word, RECORD_SHUT_DOWN);

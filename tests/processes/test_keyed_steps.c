@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -266,6 +267,160 @@ static void stop_at_every_step(void **state)
 
 /* ---- in one process ---- */
 
+/* One who asks buries the dead on the way; others come just then, to whom the live sets go that the
+ * dead leave. */
+struct meeting {
+    weir_pool *pool;
+    weir_acquisition *had[2];
+};
+
+static void come(void *argument)
+{
+    struct meeting *meeting = argument;
+
+    for (uint32_t i = 0; i < 2; i++)
+        meeting->had[i] = have(meeting->pool, NEWCOMERS + i, CAPACITY);
+}
+
+/* The key that is asked for is buried first, and the other one last, whose live set is in its second
+ * loan: as that of the first will be, for one of those who come. */
+static void hold_and_die(void *unused)
+{
+    weir_pool *pool = shared_pool(shared_open(shape->text), "s");
+    weir_acquisition *other;
+
+    (void)unused;
+    other = have(pool, FREE, CAPACITY);
+    give_back(&other);
+    have(pool, THIRD, CAPACITY);
+    have(pool, FIRST, CAPACITY);
+    raise(SIGKILL);
+}
+
+/* False: there were not so many steps. */
+static bool ask_while_others_come(uint64_t n)
+{
+    struct meeting meeting = {NULL};
+    weir_acquisition *first;
+    weir_pool *pool;
+    bool came;
+    weir *w, *other;
+
+    shared_begin();
+    w = shared_open(shape->text);
+    other = shared_open(shape->text);
+    pool = shared_pool(w, "s");
+    meeting.pool = shared_pool(other, "s");
+    shared_wait(shared_fork(hold_and_die, NULL), SIGKILL);
+    stepping_call(n, come, &meeting);
+    first = have(pool, FIRST, CAPACITY);
+    came = stepping_end();
+    if (!came)
+        come(&meeting);
+    give_back(&first);
+    for (uint32_t i = 0; i < 2; i++)
+        give_back(&meeting.had[i]);
+    look_lives(weir_pool_set(pool, 0));
+    weir_pool_close(meeting.pool);
+    weir_close(other);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+    return came;
+}
+
+static void who_buries_asks_for_his_own_key(void **state)
+{
+    uint64_t n = 1, stride;
+
+    (void)state;
+    shape = &shapes[0];
+    stride = number_from("WEIR_ROUNDS", 0) ? 1 : shape->stride;
+    while (ask_while_others_come(n))
+        assert_true((test_seed = n += stride) < STEPS_MAX);
+    print_message("%" PRIu64 " steps\n", n - 1);
+}
+
+/* Who shuts the set finds that a record waits for another key by now. */
+struct waiting {
+    weir_pool *pool;
+    weir_acquisition *acquisition;
+    weir_set *set; /* that it waits in */
+    uint32_t record;
+};
+
+static void wait_for(struct waiting *waiting, uint32_t key)
+{
+    struct want want;
+
+    require(weir_submit(waiting->pool, ask(&want, key, 1), &waiting->acquisition, NULL) == 1);
+}
+
+static void *wait_anew(void *argument)
+{
+    struct waiting *waiting = argument;
+
+    if (weir_acquisition_result(waiting->acquisition) != -EINPROGRESS)
+        return NULL; /* it was told before */
+    give_back(&waiting->acquisition);
+    wait_for(waiting, THIRD);
+    require(waiting->acquisition->record == waiting->record);
+    require(waiting->acquisition->set != waiting->set);
+    return NULL;
+}
+
+/* Another thread does, while this one is where it is. */
+static void let_wait_anew(void *argument)
+{
+    pthread_t thread;
+
+    require(pthread_create(&thread, NULL, wait_anew, argument) == 0);
+    require(pthread_join(thread, NULL) == 0);
+}
+
+static bool shut_while_one_waits_anew(uint64_t n)
+{
+    weir_acquisition *held[2];
+    struct waiting waiting;
+    struct actor *actor;
+    bool waited;
+    weir *w;
+
+    shared_begin();
+    w = shared_open(shape->text);
+    waiting.pool = shared_pool(w, "s");
+    held[0] = have(waiting.pool, FIRST, CAPACITY);
+    held[1] = have(waiting.pool, THIRD, CAPACITY);
+    wait_for(&waiting, FIRST);
+    waiting.set = waiting.acquisition->set;
+    waiting.record = waiting.acquisition->record;
+    actor = actor_borrow(waiting.set);
+    assert_non_null(actor);
+    stepping_call(n, let_wait_anew, &waiting);
+    set_shut(actor, weir_pool_set(waiting.pool, 0));
+    waited = stepping_end();
+    actor_return(actor);
+    assert_false(set_is_broken(waiting.set));
+    give_back(&waiting.acquisition);
+    give_back(&held[0]);
+    give_back(&held[1]);
+    weir_pool_close(waiting.pool);
+    weir_close(w);
+    shared_end();
+    return waited;
+}
+
+static void who_waits_anew_is_shut_out_where_he_waits(void **state)
+{
+    uint64_t n = 1;
+
+    (void)state;
+    shape = &shapes[0];
+    while (shut_while_one_waits_anew(n))
+        assert_true((test_seed = ++n) < STEPS_MAX);
+    print_message("%" PRIu64 " steps\n", n - 1);
+}
+
 /* Who looks for a waiter finds that the record waits for another key by now. */
 static void a_look_that_comes_late(void **state)
 {
@@ -311,6 +466,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_that_comes_late),
+        cmocka_unit_test(who_buries_asks_for_his_own_key),
+        cmocka_unit_test(who_waits_anew_is_shut_out_where_he_waits),
         cmocka_unit_test(death_at_every_step),
         cmocka_unit_test(stop_at_every_step),
     };
