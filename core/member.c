@@ -410,24 +410,12 @@ void member_release_places(const struct segment *segment, uint32_t slot, uint64_
     STEP();
 }
 
-static bool is_used(const struct segment *segment, void *unused)
-{
-    (void)unused;
-    for (uint32_t i = 0; i < segment_processes_n(segment); i++) {
-        uint64_t life = atomic_load(&segment_process(segment, i)->life);
-
-        if (process_pid(life) && !process_is_dead(life))
-            return true;
-    }
-    return false;
-}
-
 /* The last one out removes what is there for its users only. */
 static void leave(struct member *member)
 {
     member_release_places(member->segment, member->slot, member->life);
     if (member->segment->while_used && !MUTANT(331))
-        segment_retire(member->segment, is_used, NULL);
+        segment_retire(member->segment, segment_has_users, NULL);
 }
 
 void member_close(struct member *member)

@@ -19,6 +19,7 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
         .name = plan->name,
         .while_used = plan->while_used,
         .must_exist = set->w->onlooker,
+        .used = segment_has_users,
         .box_class = set->box_class,
         .record_units = set->record_units,
         .limits_n = set->limits.n,

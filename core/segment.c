@@ -317,6 +317,23 @@ static int is_sound(const struct segment_site *site, const struct segment *segme
     return 0;
 }
 
+/* One of another definition that is there for its users only, all of whom have died, who would have
+ * removed it: -EAGAIN, it is gone. Else -EEXIST, which was told, or an error. */
+static int replace(struct segment_site *site, const struct segment_shape *shape,
+                   struct segment_file *file)
+{
+    struct segment_layout layout;
+    int r;
+
+    if ((!file->header.identity.while_used && !MUTANT(632)) || !shape->used ||
+        (shape->must_exist && !MUTANT(634)))
+        return -EEXIST;
+    r = segment_file_layout(site, file, &layout);
+    if (r == 0)
+        r = segment_file_retire(site, file, &layout, MUTANT(633), shape->used, shape->userdata);
+    return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
+}
+
 static int attach_to(struct segment_site *site, const struct segment_shape *shape,
                      const struct segment_layout *layout, const struct segment_here *here,
                      struct segment_file *file, struct segment **ret)
@@ -332,6 +349,8 @@ static int attach_to(struct segment_site *site, const struct segment_shape *shap
     }
     if (r == 0)
         r = segment_file_matches(site, file, shape, layout);
+    if (r == -EEXIST)
+        r = replace(site, shape, file);
     if (r == 0)
         r = segment_map(site, file, layout, true, &segment);
     if (r < 0)

@@ -29,13 +29,20 @@
 #include <stdint.h>
 #include <weir/error.h>
 
+struct segment;
+
+/* Whether any process takes part that is alive. */
+typedef bool segment_used_fn(const struct segment *segment, void *userdata);
+
 /* What a set's segment follows from. */
 struct segment_shape {
     const char *name;         /* of the set, 1 … 255 bytes */
     const char *definition;   /* as it was written: shown where definitions differ */
     uint64_t definition_hash; /* of what it means: decides whether two are the same */
     bool while_used;          /* lifetime: users */
-    bool must_exist;          /* it is not made: -ENOENT */
+    bool must_exist;          /* it is not made, nor replaced: -ENOENT, -EEXIST */
+    segment_used_fn *used;    /* by which one of another definition is replaced; NULL: none is */
+    void *userdata;
     uint32_t box_class, record_units, limits_n;
     size_t counters_size;    /* of an actor's counters; a multiple of 8 */
     const uint64_t *content; /* the first version of the set, for whoever makes the segment */
@@ -70,7 +77,8 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
  * Attaches to the set's segment in this directory (NULL: the default), or makes it. Returns 0 or
  *   -EINVAL, -E2BIG, -ENAMETOOLONG   the shape or the name
  *   -EPERM        the directory or the file is not the user's alone, or is no plain file
- *   -EEXIST       the set is defined otherwise there; the message shows both definitions
+ *   -EEXIST       the set is defined otherwise there; the message shows both definitions.
+ *                 One that is there for its users only, all of whom have died, is replaced
  *   -EPROTONOSUPPORT  it was made by another version of weir
  *   -EXDEV        it belongs to another namespace of processes or of time
  *   -EUCLEAN      it is damaged
@@ -120,8 +128,8 @@ int segment_commit_live(const struct segment *segment, uint32_t i);
  */
 int segment_admit(const struct segment *segment);
 
-/* Whether any process takes part that is alive. */
-typedef bool segment_used_fn(const struct segment *segment, void *userdata);
+/* As their places and the system say; in doubt they live. */
+bool segment_has_users(const struct segment *segment, void *unused);
 
 /*
  * Removes the segment unless `used` says that it is in use: 1 removed, by this call or before; 0

@@ -71,6 +71,12 @@ int segment_file_matches(const struct segment_site *site, const struct segment_f
 int segment_map(struct segment_site *site, struct segment_file *file,
                 const struct segment_layout *layout, bool writable, struct segment **ret);
 
+/* Removes one that can be used, unless it is in use and not `forced`: 1 removed, by this call or
+ * meanwhile; 0 in use, of which nothing is told; or an error. */
+int segment_file_retire(struct segment_site *site, struct segment_file *file,
+                        const struct segment_layout *layout, bool forced, segment_used_fn *used,
+                        void *userdata);
+
 /* The layout of the shape that a usable one says it has: 0 or -EUCLEAN. */
 int segment_file_layout(const struct segment_site *site, const struct segment_file *file,
                         struct segment_layout *ret);

@@ -9,11 +9,24 @@
  */
 #include "segment.h"
 
+#include "process.h"
 #include "segment_file.h"
 #include "step.h"
 #include "sys.h"
 #include <errno.h>
 #include <string.h>
+
+bool segment_has_users(const struct segment *segment, void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; i < segment_processes_n(segment); i++) {
+        uint64_t life = atomic_load(&segment_process(segment, i)->life);
+
+        if (process_pid(life) && !process_is_dead(life))
+            return true;
+    }
+    return false;
+}
 
 static int take_name(const struct segment *segment)
 {
@@ -82,12 +95,12 @@ static int retire_surely(const struct segment *segment, segment_used_fn *used, v
     return r;
 }
 
-/* One whose users can be asked for. */
-static int remove_usable(struct segment_site *site, struct segment_file *file,
-                         const struct segment_layout *layout, bool forced, segment_used_fn *used,
-                         void *userdata)
+int segment_file_retire(struct segment_site *site, struct segment_file *file,
+                        const struct segment_layout *layout, bool forced, segment_used_fn *used,
+                        void *userdata)
 {
     struct segment *segment = NULL;
+    int directory_fd = site->directory_fd;
     int r = segment_map(site, file, layout, true, &segment);
 
     if (r < 0)
@@ -95,11 +108,21 @@ static int remove_usable(struct segment_site *site, struct segment_file *file,
     if (forced)
         force(segment);
     r = retire_surely(segment, used, userdata);
-    if (r < 0)
-        site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r));
-    else if (r == 0)
-        r = site_error(site, -EBUSY, "is %s", "in use");
+    segment->directory_fd = -1; /* it stays the caller's, who may go on there */
+    site->directory_fd = directory_fd;
     segment_close(segment);
+    return r < 0 ? site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
+}
+
+/* One whose users can be asked for. */
+static int remove_usable(struct segment_site *site, struct segment_file *file,
+                         const struct segment_layout *layout, bool forced, segment_used_fn *used,
+                         void *userdata)
+{
+    int r = segment_file_retire(site, file, layout, forced, used, userdata);
+
+    if (r == 0)
+        return site_error(site, -EBUSY, "is %s", "in use");
     return r < 0 ? r : 0;
 }
 

@@ -80,18 +80,6 @@ static uint32_t count_users(const uint64_t *lives, uint32_t n)
     return users;
 }
 
-static bool is_used(const struct segment *segment, void *userdata)
-{
-    (void)userdata;
-    for (uint32_t i = 0; i < segment_processes_n(segment); i++) {
-        uint64_t life = atomic_load(&segment_process(segment, i)->life);
-
-        if (process_pid(life) != 0 && !process_is_dead(life))
-            return true;
-    }
-    return false;
-}
-
 /* ---- listing ---- */
 
 /* The names first, all of them: then they are in order, and the callback may do anything. */
@@ -273,7 +261,8 @@ int weir_segment_remove(const struct weir_options *options, const char *name, ui
     if (r == 0)
         r = choose_dir(options, &dir, reterr);
     if (r == 0)
-        r = segment_remove(dir, name, (flags & WEIR_SEGMENT_FORCE) != 0, is_used, NULL, reterr);
+        r = segment_remove(dir, name, (flags & WEIR_SEGMENT_FORCE) != 0, segment_has_users, NULL,
+                           reterr);
     sys_free(dir);
     return r;
 }

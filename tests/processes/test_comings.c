@@ -3,7 +3,9 @@
  * Processes that come and go all the time: open, take what they can, close, or just end, or fork.
  * A set that goes with its last user is made anew by whoever comes next, at the very moment; there
  * is never more than one of it, so never more is granted than it has; and when the last has closed
- * it, nothing is left. WEIR_ROUNDS: how often each comes; WEIR_SEED repeats the random choices.
+ * it, nothing is left. Also if they do not agree on what it is, and some are killed: then whoever
+ * finds nobody alive makes it what he means. WEIR_ROUNDS: how often each comes; WEIR_SEED repeats the
+ * random choices.
  */
 #include "instance.h"
 #include "ledger.h"
@@ -19,17 +21,17 @@
 
 #include <cmocka.h>
 
-#define TEXT(lifetime)                                                                             \
+#define TEXT(lifetime, rest)                                                                       \
     "version: 1\n"                                                                                 \
     "sets:\n"                                                                                      \
     "  s:\n"                                                                                       \
     "    backend: process\n"                                                                       \
-    "    lifetime: " lifetime "\n"                                                                 \
-    "    limits:\n"                                                                                \
+    "    lifetime: " lifetime "\n" rest "    limits:\n"                                            \
     "      - { type: resource, key: db, capacity: 5 }\n"                                           \
     "      - { type: resource, key: files, capacity: 4 }\n"
 
-static const char users[] = TEXT("users"), boot[] = TEXT("boot");
+static const char users[] = TEXT("users", ""), boot[] = TEXT("boot", "");
+static const char others[] = TEXT("users", "    max_waiters: 100\n");
 
 static const char *text;
 static uint64_t rounds;
@@ -68,9 +70,9 @@ static void acquire(struct visitor *me, weir_pool *pool)
     require(weir_release(&acquisition) == 0);
 }
 
-static void visit(struct visitor *me)
+/* On this definition. */
+static void visit_on(struct visitor *me, weir *w)
 {
-    weir *w = shared_open(text);
     weir_pool *pool = shared_pool(w, "s");
 
     for (uint64_t n = below(me, 4); n > 0; n--)
@@ -83,12 +85,35 @@ static void visit(struct visitor *me)
     weir_close(w);
 }
 
+static void visit(struct visitor *me)
+{
+    visit_on(me, shared_open(text));
+}
+
 static void come_and_go(void *argument)
 {
     struct visitor *me = argument;
 
     for (uint64_t n = 1 + below(me, 8); n > 0; n--)
         visit(me);
+}
+
+/* Unless those who are there mean something else. */
+static void come_with_two_minds(void *argument)
+{
+    struct visitor *me = argument;
+
+    for (uint64_t n = 1 + below(me, 8); n > 0; n--) {
+        struct weir_error error;
+        weir *w = NULL;
+        int r = shared_try_open(&w, below(me, 2) ? users : others, &error);
+
+        if (r != 0 && r != -EEXIST)
+            fprintf(stderr, "opening came to %d: %s\n", r, error.message);
+        require(r == 0 || r == -EEXIST);
+        if (r == 0)
+            visit_on(me, w);
+    }
 }
 
 /* The parent of one that it forks while it has the set open and somebody else may ask. */
@@ -232,6 +257,41 @@ static void they_find_it_there(void **state)
     assert_int_equal(files(), 1);
 }
 
+static void they_change_what_it_is(void **state)
+{
+    (void)state;
+    crowd_in(come_with_two_minds, 1);
+    for (int i = 0; i < 2; i++) { /* nobody is there */
+        text = i ? users : others;
+        require_free();
+        assert_int_equal(files(), 0);
+    }
+}
+
+/* Who was killed is replaced by whoever comes next; who lives is not. */
+static void end_at_once(void *unused)
+{
+    (void)unused;
+    shared_open(others);
+    raise(SIGKILL);
+}
+
+static void one_of_the_killed_is_replaced(void **state)
+{
+    struct weir_error error;
+    weir *w, *none = NULL;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        shared_wait(shared_fork(end_at_once, NULL), SIGKILL);
+    assert_int_equal(files(), 1);
+    w = shared_open(users);
+    assert_int_equal(shared_try_open(&none, others, &error), -EEXIST);
+    assert_non_null(strstr(error.message, "max_waiters"));
+    weir_close(w);
+    assert_int_equal(files(), 0);
+}
+
 /* The address sanitizer's own locks are not ready for a fork beside other threads. */
 #if defined(__SANITIZE_ADDRESS__)
 #define FORKS_SAFELY false
@@ -277,6 +337,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(they_make_it_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(they_find_it_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_of_the_killed_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(they_change_what_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(they_fork, setup, teardown),
     };
 

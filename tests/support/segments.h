@@ -54,6 +54,16 @@ static inline struct segment_shape other_shape(void)
     return shape;
 }
 
+/* One that is there for its users only, of whom there are those that `anybody` finds. */
+static inline bool anybody(const struct segment *segment, void *userdata);
+
+static inline struct segment_shape brief(struct segment_shape shape)
+{
+    shape.while_used = true;
+    shape.used = anybody;
+    return shape;
+}
+
 /* A keyed one. */
 static inline struct segment_shape keyed_shape(void)
 {

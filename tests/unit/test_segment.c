@@ -1053,6 +1053,141 @@ static bool another_takes_over_and_dies(const struct segment *segment, void *use
     return false;
 }
 
+/* ---- of another definition, and there for its users only ---- */
+
+static void assert_both_refused(const struct segment_shape *shape, const char *there)
+{
+    const uint64_t inode = inode_of(inside(SOME_FILE));
+
+    assert_refused(shape, -EEXIST, there);
+    assert_refused(shape, -EEXIST, shape->definition);
+    assert_int_equal(inode_of(inside(SOME_FILE)), inode);
+}
+
+/* Nobody who was killed removes it; whoever means another one does. */
+static void one_whose_users_were_killed_is_replaced(void **state)
+{
+    const struct segment_shape some = brief(some_shape()), other = brief(other_shape());
+    struct segment *old = open_shape(&some), *new;
+
+    (void)state;
+    claim(old, 0);
+    close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    assert_both_refused(&other, some.definition);
+    assert_int_equal(segment_header(old)->removed, 0);
+    assert_int_equal(files_n(), 2);
+    give_back(old, 0); /* somebody has buried him, or could */
+    new = open_shape(&some);
+    assert_int_equal(segment_header(new)->removed, 0); /* who means the same goes on with it */
+    segment_close(new);
+    new = open_shape(&other);
+    assert_int_equal(files_n(), 1);
+    assert_true(has_first_version(new));
+    claim(old, 0);
+    assert_int_equal(segment_admit(old), -ESTALE);
+    claim(new, 0);
+    assert_int_equal(segment_admit(new), 0);
+    assert_both_refused(&some, other.definition);
+    segment_close(old);
+    segment_close(new);
+    remove_some();
+}
+
+/* A set may be there for longer from now on; then it stays. */
+static void one_that_outlives_its_users_is_not(void **state)
+{
+    struct segment_shape longer = some_shape();
+    const struct segment_shape some = brief(some_shape());
+    struct segment *segment;
+
+    (void)state;
+    longer.used = anybody;
+    segment_close(open_shape(&some));
+    segment = open_shape(&longer);
+    assert_false(segment->while_used);
+    segment_close(segment);
+    assert_both_refused(&some, longer.definition);
+    remove_some();
+}
+
+static void an_onlooker_replaces_nothing(void **state)
+{
+    const struct segment_shape some = brief(some_shape());
+    struct segment_shape other = brief(other_shape());
+
+    (void)state;
+    segment_close(open_shape(&some));
+    other.must_exist = true;
+    assert_both_refused(&other, some.definition);
+    other.must_exist = false;
+    other.used = NULL;
+    assert_both_refused(&other, some.definition);
+    remove_some();
+}
+
+/* When it is looked for users, one comes; then he is there. */
+static bool one_comes_back(const struct segment *segment, void *userdata)
+{
+    return segment_header(segment)->removed ? newcomer_comes(segment, userdata)
+                                            : anybody(segment, NULL);
+}
+
+/* Of two who meet, who means the same as those who were there stays. */
+static void a_newcomer_can_veto_that(void **state)
+{
+    const struct segment_shape some = brief(some_shape());
+    struct segment_shape other = brief(other_shape());
+    struct segment *coming = open_shape(&some), *segment = NULL;
+
+    (void)state;
+    other.used = one_comes_back;
+    other.userdata = coming;
+    assert_int_equal(segment_open(place, &other, &segment, &error), -EEXIST);
+    assert_int_equal(segment_header(coming)->removed, 0);
+    assert_int_equal(segment_admit(coming), 0);
+    segment_close(coming);
+    remove_some();
+}
+
+/* Who means something else again is faster, and takes part. */
+struct faster {
+    struct segment_shape shape;
+    struct segment *segment;
+};
+
+static bool another_replaces_it(const struct segment *segment, void *userdata)
+{
+    struct faster *faster = userdata;
+
+    if (faster->segment)
+        return anybody(segment, NULL);
+    faster->segment = open_shape(&faster->shape);
+    claim(faster->segment, 0);
+    assert_int_equal(segment_admit(faster->segment), 0);
+    return false;
+}
+
+static void of_two_who_replace_it_one_does(void **state)
+{
+    const struct segment_shape some = brief(some_shape());
+    struct faster faster = {.shape = brief(other_shape())};
+    struct segment_shape third = brief(some_shape());
+    struct segment *segment = NULL;
+
+    (void)state;
+    third.definition = "{rate: tokens, capacity: 101}";
+    third.definition_hash = 44;
+    third.used = another_replaces_it;
+    third.userdata = &faster;
+    segment_close(open_shape(&some));
+    assert_int_equal(segment_open(place, &third, &segment, &error), -EEXIST);
+    assert_non_null(strstr(error.message, faster.shape.definition));
+    assert_int_equal(segment_admit(faster.segment), 0);
+    assert_int_equal(files_n(), 1);
+    segment_close(faster.segment);
+    remove_some();
+}
+
 static void removal_by_name_is_not_left_to_the_dead(void **state)
 {
     int times = 0;
@@ -1194,7 +1329,7 @@ static void an_onlooker_changes_nothing(void **state)
 
 static int open_and_close(void)
 {
-    const struct segment_shape shape = keyed_shape();
+    const struct segment_shape shape = brief(keyed_shape());
     struct segment *untouched = (struct segment *)(uintptr_t)&error, *segment = untouched;
     int r = segment_open(place, &shape, &segment, &error);
 
@@ -1282,7 +1417,16 @@ static void with_each_call_failing(int (*run)(void), void (*before)(void))
 
 static void one_is_there(void)
 {
-    segment_close(open_keyed());
+    const struct segment_shape shape = brief(keyed_shape());
+
+    segment_close(open_shape(&shape));
+}
+
+static void another_is_there(void)
+{
+    const struct segment_shape other = brief(other_shape());
+
+    segment_close(open_shape(&other));
 }
 
 static void a_stale_one_is_there(void)
@@ -1298,6 +1442,7 @@ static void each_call_may_fail(void **state)
     with_each_call_failing(make, NULL);
     with_each_call_failing(attach, one_is_there);
     with_each_call_failing(open_and_close, a_stale_one_is_there);
+    with_each_call_failing(open_and_close, another_is_there);
     with_each_call_failing(remove_by_name, one_is_there);
     with_each_call_failing(look, one_is_there);
     with_each_call_failing(view, one_is_there);
@@ -1368,6 +1513,11 @@ int main(void)
         leak_checked_test(a_newcomer_can_veto),
         leak_checked_test(who_leaves_later_takes_over),
         leak_checked_test(a_dead_remover_is_in_nobody_s_way),
+        leak_checked_test(one_whose_users_were_killed_is_replaced),
+        leak_checked_test(one_that_outlives_its_users_is_not),
+        leak_checked_test(an_onlooker_replaces_nothing),
+        leak_checked_test(a_newcomer_can_veto_that),
+        leak_checked_test(of_two_who_replace_it_one_does),
         leak_checked_test(removal_by_name_is_not_left_to_the_dead),
         leak_checked_test(removal_by_name),
         leak_checked_test(one_of_an_earlier_boot_is_removed),
