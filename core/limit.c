@@ -171,21 +171,10 @@ static uint64_t take_or_undo(const struct limits *limits, uint64_t *states,
     return limits_ready_at(limits, states, at, amounts, true, ret_blame);
 }
 
-uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
-                         const struct weir_instant *at, const uint64_t *amounts,
-                         const struct limit **ret_blame)
+uint64_t limits_try_several(const struct limits *limits, uint64_t *states,
+                            const struct weir_instant *at, const uint64_t *amounts,
+                            const struct limit **ret_blame)
 {
-    uint64_t ready;
-
-    if (limits->n != 1 && limits->state_words > UNDO_WORDS)
-        return ask_then_take(limits, states, at, amounts, ret_blame);
-    if (limits->n != 1)
-        return take_or_undo(limits, states, at, amounts, ret_blame);
-    if (!amounts[0])
-        return at->now_ns;
-    ready = limit_try_take(limits->items, states + limits->items->state_at, at, amounts[0]);
-    if (ready <= at->now_ns)
-        return at->now_ns;
-    *ret_blame = limits->items;
-    return ready;
+    return limits->state_words > UNDO_WORDS ? ask_then_take(limits, states, at, amounts, ret_blame)
+                                            : take_or_undo(limits, states, at, amounts, ret_blame);
 }

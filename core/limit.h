@@ -100,14 +100,29 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          bool with_resources, const struct limit **ret_blame);
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
+/* limits_try_take() of any number of them. */
+uint64_t limits_try_several(const struct limits *limits, uint64_t *states,
+                            const struct weir_instant *at, const uint64_t *amounts,
+                            const struct limit **ret_blame);
 /*
  * Both in one, with resources, and cheaper: takes all of `amounts` if they can be had now, and returns
  * at->now_ns then. Otherwise nothing is taken, and it is as limits_ready_at. On states that nobody
  * else reads meanwhile.
  */
-uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
-                         const struct weir_instant *at, const uint64_t *amounts,
-                         const struct limit **ret_blame);
+static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
+                                       const struct weir_instant *at, const uint64_t *amounts,
+                                       const struct limit **ret_blame)
+{
+    uint64_t ready;
+
+    if (limits->n != 1 || !amounts[0])
+        return limits_try_several(limits, states, at, amounts, ret_blame);
+    ready = limit_try_take(limits->items, states + limits->items->state_at, at, amounts[0]);
+    if (ready <= at->now_ns)
+        return at->now_ns;
+    *ret_blame = limits->items;
+    return ready;
+}
 /*
  * The same, but on states that are thrown away if not all can be had: then false, and of some the
  * amounts are taken.

@@ -117,13 +117,17 @@ bool line_has(const struct region *region, const struct version *version, uint32
 /* `record`, which is free and the caller's, joins at the tail and becomes WAITING. */
 void line_push(const struct region *region, struct version *version, uint32_t record);
 
-/* The head leaves. Its word is the caller's business. */
-static inline void line_pop(const struct region *region, struct version *version)
+/* The head leaves, and the record behind it is the next; 0: there is none. Its word is the caller's
+ * business. */
+static inline void line_pop_to(struct version *version, uint32_t next)
 {
-    uint32_t next = line_next(region, line_head(version));
-
     line_set_ends(version, next, next ? line_tail(version) : 0);
     line_one_leaves(version);
+}
+
+static inline void line_pop(const struct region *region, struct version *version)
+{
+    line_pop_to(version, line_next(region, line_head(version)));
 }
 
 /* `record` leaves from anywhere. Its word is the caller's business. Adds at most two effects. */

@@ -93,7 +93,7 @@ static inline void begin(struct operation *op, struct actor *actor, weir_set *se
     op->actor = actor;
     op->set = set;
     op->version.content = actor->content;
-    op->version.content_capacity = set_content_max(set);
+    op->version.content_capacity = set->member ? set_content_max(set) : actor->content_capacity;
     op->version.form = set->form;
     op->wakes_n = 0;
     op->arm_ns = op->look_ns = WEIR_FOREVER;
@@ -163,11 +163,11 @@ static void count_grant(const struct operation *op)
     struct counters *counters = actor_counters(op->actor, op->set->number);
 
     count(&counters->granted, 1);
-    counters_waited(counters, op->waited_ns);
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         count(&counters->limits[i].granted, op->actor->granted_amounts[i]);
 }
 
+/* Who is woken finds the grant counted. How long it took can wait until he is. */
 static void finish(const struct operation *op)
 {
     if (op->granted)
@@ -180,6 +180,8 @@ static void finish(const struct operation *op)
         publication_told(op->set->region, op->set->head, &op->version);
     if (op->arm_ns != WEIR_FOREVER)
         wake_at(op->set, op->arm.record, op->arm.word, op->arm_ns);
+    if (op->granted)
+        counters_waited(actor_counters(op->actor, op->set->number), op->waited_ns);
 }
 
 bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uint64_t word)
@@ -219,13 +221,12 @@ bool operation_commit(struct operation *op)
 }
 
 /* What it waited for was taken. */
-static void grant(struct operation *op, uint32_t record)
+static void grant(struct operation *op, uint32_t record, const struct record *r)
 {
-    struct record *r = record_at(op->set->region, record);
     uint64_t word = record_load(&r->word), since = record_load(&r->since);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
-    line_pop(op->set->region, &op->version);
+    line_pop_to(&op->version, link_record(record_load(&r->next)));
     /* In this order: whoever sees the record held finds the instant of the grant. */
     version_add_effect(&op->version, record, RECORD_GRANTED, record_load(&r->granted),
                        op->at.now_ns);
@@ -353,7 +354,7 @@ void operation_serve(struct operation *op, enum head_watch watch)
         return;
     ready = take_for_head(op, head);
     if (operation_is_due(op, ready) || (MUTANT(111) && ready <= op->at.now_ns)) {
-        grant(op, head);
+        grant(op, head, record_at(op->set->region, head));
         watch = WATCHED_BY_NOBODY;
         ready = operation_head_ready(op);
         op->again = operation_is_due(op, ready);

@@ -48,13 +48,25 @@ static bool swap(_Atomic uint64_t *word, uint64_t before, uint64_t after)
                                                    memory_order_relaxed);
 }
 
-static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
+/* What is done most often is compiled twice: with and without what others may have written, which is
+ * never so in private memory. */
+#define TWICE static inline __attribute__((always_inline))
+/* What is done rarely shall not take registers from that. */
+#define RARELY static __attribute__((noinline))
+
+TWICE struct box *box_of(bool shared, const struct region *region, uint32_t box_class,
+                         uint64_t word)
 {
     uint64_t slot = word_slot(word);
 
-    if (slot - region->slot_first >= region->slots_n)
+    if (shared && slot - region->slot_first >= region->slots_n)
         return region_stray(region);
     return (struct box *)(void *)(region->boxes.base + (slot << box_class));
+}
+
+static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
+{
+    return box_of(true, region, box_class, word);
 }
 
 static struct set_head *set_at(const struct region *region, uint32_t set)
@@ -63,20 +75,30 @@ static struct set_head *set_at(const struct region *region, uint32_t set)
 }
 
 /* What others can write does not say how large boxes are. */
-static uint32_t class_of(const struct region *region, const struct set_head *set)
+TWICE uint32_t box_class_of(bool shared, const struct region *region, const struct set_head *set)
 {
-    return region->segment ? region->box_class : set->box_class;
+    return shared && region->segment ? region->box_class : set->box_class;
 }
 
-static inline _Atomic uint64_t *own_of(const struct region *region, uint32_t actor,
-                                       uint32_t box_class)
+static uint32_t class_of(const struct region *region, const struct set_head *set)
+{
+    return box_class_of(true, region, set);
+}
+
+TWICE _Atomic uint64_t *own_word(bool shared, const struct region *region, uint32_t actor,
+                                 uint32_t box_class)
 {
     struct actor_head *head = region_box(region, actor);
     uint32_t i;
 
-    if (region->segment && !segment_actor_of(region->segment, actor, &i))
+    if (shared && region->segment && !segment_actor_of(region->segment, actor, &i))
         return region_stray(region);
     return &head->own[box_class - BOX_CLASS_MIN];
+}
+
+static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uint32_t box_class)
+{
+    return own_word(true, region, actor, box_class);
 }
 
 void publication_back_off(unsigned *turn)
@@ -222,21 +244,23 @@ static void copy_debt(const struct box *box, struct debt *ret)
     }
 }
 
-static inline void apply(const struct region *region, const struct effect *effect)
+TWICE void apply(bool shared, const struct region *region, const struct effect *effect)
 {
-    _Atomic uint64_t *record = region_record(region, effect->place >> 3);
+    uint32_t record = effect->place >> 3;
+    _Atomic uint64_t *at = shared ? region_record(region, record) : region_at(region, record);
 
+    at += effect->place & 7;
     STEP();
     if (effect->own || MUTANT(21))
-        atomic_store_explicit(&record[effect->place & 7], effect->after, memory_order_release);
+        atomic_store_explicit(at, effect->after, memory_order_release);
     else
-        swap(&record[effect->place & 7], effect->before, effect->after);
+        swap(at, effect->before, effect->after);
     STEP();
 }
 
 /* Completes what the version named by `word` owes, unless it has been superseded: then somebody
  * else completed it before. Any number of helpers, any delay between any two lines. */
-static void help(const struct region *region, struct set_head *set, uint64_t word)
+RARELY void help(const struct region *region, struct set_head *set, uint64_t word)
 {
     struct box *box = word_box(region, class_of(region, set), word);
     uint64_t version = word_version(word);
@@ -258,7 +282,7 @@ static void help(const struct region *region, struct set_head *set, uint64_t wor
         atomic_store_explicit(&box->done, version, memory_order_release);
     for (uint32_t i = 0; i < debt.effects_n; i++)
         if (!(MUTANT(1) && i == 1))
-            apply(region, &debt.effects[i]);
+            apply(true, region, &debt.effects[i]);
     own = own_of(region, debt.actor, class_of(region, set));
     if (MUTANT(20))
         store(own, word_own(debt.replaced));
@@ -289,19 +313,7 @@ uint64_t publication_guess(const struct region *region, uint32_t set_unit, uint3
     return word & WORD_BOXED ? load(&word_box(region, class_of(region, set), word)->content[i]) : 0;
 }
 
-/* What others can write need not be of this version; nor need they have come to wake anybody. In
- * private memory nobody has written anything else. */
-static void judge(const struct region *region, const struct box *box, uint64_t word,
-                  struct version *version)
-{
-    version->strange = version->untold = false;
-    if (!region->segment)
-        return;
-    version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
-    version->untold = load(&box->told) != word_version(word);
-}
-
-static void copy_content(const struct box *box, struct version *version)
+TWICE void copy_content(const struct box *box, struct version *version)
 {
     uint32_t n = box_content_n(load(&box->meta));
     uint64_t *content = version->content;
@@ -328,35 +340,74 @@ void publication_read_word(struct version *version, uint64_t word)
     version->effects_n = 0;
 }
 
+/* What came of reading a version. */
+enum reading {
+    READ_WHOLE,
+    READ_STATE, /* the word is not boxed */
+    READ_MOVED, /* somebody was faster */
+    READ_OWING  /* its effects are not complete */
+};
+
+/* What others can write need not be of the version that the word names; nor need they have come to
+ * wake anybody. */
+TWICE void judge(const struct box *box, struct version *version)
+{
+    uint64_t word = version->word;
+
+    version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
+    version->untold = load(&box->told) != word_version(word);
+}
+
+TWICE enum reading read_once(bool shared, const struct region *region, const struct set_head *set,
+                             struct version *version)
+{
+    uint64_t word = version->word = load_acquire(&set->word), done;
+    const struct box *box;
+
+    if (!(word & WORD_BOXED))
+        return READ_STATE;
+    box = box_of(shared, region, box_class_of(shared, region, set), word);
+    done = load_acquire(&box->done);
+    version->strange = version->untold = false;
+    if (shared && region->segment)
+        judge(box, version);
+    copy_content(box, version);
+    atomic_thread_fence(memory_order_acquire);
+    if (load(&set->word) != word && !MUTANT(2))
+        return READ_MOVED;
+    if (done != word_version(word) && !MUTANT(3))
+        return READ_OWING;
+    return READ_WHOLE;
+}
+
+/* Until it is whole. */
+RARELY void read_on(const struct region *region, struct set_head *set, struct version *version,
+                    enum reading reading)
+{
+    for (unsigned turn = 0; reading != READ_WHOLE;) {
+        if (reading == READ_STATE) {
+            publication_read_word(version, version->word);
+            return;
+        }
+        if (reading == READ_OWING && turn >= HELP_AFTER) {
+            help(region, set, version->word);
+            return;
+        }
+        publication_back_off(&turn);
+        reading = read_once(true, region, set, version);
+    }
+}
+
 void publication_read(const struct region *region, uint32_t set_unit, struct version *version)
 {
     struct set_head *set = set_at(region, set_unit);
-    unsigned turn = 0;
+    enum reading reading;
 
     version->effects_n = 0;
-    for (;; publication_back_off(&turn)) {
-        uint64_t word = load_acquire(&set->word), done;
-        struct box *box;
-
-        if (!(word & WORD_BOXED)) {
-            publication_read_word(version, word);
-            return;
-        }
-        box = word_box(region, class_of(region, set), word);
-        done = load_acquire(&box->done);
-        judge(region, box, word, version);
-        copy_content(box, version);
-        atomic_thread_fence(memory_order_acquire);
-        if (load(&set->word) != word && !MUTANT(2))
-            continue;
-        version->word = word;
-        if (done == word_version(word) || MUTANT(3))
-            return;
-        if (turn < HELP_AFTER)
-            continue;
-        help(region, set, word);
-        return;
-    }
+    reading = region->segment ? read_once(true, region, set, version)
+                              : read_once(false, region, set, version);
+    if (reading != READ_WHOLE)
+        read_on(region, set, version, reading);
 }
 
 bool publication_current(const struct region *region, uint32_t set_unit,
@@ -395,11 +446,34 @@ void publication_told(const struct region *region, uint32_t set_unit, const stru
     STEP();
 }
 
-/* Writes a version into this box of the actor's as the one that `word` names. */
-static void write_box(struct box *box, uint32_t actor, uint64_t word, const struct version *version)
+TWICE void write_effect(struct box *box, uint32_t i, const struct effect *effect)
 {
-    const struct effect *effects = version->effects;
-    uint32_t effects_n = version->effects_n, content_n = version->content_n;
+    store(&box->effects[i][0], effect->before);
+    STEP();
+    store(&box->effects[i][1], effect->after);
+    STEP();
+}
+
+/* Two have their places in one word. */
+TWICE void write_effects(struct box *box, const struct effect *effects, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2) {
+        uint64_t places = effects[i].place;
+
+        write_effect(box, i, &effects[i]);
+        if (i + 1 < n) {
+            write_effect(box, i + 1, &effects[i + 1]);
+            places |= (uint64_t)effects[i + 1].place << 32;
+        }
+        store(&box->places[i / 2], places);
+        STEP();
+    }
+}
+
+/* Writes a version into this box of the actor's as the one that `word` names. */
+TWICE void write_box(struct box *box, uint32_t actor, uint64_t word, const struct version *version)
+{
+    uint32_t n = version->content_n;
     const uint64_t *content = version->content;
 
     atomic_thread_fence(memory_order_release);
@@ -413,21 +487,10 @@ static void write_box(struct box *box, uint32_t actor, uint64_t word, const stru
     STEP();
     store(&box->replaced, version->word);
     STEP();
-    store(&box->meta, box_meta(actor, content_n, effects_n));
+    store(&box->meta, box_meta(actor, n, version->effects_n));
     STEP();
-    for (uint32_t i = 0; i < effects_n; i++) {
-        store(&box->effects[i][0], effects[i].before);
-        STEP();
-        store(&box->effects[i][1], effects[i].after);
-        STEP();
-    }
-    for (uint32_t i = 0; i < effects_n; i += 2) {
-        uint64_t second = i + 1 < effects_n ? effects[i + 1].place : 0;
-
-        store(&box->places[i / 2], second << 32 | effects[i].place);
-        STEP();
-    }
-    for (uint32_t i = 0; i < content_n; i++) {
+    write_effects(box, version->effects, version->effects_n);
+    for (uint32_t i = 0; i < n; i++) {
         store(&box->content[i], content[i]);
         STEP();
     }
@@ -436,46 +499,50 @@ static void write_box(struct box *box, uint32_t actor, uint64_t word, const stru
 /*
  * The publisher completes its own version. That needs no copy of what it owes, and no compare-and-
  * swap where only helpers could have been faster, with the same value: its own box, and the words of
- * its own record. But over a word that is no version it receives what others may have changed
- * since.
+ * its own record.
  */
-static void complete(const struct region *region, struct set_head *set, _Atomic uint64_t *own,
-                     struct box *box, const struct version *version, uint64_t word)
+TWICE void complete(bool shared, const struct region *region, _Atomic uint64_t *own,
+                    struct box *box, const struct version *version, uint64_t replaced)
 {
-    uint64_t replaced = word_own(version->word);
     uint32_t effects_n = version->effects_n;
 
-    if (!version_is_boxed(version) && !MUTANT(480)) {
-        help(region, set, word);
-        return;
-    }
-    if (MUTANT(480) && !version_is_boxed(version))
-        replaced = load(&set->spare);
     for (uint32_t i = 0; i < effects_n; i++)
-        apply(region, &version->effects[i]);
+        apply(shared, region, &version->effects[i]);
     store(own, replaced);
     STEP();
-    atomic_store_explicit(&box->done, word_version(word), memory_order_release);
+    atomic_store_explicit(&box->done, word_version(version->word), memory_order_release);
     STEP();
+}
+
+TWICE bool commit(bool shared, const struct region *region, uint32_t actor, uint32_t set_unit,
+                  struct version *version)
+{
+    struct set_head *set = set_at(region, set_unit);
+    uint32_t box_class = box_class_of(shared, region, set);
+    _Atomic uint64_t *own = own_word(shared, region, actor, box_class);
+    uint64_t mine = load_acquire(own), before = version->word;
+    struct box *box = box_of(shared, region, box_class, mine);
+    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
+
+    write_box(box, actor, word, version);
+    if (!publication_swap(region, set_unit, before, word))
+        return false;
+    STEP();
+    version->word = word;
+    if (before & WORD_BOXED)
+        complete(shared, region, own, box, version, word_own(before));
+    else if (MUTANT(480))
+        complete(shared, region, own, box, version, load(&set->spare));
+    else
+        help(region, set, word); /* the box that it receives may have been changed by others */
+    return true;
 }
 
 bool publication_commit(const struct region *region, uint32_t actor, uint32_t set_unit,
                         struct version *version)
 {
-    struct set_head *set = set_at(region, set_unit);
-    uint32_t box_class = class_of(region, set);
-    _Atomic uint64_t *own = own_of(region, actor, box_class);
-    uint64_t mine = load_acquire(own);
-    struct box *box = word_box(region, box_class, mine);
-    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
-
-    write_box(box, actor, word, version);
-    if (!publication_swap(region, set_unit, version->word, word))
-        return false;
-    STEP();
-    complete(region, set, own, box, version, word);
-    version->word = word;
-    return true;
+    return region->segment ? commit(true, region, actor, set_unit, version)
+                           : commit(false, region, actor, set_unit, version);
 }
 
 bool publication_unbox(const struct region *region, uint32_t set_unit,

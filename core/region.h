@@ -92,11 +92,17 @@ static inline void *region_box(const struct region *region, uint32_t unit)
 /* Something was read that cannot be: the region is broken, and this is memory to go on with. */
 void *region_stray(const struct region *region);
 
+/* For numbers that nobody else has written. */
+static inline void *region_at(const struct region *region, uint32_t unit)
+{
+    return region->records.base + unit * RECORD_UNIT_SIZE;
+}
+
 static inline void *region_record(const struct region *region, uint32_t unit)
 {
     if (unit >= region->record_limit)
         return region_stray(region);
-    return region->records.base + unit * RECORD_UNIT_SIZE;
+    return region_at(region, unit);
 }
 
 #endif
