@@ -7,6 +7,8 @@
  * name; the first is what a measurement costs without any. By itself it measures nothing, but
  * still requires that each operation does what it is to do.
  *
+ * Operations on sets that processes share are done by this process alone.
+ *
  * The clock is the real one, and nothing here depends on how much time passes. callgrind hides the
  * vDSO, so that to read the clock counts as what the C library does around a system call: a few
  * instructions, and always as many.
@@ -15,6 +17,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
  * In place of the C library's, which takes more instructions or fewer by where the texts lie in
@@ -31,7 +34,10 @@ int strcmp(const char *a, const char *b)
 
 enum { WARM_UP = 300, TIMES = 1000, LIMITS = 3 };
 
+static char directory[] = "/dev/shm/weir-bench-XXXXXX";
+
 struct scene {
+    const char *backend;
     weir *w;
     weir_pool *rate, *dry, *bucket, *call, *slots, *three, *clients;
     weir_queue *queue;
@@ -82,27 +88,37 @@ static const struct weir_request clients_request = {.size = sizeof(request),
                                                     .subject = &client,
                                                     .subject_size = sizeof(client)};
 
-/* A rate for each client. */
-static weir_pool *clients_open(weir *w)
+/* A set of these limits, and for each client one if it is keyed. */
+static weir_pool *pool_open(const struct scene *scene, const char *name,
+                            const struct weir_limit_spec *limits, unsigned limits_n,
+                            const struct weir_keyed_spec *keyed)
 {
-    static const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = 1000};
-    static const struct weir_set_spec set = {
-        .size = sizeof(set), .name = "clients", .limits = &rate, .limits_n = 1, .keyed = &keyed};
+    const struct weir_set_spec set = {.size = sizeof(set),
+                                      .name = name,
+                                      .limits = limits,
+                                      .limits_n = limits_n,
+                                      .backend = scene->backend,
+                                      .lifetime = scene->backend ? "users" : NULL,
+                                      .keyed = keyed};
 
-    return bench_pool_of(w, &set);
+    return bench_pool_of(scene->w, &set);
 }
 
-static void scene_open(struct scene *scene)
+static void scene_open(struct scene *scene, const char *backend)
 {
-    scene->w = bench_instance(NULL);
-    scene->rate = bench_pool(scene->w, "rate", &rate, 1);
-    scene->dry = bench_pool(scene->w, "dry", &dry, 1);
-    scene->bucket = bench_pool(scene->w, "bucket", &bucket, 1);
-    scene->call = bench_pool(scene->w, "call", &call, 1);
-    scene->slots = bench_pool(scene->w, "slots", &slots, 1);
-    scene->three = bench_pool(scene->w, "three", three, LIMITS);
-    scene->one = bench_pool(scene->w, "one", &one, 1);
-    scene->clients = clients_open(scene->w);
+    static const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = 1000};
+    const struct weir_options options = {.size = sizeof(options), .process_dir = directory};
+
+    scene->backend = backend;
+    scene->w = bench_instance(&options);
+    scene->rate = pool_open(scene, "rate", &rate, 1, NULL);
+    scene->dry = pool_open(scene, "dry", &dry, 1, NULL);
+    scene->bucket = pool_open(scene, "bucket", &bucket, 1, NULL);
+    scene->call = pool_open(scene, "call", &call, 1, NULL);
+    scene->slots = pool_open(scene, "slots", &slots, 1, NULL);
+    scene->three = pool_open(scene, "three", three, LIMITS, NULL);
+    scene->one = pool_open(scene, "one", &one, 1, NULL);
+    scene->clients = pool_open(scene, "clients", &rate, 1, &keyed);
     require(weir_queue_open(&scene->queue, scene->w, 8) == 0);
     require(weir_try_acquire(scene->one, NULL, &scene->holder, NULL) == 0);
 }
@@ -250,11 +266,13 @@ static void take_over(struct scene *scene)
     hold_anew(scene);
 }
 
-static const struct operation {
+struct operation {
     const char *name;
     void (*run)(struct scene *scene);
     void (*begin)(struct scene *scene), (*end)(struct scene *scene); /* not counted */
-} operations[] = {
+};
+
+static const struct operation operations[] = {
     {"nothing", nothing, NULL, NULL},
     {"take: rate", take_rate, NULL, NULL},
     {"take: rate, token bucket", take_bucket, NULL, NULL},
@@ -270,6 +288,15 @@ static const struct operation {
     {"submit + hand-over + reap: resource", queue_hand_over, NULL, NULL},
     {"release to who waits: queue", release_holder, wait_in_queue, reap},
     {"release to who waits: descriptor", release_holder, wait_for_descriptor, take_over},
+};
+
+/* Nobody is refused: who is looks once in a millisecond who has died. */
+static const struct operation shared_operations[] = {
+    {"shared, take: rate", take_rate, NULL, NULL},
+    {"shared, take: call", take_call, NULL, NULL},
+    {"shared, acquire + release: call", hold_call, NULL, NULL},
+    {"shared, acquire + release: resource", hold_resource, NULL, NULL},
+    {"shared, acquire + update + release: 3 limits", hold_three, NULL, NULL},
 };
 
 /* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined; and
@@ -311,13 +338,19 @@ static void measure(const struct operation *operation, struct scene *scene)
 
 int main(int argc, char **argv)
 {
-    struct scene scene;
+    struct scene own, shared;
     struct bench bench;
 
     bench_open(&bench, "counts", 0, argc, argv);
-    scene_open(&scene);
+    require(mkdtemp(directory) == directory);
+    scene_open(&own, NULL);
+    scene_open(&shared, "process");
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
-        measure(&operations[i], &scene);
-    scene_close(&scene);
+        measure(&operations[i], &own);
+    for (size_t i = 0; i < sizeof(shared_operations) / sizeof(shared_operations[0]); i++)
+        measure(&shared_operations[i], &shared);
+    scene_close(&shared);
+    scene_close(&own);
+    require(rmdir(directory) == 0); /* the sets went with their last user */
     return fflush(stdout) == 0 ? 0 : 1;
 }

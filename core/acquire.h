@@ -5,6 +5,10 @@
 
 #include <weir/acquisition.h>
 
+/* Those of the following that make acquisitions. */
+typedef int long_way(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                     struct weir_refusal *retref);
+
 /* weir_take(), weir_try_acquire(), weir_submit(), weir_acquire(). */
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref);
 int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,

@@ -6,17 +6,19 @@
 #include "asking.h"
 #include "at_once_boxed.h"
 #include "at_once_inside.h"
+#include "burial.h"
 #include "lease.h"
 #include "mutant.h"
 #include "plain.h"
 #include "pool.h"
 #include "step.h"
+#include "word_step.h"
 #include <errno.h>
 
 bool at_once_knows(const weir_set *set)
 {
-    return ((set->form == WORD_STATE && !set->member && !set->keyed) || plain_knows(set)) &&
-           !set_is_hidden(set) && set->limits.n <= ACQUISITION_LIMITS;
+    return ((set->form != WORD_NONE && !set->keyed) || plain_knows(set)) && !set_is_hidden(set) &&
+           set->limits.n <= ACQUISITION_LIMITS;
 }
 
 /* Whether its state is in a box: that of several limits, or of one which does not fit its word. */
@@ -33,59 +35,20 @@ ALWAYS bool resolve(const weir_set *set, const struct weir_request *request, enu
     return request && request_resolve_one(set, request, purpose, ret) && *ret;
 }
 
-ALWAYS struct weir_instant read_clock(const weir_set *set)
-{
-    if (set->limits.items->algorithm)
-        return instance_instant(set->w, set->limits.reads_wall);
-    return (struct weir_instant){.now_ns = instance_tick(set->w)};
-}
-
-/* Takes it from the state, if it can be had: `at->now_ns`. Otherwise the instant to come back. */
-ALWAYS uint64_t try_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
-                         uint64_t amount)
-{
-    if (limit->algorithm)
-        return limit_try_take(limit, state, at, amount);
-    if (*state > limit->capacity - amount)
-        return WEIR_BLOCKED;
-    *state += amount;
-    return at->now_ns;
-}
-
-/* 0 granted; -EAGAIN: `*ret_ready`, later than the clock; -EINPROGRESS. */
-ALWAYS int decide(const weir_set *set, const struct weir_instant *at, uint64_t amount,
-                  uint64_t *ret_ready)
-{
-    const struct limit *limit = set->limits.items;
-    unsigned turn = 0;
-
-    for (;; publication_back_off(&turn)) {
-        uint64_t word = publication_peek(set->region, set->head), state = word;
-
-        STEP();
-        if (word & WORD_BOXED ||
-            (at->now_ns < atomic_load_explicit(set->unboxed_ns, memory_order_acquire) &&
-             !MUTANT(555)))
-            return -EINPROGRESS;
-        *ret_ready = try_take(limit, &state, at, amount);
-        if (*ret_ready > at->now_ns)
-            return *ret_ready == WEIR_NEVER ? -EINPROGRESS : -EAGAIN;
-        if (state & WORD_BOXED)
-            return -EINPROGRESS;
-        if (publication_swap(set->region, set->head, word, state))
-            return 0;
-    }
-}
-
-APART int refuse(struct counters *counters, const weir_set *set, uint64_t now_ns, uint64_t ready,
+/* Nobody is in line, so what the state says is all that there is to say. */
+APART int refuse(const struct actor *actor, const weir_set *set, uint64_t now_ns, uint64_t ready,
                  struct weir_refusal *retref)
 {
     const struct limit *limit = set->limits.items;
+    struct counters *counters = actor_counters(actor, set->number);
     const struct verdict verdict = {
         .now_ns = now_ns,
         .estimate_ns = limit->type == WEIR_LIMIT_RESOURCE ? now_ns : ready, /* not foreseen */
         .blame = limit};
 
+    /* What is short may be held by the dead. */
+    if (ready == WEIR_NEVER || (set->member && burial_is_due(set, now_ns) && !MUTANT(635)))
+        return -EINPROGRESS;
     count(&counters->refused_busy, 1);
     count(&counters->limits[0].refused, 1);
     if (retref)
@@ -93,10 +56,13 @@ APART int refuse(struct counters *counters, const weir_set *set, uint64_t now_ns
     return -EAGAIN;
 }
 
-ALWAYS void count_grant(struct counters *counters, uint64_t amount)
+ALWAYS struct counters *count_grant(const struct actor *actor, const weir_set *set, uint64_t amount)
 {
+    struct counters *counters = actor_counters(actor, set->number);
+
     count(&counters->granted, 1);
     count(&counters->limits[0].granted, amount);
+    return counters;
 }
 
 APART int take_leased(struct actor *actor, weir_set *set, uint64_t amount,
@@ -110,35 +76,41 @@ APART int take_leased(struct actor *actor, weir_set *set, uint64_t amount,
     return r;
 }
 
-ALWAYS int take(weir_set *set, const struct weir_request *request, struct weir_refusal *retref)
+ALWAYS int take(bool shared, weir_set *set, const struct weir_request *request,
+                struct weir_refusal *retref)
 {
     struct actor *actor = actor_mine;
-    struct counters *counters;
+    struct word_grant grant = {0};
     struct weir_instant at;
-    uint64_t amount, ready;
+    uint64_t word, ready;
     int r;
 
     if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
-        !is_open(set->w) || !resolve(set, request, PURPOSE_TAKE, &amount))
+        !is_open(set->w) || !resolve(set, request, PURPOSE_TAKE, &grant.amount))
         return -EINPROGRESS;
     if (set->limits.has_lease)
-        return take_leased(actor, set, amount, retref);
-    counters = actor_counters(actor, set->number);
-    at = read_clock(set);
-    r = decide(set, &at, amount, &ready);
+        return take_leased(actor, set, grant.amount, retref);
+    at = word_instant(set);
+    r = word_take(shared, set, &at, &grant, &word, &ready);
     if (r == -EAGAIN)
-        return refuse(counters, set, at.now_ns, ready, retref);
-    if (r == 0) {
-        count_grant(counters, amount);
-        count(&counters->taken, 1);
-    }
+        return refuse(actor, set, at.now_ns, ready, retref);
+    if (r == 0)
+        count(&count_grant(actor, set, grant.amount)->taken, 1);
     return r;
 }
 
-APART int take_plain(weir_pool *pool, const struct weir_request *request,
-                     struct weir_refusal *retref)
+APART int take_private(weir_pool *pool, const struct weir_request *request,
+                       struct weir_refusal *retref)
 {
-    int r = take(pool->plain, request, retref);
+    int r = take(false, pool->plain, request, retref);
+
+    return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
+}
+
+APART int take_shared(weir_pool *pool, const struct weir_request *request,
+                      struct weir_refusal *retref)
+{
+    int r = take(true, pool->plain, request, retref);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
 }
@@ -147,8 +119,10 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
 {
     if (!pool || !pool->plain)
         return acquire_take(pool, request, retref);
-    return is_boxed(pool->plain) ? boxed_take(pool, request, retref)
-                                 : take_plain(pool, request, retref);
+    if (is_boxed(pool->plain))
+        return boxed_take(pool, request, retref);
+    return pool->plain->member ? take_shared(pool, request, retref)
+                               : take_private(pool, request, retref);
 }
 
 void at_once_begin(struct actor *actor, weir_acquisition *acquisition)
@@ -158,85 +132,89 @@ void at_once_begin(struct actor *actor, weir_acquisition *acquisition)
         acquisition->actor = actor;
 }
 
-/* After a probe whoever is refused waits, the long way. */
-ALWAYS int acquire(weir_set *set, const struct weir_request *request, enum entry entry,
+/* `waits`: who is refused, the long way. */
+ALWAYS int acquire(bool shared, weir_set *set, const struct weir_request *request, bool waits,
                    weir_acquisition **ret, struct weir_refusal *retref)
 {
     struct actor *actor = actor_mine;
     weir_acquisition *acquisition = actor ? actor->cache : NULL;
-    struct counters *counters;
+    struct word_grant grant = {0};
     struct weir_instant at;
-    uint64_t amount, ready;
+    uint64_t word, ready;
+    struct record *record = NULL;
     int r;
 
     if (!acquisition || (acquisition->set != set && (!acquisition->set || !MUTANT(557))) || !ret ||
-        !is_open(set->w) || !resolve(set, request, PURPOSE_ACQUIRE, &amount))
+        !is_open(set->w) || !resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
         return -EINPROGRESS;
-    counters = actor_counters(actor, set->number);
-    at = read_clock(set);
-    r = decide(set, &at, amount, &ready);
-    if (r == -EAGAIN && entry == ENTRY_TRY)
-        return refuse(counters, set, at.now_ns, ready, retref);
+    at = word_instant(set);
+    if (shared) { /* whoever completes the ledger knows nothing of it */
+        record = set_record(set, acquisition->record);
+        grant.record = acquisition->record;
+        grant.seat = actor_part(actor, set->number)->seat;
+        grant.held = prepare(actor, set, record, grant.amount, at.now_ns);
+    }
+    r = word_take(shared, set, &at, &grant, &word, &ready);
+    if (r == -EAGAIN && !waits)
+        return refuse(actor, set, at.now_ns, ready, retref);
     if (r < 0)
         return -EINPROGRESS;
     STEP();
-    hold(actor, set, acquisition->record, amount, at.now_ns);
-    acquisition->values[0] = acquisition->values[1] = amount;
+    if (!shared) {
+        record = set_record(set, acquisition->record);
+        grant.held = prepare(actor, set, record, grant.amount, at.now_ns);
+    }
+    become(record, grant.held);
+    acquisition->values[0] = acquisition->values[1] = grant.amount;
     hand_out(actor, acquisition, request && request->flags & WEIR_STRICT);
-    count_grant(counters, amount);
+    count_grant(actor, set, grant.amount);
     *ret = acquisition;
     return 0;
 }
 
-APART int try_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                    struct weir_refusal *retref)
+APART int ask_private(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                      struct weir_refusal *retref, long_way *otherwise)
 {
-    int r = acquire(pool->plain, request, ENTRY_TRY, ret, retref);
+    int r = acquire(false, pool->plain, request, otherwise != acquire_try, ret, retref);
 
-    return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
+    return r != -EINPROGRESS ? r : otherwise(pool, request, ret, retref);
+}
+
+APART int ask_shared(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                     struct weir_refusal *retref, long_way *otherwise)
+{
+    int r = acquire(true, pool->plain, request, otherwise != acquire_try, ret, retref);
+
+    return r != -EINPROGRESS ? r : otherwise(pool, request, ret, retref);
+}
+
+ALWAYS int ask(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+               struct weir_refusal *retref, long_way *otherwise)
+{
+    if (!pool || !pool->plain)
+        return otherwise(pool, request, ret, retref);
+    if (is_boxed(pool->plain))
+        return boxed_ask(pool, request, ret, retref, otherwise);
+    return pool->plain->member ? ask_shared(pool, request, ret, retref, otherwise)
+                               : ask_private(pool, request, ret, retref, otherwise);
 }
 
 int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
-    if (!pool || !pool->plain)
-        return acquire_try(pool, request, ret, retref);
-    return is_boxed(pool->plain) ? boxed_try(pool, request, ret, retref)
-                                 : try_plain(pool, request, ret, retref);
-}
-
-APART int submit_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                       struct weir_refusal *retref)
-{
-    int r = acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
-
-    return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
+    return ask(pool, request, ret, retref, acquire_try);
 }
 
 int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
-    if (!pool || !pool->plain)
-        return acquire_pending(pool, request, ret, retref);
-    return is_boxed(pool->plain) ? boxed_submit(pool, request, ret, retref)
-                                 : submit_plain(pool, request, ret, retref);
-}
-
-APART int acquire_plain(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                        struct weir_refusal *retref)
-{
-    int r = acquire(pool->plain, request, ENTRY_PROBE, ret, retref);
-
-    return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
+    return ask(pool, request, ret, retref, acquire_pending);
 }
 
 int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  struct weir_refusal *retref)
 {
-    if (!pool || !pool->plain)
-        return acquire_blocking(pool, request, ret, retref);
-    return is_boxed(pool->plain) ? boxed_acquire(pool, request, ret, retref)
-                                 : acquire_plain(pool, request, ret, retref);
+    return ask(pool, request, ret, retref, acquire_blocking);
 }
 
 /* What the record had goes back to the state, which was its word a moment ago. */
@@ -275,22 +253,42 @@ ALWAYS bool is_simple(const weir_acquisition *acquisition, const struct limit *l
            (limit->type != WEIR_LIMIT_RESOURCE && acquisition->values[1] == acquisition->values[0]);
 }
 
-ALWAYS int release(weir_acquisition *acquisition)
+/* What others may die with goes back to the word, and then from the record; otherwise the other way
+ * round. False: nothing has happened. */
+ALWAYS bool end(bool shared, struct actor *actor, const weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+    struct record *record = set_record(set, acquisition->record);
+    uint64_t held = record_load(&record->word), before;
+    bool gives_back = !set->limits.items->algorithm;
+
+    if (shared && !is_held(set, held))
+        return false;
+    if (shared && gives_back &&
+        word_return(set, actor_part(actor, set->number)->seat, acquisition->record, record, held,
+                    acquisition->values[0], &before) != 1)
+        return false;
+    STEP();
+    become(record, record_next_word(held, RECORD_FREE));
+    if (!shared && gives_back)
+        give_back(actor, set, acquisition->values);
+    return true;
+}
+
+ALWAYS int release(bool shared, weir_acquisition *acquisition)
 {
     struct actor *actor = actor_mine;
     weir_set *set = acquisition->set;
-    const struct limit *limit = set->limits.items;
     struct counters *counters;
     bool missing;
 
     if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
-        !is_simple(acquisition, limit))
+        !is_simple(acquisition, set->limits.items))
+        return -EINPROGRESS;
+    missing = acquisition_lacks_update(acquisition, 0);
+    if (!end(shared, actor, acquisition))
         return -EINPROGRESS;
     counters = actor_counters(actor, set->number);
-    missing = acquisition_lacks_update(acquisition, 0);
-    acquisition_free_word(set, acquisition->record);
-    if (!limit->algorithm)
-        give_back(actor, set, acquisition->values);
     count(&counters->released, 1);
     if (missing)
         count(&counters->missing_update, 1);
@@ -298,9 +296,16 @@ ALWAYS int release(weir_acquisition *acquisition)
     return missing ? -EPROTO : 0;
 }
 
-APART int release_plain(weir_acquisition *acquisition)
+APART int release_private(weir_acquisition *acquisition)
 {
-    int r = release(acquisition);
+    int r = release(false, acquisition);
+
+    return r != -EINPROGRESS ? r : acquisition_release(acquisition);
+}
+
+APART int release_shared(weir_acquisition *acquisition)
+{
+    int r = release(true, acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }
@@ -314,5 +319,7 @@ int weir_release(weir_acquisition **at)
     *at = NULL;
     if (!acquisition->actor)
         return acquisition_release(acquisition);
-    return is_boxed(acquisition->set) ? boxed_release(acquisition) : release_plain(acquisition);
+    if (is_boxed(acquisition->set))
+        return boxed_release(acquisition);
+    return acquisition->set->member ? release_shared(acquisition) : release_private(acquisition);
 }

@@ -2,7 +2,6 @@
 /* What most calls come to, of sets whose state is in a box: see at_once_boxed.h. */
 #include "at_once_boxed.h"
 
-#include "acquire.h"
 #include "at_once_inside.h"
 #include "mutant.h"
 #include "plain.h"
@@ -27,7 +26,7 @@ ALWAYS void count_entry(const struct actor *actor, const weir_set *set, const ui
 
 /* ---- to take ---- */
 
-ALWAYS int take_at_once(weir_set *set, const struct weir_request *request)
+ALWAYS int take_at_once(bool mortal, weir_set *set, const struct weir_request *request)
 {
     struct actor *actor = actor_mine;
     uint64_t amounts[ACQUISITION_LIMITS], now_ns;
@@ -35,17 +34,32 @@ ALWAYS int take_at_once(weir_set *set, const struct weir_request *request)
     if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
         set->limits.has_lease || !is_open(set->w) || !(request = request_read(request)) ||
         !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
-        request_is_empty(set, amounts) || take(false, actor, set, amounts, 0, false, &now_ns) < 0)
+        request_is_empty(set, amounts) || take(mortal, actor, set, amounts, 0, false, &now_ns) < 0)
         return -EINPROGRESS;
     count_entry(actor, set, amounts, true);
     return 0;
 }
 
-int boxed_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+APART int take_mortal(weir_pool *pool, const struct weir_request *request,
+                      struct weir_refusal *retref)
 {
-    int r = take_at_once(pool->plain, request);
+    int r = take_at_once(true, pool->plain, request);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
+}
+
+APART int take_private(weir_pool *pool, const struct weir_request *request,
+                       struct weir_refusal *retref)
+{
+    int r = take_at_once(false, pool->plain, request);
+
+    return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
+}
+
+int boxed_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+{
+    return pool->plain->mortal ? take_mortal(pool, request, retref)
+                               : take_private(pool, request, retref);
 }
 
 /* ---- to acquire ---- */
@@ -105,64 +119,86 @@ ALWAYS bool resolve_again(weir_acquisition *acquisition, const struct weir_reque
     return true;
 }
 
-ALWAYS int acquire_at_once(weir_set *set, const struct weir_request *request, enum entry entry,
-                           weir_acquisition **ret)
+/* Where others may die, the record becomes HELD with the version. */
+ALWAYS int take_for(bool mortal, struct actor *actor, weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+    uint64_t now_ns;
+    int r;
+
+    if (mortal) {
+        name_holder(actor, set, set_record(set, acquisition->record));
+        return take(true, actor, set, acquisition->values, MUTANT(637) ? 0 : acquisition->record,
+                    true, &now_ns);
+    }
+    r = take(false, actor, set, acquisition->values, 0, false, &now_ns);
+    STEP();
+    if (r == 0)
+        hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
+    return r;
+}
+
+ALWAYS int acquire_at_once(bool mortal, weir_set *set, const struct weir_request *request,
+                           enum entry entry, weir_acquisition **ret)
 {
     struct actor *actor = actor_mine;
     weir_acquisition *acquisition = actor ? actor->cache : NULL;
-    uint64_t now_ns;
 
     if (!acquisition || acquisition->set != set || !ret || !is_open(set->w) ||
         !(request = request_read(request)) ||
         (!resolve_again(acquisition, request) && !resolve(acquisition, request)) ||
-        plain_has_line(set, entry) ||
-        take(false, actor, set, acquisition->values, 0, false, &now_ns) < 0)
+        plain_has_line(set, entry) || take_for(mortal, actor, acquisition) < 0)
         return -EINPROGRESS;
-    STEP();
-    hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
     hand_out(actor, acquisition, request->flags & WEIR_STRICT);
     count_entry(actor, set, acquisition->values, false);
     *ret = acquisition;
     return 0;
 }
 
-int boxed_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-              struct weir_refusal *retref)
+APART int ask_mortal(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                     struct weir_refusal *retref, long_way *otherwise)
 {
-    int r = acquire_at_once(pool->plain, request, ENTRY_TRY, ret);
+    enum entry entry = otherwise == acquire_try ? ENTRY_TRY : ENTRY_PROBE;
+    int r = acquire_at_once(true, pool->plain, request, entry, ret);
 
-    return r != -EINPROGRESS ? r : acquire_try(pool, request, ret, retref);
+    return r != -EINPROGRESS ? r : otherwise(pool, request, ret, retref);
 }
 
-int boxed_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                 struct weir_refusal *retref)
+APART int ask_private(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                      struct weir_refusal *retref, long_way *otherwise)
 {
-    int r = acquire_at_once(pool->plain, request, ENTRY_PROBE, ret);
+    enum entry entry = otherwise == acquire_try ? ENTRY_TRY : ENTRY_PROBE;
+    int r = acquire_at_once(false, pool->plain, request, entry, ret);
 
-    return r != -EINPROGRESS ? r : acquire_pending(pool, request, ret, retref);
+    return r != -EINPROGRESS ? r : otherwise(pool, request, ret, retref);
 }
 
-int boxed_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                  struct weir_refusal *retref)
+int boxed_ask(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+              struct weir_refusal *retref, long_way *otherwise)
 {
-    int r = acquire_at_once(pool->plain, request, ENTRY_PROBE, ret);
-
-    return r != -EINPROGRESS ? r : acquire_blocking(pool, request, ret, retref);
+    return pool->plain->mortal ? ask_mortal(pool, request, ret, retref, otherwise)
+                               : ask_private(pool, request, ret, retref, otherwise);
 }
 
 /* ---- to release ---- */
 
-/* Resources, which ask nobody. False: somebody is in line, or there is something else to think of. */
-ALWAYS bool give_back_at_once(struct actor *actor, weir_set *set, const uint64_t *amounts)
+/*
+ * Resources, which ask nobody. Where others may die, the record, whose word is `held`, becomes FREE with
+ * the version. False: somebody is in line, or there is something else to think of.
+ */
+ALWAYS bool give_back_at_once(bool mortal, struct actor *actor, const weir_acquisition *acquisition,
+                              uint64_t held)
 {
+    weir_set *set = acquisition->set;
+    const struct record *r = mortal ? set_record(set, acquisition->record) : NULL;
     struct short_version version;
 
     for (unsigned turn = 0;; publication_back_off(&turn)) {
-        if (!read_plain(false, actor, set, &version))
+        if (!read_plain(mortal, actor, set, &version) || (r && record_load(&r->word) != held))
             return false;
-        release_all(&set->limits, states_of(&version), amounts);
-        set_effect(false, &version, 0, false, 0, RECORD_FREE);
-        if (commit_plain(false, actor, set, &version))
+        release_all(&set->limits, states_of(&version), acquisition->values);
+        set_effect(mortal, &version, acquisition->record, true, held, RECORD_FREE);
+        if (commit_plain(mortal, actor, set, &version))
             return true;
     }
 }
@@ -173,6 +209,22 @@ static void give_back(struct actor *actor, weir_set *set, const uint64_t *amount
 
     if (!MUTANT(568))
         set_give_back(actor, set, &settlement);
+}
+
+/* False: nothing has happened. */
+ALWAYS bool end(bool mortal, struct actor *actor, weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+    uint64_t held = mortal ? record_load(&set_record(set, acquisition->record)->word) : 0;
+
+    if (mortal && !is_held(set, held))
+        return false;
+    if (mortal && set->limits.has_resources)
+        return give_back_at_once(true, actor, acquisition, held);
+    acquisition_free_word(set, acquisition->record);
+    if (set->limits.has_resources && !give_back_at_once(false, actor, acquisition, 0))
+        give_back(actor, set, acquisition->values);
+    return true;
 }
 
 /* Only of what is named can the amount be another than the default, which need not be told of. */
@@ -187,7 +239,7 @@ ALWAYS bool lacks_update(weir_acquisition *acquisition)
     return lacks;
 }
 
-ALWAYS int release_at_once(weir_acquisition *acquisition)
+ALWAYS int release_at_once(bool mortal, weir_acquisition *acquisition)
 {
     struct actor *actor = actor_mine;
     weir_set *set = acquisition->set;
@@ -198,9 +250,8 @@ ALWAYS int release_at_once(weir_acquisition *acquisition)
         ((acquisition->differs || set->limits.has_unforeseen) && !MUTANT(567)))
         return -EINPROGRESS;
     missing = lacks_update(acquisition);
-    acquisition_free_word(set, acquisition->record);
-    if (set->limits.has_resources && !give_back_at_once(actor, set, acquisition->values))
-        give_back(actor, set, acquisition->values);
+    if (!end(mortal, actor, acquisition))
+        return -EINPROGRESS;
     counters = actor_counters(actor, set->number);
     count(&counters->released, 1);
     if (missing)
@@ -209,9 +260,21 @@ ALWAYS int release_at_once(weir_acquisition *acquisition)
     return missing ? -EPROTO : 0;
 }
 
-int boxed_release(weir_acquisition *acquisition)
+APART int release_mortal(weir_acquisition *acquisition)
 {
-    int r = release_at_once(acquisition);
+    int r = release_at_once(true, acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
+}
+
+APART int release_private(weir_acquisition *acquisition)
+{
+    int r = release_at_once(false, acquisition);
+
+    return r != -EINPROGRESS ? r : acquisition_release(acquisition);
+}
+
+int boxed_release(weir_acquisition *acquisition)
+{
+    return acquisition->set->mortal ? release_mortal(acquisition) : release_private(acquisition);
 }

@@ -18,21 +18,49 @@ ALWAYS bool is_open(weir *w)
     return !instance_forked(w) && !instance_closed(w) && !instance_has_news(w);
 }
 
-/* The record of a ready acquisition becomes HELD. */
+/* Which thread it is that may hold it. */
+ALWAYS void name_holder(const struct actor *actor, const weir_set *set, struct record *r)
+{
+    if (!MUTANT(554))
+        record_store(&r->set, (uint64_t)set->id << 32 | actor->thread);
+    STEP();
+}
+
+/* A ready record, still FREE, says what it is about to hold, who, and since when: that is the word that
+ * it is to have then. */
+ALWAYS uint64_t prepare(const struct actor *actor, const weir_set *set, struct record *r,
+                        uint64_t amount, uint64_t now_ns)
+{
+    record_store(&r->amounts[0], amount);
+    STEP();
+    record_store(&r->granted, now_ns);
+    STEP();
+    record_store(&r->since, now_ns);
+    STEP();
+    name_holder(actor, set, r);
+    return record_next_word(record_load(&r->word), RECORD_HELD);
+}
+
+/* It does. */
+ALWAYS void become(struct record *r, uint64_t word)
+{
+    atomic_store_explicit(&r->word, word, memory_order_release);
+    STEP();
+}
+
+/* Both. */
 ALWAYS void hold(const struct actor *actor, const weir_set *set, uint32_t record, uint64_t amount,
                  uint64_t now_ns)
 {
     struct record *r = record_at(set->region, record);
 
-    record_store(&r->amounts[0], amount);
-    record_store(&r->granted, now_ns);
-    record_store(&r->since, now_ns);
-    if (!MUTANT(554))
-        record_store(&r->set, (uint64_t)set->id << 32 | actor->thread);
-    STEP();
-    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
-                          memory_order_release);
-    STEP();
+    become(r, prepare(actor, set, r, amount, now_ns));
+}
+
+/* Whether it is held, as far as what others may write can be trusted. */
+ALWAYS bool is_held(const weir_set *set, uint64_t word)
+{
+    return record_state(word) == RECORD_HELD && (!set_is_broken(set) || MUTANT(636));
 }
 
 ALWAYS void hand_out(struct actor *actor, weir_acquisition *acquisition, bool strict)

@@ -62,8 +62,9 @@ static inline bool ledger_is_seat(uint32_t seat)
  * Announces that `record` is to have `record_word`, by the change of the set's word from `word` to
  * the one that is returned, which says that `state` is held.
  */
-static inline uint64_t ledger_announce(struct seats *seats, uint32_t seat, uint64_t word,
-                                       uint64_t state, uint32_t record, uint64_t record_word)
+static inline __attribute__((always_inline)) uint64_t
+ledger_announce(struct seats *seats, uint32_t seat, uint64_t word, uint64_t state, uint32_t record,
+                uint64_t record_word)
 {
     uint64_t bits = (word & LEDGER_BITS) ^ UINT64_C(1) << (seat - 1);
     uint64_t held = record_state(record_word) == RECORD_HELD;

@@ -83,7 +83,8 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
  */
 int limits_check(const struct limits *limits, const uint64_t *states);
 /* The same of one limit, and the words of its state. */
-static inline int limit_check(const struct limit *limit, const uint64_t *state)
+static inline __attribute__((always_inline)) int limit_check(const struct limit *limit,
+                                                             const uint64_t *state)
 {
     if (limit->algorithm)
         return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;

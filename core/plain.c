@@ -109,6 +109,6 @@ int plain_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t w
 
 bool plain_knows(const weir_set *set)
 {
-    return set->head && set->form == WORD_NONE && !set->mortal && !set->keyed &&
+    return set->head && set->form == WORD_NONE && !set->keyed &&
            CONTENT_STATES + set->limits.state_words <= SHORT_WORDS_MAX;
 }

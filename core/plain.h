@@ -18,7 +18,7 @@
 
 /* plain_enter(): set.h. */
 
-/* Whether it can do so for a private set. */
+/* Whether it can do so: of a set without keys. */
 bool plain_knows(const weir_set *set);
 
 /*

@@ -116,31 +116,28 @@ static void count_entry(struct actor *actor, const weir_set *set, uint64_t amoun
         count(&counters->taken, 1);
 }
 
-/* What a counted resource decides is no matter of time: it is only told since when it is held. */
-static inline bool goes_by_time(const weir_set *set)
+/* The actor's seat in a ledger, if there is one for it. Whoever recovers it looks there first. */
+static uint32_t sit_down(struct actor *actor, const weir_set *set)
 {
-    return (set->limits.items->algorithm && !MUTANT(550)) || MUTANT(551);
+    publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
+    return ledger_seat(actor, set);
 }
 
 WORD_INLINE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount,
                       uint64_t lease, uint32_t record, enum entry entry, struct verdict *ret)
 {
     struct word_grant grant = {.amount = amount, .lease = lease, .record = record};
-    /* Before the word, which others want, too; and once, for an earlier instant grants no more. */
-    struct weir_instant at = {0};
+    struct weir_instant at;
     uint64_t word, ready;
     int r;
 
     if (shared && set->form == WORD_LEDGER)
-        grant.seat = ledger_seat(actor, set);
-    if (goes_by_time(set))
-        at = instance_instant(set->w, set->limits.reads_wall);
-    else
-        at.now_ns = instance_tick(set->w);
+        grant.seat = sit_down(actor, set);
+    at = word_instant(set);
     publication_prefetch(set->region, set->head);
     for (;;) {
         grant.held = record ? announce(set, record, at.now_ns) : 0;
-        r = word_take(shared, actor, set, &at, &grant, &word, &ready);
+        r = word_take(shared, set, &at, &grant, &word, &ready);
         if (r != -EINPROGRESS)
             break;
         if (word & WORD_BOXED)
@@ -188,18 +185,18 @@ int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lea
 static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
                          bool own, const struct settlement *settlement)
 {
-    uint32_t seat = own || MUTANT(573)
-    ? ledger_seat(actor, set) : 0;
+    uint32_t seat = sit_down(actor, set);
+    struct record *of = record_of(set, record);
     uint64_t before;
-    int r = word_return(actor, set, seat, record, word, settlement->amounts[0], &before);
+    int r = word_return(set, own || MUTANT(573) ? seat : 0, record, of, word,
+                        settlement->amounts[0], &before);
 
     if (r == -EINPROGRESS && !(before & WORD_BOXED) && !set_is_broken(set))
         word_box(actor, set, before);
     if (r != 1)
         return r;
     STEP();
-    atomic_store_explicit(&record_of(set, record)->word, record_next_word(word, RECORD_FREE),
-                          memory_order_release);
+    atomic_store_explicit(&of->word, record_next_word(word, RECORD_FREE), memory_order_release);
     STEP();
     return 1;
 }
@@ -220,7 +217,7 @@ static bool claim(const weir_set *set, uint32_t record, uint64_t word, bool own)
     return claimed;
 }
 
-WORD_INLINE int settle_state(bool shared, struct actor *actor, weir_set *set, uint64_t granted_ns,
+WORD_INLINE int settle_state(bool shared, weir_set *set, uint64_t granted_ns,
                              const struct settlement *settlement)
 {
     const struct limit *limit = set->limits.items;
@@ -232,7 +229,7 @@ WORD_INLINE int settle_state(bool shared, struct actor *actor, weir_set *set, ui
     for (;; publication_back_off(&turn)) {
         uint64_t word, state;
 
-        if (!word_read(shared, actor, set, &word, &state))
+        if (!word_read(shared, set, &word, &state))
             return -EINPROGRESS;
         if (limit->algorithm)
             set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
@@ -256,8 +253,8 @@ int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t wo
     if (!*claimed && !claim(set, record, word, own))
         return 0;
     *claimed = true;
-    return set->member ? settle_state(true, actor, set, granted_ns, settlement)
-                       : settle_state(false, actor, set, granted_ns, settlement);
+    return set->member ? settle_state(true, set, granted_ns, settlement)
+                       : settle_state(false, set, granted_ns, settlement);
 }
 
 /* What the word would be; boxed: it does not fit. */

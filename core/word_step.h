@@ -7,6 +7,7 @@
 #ifndef WEIR_CORE_WORD_STEP_H
 #define WEIR_CORE_WORD_STEP_H
 
+#include "instance.h"
 #include "ledger.h"
 #include "member.h"
 #include "mutant.h"
@@ -31,6 +32,28 @@ WORD_INLINE uint64_t word_unboxed_ns(const weir_set *set)
     return atomic_load_explicit(set->unboxed_ns, memory_order_acquire);
 }
 
+/* The kernel's ticks are not so far apart. */
+#define WORD_TICK_NS UINT64_C(20000000)
+
+/*
+ * The instant to decide by: to be had before the word, which others want, too; and once, for an
+ * earlier one grants no more. What a counted resource decides is no matter of time: it is only told since
+ * when it is held, by the last tick; or since the word was the state, if that was later.
+ */
+WORD_INLINE struct weir_instant word_instant(const weir_set *set)
+{
+    struct weir_instant at = {0};
+    uint64_t unboxed_ns;
+
+    if ((set->limits.items->algorithm && !MUTANT(550)) || MUTANT(551))
+        return instance_instant(set->w, set->limits.reads_wall);
+    at.now_ns = instance_tick(set->w);
+    unboxed_ns = word_unboxed_ns(set);
+    if (at.now_ns < unboxed_ns && unboxed_ns - at.now_ns < WORD_TICK_NS)
+        at.now_ns = unboxed_ns;
+    return at;
+}
+
 WORD_INLINE bool word_is_sound(const weir_set *set, const uint64_t *state)
 {
     return !set->member || (!member_is_broken(set->member) && member_has_place(set->member) &&
@@ -41,20 +64,12 @@ WORD_INLINE bool word_is_sound(const weir_set *set, const uint64_t *state)
  * The set's word, and the state in it. False: it is boxed, or what others wrote there cannot be;
  * whoever looks closer finds out.
  */
-WORD_INLINE bool word_read(bool shared, const struct actor *actor, const weir_set *set,
-                           uint64_t *ret, uint64_t *ret_state)
+WORD_INLINE bool word_read(bool shared, const weir_set *set, uint64_t *ret, uint64_t *ret_state)
 {
-    if (!shared) {
-        *ret_state = *ret = publication_peek(set->region, set->head);
-        STEP();
-        return !(*ret & WORD_BOXED);
-    }
-    if (set->form == WORD_LEDGER)
-        publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     *ret = publication_peek(set->region, set->head);
-    *ret_state = word_state(set->form, *ret);
+    *ret_state = shared ? word_state(set->form, *ret) : *ret;
     STEP();
-    return !(*ret & WORD_BOXED) && word_is_sound(set, ret_state);
+    return !(*ret & WORD_BOXED) && (!shared || word_is_sound(set, ret_state));
 }
 
 /* The word that is to follow `word`. What a ledger says of it is announced. */
@@ -100,16 +115,15 @@ WORD_INLINE uint64_t word_ask_for(const struct limit *limit, uint64_t *state,
  * to be told. -EAGAIN: nothing was granted, for it can be had only at `*ret_ready`. -EINPROGRESS: not
  * by the word; that was `*ret_word`, or is boxed, or cannot be, which WORD_BOXED stands for.
  */
-WORD_INLINE int word_take(bool shared, const struct actor *actor, const weir_set *set,
-                          const struct weir_instant *at, struct word_grant *grant,
-                          uint64_t *ret_word, uint64_t *ret_ready)
+WORD_INLINE int word_take(bool shared, const weir_set *set, const struct weir_instant *at,
+                          struct word_grant *grant, uint64_t *ret_word, uint64_t *ret_ready)
 {
     unsigned turn = 0;
 
     for (;; publication_back_off(&turn)) {
         uint64_t word, state, next;
 
-        if (!word_read(shared, actor, set, &word, &state)) {
+        if (!word_read(shared, set, &word, &state)) {
             *ret_word = WORD_BOXED;
             return -EINPROGRESS;
         }
@@ -131,17 +145,16 @@ WORD_INLINE int word_take(bool shared, const struct actor *actor, const weir_set
  * Gives back by a ledger what the caller's own record holds, whose word is `record_word`: 1, and the record
  * is to be told; 0: it does not hold that any more. -EINPROGRESS: as above.
  */
-WORD_INLINE int word_return(const struct actor *actor, const weir_set *set, uint32_t seat,
-                            uint32_t record, uint64_t record_word, uint64_t amount,
+WORD_INLINE int word_return(const weir_set *set, uint32_t seat, uint32_t record,
+                            const struct record *r, uint64_t record_word, uint64_t amount,
                             uint64_t *ret_word)
 {
-    const struct record *r = set_record(set, record);
     unsigned turn = 0;
 
     for (;; publication_back_off(&turn)) {
         uint64_t word, state, next;
 
-        if (!word_read(true, actor, set, &word, &state)) {
+        if (!word_read(true, set, &word, &state)) {
             *ret_word = WORD_BOXED;
             return -EINPROGRESS;
         }

@@ -114,6 +114,14 @@ static void look_at_records(const weir_set *set, const uint32_t *keys, uint32_t 
     }
 }
 
+/* What names a set's box: its word, or what says which it has while that is its state. */
+static uint64_t box_of(const struct set_head *head)
+{
+    uint64_t word = head->word;
+
+    return word & WORD_BOXED ? word : head->spare;
+}
+
 /* The word that names the i-th box in use: of an actor, the set, a live set. */
 static uint64_t boxed_word(const struct segment *segment, uint32_t i)
 {
@@ -121,8 +129,8 @@ static uint64_t boxed_word(const struct segment *segment, uint32_t i)
 
     if (i < n)
         return segment_actor(segment, i)->head.own[box_class - BOX_CLASS_MIN];
-    return i == n ? segment_header(segment)->head.word
-                  : segment_live(segment, i - n - 1)->head.word;
+    return box_of(i == n ? &segment_header(segment)->head
+                         : &segment_live(segment, i - n - 1)->head);
 }
 
 /* Each box is that of the set, or of a live one, or the own one of one actor. */

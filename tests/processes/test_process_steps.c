@@ -46,7 +46,17 @@ static const char passing[] = "version: 1\n"
                               "    limits:\n"
                               "      - { type: resource, key: slot, capacity: 3 }\n";
 
+/* Its word is its state while nobody waits. */
+static const char one[] = "version: 1\n"
+                          "sets:\n"
+                          "  s:\n"
+                          "    backend: process\n"
+                          "    limits:\n"
+                          "      - { type: resource, key: slot, capacity: 3 }\n";
+
 /* ---- what is tried ---- */
+
+static const char *text = both;
 
 struct tried {
     weir *w;
@@ -55,15 +65,15 @@ struct tried {
     weir_queue *queue;
 };
 
-static void attach_to(struct tried *tried, const char *text)
+static void attach_to(struct tried *tried, const char *of)
 {
-    tried->w = shared_open(text);
+    tried->w = shared_open(of);
     tried->pool = shared_pool(tried->w, "s");
 }
 
 static void attach(struct tried *tried)
 {
-    attach_to(tried, both);
+    attach_to(tried, text);
 }
 
 /* It has its actor and its run of records, too. */
@@ -98,6 +108,14 @@ static void submit(struct tried *tried, uint64_t amount)
 static void have_two(struct tried *tried)
 {
     attach(tried);
+    try_for(tried, 2);
+    require(tried->acquisition);
+}
+
+/* By the short way: with what it has had before. */
+static void have_two_again(struct tried *tried)
+{
+    settle_in(tried);
     try_for(tried, 2);
     require(tried->acquisition);
 }
@@ -171,6 +189,13 @@ static void do_queue(struct tried *tried)
 static void do_release(struct tried *tried)
 {
     require(weir_release(&tried->acquisition) == 0);
+}
+
+static void do_try_and_release(struct tried *tried)
+{
+    do_try(tried);
+    if (tried->acquisition)
+        do_release(tried);
 }
 
 static void used(weir_acquisition **acquisition)
@@ -371,6 +396,21 @@ static const struct act acts[] = {
      .deed = {settle_in, do_bury, STEPS_OF_CALLER},
      .scenes = {{"nobody waits", 1, "", "", 0}, {"a line", 1, "", "bkq", 1}},
      .dead = {{have_two, do_release, STEPS_OF_CALLER}, {settle_in, do_bury, STEPS_OF_CALLER}}},
+};
+
+static const struct act acts_of_one[] = {
+    {.name = "a grant at once by a word",
+     .deed = {settle_in, do_try, STEPS_OF_CALLER},
+     .stands_for = 1,
+     .scenes = {{"nobody", 0, "", "", 0}, {"all are held", 3, "", "", 0}}},
+    {.name = "a grant and its release by a word",
+     .deed = {settle_in, do_try_and_release, STEPS_OF_CALLER},
+     .stands_for = 1,
+     .scenes = {{"some are held", 2, "", "", 0}}},
+    {.name = "a release by a word",
+     .deed = {have_two_again, do_release, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"nobody waits", 1, "", "", 0}, {"three wait", 1, "", "bkq", 1}}},
 };
 
 /* ---- one round ---- */
@@ -615,12 +655,20 @@ static bool suits(const struct act *act, const struct scene *scene, int signal)
     return signal == SIGKILL || act->stands_for + scene->amount <= CAPACITY;
 }
 
+static void each_of(const struct act *of, size_t n, int signal, bool (*run)(struct round *round))
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t s = 0; s < SCENES_MAX && of[i].scenes[s].name; s++)
+            if (suits(&of[i], &of[i].scenes[s], signal))
+                each_step(&of[i], &of[i].scenes[s], signal, run);
+}
+
 static void each_act(int signal, bool (*run)(struct round *round))
 {
-    for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
-        for (size_t s = 0; s < SCENES_MAX && acts[i].scenes[s].name; s++)
-            if (suits(&acts[i], &acts[i].scenes[s], signal))
-                each_step(&acts[i], &acts[i].scenes[s], signal, run);
+    if (text == one)
+        each_of(acts_of_one, sizeof(acts_of_one) / sizeof(acts_of_one[0]), signal, run);
+    else
+        each_of(acts, sizeof(acts) / sizeof(acts[0]), signal, run);
 }
 
 static void death_at_every_step(void **state)
@@ -647,6 +695,37 @@ static void recoverers_interleaved(void **state)
         for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
             for (size_t s = 0; acts[i].dead[1].run && acts[i].scenes[s].name; s++)
                 each_step(&acts[i], &acts[i].scenes[s], SIGSTOP, interleave);
+}
+
+/* ---- the dead and who is refused ---- */
+
+static void die_holding(void *unused)
+{
+    struct tried tried = {0};
+
+    (void)unused;
+    attach(&tried);
+    try_for(&tried, CAPACITY);
+    kill(getpid(), SIGKILL);
+}
+
+/* Nobody has told him: he looks for himself. */
+static void who_is_refused_by_a_word_looks_who_has_died(void **state)
+{
+    struct tried tried = {0};
+    uint64_t end = clock_now() + 10000 * MS;
+
+    (void)state;
+    text = one;
+    settle_in(&tried);
+    shared_wait(shared_fork(die_holding, NULL), SIGKILL);
+    while (!tried.acquisition) {
+        require(clock_now() < end);
+        try_for(&tried, 1);
+    }
+    do_release(&tried);
+    do_leave(&tried);
+    text = both;
 }
 
 /* ---- from the making of a segment to its removal ---- */
@@ -800,8 +879,14 @@ static int setup(void **state)
 {
     (void)state;
     shared_begin();
-    others = others_start(both, CAPACITY);
+    others = others_start(text, CAPACITY);
     return 0;
+}
+
+static int setup_one(void **state)
+{
+    text = one;
+    return setup(state);
 }
 
 static int teardown(void **state)
@@ -809,6 +894,7 @@ static int teardown(void **state)
     (void)state;
     others_end(&others);
     shared_end();
+    text = both;
     return 0;
 }
 
@@ -818,6 +904,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(death_at_every_step, setup, teardown),
         cmocka_unit_test_setup_teardown(stop_at_every_step, setup, teardown),
         cmocka_unit_test_setup_teardown(recoverers_interleaved, setup, teardown),
+        cmocka_unit_test_setup_teardown(death_at_every_step, setup_one, teardown),
+        cmocka_unit_test_setup_teardown(stop_at_every_step, setup_one, teardown),
+        cmocka_unit_test_setup_teardown(who_is_refused_by_a_word_looks_who_has_died, setup_empty,
+                                        teardown_empty),
         cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),
         cmocka_unit_test_setup_teardown(seats_of_the_dead_are_free, setup_empty, teardown_empty),
     };

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The short way: what is used again is as new, and whatever is out of the ordinary goes the long way. */
+/*
+ * The short way: what is used again is as new, and whatever is out of the ordinary goes the long way. With
+ * the argument `shared` of sets of the backend `process`.
+ */
+#include "set.h"
 #include "world.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -8,6 +12,23 @@
 #define RATE "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 10s }"
 #define WORD "{ type: rate, key: k, algorithm: gcra, capacity: 10, window: 10s }"
 #define SLOT "{ type: resource, key: r, capacity: 1 }"
+
+static bool shared;
+
+/* The fields of a set of these limits. */
+static const char *fields_of(const char *limits)
+{
+    static char fields[1024];
+
+    snprintf(fields, sizeof(fields), "%slimits: [ %s ]",
+             shared ? "backend: process, lifetime: users, " : "", limits);
+    return fields;
+}
+
+static void open_limits(const char *limits)
+{
+    world_set(fields_of(limits));
+}
 
 static struct weir_holder holder(void)
 {
@@ -32,7 +53,7 @@ static void what_is_used_again_is_as_new(void **state)
     weir_acquisition *a;
 
     (void)state;
-    world_limits(WORD);
+    open_limits(WORD);
     for (unsigned i = 1; i <= 4; i++) {
         a = granted(i % 2 ? strict(ASK({"k", i})) : ASK({"k", i}));
         assert_int_equal(amount_held(), i);
@@ -58,7 +79,7 @@ static void those_held_at_a_time_are_different_ones(void **state)
     weir_acquisition *all[HELD];
 
     (void)state;
-    world_limits("{ type: resource, key: r, capacity: 70 }");
+    open_limits("{ type: resource, key: r, capacity: 70 }");
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < HELD; i++)
             all[i] = granted(NULL);
@@ -77,12 +98,15 @@ static void sets_do_not_get_in_each_others_way(void **state)
 {
     weir_pool *other;
     weir_acquisition *a, *b;
+    char text[1024];
 
     (void)state;
-    world_open("version: 1\nsets: { main: { limits: [ " SLOT " ] }, other: { limits: [ " WORD
-               " ] },"
-               " two: { limits: [ " WORD ", " SLOT " ] } }\n",
-               "main");
+    snprintf(text, sizeof(text), "version: 1\nsets:\n  main: { %.300s }\n", fields_of(SLOT));
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), "  other: { %.300s }\n",
+             fields_of(WORD));
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), "  two: { %.300s }\n",
+             fields_of(WORD ", " SLOT));
+    world_open(text, "main");
     for (int i = 0; i < 12; i++) {
         other = pool_open(i % 3 ? "other" : "two", 0);
         a = granted(NULL);
@@ -108,7 +132,7 @@ static void a_line_that_came_meanwhile_is_served(void **state)
     weir_acquisition *a, *b;
 
     (void)state;
-    world_limits(SLOT);
+    open_limits(SLOT);
     release(granted(NULL));
     for (int i = 0; i < 3; i++) {
         a = granted(NULL);
@@ -128,7 +152,7 @@ static void what_was_refused_says_so_and_takes_nothing(void **state)
     weir_acquisition *a, *b = NULL;
 
     (void)state;
-    world_limits(SLOT);
+    open_limits(SLOT);
     for (int i = 0; i < 3; i++) {
         a = granted(NULL);
         for (int j = 0; j < 3; j++)
@@ -143,7 +167,7 @@ static void what_was_refused_says_so_and_takes_nothing(void **state)
     assert_int_equal(limit_stats(0).refused, 9);
     assert_int_equal(stats().granted, 3);
     world_close();
-    world_limits(CALL);
+    open_limits(CALL);
     for (int i = 0; i < 3; i++)
         release(granted(NULL));
     assert_int_equal(take(NULL), -EAGAIN);
@@ -162,7 +186,7 @@ static void whatever_is_out_of_the_ordinary_goes_the_long_way(void **state)
     weir_acquisition *a;
 
     (void)state;
-    world_limits(WORD);
+    open_limits(WORD);
     for (int i = 0; i < 4; i++) {
         a = granted(ASK({"k", 1}));
         descriptors = fake_sys_live().descriptors;
@@ -196,7 +220,7 @@ static void no_instant_counts_at_which_others_were_in_line(void **state)
 
     (void)state;
     fake_clock_set(START);
-    world_real("limits: [ " WORD " ]");
+    world_real(fields_of(WORD));
     release_expecting(granted(ASK({"k", 10})), -EPROTO);
     fake_clock_advance(5 * SECOND);
     a = pending(ASK({"k", 10}));
@@ -227,6 +251,54 @@ static void *hold_and_release(void *argument)
     return NULL;
 }
 
+/*
+ * Of a resource it is no matter that the kernel's last tick was before the set was in its word again: it is
+ * held from then on.
+ */
+static void a_resource_goes_by_no_instant(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    fake_clock_set(START);
+    world_real(fields_of(SLOT));
+    a = granted(NULL);
+    b = pending(NULL);
+    assert_int_equal(weir_cancel(b), 0);
+    release(b);
+    fake_clock_advance(5 * SECOND + MS / 2);
+    release(a);
+    release(granted(NULL)); /* back in its word, at this instant */
+    for (int i = 0; i < 3; i++) {
+        a = granted(NULL);
+        assert_int_equal(holder().since_ns, START + 5 * SECOND + MS / 2);
+        release(a);
+    }
+    world_close();
+}
+
+/* Of a set that turned out to be damaged: neither its record nor its state says anything. */
+static void nothing_of_a_damaged_set_goes_back(void **state)
+{
+    static const char *const limits[] = {WORD, SLOT, WORD ", " SLOT};
+
+    (void)state;
+    for (size_t i = 0; shared && i < sizeof(limits) / sizeof(limits[0]); i++) {
+        weir_acquisition *a;
+
+        open_limits(limits[i]);
+        for (int turn = 0; turn < 2; turn++) {
+            a = granted(i == 1 ? NULL : ASK({"k", 1}));
+            if (turn == 0)
+                release_expecting(a, i == 1 ? 0 : -EPROTO);
+        }
+        member_break(world.set->member);
+        release_expecting(a, 0);
+        assert_int_equal(try_acquire(i == 1 ? NULL : ASK({"k", 1}), &a), -EUCLEAN);
+        world_close();
+    }
+}
+
 /* Each uses what the one before has left. */
 static void the_holder_is_the_thread_that_asked(void **state)
 {
@@ -234,7 +306,7 @@ static void the_holder_is_the_thread_that_asked(void **state)
     int others = 0;
 
     (void)state;
-    world_limits("{ type: resource, key: r, capacity: 3 }");
+    open_limits("{ type: resource, key: r, capacity: 3 }");
     for (int i = 0; i < 3; i++) {
         pthread_create(&thread, NULL, hold_and_release, &others);
         pthread_join(thread, NULL);
@@ -248,7 +320,7 @@ static void the_holder_is_the_thread_that_asked(void **state)
 static void other_sets_go_the_long_way(void **state)
 {
     (void)state;
-    world_limits(RATE);
+    open_limits(RATE);
     for (int i = 0; i < 5; i++) {
         weir_acquisition *a = granted(ASK({"k", 1}));
 
@@ -258,7 +330,7 @@ static void other_sets_go_the_long_way(void **state)
     }
     assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
     world_close();
-    world_limits(RATE ", " SLOT);
+    open_limits(RATE ", " SLOT);
     for (int i = 0; i < 5; i++) {
         weir_acquisition *a = granted(ASK({"k", 1}));
 
@@ -310,7 +382,7 @@ static void what_was_named_before_does_not_count(void **state)
     char key[] = "?";
 
     (void)state;
-    world_limits(NAMED(a, 100) NAMED(k, 10) NAMED(k, 5) SLOT);
+    open_limits(NAMED(a, 100) NAMED(k, 10) NAMED(k, 5) SLOT);
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
         weir_acquisition *a = NULL;
         int r;
@@ -338,7 +410,7 @@ static void what_was_named_before_does_not_count(void **state)
 static void an_update_is_of_what_it_names(void **state)
 {
     (void)state;
-    world_limits(NAMED(a, 100) NAMED(k, 10) NAMED(k, 5) SLOT);
+    open_limits(NAMED(a, 100) NAMED(k, 10) NAMED(k, 5) SLOT);
     for (int i = 0; i < 4; i++) {
         weir_acquisition *a = granted(ASK({"a", 2}));
 
@@ -360,7 +432,7 @@ static void an_update_is_of_what_it_names(void **state)
     world_close();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(what_is_used_again_is_as_new),
@@ -370,11 +442,14 @@ int main(void)
         leak_checked_test(what_was_refused_says_so_and_takes_nothing),
         leak_checked_test(whatever_is_out_of_the_ordinary_goes_the_long_way),
         leak_checked_test(no_instant_counts_at_which_others_were_in_line),
+        leak_checked_test(a_resource_goes_by_no_instant),
+        leak_checked_test(nothing_of_a_damaged_set_goes_back),
         leak_checked_test(the_holder_is_the_thread_that_asked),
         leak_checked_test(other_sets_go_the_long_way),
         leak_checked_test(what_was_named_before_does_not_count),
         leak_checked_test(an_update_is_of_what_it_names),
     };
 
+    shared = argc > 1 && strcmp(argv[1], "shared") == 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
