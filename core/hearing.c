@@ -8,6 +8,7 @@
 #include "member.h"
 #include "mutant.h"
 #include "sys.h"
+#include "timekeeper.h"
 #include <errno.h>
 
 struct hearing {
@@ -29,17 +30,17 @@ static struct hearing *find(const struct keeper *keeper, const weir_set *set)
  * itself. */
 static int add_to_epoll(const struct keeper *keeper, const struct hearing *hearing)
 {
+    int epoll_fd = keeper->alarm.epoll_fd, r;
     const weir *w = keeper->w;
-    int r;
 
-    if (keeper->epoll_fd < 0 || (keeper == &w->keeper && w->clock.now_ns))
+    if (epoll_fd < 0 || (keeper == &w->keeper && w->clock.now_ns))
         return 0;
-    r = sys_epoll_add(keeper->epoll_fd, hearing->fd, 0);
+    r = sys_epoll_add(epoll_fd, hearing->fd, 0);
     if (r < 0)
         return r;
-    r = sys_epoll_add(keeper->epoll_fd, hearing->set->member->watch.epoll_fd, 0);
+    r = sys_epoll_add(epoll_fd, hearing->set->member->watch.epoll_fd, 0);
     if (r < 0)
-        sys_epoll_remove(keeper->epoll_fd, hearing->fd);
+        sys_epoll_remove(epoll_fd, hearing->fd);
     return r;
 }
 
@@ -49,10 +50,24 @@ static int relay(const struct keeper *keeper, uint32_t number, const struct hear
     struct keeper *own = &keeper->w->keeper;
     int r;
 
-    if (own->epoll_fd < 0)
+    if (!alarm_is_open(&own->alarm))
         return 0; /* the instance is closed */
     r = hearing_begin(own, 0, hearing->set);
-    return r < 0 ? r : sys_epoll_add(own->epoll_fd, hearing->fd, number);
+    return r < 0 ? r : sys_epoll_add(alarm_fd(&own->alarm), hearing->fd, number);
+}
+
+static void end_relay(const struct keeper *keeper)
+{
+    struct hearing *hearing = atomic_load(&keeper->hearings);
+
+    for (; hearing; hearing = hearing->next)
+        sys_epoll_remove(alarm_fd(&keeper->w->keeper.alarm), hearing->fd);
+}
+
+/* A queue whose alarm gathers nothing has no other way to hear than the timekeeper. */
+static bool needs_relay(const struct keeper *keeper)
+{
+    return alarm_is_open(&keeper->alarm) && keeper->alarm.epoll_fd < 0;
 }
 
 int hearing_relay(struct keeper *keeper, uint32_t number)
@@ -60,21 +75,31 @@ int hearing_relay(struct keeper *keeper, uint32_t number)
     struct hearing *hearing = atomic_load(&keeper->hearings);
     int r = 0;
 
-    keeper->relayed = true;
+    if (needs_relay(keeper))
+        return 0;
     for (; hearing && r == 0; hearing = hearing->next)
         r = relay(keeper, number, hearing);
     if (r < 0)
-        hearing_end_relay(keeper);
+        end_relay(keeper);
+    keeper->relayed = r == 0;
     return r;
 }
 
 void hearing_end_relay(struct keeper *keeper)
 {
-    struct hearing *hearing = atomic_load(&keeper->hearings);
-
-    for (; keeper->relayed && hearing; hearing = hearing->next)
-        sys_epoll_remove(keeper->w->keeper.epoll_fd, hearing->fd);
+    if (keeper->relayed)
+        end_relay(keeper);
     keeper->relayed = false;
+}
+
+/* Makes what is heard known to whoever moves the keeper. */
+static int announce(const struct keeper *keeper, uint32_t number, const struct hearing *hearing)
+{
+    int r = needs_relay(keeper) ? timekeeper_start(keeper->w) : add_to_epoll(keeper, hearing);
+
+    if (r == 0 && (keeper->relayed || needs_relay(keeper)) && !MUTANT(545))
+        r = relay(keeper, number, hearing);
+    return r;
 }
 
 /* Under the keeper's lock. */
@@ -92,9 +117,7 @@ static int begin(struct keeper *keeper, uint32_t number, weir_set *set)
         r = -ENOMEM; /* as for all that calls need in a segment: a full queue is something else */
     hearing->set = set;
     if (r >= 0)
-        r = add_to_epoll(keeper, hearing);
-    if (r == 0 && keeper->relayed)
-        r = relay(keeper, number, hearing);
+        r = announce(keeper, number, hearing);
     if (r < 0) {
         if (hearing->fd >= 0)
             bell_close(member->segment->directory_fd, hearing->fd, member->segment->encoded,
@@ -159,12 +182,12 @@ void hearing_attend_all(struct keeper *keeper)
 {
     struct hearing *hearing;
 
-    if (!keeper_enter(keeper))
+    if (!alarm_enter(&keeper->alarm))
         return;
     hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
     for (; hearing; hearing = hearing->next)
         attend(hearing);
-    keeper_leave(keeper);
+    alarm_leave(&keeper->alarm);
 }
 
 void hearing_end(struct keeper *keeper, uint32_t number)

@@ -47,9 +47,10 @@ struct weir {
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
     void *userdata;
     uint64_t seed;
-    bool apart;        /* sets that processes would share are its own */
-    bool onlooker;     /* it makes no segments */
-    char *process_dir; /* owned; where segments are; NULL: the default of the user */
+    bool apart;          /* sets that processes would share are its own */
+    _Atomic bool shares; /* there is, or was, a set that processes share */
+    bool onlooker;       /* it makes no segments */
+    char *process_dir;   /* owned; where segments are; NULL: the default of the user */
 
     pthread_mutex_t lock; /* everything from here to `keeper` */
     struct region region;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Keepers: a heap of instants and a timer each. */
+/* Keepers: a heap of instants and an alarm each. */
 #include "keeper.h"
 
 #include "acquisition.h"
@@ -17,8 +17,7 @@ void keeper_init(struct keeper *keeper, weir *w)
     pthread_mutex_init(&keeper->lock, NULL);
     keeper->w = w;
     keeper->heap.region = &w->region;
-    keeper->armed_ns = WEIR_FOREVER;
-    keeper->epoll_fd = keeper->timer_fd = keeper->event_fd = -1;
+    alarm_init(&keeper->alarm);
 }
 
 void keeper_free(struct keeper *keeper)
@@ -27,120 +26,22 @@ void keeper_free(struct keeper *keeper)
     pthread_mutex_destroy(&keeper->lock);
 }
 
-void keeper_close_fds(struct keeper *keeper)
-{
-    int *fds[] = {&keeper->epoll_fd, &keeper->timer_fd, &keeper->event_fd};
-
-    for (int i = 0; i < 3; i++) {
-        if (*fds[i] >= 0)
-            sys_close(*fds[i]);
-        *fds[i] = -1;
-    }
-}
-
-int keeper_open_fds(struct keeper *keeper)
-{
-    int r;
-
-    if ((r = keeper->epoll_fd = sys_epoll_create()) < 0 ||
-        (r = keeper->timer_fd = sys_timerfd()) < 0 || (r = keeper->event_fd = sys_eventfd()) < 0 ||
-        (r = sys_epoll_add(keeper->epoll_fd, keeper->timer_fd, 0)) < 0 ||
-        (r = sys_epoll_add(keeper->epoll_fd, keeper->event_fd, 0)) < 0) {
-        keeper_close_fds(keeper);
-        return r;
-    }
-    keeper->armed_ns = WEIR_FOREVER;
-    keeper->signaled = keeper->failing = false;
-    keeper->calls = keeper->heard = 0;
-    keeper->closing = false;
-    return 0;
-}
-
-/* Sets the timer, which also takes back that it has expired. */
-static void set_timer(struct keeper *keeper, uint64_t at_ns)
-{
-    keeper->armed_ns = at_ns;
-    keeper->failing = sys_timerfd_set(keeper->timer_fd, at_ns) < 0;
-    if (!keeper->failing)
-        return;
-    keeper->armed_ns = WEIR_FOREVER;
-    keeper_signal_again(keeper); /* whoever runs the keeper will try again */
-    if (keeper != &keeper->w->keeper)
-        timekeeper_call(keeper->w);
-}
-
-/* Adding 1 to a descriptor fails only if it was closed behind our back. */
-void keeper_signal(struct keeper *keeper)
-{
-    if (!keeper->signaled && sys_signal_fd(keeper->event_fd) == 0) {
-        keeper->signaled = true;
-        keeper->calls++;
-    }
-}
-
-bool keeper_claim_call(struct keeper *keeper)
-{
-    if (keeper->signaled && !MUTANT(161))
-        return false;
-    keeper->signaled = true;
-    keeper->calls++;
-    atomic_fetch_add(&keeper->calling, 1);
-    return true;
-}
-
-bool keeper_enter(struct keeper *keeper)
-{
-    atomic_fetch_add(&keeper->calling, 1);
-    if (!atomic_load(&keeper->closing))
-        return true;
-    keeper_leave(keeper);
-    return false;
-}
-
-void keeper_leave(struct keeper *keeper)
-{
-    if (atomic_fetch_sub(&keeper->calling, 1) == 1 && atomic_load(&keeper->closing))
-        sys_futex_wake((const uint32_t *)(uintptr_t)&keeper->calling, 1);
-}
-
 void keeper_call(struct keeper *keeper)
 {
-    if (sys_signal_fd(keeper->event_fd) < 0) {
+    if (alarm_sound(&keeper->alarm) < 0) {
         pthread_mutex_lock(&keeper->lock);
-        keeper->signaled = false;
-        keeper->calls--;
+        alarm_mend(&keeper->alarm);
         pthread_mutex_unlock(&keeper->lock);
     }
-    keeper_leave(keeper);
+    alarm_leave(&keeper->alarm);
 }
 
-void keeper_await_calls(struct keeper *keeper)
+/* Whoever runs the keeper will try again if that fails. */
+static void set_alarm(struct keeper *keeper, uint64_t at_ns)
 {
-    const uint32_t *futex = (const uint32_t *)(uintptr_t)&keeper->calling;
-    uint32_t calling;
-
-    atomic_store(&keeper->closing, true);
-    while ((calling = atomic_load(&keeper->calling)) != 0)
-        sys_futex_wait(futex, calling, WEIR_FOREVER);
-}
-
-/* A call that was claimed may come only now: then it is heard the next time. */
-void keeper_unsignal(struct keeper *keeper)
-{
-    int heard = keeper->calls != keeper->heard ? sys_drain_fd(keeper->event_fd) : 0;
-
-    keeper->signaled = false;
-    if (heard > 0)
-        keeper->heard += (uint64_t)heard;
-    if (MUTANT(133))
-        keeper->heard = keeper->calls;
-}
-
-void keeper_signal_again(struct keeper *keeper)
-{
-    if (!MUTANT(160))
-        keeper_unsignal(keeper);
-    keeper_signal(keeper);
+    alarm_set(&keeper->alarm, at_ns);
+    if (keeper->alarm.failing && keeper != &keeper->w->keeper)
+        timekeeper_call(keeper->w);
 }
 
 /* When to wake up for an instant. */
@@ -158,7 +59,7 @@ static uint64_t earliest(const struct keeper *keeper)
     return first ? heap_entry_at(first) : WEIR_FOREVER;
 }
 
-/* Only an earlier instant is worth a system call; a timer that comes too early finds nothing due.
+/* Only an earlier instant is worth a system call; an alarm that comes too early finds nothing due.
  * Whoever runs the keeper sets it at the end. */
 static void rearm(struct keeper *keeper)
 {
@@ -166,9 +67,9 @@ static void rearm(struct keeper *keeper)
 
     if (keeper->advance_ns)
         timekeeper_hasten(keeper->w, at_ns);
-    if (wake_ns < keeper->armed_ns && !keeper->running && keeper->timer_fd >= 0 &&
+    if (wake_ns < keeper->alarm.at_ns && !keeper->running && alarm_is_open(&keeper->alarm) &&
         !keeper->w->clock.now_ns)
-        set_timer(keeper, wake_ns);
+        set_alarm(keeper, wake_ns);
 }
 
 /* The keeper of a record that waits for one. */
@@ -206,7 +107,7 @@ void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadli
     if (state == RECORD_REFUSED)
         record_set_before(r, record_before(r) | RECORD_REFUSES);
     heap_put_before(&keeper->heap, record, deadline_ns);
-    if (deadline_ns < keeper->armed_ns || keeper->advance_ns)
+    if (deadline_ns < keeper->alarm.at_ns || keeper->advance_ns)
         rearm(keeper);
 }
 
@@ -323,20 +224,22 @@ static struct due take_first(struct keeper *keeper)
     return due;
 }
 
-/* What comes next is armed; or, if the timer has expired for nothing, that is taken back. Whoever
- * does not spin is not woken ahead of what is near, for he would come back again and again. */
+/* What comes next is set; or, if the instant has come for nothing, that is taken back. Whoever does
+ * not spin is not woken ahead of what is near, for he would come back again and again. */
 static void finish_run(struct keeper *keeper, bool spins)
 {
-    uint64_t at_ns = earliest(keeper), next = ahead_of(keeper, at_ns);
+    struct alarm *alarm = &keeper->alarm;
+    uint64_t at_ns = keeper->w->clock.now_ns ? WEIR_FOREVER : earliest(keeper);
+    uint64_t next = ahead_of(keeper, at_ns);
 
     if (next <= keeper->ran_ns && !spins)
         next = at_ns;
     keeper->running -= !MUTANT(130);
-    if (keeper->running || keeper->timer_fd < 0 || keeper->w->clock.now_ns || MUTANT(94))
+    if (keeper->running || !alarm_is_open(alarm) || MUTANT(94))
         return;
-    if (next < keeper->armed_ns || (keeper->armed_ns <= keeper->ran_ns && !MUTANT(109)) ||
-        keeper->failing || MUTANT(170))
-        set_timer(keeper, next);
+    if (next < alarm->at_ns || (alarm->at_ns <= keeper->ran_ns && !MUTANT(109)) || alarm->failing ||
+        MUTANT(170))
+        set_alarm(keeper, next);
 }
 
 bool keeper_is_failing(struct keeper *keeper)
@@ -344,7 +247,7 @@ bool keeper_is_failing(struct keeper *keeper)
     bool failing;
 
     pthread_mutex_lock(&keeper->lock);
-    failing = keeper->failing;
+    failing = keeper->alarm.failing;
     pthread_mutex_unlock(&keeper->lock);
     return failing;
 }
@@ -352,7 +255,7 @@ bool keeper_is_failing(struct keeper *keeper)
 /* Nothing is or was to become due, so that a run would do nothing. */
 static bool is_idle(const struct keeper *keeper)
 {
-    return !keeper->heap.n && keeper->armed_ns == WEIR_FOREVER && !keeper->failing;
+    return !keeper->heap.n && keeper->alarm.at_ns == WEIR_FOREVER && !keeper->alarm.failing;
 }
 
 /* Another process decided, and may have been stopped before it rang. A record that is free is about

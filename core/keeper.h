@@ -3,7 +3,7 @@
  * A keeper keeps time for waiters that nobody is blocked on: it ends waits whose deadline has
  * passed, and looks at the head of a line again when time alone makes it grantable. One heap, by
  * the instant of each waiter: its deadline, or while it heads a line the instant to look, if that
- * is earlier. Only the earliest is armed, on one timerfd.
+ * is earlier. Only the earliest is set, as the instant of its alarm.
  *
  * An instance has a keeper of its own for acquisitions, moved by a thread (timekeeper.h); each
  * queue has one, moved by its reaper. With an injected clock weir_tick() moves them all.
@@ -11,62 +11,33 @@
 #ifndef WEIR_CORE_KEEPER_H
 #define WEIR_CORE_KEEPER_H
 
+#include "alarm.h"
 #include "heap.h"
 #include "record.h"
 #include <pthread.h>
 #include <weir/clock.h>
 
-/*
- * In this order a hand-over between threads moves few cache lines: the first is what both of them
- * write, the second what only whoever keeps time does, the third what only the giver does.
- */
+/* In this order a hand-over between threads moves few cache lines: the first is what both of them
+ * write, the second what only whoever keeps time does. */
 struct keeper {
-    pthread_mutex_t lock;  /* over everything below and what the keeper's waiters are told by */
-    uint64_t calls, heard; /* writes to the eventfd, and how many of them were read */
-    int event_fd;
-    bool signaled; /* the eventfd was written, or is about to be */
-    bool failing;  /* the timerfd could not be set; the eventfd says so */
+    pthread_mutex_t lock; /* over everything below and what the keeper's waiters are told by */
+    struct alarm alarm;   /* wakes whoever moves the keeper */
 
     weir *w;
     struct heap heap;
-    uint64_t armed_ns; /* the timerfd's instant */
-    uint64_t ran_ns;   /* the latest instant that a run went by */
-    unsigned running;  /* runs under way: the last one arms the timerfd */
-    int timer_fd;
+    uint64_t ran_ns;     /* the latest instant that a run went by */
+    uint64_t advance_ns; /* so much before an instant the alarm is set */
+    unsigned running;    /* runs under way: the last one sets the alarm */
 
-    _Atomic uint32_t calling;           /* writes under way without the lock; a futex */
-    _Atomic bool closing;               /* somebody waits for the last of them */
     bool relayed;                       /* the timekeeper's epoll has the hearings too */
-    int epoll_fd;                       /* over the other two; all -1 while there are none */
-    uint64_t advance_ns;                /* so much before an instant the timerfd is set */
     _Atomic(struct hearing *) hearings; /* of other processes; grows under the lock */
 };
 
 void keeper_init(struct keeper *keeper, weir *w);
 void keeper_free(struct keeper *keeper);
 
-/* Makes the descriptors. Returns 0 or a negative errno. */
-int keeper_open_fds(struct keeper *keeper);
-void keeper_close_fds(struct keeper *keeper);
-
-/* Makes the eventfd readable, with one write, and unreadable. Under the lock. */
-void keeper_signal(struct keeper *keeper);
-void keeper_unsignal(struct keeper *keeper);
-/*
- * The same in two steps, so that who is woken does not meet the lock: under the lock, whether there
- * is something to write; if so, without it, the write. keeper_await_calls: none is under way any
- * more; nobody claims another.
- */
-bool keeper_claim_call(struct keeper *keeper);
+/* Sounds a ring of its alarm that was claimed (alarm.h). Without the lock. */
 void keeper_call(struct keeper *keeper);
-void keeper_await_calls(struct keeper *keeper);
-
-/* Who uses what goes when the keeper is closed is waited for, too. False: it is about to be. */
-bool keeper_enter(struct keeper *keeper);
-void keeper_leave(struct keeper *keeper);
-
-/* Also wakes an edge-triggered loop to which it was readable before. */
-void keeper_signal_again(struct keeper *keeper);
 
 /* Of a record that waits, as long as its word is `word`; its keeper is the one that its waker says.
  */
@@ -82,7 +53,7 @@ void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadli
 /* Tells whoever waits on the record that its word has become `word`. */
 void keeper_wake(weir *w, uint32_t record, uint64_t word);
 
-/* Whether its timer could not be set: it has to be run again. */
+/* Whether its alarm could not be set: it has to be run again. */
 bool keeper_is_failing(struct keeper *keeper);
 
 /* Does everything that is due; returns how many waiters were decided. */

@@ -42,6 +42,7 @@ static int join(weir_set *set, const struct set_plan *plan, const uint64_t *cont
     signature_free(&signature);
     if (r < 0)
         return r;
+    atomic_store(&set->w->shares, true);
     set->region = &set->member->region;
     set->head = segment_head_unit();
     set->unboxed_ns = &segment_header(set->member->segment)->unboxed_ns;

@@ -165,9 +165,9 @@ void posting_end(weir_queue *queue)
     reap_posts(queue);
     queue->keeper.advance_ns = 0;
     if (ended.timed)
-        sys_epoll_remove(queue->keeper.w->keeper.epoll_fd, queue->keeper.timer_fd);
+        sys_epoll_remove(alarm_fd(&queue->keeper.w->keeper.alarm), queue->keeper.alarm.timer_fd);
     hearing_end_relay(&queue->keeper);
-    queue_update_signal(queue);
+    queue_update_alarm(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     if (ended.ring)
         sys_ring_settle(ended.ring);
@@ -235,12 +235,13 @@ static int switch_on(weir_queue *queue, struct posting *posting)
         return -EBUSY;
     posting->timed = !w->clock.now_ns;
     if (posting->timed && !old.timed && !MUTANT(127))
-        r = sys_epoll_add(w->keeper.epoll_fd, queue->keeper.timer_fd, queue->number);
+        r = sys_epoll_add_edge(alarm_fd(&w->keeper.alarm), queue->keeper.alarm.timer_fd,
+                               queue->number);
     if (r < 0)
         return r;
     r = posting->timed ? hearing_relay(&queue->keeper, queue->number) : 0;
     if (r < 0) {
-        sys_epoll_remove(w->keeper.epoll_fd, queue->keeper.timer_fd);
+        sys_epoll_remove(alarm_fd(&w->keeper.alarm), queue->keeper.alarm.timer_fd);
         return r;
     }
     queue->posting = *posting;
@@ -249,7 +250,7 @@ static int switch_on(weir_queue *queue, struct posting *posting)
     if (!MUTANT(125))
         collect(queue);
     posting_continue(queue);
-    queue_update_signal(queue);
+    queue_update_alarm(queue);
     return 0;
 }
 

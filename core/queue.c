@@ -73,23 +73,24 @@ struct completions *queue_completions(weir_queue *queue, const struct record *r)
     return queue_acquisition(r) && posting_is_on(&queue->posting) ? &queue->posts : &queue->ready;
 }
 
-/* One write per change. */
-void queue_update_signal(weir_queue *queue)
+/* One ring per change. */
+void queue_update_alarm(weir_queue *queue)
 {
-    if (queue->reaping)
+    struct alarm *alarm = &queue->keeper.alarm;
+
+    if (alarm->attended)
         return;
-    if (queue->ready.first)
-        keeper_signal(&queue->keeper);
-    else if (!queue->keeper.failing)
-        keeper_unsignal(&queue->keeper);
+    if (queue->ready.first || alarm->failing)
+        alarm_ring(alarm);
+    else
+        alarm_silence(alarm);
 }
 
 /* The same, where something has come to be reaped: whether to call, once the lock is given back. */
 static bool claim_call(weir_queue *queue)
 {
-    if (!queue->ready.first || queue->reaping || MUTANT(102))
-        return false;
-    return keeper_claim_call(&queue->keeper);
+    return queue->ready.first && !MUTANT(102)
+    &&alarm_claim(&queue->keeper.alarm);
 }
 
 /* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
@@ -185,7 +186,7 @@ void queue_forget(weir_acquisition *acquisition)
         return;
     queue_drop(queue, acquisition->keeping);
     acquisition->queue = NULL;
-    queue_update_signal(queue);
+    queue_update_alarm(queue);
     /* Before the lock is given back: then somebody else may close the queue and use it again. */
     atomic_fetch_sub(&queue->pending, !MUTANT(135));
     pthread_mutex_unlock(&queue->keeper.lock);
@@ -258,9 +259,15 @@ static void release_parts(weir_queue *queue)
     heap_free(&queue->keeper.heap);
     queue->room = 0;
     hearing_end(&queue->keeper, queue->number);
-    keeper_close_fds(&queue->keeper);
-    queue->reaping = false;
+    alarm_close(&queue->keeper.alarm);
     pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* Bells of other processes wake the reaper by the queue's own descriptor if it can be foreseen that
+ * there will be any, and by way of the timekeeper if not (hearing.c). */
+static bool gathers(const weir *w)
+{
+    return atomic_load(&w->shares) || w->clock.now_ns;
 }
 
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
@@ -279,7 +286,7 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
     queue->capacity = capacity;
     r = make_buckets(queue, capacity);
     if (r == 0)
-        r = keeper_open_fds(&queue->keeper);
+        r = alarm_open(&queue->keeper.alarm, gathers(w));
     pthread_mutex_unlock(&queue->keeper.lock);
     if (r < 0) {
         release_parts(queue);
@@ -293,7 +300,7 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
 
 int weir_queue_fd(weir_queue *queue)
 {
-    return instance_forked(queue->keeper.w) ? -ECHILD : queue->keeper.epoll_fd;
+    return instance_forked(queue->keeper.w) ? -ECHILD : alarm_fd(&queue->keeper.alarm);
 }
 
 /* Some submission that waits, or 0; those that were decided become completions on the way, of which
@@ -383,21 +390,21 @@ weir_queue *weir_queue_close(weir_queue *queue)
     if (!queue)
         return NULL;
     if (instance_forked(w)) {
-        keeper_close_fds(&queue->keeper);
+        alarm_close(&queue->keeper.alarm);
         posting_end_in_child(queue);
         return NULL;
     }
     posting_end(queue);
     do {
         pthread_mutex_lock(&queue->keeper.lock);
-        queue->reaping = true;
+        queue->keeper.alarm.attended = true;
         more = drop_any(queue, &bucket, &found);
         pthread_mutex_unlock(&queue->keeper.lock);
         if (more)
             end_submission(&found);
     } while (more);
     atomic_store(&queue->pending, 0);
-    keeper_await_calls(&queue->keeper);
+    alarm_await(&queue->keeper.alarm);
     release_parts(queue);
     put_queue(w, queue);
     instance_drop(w, 1);
@@ -425,7 +432,7 @@ static void post(weir_queue *queue)
 {
     pthread_mutex_lock(&queue->keeper.lock);
     posting_run(queue);
-    queue_update_signal(queue);
+    queue_update_alarm(queue);
     pthread_mutex_unlock(&queue->keeper.lock);
     posting_tell(queue);
 }
@@ -437,6 +444,8 @@ bool queue_attend(weir_queue *queue)
     if (posting_is_timed(queue)) {
         keeper_run_ahead(&queue->keeper);
         failing = keeper_is_failing(&queue->keeper);
+    } else {
+        hearing_attend(&queue->keeper);
     }
     post(queue);
     return !failing;

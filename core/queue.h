@@ -22,7 +22,7 @@
 #define CACHE_LINE 64
 
 struct weir_queue {
-    struct keeper keeper; /* its lock is over everything here; its eventfd: completions */
+    struct keeper keeper; /* its lock is over everything here; its alarm rings for completions */
     uint32_t number;      /* in the instance's table */
     struct weir_queue *next_closed;
 
@@ -30,7 +30,6 @@ struct weir_queue {
     _Alignas(CACHE_LINE) struct completions ready; /* to be reaped */
     struct completions posts;                      /* to be posted to the program's ring */
     struct posting posting;
-    bool reaping;              /* a reap is about to look: nobody needs to tell it */
     _Atomic bool posting_news; /* posting has ended by itself and the program was not told */
     uint8_t bucket_shift;
     uint32_t capacity;
@@ -93,8 +92,8 @@ struct completions *queue_completions(weir_queue *queue, const struct record *r)
 
 /* A completion is handed out: who has the acquisition knows of the result from here on. */
 void queue_hand_over(weir_acquisition *acquisition, int result);
-/* The eventfd says whether there is something to be reaped. */
-void queue_update_signal(weir_queue *queue);
+/* The alarm says whether there is something to be reaped. */
+void queue_update_alarm(weir_queue *queue);
 
 /* A submission as it was found under the lock. */
 struct found {

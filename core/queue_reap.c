@@ -104,13 +104,13 @@ static unsigned pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
 
     while (popped < n && queue->ready.first)
         ret[popped++] = pop(queue);
-    queue->reaping = MUTANT(148);
-    queue_update_signal(queue);
+    queue->keeper.alarm.attended = MUTANT(148);
+    queue_update_alarm(queue);
     return popped;
 }
 
 /* The first of a reap: does what has become due. A completion of that is reaped without a word to
- * the eventfd. */
+ * the alarm. */
 static unsigned pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
 {
     weir *w = queue->keeper.w;
@@ -118,7 +118,7 @@ static unsigned pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
     unsigned popped;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    queue->reaping = true;
+    queue->keeper.alarm.attended = true;
     keeper_run_locked(&queue->keeper, injected_ns);
     popped = pop_some(queue, ret, n);
     pthread_mutex_unlock(&queue->keeper.lock);
@@ -142,7 +142,7 @@ static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned
     while (n > 0)
         push_back(queue, records[--n]);
     posting_continue(queue);
-    keeper_signal_again(&queue->keeper);
+    alarm_ring_again(&queue->keeper.alarm);
     pthread_mutex_unlock(&queue->keeper.lock);
 }
 

@@ -44,8 +44,10 @@ int sys_tsc_usable(void);
 int sys_eventfd(void);
 int sys_timerfd(void);
 int sys_timerfd_set(int fd, uint64_t at_ns); /* absolute; WEIR_FOREVER disarms */
+int sys_timerfd_ring(int fd); /* makes it readable; only kernels that can checkpoint do that */
 int sys_epoll_create(void);
 int sys_epoll_add(int epoll_fd, int fd, uint64_t data);
+int sys_epoll_add_edge(int epoll_fd, int fd, uint64_t data); /* edge-triggered */
 void sys_epoll_remove(int epoll_fd, int fd);
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many */
 int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n); /* the same, does not block */

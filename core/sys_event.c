@@ -4,8 +4,14 @@
 #include <limits.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/timerfd.h>
 #include <weir/error.h>
+
+/* <linux/timerfd.h> has it, which cannot be had beside <sys/timerfd.h>. */
+#ifndef TFD_IOC_SET_TICKS
+#define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
+#endif
 
 int sys_eventfd(void)
 {
@@ -26,16 +32,37 @@ int sys_timerfd_set(int fd, uint64_t at_ns)
     return or_errno(timerfd_settime(fd, TFD_TIMER_ABSTIME, &timer, NULL));
 }
 
+int sys_timerfd_ring(int fd)
+{
+    const uint64_t one = 1;
+    long r;
+
+    do {
+        r = syscall(SYS_ioctl, fd, TFD_IOC_SET_TICKS, &one);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
 int sys_epoll_create(void)
 {
     return or_errno(epoll_create1(EPOLL_CLOEXEC));
 }
 
-int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
+static int add(int epoll_fd, int fd, uint32_t events, uint64_t data)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+    struct epoll_event event = {.events = events, .data.u64 = data};
 
     return or_errno(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+}
+
+int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
+{
+    return add(epoll_fd, fd, EPOLLIN, data);
+}
+
+int sys_epoll_add_edge(int epoll_fd, int fd, uint64_t data)
+{
+    return add(epoll_fd, fd, EPOLLIN | EPOLLET, data);
 }
 
 void sys_epoll_remove(int epoll_fd, int fd)

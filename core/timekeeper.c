@@ -12,7 +12,7 @@
 /* How long the thread rests when the kernel refuses what it has no reason to refuse. */
 #define RETRY_NS UINT64_C(10000000)
 
-/* Events at once: the own timer and eventfd, whose data is 0, and timers of queues. */
+/* Events at once: the own alarm, whose data is 0, and those of queues. */
 enum { EVENTS = 16 };
 
 /* Whether somebody has called. */
@@ -22,8 +22,8 @@ static bool hear(weir *w)
     bool called;
 
     pthread_mutex_lock(&keeper->lock);
-    called = keeper->signaled;
-    keeper_unsignal(keeper);
+    called = keeper->alarm.rung;
+    alarm_silence(&keeper->alarm);
     pthread_mutex_unlock(&keeper->lock);
     return called;
 }
@@ -108,7 +108,7 @@ static void run_thread(void *argument)
 
     /* Looked at after each turn, which may have drained the signal to stop. */
     while (!atomic_load(&w->timekeeper_ends)) {
-        int n = sys_epoll_wait(w->keeper.epoll_fd, events, EVENTS);
+        int n = sys_epoll_wait(alarm_fd(&w->keeper.alarm), events, EVENTS);
 
         if (!turn(w, events, n) || n < 0)
             sys_futex_wait(ends, 0, sys_now_ns() + RETRY_NS); /* never an injected clock's */
@@ -118,13 +118,13 @@ static void run_thread(void *argument)
 
 static int start(weir *w)
 {
-    int r = keeper_open_fds(&w->keeper);
+    int r = alarm_open(&w->keeper.alarm, true);
 
     if (r < 0)
         return r;
     r = sys_thread_start(&w->timekeeper, run_thread, w, "weir-keeper");
     if (r < 0)
-        keeper_close_fds(&w->keeper);
+        alarm_close(&w->keeper.alarm);
     return r;
 }
 
@@ -147,9 +147,9 @@ bool timekeeper_call(weir *w)
 
     pthread_mutex_lock(&w->keeper.lock);
     if (w->timekeeper)
-        keeper_signal(&w->keeper);
+        alarm_ring(&w->keeper.alarm);
     timekeeper_hasten(w, 0);
-    called = w->timekeeper && w->keeper.signaled;
+    called = w->timekeeper && w->keeper.alarm.rung;
     pthread_mutex_unlock(&w->keeper.lock);
     return called;
 }
@@ -186,8 +186,9 @@ static void end_thread(weir *w, struct sys_thread *thread)
     struct keeper *keeper = &w->keeper;
 
     atomic_store(&w->timekeeper_ends, 1);
-    if (sys_signal_fd(keeper->event_fd) < 0)
-        sys_timerfd_set(keeper->timer_fd, 0);
+    pthread_mutex_lock(&keeper->lock);
+    alarm_ring(&keeper->alarm);
+    pthread_mutex_unlock(&keeper->lock);
     sys_thread_join(thread);
     pthread_mutex_lock(&keeper->lock);
     w->timekeeper = NULL;
@@ -205,6 +206,6 @@ void timekeeper_stop(weir *w)
         end_thread(w, thread);
     queues_end_posting(w);
     pthread_mutex_lock(&w->keeper.lock);
-    keeper_close_fds(&w->keeper);
+    alarm_close(&w->keeper.alarm);
     pthread_mutex_unlock(&w->keeper.lock);
 }

@@ -123,25 +123,21 @@ static void a_release_there_is_a_grant_here(void **state)
     close_two(&two);
 }
 
-static void a_queue_hears_of_others(void **state)
+/* `held` is all of the slots, had by way of the other pool. */
+static void hear_of_others(weir_queue *queue, weir_pool *pool, weir_acquisition *held)
 {
-    struct two two = open_two(slots);
-    struct shared_request memory;
-    weir_acquisition *a = get(two.pools[0], "slot", 2);
+    struct pollfd fd = {weir_queue_fd(queue), POLLIN, 0};
     struct weir_completion completion;
-    struct pollfd fd = {.events = POLLIN};
-    weir_queue *queue;
+    struct shared_request memory;
 
-    (void)state;
-    assert_int_equal(weir_queue_open(&queue, two.w[1], 16), 0);
-    fd.fd = weir_queue_fd(queue);
     for (uint64_t i = 0; i < 3; i++)
-        assert_int_equal(weir_queue_submit(queue, two.pools[1],
+        assert_int_equal(weir_queue_submit(queue, pool,
                                            shared_ask(&memory, "slot", 1, WEIR_FOREVER), i, NULL,
                                            NULL),
                          0);
     assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
-    assert_int_equal(weir_release(&a), 0);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    assert_int_equal(weir_release(&held), 0);
     for (uint64_t i = 0; i < 3; i++) {
         int n;
 
@@ -154,8 +150,47 @@ static void a_queue_hears_of_others(void **state)
         assert_int_equal(completion.result, 0);
         assert_int_equal(weir_release(&completion.acquisition), 0);
     }
+}
+
+static void a_queue_hears_of_others(void **state)
+{
+    struct two two = open_two(slots);
+    weir_queue *queue;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, two.w[1], 16), 0);
+    hear_of_others(queue, two.pools[1], get(two.pools[0], "slot", 2));
     assert_null(weir_queue_close(queue));
     close_two(&two);
+}
+
+/* Its descriptor was made when nobody could know that there would be any. */
+static void a_queue_hears_of_sets_that_came_later(void **state)
+{
+    const struct weir_limit_spec slot = {
+        .size = sizeof(slot), .type = WEIR_LIMIT_RESOURCE, .key = "slot", .capacity = 2};
+    const struct weir_set_spec set = {
+        .size = sizeof(set), .name = "s", .backend = "process", .limits = &slot, .limits_n = 1};
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+    weir *w = shared_open(slots), *later = shared_open("version: 1\n");
+    weir_pool *pool = shared_pool(w, "s"), *joined;
+    weir_queue *queue, *other;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, later, 16), 0);
+    assert_int_equal(weir_queue_open(&other, later, 16), 0);
+    assert_int_equal(weir_pool_new(&joined, later, &spec, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        hear_of_others(queue, joined, get(pool, "slot", 2));
+        hear_of_others(other, joined, get(pool, "slot", 2));
+    }
+    assert_null(weir_queue_close(queue));
+    hear_of_others(other, joined, get(pool, "slot", 2));
+    assert_null(weir_queue_close(other));
+    weir_pool_close(joined);
+    weir_pool_close(pool);
+    weir_close(later);
+    weir_close(w);
 }
 
 static void time_passes_as_ever(void **state)
@@ -743,6 +778,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_one_takes_the_other_lacks, setup, teardown),
         cmocka_unit_test_setup_teardown(a_release_there_is_a_grant_here, setup, teardown),
         cmocka_unit_test_setup_teardown(a_queue_hears_of_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_queue_hears_of_sets_that_came_later, setup, teardown),
         cmocka_unit_test_setup_teardown(time_passes_as_ever, setup, teardown),
         cmocka_unit_test_setup_teardown(timeouts_end_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_held_comes_back, setup, teardown),

@@ -21,8 +21,10 @@
 #define sys_eventfd         real_sys_eventfd
 #define sys_timerfd         real_sys_timerfd
 #define sys_timerfd_set     real_sys_timerfd_set
+#define sys_timerfd_ring    real_sys_timerfd_ring
 #define sys_epoll_create    real_sys_epoll_create
 #define sys_epoll_add       real_sys_epoll_add
+#define sys_epoll_add_edge  real_sys_epoll_add_edge
 #define sys_epoll_remove    real_sys_epoll_remove
 #define sys_epoll_wait      real_sys_epoll_wait
 #define sys_signal_fd       real_sys_signal_fd
@@ -129,8 +131,10 @@
 #undef sys_eventfd
 #undef sys_timerfd
 #undef sys_timerfd_set
+#undef sys_timerfd_ring
 #undef sys_epoll_create
 #undef sys_epoll_add
+#undef sys_epoll_add_edge
 #undef sys_epoll_remove
 #undef sys_epoll_wait
 #undef sys_signal_fd
@@ -625,6 +629,29 @@ int sys_timerfd(void)
     return code != 0 ? code : descriptor_made(real_sys_timerfd());
 }
 
+static bool without_rings(void)
+{
+    return getenv("WEIR_WITHOUT_RINGS") != NULL;
+}
+
+bool fake_sys_timers_ring(void)
+{
+    int fd = real_sys_timerfd();
+    bool ring = fd >= 0 && !without_rings() && real_sys_timerfd_ring(fd) == 0;
+
+    real_sys_close(fd);
+    return ring;
+}
+
+int sys_timerfd_ring(int fd)
+{
+    int code = fails(SIGNAL, FAKE_EVENT, -EPERM);
+
+    if (code == 0 && without_rings())
+        code = -ENOTTY;
+    return code != 0 ? code : real_sys_timerfd_ring(fd);
+}
+
 int sys_epoll_create(void)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
@@ -637,6 +664,13 @@ int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
     int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOSPC);
 
     return code != 0 ? code : real_sys_epoll_add(epoll_fd, fd, data);
+}
+
+int sys_epoll_add_edge(int epoll_fd, int fd, uint64_t data)
+{
+    int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOSPC);
+
+    return code != 0 ? code : real_sys_epoll_add_edge(epoll_fd, fd, data);
 }
 
 void sys_epoll_remove(int epoll_fd, int fd)

@@ -90,6 +90,10 @@ struct fake_counter {
 };
 void fake_sys_set_counter(const struct fake_counter *counter);
 
+/* Whether a timerfd can be rung here. Not with WEIR_WITHOUT_RINGS in the environment: then it is as
+ * with kernels that cannot do that. */
+bool fake_sys_timers_ring(void);
+
 /* What sys_user() says. */
 void fake_sys_set_user(uint32_t user);
 

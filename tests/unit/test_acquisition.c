@@ -180,7 +180,7 @@ static void the_thread_starts_only_when_a_waiter_pends(void **state)
     assert_int_equal(fake_sys_live().descriptors, 0);
     b = pending(ASK({"r", 1}));
     assert_int_equal(fake_sys_live().threads, 1);
-    assert_int_equal(fake_sys_live().descriptors, 3);
+    assert_int_equal(fake_sys_live().descriptors, fake_sys_timers_ring() ? 2 : 3);
     c = pending(ASK({"r", 1}));
     assert_int_equal(fake_sys_live().threads, 1);
     release(c);

@@ -898,10 +898,11 @@ static void reaping_none_moves_time_and_hands_out_nothing(void **state)
 
 static void one_write_per_change_from_empty_to_not_empty(void **state)
 {
-    uint64_t signals;
+    uint64_t signals, drains;
 
     (void)state;
     queue_world("{ type: resource, key: r, capacity: 50 }");
+    drains = fake_sys_counts().drain;
     for (unsigned round = 1; round <= 3; round++) {
         signals = fake_sys_counts().signal;
         for (uint64_t i = 0; i < 50; i++)
@@ -910,7 +911,7 @@ static void one_write_per_change_from_empty_to_not_empty(void **state)
         assert_true(is_readable(queue));
         assert_int_equal(weir_queue_reap(queue, done + 20, 40), 30);
         assert_int_equal(fake_sys_counts().signal, signals + 1);
-        assert_int_equal(fake_sys_counts().drain, round);
+        assert_int_equal(fake_sys_counts().drain, drains + round);
         for (unsigned i = 0; i < 50; i++)
             release(done[i].acquisition);
     }
@@ -1352,7 +1353,7 @@ static void a_queue_needs_no_thread_and_few_system_calls(void **state)
         put(with_timeout(ASK({"a", 1}), i * SECOND), i);
     assert_int_equal(fake_sys_system_calls(), calls);
     assert_int_equal(fake_sys_counts().thread_start, 0);
-    assert_int_equal(fake_sys_live().descriptors, 3);
+    assert_int_equal(fake_sys_live().descriptors, fake_sys_timers_ring() ? 1 : 3);
     release(holder);
     queue_world_close();
 }
@@ -1361,10 +1362,11 @@ static void a_queue_needs_no_thread_and_few_system_calls(void **state)
 static void a_reap_makes_few_system_calls(void **state)
 {
     weir_acquisition *holder, *last;
-    uint64_t calls;
+    uint64_t calls, drains;
 
     (void)state;
     real_world(A);
+    drains = fake_sys_counts().drain;
     holder = one_a();
     calls = fake_sys_system_calls() + fake_sys_counts().now;
     assert_int_equal(weir_queue_reap(queue, done, ALL), 0);
@@ -1379,7 +1381,7 @@ static void a_reap_makes_few_system_calls(void **state)
     fake_clock_advance(1);
     next_ends(2, -ETIMEDOUT); /* takes back that it has expired, and sets it again, in one */
     assert_int_equal(fake_sys_system_calls(), calls + 1);
-    assert_int_equal(fake_sys_counts().drain, 0);
+    assert_int_equal(fake_sys_counts().drain, drains);
     release(holder); /* wakes the reaper, and is heard by it */
     last = next_granted(1);
     assert_int_equal(fake_sys_system_calls(), calls + 3);

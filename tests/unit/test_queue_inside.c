@@ -292,7 +292,7 @@ static void of_two_runs_the_last_sets_the_timer(void **state)
     assert_int_equal(reap_one(queue).user_data, 2);
     pthread_mutex_unlock(&other->keeper.lock);
     pthread_join(thread, NULL);
-    assert_int_equal(queue->keeper.armed_ns, START + 200); /* before anybody reaps again */
+    assert_int_equal(queue->keeper.alarm.at_ns, START + 200); /* before anybody reaps again */
     assert_int_equal(reap_one(queue).user_data, 1);
     assert_false(readable(weir_queue_fd(queue)));
     fake_clock_advance(95);

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/* Alarms in each of their forms: when one is readable, and that no ring and no instant is lost. */
+#include "alarm.h"
+
+#include "fake_sys.h"
+#include "fixture.h"
+#include "sys.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <weir/error.h>
+
+#include <cmocka.h>
+
+#define NOW UINT64_C(1000000)
+
+static struct alarm alarm_;
+
+/* As it is here, gathering others as well, and where a timerfd cannot be rung. */
+enum form { ALONE, GATHERING, WITHOUT_RINGS, FORMS };
+
+static void make(enum form form)
+{
+    fake_clock_set(NOW);
+    fake_sys_reset();
+    fake_clock_set(NOW);
+    memset(&alarm_, 0, sizeof(alarm_));
+    alarm_init(&alarm_);
+    assert_false(alarm_is_open(&alarm_));
+    if (form == WITHOUT_RINGS)
+        fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOTTY);
+    assert_int_equal(alarm_open(&alarm_, form == GATHERING), 0);
+    assert_true(alarm_is_open(&alarm_));
+}
+
+static void unmake(void)
+{
+    alarm_close(&alarm_);
+    assert_false(alarm_is_open(&alarm_));
+}
+
+static bool readable(void)
+{
+    struct pollfd fd = {alarm_fd(&alarm_), POLLIN, 0};
+
+    return poll(&fd, 1, 0) == 1;
+}
+
+/* Whether whoever waits by an edge-triggered epoll would be woken. */
+static bool edge(int epoll_fd)
+{
+    struct epoll_event event;
+
+    return epoll_wait(epoll_fd, &event, 1, 0) == 1;
+}
+
+static void each_form(void (*test)(void))
+{
+    for (enum form form = 0; form < FORMS; form++) {
+        make(form);
+        test();
+        unmake();
+    }
+}
+
+static void ring_and_silence(void)
+{
+    uint64_t signals = fake_sys_counts().signal, drains = fake_sys_counts().drain;
+
+    assert_false(readable());
+    alarm_ring(&alarm_);
+    alarm_ring(&alarm_);
+    assert_true(readable());
+    assert_int_equal(fake_sys_counts().signal, signals + 1);
+    alarm_silence(&alarm_);
+    alarm_silence(&alarm_);
+    assert_false(readable());
+    assert_int_equal(fake_sys_counts().drain, drains + 1);
+}
+
+static void it_is_readable_from_a_ring_until_silenced(void **state)
+{
+    (void)state;
+    each_form(ring_and_silence);
+}
+
+static void instants(void)
+{
+    alarm_set(&alarm_, NOW + 10);
+    fake_clock_advance(9);
+    assert_false(readable());
+    fake_clock_advance(1);
+    assert_true(readable());
+    alarm_set(&alarm_, NOW + 20);
+    assert_false(readable());
+    alarm_set(&alarm_, WEIR_FOREVER);
+    fake_clock_advance(20);
+    assert_false(readable());
+    alarm_set(&alarm_, NOW); /* which has been */
+    assert_true(readable());
+    alarm_set(&alarm_, WEIR_FOREVER);
+    assert_false(readable());
+}
+
+static void it_is_readable_from_its_instant_until_another_is_set(void **state)
+{
+    (void)state;
+    each_form(instants);
+}
+
+static void both(void)
+{
+    alarm_set(&alarm_, NOW + 10);
+    alarm_ring(&alarm_);
+    alarm_set(&alarm_, NOW + 20); /* takes nothing back but the instant */
+    assert_true(readable());
+    alarm_silence(&alarm_);
+    assert_false(readable());
+    fake_clock_advance(20);
+    assert_true(readable());
+    alarm_ring(&alarm_);
+    alarm_silence(&alarm_); /* the instant has come all the same */
+    assert_true(readable());
+    alarm_set(&alarm_, WEIR_FOREVER);
+    assert_false(readable());
+}
+
+static void neither_a_ring_nor_an_instant_takes_the_other_back(void **state)
+{
+    (void)state;
+    each_form(both);
+}
+
+/* Between the claim and the sound of a ring. */
+static void late_ring(void)
+{
+    assert_true(alarm_claim(&alarm_));
+    assert_false(alarm_claim(&alarm_)); /* one is enough */
+    alarm_silence(&alarm_);
+    assert_int_equal(alarm_sound(&alarm_), 0);
+    alarm_leave(&alarm_);
+    assert_true(readable());
+    alarm_silence(&alarm_);
+    assert_false(readable());
+
+    assert_true(alarm_claim(&alarm_));
+    alarm_set(&alarm_, NOW + 10);
+    assert_int_equal(alarm_sound(&alarm_), 0);
+    alarm_leave(&alarm_);
+    assert_true(readable());
+    alarm_silence(&alarm_);
+    assert_false(readable());
+}
+
+static void a_ring_that_sounds_late_is_heard_and_silenced(void **state)
+{
+    (void)state;
+    each_form(late_ring);
+}
+
+static void attended(void)
+{
+    alarm_.attended = true;
+    alarm_ring(&alarm_);
+    assert_false(alarm_claim(&alarm_));
+    assert_false(readable());
+    alarm_.attended = false;
+    alarm_ring(&alarm_);
+    assert_true(readable());
+    alarm_.attended = true; /* what is told is told again if need be, by whoever attends to it */
+    alarm_set(&alarm_, NOW + 10);
+    alarm_.attended = false;
+    alarm_ring(&alarm_);
+    assert_true(readable());
+}
+
+static void who_attends_to_it_is_not_rung_for(void **state)
+{
+    (void)state;
+    each_form(attended);
+}
+
+static void edges(void)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+
+    assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, alarm_fd(&alarm_), &event), 0);
+    assert_false(edge(epoll_fd));
+    alarm_ring(&alarm_);
+    assert_true(edge(epoll_fd));
+    assert_false(edge(epoll_fd));
+    alarm_ring(&alarm_);
+    assert_false(edge(epoll_fd));
+    alarm_ring_again(&alarm_);
+    assert_true(edge(epoll_fd));
+    alarm_silence(&alarm_);
+    edge(epoll_fd); /* there may be one of what is no longer */
+    alarm_ring(&alarm_);
+    assert_true(edge(epoll_fd));
+    close(epoll_fd);
+}
+
+static void an_edge_triggered_loop_is_woken_by_each_ring(void **state)
+{
+    (void)state;
+    each_form(edges);
+}
+
+/* As when a sandbox closes in. */
+static void ring_fails(void)
+{
+    fake_sys_fail_kind_at(1, FAKE_EVENT, -EPERM);
+    alarm_ring(&alarm_);
+    assert_true(readable());
+    assert_int_equal(alarm_.at_ns, 0); /* so whoever looks sets it anew */
+    alarm_set(&alarm_, WEIR_FOREVER);
+    assert_false(readable());
+
+    assert_true(alarm_claim(&alarm_));
+    fake_sys_fail_kind_at(1, FAKE_EVENT, -EPERM);
+    assert_int_equal(alarm_sound(&alarm_), -EPERM);
+    alarm_mend(&alarm_);
+    alarm_leave(&alarm_);
+    assert_true(readable());
+    alarm_set(&alarm_, WEIR_FOREVER);
+    assert_false(readable());
+    alarm_ring(&alarm_);
+    assert_true(readable());
+}
+
+static void a_ring_that_fails_wakes_all_the_same(void **state)
+{
+    (void)state;
+    each_form(ring_fails);
+}
+
+static void instant_fails(void)
+{
+    fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOMEM);
+    alarm_set(&alarm_, NOW + 10);
+    assert_true(alarm_.failing);
+    assert_int_equal(alarm_.at_ns, WEIR_FOREVER);
+    assert_true(readable());
+    alarm_set(&alarm_, NOW + 10);
+    assert_false(alarm_.failing);
+    assert_int_equal(alarm_.at_ns, NOW + 10);
+    alarm_silence(&alarm_);
+    assert_false(readable());
+    fake_clock_advance(10);
+    assert_true(readable());
+}
+
+static void an_instant_that_cannot_be_set_rings(void **state)
+{
+    (void)state;
+    each_form(instant_fails);
+}
+
+static void drain_fails(void)
+{
+    alarm_ring(&alarm_);
+    fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOMEM);
+    alarm_silence(&alarm_);
+    assert_true(readable());
+    alarm_silence(&alarm_);
+    assert_false(readable());
+}
+
+static void what_could_not_be_silenced_is_silenced_the_next_time(void **state)
+{
+    (void)state;
+    each_form(drain_fails);
+}
+
+static void opening_succeeds_or_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int gathers = 0; gathers < 2; gathers++) {
+        for (uint64_t n = 1;; n++) {
+            int r;
+
+            alarm_init(&alarm_);
+            fake_sys_fail_kind_at(n, FAKE_DESCRIPTOR | FAKE_EVENT, -EMFILE);
+            r = alarm_open(&alarm_, gathers);
+            if (!fake_sys_has_failed())
+                break;
+            fake_sys_fail_kind_at(0, 0, 0);
+            if (r == 0) { /* it does without */
+                ring_and_silence();
+                alarm_close(&alarm_);
+            }
+            assert_int_equal(fake_sys_live().descriptors, 0);
+        }
+        assert_int_equal(fake_sys_live().descriptors, fake_sys_timers_ring() ? 1 + gathers : 3);
+        alarm_close(&alarm_);
+    }
+}
+
+static void others_can_be_gathered(void **state)
+{
+    uint64_t count;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    (void)state;
+    make(GATHERING);
+    assert_int_equal(sys_epoll_add(alarm_fd(&alarm_), fd, 7), 0);
+    assert_false(readable());
+    assert_int_equal(eventfd_write(fd, 1), 0);
+    assert_true(readable());
+    assert_int_equal(eventfd_read(fd, &count), 0);
+    assert_false(readable());
+    unmake();
+    close(fd);
+}
+
+static void *leave_later(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&alarm_.closing))
+        sched_yield();
+    assert_false(alarm_enter(&alarm_)); /* it is too late for others */
+    alarm_leave(&alarm_);
+    return NULL;
+}
+
+static void it_is_closed_when_the_last_user_has_left(void **state)
+{
+    pthread_t thread;
+
+    (void)state;
+    make(ALONE);
+    assert_true(alarm_enter(&alarm_));
+    assert_int_equal(pthread_create(&thread, NULL, leave_later, NULL), 0);
+    alarm_await(&alarm_);
+    assert_int_equal(alarm_.users, 0);
+    pthread_join(thread, NULL);
+    unmake();
+    make(ALONE); /* and is open for all again */
+    assert_true(alarm_enter(&alarm_));
+    alarm_leave(&alarm_);
+    unmake();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(it_is_readable_from_a_ring_until_silenced),
+        leak_checked_test(it_is_readable_from_its_instant_until_another_is_set),
+        leak_checked_test(neither_a_ring_nor_an_instant_takes_the_other_back),
+        leak_checked_test(a_ring_that_sounds_late_is_heard_and_silenced),
+        leak_checked_test(who_attends_to_it_is_not_rung_for),
+        leak_checked_test(an_edge_triggered_loop_is_woken_by_each_ring),
+        leak_checked_test(a_ring_that_fails_wakes_all_the_same),
+        leak_checked_test(an_instant_that_cannot_be_set_rings),
+        leak_checked_test(what_could_not_be_silenced_is_silenced_the_next_time),
+        leak_checked_test(opening_succeeds_or_leaves_nothing),
+        leak_checked_test(others_can_be_gathered),
+        leak_checked_test(it_is_closed_when_the_last_user_has_left),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
