@@ -49,7 +49,7 @@ static const struct way raw_timer = {
     .close = fds_close,
 };
 
-/* What of a queue's lateness is the kernel's. */
+/* By a descriptor as a queue's is where nobody can ring a timerfd. */
 static const struct way raw_timer_nested = {
     .open = timer_nested_open,
     .ask = timer_ask,

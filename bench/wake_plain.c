@@ -7,8 +7,14 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
+
+#ifndef TFD_IOC_SET_TICKS
+#define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
+#endif
 
 void nothing(struct hand *hand)
 {
@@ -215,7 +221,7 @@ static const struct way raw_epoll_drain = {
     .give = event_give,
 };
 
-/* What of a queue's hand-over is the kernel's. */
+/* What a queue's descriptor is where nobody can ring a timerfd, or where processes share sets. */
 static const struct way raw_nested = {
     .name = "raw eventfd, epoll in epoll, then read",
     .baseline = &raw_epoll_drain,
@@ -226,6 +232,39 @@ static const struct way raw_nested = {
     .close = fds_close,
     .hold = nothing,
     .give = event_give,
+};
+
+/* ---- a timerfd that others make readable ---- */
+
+static int ticks_open(struct hand *hand)
+{
+    const uint64_t one = 1;
+
+    hand->event_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    if (hand->event_fd < 0 || ioctl(hand->event_fd, TFD_IOC_SET_TICKS, &one) < 0)
+        return -errno;
+    event_drain(hand);
+    return event_watch(hand);
+}
+
+static void ticks_give(struct hand *hand)
+{
+    const uint64_t one = 1;
+
+    require(ioctl(hand->event_fd, TFD_IOC_SET_TICKS, &one) == 0);
+}
+
+/* What it is otherwise. */
+static const struct way raw_ticks = {
+    .name = "raw timerfd, epoll, then read",
+    .baseline = &raw_epoll_drain,
+    .open = ticks_open,
+    .ask = nothing,
+    .wait = event_epoll_drain,
+    .settle = nothing,
+    .close = fds_close,
+    .hold = nothing,
+    .give = ticks_give,
 };
 
 /* ---- weir, blocked ---- */
@@ -384,6 +423,6 @@ const struct way way_queue_epoll = {
 };
 
 const struct way *const plain_ways[] = {
-    &raw_futex,    &way_blocked,     &raw_read,   &raw_poll,        &fd_poll, &raw_epoll,
-    &way_fd_epoll, &raw_epoll_drain, &raw_nested, &way_queue_epoll, NULL,
+    &raw_futex,    &way_blocked,     &raw_read,   &raw_poll,  &fd_poll,         &raw_epoll,
+    &way_fd_epoll, &raw_epoll_drain, &raw_nested, &raw_ticks, &way_queue_epoll, NULL,
 };

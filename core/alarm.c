@@ -148,8 +148,8 @@ static void silenced(struct alarm *alarm, bool late)
  * set again. */
 static void look_at_instant(struct alarm *alarm)
 {
-    if (alarm->event_fd < 0 && alarm->at_ns != WEIR_FOREVER && sys_now_ns() >= alarm->at_ns &&
-        !MUTANT(543))
+    if (alarm->event_fd < 0 && alarm->at_ns != WEIR_FOREVER &&
+        sys_now_ns() + sys_timer_lead() >= alarm->at_ns && !MUTANT(543))
         alarm_set(alarm, alarm->at_ns);
 }
 

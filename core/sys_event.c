@@ -23,12 +23,21 @@ int sys_timerfd(void)
     return or_errno(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 }
 
+/* From the interrupt to the first instruction of the thread it is always more than this, be it only
+ * for two switches of context. */
+#define TIMER_LEAD_NS UINT64_C(2000)
+
+uint64_t sys_timer_lead(void)
+{
+    return TIMER_LEAD_NS;
+}
+
 int sys_timerfd_set(int fd, uint64_t at_ns)
 {
     struct itimerspec timer = {0};
 
     if (at_ns != WEIR_FOREVER) /* all zero disarms, so instant 0 is the next one */
-        timer.it_value = timespec_of(at_ns == 0 ? 1 : at_ns);
+        timer.it_value = timespec_of(at_ns > TIMER_LEAD_NS ? at_ns - TIMER_LEAD_NS : 1);
     return or_errno(timerfd_settime(fd, TFD_TIMER_ABSTIME, &timer, NULL));
 }
 

@@ -55,9 +55,11 @@ struct weir_completion {
 
 /*
  * Opens a queue for at most `capacity` submissions that were not reaped yet, from 1 to
- * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. It takes
- * three descriptors and, until they are used, next to no memory; and one descriptor more for each
- * set it is submitted to that processes share. Returns 0, -EINVAL, -ENOMEM, -EMFILE, -ENFILE,
+ * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. Until it is
+ * used it takes next to no memory, and one descriptor; two if there is a set that processes share;
+ * three where the kernel has no timerfd that others make readable (CONFIG_CHECKPOINT_RESTORE). It
+ * takes one more for each set it is submitted to that processes share; if there was none when the
+ * queue was opened, the instance's timekeeper thread hears of the other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE, -ENFILE,
  * -ESHUTDOWN, -ECHILD. Any thread.
  */
 WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
@@ -92,9 +94,10 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
 
 /*
  * A descriptor that is readable (POLLIN) while there are completions, or something has become due
- * that only a reap does. It is an epoll descriptor: close-on-exec, to be waited for, not to be read
- * or written, and fit for any poll, select, epoll (either way of triggering) or io_uring poll. It
- * belongs to the queue and must not be closed. One wake per change from empty to not empty; if a
+ * that only a reap does. It is close-on-exec, to be waited for and nothing else, whatever kind of
+ * descriptor it is here, and fit for any poll, select, epoll (either way of triggering) or io_uring
+ * poll. It becomes readable up to 2 us before an instant, and a reap that comes so early waits for
+ * the rest. It belongs to the queue and must not be closed. One wake per change from empty to not empty; if a
  * completion is taken back or reaped while it is being told of, one wake may find nothing. Neither
  * may one for the sake of a set that processes share: who waits for it looks at it now and then,
  * and the reap does what another process that died or is stopped has left undone.

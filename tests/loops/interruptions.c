@@ -12,6 +12,7 @@
 
 #include "../threads/require.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -216,10 +217,10 @@ static void reap_round(void)
     struct weir_completion done[16];
 
     for (int left = ROUND; left > 0;) {
-        struct epoll_event event;
-        int epoll_fd = weir_queue_fd(queue), n;
+        struct pollfd fd = {weir_queue_fd(queue), POLLIN, 0};
+        int n;
 
-        require(epoll_wait(epoll_fd, &event, 1, PATIENCE_S * 1000) == 1);
+        require(poll(&fd, 1, PATIENCE_S * 1000) == 1);
         n = weir_queue_reap(queue, done, 16);
         require(n >= 0);
         for (int i = 0; i < n; i++)

@@ -22,6 +22,7 @@
 #define sys_timerfd         real_sys_timerfd
 #define sys_timerfd_set     real_sys_timerfd_set
 #define sys_timerfd_ring    real_sys_timerfd_ring
+#define sys_timer_lead      real_sys_timer_lead
 #define sys_epoll_create    real_sys_epoll_create
 #define sys_epoll_add       real_sys_epoll_add
 #define sys_epoll_add_edge  real_sys_epoll_add_edge
@@ -132,6 +133,7 @@
 #undef sys_timerfd
 #undef sys_timerfd_set
 #undef sys_timerfd_ring
+#undef sys_timer_lead
 #undef sys_epoll_create
 #undef sys_epoll_add
 #undef sys_epoll_add_edge
@@ -441,6 +443,7 @@ void sys_fork_page_free(void *page)
 
 static _Atomic uint64_t clock_ns = CLOCK_REAL;
 static _Atomic int64_t wall_offset_ns;
+static _Atomic uint64_t lead_ns;
 static _Atomic(const struct fake_counter *) counter;
 
 /* Timerfds that are armed by the clock moved by hand. */
@@ -563,7 +566,7 @@ int sys_timerfd_set(int fd, uint64_t at_ns)
     timer_forget(fd);
     code = real_sys_timerfd_set(fd, WEIR_FOREVER);
     if (code == 0 && at_ns != WEIR_FOREVER)
-        code = timer_keep(fd, at_ns);
+        code = timer_keep(fd, at_ns > sys_timer_lead() ? at_ns - sys_timer_lead() : 0);
     timers_fire(atomic_load(&clock_ns)); /* if it was due already, or became so meanwhile */
     return code;
 }
@@ -627,6 +630,16 @@ int sys_timerfd(void)
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
     return code != 0 ? code : descriptor_made(real_sys_timerfd());
+}
+
+void fake_clock_set_lead(uint64_t ns)
+{
+    atomic_store(&lead_ns, ns);
+}
+
+uint64_t sys_timer_lead(void)
+{
+    return atomic_load(&clock_ns) == CLOCK_REAL ? real_sys_timer_lead() : atomic_load(&lead_ns);
 }
 
 static bool without_rings(void)
@@ -1056,6 +1069,7 @@ void fake_sys_reset(void)
         atomic_store(&calls[i], 0);
     atomic_store(&clock_ns, CLOCK_REAL);
     atomic_store(&wall_offset_ns, 0);
+    atomic_store(&lead_ns, 0);
     atomic_store(&counter, NULL);
     atomic_store(&user, USER_REAL);
     atomic_store(&boot, 0);

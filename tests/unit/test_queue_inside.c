@@ -308,6 +308,60 @@ static void of_two_runs_the_last_sets_the_timer(void **state)
     world_close();
 }
 
+static atomic_bool reaped;
+
+static void *advance_step_by_step(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 30; i++)
+        sched_yield(); /* the reap that is too early is under way, or waits */
+    assert_false(atomic_load(&reaped));
+    fake_clock_advance(29);
+    for (int i = 0; i < 30; i++)
+        sched_yield();
+    assert_false(atomic_load(&reaped));
+    fake_clock_advance(1);
+    return NULL;
+}
+
+/* Timers expire a moment early. A reap that comes in that moment stays until it is over, as does one
+ * for an instant at which there is nothing to do any more. */
+static void a_reap_that_comes_early_waits_for_the_instant(void **state)
+{
+    weir_acquisition *holder;
+    weir_queue *queue;
+
+    (void)state;
+    for (int canceled = 0; canceled < 2; canceled++) {
+        pthread_t thread;
+        struct weir_completion c;
+
+        fake_clock_set(START);
+        fake_clock_set_lead(30);
+        world_real("limits: [ " B " ]");
+        queue = open_queue();
+        holder = granted(ASK({"b", 1}));
+        put(queue, with_timeout(ASK({"b", 2}), 100), 1);
+        fake_clock_advance(69);
+        assert_false(readable(weir_queue_fd(queue)));
+        assert_int_equal(weir_queue_reap(queue, &c, 1), 0); /* is in no hurry */
+        fake_clock_advance(1);
+        assert_true(readable(weir_queue_fd(queue)));
+        if (canceled)
+            assert_int_equal(weir_queue_cancel(queue, 1), 1);
+        atomic_store(&reaped, false);
+        assert_int_equal(pthread_create(&thread, NULL, advance_step_by_step, NULL), 0);
+        c = reap_one(queue);
+        atomic_store(&reaped, true);
+        assert_int_equal(c.result, canceled ? -ECANCELED : -ETIMEDOUT);
+        pthread_join(thread, NULL);
+        assert_false(readable(weir_queue_fd(queue)));
+        release(holder);
+        weir_queue_close(queue);
+        world_close();
+    }
+}
+
 /* Whoever waits behind in the closing queue is not granted what it gives back. */
 static void closing_grants_nothing_to_its_own_line(void **state)
 {
@@ -390,6 +444,7 @@ int main(void)
         leak_checked_test(records_are_used_again),
         leak_checked_test(decided_before_the_submission_has_returned),
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
+        leak_checked_test(a_reap_that_comes_early_waits_for_the_instant),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
         leak_checked_test(closing_leaves_alone_what_the_program_releases),
     };
