@@ -7,6 +7,7 @@
 #include "instance.h"
 #include "queue.h"
 #include "world.h"
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -362,6 +363,69 @@ static void a_reap_that_comes_early_waits_for_the_instant(void **state)
     }
 }
 
+/* A member of the set that processes share: an instance, and a pool of it. */
+struct sharer {
+    weir *w;
+    weir_pool *pool;
+};
+
+static void open_sharer(struct sharer *sharer)
+{
+    const struct weir_options options = {.size = sizeof(options), .process_dir = world_directory()};
+
+    assert_int_equal(weir_open(&sharer->w, &options, NULL), 0);
+}
+
+static void join(struct sharer *sharer)
+{
+    const struct weir_limit_spec slot = {
+        .size = sizeof(slot), .type = WEIR_LIMIT_RESOURCE, .key = "b", .capacity = 1};
+    const struct weir_set_spec set = {
+        .size = sizeof(set), .name = "s", .backend = "process", .limits = &slot, .limits_n = 1};
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+
+    assert_int_equal(weir_pool_new(&sharer->pool, sharer->w, &spec, NULL), 0);
+}
+
+static void leave(struct sharer *sharer)
+{
+    weir_pool_close(sharer->pool);
+    weir_close(sharer->w);
+}
+
+/* Its descriptor was made when nobody could know that there would be other processes to hear of. The
+ * clock stands still: no look now and then makes up for what was not heard. */
+static void a_queue_hears_of_a_set_that_came_later(void **state)
+{
+    struct sharer giver, waiter;
+    weir_acquisition *held = NULL;
+    weir_queue *queue;
+    struct pollfd fd = {.events = POLLIN};
+    struct weir_completion c;
+
+    (void)state;
+    fake_clock_set(START);
+    open_sharer(&giver);
+    open_sharer(&waiter);
+    assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+    fd.fd = weir_queue_fd(queue);
+    join(&giver);
+    join(&waiter);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weir_try_acquire(giver.pool, NULL, &held, NULL), 0);
+        assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+        assert_int_equal(poll(&fd, 1, 0), 0);
+        release(held);
+        assert_int_equal(poll(&fd, 1, 3000), 1);
+        c = reap_one(queue);
+        assert_int_equal(c.result, 0);
+        release(c.acquisition);
+    }
+    weir_queue_close(queue);
+    leave(&giver);
+    leave(&waiter);
+}
+
 /* Whoever waits behind in the closing queue is not granted what it gives back. */
 static void closing_grants_nothing_to_its_own_line(void **state)
 {
@@ -445,6 +509,7 @@ int main(void)
         leak_checked_test(decided_before_the_submission_has_returned),
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
         leak_checked_test(a_reap_that_comes_early_waits_for_the_instant),
+        leak_checked_test(a_queue_hears_of_a_set_that_came_later),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
         leak_checked_test(closing_leaves_alone_what_the_program_releases),
     };

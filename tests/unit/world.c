@@ -58,7 +58,7 @@ static void remove_directory(void)
         rmdir(directory);
 }
 
-static const char *own_directory(void)
+const char *world_directory(void)
 {
     if (!directory_of) {
         assert_non_null(mkdtemp(directory));
@@ -72,7 +72,7 @@ static struct weir_options options_by_hand(const char *text)
 {
     return (struct weir_options){.size = sizeof(struct weir_options),
                                  .text = text,
-                                 .process_dir = own_directory(),
+                                 .process_dir = world_directory(),
                                  .clock = &clock_by_hand,
                                  .seed = 1,
                                  .log = hear};
@@ -129,7 +129,7 @@ void world_real(const char *fields)
     snprintf(text, sizeof text, "version: 1\nsets: { main: { %s } }\n", fields);
     open_with(&(struct weir_options){.size = sizeof(struct weir_options),
                                      .text = text,
-                                     .process_dir = own_directory(),
+                                     .process_dir = world_directory(),
                                      .log = hear},
               "main");
 }

@@ -44,6 +44,8 @@ void world_set(const char *fields);
 void world_limits(const char *limits);
 /* On the system's clock: a keeper thread, futexes with deadlines. */
 void world_real(const char *fields);
+/* Where sets are that processes share: a directory of this process alone. */
+const char *world_directory(void);
 void world_close(void);
 
 /* Another instance on the same text and clock, as another process would have it; and its end. */
