@@ -639,7 +639,10 @@ void fake_clock_set_lead(uint64_t ns)
 
 uint64_t sys_timer_lead(void)
 {
-    return atomic_load(&clock_ns) == CLOCK_REAL ? real_sys_timer_lead() : atomic_load(&lead_ns);
+    const struct fake_counter *by_hand = atomic_load(&counter);
+    bool real = atomic_load(&clock_ns) == CLOCK_REAL && !(by_hand && by_hand->now_ns);
+
+    return real ? real_sys_timer_lead() : atomic_load(&lead_ns);
 }
 
 static bool without_rings(void)
