@@ -8,7 +8,8 @@
  *
  * Each case is a set made anew: of many limits, which is always boxed, or of one, which is a word
  * unless somebody is in line; or a keyed one, with room for fewer keys than are asked for. Cases run
- * in children, one per shape of sets; a parent names the case in which one died or got stuck. WEIR_SECONDS: how long, of each kind (0: every case, once);
+ * in children, one per shape of sets; a parent names the case in which one died or got stuck.
+ * WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
  */
@@ -1396,7 +1397,7 @@ int main(int argc, char **argv)
     const char *only = getenv("WEIR_CASE");
 
     seed_begin();
-    seconds = number_from("WEIR_SECONDS", 6);
+    seconds = number_from("WEIR_SECONDS", number_from("WEIR_DURATION", 6));
     if (only)
         return run_only(only);
     if (argc > 1)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Posting against whatever the program does with an acquisition at that very moment, and against
- * detaching: one outcome each, nothing lost, totals right. With WEIR_ROUNDS more of it.
+ * detaching: one outcome each, nothing lost, totals right. With WEIR_ROUNDS more of it, or
+ * with WEIR_GRANTS less.
  */
 #include "fixture.h"
 #include "rings.h"
@@ -140,10 +141,15 @@ struct outcomes {
     uint64_t posted, given_up;
 };
 
+static uint64_t rounds_wanted(void)
+{
+    return number_from("WEIR_ROUNDS", number_from("WEIR_GRANTS", 4000));
+}
+
 /* `give_up` returns whether the acquisition was granted all the same, and releases it. */
 static struct outcomes meet(bool (*give_up)(weir_acquisition *acquisition, uint64_t user_data))
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 4000), random = test_seed + 1;
+    uint64_t rounds = rounds_wanted(), random = test_seed + 1;
     uint64_t delay = 300; /* moves to where both are equally often first */
     struct meeting meeting = {.held = NULL};
     struct outcomes outcomes = {0, 0};
@@ -341,7 +347,7 @@ static void detach_and_attach(struct storm *storm, uint64_t *random)
 
 static void test_storm(void **state)
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 4000) / 4, random = test_seed;
+    uint64_t rounds = rounds_wanted() / 4, random = test_seed;
     struct storm_thread threads[RELEASERS];
     struct storm storm = {.granted = 0};
 
