@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a set's operations. */
-#include "operation.h"
+#include "operation_inside.h"
 
 #include "guard.h"
-#include "instance.h"
 #include "member.h"
-#include "mutant.h"
-#include "step.h"
-#include "wake.h"
 #include <string.h>
 
 /* Whether there can be such a line. */
@@ -87,43 +83,19 @@ static void check_shared(struct operation *op)
     }
 }
 
-/* One by one: most of it is arrays that are filled only up to their counts. */
-static inline void begin(struct operation *op, struct actor *actor, weir_set *set)
-{
-    op->actor = actor;
-    op->set = set;
-    op->version.content = actor->content;
-    op->version.content_capacity = set->member ? set_content_max(set) : actor->content_capacity;
-    op->version.form = set->form;
-    op->wakes_n = 0;
-    op->arm_ns = op->look_ns = WEIR_FOREVER;
-    op->again = false;
-    op->granted = 0;
-    op->version.tells = false;
-}
-
 static inline void read_version(struct operation *op, struct actor *actor, weir_set *set)
 {
-    begin(op, actor, set);
+    operation_begin(op, actor, set);
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     publication_read(set->region, set->head, &op->version);
     if (set_is_hidden(set) && is_unused(op))
         memset(op->version.content, 0, set_content_max(set) * sizeof(uint64_t));
 }
 
-/* After the word: no published version can have read a later instant from the clock. */
-static inline void read_clock(struct operation *op)
-{
-    op->at = instance_instant(op->actor->w, op->set->limits.reads_wall);
-    op->now_ns = op->at.now_ns;
-    if (op->at.now_ns < op->version.content[CONTENT_LAST])
-        op->at.now_ns = op->version.content[CONTENT_LAST];
-}
-
 void operation_read(struct operation *op, struct actor *actor, weir_set *set)
 {
     read_version(op, actor, set);
-    read_clock(op);
+    operation_read_clock(op);
     if (set->member)
         check_shared(op);
 }
@@ -132,7 +104,7 @@ void operation_read_untimed(struct operation *op, struct actor *actor, weir_set 
 {
     read_version(op, actor, set);
     if (line_length(&op->version) || set->member) {
-        read_clock(op);
+        operation_read_clock(op);
     } else {
         op->at = (struct weir_instant){.now_ns = op->version.content[CONTENT_LAST]};
         op->now_ns = op->at.now_ns;
@@ -158,37 +130,11 @@ bool operation_has(const struct operation *op, uint32_t record)
     return false;
 }
 
-static void count_grant(const struct operation *op)
-{
-    struct counters *counters = actor_counters(op->actor, op->set->number);
-
-    count(&counters->granted, 1);
-    for (uint32_t i = 0; i < op->set->limits.n; i++)
-        count(&counters->limits[i].granted, op->actor->granted_amounts[i]);
-}
-
-/* Who is woken finds the grant counted. How long it took can wait until he is. */
-static void finish(const struct operation *op)
-{
-    if (op->granted)
-        count_grant(op);
-    for (uint32_t i = 0; i < op->wakes_n; i++) {
-        wake_waiter(op->set, op->wakes[i].record, op->wakes[i].word);
-        STEP();
-    }
-    if (op->version.tells)
-        publication_told(op->set->region, op->set->head, &op->version);
-    if (op->arm_ns != WEIR_FOREVER)
-        wake_at(op->set, op->arm.record, op->arm.word, op->arm_ns);
-    if (op->granted)
-        counters_waited(actor_counters(op->actor, op->set->number), op->waited_ns);
-}
-
 bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uint64_t word)
 {
     uint32_t unit = actor_part(actor, set->number)->unit;
 
-    begin(op, actor, set);
+    operation_begin(op, actor, set);
     publication_intend(set->region, unit, set->head);
     publication_read_word(&op->version, word);
     version_set_flags(&op->version, CONTENT_EXPECTED);
@@ -199,42 +145,14 @@ bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uin
 bool operation_commit(struct operation *op)
 {
     const weir_set *set = op->set;
-    uint32_t n = set_content_min(set), flags;
 
-    if (!line_length(&op->version))
-        projection_forget(op);
-    flags = version_flags(&op->version) & ~(uint32_t)CONTENT_EXPECTED;
-    version_set_flags(&op->version, flags);
-    op->version.content[CONTENT_LAST] = op->at.now_ns;
-    if (MUTANT(118))
-        op->version.content[CONTENT_LAST] = op->now_ns;
-    if (flags & CONTENT_PROJECTED)
-        n += 1 + set->limits.state_words;
-    op->version.content_n = n;
-    op->version.tells = set->member && op->wakes_n;
+    operation_close(op);
     if (!publication_commit(set->region, actor_part(op->actor, set->number)->unit, set->head,
                             &op->version))
         return false;
     STEP();
-    finish(op);
+    operation_finish(op);
     return true;
-}
-
-/* What it waited for was taken. */
-static void grant(struct operation *op, uint32_t record, const struct record *r)
-{
-    uint64_t word = record_load(&r->word), since = record_load(&r->since);
-    uint64_t held = record_next_word(word, RECORD_HELD);
-
-    line_pop_to(&op->version, link_record(record_load(&r->next)));
-    /* In this order: whoever sees the record held finds the instant of the grant. */
-    version_add_effect(&op->version, record, RECORD_GRANTED, record_load(&r->granted),
-                       op->at.now_ns);
-    version_add_effect(&op->version, record, RECORD_WORD, word, held);
-    op->granted = record;
-    op->waited_ns = op->at.now_ns > since ? op->at.now_ns - since : 0;
-    if (!MUTANT(12))
-        op->wakes[op->wakes_n++] = (struct wake){record, held};
 }
 
 /* Whether a record is kept in this process. */
@@ -309,14 +227,15 @@ void operation_remember(const struct operation *op)
             op->actor->spare_content[i] = operation_states(op)[i];
 }
 
-/* Whether somebody looks at the head at this instant. */
+/* Whether somebody looks at the head at this instant. Where instants do not matter nobody does: it is
+ * but a clock that is behind. */
 static bool is_watched(const struct operation *op, enum head_watch watch, uint64_t ready)
 {
     if (watch != WATCHED_AS_READ)
         return watch == WATCHED_BY_CALLER;
-    if (!has_instants(op->set) || MUTANT(614))
-        return true;
-    return ready == head_ready(op, op->actor->spare_content);
+    if (!has_instants(op->set))
+        return ready >= WEIR_BLOCKED || MUTANT(616);
+    return ready == head_ready(op, op->actor->spare_content) || MUTANT(614);
 }
 
 /* In a segment that is not a matter of course. */
@@ -331,20 +250,6 @@ static bool head_waits(const struct operation *op)
     return false;
 }
 
-/* When the head can be granted; if that is now, and nothing is reserved, what it waits for is
- * taken, and the actor has how much. */
-static uint64_t take_for_head(const struct operation *op, uint32_t head)
-{
-    const struct limits *limits = &op->set->limits;
-    uint64_t *amounts = op->actor->granted_amounts;
-    const struct limit *blame;
-
-    if (op->at.now_ns != op->now_ns && !MUTANT(111))
-        return operation_head_ready(op);
-    operation_amounts(op, head, amounts);
-    return limits_try_take(limits, operation_states(op), &op->at, amounts, &blame);
-}
-
 void operation_serve(struct operation *op, enum head_watch watch)
 {
     uint32_t head = line_head(&op->version);
@@ -352,9 +257,8 @@ void operation_serve(struct operation *op, enum head_watch watch)
 
     if (!head || version_flags(&op->version) & CONTENT_SHUT || !head_waits(op))
         return;
-    ready = take_for_head(op, head);
-    if (operation_is_due(op, ready) || (MUTANT(111) && ready <= op->at.now_ns)) {
-        grant(op, head, record_at(op->set->region, head));
+    ready = operation_serve_head(op, head);
+    if (op->granted) {
         watch = WATCHED_BY_NOBODY;
         ready = operation_head_ready(op);
         op->again = operation_is_due(op, ready);

@@ -7,8 +7,9 @@
 #include "ledger.h"
 #include "live.h"
 #include "mutant.h"
-#include "operation.h"
+#include "operation_inside.h"
 #include "plain.h"
+#include "publication_inside.h"
 #include "sys.h"
 #include "word.h"
 #include <errno.h>
@@ -144,6 +145,61 @@ static int settle_read(struct operation *op, struct settling *settling)
     return settle_once(op, settling);
 }
 
+/* Whether nothing of a set is a matter of time, or of others: then what is given back goes to the head
+ * of its line, or stays. */
+static bool is_counted(const weir_set *set)
+{
+    return !set->member && !set_is_hidden(set) && !set->limits.has_waits &&
+           !set->limits.has_unforeseen;
+}
+
+/* Reads such a set, in which somebody is in line. False: nobody is, or there is something else to
+ * think of. */
+static inline bool read_counted(struct operation *op, struct actor *actor, weir_set *set)
+{
+    operation_begin(op, actor, set);
+    publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
+    op->version.effects_n = 0;
+    if (read_once(false, set->region, set_at(set->region, set->head), &op->version) != READ_WHOLE ||
+        !line_head(&op->version) || version_flags(&op->version) & CONTENT_SHUT)
+        return false;
+    operation_read_clock(op);
+    return op->at.now_ns == op->now_ns; /* or else it is too early to serve */
+}
+
+/* It was published. Whoever heads the line by now may have been there before, and can be granted. */
+static void serve_on(struct operation *op)
+{
+    if (op->granted && operation_is_due(op, operation_head_ready(op)) && !MUTANT(615))
+        set_serve(op->actor, op->set);
+}
+
+/*
+ * settle_boxed() of what was held of such a set while somebody is in line: the same steps in a row, and
+ * whether the next in line can have something, too, only when the first was told. False: it is to be
+ * done there.
+ */
+static bool settle_counted(struct actor *actor, weir_set *set, const struct settlement *settlement)
+{
+    uint32_t unit = actor_part(actor, set->number)->unit;
+    struct operation op;
+
+    for (unsigned turn = 0; read_counted(&op, actor, set); publication_back_off(&turn)) {
+        for (uint32_t i = 0; i < set->limits.n; i++)
+            settle_limit(set, i, operation_states(&op) + set->limits.items[i].state_at, &op.at,
+                         settlement, 0);
+        operation_serve_head(&op, line_head(&op.version));
+        operation_close(&op);
+        if (!commit(false, set->region, unit, set->head, &op.version))
+            continue;
+        STEP();
+        operation_finish(&op);
+        serve_on(&op);
+        return true;
+    }
+    return false;
+}
+
 /* With the whole of the set. 1 done, 0 somebody else did it; of a live set also -ESTALE. */
 static int settle_boxed(struct actor *actor, weir_set *set, struct settling *settling)
 {
@@ -151,6 +207,8 @@ static int settle_boxed(struct actor *actor, weir_set *set, struct settling *set
     unsigned turn = 0;
     int r;
 
+    if (settling->claimed && is_counted(set) && settle_counted(actor, set, settling->settlement))
+        return 1;
     op.again = false;
     for (;; publication_back_off(&turn)) {
         if (settling->timed)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The contract on waiting, sentence by sentence: the line, timeouts, estimates, refusals, races. */
+#include "instance.h"
+#include "operation.h"
 #include "world.h"
 #include <pthread.h>
 #include <sched.h>
@@ -199,6 +201,57 @@ static void a_new_head_is_served_at_its_own_instant(void **state)
     release_used(next, "tokens", 2);
     release(head);
     world_close();
+}
+
+static void what_a_release_gives_back_brings_the_head_forward(void **state)
+{
+    weir_acquisition *holder, *waiter;
+
+    (void)state;
+    world_limits(RATE);
+    holder = granted(ASK({"tokens", 10}));
+    waiter = pending(ASK({"tokens", 5}));
+    release_used(holder, "tokens", 8); /* two of five are there, the others in three seconds */
+    assert_int_equal(advance(3 * SECOND - 1), 0);
+    assert_int_equal(result(waiter), -EINPROGRESS);
+    assert_int_equal(advance(1), 1);
+    assert_int_equal(result(waiter), 0);
+    release_used(waiter, "tokens", 5);
+    world_close();
+}
+
+/* As if another thread had read a later instant from a clock of its own processor. */
+static void publish_as_of(uint64_t ns)
+{
+    struct actor *actor = actor_self(world.set);
+    struct operation op;
+
+    assert_non_null(actor);
+    operation_read(&op, actor, world.set);
+    op.at.now_ns = ns;
+    assert_true(operation_commit(&op));
+}
+
+static void who_reads_an_earlier_instant_puts_the_hand_over_off(void **state)
+{
+    static const char *const sets[] = {A, A "," B, A "," RATE};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        weir_acquisition *holder, *waiter;
+
+        world_limits(sets[i]);
+        holder = granted(ASK({"a", 1}));
+        waiter = pending(ASK({"a", 1}));
+        publish_as_of(world.now + SECOND);
+        release(holder);
+        assert_int_equal(result(waiter), -EINPROGRESS);
+        assert_int_equal(advance(SECOND - 1), 0);
+        assert_int_equal(advance(1), 1);
+        assert_int_equal(result(waiter), 0);
+        release(waiter);
+        world_close();
+    }
 }
 
 static void canceling_from_the_middle_and_the_tail_keeps_the_order(void **state)
@@ -985,6 +1038,8 @@ int main(void)
         leak_checked_test(without_fairness_waiters_among_themselves_stay_fifo),
         leak_checked_test(whoever_a_leaving_head_held_up_is_looked_at_again),
         leak_checked_test(a_new_head_is_served_at_its_own_instant),
+        leak_checked_test(what_a_release_gives_back_brings_the_head_forward),
+        leak_checked_test(who_reads_an_earlier_instant_puts_the_hand_over_off),
         leak_checked_test(canceling_from_the_middle_and_the_tail_keeps_the_order),
         leak_checked_test(a_holder_that_asks_again_stands_in_line),
         leak_checked_test(a_releaser_serves_as_many_as_there_is_room_for),
