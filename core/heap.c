@@ -32,11 +32,6 @@ void heap_free(struct heap *heap)
     heap->n = heap->capacity = 0;
 }
 
-const struct heap_entry *heap_first(const struct heap *heap)
-{
-    return heap->n ? &heap->entries[1] : NULL;
-}
-
 uint64_t heap_instant(const struct heap *heap, uint32_t record)
 {
     uint32_t index = record_at(heap->region, record)->timer;
@@ -126,14 +121,11 @@ void heap_put_before(struct heap *heap, uint32_t record, uint64_t at_ns)
         put_at(heap, record, at_ns, index);
 }
 
-void heap_remove(struct heap *heap, uint32_t record)
+void heap_take_out(struct heap *heap, struct record *r, uint32_t record)
 {
-    struct record *r = record_at(heap->region, record);
     size_t index = r->timer;
     struct heap_entry last;
 
-    if (!index)
-        return;
     r->timer = 0;
     last = heap->entries[heap->n--];
     if (last.record != record)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A binary heap of deadlines of records, each of which knows its place in it; removal is O(log n).
- */
+/* A heap of deadlines of records, each of which knows its place in it; removal is O(log n). */
 #ifndef WEIR_CORE_HEAP_H
 #define WEIR_CORE_HEAP_H
 
@@ -32,13 +31,24 @@ static inline uint32_t heap_room(const struct heap *heap) /* how many it has roo
 {
     return heap->capacity ? (uint32_t)(heap->capacity - 1) : 0;
 }
-const struct heap_entry *heap_first(const struct heap *heap); /* the earliest, or NULL */
+static inline const struct heap_entry *heap_first(const struct heap *heap) /* or NULL */
+{
+    return heap->n ? &heap->entries[1] : NULL;
+}
 /* The instant of a record, or WEIR_FOREVER if it has none. */
 uint64_t heap_instant(const struct heap *heap, uint32_t record);
 /* Gives a record this instant, instead of another if it had one. Room was reserved. */
 void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns);
 /* The same unless it has an earlier one. */
 void heap_put_before(struct heap *heap, uint32_t record, uint64_t at_ns);
-void heap_remove(struct heap *heap, uint32_t record); /* fine if not in the heap */
+void heap_take_out(struct heap *heap, struct record *r, uint32_t record);
+/* Fine if it is not in the heap. */
+static inline void heap_remove(struct heap *heap, uint32_t record)
+{
+    struct record *r = record_at(heap->region, record);
+
+    if (r->timer)
+        heap_take_out(heap, r, record);
+}
 
 #endif

@@ -53,9 +53,9 @@ static inline bool kept_lives(const weir *w, uint32_t kept, uint64_t word)
 {
     const struct record *r = kept_at(w, kept);
 
-    if (kept_word(w, kept) != word)
-        return false;
-    return !kept_stands_in(r) ||
+    if (!kept_stands_in(r))
+        return record_load(&r->word) == word;
+    return kept_word(w, kept) == word &&
            member_kept(kept_set(w, kept)->member, kept_record(w, kept)) == kept;
 }
 

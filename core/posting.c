@@ -85,8 +85,6 @@ void posting_run(weir_queue *queue)
 
 void posting_continue(weir_queue *queue)
 {
-    if (!queue->posts.first)
-        return;
     if (sys_ring_any_thread(queue->posting.ring))
         posting_run(queue);
     else if (!timekeeper_call(queue->keeper.w))
@@ -249,7 +247,8 @@ static int switch_on(weir_queue *queue, struct posting *posting)
     *posting = old;
     if (!MUTANT(125))
         collect(queue);
-    posting_continue(queue);
+    if (queue->posts.first)
+        posting_continue(queue);
     queue_update_alarm(queue);
     return 0;
 }

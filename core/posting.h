@@ -33,7 +33,7 @@ static inline bool posting_is_on(const struct posting *posting)
     return posting->ring && !posting->failure;
 }
 
-/* Something is to be posted: posts it, or has it posted. */
+/* There is something to be posted: posts it, or has it posted. */
 void posting_continue(weir_queue *queue);
 /* Posts what is to be posted, in a thread that may. */
 void posting_run(weir_queue *queue);

@@ -95,20 +95,23 @@ static bool claim_call(weir_queue *queue)
 
 /* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
  * whether to call. */
-bool queue_complete(weir_queue *queue, uint32_t record)
+bool queue_complete(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct record *r = queue_record(queue, record);
+    bool listed = record_before(r) & RECORD_LISTED;
+    bool stays = record_state(word) == RECORD_HELD && !queue_acquisition(r);
 
-    if (record_state(queue_word(queue, record)) == RECORD_HELD && !queue_acquisition(r))
+    if (stays && !listed)
         queue_list(queue, record);
-    else
+    else if (listed && !stays)
         queue_unlist(queue, record);
     if (!MUTANT(103))
         heap_remove(&queue->keeper.heap, record);
     queue_set_flag(r, RECORD_DELIVERED);
     (MUTANT(106) ? completions_prepend : completions_append)(queue_region(queue),
                                                              queue_completions(queue, r), record);
-    posting_continue(queue);
+    if (queue->posts.first)
+        posting_continue(queue);
     return claim_call(queue);
 }
 
@@ -138,7 +141,7 @@ void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
     pthread_mutex_lock(&queue->keeper.lock);
     if ((kept_still(queue->keeper.w, record, word, &before) || MUTANT(149)) &&
         (!(before & RECORD_DELIVERED) || MUTANT(104)))
-        call = queue_complete(queue, record);
+        call = queue_complete(queue, record, word);
     pthread_mutex_unlock(&queue->keeper.lock);
     if (call)
         keeper_call(&queue->keeper);
@@ -319,7 +322,7 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
         if (record_state(queue_word(queue, record)) == RECORD_WAITING)
             return record;
         if (!(record_before(queue_record(queue, record)) & RECORD_DELIVERED))
-            queue_complete(queue, record);
+            queue_complete(queue, record, queue_word(queue, record));
         queue_unlist(queue, record);
     }
     return 0;

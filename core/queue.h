@@ -78,15 +78,15 @@ static inline uint64_t queue_user_data(const struct record *r)
 
 /*
  * Records by user_data, as long as they can be canceled; completions, which are to be reaped or
- * posted. queue_complete: a record was decided (some before they were listed) and its completion is
- * due; whether to call, once the lock is given back. queue_drop: the queue has nothing to do with
+ * posted. queue_complete: a record was decided, as its word says (some before they were listed), and
+ * its completion is due; whether to call, once the lock is given back. queue_drop: the queue has nothing to do with
  * the record any more.
  */
 _Atomic uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data);
 uint32_t queue_first(const _Atomic uint32_t *bucket);
 void queue_list(weir_queue *queue, uint32_t record);
 void queue_unlist(weir_queue *queue, uint32_t record);
-bool queue_complete(weir_queue *queue, uint32_t record);
+bool queue_complete(weir_queue *queue, uint32_t record, uint64_t word);
 void queue_drop(weir_queue *queue, uint32_t record);
 struct completions *queue_completions(weir_queue *queue, const struct record *r);
 

@@ -35,7 +35,7 @@ static void deliver_withheld(weir_queue *queue, uint32_t record)
     bool call;
 
     pthread_mutex_lock(&queue->keeper.lock);
-    call = queue_complete(queue, record);
+    call = queue_complete(queue, record, queue_word(queue, record));
     pthread_mutex_unlock(&queue->keeper.lock);
     if (call)
         keeper_call(&queue->keeper);

@@ -141,7 +141,8 @@ static void push_back_batch(weir_queue *queue, const uint32_t *records, unsigned
     pthread_mutex_lock(&queue->keeper.lock);
     while (n > 0)
         push_back(queue, records[--n]);
-    posting_continue(queue);
+    if (queue->posts.first)
+        posting_continue(queue);
     alarm_ring_again(&queue->keeper.alarm);
     pthread_mutex_unlock(&queue->keeper.lock);
 }

@@ -187,7 +187,7 @@ static bool list_or_complete(weir_queue *queue, const struct submission *submiss
         return false;
     }
     return is_ours(queue, submission) && !MUTANT(171)
-    &&queue_complete(queue, record);
+    &&queue_complete(queue, record, queue_word(queue, record));
 }
 
 /* It was decided as it entered the set. */
@@ -204,7 +204,7 @@ static void deliver(weir_queue *queue, const struct submission *submission)
     before = atomic_load_explicit(&queue_record(queue, submission->record)->before,
                                   memory_order_acquire);
     if (!(before & RECORD_DELIVERED) && is_ours(queue, submission))
-        call = queue_complete(queue, submission->record);
+        call = queue_complete(queue, submission->record, queue_word(queue, submission->record));
     pthread_mutex_unlock(&queue->keeper.lock);
     if (call)
         keeper_call(&queue->keeper);

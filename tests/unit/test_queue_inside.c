@@ -240,7 +240,7 @@ static void decided_before_the_submission_has_returned(void **state)
         record = put_halfway(queue, &thread);
         assert_true(set_withdraw(actor_self(world.set), world.set, record, 0, RECORD_CANCELED));
         word = record_load(&record_of(record)->word);
-        call = told && queue_complete(queue, record);
+        call = told && queue_complete(queue, record, word);
         pthread_mutex_unlock(&queue->keeper.lock);
         if (call)
             keeper_call(&queue->keeper);
