@@ -60,8 +60,10 @@ static int enter_live(const struct entering *entering, struct live *live, struct
 
     move(entering, &live->set);
     asking->actor->loan = word_loan(entry->word);
-    r = set_enter_boxed(asking->actor, &live->set, asking->amounts, entering->record,
-                        entering->entry, entering->max_wait_ns, &asking->verdict);
+    r = live_take(asking->actor, live, asking->amounts, entering->record, &asking->verdict);
+    if (r == -EINPROGRESS)
+        r = set_enter_boxed(asking->actor, &live->set, asking->amounts, entering->record,
+                            entering->entry, entering->max_wait_ns, &asking->verdict);
     if (r >= 0 && entering->record)
         return r;
     move(entering, entering->set);

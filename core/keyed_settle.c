@@ -61,6 +61,35 @@ static int give_word(struct giving *giving, struct key_entry *entry)
     return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED ? 1 : -EINPROGRESS;
 }
 
+/* Whether what was granted is just not held any more, which no algorithm hears of; and by those only
+ * who do not die one by one, so that it can be claimed before. */
+static bool is_simple(const struct giving *giving)
+{
+    const struct settlement *settlement = &giving->settlement;
+    uint64_t different = 0;
+
+    for (uint32_t i = 0; i < giving->set->limits.n; i++)
+        different |= settlement->used[i] ^ settlement->amounts[i];
+    return !giving->set->mortal && !settlement->unused && !different &&
+           !giving->set->limits.has_unforeseen;
+}
+
+/* As set_settle_live(). */
+static int settle_live(struct giving *giving, struct live *live)
+{
+    int r = -EINPROGRESS;
+
+    if (is_simple(giving)) {
+        if (!claim_record(giving))
+            return 0;
+        r = live_give_back(giving->actor, live, giving->settlement.amounts);
+    }
+    if (r == -EINPROGRESS)
+        r = set_settle_live(giving->actor, &live->set, giving->record, giving->word,
+                            &giving->settlement, giving->claimed);
+    return r;
+}
+
 static int give_live(struct giving *giving, struct key_entry *entry)
 {
     struct keyed *keyed = giving->set->keyed;
@@ -70,8 +99,7 @@ static int give_live(struct giving *giving, struct key_entry *entry)
 
     giving->actor->loan = word_loan(entry->word);
     if (live)
-        r = set_settle_live(giving->actor, &live->set, giving->record, giving->word,
-                            &giving->settlement, giving->claimed);
+        r = settle_live(giving, live);
     if (!MUTANT(630))
         giving->actor->loan = entered;
     if (r == -ESTALE)

@@ -109,6 +109,15 @@ void live_return(struct live *live, struct actor *actor, uint64_t word);
 bool live_admits(struct operation *op);
 
 /*
+ * As set_enter(), if nobody is in line and it can be granted now, and as set_settle_live() of what is
+ * just not held any more, and whose record is free: of private live sets, that are of the loan which
+ * actor->loan says. -EINPROGRESS: it takes more than that, and nothing has happened.
+ */
+int live_take(struct actor *actor, struct live *live, const uint64_t *amounts, uint32_t record,
+              struct verdict *ret);
+int live_give_back(struct actor *actor, struct live *live, const uint64_t *amounts);
+
+/*
  * What the entry's word says of its live set did not hold: -EINPROGRESS: look again, whatever was
  * left undone was done; -EUCLEAN: it cannot be, and the set is broken; -ENOMEM.
  */

@@ -6,6 +6,7 @@
  *   live_loan.c   what a version says: whose, in which loan, and whether that is over
  *   live_idle.c   the stack of those that are idle
  *   live_lend.c   a key gets one
+ *   live_plain.c  what a key asks of it most often
  *   live_leave.c  a key has it no longer
  *   live_sweep.c  all are in use: one that can go is looked for
  */
