@@ -136,7 +136,7 @@ SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, u
     version->head = set;
     version->box_class = box_class;
     version->content_n = content_n;
-    for (unsigned turn = 0; turn < HELP_AFTER; publication_back_off(&turn)) {
+    for (unsigned turn = 0, early = 0; early < HELP_AFTER; publication_back_off(&turn)) {
         uint64_t word = atomic_load_explicit(&set->word, memory_order_acquire);
         const struct box *box = short_box(mortal, region, box_class, word_slot(word));
         bool done = atomic_load_explicit(&box->done, memory_order_acquire) == word_version(word);
@@ -150,6 +150,7 @@ SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, u
         version->word = word;
         if (done || MUTANT(561))
             return true;
+        early++;
     }
     return false;
 }
