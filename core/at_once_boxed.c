@@ -193,12 +193,13 @@ ALWAYS bool give_back_at_once(bool mortal, struct actor *actor, const weir_acqui
     const struct record *r = mortal ? set_record(set, acquisition->record) : NULL;
     struct short_version version;
 
-    for (unsigned turn = 0;; publication_back_off(&turn)) {
-        if (!read_plain(mortal, actor, set, &version) || (r && record_load(&r->word) != held))
+    for (unsigned turn = 0;; short_lost(mortal, version.head, &turn)) {
+        if (!read_plain(mortal, actor, set, &turn, &version) ||
+            (r && record_load(&r->word) != held))
             return false;
         release_all(&set->limits, states_of(&version), acquisition->values);
         set_effect(mortal, &version, acquisition->record, true, held, RECORD_FREE);
-        if (commit_plain(mortal, actor, set, &version))
+        if (commit_plain(mortal, actor, set, turn, &version))
             return true;
     }
 }

@@ -31,12 +31,14 @@ int live_take(struct actor *actor, struct live *live, const uint64_t *amounts, u
     struct weir_instant at;
     struct short_version version;
     struct operation op = {.actor = actor, .set = set, .version.content = version.content};
+    unsigned turn = 0;
 
     if (!is_short(set) || publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK)
         return -EINPROGRESS;
+    pressing_heed(region_box(set->region, set->head));
     at = instance_instant(set->w, set->limits.reads_wall);
-    do {
-        if (!read_plain(false, actor, set, &version) || !live_admits(&op))
+    for (;; short_lost(false, version.head, &turn)) {
+        if (!read_plain(false, actor, set, &turn, &version) || !live_admits(&op))
             return -EINPROGRESS;
         if (at.now_ns < version.content[CONTENT_LAST])
             at = instance_instant(set->w, set->limits.reads_wall);
@@ -45,7 +47,9 @@ int live_take(struct actor *actor, struct live *live, const uint64_t *amounts, u
         if (!limits_take_now(&set->limits, states_of(&version), &at, amounts))
             return -EINPROGRESS;
         version.content[CONTENT_LAST] = at.now_ns;
-    } while (!commit_plain(false, actor, set, &version));
+        if (commit_plain(false, actor, set, turn, &version))
+            break;
+    }
     if (record)
         hold(record_at(set->region, record), at.now_ns);
     ret->now_ns = ret->estimate_ns = at.now_ns;
@@ -59,10 +63,11 @@ int live_give_back(struct actor *actor, struct live *live, const uint64_t *amoun
     struct short_version version;
     struct operation op = {.actor = actor, .set = set, .version.content = version.content};
 
-    do {
-        if (!is_short(set) || !read_plain(false, actor, set, &version) || !live_admits(&op))
+    for (unsigned turn = 0;; short_lost(false, version.head, &turn)) {
+        if (!is_short(set) || !read_plain(false, actor, set, &turn, &version) || !live_admits(&op))
             return -EINPROGRESS;
         release_all(&set->limits, states_of(&version), amounts);
-    } while (!commit_plain(false, actor, set, &version));
-    return 1;
+        if (commit_plain(false, actor, set, turn, &version))
+            return 1;
+    }
 }

@@ -76,8 +76,8 @@ TWICE int settle(bool mortal, struct actor *actor, weir_set *set, uint32_t recor
 
     if (asked)
         at = instance_instant(set->w, set->limits.reads_wall);
-    for (unsigned turn = 0;; publication_back_off(&turn)) {
-        if (!read_plain(mortal, actor, set, &version))
+    for (unsigned turn = 0;; short_lost(mortal, version.head, &turn)) {
+        if (!read_plain(mortal, actor, set, &turn, &version))
             return -EINPROGRESS;
         if (mortal && record_load(&record_at(set->region, record)->word) != word)
             return 0;
@@ -86,7 +86,7 @@ TWICE int settle(bool mortal, struct actor *actor, weir_set *set, uint32_t recor
         else
             release_all(&set->limits, states_of(&version), settlement->amounts);
         set_effect(mortal, &version, record, true, word, RECORD_FREE);
-        if (commit_plain(mortal, actor, set, &version))
+        if (commit_plain(mortal, actor, set, turn, &version))
             return 1;
     }
 }

@@ -28,13 +28,13 @@ static inline bool is_sound(const weir_set *set, struct short_version *version)
 }
 
 /* Reads a version without a line, or anything else that has to be thought of. */
-TWICE bool read_plain(bool mortal, const struct actor *actor, const weir_set *set,
+TWICE bool read_plain(bool mortal, const struct actor *actor, const weir_set *set, unsigned *turn,
                       struct short_version *ret)
 {
     if (mortal)
         publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     if (!short_version_read(mortal, set->region, set->head,
-                            CONTENT_STATES + set->limits.state_words, ret))
+                            CONTENT_STATES + set->limits.state_words, turn, ret))
         return false;
     if ((ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~LEFT_MASK)) && !MUTANT(563))
         return false;
@@ -53,10 +53,11 @@ TWICE void set_effect(bool mortal, struct short_version *version, uint32_t recor
                                           .after = record_next_word(before, state)};
 }
 
-TWICE bool commit_plain(bool mortal, const struct actor *actor, const weir_set *set,
+TWICE bool commit_plain(bool mortal, const struct actor *actor, const weir_set *set, unsigned turn,
                         const struct short_version *version)
 {
-    return short_version_commit(mortal, set->region, actor_part(actor, set->number)->unit, version);
+    return short_version_commit(mortal, set->region, actor_part(actor, set->number)->unit, turn,
+                                version);
 }
 
 /* The newcomer's record, which is free and his own: since when it is held. */
@@ -72,14 +73,18 @@ static inline void announce(struct record *r, uint64_t now_ns)
 TWICE int take(bool mortal, struct actor *actor, weir_set *set, const uint64_t *amounts,
                uint32_t record, bool own, uint64_t *ret_now_ns)
 {
-    /* Before the word, which others want, too. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at;
     struct record *r = mortal && record ? record_at(set->region, record) : NULL;
     struct short_version version;
+    unsigned turn = 0;
 
+    if (!mortal)
+        pressing_heed(region_box(set->region, set->head));
+    /* Before the word, which others want, too. */
+    at = instance_instant(set->w, set->limits.reads_wall);
     publication_prefetch(set->region, set->head);
-    for (unsigned turn = 0;; publication_back_off(&turn)) {
-        if (!read_plain(mortal, actor, set, &version))
+    for (;; short_lost(mortal, version.head, &turn)) {
+        if (!read_plain(mortal, actor, set, &turn, &version))
             return -EINPROGRESS;
         if (at.now_ns < version.content[CONTENT_LAST] && !MUTANT(564))
             at = instance_instant(set->w, set->limits.reads_wall);
@@ -91,7 +96,7 @@ TWICE int take(bool mortal, struct actor *actor, weir_set *set, const uint64_t *
         if (r)
             announce(r, at.now_ns);
         set_effect(mortal, &version, record, own, r ? record_load(&r->word) : 0, RECORD_HELD);
-        if (commit_plain(mortal, actor, set, &version))
+        if (commit_plain(mortal, actor, set, turn, &version))
             return 0;
     }
 }

@@ -83,6 +83,7 @@ struct set_head {
         spare;          /* version:41 | slot:22 of the box it has while it needs none; 0: none */
     uint32_t box_class; /* log2 of the size of its boxes */
     uint32_t number;
+    _Atomic uint32_t pressed; /* of a private set: 1: somebody has lost for long (pressing.h) */
 };
 
 /* The shared part of an actor. */
@@ -306,7 +307,7 @@ static inline bool publication_swap(const struct region *region, uint32_t set, u
     return atomic_compare_exchange_strong(&head->word, &before, after);
 }
 
-/* Waits a moment that doubles with each call, at most 64 pauses. `*turn` begins at 0. */
+/* Waits 2^turn pauses; `*turn` grows by one, to 6 at most. */
 void publication_back_off(unsigned *turn);
 
 #endif

@@ -12,6 +12,7 @@
 #ifndef WEIR_CORE_SHORT_VERSION_H
 #define WEIR_CORE_SHORT_VERSION_H
 
+#include "pressing.h"
 #include "publication.h"
 #include "segment.h"
 #include "step.h"
@@ -126,9 +127,19 @@ SHORT_INLINE bool short_is_whole(bool mortal, const struct region *region, const
             short_load(&box->told) == word_version(word));
 }
 
+/* Somebody was faster: waits a while. `*turn` begins at 0. */
+SHORT_INLINE void short_lost(bool mortal, struct set_head *set, unsigned *turn)
+{
+    if (mortal)
+        publication_back_off(turn);
+    else
+        pressing_lost(set, turn);
+}
+
 /* Of so many words of content. False: it is not short, or not complete, and is not soon. */
 SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, uint32_t set_unit,
-                                     uint32_t content_n, struct short_version *version)
+                                     uint32_t content_n, unsigned *turn,
+                                     struct short_version *version)
 {
     struct set_head *set = region_box(region, set_unit);
     uint32_t box_class = short_class(mortal, region, set);
@@ -136,7 +147,7 @@ SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, u
     version->head = set;
     version->box_class = box_class;
     version->content_n = content_n;
-    for (unsigned turn = 0, early = 0; early < HELP_AFTER; publication_back_off(&turn)) {
+    for (unsigned early = 0; early < HELP_AFTER; short_lost(mortal, set, turn)) {
         uint64_t word = atomic_load_explicit(&set->word, memory_order_acquire);
         const struct box *box = short_box(mortal, region, box_class, word_slot(word));
         bool done = atomic_load_explicit(&box->done, memory_order_acquire) == word_version(word);
@@ -195,7 +206,7 @@ SHORT_INLINE void short_complete(const struct region *region, const struct effec
 
 /* As publication_commit(). */
 SHORT_INLINE bool short_version_commit(bool mortal, const struct region *region, uint32_t actor,
-                                       const struct short_version *version)
+                                       unsigned turn, const struct short_version *version)
 {
     _Atomic uint64_t *own = short_own(mortal, region, actor, version->box_class);
     uint64_t mine = atomic_load_explicit(own, memory_order_acquire), before = version->word;
@@ -211,6 +222,8 @@ SHORT_INLINE bool short_version_commit(bool mortal, const struct region *region,
     if (mortal && version->has_effect)
         short_complete(region, &version->effect);
     short_store(own, word_own(version->word));
+    if (!mortal)
+        pressing_won(version->head, turn);
     if (mortal) {
         atomic_store_explicit(&box->done, word_version(word), memory_order_release);
         STEP();
