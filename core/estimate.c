@@ -24,11 +24,14 @@ struct projection {
     uint64_t *states;
 };
 
+static struct projection projection_in(uint64_t *words)
+{
+    return (struct projection){words, words + 1};
+}
+
 static struct projection projection_of(const struct operation *op)
 {
-    uint64_t *at = operation_states(op) + op->set->limits.state_words;
-
-    return (struct projection){at, at + 1};
+    return projection_in(operation_states(op) + op->set->limits.state_words);
 }
 
 static void begin(const struct operation *op, const struct projection *projection)
@@ -41,9 +44,10 @@ static void begin(const struct operation *op, const struct projection *projectio
 
 /* When the next in line is asked about: not before the one ahead of it, nor before now or what is
  * reserved. */
-static struct weir_instant next_at(const struct operation *op, const struct projection *projection)
+static struct weir_instant next_at(const struct weir_instant *now,
+                                   const struct projection *projection)
 {
-    struct weir_instant at = op->at;
+    struct weir_instant at = *now;
 
     if (*projection->at_ns > at.now_ns)
         at.now_ns = *projection->at_ns;
@@ -51,23 +55,23 @@ static struct weir_instant next_at(const struct operation *op, const struct proj
 }
 
 /* The instant at which it is served. */
-static uint64_t next_instant(const struct operation *op, const struct projection *projection,
-                             const uint64_t *amounts, const struct limit **ret_blame)
+static uint64_t next_instant(const struct limits *limits, const struct weir_instant *now,
+                             const struct projection *projection, const uint64_t *amounts,
+                             const struct limit **ret_blame)
 {
-    struct weir_instant at = next_at(op, projection);
+    struct weir_instant at = next_at(now, projection);
 
-    return limits_ready_at(&op->set->limits, projection->states, &at, amounts, false, ret_blame);
+    return limits_ready_at(limits, projection->states, &at, amounts, false, ret_blame);
 }
 
 /*
  * As extend() if that is at once, as it mostly is while a resource holds up the line: one question to
  * each limit. False: it is not, or that is not worth a try, and nothing has changed.
  */
-static bool extend_at_once(const struct operation *op, const struct projection *projection,
-                           const uint64_t *amounts)
+static bool extend_at_once(const struct limits *limits, const struct weir_instant *now,
+                           const struct projection *projection, const uint64_t *amounts)
 {
-    const struct limits *limits = &op->set->limits;
-    struct weir_instant at = next_at(op, projection);
+    struct weir_instant at = next_at(now, projection);
     uint64_t before[UNDO_WORDS];
 
     if (!limits->has_resources || limits->state_words > UNDO_WORDS)
@@ -90,22 +94,30 @@ static bool extend_at_once(const struct operation *op, const struct projection *
 }
 
 /* False: it can never be granted. */
-static bool extend(const struct operation *op, const struct projection *projection,
-                   const uint64_t *amounts)
+static bool extend(const struct limits *limits, const struct weir_instant *now,
+                   const struct projection *projection, const uint64_t *amounts)
 {
     const struct limit *blame = NULL;
-    struct weir_instant at = op->at;
+    struct weir_instant at = *now;
     uint64_t ready;
 
-    if (extend_at_once(op, projection, amounts))
+    if (extend_at_once(limits, now, projection, amounts))
         return true;
-    ready = next_instant(op, projection, amounts, &blame);
+    ready = next_instant(limits, now, projection, amounts, &blame);
     if (ready >= WEIR_BLOCKED)
         return ready != WEIR_NEVER;
     at.now_ns = ready;
-    limits_take(&op->set->limits, projection->states, &at, amounts, false);
+    limits_take(limits, projection->states, &at, amounts, false);
     *projection->at_ns = ready;
     return true;
+}
+
+bool projection_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
+                       const uint64_t *amounts)
+{
+    struct projection projection = projection_in(words);
+
+    return extend(limits, now, &projection, amounts);
 }
 
 bool projection_is_valid(const struct operation *op)
@@ -128,7 +140,7 @@ bool projection_push(struct operation *op, const uint64_t *amounts)
         begin(op, &projection);
         set_valid(op);
     }
-    return !projection_is_valid(op) || extend(op, &projection, amounts);
+    return !projection_is_valid(op) || extend(&op->set->limits, &op->at, &projection, amounts);
 }
 
 /* Walks the line, as long as the set stands still. */
@@ -145,7 +157,7 @@ static bool rebuild(struct operation *op)
         if (!operation_has(op, record))
             return false; /* lest it goes round in circles */
         operation_amounts(op, record, amounts);
-        extend(op, &projection, amounts);
+        extend(&op->set->limits, &op->at, &projection, amounts);
         record = line_next(op->set->region, record);
     }
     if (!operation_current(op))
@@ -211,6 +223,6 @@ bool projection_estimate(struct operation *op, const uint64_t *amounts, struct v
         begin(op, &projection);
     else if ((!projection_is_valid(op) || overdue(op)) && !project_line(op))
         return false;
-    ret->estimate_ns = next_instant(op, &projection, amounts, &ret->blame);
+    ret->estimate_ns = next_instant(&op->set->limits, &op->at, &projection, amounts, &ret->blame);
     return !line || ret->blame || blame_head(op, ret);
 }

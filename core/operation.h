@@ -107,6 +107,9 @@ bool projection_is_valid(const struct operation *op);
 /* Extends the projection, if it is valid or the line is empty, by a request that joins the line.
  * False: it is not, because the request can never be granted. */
 bool projection_push(struct operation *op, const uint64_t *amounts);
+/* The same of a valid one whose words are elsewhere. */
+bool projection_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
+                       const uint64_t *amounts);
 /* It no longer holds: somebody left the line, or something was given back. */
 static inline void projection_forget(struct operation *op)
 {

@@ -5,6 +5,7 @@
 #include "acquisition.h"
 #include "burial.h"
 #include "instance.h"
+#include "join.h"
 #include "live.h"
 #include "mutant.h"
 #include "operation.h"
@@ -229,6 +230,8 @@ int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts,
     unsigned turn = 0;
     int r;
 
+    if (entry == ENTRY_WAIT && join_line(actor, set, amounts, record, max_wait_ns, ret) == 1)
+        return stay_in_line(actor, set, record);
     op.walks = 0;
     for (;; publication_back_off(&turn)) {
         operation_read(&op, actor, set);
