@@ -38,6 +38,14 @@ static int ask_for_key(struct asking *asking)
     return keyed_hash(asking->set->keyed, asking->request, &asking->key);
 }
 
+/* The request as most are. False: there is more to say. */
+static bool resolve_simple(struct asking *asking, enum purpose purpose)
+{
+    if (asking->set->limits.n == 1)
+        return request_resolve_one(asking->set, asking->request, purpose, asking->amounts);
+    return request_resolve_simple(asking->set, asking->request, purpose, asking->amounts);
+}
+
 /* For every pool and request. Apart from what suffices for most, which needs few registers. */
 __attribute__((noinline)) static int begin(struct asking *asking, weir_pool *pool,
                                            enum purpose purpose)
@@ -80,8 +88,7 @@ int asking_begin(struct asking *asking, weir_pool *pool, const struct weir_reque
         return -EINVAL;
     asking->set = pool->only;
     if (!asking->set || instance_has_news(pool->w) ||
-        !request_resolve_one(asking->set, asking->request, MUTANT(403) ? PURPOSE_ACQUIRE : purpose,
-                             asking->amounts))
+        !resolve_simple(asking, MUTANT(403) ? PURPOSE_ACQUIRE : purpose))
         return begin(asking, pool, purpose);
     asking->actor = actor_self(asking->set);
     if (!asking->actor)

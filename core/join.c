@@ -10,13 +10,22 @@
 
 /* One attempt: what is read of a version, and what becomes of it. Its states are not among that. */
 struct joining {
-    const weir_set *set;
+    const struct region *region;
     struct set_head *head;
-    const struct box *box; /* of the version that was read */
-    uint64_t word;         /* the set's, which names it */
-    uint64_t line[CONTENT_STATES];
-    uint64_t *projection; /* memory of the actor's */
-    uint32_t projected_n; /* words of it; 0: such a set has none */
+    uint32_t box_class;
+    const struct limits *limits;
+    uint32_t states_n;    /* words of the limits' states */
+    uint32_t projected_n; /* of the projection behind them; 0: there is none */
+    uint64_t *asked;      /* memory of the actor's: that, or else the states */
+    const struct box *box;
+    uint64_t word; /* the set's, which names that box */
+    uint64_t ends, count, last;
+};
+
+/* Between whom he is to stand: what his record's word and the link behind the tail are, and become. */
+struct standing {
+    struct record *tail;
+    struct effect word, link;
 };
 
 static uint64_t load(const _Atomic uint64_t *word)
@@ -30,75 +39,87 @@ static void store(_Atomic uint64_t *word, uint64_t value)
     STEP();
 }
 
-static struct box *box_of(const struct joining *joining, uint64_t word)
+static void copy(uint64_t *to, const _Atomic uint64_t *from, size_t n)
 {
-    const struct region *region = joining->set->region;
-
-    return (struct box *)(void *)(region->boxes.base +
-                                  (word_slot(word) << joining->head->box_class));
-}
-
-/* Where the projection is in a version: behind the states. */
-static uint32_t projection_at(const struct joining *joining)
-{
-    return CONTENT_STATES + joining->set->limits.state_words;
-}
-
-static void copy(uint64_t *to, const _Atomic uint64_t *from, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         to[i] = load(&from[i]);
         STEP();
     }
 }
 
-/* Reads a version that owes nothing any more. False: it is none yet, or none at all. */
-static bool read_line(struct joining *joining)
+static struct box *box_of(const struct joining *joining, uint64_t word)
+{
+    return (struct box *)(void *)(joining->region->boxes.base +
+                                  (word_slot(word) << joining->box_class));
+}
+
+static uint32_t length_of(const struct joining *joining)
+{
+    return (uint32_t)joining->count & COUNT_MASK;
+}
+
+/* Whether nothing but his place is to be decided of a newcomer, because others are in line. */
+static bool stands_behind(const struct joining *joining, uint32_t max_waiters)
+{
+    uint32_t length = length_of(joining);
+    uint64_t flags = joining->count >> FLAGS_SHIFT;
+
+    return length && !(flags & ~(uint64_t)CONTENT_PROJECTED) &&
+           (!max_waiters || length < max_waiters || MUTANT(15));
+}
+
+/* What the limits are asked by, if there is anything to ask of them: a resource waits for what is
+ * given back, whatever it is. */
+static void copy_asked(struct joining *joining)
+{
+    const _Atomic uint64_t *states = joining->box->content + CONTENT_STATES;
+    bool projected = joining->count >> FLAGS_SHIFT & CONTENT_PROJECTED;
+
+    joining->projected_n = projected ? 1 + joining->states_n : 0;
+    if (projected)
+        copy(joining->asked, states + joining->states_n, joining->projected_n);
+    else if (joining->limits->has_waits)
+        copy(joining->asked, states, joining->states_n);
+}
+
+/* Reads a version that owes nothing any more. False: it is none yet, or takes more than a place. */
+static bool read_line(struct joining *joining, uint32_t max_waiters)
 {
     for (unsigned turn = 0; turn < HELP_AFTER; publication_back_off(&turn)) {
         uint64_t word = atomic_load_explicit(&joining->head->word, memory_order_acquire);
-        const struct box *box;
+        const struct box *box = box_of(joining, word);
         bool done;
 
         if (!(word & WORD_BOXED))
             return false;
-        box = box_of(joining, word);
         done = atomic_load_explicit(&box->done, memory_order_acquire) == word_version(word);
-        copy(joining->line, box->content, CONTENT_STATES);
-        copy(joining->projection, box->content + projection_at(joining), joining->projected_n);
-        atomic_thread_fence(memory_order_acquire);
-        if (load(&joining->head->word) != word)
-            continue;
         joining->word = word;
         joining->box = box;
-        if (done || MUTANT(620))
+        joining->count = load(&box->content[CONTENT_COUNT]);
+        STEP();
+        if (!stands_behind(joining, max_waiters))
+            return false;
+        joining->ends = load(&box->content[CONTENT_ENDS]);
+        STEP();
+        joining->last = load(&box->content[CONTENT_LAST]);
+        STEP();
+        copy_asked(joining);
+        atomic_thread_fence(memory_order_acquire);
+        if (load(&joining->head->word) == word && (done || MUTANT(620)))
             return true;
     }
     return false;
 }
 
-/* Whether others are before a newcomer, and nothing but his place is to be decided. What others are
- * in line for is foreseen, if that is possible, and nobody is about to leave them alone. */
-static bool stands_behind(const struct joining *joining)
-{
-    const weir_set *set = joining->set;
-    uint32_t length = line_length_of(joining->line);
-    uint64_t flags = joining->line[CONTENT_COUNT] >> FLAGS_SHIFT;
-
-    return length && flags == (joining->projected_n ? CONTENT_PROJECTED : 0) &&
-           (!set->max_waiters || length < set->max_waiters || MUTANT(15));
-}
-
 /* ---- the version behind it ---- */
 
-/* The record, which is free and the caller's, as the one behind `tail`, and what changes with it. As
- * line_push(). */
-static void stand_behind(const struct joining *joining, uint32_t record, struct effect *effects)
+/* The record, which is free and the caller's, as the one behind the tail. As line_push(). */
+static void stand_behind(const struct joining *joining, uint32_t record, struct record *r,
+                         struct standing *ret)
 {
-    const struct region *region = joining->set->region;
-    uint32_t tail = (uint32_t)(joining->line[CONTENT_ENDS] >> 32);
-    struct record *r = record_at(region, record);
-    uint64_t word = record_load(&r->word), link = record_load(&record_at(region, tail)->next);
+    uint32_t tail = (uint32_t)(joining->ends >> 32);
+    struct record *ahead = record_at(joining->region, tail);
+    uint64_t word = record_load(&r->word), link = record_load(&ahead->next);
 
     record_store(&r->next, link_next(record_load(&r->next), 0));
     STEP();
@@ -106,72 +127,83 @@ static void stand_behind(const struct joining *joining, uint32_t record, struct 
     STEP();
     record_store(&r->granted, GRANTED_MARKER | word >> 8);
     STEP();
-    effects[0] = (struct effect){.place = effect_place(record, RECORD_WORD),
-                                 .before = word,
-                                 .after = record_next_word(word, RECORD_WAITING)};
-    effects[1] = (struct effect){
+    ret->tail = ahead;
+    ret->word = (struct effect){.place = effect_place(record, RECORD_WORD),
+                                .before = word,
+                                .after = record_next_word(word, RECORD_WAITING)};
+    ret->link = (struct effect){
         .place = effect_place(tail, RECORD_NEXT), .before = link, .after = link_next(link, record)};
 }
 
-/* In private memory nobody looks at which version of a box it is, nor whether it was told of. */
+/* What is owed with it. In private memory nobody looks at which version of a box it is, nor whether
+ * it was told of. */
 static void write_header(const struct joining *joining, uint32_t unit, struct box *box,
-                         uint64_t version, const struct effect *effects)
+                         uint64_t version, const struct standing *standing)
 {
-    uint32_t n = projection_at(joining) + joining->projected_n;
+    uint32_t n = CONTENT_STATES + joining->states_n + joining->projected_n;
 
     store(&box->done, version - !MUTANT(621));
     store(&box->replaced, joining->word);
     store(&box->meta, box_meta(unit, n, 2));
-    store(&box->places[0], effects[0].place | (uint64_t)effects[1].place << 32);
-    for (uint32_t i = 0; i < 2; i++) {
-        store(&box->effects[i][0], effects[i].before);
-        store(&box->effects[i][1], effects[i].after);
-    }
+    store(&box->places[0], standing->word.place | (uint64_t)standing->link.place << 32);
+    store(&box->effects[0][0], standing->word.before);
+    store(&box->effects[0][1], standing->word.after);
+    store(&box->effects[1][0], standing->link.before);
+    store(&box->effects[1][1], standing->link.after);
 }
 
-/* What is read of the other box here counts only if the commit finds that it is still current. */
-static void write_content(const struct joining *joining, struct box *box)
+/* The line is one longer. What is read of the other box here counts only if the commit finds that it
+ * is still current. */
+static void write_content(const struct joining *joining, struct box *box, uint32_t record,
+                          uint64_t at_ns)
 {
-    uint32_t i;
+    const _Atomic uint64_t *states = joining->box->content + CONTENT_STATES;
+    _Atomic uint64_t *to = box->content + CONTENT_STATES;
+    size_t n = joining->states_n, projected_n = joining->projected_n;
+    const uint64_t *projection = joining->asked;
 
-    for (i = 0; i < CONTENT_STATES; i++)
-        store(&box->content[i], joining->line[i]);
-    for (; i < projection_at(joining); i++)
-        store(&box->content[i], load(&joining->box->content[i]));
-    for (uint32_t word = 0; word < joining->projected_n; word++)
-        store(&box->content[i + word], joining->projection[word]);
+    store(&box->content[CONTENT_ENDS], (uint64_t)record << 32 | (uint32_t)joining->ends);
+    store(&box->content[CONTENT_COUNT],
+          joining->count + 1); /* there are fewer records than it holds */
+    store(&box->content[CONTENT_LAST], at_ns);
+    for (size_t i = 0; i < n; i++)
+        store(&to[i], load(&states[i]));
+    for (size_t i = 0; i < projected_n; i++)
+        store(&to[n + i], projection[i]);
 }
 
 /* Somebody else may have done it by now, and more. */
-static void complete(const struct region *region, const struct effect *effect)
+static void complete(_Atomic uint64_t *place, const struct effect *effect)
 {
-    _Atomic uint64_t *record = region_record(region, effect->place >> 3);
     uint64_t before = MUTANT(622)
-    ? record_load(&record[effect->place & 7]) : effect->before;
+    ? record_load(place) : effect->before;
 
-    atomic_compare_exchange_strong_explicit(&record[effect->place & 7], &before, effect->after,
-                                            memory_order_acq_rel, memory_order_relaxed);
+    atomic_compare_exchange_strong_explicit(place, &before, effect->after, memory_order_acq_rel,
+                                            memory_order_relaxed);
     STEP();
 }
 
-/* As publication_commit(). */
-static bool commit(const struct joining *joining, uint32_t unit, const struct effect *effects)
+/* As publication_commit(). Apart from the rest, which needs registers of its own. */
+__attribute__((noinline)) static bool commit(const struct joining *joining, uint32_t unit,
+                                             uint32_t record, struct record *r, uint64_t at_ns)
 {
-    const struct region *region = joining->set->region;
-    struct actor_head *actor = region_box(region, unit);
-    _Atomic uint64_t *own = &actor->own[joining->head->box_class - BOX_CLASS_MIN];
-    uint64_t mine = atomic_load_explicit(own, memory_order_acquire);
+    struct actor_head *actor = region_box(joining->region, unit);
+    _Atomic uint64_t *own = &actor->own[joining->box_class - BOX_CLASS_MIN];
+    uint64_t mine = atomic_load_explicit(own, memory_order_acquire), before = joining->word;
     uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
     struct box *box = box_of(joining, word);
+    struct standing standing;
 
+    stand_behind(joining, record, r, &standing);
     atomic_thread_fence(memory_order_release);
-    write_header(joining, unit, box, word_version(word), effects);
-    write_content(joining, box);
-    if (!publication_swap(region, joining->set->head, joining->word, word))
+    write_header(joining, unit, box, word_version(word), &standing);
+    write_content(joining, box, record, at_ns);
+    /* In one order with what says that the instance is closed, as publication_swap(). */
+    if (!atomic_compare_exchange_strong(&joining->head->word, &before, word))
         return false;
     STEP();
-    complete(region, &effects[0]);
-    complete(region, &effects[1]);
+    complete(&r->word, &standing.word);
+    complete(&standing.tail->next, &standing.link);
     store(own, word_own(joining->word));
     atomic_store_explicit(&box->done, word_version(word), memory_order_release);
     STEP();
@@ -180,53 +212,60 @@ static bool commit(const struct joining *joining, uint32_t unit, const struct ef
 
 /* ---- joining ---- */
 
-/* One longer, and as of `at_ns`. */
-static void extend_line(struct joining *joining, uint32_t record, uint64_t at_ns)
+/* What others are in line for is foreseen of one more, if it was of them. False: he can never be
+ * granted. */
+static bool foresee(const struct joining *joining, const struct weir_instant *at,
+                    const uint64_t *amounts)
 {
-    joining->line[CONTENT_ENDS] = (uint64_t)record << 32 | (uint32_t)joining->line[CONTENT_ENDS];
-    joining->line[CONTENT_COUNT]++; /* there are never so many records that it runs over */
-    joining->line[CONTENT_LAST] = at_ns;
+    const struct limits *limits = joining->limits;
+    const struct limit *blame;
+
+    if (joining->projected_n)
+        return projection_extend(limits, at, joining->asked, amounts);
+    return !limits->has_waits ||
+           limits_ready_at(limits, joining->asked, at, amounts, true, &blame) != WEIR_NEVER;
 }
 
 /* 1, 0: the set has changed meanwhile, or -EINPROGRESS. */
-static int join_once(struct joining *joining, struct actor *actor, const uint64_t *amounts,
-                     uint32_t record, struct verdict *ret)
+static int join_once(struct joining *joining, struct actor *actor, const weir_set *set,
+                     const uint64_t *amounts, uint32_t record, struct verdict *ret)
 {
-    const weir_set *set = joining->set;
     /* After the word: no published version can have read a later instant from the clock. */
     struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
-    struct effect effects[2];
+    struct record *r = record_at(joining->region, record);
+    uint32_t left = (uint32_t)(joining->count >> LEFT_SHIFT) & COUNT_MASK;
 
-    *ret = (struct verdict){.now_ns = at.now_ns, .estimate_ns = WEIR_NEVER};
-    if (at.now_ns < joining->line[CONTENT_LAST])
-        at.now_ns = joining->line[CONTENT_LAST];
-    if (joining->projected_n && !projection_extend(&set->limits, &at, joining->projection, amounts))
-        return -EINPROGRESS; /* it can never be granted */
-    ret->ticket = line_left_of(joining->line) + line_length_of(joining->line);
-    record_store(&set_record(set, record)->since, MUTANT(119) ? at.now_ns : ret->now_ns);
+    *ret = (struct verdict){
+        .now_ns = at.now_ns, .estimate_ns = WEIR_NEVER, .ticket = left + length_of(joining)};
+    if (at.now_ns < joining->last)
+        at.now_ns = joining->last;
+    if (!foresee(joining, &at, amounts))
+        return -EINPROGRESS;
+    record_store(&r->since, MUTANT(119) ? at.now_ns : ret->now_ns);
     STEP();
-    stand_behind(joining, record, effects);
-    extend_line(joining, record, at.now_ns);
-    return commit(joining, actor_part(actor, set->number)->unit, effects);
+    return commit(joining, actor_part(actor, set->number)->unit, record, r, at.now_ns);
 }
 
 int join_line(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
               uint64_t max_wait_ns, struct verdict *ret)
 {
-    struct joining joining = {.set = set,
-                              .head = region_box(set->region, set->head),
-                              .projection = actor->content,
-                              .projected_n = set_content_max(set) - set_content_min(set)};
+    struct joining joining;
     unsigned turn = 0;
     int r;
 
     if (set->mortal || !set->fair || set->limits.has_unforeseen || max_wait_ns != WEIR_FOREVER ||
         MUTANT(14))
         return -EINPROGRESS;
+    joining.region = set->region;
+    joining.head = region_box(set->region, set->head);
+    joining.box_class = joining.head->box_class;
+    joining.limits = &set->limits;
+    joining.states_n = set->limits.state_words;
+    joining.asked = actor->content;
     for (;; publication_back_off(&turn)) {
-        if (!read_line(&joining) || !stands_behind(&joining))
+        if (!read_line(&joining, set->max_waiters))
             return -EINPROGRESS;
-        r = join_once(&joining, actor, amounts, record, ret);
+        r = join_once(&joining, actor, set, amounts, record, ret);
         if (r != 0)
             return r;
     }

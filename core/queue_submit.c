@@ -118,12 +118,19 @@ static uint64_t set_state(const struct asking *asking, uint32_t record, enum rec
 /* Asks the set: 0 granted, 1 waiting, -EAGAIN and -ENOBUFS refused, or an error. */
 static int ask(struct asking *asking, uint32_t record)
 {
-    if (!request_is_empty(asking->set, asking->amounts))
-        return asking_ask(asking, kept_record(asking->set->w, record), ENTRY_WAIT,
-                          request_max_wait(asking->set, asking->request));
-    set_state(asking, record, RECORD_HELD);
-    count(&actor_counters(asking->actor, asking->set->number)->granted, 1);
-    return 0;
+    weir_set *set = asking->set;
+    uint64_t max_wait_ns = request_max_wait(set, asking->request);
+    uint32_t entered = kept_record(set->w, record);
+    int r = -EINPROGRESS;
+
+    if (request_is_empty(set, asking->amounts)) {
+        set_state(asking, record, RECORD_HELD);
+        count(&actor_counters(asking->actor, set->number)->granted, 1);
+        return 0;
+    }
+    if (!set->keyed)
+        r = set_join(asking->actor, set, asking->amounts, entered, max_wait_ns, &asking->verdict);
+    return r == -EINPROGRESS ? asking_ask(asking, entered, ENTRY_WAIT, max_wait_ns) : r;
 }
 
 /* A submission, as it was when it entered the set. */

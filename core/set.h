@@ -215,6 +215,9 @@ int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint
 /* plain.c: the same of a set that is always boxed, with nobody in line. */
 int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                 enum entry entry, struct verdict *ret);
+/* join.c: the same of who waits, if others are in line before him: 1, or -ESHUTDOWN. */
+int set_join(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+             uint64_t max_wait_ns, struct verdict *ret);
 /* The same with the whole of the set, until that can be in its word. */
 int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum entry entry, uint64_t max_wait_ns, struct verdict *ret);

@@ -223,6 +223,14 @@ static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
     return -ESHUTDOWN;
 }
 
+int set_join(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
+             uint64_t max_wait_ns, struct verdict *ret)
+{
+    int r = join_line(actor, set, amounts, record, max_wait_ns, ret);
+
+    return r == 1 ? stay_in_line(actor, set, record) : r;
+}
+
 int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
 {
@@ -230,8 +238,11 @@ int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts,
     unsigned turn = 0;
     int r;
 
-    if (entry == ENTRY_WAIT && join_line(actor, set, amounts, record, max_wait_ns, ret) == 1)
-        return stay_in_line(actor, set, record);
+    if (entry == ENTRY_WAIT) {
+        r = set_join(actor, set, amounts, record, max_wait_ns, ret);
+        if (r != -EINPROGRESS)
+            return r;
+    }
     op.walks = 0;
     for (;; publication_back_off(&turn)) {
         operation_read(&op, actor, set);
