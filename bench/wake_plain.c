@@ -221,6 +221,32 @@ static const struct way raw_epoll_drain = {
     .give = event_give,
 };
 
+/* As an acquisition has it: one of its own for each wait. */
+
+static void fresh_ask(struct hand *hand)
+{
+    require(event_open(hand) == 0);
+    epoll_add(hand, hand->event_fd);
+}
+
+static void fresh_settle(struct hand *hand)
+{
+    close(hand->event_fd);
+    hand->event_fd = -1;
+}
+
+static const struct way raw_fresh = {
+    .name = "raw eventfd, made anew, epoll",
+    .baseline = &raw_epoll,
+    .open = epoll_open,
+    .ask = fresh_ask,
+    .wait = event_epoll,
+    .settle = fresh_settle,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
+
 /* What a queue's descriptor is where nobody can ring a timerfd, or where processes share sets. */
 static const struct way raw_nested = {
     .name = "raw eventfd, epoll in epoll, then read",
@@ -423,6 +449,7 @@ const struct way way_queue_epoll = {
 };
 
 const struct way *const plain_ways[] = {
-    &raw_futex,    &way_blocked,     &raw_read,   &raw_poll,  &fd_poll,         &raw_epoll,
-    &way_fd_epoll, &raw_epoll_drain, &raw_nested, &raw_ticks, &way_queue_epoll, NULL,
+    &raw_futex, &way_blocked,     &raw_read,     &raw_poll,        &fd_poll,
+    &raw_epoll, &raw_fresh,       &way_fd_epoll, &raw_epoll_drain, &raw_nested,
+    &raw_ticks, &way_queue_epoll, NULL,
 };
