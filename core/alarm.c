@@ -8,9 +8,13 @@
 
 void alarm_init(struct alarm *alarm)
 {
+    uint32_t unused;
+
     alarm->timer_fd = alarm->event_fd = alarm->epoll_fd = -1;
     alarm->rung = alarm->stale = alarm->attended = alarm->failing = false;
     alarm->at_ns = WEIR_FOREVER;
+    alarm->set_ahead_ns = 0;
+    sys_timer_lead(&alarm->lead_ns, &unused);
 }
 
 void alarm_close(struct alarm *alarm)
@@ -148,8 +152,12 @@ static void silenced(struct alarm *alarm, bool late)
  * set again. */
 static void look_at_instant(struct alarm *alarm)
 {
-    if (alarm->event_fd < 0 && alarm->at_ns != WEIR_FOREVER &&
-        sys_now_ns() + sys_timer_lead() >= alarm->at_ns && !MUTANT(543))
+    uint64_t now_ns;
+
+    if (alarm->event_fd >= 0 || alarm->at_ns == WEIR_FOREVER || MUTANT(543))
+        return;
+    now_ns = sys_now_ns();
+    if (now_ns >= alarm->at_ns || alarm_is_ahead(alarm, now_ns))
         alarm_set(alarm, alarm->at_ns);
 }
 
@@ -179,9 +187,11 @@ void alarm_ring_again(struct alarm *alarm)
 void alarm_set(struct alarm *alarm, uint64_t at_ns)
 {
     bool rung = alarm->rung, late = is_late(alarm);
+    uint32_t ahead_ns = at_ns != WEIR_FOREVER && at_ns > alarm->lead_ns ? alarm->lead_ns : 0;
 
-    alarm->failing = sys_timerfd_set(alarm->timer_fd, at_ns) < 0;
+    alarm->failing = sys_timerfd_set(alarm->timer_fd, at_ns - ahead_ns) < 0;
     alarm->at_ns = alarm->failing ? WEIR_FOREVER : at_ns;
+    alarm->set_ahead_ns = ahead_ns;
     if (alarm->failing) {
         alarm_ring_again(alarm); /* whoever attends to it will try again */
     } else if (alarm->event_fd < 0) {
@@ -189,4 +199,24 @@ void alarm_set(struct alarm *alarm, uint64_t at_ns)
         if (rung && !MUTANT(544))
             alarm_ring(alarm);
     }
+}
+
+/* Shorter at once, for who comes before the instant has to wait for it; longer bit by bit. */
+void alarm_attend(struct alarm *alarm, uint64_t now_ns)
+{
+    uint64_t expired_ns = alarm->at_ns - alarm->set_ahead_ns, took_ns;
+    uint32_t least_ns, most_ns;
+
+    if (alarm->at_ns == WEIR_FOREVER || now_ns < expired_ns || MUTANT(547))
+        return;
+    sys_timer_lead(&least_ns, &most_ns);
+    took_ns = now_ns - expired_ns;
+    if (took_ns > most_ns)
+        took_ns = most_ns;
+    if (took_ns < least_ns)
+        took_ns = least_ns;
+    if (took_ns < alarm->lead_ns)
+        alarm->lead_ns = (uint32_t)took_ns;
+    else
+        alarm->lead_ns += (uint32_t)(took_ns - alarm->lead_ns + 15) / 16;
 }

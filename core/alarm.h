@@ -28,6 +28,8 @@ struct alarm {
     bool failing;           /* the instant could not be set */
     uint64_t at_ns;         /* the instant; WEIR_FOREVER: none */
     int epoll_fd;           /* over these and others; -1: there is no need */
+    uint32_t set_ahead_ns;  /* so much before at_ns the timer was set */
+    uint32_t lead_ns;       /* and is to be set the next time */
     _Atomic bool closing;   /* somebody waits for the last user */
 };
 
@@ -75,8 +77,20 @@ void alarm_silence(struct alarm *alarm);
 /* Also wakes an edge-triggered loop to which it was readable before. */
 void alarm_ring_again(struct alarm *alarm);
 
-/* Sets the instant; that an earlier one has come is taken back. If it cannot be set it is none, and
- * rings. */
+/*
+ * Sets the instant; that an earlier one has come is taken back. If it cannot be set it is none, and
+ * rings. The descriptor becomes readable a moment before, by as much as it has lately taken at least
+ * to wake up: 2 to 8 us.
+ */
 void alarm_set(struct alarm *alarm, uint64_t at_ns);
+
+/* By then somebody runs whom it may have woken. */
+void alarm_attend(struct alarm *alarm, uint64_t now_ns);
+
+/* Whether the instant is to come, but the descriptor may be readable for it. */
+static inline bool alarm_is_ahead(const struct alarm *alarm, uint64_t now_ns)
+{
+    return now_ns < alarm->at_ns && alarm->at_ns - now_ns <= alarm->set_ahead_ns;
+}
 
 #endif

@@ -265,17 +265,17 @@ static bool may_be_untold(const weir *w, const struct due *due)
     return kept_stands_in(kept_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
 }
 
-/* The timer expires a moment early (sys.h). Who is so fast as to notice waits for the instant: it is
- * shorter than to be woken again. Returns what time it is then. */
-static uint64_t await_near(const struct keeper *keeper, uint64_t now)
+/* The alarm comes a moment early. Who is so fast as to notice waits for the instant: it is shorter
+ * than to be woken again. Returns what time it is then. */
+static uint64_t await_alarm(struct keeper *keeper, uint64_t now)
 {
-    uint64_t at_ns = earliest(keeper);
+    struct alarm *alarm = &keeper->alarm;
+    bool ahead = alarm_is_ahead(alarm, now) && !keeper->w->clock.now_ns && !MUTANT(546);
 
-    if (at_ns > keeper->alarm.at_ns)
-        at_ns = keeper->alarm.at_ns;
-    if (at_ns <= now || at_ns - now > sys_timer_lead() || keeper->w->clock.now_ns || MUTANT(546))
+    alarm_attend(alarm, now);
+    if (!ahead)
         return now;
-    while (sys_now_ns() < at_ns)
+    while (sys_now_ns() < alarm->at_ns)
         ;
     return instance_now_fresh(keeper->w);
 }
@@ -284,7 +284,7 @@ static int run_until(struct keeper *keeper, uint64_t now, bool spins)
 {
     int n = 0;
 
-    now = await_near(keeper, now);
+    now = await_alarm(keeper, now);
     keeper->running++;
     keeper->ran_ns = now > keeper->ran_ns ? now : keeper->ran_ns;
     while (earliest(keeper) <= (MUTANT(39) ? now - 1 : now)) {

@@ -43,10 +43,9 @@ int sys_tsc_usable(void);
 /* Descriptors: all close-on-exec, all but the epoll fd non-blocking. */
 int sys_eventfd(void);
 int sys_timerfd(void);
-/* Absolute; WEIR_FOREVER disarms. It expires sys_timer_lead() earlier, for whoever it wakes does not
- * run at once. */
-int sys_timerfd_set(int fd, uint64_t at_ns);
-uint64_t sys_timer_lead(void);
+int sys_timerfd_set(int fd, uint64_t at_ns); /* absolute; WEIR_FOREVER disarms */
+/* How long it takes at least from a timer to whoever it wakes, between these. */
+void sys_timer_lead(uint32_t *ret_least_ns, uint32_t *ret_most_ns);
 int sys_timerfd_ring(int fd); /* makes it readable; only kernels that can checkpoint do that */
 int sys_epoll_create(void);
 int sys_epoll_add(int epoll_fd, int fd, uint64_t data);

@@ -23,13 +23,16 @@ int sys_timerfd(void)
     return or_errno(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 }
 
-/* From the interrupt to the first instruction of the thread it is always more than this, be it only
- * for two switches of context. */
-#define TIMER_LEAD_NS UINT64_C(2000)
+/* From a timer's interrupt to the first instruction of the thread that it wakes it takes always more
+ * than the first, be it only for two switches of context; and on most machines more than the second,
+ * if the processor slept. */
+#define LEAD_LEAST_NS 2000
+#define LEAD_MOST_NS  8000
 
-uint64_t sys_timer_lead(void)
+void sys_timer_lead(uint32_t *ret_least_ns, uint32_t *ret_most_ns)
 {
-    return TIMER_LEAD_NS;
+    *ret_least_ns = LEAD_LEAST_NS;
+    *ret_most_ns = LEAD_MOST_NS;
 }
 
 int sys_timerfd_set(int fd, uint64_t at_ns)
@@ -37,7 +40,7 @@ int sys_timerfd_set(int fd, uint64_t at_ns)
     struct itimerspec timer = {0};
 
     if (at_ns != WEIR_FOREVER) /* all zero disarms, so instant 0 is the next one */
-        timer.it_value = timespec_of(at_ns > TIMER_LEAD_NS ? at_ns - TIMER_LEAD_NS : 1);
+        timer.it_value = timespec_of(at_ns == 0 ? 1 : at_ns);
     return or_errno(timerfd_settime(fd, TFD_TIMER_ABSTIME, &timer, NULL));
 }
 

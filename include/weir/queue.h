@@ -96,17 +96,18 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
  * A descriptor that is readable (POLLIN) while there are completions, or something has become due
  * that only a reap does. It is close-on-exec, to be waited for and nothing else, whatever kind of
  * descriptor it is here, and fit for any poll, select, epoll (either way of triggering) or io_uring
- * poll. It becomes readable up to 2 us before an instant, and a reap that comes so early waits for
- * the rest. It belongs to the queue and must not be closed. One wake per change from empty to not empty; if a
- * completion is taken back or reaped while it is being told of, one wake may find nothing. Neither
- * may one for the sake of a set that processes share: who waits for it looks at it now and then,
- * and the reap does what another process that died or is stopped has left undone.
+ * poll. It belongs to the queue and must not be closed. It becomes readable up to 8 us before an
+ * instant, less if its program is quick; a reap that comes early waits for the rest. One wake per
+ * change from empty to not empty; if a completion is taken back or reaped while it is being told
+ * of, one wake may find nothing. Neither may one for the sake of a set that processes share: who
+ * waits for it looks at it now and then, and the reap does what another process that died or is
+ * stopped has left undone.
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 
 /*
  * Does what has become due, then hands out at most `n` completions, in the order in which they were
- * decided. Never blocks. Returns how many; -EINVAL (`out` is NULL); -ENOMEM if there was no memory
+ * decided. Never sleeps. Returns how many; -EINVAL (`out` is NULL); -ENOMEM if there was no memory
  * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only moves time on.
  */
 WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n);

@@ -443,7 +443,7 @@ void sys_fork_page_free(void *page)
 
 static _Atomic uint64_t clock_ns = CLOCK_REAL;
 static _Atomic int64_t wall_offset_ns;
-static _Atomic uint64_t lead_ns;
+static _Atomic uint32_t lead_least_ns, lead_most_ns;
 static _Atomic(const struct fake_counter *) counter;
 
 /* Timerfds that are armed by the clock moved by hand. */
@@ -566,7 +566,7 @@ int sys_timerfd_set(int fd, uint64_t at_ns)
     timer_forget(fd);
     code = real_sys_timerfd_set(fd, WEIR_FOREVER);
     if (code == 0 && at_ns != WEIR_FOREVER)
-        code = timer_keep(fd, at_ns > sys_timer_lead() ? at_ns - sys_timer_lead() : 0);
+        code = timer_keep(fd, at_ns);
     timers_fire(atomic_load(&clock_ns)); /* if it was due already, or became so meanwhile */
     return code;
 }
@@ -632,17 +632,20 @@ int sys_timerfd(void)
     return code != 0 ? code : descriptor_made(real_sys_timerfd());
 }
 
-void fake_clock_set_lead(uint64_t ns)
+void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns)
 {
-    atomic_store(&lead_ns, ns);
+    atomic_store(&lead_least_ns, least_ns);
+    atomic_store(&lead_most_ns, most_ns);
 }
 
-uint64_t sys_timer_lead(void)
+void sys_timer_lead(uint32_t *ret_least_ns, uint32_t *ret_most_ns)
 {
     const struct fake_counter *by_hand = atomic_load(&counter);
-    bool real = atomic_load(&clock_ns) == CLOCK_REAL && !(by_hand && by_hand->now_ns);
 
-    return real ? real_sys_timer_lead() : atomic_load(&lead_ns);
+    *ret_least_ns = atomic_load(&lead_least_ns);
+    *ret_most_ns = atomic_load(&lead_most_ns);
+    if (atomic_load(&clock_ns) == CLOCK_REAL && !(by_hand && by_hand->now_ns))
+        real_sys_timer_lead(ret_least_ns, ret_most_ns);
 }
 
 static bool without_rings(void)
@@ -1072,7 +1075,7 @@ void fake_sys_reset(void)
         atomic_store(&calls[i], 0);
     atomic_store(&clock_ns, CLOCK_REAL);
     atomic_store(&wall_offset_ns, 0);
-    atomic_store(&lead_ns, 0);
+    fake_clock_set_lead(0, 0);
     atomic_store(&counter, NULL);
     atomic_store(&user, USER_REAL);
     atomic_store(&boot, 0);

@@ -77,8 +77,8 @@ struct fake_sys_live fake_sys_live(void);
 void fake_clock_set(uint64_t now_ns);
 void fake_clock_advance(uint64_t ns);
 void fake_clock_set_wall_offset(int64_t offset_ns);
-/* How much earlier than asked timerfds expire by it. 0, unless this says otherwise. */
-void fake_clock_set_lead(uint64_t ns);
+/* What sys_timer_lead says with it: 0, unless this says otherwise. */
+void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns);
 
 /*
  * A time stamp counter by hand, and the clock to go with it. The struct is used until another is

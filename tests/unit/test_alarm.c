@@ -165,6 +165,53 @@ static void a_ring_that_sounds_late_is_heard_and_silenced(void **state)
     each_form(late_ring);
 }
 
+/* Somebody runs so long after the descriptor has become readable. */
+static void wake_after(uint64_t ns)
+{
+    uint64_t at_ns = sys_now_ns() + 1000, expires_ns = at_ns - alarm_.lead_ns;
+
+    alarm_set(&alarm_, at_ns);
+    fake_clock_advance(expires_ns - 1 - sys_now_ns());
+    assert_false(readable());
+    assert_false(alarm_is_ahead(&alarm_, sys_now_ns()));
+    alarm_attend(&alarm_, sys_now_ns()); /* of this nothing is learned */
+    assert_int_equal(at_ns - alarm_.lead_ns, expires_ns);
+    fake_clock_advance(1);
+    assert_true(readable());
+    assert_int_equal(alarm_is_ahead(&alarm_, sys_now_ns()), expires_ns < at_ns);
+    fake_clock_advance(ns);
+    alarm_attend(&alarm_, sys_now_ns());
+    alarm_set(&alarm_, WEIR_FOREVER);
+}
+
+static void leads(void)
+{
+    fake_clock_set_lead(20, 80);
+    alarm_close(&alarm_);
+    assert_int_equal(alarm_open(&alarm_, false), 0);
+    assert_int_equal(alarm_.lead_ns, 20);
+    wake_after(36);
+    assert_int_equal(alarm_.lead_ns, 21);
+    for (int i = 0; i < 100; i++)
+        wake_after(36);
+    assert_int_equal(alarm_.lead_ns, 36); /* so nobody is early, nor later than he must be */
+    for (int i = 0; i < 200; i++)
+        wake_after(500);
+    assert_int_equal(alarm_.lead_ns, 80);
+    wake_after(50);
+    assert_int_equal(alarm_.lead_ns, 50);
+    wake_after(0);
+    assert_int_equal(alarm_.lead_ns, 20);
+    alarm_attend(&alarm_, sys_now_ns()); /* no instant was set */
+    assert_int_equal(alarm_.lead_ns, 20);
+}
+
+static void it_comes_so_much_early_as_it_takes_to_wake_up(void **state)
+{
+    (void)state;
+    each_form(leads);
+}
+
 static void attended(void)
 {
     alarm_.attended = true;
@@ -356,6 +403,7 @@ int main(void)
         leak_checked_test(it_is_readable_from_its_instant_until_another_is_set),
         leak_checked_test(neither_a_ring_nor_an_instant_takes_the_other_back),
         leak_checked_test(a_ring_that_sounds_late_is_heard_and_silenced),
+        leak_checked_test(it_comes_so_much_early_as_it_takes_to_wake_up),
         leak_checked_test(who_attends_to_it_is_not_rung_for),
         leak_checked_test(an_edge_triggered_loop_is_woken_by_each_ring),
         leak_checked_test(a_ring_that_fails_wakes_all_the_same),

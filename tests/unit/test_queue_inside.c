@@ -338,7 +338,7 @@ static void a_reap_that_comes_early_waits_for_the_instant(void **state)
         struct weir_completion c;
 
         fake_clock_set(START);
-        fake_clock_set_lead(30);
+        fake_clock_set_lead(30, 30);
         world_real("limits: [ " B " ]");
         queue = open_queue();
         holder = granted(ASK({"b", 1}));
