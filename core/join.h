@@ -8,7 +8,28 @@
 #ifndef WEIR_CORE_JOIN_H
 #define WEIR_CORE_JOIN_H
 
+#include "line.h"
+#include "publication.h"
 #include "set.h"
+
+/* Whether somebody seems to be in line. If not, it need not be tried. */
+static inline bool join_is_worth_trying(const weir_set *set)
+{
+    const struct set_head *head;
+    const struct box *box;
+    uint64_t word;
+
+    if (set->mortal)
+        return false;
+    head = region_box(set->region, set->head);
+    word = atomic_load_explicit(&head->word, memory_order_acquire);
+    if (!(word & WORD_BOXED))
+        return false;
+    box = (const struct box *)(const void *)(set->region->boxes.base +
+                                             (word_slot(word) << head->box_class));
+    return (atomic_load_explicit(&box->content[CONTENT_COUNT], memory_order_relaxed) &
+            COUNT_MASK) != 0;
+}
 
 /*
  * As set_enter() of ENTRY_WAIT: 1. -EINPROGRESS: nothing has happened, and it takes the whole of

@@ -5,6 +5,7 @@
 #include "asking.h"
 #include "hearing.h"
 #include "instance.h"
+#include "join.h"
 #include "mutant.h"
 #include "pool.h"
 #include "step.h"
@@ -128,7 +129,7 @@ static int ask(struct asking *asking, uint32_t record)
         count(&actor_counters(asking->actor, set->number)->granted, 1);
         return 0;
     }
-    if (!set->keyed)
+    if (!set->keyed && join_is_worth_trying(set))
         r = set_join(asking->actor, set, asking->amounts, entered, max_wait_ns, &asking->verdict);
     return r == -EINPROGRESS ? asking_ask(asking, entered, ENTRY_WAIT, max_wait_ns) : r;
 }

@@ -238,7 +238,7 @@ int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts,
     unsigned turn = 0;
     int r;
 
-    if (entry == ENTRY_WAIT) {
+    if (entry == ENTRY_WAIT && join_is_worth_trying(set)) {
         r = set_join(actor, set, amounts, record, max_wait_ns, ret);
         if (r != -EINPROGRESS)
             return r;

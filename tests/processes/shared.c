@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -146,10 +147,15 @@ void shared_tell(const struct shared_pipe *pipe)
     require(write(pipe->fds[1], "!", 1) == 1);
 }
 
+/* Whoever was to tell may have died of what is tested: that is to be a failure, and not a test that
+ * waits for ever. */
 void shared_hear(const struct shared_pipe *pipe)
 {
+    enum { PATIENCE_MS = 60000 };
+    struct pollfd fd = {pipe->fds[0], POLLIN, 0};
     char byte;
 
+    require(poll(&fd, 1, PATIENCE_MS) == 1);
     require(read(pipe->fds[0], &byte, 1) == 1);
 }
 

@@ -300,7 +300,7 @@ static void hold_and_die(void *unused)
 /* False: there were not so many steps. */
 static bool ask_while_others_come(uint64_t n)
 {
-    struct meeting meeting = {NULL};
+    struct meeting meeting = {0};
     weir_acquisition *first;
     weir_pool *pool;
     bool came;
