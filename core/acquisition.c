@@ -3,6 +3,7 @@
 #include "acquisition.h"
 
 #include "instance.h"
+#include "member.h"
 #include "mutant.h"
 #include "queue.h"
 #include "request.h"
@@ -160,6 +161,10 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     if (instance_forked(acquisition->set->w))
         return -ECHILD;
     state = state_of(acquisition);
+    if (state == RECORD_WAITING && acquisition->told && acquisition->set->member && !MUTANT(549)) {
+        member_break(acquisition->set->member); /* somebody has tampered with it */
+        state = RECORD_BROKEN;
+    }
     /* That a reservation is granted was never news. */
     if (state == RECORD_HELD && (!acquisition->reserved || MUTANT(114)))
         acquisition_see(acquisition);

@@ -24,6 +24,7 @@ struct weir_acquisition {
     bool kept;           /* the keeper knows it */
     bool grants_only;    /* the fd tells of a grant only; under the keeper's lock */
     bool signaled;       /* that it was decided; under the keeper's lock */
+    _Atomic bool told;   /* the keeper knows that it was decided */
     bool blocked;        /* a thread waits on the record's word meanwhile (injected clock) */
     bool reserved; /* granted in advance: the caller can take it back until it says it used it */
     bool canceled; /* a reservation of nothing, which has no record to say so */

@@ -118,8 +118,9 @@ void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
     struct keeper *keeper = keeper_of(w, r);
 
     pthread_mutex_lock(&keeper->lock);
-    /* If it was decided meanwhile, nobody will take it out again before it is due. */
-    if (kept_word(w, record) == word)
+    /* If it was decided meanwhile, nobody will take it out again before it is due. Of a stand-in that
+     * cannot be known: somebody may write into what is shared whatever he likes. */
+    if (kept_word(w, record) == word || kept_stands_in(r))
         keeper_watch_locked(keeper, record, deadline_ns, state);
     pthread_mutex_unlock(&keeper->lock);
 }
@@ -132,9 +133,12 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
     if (kept_lives(w, record, word) && r->data) {
+        weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)r->data;
+
         if (!MUTANT(92))
             heap_remove(&w->keeper.heap, record);
-        acquisition_signal((weir_acquisition *)(uintptr_t)r->data);
+        atomic_store_explicit(&acquisition->told, true, memory_order_relaxed);
+        acquisition_signal(acquisition);
     }
     pthread_mutex_unlock(&w->keeper.lock);
 }
@@ -204,6 +208,19 @@ static int act(weir *w, const struct due *due)
     return (int)decided;
 }
 
+/* Whoever reads what a tamperer has written for a moment must not lose sight of a record for that: what
+ * is in a segment is looked at again as long as nobody was told that it was decided. */
+#define SECOND_LOOK_NS UINT64_C(1000000000)
+
+/* It was due, and what comes next is nobody's but the caller's. */
+static void put_off(struct keeper *keeper, uint32_t record, const struct record *r)
+{
+    if (kept_stands_in(r) && !MUTANT(548))
+        heap_put(&keeper->heap, record, keeper->ran_ns + SECOND_LOOK_NS);
+    else
+        heap_remove(&keeper->heap, record);
+}
+
 /* Takes the first record of the heap, which is due: it stays for its deadline after a look. */
 static struct due take_first(struct keeper *keeper)
 {
@@ -220,7 +237,7 @@ static struct due take_first(struct keeper *keeper)
     if (due.set && !due.expired && record_load(&r->deadline_ns) != WEIR_FOREVER && !MUTANT(139))
         heap_put(&keeper->heap, first.record, record_load(&r->deadline_ns));
     else
-        heap_remove(&keeper->heap, first.record);
+        put_off(keeper, first.record, r);
     return due;
 }
 

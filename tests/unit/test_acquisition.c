@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* An acquisition's descriptor, its states, and the keeper behind it. */
+#include "acquisition.h"
+#include "instance.h"
 #include "world.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -202,6 +204,33 @@ static void an_injected_clock_needs_no_thread(void **state)
     release(b);
     release(a);
     world_close();
+}
+
+/* Somebody writes into the segment, and what was there before again. Whoever looks meanwhile must not
+ * lose sight of a wait that has a deadline; nor does it go on after somebody was told of its end. */
+static void what_is_tampered_with_for_a_moment_ends_all_the_same(void **state)
+{
+    weir_acquisition *a, *b;
+    struct record *r;
+    uint64_t word;
+
+    (void)state;
+    for (int told = 0; told < 2; told++) {
+        world_set("backend: process, lifetime: users, limits: [ " SLOT " ]");
+        a = granted(NULL);
+        b = pending(with_timeout(ASK({"r", 1}), 1000));
+        r = record_at(world.set->region, b->record);
+        word = record_load(&r->word);
+        record_store(&r->word, record_next_word(word, told ? RECORD_TIMED_OUT : RECORD_FREE));
+        advance(1000);
+        record_store(&r->word, word);
+        assert_int_equal(weir_acquisition_result(b), told ? -EUCLEAN : -EINPROGRESS);
+        advance(UINT64_C(1000000000));
+        assert_int_equal(weir_acquisition_result(b), told ? -EUCLEAN : -ETIMEDOUT);
+        weir_release(&b);
+        weir_release(&a);
+        world_close();
+    }
 }
 
 static void without_a_thread_nothing_is_taken(void **state)
@@ -446,6 +475,7 @@ int main(void)
         leak_checked_test(out_of_descriptors_the_acquisition_can_still_be_asked),
         leak_checked_test(the_thread_starts_only_when_a_waiter_pends),
         leak_checked_test(an_injected_clock_needs_no_thread),
+        leak_checked_test(what_is_tampered_with_for_a_moment_ends_all_the_same),
         leak_checked_test(without_a_thread_nothing_is_taken),
         leak_checked_test(the_keeper_grants_and_ends_waits_by_itself),
         leak_checked_test(waiting_makes_no_system_call),
