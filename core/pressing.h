@@ -27,7 +27,7 @@ void pressing_wait(struct set_head *set);
 /* After as many turns nobody was faster. */
 static inline void pressing_won(struct set_head *set, unsigned turn)
 {
-    if (turn >= PRESSING_TURNS && !MUTANT(648))
+    if (turn >= PRESSING_TURNS)
         atomic_store_explicit(&set->pressed, 0, memory_order_relaxed);
 }
 
