@@ -140,7 +140,7 @@ ALWAYS int acquire(bool shared, weir_set *set, const struct weir_request *reques
     weir_acquisition *acquisition = actor ? actor->cache : NULL;
     struct word_grant grant = {0};
     struct weir_instant at;
-    uint64_t word, ready;
+    uint64_t word, ready = 0;
     struct record *record = NULL;
     int r;
 
