@@ -11,6 +11,7 @@
 #include "sys.h"
 #include "timekeeper.h"
 #include <errno.h>
+#include <sys/stat.h>
 
 static struct record *record_of(const weir_acquisition *acquisition)
 {
@@ -186,21 +187,34 @@ static int fd_of(weir_acquisition *acquisition, bool grants_only)
     return fd;
 }
 
+/* Whether it can have a descriptor. */
+static int check_fd(weir_acquisition *acquisition)
+{
+    if (instance_forked(acquisition->set->w))
+        return -ECHILD;
+    return queue_has(acquisition) ? -EBUSY : 0;
+}
+
+/* Whoever decides from now on writes to it. The caller holds the keeper's lock. */
+static int signal_if_decided(weir_acquisition *acquisition)
+{
+    if (!MUTANT(553))
+        acquisition->actor = NULL; /* there is a descriptor to be forgotten */
+    return state_of(acquisition) != RECORD_WAITING && !MUTANT(90)
+    ? acquisition_signal(acquisition) : 0;
+}
+
 static int open_fd(weir_acquisition *acquisition, bool grants_only)
 {
     weir *w = acquisition->set->w;
-    int fd, r = 0;
+    int fd, r = check_fd(acquisition);
 
-    if (instance_forked(w))
-        return -ECHILD;
-    if (queue_has(acquisition))
-        return -EBUSY;
-    if (!MUTANT(553))
-        acquisition->actor = NULL; /* there is a descriptor to be closed */
+    if (r < 0)
+        return r;
     pthread_mutex_lock(&w->keeper.lock);
     fd = fd_of(acquisition, grants_only);
-    if (fd >= 0 && state_of(acquisition) != RECORD_WAITING && !MUTANT(90))
-        r = acquisition_signal(acquisition);
+    if (fd >= 0)
+        r = signal_if_decided(acquisition);
     pthread_mutex_unlock(&w->keeper.lock);
     return r < 0 ? r : fd;
 }
@@ -213,6 +227,47 @@ int weir_acquisition_fd(weir_acquisition *acquisition)
 int weir_acquisition_grant_fd(weir_acquisition *acquisition)
 {
     return open_fd(acquisition, true);
+}
+
+/* Whether writing to it harms nobody: what has no type, and is no eventfd, refuses to be written to. */
+static int check_eventfd(int fd)
+{
+    struct stat found;
+    int r = sys_stat_fd(fd, &found);
+
+    return r == 0 && found.st_mode & S_IFMT ? -EINVAL : r;
+}
+
+/* The caller holds the keeper's lock. */
+static int attach(weir_acquisition *acquisition, int event_fd)
+{
+    int r;
+
+    if (acquisition->fd >= 0)
+        return -EINVAL;
+    acquisition->fd = event_fd;
+    acquisition->attached = !MUTANT(670);
+    r = signal_if_decided(acquisition);
+    if (r < 0 && !MUTANT(671)) {
+        acquisition->fd = -1;
+        acquisition->attached = false;
+    }
+    return r;
+}
+
+int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd)
+{
+    weir *w = acquisition->set->w;
+    int r = check_fd(acquisition);
+
+    if (r == 0 && !MUTANT(672))
+        r = check_eventfd(event_fd);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&w->keeper.lock);
+    r = attach(acquisition, event_fd);
+    pthread_mutex_unlock(&w->keeper.lock);
+    return r;
 }
 
 const char *weir_acquisition_set(const weir_acquisition *acquisition)
@@ -466,6 +521,12 @@ static int end(struct actor *actor, weir_acquisition *acquisition)
     return r;
 }
 
+static void close_fd(const weir_acquisition *acquisition)
+{
+    if (acquisition->fd >= 0 && !acquisition->attached)
+        sys_close(acquisition->fd);
+}
+
 /* Nobody will tell of it any more. */
 static void forget(weir_acquisition *acquisition)
 {
@@ -473,14 +534,12 @@ static void forget(weir_acquisition *acquisition)
 
     if (acquisition->kept)
         timekeeper_forget(w, acquisition->keeping);
-    if (acquisition->fd >= 0)
-        sys_close(acquisition->fd);
+    close_fd(acquisition);
 }
 
 static int release_in_child(weir_acquisition *acquisition)
 {
-    if (acquisition->fd >= 0)
-        sys_close(acquisition->fd);
+    close_fd(acquisition);
     sys_free(acquisition);
     return -ECHILD;
 }

@@ -20,9 +20,10 @@ struct weir_acquisition {
     struct actor *actor; /* at_once.h: who may give it back so; NULL: nobody */
     uint32_t record;     /* in its set's region; 0: nothing was taken that could be given back */
     uint32_t keeping;    /* the same as its keeper knows it; 0: it has none */
-    int fd;              /* eventfd, or -1; under the keeper's lock */
+    int fd;              /* eventfd, or -1; changes under the keeper's lock */
     bool kept;           /* the keeper knows it */
     bool grants_only;    /* the fd tells of a grant only; under the keeper's lock */
+    bool attached;       /* the fd is the caller's own; under the keeper's lock */
     bool signaled;       /* that it was decided; under the keeper's lock */
     _Atomic bool told;   /* the keeper knows that it was decided */
     bool blocked;        /* a thread waits on the record's word meanwhile (injected clock) */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for a queue and for an acquisition in a loop over ppoll. */
+/* Waiting for a queue, and for an acquisition by an eventfd of our own, in a loop over ppoll. */
 #include "work.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BATCH = 8 };
 
@@ -65,6 +67,27 @@ static void reap(void)
     work_submit(&work);
 }
 
+/* It stays in the loop: the next acquisition could be attached to it. */
+static int attach_alone(void)
+{
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), r;
+
+    if (event_fd < 0)
+        work_fail("eventfd", -errno);
+    r = weir_acquisition_attach(work.alone, event_fd);
+    if (r < 0)
+        work_fail("weir_acquisition_attach", r);
+    return event_fd;
+}
+
+static void alone_decided(int event_fd)
+{
+    uint64_t decided;
+
+    if (read(event_fd, &decided, sizeof(decided)) == sizeof(decided))
+        work_alone_decided(&work);
+}
+
 int main(void)
 {
     struct pollfd fds[2];
@@ -72,9 +95,9 @@ int main(void)
 
     work_begin(&work);
     fds[0] = (struct pollfd){weir_queue_fd(work.queue), POLLIN, 0};
-    fds[1] = (struct pollfd){weir_acquisition_fd(work.alone), POLLIN, 0};
-    if (fds[0].fd < 0 || fds[1].fd < 0)
-        work_fail("a descriptor", fds[0].fd < 0 ? fds[0].fd : fds[1].fd);
+    fds[1] = (struct pollfd){attach_alone(), POLLIN, 0};
+    if (fds[0].fd < 0)
+        work_fail("weir_queue_fd", fds[0].fd);
     while (!work_is_over(&work)) {
         if (ppoll(fds, 2, until_next(&buffer), NULL) < 0) {
             if (errno == EINTR)
@@ -83,11 +106,10 @@ int main(void)
         }
         if (fds[0].revents)
             reap();
-        if (fds[1].revents) {
-            fds[1].fd = -1; /* poll passes over it */
-            work_alone_decided(&work);
-        }
+        if (fds[1].revents)
+            alone_decided(fds[1].fd);
         release_what_is_due();
     }
+    close(fds[1].fd);
     return work_finish(&work);
 }

@@ -167,6 +167,20 @@ WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
+ * Attaches an eventfd of the caller's own instead: 1 is added to it once the acquisition is
+ * decided, at once if it already is. A program that waits time and again has it in its loop once,
+ * instead of a new descriptor each time. It stays the caller's, who reads it before the next wait;
+ * it must stay open until the acquisition is released, and should be non-blocking. Several
+ * acquisitions may have the same one: its count is of how many was told since it was read.
+ * weir_acquisition_fd returns it from then on.
+ * Returns 0; -EBADF (not open), -EINVAL (a file, a pipe or a socket; or the acquisition has a
+ * descriptor already, of whatever kind), -ECHILD, -EBUSY (a queue has yet to hand out its
+ * completion), or what the kernel said to writing it, if it is decided already. Whenever it fails,
+ * nothing is attached.
+ */
+WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd);
+
+/*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
  * -ECHILD, -EUCLEAN. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that
  * weir_cancel can take back a grant that this call has not yet told of, or a reservation, and that

@@ -17,6 +17,8 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -285,6 +287,39 @@ static int run_submit(struct world *world)
         require(weir_acquisition_result(acquisition) == 0);
     require(weir_release(&acquisition) == 0);
     return fd < 0 ? fd : 0;
+}
+
+/* With a descriptor of the program's own, which is attached before or after the grant. */
+static int attach_and_await(struct world *world, int event_fd, bool late)
+{
+    weir_acquisition *all, *acquisition;
+    int r = submit_behind(world, &want_db, &all, &acquisition);
+    uint64_t count;
+
+    if (r < 0)
+        return r;
+    if (late)
+        require(weir_release(&all) == 0);
+    r = weir_acquisition_attach(acquisition, event_fd);
+    require(weir_release(&all) == 0);
+    require(weir_acquisition_result(acquisition) == 0);
+    if (r == 0)
+        require(world_await(world, acquisition) == 0);
+    require(read(event_fd, &count, sizeof(count)) == (r == 0 ? (ssize_t)sizeof(count) : -1));
+    require(weir_release(&acquisition) == 0);
+    return r;
+}
+
+static int run_attach(struct world *world)
+{
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), r;
+
+    require(event_fd >= 0);
+    r = attach_and_await(world, event_fd, false);
+    if (r == 0)
+        r = attach_and_await(world, event_fd, true);
+    require(close(event_fd) == 0);
+    return r;
 }
 
 /* Granted by time alone. */
@@ -679,6 +714,8 @@ static int run_queue_many(struct world *world)
 static const int open_errors[] = {-ENOMEM, -EIO, -ENOEXEC, -EINVAL, 0};
 static const int submit_errors[] = {-ENOMEM, -EMFILE, -ENOSPC, -EAGAIN, 0};
 
+static const int attach_errors[] = {-ENOMEM, -EMFILE, -ENOSPC, -EAGAIN, -EIO, 0};
+
 static const struct scenario scenarios[] = {
     {"open", run_open, FEW, true},
     {"open a text", run_open_text, open_errors, true},
@@ -696,6 +733,7 @@ static const struct scenario scenarios[] = {
     {"submit", run_submit, submit_errors, false},
     {"submit, later", run_submit_later, submit_errors, false},
     {"submit, in vain", run_submit_in_vain, submit_errors, false},
+    {"attach", run_attach, attach_errors, false},
     {"cancel", run_cancel, submit_errors, false},
     {"release while it pends", run_release_pending, submit_errors, false},
     {"close", run_close, submit_errors, false},

@@ -13,8 +13,10 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -200,8 +202,9 @@ static rlim_t limit_descriptors(rlim_t n)
 static void test_no_descriptors(void **state)
 {
     struct world world;
-    weir_acquisition *all = NULL, *acquisition = NULL;
+    weir_acquisition *all = NULL, *acquisition = NULL, *own = NULL;
     struct weir_set_stats stats = {.size = sizeof(stats)};
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rlim_t before;
 
     (void)state;
@@ -221,14 +224,19 @@ static void test_no_descriptors(void **state)
     limit_descriptors(0);
     assert_int_equal(weir_acquisition_fd(acquisition), -EMFILE);
     assert_int_equal(weir_acquisition_result(acquisition), -EINPROGRESS);
+    require(weir_submit(world.pool, &want_db, &own, NULL) == 1);
+    assert_int_equal(weir_acquisition_attach(own, event_fd), 0); /* which needs none */
     require(weir_release(&all) == 0);
     assert_int_equal(weir_acquisition_result(acquisition), 0);
+    assert_int_equal(world_await(&world, own), 0);
+    require(weir_release(&own) == 0);
     assert_int_equal(weir_acquisition_fd(acquisition), -EMFILE);
     limit_descriptors(before);
     assert_true(weir_acquisition_fd(acquisition) >= 0);
     assert_int_equal(world_await(&world, acquisition), 0);
     require(weir_release(&acquisition) == 0);
     world_check_whole(&world);
+    require(close(event_fd) == 0);
     world_close(&world);
 }
 

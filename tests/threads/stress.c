@@ -19,6 +19,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <weir/weir.h>
 
 enum { THREADS = 100, RELEASERS = 2, STEPS = 12, STUCK_S = 60 };
@@ -71,6 +73,7 @@ struct worker {
     weir_pool *pool;
     struct history history;
     struct tally tally;
+    int event_fd; /* its own, for one wait after the other */
 };
 
 /* An acquisition on its way to somebody else who releases it. */
@@ -328,13 +331,19 @@ static void step_impossible(struct worker *me, struct want *want)
     me->tally.impossible++;
 }
 
-static void await(weir_acquisition *acquisition)
+static void await(struct worker *me, weir_acquisition *acquisition)
 {
-    struct pollfd poll_fd = {.fd = weir_acquisition_fd(acquisition), .events = POLLIN};
+    bool own = random_below(&me->random, 2);
+    struct pollfd poll_fd = {.events = POLLIN};
+    uint64_t count;
 
-    require(poll_fd.fd >= 0);
+    if (own)
+        require(weir_acquisition_attach(acquisition, me->event_fd) == 0);
+    poll_fd.fd = weir_acquisition_fd(acquisition);
+    require(own ? poll_fd.fd == me->event_fd : poll_fd.fd >= 0);
     require(poll(&poll_fd, 1, STUCK_S * 1000) == 1);
     require(poll_fd.revents == POLLIN);
+    require(read(poll_fd.fd, &count, sizeof(count)) == sizeof(count) && count == 1);
     require(weir_acquisition_result(acquisition) != -EINPROGRESS);
 }
 
@@ -397,7 +406,7 @@ static void step_submit(struct worker *me, struct want *want)
         me->tally.abandoned++;
         break;
     default:
-        await(acquisition);
+        await(me, acquisition);
         settle_submitted(me, want, acquisition);
     }
 }
@@ -608,6 +617,8 @@ int main(int argc, char **argv)
     pthread_barrier_init(&finish, NULL, THREADS + 1);
     for (int i = 0; i < THREADS; i++) {
         workers[i].random = test_seed + (uint64_t)i;
+        workers[i].event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        require(workers[i].event_fd >= 0);
         require(weir_pool_open(&workers[i].pool, instance, i % 2 ? "five" : "pool",
                                WEIR_WORKER_AUTO) == 0);
         require(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
@@ -623,6 +634,8 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < RELEASERS; i++)
         require(pthread_join(releasers[i], NULL) == 0);
+    for (int i = 0; i < THREADS; i++)
+        require(close(workers[i].event_fd) == 0);
     alarm(STUCK_S);
     check_quiet();
     check_counts(&tally);

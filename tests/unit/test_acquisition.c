@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define SLOT "{ type: resource, key: r, capacity: 1 }"
@@ -163,6 +165,180 @@ static void out_of_descriptors_the_acquisition_can_still_be_asked(void **state)
     assert_int_equal(weir_acquisition_result(a), 0);
     assert_true(readable(weir_acquisition_fd(a)));
     release(a);
+    world_close();
+}
+
+/* An eventfd of the program's own */
+
+static uint64_t count_of(int fd)
+{
+    uint64_t count = 0;
+
+    assert_true(read(fd, &count, sizeof count) == sizeof count || errno == EAGAIN);
+    return count;
+}
+
+static int own_eventfd(void)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void an_attached_eventfd_counts_decisions(void **state)
+{
+    weir_acquisition *holder, *granted_late, *timed_out, *canceled;
+    int fd = own_eventfd();
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    assert_int_equal(weir_acquisition_attach(holder, fd), 0); /* it is decided already */
+    assert_int_equal(count_of(fd), 1);
+    granted_late = pending(NULL);
+    timed_out = pending(with_timeout(ASK_DEFAULTS, 5));
+    canceled = pending(NULL);
+    assert_int_equal(weir_acquisition_attach(granted_late, fd), 0);
+    assert_int_equal(weir_acquisition_attach(timed_out, fd), 0);
+    assert_int_equal(weir_acquisition_attach(canceled, fd), 0);
+    assert_int_equal(weir_acquisition_fd(canceled), fd);
+    assert_int_equal(count_of(fd), 0);
+    assert_int_equal(fake_sys_live().descriptors, 0); /* of the library's */
+    advance(5);
+    assert_int_equal(count_of(fd), 1);
+    assert_int_equal(weir_cancel(canceled), 0);
+    release(holder);
+    assert_int_equal(count_of(fd), 2);
+    assert_int_equal(weir_acquisition_result(granted_late), 0);
+    assert_int_equal(weir_acquisition_fd(granted_late), fd); /* which does not tell again */
+    release(granted_late);
+    release(timed_out);
+    release(canceled);
+    assert_int_equal(count_of(fd), 0);
+    assert_int_equal(close(fd), 0);
+    world_close();
+}
+
+/* Waits again and again, one after the other, with one descriptor. */
+static void an_attached_eventfd_stays_the_callers(void **state)
+{
+    int fd = own_eventfd();
+
+    (void)state;
+    world_limits(SLOT);
+    for (int i = 0; i < 3; i++) {
+        weir_acquisition *holder = granted(NULL), *a = pending(NULL);
+
+        assert_int_equal(weir_acquisition_attach(a, fd), 0);
+        assert_false(readable(fd));
+        release(holder);
+        assert_int_equal(count_of(fd), 1);
+        release(a);
+        holder = granted(NULL); /* perhaps in the same memory: it must not be known any more */
+        assert_false(readable(fd));
+        release(holder);
+        assert_true(fcntl(fd, F_GETFD) >= 0); /* still open */
+    }
+    assert_int_equal(close(fd), 0);
+    world_close();
+}
+
+/* Whoever is granted at once goes back the short way unless something is to be forgotten. */
+static void an_attached_eventfd_is_forgotten(void **state)
+{
+    weir_acquisition *a;
+    int fd = own_eventfd();
+
+    (void)state;
+    world_limits(SLOT);
+    release(granted(NULL));
+    a = granted(NULL);
+    assert_int_equal(weir_acquisition_attach(a, fd), 0);
+    assert_int_equal(count_of(fd), 1);
+    release(a);
+    a = granted(NULL);
+    assert_int_not_equal(weir_acquisition_fd(a), fd);
+    release(a);
+    assert_int_equal(close(fd), 0);
+    world_close();
+}
+
+static void what_is_no_eventfd_is_not_attached(void **state)
+{
+    weir_acquisition *holder, *a;
+    int pipes[2], other;
+    char byte;
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    assert_int_equal(weir_acquisition_attach(a, -1), -EBADF);
+    assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(weir_acquisition_attach(a, pipes[1]), -EINVAL);
+    assert_int_equal(close(pipes[1]), 0);
+    assert_int_equal(weir_acquisition_attach(a, pipes[1]), -EBADF);
+    other = epoll_create1(EPOLL_CLOEXEC);
+    assert_int_equal(weir_acquisition_attach(holder, other), -EINVAL); /* the kernel's word */
+    assert_int_equal(close(other), 0);
+    fake_sys_fail_kind_at(1, FAKE_FILE, -EIO);
+    assert_int_equal(weir_acquisition_attach(a, pipes[0]), -EIO);
+    release(holder);
+    assert_int_equal(read(pipes[0], &byte, 1), 0); /* nothing was written to it */
+    assert_true(readable(weir_acquisition_fd(a))); /* it has none yet */
+    release(a);
+    assert_int_equal(close(pipes[0]), 0);
+    world_close();
+}
+
+static void an_acquisition_has_one_descriptor(void **state)
+{
+    weir_acquisition *holder, *a, *b, *c;
+    int fd = own_eventfd(), other = own_eventfd();
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    b = pending(NULL);
+    c = pending(NULL);
+    assert_int_equal(weir_acquisition_attach(a, fd), 0);
+    assert_int_equal(weir_acquisition_attach(a, other), -EINVAL);
+    assert_int_equal(weir_acquisition_attach(a, fd), -EINVAL);
+    assert_int_equal(weir_acquisition_grant_fd(a), -EINVAL);
+    assert_true(weir_acquisition_fd(b) >= 0);
+    assert_int_equal(weir_acquisition_attach(b, fd), -EINVAL);
+    assert_true(weir_acquisition_grant_fd(c) >= 0);
+    assert_int_equal(weir_acquisition_attach(c, fd), -EINVAL);
+    release(holder);
+    assert_true(readable(fd));
+    assert_false(readable(other));
+    release(a);
+    release(b);
+    release(c);
+    close(fd);
+    close(other);
+    world_close();
+}
+
+/* That it was decided cannot be told: then nothing is attached, and it can be tried again. */
+static void an_attachment_that_fails_leaves_nothing(void **state)
+{
+    weir_acquisition *a;
+    int fd = own_eventfd(), other = own_eventfd();
+
+    (void)state;
+    world_limits(SLOT);
+    a = granted(NULL);
+    fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOMEM);
+    assert_int_equal(weir_acquisition_attach(a, fd), -ENOMEM);
+    assert_int_equal(weir_acquisition_attach(a, other), 0);
+    assert_int_equal(count_of(other), 1);
+    assert_int_equal(count_of(fd), 0);
+    release(a);
+    close(fd);
+    close(other);
     world_close();
 }
 
@@ -473,6 +649,12 @@ int main(void)
         leak_checked_test(a_descriptor_counts_one_decision),
         leak_checked_test(a_descriptor_is_never_handed_out_twice),
         leak_checked_test(out_of_descriptors_the_acquisition_can_still_be_asked),
+        leak_checked_test(an_attached_eventfd_counts_decisions),
+        leak_checked_test(an_attached_eventfd_stays_the_callers),
+        leak_checked_test(an_attached_eventfd_is_forgotten),
+        leak_checked_test(what_is_no_eventfd_is_not_attached),
+        leak_checked_test(an_acquisition_has_one_descriptor),
+        leak_checked_test(an_attachment_that_fails_leaves_nothing),
         leak_checked_test(the_thread_starts_only_when_a_waiter_pends),
         leak_checked_test(an_injected_clock_needs_no_thread),
         leak_checked_test(what_is_tampered_with_for_a_moment_ends_all_the_same),

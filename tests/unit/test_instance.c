@@ -535,6 +535,7 @@ static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
     CHECK(weir_reserve(world.pool, NULL, &a, &at, NULL) == -ECHILD);
     CHECK(weir_acquisition_fd(held) == -ECHILD);
     CHECK(weir_acquisition_fd(waiting) == -ECHILD);
+    CHECK(weir_acquisition_attach(waiting, 0) == -ECHILD);
     CHECK(weir_acquisition_result(held) == -ECHILD);
     CHECK(weir_acquisition_result(waiting) == -ECHILD);
     CHECK(weir_cancel(waiting) == -ECHILD);

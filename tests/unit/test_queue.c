@@ -654,6 +654,7 @@ static void an_acquisition_has_no_fd_of_its_own_until_it_was_reaped(void **state
     kept = put_kept(ASK({"a", 1}), 1);
     assert_int_equal(weir_acquisition_fd(kept), -EBUSY);
     assert_int_equal(weir_acquisition_grant_fd(kept), -EBUSY);
+    assert_int_equal(weir_acquisition_attach(kept, 0), -EBUSY);
     assert_ptr_equal(next_granted(1), kept);
     assert_true(readable(weir_acquisition_fd(kept)));
     assert_int_equal(weir_acquisition_grant_fd(kept), -EINVAL);
