@@ -223,9 +223,14 @@ static const struct way raw_epoll_drain = {
 
 /* As an acquisition has it: one of its own for each wait. */
 
-static void fresh_ask(struct hand *hand)
+static void fresh_open(struct hand *hand)
 {
     require(event_open(hand) == 0);
+}
+
+static void fresh_ask(struct hand *hand)
+{
+    fresh_open(hand);
     epoll_add(hand, hand->event_fd);
 }
 
@@ -234,6 +239,18 @@ static void fresh_settle(struct hand *hand)
     close(hand->event_fd);
     hand->event_fd = -1;
 }
+
+static const struct way raw_fresh_poll = {
+    .name = "raw eventfd, made anew, poll",
+    .baseline = &raw_poll,
+    .open = open_nothing,
+    .ask = fresh_open,
+    .wait = event_poll,
+    .settle = fresh_settle,
+    .close = fds_close,
+    .hold = nothing,
+    .give = event_give,
+};
 
 static const struct way raw_fresh = {
     .name = "raw eventfd, made anew, epoll",
@@ -362,7 +379,7 @@ static void acquisition_epoll(struct hand *hand)
 
 static const struct way fd_poll = {
     .name = "acquisition fd, poll",
-    .baseline = &raw_poll,
+    .baseline = &raw_fresh_poll,
     .open = open_nothing,
     .ask = weir_ask,
     .wait = acquisition_poll,
@@ -374,11 +391,43 @@ static const struct way fd_poll = {
 
 const struct way way_fd_epoll = {
     .name = "acquisition fd, epoll",
-    .baseline = &raw_epoll,
+    .baseline = &raw_fresh,
     .open = epoll_open,
     .ask = submit_and_watch,
     .wait = acquisition_epoll,
     .settle = weir_settle,
+    .close = fds_close,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
+/* ---- weir, an eventfd attached to one acquisition after the other ---- */
+
+static void submit_and_attach(struct hand *hand)
+{
+    require(weir_submit(hand->pool, NULL, &hand->got, NULL) >= 0);
+    require(weir_acquisition_attach(hand->got, hand->event_fd) == 0);
+}
+
+static void attached_epoll(struct hand *hand)
+{
+    event_epoll(hand);
+    require(weir_acquisition_result(hand->got) == 0);
+}
+
+static void attached_settle(struct hand *hand)
+{
+    event_drain(hand);
+    weir_settle(hand);
+}
+
+static const struct way attached_eventfd = {
+    .name = "acquisition, attached, epoll",
+    .baseline = &raw_epoll,
+    .open = event_epoll_open,
+    .ask = submit_and_attach,
+    .wait = attached_epoll,
+    .settle = attached_settle,
     .close = fds_close,
     .hold = weir_hold,
     .give = weir_give,
@@ -448,8 +497,29 @@ const struct way way_queue_epoll = {
     .give = weir_give,
 };
 
+/* The same until its descriptor is readable. It is not readable for nothing here. */
+
+static void queue_settle(struct hand *hand)
+{
+    require(queue_reap(hand));
+    weir_settle(hand);
+}
+
+static const struct way queue_readable = {
+    .name = "queue, epoll, readable",
+    .baseline = &raw_epoll,
+    .open = queue_epoll_open,
+    .ask = queue_ask,
+    .wait = event_epoll,
+    .settle = queue_settle,
+    .close = queue_close,
+    .hold = weir_hold,
+    .give = weir_give,
+};
+
 const struct way *const plain_ways[] = {
-    &raw_futex, &way_blocked,     &raw_read,     &raw_poll,        &fd_poll,
-    &raw_epoll, &raw_fresh,       &way_fd_epoll, &raw_epoll_drain, &raw_nested,
-    &raw_ticks, &way_queue_epoll, NULL,
+    &raw_futex,      &way_blocked,      &raw_read,        &raw_poll,
+    &raw_fresh_poll, &fd_poll,          &raw_epoll,       &raw_fresh,
+    &way_fd_epoll,   &attached_eventfd, &queue_readable,  &raw_epoll_drain,
+    &raw_nested,     &raw_ticks,        &way_queue_epoll, NULL,
 };
