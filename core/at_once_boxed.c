@@ -244,7 +244,6 @@ ALWAYS int release_at_once(bool mortal, weir_acquisition *acquisition)
 {
     struct actor *actor = actor_mine;
     weir_set *set = acquisition->set;
-    struct counters *counters;
     bool missing;
 
     if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
@@ -253,12 +252,7 @@ ALWAYS int release_at_once(bool mortal, weir_acquisition *acquisition)
     missing = lacks_update(acquisition);
     if (!end(mortal, actor, acquisition))
         return -EINPROGRESS;
-    counters = actor_counters(actor, set->number);
-    count(&counters->released, 1);
-    if (missing)
-        count(&counters->missing_update, 1);
-    take_in(actor, acquisition);
-    return missing ? -EPROTO : 0;
+    return released(actor, set, acquisition, missing);
 }
 
 APART int release_mortal(weir_acquisition *acquisition)

@@ -6,6 +6,7 @@
 
 #include "acquisition.h"
 #include "instance.h"
+#include <errno.h>
 
 /* What a call would rather not repeat to get out of its way. */
 #define ALWAYS static inline __attribute__((always_inline))
@@ -81,6 +82,19 @@ ALWAYS void take_in(struct actor *actor, weir_acquisition *acquisition)
     actor->cache = acquisition;
     actor->cache_n++;
     actor_drop(actor);
+}
+
+/* It holds nothing any more: what that comes to, if an update was `missing`. */
+ALWAYS int released(struct actor *actor, const weir_set *set, weir_acquisition *acquisition,
+                    bool missing)
+{
+    struct counters *counters = actor_counters(actor, set->number);
+
+    count(&counters->released, 1);
+    if (missing)
+        count(&counters->missing_update, 1);
+    take_in(actor, acquisition);
+    return missing ? -EPROTO : 0;
 }
 
 #endif
