@@ -121,12 +121,7 @@ static void stand_behind(const struct joining *joining, uint32_t record, struct 
     struct record *ahead = record_at(joining->region, tail);
     uint64_t word = record_load(&r->word), link = record_load(&ahead->next);
 
-    record_store(&r->next, link_next(record_load(&r->next), 0));
-    STEP();
-    record_store(&r->prev, link_next(record_load(&r->prev), tail));
-    STEP();
-    record_store(&r->granted, GRANTED_MARKER | word >> 8);
-    STEP();
+    line_prepare(r, word, tail);
     ret->tail = ahead;
     ret->word = (struct effect){.place = effect_place(record, RECORD_WORD),
                                 .before = word,

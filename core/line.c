@@ -4,7 +4,6 @@
 #include "line.h"
 
 #include "mutant.h"
-#include "step.h"
 
 static void add_link(struct version *version, const struct region *region, uint32_t record,
                      uint32_t which, uint32_t target)
@@ -28,12 +27,7 @@ void line_push(const struct region *region, struct version *version, uint32_t re
     uint32_t head = line_head(version), tail = line_tail(version);
     uint64_t word = record_load(&r->word);
 
-    record_store(&r->next, link_next(record_load(&r->next), 0));
-    STEP();
-    record_store(&r->prev, link_next(record_load(&r->prev), tail));
-    STEP();
-    record_store(&r->granted, GRANTED_MARKER | word >> 8);
-    STEP();
+    line_prepare(r, word, tail);
     version_add_effect(version, record, RECORD_WORD, word, record_next_word(word, RECORD_WAITING));
     version->effects[version->effects_n - 1].own = MUTANT(485);
     if (tail)

@@ -9,6 +9,7 @@
 
 #include "publication.h"
 #include "record.h"
+#include "step.h"
 
 /* Content of a set's version: words 0 … LINE_WORDS-1 are the line, the limits' states follow. */
 enum { CONTENT_ENDS = 0, CONTENT_COUNT = 1, CONTENT_LAST = 2, CONTENT_STATES = 3 };
@@ -113,6 +114,18 @@ static inline uint32_t line_next(const struct region *region, uint32_t record)
 
 /* Whether the links around a record that waits are those of one in line. As above. */
 bool line_has(const struct region *region, const struct version *version, uint32_t record);
+
+/* What a record that is free and the caller's says before it stands in line behind `tail`, or behind
+ * nobody: nobody is behind it, and it is not granted. Nobody else looks at that yet. */
+static inline void line_prepare(struct record *r, uint64_t word, uint32_t tail)
+{
+    record_store(&r->next, link_next(record_load(&r->next), 0));
+    STEP();
+    record_store(&r->prev, link_next(record_load(&r->prev), tail));
+    STEP();
+    record_store(&r->granted, GRANTED_MARKER | word >> 8);
+    STEP();
+}
 
 /* `record`, which is free and the caller's, joins at the tail and becomes WAITING. */
 void line_push(const struct region *region, struct version *version, uint32_t record);
