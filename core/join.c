@@ -2,6 +2,7 @@
 /* Joining a line that others are in: see join.h. */
 #include "join.h"
 
+#include "boxes.h"
 #include "instance.h"
 #include "mutant.h"
 #include "operation.h"
@@ -47,12 +48,6 @@ static void copy(uint64_t *to, const _Atomic uint64_t *from, size_t n)
     }
 }
 
-static struct box *box_of(const struct joining *joining, uint64_t word)
-{
-    return (struct box *)(void *)(joining->region->boxes.base +
-                                  (word_slot(word) << joining->box_class));
-}
-
 static uint32_t length_of(const struct joining *joining)
 {
     return (uint32_t)joining->count & COUNT_MASK;
@@ -87,7 +82,7 @@ static bool read_line(struct joining *joining, uint32_t max_waiters)
 {
     for (unsigned turn = 0; turn < HELP_AFTER; publication_back_off(&turn)) {
         uint64_t word = atomic_load_explicit(&joining->head->word, memory_order_acquire);
-        const struct box *box = box_of(joining, word);
+        const struct box *box = boxes_at(false, joining->region, joining->box_class, word);
         bool done;
 
         if (!(word & WORD_BOXED))
@@ -182,11 +177,10 @@ static void complete(_Atomic uint64_t *place, const struct effect *effect)
 __attribute__((noinline)) static bool commit(const struct joining *joining, uint32_t unit,
                                              uint32_t record, struct record *r, uint64_t at_ns)
 {
-    struct actor_head *actor = region_box(joining->region, unit);
-    _Atomic uint64_t *own = &actor->own[joining->box_class - BOX_CLASS_MIN];
+    _Atomic uint64_t *own = boxes_own(false, joining->region, unit, joining->box_class);
     uint64_t mine = atomic_load_explicit(own, memory_order_acquire), before = joining->word;
-    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
-    struct box *box = box_of(joining, word);
+    uint64_t word = word_after(mine);
+    struct box *box = boxes_at(false, joining->region, joining->box_class, word);
     struct standing standing;
 
     stand_behind(joining, record, r, &standing);

@@ -8,6 +8,7 @@
 #ifndef WEIR_CORE_JOIN_H
 #define WEIR_CORE_JOIN_H
 
+#include "boxes.h"
 #include "line.h"
 #include "publication.h"
 #include "set.h"
@@ -25,8 +26,7 @@ static inline bool join_is_worth_trying(const weir_set *set)
     word = atomic_load_explicit(&head->word, memory_order_acquire);
     if (!(word & WORD_BOXED))
         return false;
-    box = (const struct box *)(const void *)(set->region->boxes.base +
-                                             (word_slot(word) << head->box_class));
+    box = boxes_at(false, set->region, head->box_class, word);
     return (atomic_load_explicit(&box->content[CONTENT_COUNT], memory_order_relaxed) &
             COUNT_MASK) != 0;
 }

@@ -10,10 +10,6 @@
 #include "short_version.h"
 #include "step.h"
 
-/* Compiled twice: with and without what is done because others may die in the set, or scribble in
- * it. */
-#define TWICE static inline __attribute__((always_inline))
-
 static inline uint64_t *states_of(struct short_version *version)
 {
     return version->content + CONTENT_STATES;

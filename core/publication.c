@@ -29,17 +29,17 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
 
 static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
 {
-    return box_of(true, region, box_class, word);
+    return boxes_at(true, region, box_class, word);
 }
 
 static uint32_t class_of(const struct region *region, const struct set_head *set)
 {
-    return box_class_of(true, region, set);
+    return boxes_class(true, region, set);
 }
 
 static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uint32_t box_class)
 {
-    return own_word(true, region, actor, box_class);
+    return boxes_own(true, region, actor, box_class);
 }
 
 void publication_back_off(unsigned *turn)

@@ -4,14 +4,10 @@
 #ifndef WEIR_CORE_PUBLICATION_INSIDE_H
 #define WEIR_CORE_PUBLICATION_INSIDE_H
 
+#include "boxes.h"
 #include "mutant.h"
 #include "publication.h"
-#include "segment.h"
 #include "step.h"
-
-/* Compiled twice: with and without what others may have written, which is never so in private
- * memory. */
-#define TWICE static inline __attribute__((always_inline))
 
 static inline uint64_t load(const _Atomic uint64_t *word)
 {
@@ -37,33 +33,6 @@ static inline bool swap(_Atomic uint64_t *word, uint64_t before, uint64_t after)
 static inline struct set_head *set_at(const struct region *region, uint32_t set)
 {
     return region_box(region, set);
-}
-
-TWICE struct box *box_of(bool shared, const struct region *region, uint32_t box_class,
-                         uint64_t word)
-{
-    uint64_t slot = word_slot(word);
-
-    if (shared && slot - region->slot_first >= region->slots_n)
-        return region_stray(region);
-    return (struct box *)(void *)(region->boxes.base + (slot << box_class));
-}
-
-/* What others can write does not say how large boxes are. */
-TWICE uint32_t box_class_of(bool shared, const struct region *region, const struct set_head *set)
-{
-    return shared && region->segment ? region->box_class : set->box_class;
-}
-
-TWICE _Atomic uint64_t *own_word(bool shared, const struct region *region, uint32_t actor,
-                                 uint32_t box_class)
-{
-    struct actor_head *head = region_box(region, actor);
-    uint32_t i;
-
-    if (shared && region->segment && !segment_actor_of(region->segment, actor, &i))
-        return region_stray(region);
-    return &head->own[box_class - BOX_CLASS_MIN];
 }
 
 TWICE void apply(bool shared, const struct region *region, const struct effect *effect)
@@ -120,7 +89,7 @@ TWICE enum reading read_once(bool shared, const struct region *region, const str
 
     if (!(word & WORD_BOXED))
         return READ_STATE;
-    box = box_of(shared, region, box_class_of(shared, region, set), word);
+    box = boxes_at(shared, region, boxes_class(shared, region, set), word);
     done = load_acquire(&box->done);
     version->strange = version->untold = false;
     if (shared && region->segment)
@@ -209,10 +178,10 @@ TWICE bool commit(bool shared, const struct region *region, uint32_t actor, uint
                   struct version *version)
 {
     struct set_head *set = set_at(region, set_unit);
-    uint32_t box_class = box_class_of(shared, region, set);
-    _Atomic uint64_t *own = own_word(shared, region, actor, box_class);
+    uint32_t box_class = boxes_class(shared, region, set);
+    _Atomic uint64_t *own = boxes_own(shared, region, actor, box_class);
     uint64_t mine = load_acquire(own), before = version->word;
-    struct box *box = box_of(shared, region, box_class, mine);
+    struct box *box = boxes_at(shared, region, box_class, mine);
     uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
 
     write_box(box, actor, word, version);

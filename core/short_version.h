@@ -12,9 +12,9 @@
 #ifndef WEIR_CORE_SHORT_VERSION_H
 #define WEIR_CORE_SHORT_VERSION_H
 
+#include "boxes.h"
 #include "pressing.h"
 #include "publication.h"
-#include "segment.h"
 #include "step.h"
 
 /* Half of them are copied, or all, with some that nobody looks at. Every box has room for so many. */
@@ -32,27 +32,24 @@ struct short_version {
     uint64_t content[SHORT_WORDS_MAX];
 };
 
-/* Compiled into its caller for either kind of set, with nothing of the other one. */
-#define SHORT_INLINE static inline __attribute__((always_inline))
-
-SHORT_INLINE void short_store(_Atomic uint64_t *word, uint64_t value)
+TWICE void short_store(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
     STEP();
 }
 
-SHORT_INLINE uint64_t short_load(const _Atomic uint64_t *word)
+TWICE uint64_t short_load(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-SHORT_INLINE void short_get(uint64_t *to, const _Atomic uint64_t *from)
+TWICE void short_get(uint64_t *to, const _Atomic uint64_t *from)
 {
     *to = short_load(from);
     STEP();
 }
 
-SHORT_INLINE void short_get_4(uint64_t *to, const _Atomic uint64_t *from)
+TWICE void short_get_4(uint64_t *to, const _Atomic uint64_t *from)
 {
     short_get(&to[0], &from[0]);
     short_get(&to[1], &from[1]);
@@ -60,7 +57,7 @@ SHORT_INLINE void short_get_4(uint64_t *to, const _Atomic uint64_t *from)
     short_get(&to[3], &from[3]);
 }
 
-SHORT_INLINE void short_put_4(_Atomic uint64_t *to, const uint64_t *from)
+TWICE void short_put_4(_Atomic uint64_t *to, const uint64_t *from)
 {
     short_store(&to[0], from[0]);
     short_store(&to[1], from[1]);
@@ -69,7 +66,7 @@ SHORT_INLINE void short_put_4(_Atomic uint64_t *to, const uint64_t *from)
 }
 
 /* Without a loop: most have eight words at most. */
-SHORT_INLINE void short_get_content(uint64_t *to, const struct box *box, uint32_t n)
+TWICE void short_get_content(uint64_t *to, const struct box *box, uint32_t n)
 {
     short_get_4(to, box->content);
     short_get_4(to + 4, box->content + 4);
@@ -79,7 +76,7 @@ SHORT_INLINE void short_get_content(uint64_t *to, const struct box *box, uint32_
     short_get_4(to + 12, box->content + 12);
 }
 
-SHORT_INLINE void short_put_content(struct box *box, const uint64_t *from, uint32_t n)
+TWICE void short_put_content(struct box *box, const uint64_t *from, uint32_t n)
 {
     short_put_4(box->content, from);
     short_put_4(box->content + 4, from + 4);
@@ -89,36 +86,10 @@ SHORT_INLINE void short_put_content(struct box *box, const uint64_t *from, uint3
     short_put_4(box->content + 12, from + 12);
 }
 
-/* What others can write says neither how large boxes are nor where they end. */
-SHORT_INLINE uint32_t short_class(bool mortal, const struct region *region,
-                                  const struct set_head *set)
-{
-    return mortal && region->segment ? region->box_class : set->box_class;
-}
-
-SHORT_INLINE struct box *short_box(bool mortal, const struct region *region, uint32_t box_class,
-                                   uint64_t slot)
-{
-    if (mortal && slot - region->slot_first >= region->slots_n)
-        return region_stray(region);
-    return (struct box *)(void *)(region->boxes.base + (slot << box_class));
-}
-
-SHORT_INLINE _Atomic uint64_t *short_own(bool mortal, const struct region *region, uint32_t actor,
-                                         uint32_t box_class)
-{
-    struct actor_head *head = region_box(region, actor);
-    uint32_t i;
-
-    if (mortal && region->segment && !segment_actor_of(region->segment, actor, &i))
-        return region_stray(region);
-    return &head->own[box_class - BOX_CLASS_MIN];
-}
-
 /* Whether the box is all of the version that `word` names, as far as can be said before another look
  * at the word. In private memory nobody has written anything else. */
-SHORT_INLINE bool short_is_whole(bool mortal, const struct region *region, const struct box *box,
-                                 uint64_t word, uint32_t content_n)
+TWICE bool short_is_whole(bool mortal, const struct region *region, const struct box *box,
+                          uint64_t word, uint32_t content_n)
 {
     if (box_content_n(short_load(&box->meta)) != content_n || !(word & WORD_BOXED))
         return false;
@@ -128,7 +99,7 @@ SHORT_INLINE bool short_is_whole(bool mortal, const struct region *region, const
 }
 
 /* Somebody was faster: waits a while. `*turn` begins at 0. */
-SHORT_INLINE void short_lost(bool mortal, struct set_head *set, unsigned *turn)
+TWICE void short_lost(bool mortal, struct set_head *set, unsigned *turn)
 {
     if (mortal)
         publication_back_off(turn);
@@ -137,19 +108,18 @@ SHORT_INLINE void short_lost(bool mortal, struct set_head *set, unsigned *turn)
 }
 
 /* Of so many words of content. False: it is not short, or not complete, and is not soon. */
-SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, uint32_t set_unit,
-                                     uint32_t content_n, unsigned *turn,
-                                     struct short_version *version)
+TWICE bool short_version_read(bool mortal, const struct region *region, uint32_t set_unit,
+                              uint32_t content_n, unsigned *turn, struct short_version *version)
 {
     struct set_head *set = region_box(region, set_unit);
-    uint32_t box_class = short_class(mortal, region, set);
+    uint32_t box_class = boxes_class(mortal, region, set);
 
     version->head = set;
     version->box_class = box_class;
     version->content_n = content_n;
     for (unsigned early = 0; early < HELP_AFTER; short_lost(mortal, set, turn)) {
         uint64_t word = atomic_load_explicit(&set->word, memory_order_acquire);
-        const struct box *box = short_box(mortal, region, box_class, word_slot(word));
+        const struct box *box = boxes_at(mortal, region, box_class, word);
         bool done = atomic_load_explicit(&box->done, memory_order_acquire) == word_version(word);
 
         if (!short_is_whole(mortal, region, box, word, content_n))
@@ -168,9 +138,8 @@ SHORT_INLINE bool short_version_read(bool mortal, const struct region *region, u
 
 /* What goes before the content, of a version that `word` names. Of one that is complete when it is
  * published nobody asks what it owes. */
-SHORT_INLINE void short_write_head(bool mortal, const struct region *region, uint32_t actor,
-                                   struct box *box, uint64_t word,
-                                   const struct short_version *version)
+TWICE void short_write_head(bool mortal, const struct region *region, uint32_t actor,
+                            struct box *box, uint64_t word, const struct short_version *version)
 {
     bool has_effect = mortal && version->has_effect;
 
@@ -191,7 +160,7 @@ SHORT_INLINE void short_write_head(bool mortal, const struct region *region, uin
 }
 
 /* The publisher completes his own version. */
-SHORT_INLINE void short_complete(const struct region *region, const struct effect *effect)
+TWICE void short_complete(const struct region *region, const struct effect *effect)
 {
     _Atomic uint64_t *at = region_record(region, effect->place >> 3);
     uint64_t before = effect->before;
@@ -205,12 +174,12 @@ SHORT_INLINE void short_complete(const struct region *region, const struct effec
 }
 
 /* As publication_commit(). */
-SHORT_INLINE bool short_version_commit(bool mortal, const struct region *region, uint32_t actor,
-                                       unsigned turn, const struct short_version *version)
+TWICE bool short_version_commit(bool mortal, const struct region *region, uint32_t actor,
+                                unsigned turn, const struct short_version *version)
 {
-    _Atomic uint64_t *own = short_own(mortal, region, actor, version->box_class);
+    _Atomic uint64_t *own = boxes_own(mortal, region, actor, version->box_class);
     uint64_t mine = atomic_load_explicit(own, memory_order_acquire), before = version->word;
-    struct box *box = short_box(mortal, region, version->box_class, word_slot(mine));
+    struct box *box = boxes_at(mortal, region, version->box_class, mine);
     uint64_t word = word_after(mine);
 
     short_write_head(mortal, region, actor, box, word, version);

@@ -177,8 +177,7 @@ static const struct box *box_of(const struct live *live)
 {
     const struct set_head *head = region_box(live->set.region, live->set.head);
 
-    return short_box(false, live->set.region, live->set.box_class,
-                     atomic_load(&head->word) & WORD_SLOT_MASK);
+    return boxes_at(false, live->set.region, live->set.box_class, atomic_load(&head->word));
 }
 
 /* The live set that the word names has the key, as of that loan, or of the next that is about to
