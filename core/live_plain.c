@@ -38,13 +38,9 @@ int live_take(struct actor *actor, struct live *live, const uint64_t *amounts, u
     pressing_heed(region_box(set->region, set->head));
     at = instance_instant(set->w, set->limits.reads_wall);
     for (;; short_lost(false, version.head, &turn)) {
-        if (!read_plain(false, actor, set, &turn, &version) || !live_admits(&op))
-            return -EINPROGRESS;
-        if (at.now_ns < version.content[CONTENT_LAST])
-            at = instance_instant(set->w, set->limits.reads_wall);
-        if (at.now_ns < version.content[CONTENT_LAST])
-            return -EINPROGRESS; /* somebody has reserved */
-        if (!limits_take_now(&set->limits, states_of(&version), &at, amounts))
+        if (!read_plain(false, actor, set, &turn, &version) || !live_admits(&op) ||
+            !is_reached(set, &version, &at) ||
+            !limits_take_now(&set->limits, states_of(&version), &at, amounts))
             return -EINPROGRESS;
         version.content[CONTENT_LAST] = at.now_ns;
         if (commit_plain(false, actor, set, turn, &version))

@@ -65,6 +65,16 @@ static inline void announce(struct record *r, uint64_t now_ns)
     STEP();
 }
 
+/* Whether `*at`, or an instant that is not before it, is not before what the version was made at. If
+ * not, somebody has reserved. */
+TWICE bool is_reached(const weir_set *set, const struct short_version *version,
+                      struct weir_instant *at)
+{
+    if (at->now_ns < version->content[CONTENT_LAST] && !MUTANT(564))
+        *at = instance_instant(set->w, set->limits.reads_wall);
+    return at->now_ns >= version->content[CONTENT_LAST] || MUTANT(564);
+}
+
 /* Takes the amounts, for a record if there is one; where others may die, it becomes HELD with it. */
 TWICE int take(bool mortal, struct actor *actor, weir_set *set, const uint64_t *amounts,
                uint32_t record, bool own, uint64_t *ret_now_ns)
@@ -82,11 +92,8 @@ TWICE int take(bool mortal, struct actor *actor, weir_set *set, const uint64_t *
     for (;; short_lost(mortal, version.head, &turn)) {
         if (!read_plain(mortal, actor, set, &turn, &version))
             return -EINPROGRESS;
-        if (at.now_ns < version.content[CONTENT_LAST] && !MUTANT(564))
-            at = instance_instant(set->w, set->limits.reads_wall);
-        if (at.now_ns < version.content[CONTENT_LAST] && !MUTANT(564))
-            return -EINPROGRESS; /* somebody has reserved */
-        if (!limits_take_now(&set->limits, states_of(&version), &at, amounts))
+        if (!is_reached(set, &version, &at) ||
+            !limits_take_now(&set->limits, states_of(&version), &at, amounts))
             return -EINPROGRESS;
         version.content[CONTENT_LAST] = *ret_now_ns = at.now_ns;
         if (r)
