@@ -72,7 +72,7 @@ int region_open(struct region *region)
 int region_of_segment(struct region *region, const struct segment *segment, _Atomic bool *broken)
 {
     const struct segment_layout *layout = &segment->layout;
-    size_t record = RECORD_UNITS_MAX * RECORD_UNIT_SIZE, box = (size_t)1 << layout->box_class;
+    size_t record = RECORD_UNITS_MAX * RECORD_UNIT_SIZE, box = segment_box_size(layout);
 
     *region = (struct region){.segment = segment, .broken = broken};
     region->nowhere = sys_alloc(1, record > box ? record : box);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Segments: laid out, made or attached to, and given memory piece by piece. */
+/* Segments: laid out, made or attached to. */
 #include "segment.h"
 
 #include "key_table.h"
@@ -21,11 +21,6 @@
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
-}
-
-static size_t box_size(const struct segment_layout *layout)
-{
-    return (size_t)1 << layout->box_class;
 }
 
 static bool shape_is_possible(const struct segment_shape *shape)
@@ -89,7 +84,7 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
         return -EINVAL;
     if (shape->counters_size > COUNTERS_SIZE_MAX)
         return -E2BIG;
-    box = box_size(&layout);
+    box = segment_box_size(&layout);
     layout.counters_size = (uint32_t)shape->counters_size;
     layout.actors_n = actors_for(box);
     layout.actor_stride = round_up(sizeof(struct segment_actor) + shape->counters_size, UNIT_SIZE);
@@ -188,7 +183,7 @@ static int give_size(const struct segment_site *site, int fd, const struct segme
     if (r == 0)
         r = sys_allocate(fd, 0, SEGMENT_DEFINITION_AT + definition);
     if (r == 0)
-        r = sys_allocate(fd, layout->boxes_at, box_size(layout));
+        r = sys_allocate(fd, layout->boxes_at, segment_box_size(layout));
     if (r == 0)
         r = give_keys(fd, layout);
     if (r < 0)
@@ -417,111 +412,4 @@ int segment_open(const char *directory, const struct segment_shape *shape, struc
     if (r < 0 && reterr)
         *reterr = error;
     return r;
-}
-
-/* ---- memory ---- */
-
-static void raise(_Atomic uint64_t *high, uint64_t n)
-{
-    uint64_t value = atomic_load(high);
-
-    while (value < n && !atomic_compare_exchange_weak(high, &value, n))
-        ;
-    STEP();
-}
-
-int segment_commit_process(const struct segment *segment, uint32_t i)
-{
-    const size_t at = SEGMENT_PROCESSES_AT + i * sizeof(struct segment_process);
-    int r;
-
-    if (i >= SEGMENT_PROCESSES_MAX)
-        return -EINVAL;
-    r = sys_allocate(segment->fd, at, sizeof(struct segment_process));
-    if (r == 0)
-        raise(&segment_header(segment)->processes_high, i + UINT64_C(1));
-    return r;
-}
-
-/* Neither word is ever 0 again, so it does not matter how late this comes. */
-static void begin_actor(const struct segment *segment, uint32_t i)
-{
-    struct actor_head *head = &segment_actor(segment, i)->head;
-    uint64_t none = 0, no_life = 0;
-
-    atomic_compare_exchange_strong(&head->own[segment->layout.box_class - BOX_CLASS_MIN], &none,
-                                   segment_box_slot(segment, i + 1));
-    STEP();
-    atomic_compare_exchange_strong(&head->generation, &no_life, 1);
-}
-
-int segment_commit_actor(const struct segment *segment, uint32_t i)
-{
-    const struct segment_layout *layout = &segment->layout;
-    int r;
-
-    if (i >= layout->actors_n)
-        return -EINVAL;
-    r = sys_allocate(segment->fd, segment_actor_at(segment, i), layout->actor_stride);
-    if (r == 0)
-        r = sys_allocate(segment->fd, segment_box_slot(segment, i + 1) << layout->box_class,
-                         box_size(layout));
-    if (r < 0)
-        return r;
-    STEP();
-    begin_actor(segment, i);
-    STEP();
-    raise(&segment_header(segment)->actors_high, i + UINT64_C(1));
-    return 0;
-}
-
-int segment_commit_run(const struct segment *segment, uint32_t run)
-{
-    int r;
-
-    if (run == 0 || run >= segment->layout.runs_n)
-        return -EINVAL;
-    r = sys_allocate(segment->fd, SEGMENT_RUN_OWNERS_AT + run * sizeof(uint64_t), sizeof(uint64_t));
-    STEP();
-    if (r == 0)
-        r = sys_allocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
-                         SEGMENT_RUN_SIZE);
-    if (r == 0)
-        raise(&segment_header(segment)->runs_high, run + UINT64_C(1));
-    return r;
-}
-
-/* An empty version, as a hole reads: no box is written. */
-static void begin_live(const struct segment *segment, uint32_t i)
-{
-    _Atomic uint64_t *word = &segment_live(segment, i)->head.word;
-    uint64_t none = 0, first = WORD_BOXED | segment_live_slot(segment, i);
-
-    if (MUTANT(597))
-        atomic_store(word, first);
-    else
-        atomic_compare_exchange_strong(word, &none, first);
-}
-
-int segment_commit_live(const struct segment *segment, uint32_t i)
-{
-    const struct segment_layout *layout = &segment->layout;
-    int r;
-
-    if (i >= layout->lives_max)
-        return -EINVAL;
-    r = sys_allocate(segment->fd, layout->lives_at + i * sizeof(struct segment_live),
-                     sizeof(struct segment_live));
-    if (r == 0)
-        r = sys_allocate(segment->fd, segment_live_slot(segment, i) << layout->box_class,
-                         box_size(layout));
-    if (r < 0)
-        return r;
-    if (MUTANT(598))
-        raise(&segment_keyed(segment)->lives_high, i + UINT64_C(1));
-    STEP();
-    begin_live(segment, i);
-    STEP();
-    raise(&segment_keyed(segment)->lives_high, i + UINT64_C(1));
-    return 0;
 }

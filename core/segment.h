@@ -173,6 +173,11 @@ int segment_inspect(const char *directory, const char *name, struct segment_summ
 
 /* ---- places ---- */
 
+static inline size_t segment_box_size(const struct segment_layout *layout)
+{
+    return (size_t)1 << layout->box_class;
+}
+
 static inline struct segment_header *segment_header(const struct segment *segment)
 {
     return (struct segment_header *)(void *)segment->base;
