@@ -17,6 +17,15 @@ static ucontext_t outside;
 static struct fiber *current;
 static uint64_t steps, patience; /* since a fiber was last run */
 static struct fiber *sleepers[SLEEPERS_MAX];
+static struct fiber *started; /* all that have a stack */
+static void (*look_hook)(void);
+
+bool fibers_are_possible(void)
+{
+    if (UNDER_TSAN)
+        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
+    return !UNDER_TSAN;
+}
 
 static void leave(void)
 {
@@ -34,6 +43,8 @@ static void bear(void)
 
 static void on_step(void)
 {
+    if (look_hook)
+        look_hook();
     steps++;
     bear();
     if (current && current->left && --current->left == 0)
@@ -78,8 +89,9 @@ static void on_wake(const uint32_t *word)
             wake(sleepers[i]);
 }
 
-void fibers_begin(void)
+void fibers_begin(void (*look)(void))
 {
+    look_hook = look;
     step_hook = on_step;
     wait_hook = on_wait;
     wake_hook = on_wake;
@@ -91,6 +103,12 @@ void fibers_end(void)
     step_hook = NULL;
     wait_hook = NULL;
     wake_hook = NULL;
+    for (struct fiber *fiber; (fiber = started);) {
+        started = fiber->next;
+        wake(fiber);
+        free(fiber->stack);
+        fiber->stack = NULL;
+    }
 }
 
 uint64_t fiber_steps(void)
@@ -105,13 +123,20 @@ static void enter(void)
     leave();
 }
 
+static void make_stack(struct fiber *fiber)
+{
+    fiber->stack = malloc(STACK_SIZE);
+    if (!fiber->stack)
+        abort();
+    fiber->next = started;
+    started = fiber;
+}
+
 void fiber_start(struct fiber *fiber, void (*run)(void *), void *argument)
 {
     wake(fiber);
     if (!fiber->stack)
-        fiber->stack = malloc(STACK_SIZE);
-    if (!fiber->stack)
-        abort();
+        make_stack(fiber);
     fiber->run = run;
     fiber->argument = argument;
     getcontext(&fiber->context);
@@ -119,13 +144,6 @@ void fiber_start(struct fiber *fiber, void (*run)(void *), void *argument)
     fiber->context.uc_stack.ss_size = STACK_SIZE;
     fiber->context.uc_link = NULL;
     makecontext(&fiber->context, enter, 0);
-}
-
-void fiber_free(struct fiber *fiber)
-{
-    wake(fiber);
-    free(fiber->stack);
-    fiber->stack = NULL;
 }
 
 enum fiber_state fiber_go(struct fiber *fiber, uint64_t n)

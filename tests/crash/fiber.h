@@ -14,6 +14,7 @@
 enum fiber_state { FIBER_READY, FIBER_ASLEEP, FIBER_DONE };
 
 struct fiber {
+    struct fiber *next; /* of those that have a stack */
     ucontext_t context;
     void *stack;
     void (*run)(void *);
@@ -25,13 +26,17 @@ struct fiber {
     uint64_t until_ns;
 };
 
-/* Makes fibers catch the steps and sleeps of the core, or not. */
-void fibers_begin(void);
+/* Whether there can be any. If not, says so; then the program's status is FIBERS_SKIPPED. */
+#define FIBERS_SKIPPED 77
+bool fibers_are_possible(void);
+
+/* Makes fibers catch the steps and sleeps of the core; before each step, `look`, unless NULL. */
+void fibers_begin(void (*look)(void));
+/* They do not any more, and all that were started have gone. */
 void fibers_end(void);
 
 /* From the beginning again, whatever became of it. Its stack is kept. */
 void fiber_start(struct fiber *fiber, void (*run)(void *), void *argument);
-void fiber_free(struct fiber *fiber);
 
 /* Runs it for so many steps (0: until it ends or sleeps). Nothing if it sleeps or has ended. */
 enum fiber_state fiber_go(struct fiber *fiber, uint64_t steps);

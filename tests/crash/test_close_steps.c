@@ -6,9 +6,8 @@
  *
  * Exits with 77 under ThreadSanitizer.
  */
-#include "fiber.h"
 #include "step.h"
-#include "system.h"
+#include "stepped.h"
 #include "world.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -139,20 +138,8 @@ int main(void)
         cmocka_unit_test(test_newcomer_is_stopped),
         cmocka_unit_test(test_closer_is_stopped),
     };
-    int failed;
 
-    if (UNDER_TSAN) {
-        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
-        return 77;
-    }
-    world_make(INTERVAL_NS);
-    world_share(false);
-    world_save();
-    fibers_begin();
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    fibers_end();
-    for (uint32_t a = 0; a < ACTORS; a++)
-        fiber_free(&fibers[a]);
-    world_free();
-    return failed;
+    if (!fibers_are_possible())
+        return FIBERS_SKIPPED;
+    return cmocka_run_group_tests(tests, stepped_setup_private, stepped_teardown);
 }

@@ -10,9 +10,8 @@
  * makes those that are enough, some ten thousands, or all cases: minutes. Exits with 77 under
  * ThreadSanitizer.
  */
-#include "fiber.h"
 #include "publication.h"
-#include "system.h"
+#include "stepped.h"
 #include "world.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -166,22 +165,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest enough[] = {cmocka_unit_test(test_enough)};
     const struct CMUnitTest all[] = {cmocka_unit_test(test_all),
                                      cmocka_unit_test(test_all_private)};
-    int failed;
 
-    if (UNDER_TSAN) {
-        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
-        return 77;
-    }
-    world_make(INTERVAL_NS);
-    world_save();
-    fibers_begin();
+    if (!fibers_are_possible())
+        return FIBERS_SKIPPED;
     if (argc > 1 && strcmp(argv[1], "all") == 0)
-        failed = cmocka_run_group_tests(all, NULL, NULL);
-    else
-        failed = cmocka_run_group_tests(enough, NULL, NULL);
-    fibers_end();
-    for (uint32_t a = 0; a < ACTORS; a++)
-        fiber_free(&fibers[a]);
-    world_free();
-    return failed;
+        return cmocka_run_group_tests(all, stepped_setup, stepped_teardown);
+    return cmocka_run_group_tests(enough, stepped_setup, stepped_teardown);
 }

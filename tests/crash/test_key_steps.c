@@ -11,9 +11,8 @@
  * Where two actors are stopped, each at any of its steps, every STRIDE-th pair is tried; 1 is all.
  * Exits with 77 under ThreadSanitizer.
  */
-#include "fiber.h"
 #include "key_table.h"
-#include "system.h"
+#include "stepped.h"
 
 #include "../threads/require.h"
 #include <setjmp.h>
@@ -29,7 +28,6 @@
 #define HELD   (UINT64_C(1) << 63)
 
 static uint64_t stride = 37, rng, rounds;
-static void (*fiber_hook)(void);
 static struct key_table table;
 static struct key_tally tally;
 static _Alignas(128) struct double_word slots[SLOTS];
@@ -119,12 +117,6 @@ static void look(void)
         if (is_key(&now))
             require(++there[number_of(now.low)] == 1);
     }
-}
-
-static void on_step(void)
-{
-    look();
-    fiber_hook();
 }
 
 /* ---- actors ---- */
@@ -319,6 +311,22 @@ static void any_turns(void **state)
     print_message("%" PRIu64 " rounds, seed then %" PRIu64 "\n", rounds, rng);
 }
 
+static int setup(void **state)
+{
+    (void)state;
+    double_word_prepare();
+    table = (struct key_table){slots, 2};
+    fibers_begin(look);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fibers_end();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -326,25 +334,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_stop_in_keys_that_share_places),
         cmocka_unit_test(any_turns),
     };
-    int failed;
 
-    if (UNDER_TSAN) {
-        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
-        return 77;
-    }
-    if (argc > 1)
-        stride = strtoull(argv[1], NULL, 10);
-    stride = stride ? stride : 1;
-    test_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    rng = test_seed;
-    double_word_prepare();
-    table = (struct key_table){slots, 2};
-    fibers_begin();
-    fiber_hook = step_hook;
-    step_hook = on_step;
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    fibers_end();
-    for (uint32_t a = 0; a < ACTORS; a++)
-        fiber_free(&actors[a].fiber);
-    return failed;
+    if (!fibers_are_possible())
+        return FIBERS_SKIPPED;
+    stride = argument(argc, argv, 1, stride);
+    rng = test_seed = argument(argc, argv, 2, 1);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -14,20 +14,18 @@
  * Exits with 77 under ThreadSanitizer.
  */
 #include "asking.h"
-#include "fiber.h"
 #include "instance.h"
 #include "live.h"
 #include "plan.h"
 #include "short_version.h"
+#include "stepped.h"
 #include "sys.h"
-#include "system.h"
 #include "world.h"
 
 #include "../threads/require.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -37,7 +35,6 @@ enum { HOLDER, WAITER, STOPPED, OTHER, LAST, USERS };
 #define UNITS_MAX (UINT64_C(1) << 40)
 
 static uint64_t stride = 499, rounds, pair;
-static void (*fiber_hook)(void);
 
 /* ---- a rate that time does nothing to ---- */
 
@@ -263,6 +260,8 @@ static void look(void)
 {
     struct truth now[KEYS];
 
+    if (!set)
+        return;
     read_keys(now);
     for (uint32_t k = 0; k < KEYS; k++)
         compare(k, &seen[k], &now[k]);
@@ -270,13 +269,6 @@ static void look(void)
     for (uint32_t u = 0; u < USERS; u++)
         if (state_of(&users[u]) == RECORD_WAITING)
             look_at_waiter(&users[u]);
-}
-
-static void on_step(void)
-{
-    if (set)
-        look();
-    fiber_hook();
 }
 
 /* ---- using it ---- */
@@ -554,22 +546,9 @@ static void lending_anew_is_stopped(void **state)
     require(rounds > 1000);
 }
 
-int main(int argc, char **argv)
+static int setup(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_is_stopped),
-        cmocka_unit_test(two_are_stopped),
-        cmocka_unit_test(lending_anew_is_stopped),
-    };
-    int failed;
-
-    if (UNDER_TSAN) {
-        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
-        return 77;
-    }
-    if (argc > 1)
-        stride = strtoull(argv[1], NULL, 10);
-    stride = stride ? stride : 1;
+    (void)state;
     double_word_prepare();
     world_make(INTERVAL_NS);
     world_share(false);
@@ -577,18 +556,25 @@ int main(int argc, char **argv)
         sets[i] = make_set(&kinds[i]);
     for (uint32_t u = 0; u < USERS; u++)
         users[u].fiber.state = FIBER_DONE;
-    fibers_begin();
-    fiber_hook = step_hook;
-    step_hook = on_step;
+    fibers_begin(look);
     for (uint32_t i = 0; i < KINDS; i++) { /* from now on there are as many as there can be */
         choose(i);
         have_all();
     }
     set = NULL;
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    fibers_end();
-    for (uint32_t u = 0; u < USERS; u++)
-        fiber_free(&users[u].fiber);
-    world_free();
-    return failed;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_is_stopped),
+        cmocka_unit_test(two_are_stopped),
+        cmocka_unit_test(lending_anew_is_stopped),
+    };
+
+    if (!fibers_are_possible())
+        return FIBERS_SKIPPED;
+    stride = argument(argc, argv, 1, stride);
+    return cmocka_run_group_tests(tests, setup, stepped_teardown);
 }

@@ -24,7 +24,6 @@ enum { WORDS = 12, TURNS = 1, LIVE = 1 };
 static struct segment *segment;
 static struct region region;
 static _Atomic bool broken;
-static void (*fiber_hook)(void);
 static uint64_t rounds;
 static unsigned published; /* versions, in all */
 
@@ -41,12 +40,6 @@ static void look(void)
         require(segment_has_slot(segment, atomic_load(&segment_live(segment, i)->head.word) &
                                               WORD_SLOT_MASK));
     require(!atomic_load(&broken));
-}
-
-static void on_step(void)
-{
-    look();
-    fiber_hook();
 }
 
 /* One more version, which says how many there have been; the empty one says none. */
@@ -153,25 +146,27 @@ static void two_are_stopped(void **state)
     print_message("%" PRIu64 " rounds\n", rounds);
 }
 
+static int setup(void **state)
+{
+    if (!system_start())
+        return -1;
+    fibers_begin(look);
+    return place_setup(state);
+}
+
+static int teardown(void **state)
+{
+    fibers_end();
+    return place_teardown(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_are_stopped),
     };
-    int failed;
 
-    if (UNDER_TSAN) {
-        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
-        return 77;
-    }
-    if (!system_start())
-        return 1;
-    fibers_begin();
-    fiber_hook = step_hook;
-    step_hook = on_step;
-    failed = cmocka_run_group_tests(tests, place_setup, place_teardown);
-    fibers_end();
-    for (uint32_t a = 0; a < ACTORS; a++)
-        fiber_free(&actors[a].fiber);
-    return failed;
+    if (!fibers_are_possible())
+        return FIBERS_SKIPPED;
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -10,14 +10,13 @@
  * of them, 5 takes minutes (the long forms); the default leaves some thousands.
  * Exits with 77 under ThreadSanitizer.
  */
-#include "fiber.h"
 #include "operation.h"
+#include "stepped.h"
 #include "sys.h"
 #include "system.h"
 #include "world.h"
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <setjmp.h>
 
@@ -853,25 +852,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_snapshot_is_whole),
         cmocka_unit_test(test_versions_wrap),
     };
-    int failed;
 
-    if (UNDER_TSAN) {
-        printf("fibers cannot be had under ThreadSanitizer: SKIPPED\n");
-        return 77;
-    }
-    if (argc > 1)
-        stride = strtoull(argv[1], NULL, 10);
-    if (argc > 2)
-        seed = strtoull(argv[2], NULL, 10);
-    stride = stride ? stride : 1;
-    seed = seed ? seed : 1;
-    world_make(INTERVAL_NS);
-    world_save();
-    fibers_begin();
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    fibers_end();
-    for (uint32_t a = 0; a < ACTORS; a++)
-        fiber_free(&fibers[a]);
-    world_free();
-    return failed;
+    if (!fibers_are_possible())
+        return FIBERS_SKIPPED;
+    stride = argument(argc, argv, 1, stride);
+    seed = argument(argc, argv, 2, seed);
+    return cmocka_run_group_tests(tests, stepped_setup, stepped_teardown);
 }
