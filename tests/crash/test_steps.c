@@ -374,6 +374,43 @@ static void test_givers(void **state)
     assert_int_equal(world.failures, 0);
 }
 
+/*
+ * Who gives back for others is stopped; somebody else does it, and whoever held it asks again, with
+ * the same record: by the time that the first goes on, nothing of that is his to end.
+ */
+static void round_late_giver(uint32_t set, uint32_t state, uint64_t n, bool *stopped)
+{
+    world_restore();
+    world_enter(FIRST, set, 0, 1, ENTRY_TRY);
+    prepare(set, state);
+    held_word = world_word(FIRST, set, 0);
+    *stopped = fiber_go(start(SECOND, set, FIRST, run_give_back), n) == FIBER_READY;
+    world_give_back(THIRD, FIRST, set, 0, held_word);
+    world_enter(FIRST, set, 0, 1, ENTRY_WAIT);
+    fiber_go(&fibers[SECOND], 0);
+    expect(world_state(FIRST, set, 0) != RECORD_FREE, "it was taken for what was given back");
+    world_check();
+    world_leave(FIRST, set, 0, 0);
+    finish(set);
+}
+
+static void test_late_giver(void **state)
+{
+    (void)state;
+    rounds = world.failures = 0;
+    for (uint32_t set = 0; set < SETS; set++)
+        for (uint32_t s = 0; s < STATES; s++) {
+            bool stopped = true;
+
+            for (uint64_t n = 1; stopped && !world.failures; n++) {
+                say("who gives back comes late", set, s, n, 0);
+                round_late_giver(set, s, n, &stopped);
+            }
+        }
+    printf("who gives back comes late: %lu rounds\n", rounds);
+    assert_int_equal(world.failures, 0);
+}
+
 /* ---- what was announced ---- */
 
 static void run_turns(void *argument)
@@ -827,6 +864,10 @@ static void test_versions_wrap(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hand_in),
+        cmocka_unit_test(test_givers),
+        cmocka_unit_test(test_late_giver),
+        cmocka_unit_test(test_announced),
         cmocka_unit_test(test_death_at_every_step),
         cmocka_unit_test(test_death_unnoticed),
         cmocka_unit_test(test_instant_after_the_line),
@@ -835,9 +876,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rescuer_dies),
         cmocka_unit_test(test_two_rescuers),
         cmocka_unit_test(test_late_rescuer),
-        cmocka_unit_test(test_hand_in),
-        cmocka_unit_test(test_givers),
-        cmocka_unit_test(test_announced),
         cmocka_unit_test(test_two_deaths),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_crossed_stops),
