@@ -38,8 +38,7 @@ static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t lif
     }
     bell_remove_all(segment->directory_fd, segment->encoded, key);
     STEP();
-    if (!MUTANT(321))
-        member_release_places(segment, slot, life);
+    member_release_places(segment, slot, life);
     return true;
 }
 

@@ -400,7 +400,7 @@ void member_release_places(const struct segment *segment, uint32_t slot, uint64_
 {
     uint32_t key = process_key(life, slot);
 
-    for (uint32_t run = 1; run < segment_runs_n(segment); run++)
+    for (uint32_t run = 1; run < segment_runs_n(segment) && !MUTANT(321); run++)
         give_back(segment_run_owner(segment, run), key);
     for (uint32_t i = 0; i < segment_actors_n(segment); i++)
         give_back(&segment_actor(segment, i)->process, key);

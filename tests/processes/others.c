@@ -370,13 +370,14 @@ struct others others_start(const char *text, uint64_t capacity)
 {
     static struct crowd crowd;
     struct shared_pipe orders = shared_pipe(), answers = shared_pipe();
-    pid_t pid;
+    pid_t parent = getpid(), pid;
 
     crowd = (struct crowd){.text = text, .capacity = capacity};
     fflush(NULL);
     pid = fork();
     require(pid >= 0);
     if (pid == 0) {
+        shared_die_with(parent);
         close(orders.fds[1]);
         close(answers.fds[0]);
         run(&crowd, orders.fds[0], answers.fds[1]);

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,15 +105,23 @@ uint64_t shared_held(weir_pool *pool, size_t limit)
     return limits[limit].held;
 }
 
+void shared_die_with(pid_t parent)
+{
+    require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    if (getppid() != parent)
+        _exit(1);
+}
+
 pid_t shared_fork(void (*body)(void *argument), void *argument)
 {
-    pid_t pid;
+    pid_t parent = getpid(), pid;
 
     fflush(NULL);
     pid = fork();
     require(pid >= 0);
     if (pid > 0)
         return pid;
+    shared_die_with(parent);
     alarm(60);                /* nobody waits for ever */
     signal(SIGSEGV, SIG_DFL); /* a crash is a crash, not a test that failed here */
     signal(SIGBUS, SIG_DFL);

@@ -34,7 +34,11 @@ const struct weir_request *shared_ask(struct shared_request *memory, const char 
 struct weir_set_stats shared_stats(weir_pool *pool);
 uint64_t shared_held(weir_pool *pool, size_t limit);
 
-/* Runs `body` in a child, which exits 0 unless it fails. */
+/* In a child, first of all: it dies with its parent's thread that made it, in whatever way that ends,
+ * also if it is stopped then. */
+void shared_die_with(pid_t parent);
+
+/* Runs `body` in a child, which exits 0 unless it fails, and dies with its parent. */
 pid_t shared_fork(void (*body)(void *argument), void *argument);
 /* Waits for it; it must have exited with 0, or been killed by `signal`. */
 void shared_wait(pid_t pid, int signal);

@@ -343,6 +343,7 @@ class Top(Shared):
     def start(self, *arguments, rows=24, columns=80, **env):
         pid, self.terminal = pty.fork()
         if pid == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the test may ignore it
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             os.execve(COMMAND, [COMMAND, "top", *arguments],
                       {**self.env(), "TERM": "vt52", **env})

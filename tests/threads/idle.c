@@ -183,6 +183,22 @@ static void use_alone(int rounds)
     }
 }
 
+/* More than a thread keeps to use again: some go back by the long way. */
+static void use_many(int rounds)
+{
+    enum { MANY = 100 };
+    static const struct weir_amount db[] = {{"call_count", 0}, {"db", 1}};
+    const struct weir_request want_db = {.size = sizeof(want_db), .amounts = db, .amounts_n = 2};
+    weir_acquisition *held[MANY] = {NULL};
+
+    while (rounds--) {
+        for (int i = 0; i < MANY; i++)
+            require(weir_acquire(pool, &want_db, &held[i], NULL) == 0);
+        for (int i = 0; i < MANY; i++)
+            require(weir_release(&held[i]) == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "waiters") == 0) {
@@ -202,8 +218,10 @@ int main(int argc, char **argv)
                                              .amounts_n = 1},
                       NULL) == 0);
     use_alone(100);
+    use_many(10);
     say("begin\n");
     use_alone(10000);
+    use_many(100);
     say("end\n");
     weir_close(w);
     weir_pool_close(pool);
