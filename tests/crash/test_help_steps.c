@@ -137,7 +137,8 @@ static void others_leave(void)
 /*
  * Somebody is stopped, perhaps when he is about to publish that he was granted at once. Others fill
  * the set and join a line, so that he writes another version into the same box, which he joins them
- * by, and is stopped again as soon as it is published: it must not pass for complete.
+ * by, and is stopped again as soon as it is published: it must not pass for complete, not even of
+ * who joins next, and is stopped likewise.
  */
 static bool run_in_vain(uint64_t m)
 {
@@ -147,6 +148,7 @@ static bool run_in_vain(uint64_t m)
     stopped = fiber_go(&fibers[FIRST], m) == FIBER_READY;
     others_join();
     publish(FIRST, 1);
+    publish(SECOND, 1);
     others_leave();
     for (uint32_t a = FIRST; a <= THIRD; a++)
         fiber_go(&fibers[a], 0);
