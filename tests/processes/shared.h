@@ -11,7 +11,7 @@
 
 #define MS UINT64_C(1000000)
 
-/* A new directory, and its removal with all that is in it. */
+/* A new directory, in WEIR_TEST_DIRECTORY if that is given, and its removal with all that is in it. */
 void shared_begin(void);
 void shared_end(void);
 const char *shared_directory(void);
