@@ -9,7 +9,9 @@
  * It is dropped whenever somebody leaves the line out of turn, is granted by a release, or
  * something is given back, and made anew from the line when an estimate is next asked for; and also
  * while a resource holds up a head that rates and calls would let go, for what was foreseen is then
- * past, and a window that begins later than foreseen may serve more of those in line.
+ * past, and a window that begins later than foreseen may serve more of those in line. Where that can
+ * be without a resource (WEIR_ALGORITHM_ANOMALOUS), too, and each grant drops it: who keeps time for
+ * the head may be late.
  */
 #include "instance.h"
 #include "mutant.h"
@@ -184,7 +186,7 @@ static bool overdue(const struct operation *op)
     const struct limit *blame;
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    if (!op->set->limits.has_resources)
+    if (!op->set->limits.has_resources && (!op->set->limits.has_anomalies || MUTANT(686)))
         return false;
     operation_amounts(op, line_head(&op->version), amounts);
     return operation_is_due(op, limits_ready_at(&op->set->limits, operation_states(op), &op->at,

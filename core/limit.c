@@ -75,6 +75,9 @@ bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct
 
 void limits_describe(struct limits *limits)
 {
+    uint32_t waits = 0;
+    bool anomalous = false;
+
     limits->has_lease = limits->n == 1 && limits->items->lease;
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
@@ -83,11 +86,15 @@ void limits_describe(struct limits *limits)
             limits->has_resources = true;
         if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)
             limits->has_unforeseen = true;
-        if (limit->type != WEIR_LIMIT_RESOURCE)
+        if (limit->type != WEIR_LIMIT_RESOURCE) {
             limits->has_waits = true;
+            waits++;
+            anomalous |= (limit->algorithm->flags & WEIR_ALGORITHM_ANOMALOUS) != 0;
+        }
         if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
             limits->reads_wall = true;
     }
+    limits->has_anomalies = anomalous && waits > 1;
 }
 
 void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at)

@@ -69,8 +69,10 @@ struct limits {
     bool has_resources : 1;  /* of type resource */
     bool has_waits : 1;      /* rates or calls: the only ones whose waits can be foreseen */
     bool has_unforeseen : 1; /* resources that an algorithm decides about */
-    bool has_lease : 1;      /* the only limit is leased (lease.h) */
-    bool reads_wall : 1;     /* some algorithm wants the wall-clock offset */
+    /* Several rates or calls, and whoever is served late may let others in earlier than foreseen. */
+    bool has_anomalies : 1;
+    bool has_lease : 1;  /* the only limit is leased (lease.h) */
+    bool reads_wall : 1; /* some algorithm wants the wall-clock offset */
 };
 
 void limits_describe(struct limits *limits);

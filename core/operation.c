@@ -259,6 +259,8 @@ void operation_serve(struct operation *op, enum head_watch watch)
         return;
     ready = operation_serve_head(op, head);
     if (op->granted) {
+        if (op->set->limits.has_anomalies && !MUTANT(685))
+            projection_forget(op); /* it may be later than was foreseen */
         watch = WATCHED_BY_NOBODY;
         ready = operation_head_ready(op);
         op->again = operation_is_due(op, ready);

@@ -49,7 +49,13 @@ enum {
      * the last one seen may be given to it more often than otherwise. State with the bit set is not
      * kept: the operation is as if it had not been called.
      */
-    WEIR_ALGORITHM_WORD = 1u << 2
+    WEIR_ALGORITHM_WORD = 1u << 2,
+    /*
+     * What is taken later may make room earlier, as where a window lasts from the first grant on.
+     * Together with another limit, which has somebody wait until then, such a one lets that be had
+     * earlier than was foreseen if somebody ahead is served late: so it is foreseen anew.
+     */
+    WEIR_ALGORITHM_ANOMALOUS = 1u << 3
 };
 
 /* Required are configure, ready_at, take and available; what else is missing (NULL) is not done. */

@@ -225,6 +225,35 @@ static void it_is_a_lower_bound(void **state)
     world_close();
 }
 
+/* Who reaps or ticks late serves late; and a window that begins later may let in two of whom it was
+ * foreseen to part. */
+static void it_is_one_although_somebody_was_served_late(void **state)
+{
+    weir_acquisition *a, *b, *c = NULL;
+
+    (void)state;
+    world_limits("{ type: rate, key: w, algorithm: fixed_window, capacity: 2, window: 10s }," RATE);
+    assert_int_equal(take(ASK({"k", 10})), 0);
+    a = pending(ASK({"k", 2}, {"w", 1}));  /* at 2, when a window begins */
+    b = pending(ASK({"k", 10}, {"w", 1})); /* at 12, when the next one does */
+    assert_int_equal(estimate(ASK({"w", 2})), 22);
+    world.now += 5 * SECOND;
+    assert_int_equal(estimate(ASK({"w", 2})), 10); /* a is next, for a window that lasts until 15 */
+    assert_int_equal(advance(0), 1);
+    assert_int_equal(estimate(ASK({"w", 2})), 10);
+    assert_int_equal(weir_submit(world.pool, with_max_wait(ASK({"w", 2}), 11 * SECOND), &c, NULL),
+                     1);
+    assert_int_equal(advance(7 * SECOND), 1);
+    assert_int_equal(advance(3 * SECOND), 1);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    assert_int_equal(weir_acquisition_result(c), 0);
+    assert_int_equal(weir_release(&a), -EPROTO);
+    assert_int_equal(weir_release(&b), -EPROTO);
+    release_used(c, "w", 2);
+    world_close();
+}
+
 static void it_holds_for_every_algorithm_together(void **state)
 {
     weir_acquisition *waiters[3];
@@ -365,6 +394,7 @@ int main(void)
         leak_checked_test(it_knows_of_hand_overs),
         leak_checked_test(it_knows_of_who_barged),
         leak_checked_test(it_is_a_lower_bound),
+        leak_checked_test(it_is_one_although_somebody_was_served_late),
         leak_checked_test(it_holds_for_every_algorithm_together),
         leak_checked_test(a_long_line_is_walked_correctly),
         leak_checked_test(it_comes_even_if_the_set_never_stands_still),

@@ -22,7 +22,8 @@ static struct {
     uint64_t seed, random, operation;
     const char *doing;
     char limits[1024];
-    bool exact; /* no resources: estimates are exact, not just lower bounds */
+    bool without_resources;
+    bool late; /* somebody was looked at later than he could be; until nobody is in line */
     struct model model;
     struct model_asker askers[MODEL_ASKERS];
     weir_queue *queue;
@@ -135,11 +136,12 @@ static void random_set(void)
     *m = (struct model){.limits_n = 1 + (unsigned)below(MODEL_LIMITS),
                         .fair = !chance(4),
                         .max_waiters = chance(3) ? 1 + below(6) : 0};
-    run.exact = true;
+    run.without_resources = true;
+    run.late = false;
     world.now = START;
     for (unsigned i = 0; i < m->limits_n; i++) {
         random_limit(&m->limits[i]);
-        run.exact &= m->limits[i].algorithm != MODEL_RESOURCE;
+        run.without_resources &= m->limits[i].algorithm != MODEL_RESOURCE;
         length +=
             (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof run.limits - length);
     }
@@ -307,6 +309,12 @@ static unsigned limit_named(const char *key)
     return (unsigned)(key[1] - '0');
 }
 
+/* Whether estimates are exact, not just lower bounds. */
+static bool is_exact(void)
+{
+    return run.without_resources && !run.late;
+}
+
 /* A refusal: who is blamed was in the way, and the time to come back is right. */
 static void compare_refusal(const struct question *q)
 {
@@ -325,7 +333,7 @@ static void compare_refusal(const struct question *q)
         MUST(run.model.line_n > 0 || now > run.model.now);
     }
     MUST(refusal.retry_after_ns <= expected);
-    if (run.exact)
+    if (is_exact())
         SAME(refusal.retry_after_ns, expected);
 }
 
@@ -458,7 +466,7 @@ static void compare_max_wait(const struct question *q, int r)
 
     if (r == -EAGAIN)
         MUST(beyond);
-    else if (run.exact)
+    else if (is_exact())
         MUST(!beyond);
 }
 
@@ -511,7 +519,7 @@ static void do_foresee(void)
         return;
     expected = model_estimate(&run.model, q.amounts);
     MUST(at >= run.model.now && at <= expected);
-    if (run.exact)
+    if (is_exact())
         SAME(at, expected);
 }
 
@@ -649,7 +657,7 @@ static void do_put(void)
     random_question(&q, false);
     if (handle)
         random_patience(&q.request);
-    else if (run.exact && model_estimate(&run.model, q.amounts) > run.model.now + 1 && chance(4))
+    else if (is_exact() && model_estimate(&run.model, q.amounts) > run.model.now + 1 && chance(4))
         q.request.max_wait_ns = 1; /* refused at once: it must have no deadline */
     refusal = (struct weir_refusal){.size = sizeof refusal};
     r = weir_queue_submit(run.queue, run.shared ? run.twins[0].pool : world.pool, &q.request,
@@ -742,7 +750,7 @@ static void compare_completion(const struct weir_completion *c, const struct mod
     MUST(strcmp(c->refusal.set, "main") == 0);
     if (asker->handle) /* otherwise it may be another with the same user_data */
         MUST(c->refusal.retry_after_ns <= expected);
-    if (asker->handle && run.exact)
+    if (asker->handle && is_exact())
         SAME(c->refusal.retry_after_ns, expected);
 }
 
@@ -848,21 +856,23 @@ static int tick(void)
     return n;
 }
 
-/* Time goes on to `until`, stopping wherever something is due. */
-static void pass(uint64_t until)
+/* Time goes on to `until`, stopping wherever something is due; or late, at once. */
+static void pass(uint64_t until, bool late)
 {
-    run.doing = "time passes";
+    run.doing = late ? "time passes unnoticed" : "time passes";
     for (bool more = true; more;) {
         struct model *m = &run.model;
         uint64_t next = model_next(m), decided = m->line_n;
         int n;
 
-        more = next <= until;
+        run.late |= late && next < until;
+        more = next <= until && !late;
         world.now = m->now = more ? next : until;
         n = tick();
         catch_up();
         SAME(n, decided - m->line_n);
         note_decisions();
+        run.late &= m->line_n > 0;
     }
 }
 
@@ -885,7 +895,7 @@ static void do_pass(void)
             until += below(UINT64_C(1) << 40);
     }
     if (until > run.model.now)
-        pass(until);
+        pass(until, chance(4));
 }
 
 /* From here on it is one of the two who does everything. */
