@@ -60,11 +60,13 @@ int sys_epoll_create(void)
     return or_errno(epoll_create1(EPOLL_CLOEXEC));
 }
 
+/* The memory that the user may have in epolls is memory: of a queue, -ENOSPC says that it is full. */
 static int add(int epoll_fd, int fd, uint32_t events, uint64_t data)
 {
     struct epoll_event event = {.events = events, .data.u64 = data};
+    int r = or_errno(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
 
-    return or_errno(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+    return r == -ENOSPC ? -ENOMEM : r;
 }
 
 int sys_epoll_add(int epoll_fd, int fd, uint64_t data)

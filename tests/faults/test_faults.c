@@ -712,9 +712,9 @@ static int run_queue_many(struct world *world)
 }
 
 static const int open_errors[] = {-ENOMEM, -EIO, -ENOEXEC, -EINVAL, 0};
-static const int submit_errors[] = {-ENOMEM, -EMFILE, -ENOSPC, -EAGAIN, 0};
+static const int submit_errors[] = {-ENOMEM, -EMFILE, -EAGAIN, 0};
 
-static const int attach_errors[] = {-ENOMEM, -EMFILE, -ENOSPC, -EAGAIN, -EIO, 0};
+static const int attach_errors[] = {-ENOMEM, -EMFILE, -EAGAIN, -EIO, 0};
 
 static const struct scenario scenarios[] = {
     {"open", run_open, FEW, true},

@@ -680,14 +680,14 @@ int sys_epoll_create(void)
 
 int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
 {
-    int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOSPC);
+    int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOMEM);
 
     return code != 0 ? code : real_sys_epoll_add(epoll_fd, fd, data);
 }
 
 int sys_epoll_add_edge(int epoll_fd, int fd, uint64_t data)
 {
-    int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOSPC);
+    int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOMEM);
 
     return code != 0 ? code : real_sys_epoll_add_edge(epoll_fd, fd, data);
 }

@@ -13,7 +13,7 @@
 /* Kinds of calls that can fail, and how they do. */
 enum fake_kind {
     FAKE_MEMORY = 1u << 0,     /* out of memory */
-    FAKE_DESCRIPTOR = 1u << 1, /* making or adding a descriptor: -EMFILE */
+    FAKE_DESCRIPTOR = 1u << 1, /* making a descriptor: -EMFILE; adding one: -ENOMEM */
     FAKE_THREAD = 1u << 2,     /* starting a thread: -EAGAIN */
     FAKE_FILE = 1u << 3,       /* files and libraries: -EIO; loading: -ENOMEM */
     FAKE_FUTEX = 1u << 4,      /* sys_futex_wait returns at once, as if woken for nothing */
