@@ -219,12 +219,31 @@ static void collect(weir_queue *queue)
     }
 }
 
+/* The timekeeper gets to know the queue's timer, and what it hears by; unless it still does, of a
+ * ring that posting has ended for by itself. */
+static int have_timed(weir_queue *queue)
+{
+    const struct alarm *alarm = &queue->keeper.alarm;
+    int epoll_fd = alarm_fd(&queue->keeper.w->keeper.alarm), r = 0;
+
+    if (queue->posting.timed && !MUTANT(683))
+        return 0;
+    if (!MUTANT(127))
+        r = sys_epoll_add_edge(epoll_fd, alarm->timer_fd, queue->number);
+    if (r < 0)
+        return r;
+    r = hearing_relay(&queue->keeper, queue->number);
+    if (r < 0)
+        sys_epoll_remove(epoll_fd, alarm->timer_fd);
+    return r;
+}
+
 /* Swaps the new posting for the old one, which failed or never was. */
 static int switch_on(weir_queue *queue, struct posting *posting)
 {
     weir *w = queue->keeper.w;
     struct posting old = queue->posting;
-    int r = 0;
+    int r;
 
     /* Once this is set, weir_close looks for attached queues under their locks. */
     if (instance_closed(w))
@@ -232,16 +251,9 @@ static int switch_on(weir_queue *queue, struct posting *posting)
     if (posting_is_on(&old))
         return -EBUSY;
     posting->timed = !w->clock.now_ns;
-    if (posting->timed && !old.timed && !MUTANT(127))
-        r = sys_epoll_add_edge(alarm_fd(&w->keeper.alarm), queue->keeper.alarm.timer_fd,
-                               queue->number);
+    r = posting->timed ? have_timed(queue) : 0;
     if (r < 0)
         return r;
-    r = posting->timed ? hearing_relay(&queue->keeper, queue->number) : 0;
-    if (r < 0) {
-        sys_epoll_remove(alarm_fd(&w->keeper.alarm), queue->keeper.alarm.timer_fd);
-        return r;
-    }
     queue->posting = *posting;
     queue->keeper.advance_ns = posting->timed ? w->timer_advance_ns : 0;
     *posting = old;

@@ -80,10 +80,72 @@ static void who_dies_later_keeps_nobody_busy(void **state)
     shared_end();
 }
 
+static uint64_t next_cqe(struct io_uring *ring)
+{
+    struct __kernel_timespec patience = {.tv_sec = 10};
+    struct io_uring_cqe *cqe;
+    uint64_t user_data;
+
+    require(io_uring_wait_cqe_timeout(ring, &cqe, &patience) == 0);
+    user_data = cqe->user_data;
+    io_uring_cqe_seen(ring, cqe);
+    return user_data;
+}
+
+/* A submission that waits for long enough to be told of by its end, which only the timekeeper brings
+ * about: nobody reaps. */
+static weir_acquisition *submit_in_vain(weir_queue *queue, weir_pool *pool, uint64_t user_data)
+{
+    struct shared_request memory;
+    weir_acquisition *ret = NULL;
+
+    require(weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 2, 10 * MS), user_data, &ret,
+                              NULL) == 0);
+    return ret;
+}
+
+/* The first ring is closed, which weir notices by a completion that it cannot post any more. */
+static void another_ring_takes_the_place_of_one_that_was_closed(void **state)
+{
+    struct shared_request memory;
+    struct weir_completion done;
+    struct io_uring ring;
+    weir_acquisition *holder = NULL, *waits;
+    weir_queue *queue;
+    weir_pool *pool;
+    weir *w;
+
+    (void)state;
+    shared_begin();
+    w = shared_open(slots);
+    pool = shared_pool(w, "s");
+    require(weir_try_acquire(pool, shared_ask(&memory, "slot", 2, 0), &holder, NULL) == 0);
+    require(weir_queue_open(&queue, w, 4) == 0);
+    for (uint64_t i = 0; i < 3; i++) {
+        require(io_uring_queue_init(4, &ring, 0) == 0);
+        assert_int_equal(weir_queue_attach(queue, ring.ring_fd), 0);
+        waits = submit_in_vain(queue, pool, i);
+        assert_int_equal(next_cqe(&ring), i);
+        require(weir_release(&waits) == 0);
+        io_uring_queue_exit(&ring);
+        waits = submit_in_vain(queue, pool, i);
+        while (weir_queue_reap(queue, &done, 1) == 0)
+            pause_ns(MS);
+        assert_ptr_equal(done.acquisition, waits);
+        require(weir_release(&waits) == 0);
+    }
+    weir_queue_close(queue);
+    require(weir_release(&holder) == 0);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_later_keeps_nobody_busy),
+        cmocka_unit_test(another_ring_takes_the_place_of_one_that_was_closed),
     };
     struct io_uring ring;
 
