@@ -44,6 +44,15 @@ static int add_to_epoll(const struct keeper *keeper, const struct hearing *heari
     return r;
 }
 
+/* By name, as everywhere: closing is not enough if a forked child has the descriptor as well. */
+static void take_from_epoll(const struct keeper *keeper, const struct hearing *hearing)
+{
+    if (keeper->alarm.epoll_fd < 0 || MUTANT(680))
+        return;
+    sys_epoll_remove(keeper->alarm.epoll_fd, hearing->fd);
+    sys_epoll_remove(keeper->alarm.epoll_fd, hearing->set->member->watch.epoll_fd);
+}
+
 /* Who has died the timekeeper hears for itself: this keeper may be gone by then. */
 static int relay(const struct keeper *keeper, uint32_t number, const struct hearing *hearing)
 {
@@ -97,8 +106,11 @@ static int announce(const struct keeper *keeper, uint32_t number, const struct h
 {
     int r = needs_relay(keeper) ? timekeeper_start(keeper->w) : add_to_epoll(keeper, hearing);
 
-    if (r == 0 && (keeper->relayed || needs_relay(keeper)) && !MUTANT(545))
-        r = relay(keeper, number, hearing);
+    if (r < 0 || !(keeper->relayed || needs_relay(keeper)) || MUTANT(545))
+        return r;
+    r = relay(keeper, number, hearing);
+    if (r < 0)
+        take_from_epoll(keeper, hearing);
     return r;
 }
 
@@ -190,10 +202,24 @@ void hearing_attend_all(struct keeper *keeper)
     alarm_leave(&keeper->alarm);
 }
 
+/* Of a queue that could not hear but by the timekeeper, which may have ended. */
+static void end_needed_relay(const struct keeper *keeper)
+{
+    struct keeper *own = &keeper->w->keeper;
+
+    if (!needs_relay(keeper) || MUTANT(681))
+        return;
+    pthread_mutex_lock(&own->lock);
+    if (alarm_is_open(&own->alarm))
+        end_relay(keeper);
+    pthread_mutex_unlock(&own->lock);
+}
+
 void hearing_end(struct keeper *keeper, uint32_t number)
 {
     struct hearing *hearing = atomic_load(&keeper->hearings);
 
+    end_needed_relay(keeper);
     atomic_store(&keeper->hearings, NULL);
     while (hearing) {
         const struct member *member = hearing->set->member;
@@ -204,4 +230,12 @@ void hearing_end(struct keeper *keeper, uint32_t number)
         sys_free(hearing);
         hearing = next;
     }
+}
+
+void hearing_close_in_child(struct keeper *keeper)
+{
+    struct hearing *hearing = atomic_exchange(&keeper->hearings, NULL);
+
+    for (; hearing && !MUTANT(682); hearing = hearing->next)
+        sys_close(hearing->fd);
 }

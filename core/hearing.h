@@ -35,5 +35,7 @@ static inline void hearing_attend(struct keeper *keeper)
 
 /* The keeper is closed. */
 void hearing_end(struct keeper *keeper, uint32_t number);
+/* Closes a forked child's copies of its descriptors; what the parent hears by stays. */
+void hearing_close_in_child(struct keeper *keeper);
 
 #endif

@@ -366,6 +366,7 @@ static void await_blocked(weir *w)
 
 static weir *close_in_child(weir *w)
 {
+    hearing_close_in_child(&w->keeper);
     alarm_close(&w->keeper.alarm);
     for (uint32_t i = 0; i < w->sets_n; i++)
         if (instance_set(w, i)->member)

@@ -393,6 +393,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
     if (!queue)
         return NULL;
     if (instance_forked(w)) {
+        hearing_close_in_child(&queue->keeper);
         alarm_close(&queue->keeper.alarm);
         posting_end_in_child(queue);
         return NULL;

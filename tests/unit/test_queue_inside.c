@@ -4,12 +4,19 @@
  * brought about step by step with the library's own functions.
  */
 #include "acquisition.h"
+#include "bell.h"
+#include "hearing.h"
 #include "instance.h"
 #include "queue.h"
+#include "timekeeper.h"
 #include "world.h"
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define RATE "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 10, window: 10s }"
 #define A    "{ type: resource, key: a, capacity: 1 }"
@@ -426,6 +433,139 @@ static void a_queue_hears_of_a_set_that_came_later(void **state)
     leave(&waiter);
 }
 
+/* The timekeeper hears for the queue as it does for one that is attached. */
+static void relay(weir_queue *queue)
+{
+    assert_int_equal(timekeeper_start(queue->keeper.w), 0);
+    pthread_mutex_lock(&queue->keeper.lock);
+    assert_int_equal(hearing_relay(&queue->keeper, queue->number), 0);
+    pthread_mutex_unlock(&queue->keeper.lock);
+}
+
+/* Everything that it takes to hear of a set is missing in turn. It can be had the next time. */
+static void what_it_takes_to_hear_is_missing(void **state)
+{
+    struct sharer waiter;
+    weir_queue *queue;
+    unsigned failures = 0;
+    bool failed = true;
+
+    (void)state;
+    fake_clock_set(START);
+    open_sharer(&waiter);
+    join(&waiter);
+    assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+    relay(queue);
+    for (unsigned at = 1; failed; at++) {
+        int r;
+
+        fake_sys_fail_at(at);
+        r = weir_queue_submit(queue, waiter.pool, NULL, at, NULL, NULL);
+        failed = fake_sys_has_failed();
+        fake_sys_fail_at(0);
+        assert_true(r == 0 || (failed && (r == -ENOMEM || r == -EMFILE || r == -EIO)));
+        failures += r < 0;
+        if (r == 0)
+            release(reap_one(queue).acquisition);
+    }
+    assert_true(failures >= 8);
+    weir_queue_close(queue);
+    leave(&waiter);
+}
+
+/* Another descriptor of what the queue hears by. */
+static int bell_of(const weir_queue *queue)
+{
+    char path[64], end[32], name[PATH_MAX];
+    size_t length;
+
+    snprintf(end, sizeof(end), ".%u" BELL_SUFFIX, queue->number);
+    for (int fd = 0; fd < 1024; fd++) {
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        n = readlink(path, name, sizeof(name) - 1);
+        length = strlen(end);
+        if (n > (ssize_t)length && memcmp(name + n - length, end, length) == 0)
+            return dup(fd);
+    }
+    return -1;
+}
+
+/* A child that was forked has it as well, so that it does not leave the epoll when it is closed. */
+static void nobody_hears_for_a_queue_that_is_closed(void **state)
+{
+    const uint32_t record = 1;
+    struct sharer waiter;
+    struct pollfd events = {.events = POLLIN};
+    weir_queue *queue;
+    int bell;
+
+    (void)state;
+    fake_clock_set(START);
+    open_sharer(&waiter);
+    assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+    join(&waiter);
+    assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+    release(reap_one(queue).acquisition);
+    bell = bell_of(queue);
+    assert_true(bell >= 0);
+    weir_queue_close(queue);
+    assert_int_equal(write(bell, &record, sizeof(record)), sizeof(record));
+    events.fd = alarm_fd(&waiter.w->keeper.alarm);
+    assert_int_equal(poll(&events, 1, 0), 0);
+    close(bell);
+    leave(&waiter);
+}
+
+static int descriptors(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Of one queue that hears by itself, and one for which the timekeeper does. */
+static void a_child_closes_what_was_heard_by(void **state)
+{
+    uint64_t waits = fake_sys_counts().epoll_wait;
+    int before, status;
+    struct sharer waiter;
+    weir_queue *queues[2];
+    pid_t child;
+
+    (void)state;
+    fake_clock_set(START);
+    world_directory();
+    before = descriptors();
+    open_sharer(&waiter);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_queue_open(&queues[i], waiter.w, 4), 0);
+        if (i == 0)
+            join(&waiter);
+        assert_int_equal(weir_queue_submit(queues[i], waiter.pool, NULL, 1, NULL, NULL), 0);
+        release(reap_one(queues[i]).acquisition);
+    }
+    assert_int_equal(timekeeper_start(waiter.w), 0);
+    while (fake_sys_counts().epoll_wait == waits)
+        sched_yield(); /* then the timekeeper has no lock of an allocator */
+    child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 2; i++)
+            weir_queue_close(queues[i]);
+        weir_close(waiter.w);
+        _exit(descriptors() - before);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    for (int i = 0; i < 2; i++)
+        weir_queue_close(queues[i]);
+    leave(&waiter);
+}
+
 /* Whoever waits behind in the closing queue is not granted what it gives back. */
 static void closing_grants_nothing_to_its_own_line(void **state)
 {
@@ -510,6 +650,9 @@ int main(void)
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
         leak_checked_test(a_reap_that_comes_early_waits_for_the_instant),
         leak_checked_test(a_queue_hears_of_a_set_that_came_later),
+        leak_checked_test(what_it_takes_to_hear_is_missing),
+        leak_checked_test(nobody_hears_for_a_queue_that_is_closed),
+        leak_checked_test(a_child_closes_what_was_heard_by),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
         leak_checked_test(closing_leaves_alone_what_the_program_releases),
     };
