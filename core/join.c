@@ -242,8 +242,8 @@ int join_line(struct actor *actor, weir_set *set, const uint64_t *amounts, uint3
     unsigned turn = 0;
     int r;
 
-    if (set->mortal || set_is_hidden(set) || !set->fair || set->limits.has_unforeseen ||
-        max_wait_ns != WEIR_FOREVER || MUTANT(14))
+    if (set->mortal || (set_is_hidden(set) && !MUTANT(654)) || !set->fair ||
+        set->limits.has_unforeseen || max_wait_ns != WEIR_FOREVER || MUTANT(14))
         return -EINPROGRESS;
     joining.region = set->region;
     joining.head = region_box(set->region, set->head);

@@ -14,6 +14,7 @@
 #ifndef WEIR_CORE_PRESSING_H
 #define WEIR_CORE_PRESSING_H
 
+#include "mutant.h"
 #include "publication.h"
 
 /* So many times he has lost then. */
@@ -27,7 +28,7 @@ void pressing_wait(struct set_head *set);
 /* After as many turns nobody was faster. */
 static inline void pressing_won(struct set_head *set, unsigned turn)
 {
-    if (turn >= PRESSING_TURNS)
+    if (turn >= PRESSING_TURNS && !MUTANT(650))
         atomic_store_explicit(&set->pressed, 0, memory_order_relaxed);
 }
 

@@ -546,6 +546,41 @@ static void lending_anew_is_stopped(void **state)
     require(rounds > 1000);
 }
 
+static void enter_key(uint32_t number, uint32_t key)
+{
+    users[number].key = key;
+    enter(&users[number]);
+}
+
+/* One is on his way to a line. Those leave whom it consists of, and others make one for another key,
+ * of the same live set; he goes on. */
+static void a_line_becomes_another_key_s(void **state)
+{
+    (void)state;
+    rounds = 0;
+    for (uint32_t i = 0; i < KINDS; i++) {
+        enum fiber_state stopped = FIBER_READY;
+
+        choose(i);
+        for (uint64_t n = 1; stopped == FIBER_READY; n++) {
+            begin_with(2);
+            stopped = fiber_go(start(STOPPED, 0, enter_and_leave), n);
+            leave(&users[WAITER]);
+            leave(&users[HOLDER]);
+            enter_key(OTHER, 1);
+            enter_key(LAST, 1);
+            require(users[OTHER].result == 0 && users[LAST].result == 1);
+            require(fiber_go(&users[STOPPED].fiber, 0) == FIBER_DONE);
+            require(users[STOPPED].result >= 0);
+            leave(&users[LAST]);
+            leave(&users[OTHER]);
+            finish();
+        }
+    }
+    set = NULL;
+    print_message("%" PRIu64 " rounds\n", rounds);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -568,6 +603,7 @@ static int setup(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_becomes_another_key_s),
         cmocka_unit_test(one_is_stopped),
         cmocka_unit_test(two_are_stopped),
         cmocka_unit_test(lending_anew_is_stopped),

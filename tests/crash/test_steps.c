@@ -774,6 +774,43 @@ static void test_private_random(void **state)
     in_private(test_random, state);
 }
 
+/* ---- who loses ---- */
+
+static void run_taker(void *unused)
+{
+    (void)unused;
+    world_enter(FIRST, SET_THREE, 0, 1, ENTRY_TRY);
+}
+
+/* Somebody is faster at every step, until the other one says that he presses. Once he has won he
+ * takes it back, for all who come now would wait for him. */
+static void test_who_presses_takes_it_back(void **state)
+{
+    const struct set_head *head = region_box(&world.w->region, world.sets[SET_THREE]->head);
+    enum fiber_state taker = FIBER_READY;
+
+    (void)state;
+    world.failures = 0;
+    say("who presses takes it back", 0, 0, 0, 0);
+    world_share(false);
+    world_restore();
+    fiber_start(&fibers[FIRST], run_taker, NULL);
+    while (taker == FIBER_READY && !atomic_load(&head->pressed)) {
+        world_pass(2 * INTERVAL_NS);
+        world_enter(SECOND, SET_THREE, 0, 1, ENTRY_TRY);
+        world_leave(SECOND, SET_THREE, 0, 1);
+        taker = fiber_go(&fibers[FIRST], 1);
+    }
+    assert_int_equal(atomic_load(&head->pressed), 1);
+    assert_int_equal(fiber_go(&fibers[FIRST], 0), FIBER_DONE);
+    assert_int_equal(world_state(FIRST, SET_THREE, 0), RECORD_HELD);
+    assert_int_equal(atomic_load(&head->pressed), 0);
+    world_leave(FIRST, SET_THREE, 0, 1);
+    world_check_empty();
+    world_share(true);
+    assert_int_equal(world.failures, 0);
+}
+
 /* ---- copies ---- */
 
 static uint32_t torn;
@@ -868,6 +905,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_givers),
         cmocka_unit_test(test_late_giver),
         cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_who_presses_takes_it_back),
         cmocka_unit_test(test_death_at_every_step),
         cmocka_unit_test(test_death_unnoticed),
         cmocka_unit_test(test_instant_after_the_line),
