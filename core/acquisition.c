@@ -353,14 +353,16 @@ static __attribute__((noinline)) int update_named(weir_acquisition *acquisition,
 
 int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
-    const struct limit *limit = acquisition->set->limits.items;
+    const weir_set *set = acquisition->set;
     int r;
 
-    if (instance_forked(acquisition->set->w))
+    if (instance_forked(set->w))
         return -ECHILD;
-    if (acquisition->actor && acquisition->set->limits.n > 1)
+    if (set_is_broken(set) && !MUTANT(655))
+        return -EUCLEAN;
+    if (acquisition->actor && set->limits.n > 1)
         return update_named(acquisition, key, used);
-    if (!acquisition->actor || !key || !key_equal(limit->key, key))
+    if (!acquisition->actor || !key || !key_equal(set->limits.items->key, key))
         return update_all(acquisition, key, used);
     r = check_update(acquisition, 0, used); /* it is held, of one limit, and known to be */
     if (r == 0)

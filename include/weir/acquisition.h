@@ -210,8 +210,8 @@ WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
  * refunds the rest at release, if the limit refunds; above it, a rate warns once and is charged at
  * release if the limit says `overuse: charge`. Returns 0; -EINVAL (a resource, a limit left out of
  * the request, or not granted); -ERANGE (a call, above its amount, or other than 1 where the amount
- * was 1); -ENOENT (unknown key, and strict; else it warns once and returns 0); -ECHILD. A refused
- * update changes nothing.
+ * was 1); -ENOENT (unknown key, and strict; else it warns once and returns 0); -EUCLEAN (the segment
+ * of the set is damaged); -ECHILD. A refused update changes nothing.
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 

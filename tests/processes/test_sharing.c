@@ -662,6 +662,9 @@ static void a_damaged_set_says_so(void **state)
     assert_int_equal(weir_set_ready_at(set, request, &at_ns), -EUCLEAN);
     assert_int_equal(at_ns, 0);
     assert_int_equal(weir_acquisition_result(acquisition), -EUCLEAN);
+    assert_int_equal(weir_update(acquisition, "slot", 1), -EUCLEAN);
+    assert_true(weir_acquisition_fd(acquisition) >= 0); /* the long way from now on */
+    assert_int_equal(weir_update(acquisition, "slot", 1), -EUCLEAN);
     assert_int_equal(weir_release(&acquisition), 0);
     weir_pool_close(pool);
     weir_close(w);
