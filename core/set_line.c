@@ -7,7 +7,8 @@
 #include "operation.h"
 #include "wake.h"
 
-/* Serves until the head cannot be granted any more. Each grant is a version of its own. */
+/* Serves until the head cannot be granted any more. Each grant is a version of its own; where there
+ * is none, nor anything to publish, somebody may have to be told when to look all the same. */
 void set_serve(struct actor *actor, weir_set *set)
 {
     struct operation op;
@@ -27,6 +28,8 @@ void set_serve(struct actor *actor, weir_set *set)
     }
     if (op.arm_ns != WEIR_FOREVER)
         wake_at(set, op.arm.record, op.arm.word, op.arm_ns);
+    for (uint32_t i = 0; i < op.wakes_n && !MUTANT(687); i++)
+        wake_waiter(set, op.wakes[i].record, op.wakes[i].word);
 }
 
 uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)

@@ -1027,6 +1027,85 @@ static void on_the_real_clock_blocked_and_submitted_waiters_share_a_line(void **
     world_close();
 }
 
+/* Two instances share an unfair set; between two steps of one somebody barges. */
+
+static struct {
+    weir *w[2];
+    weir_pool *pools[2];
+    weir_acquisition *first; /* once that is granted */
+    uint64_t now;
+} barging;
+
+static void *barge(void *unused)
+{
+    (void)unused;
+    assert_int_equal(weir_take(barging.pools[0], ASK({"r", 0}, {"k", 9}), NULL), 0);
+    return NULL;
+}
+
+/* Whoever reads the set reads the clock next. */
+static uint64_t barging_clock(void *unused)
+{
+    weir_acquisition *first = barging.first;
+    pthread_t thread;
+
+    (void)unused;
+    if (first && weir_acquisition_result(first) == 0) {
+        barging.first = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, barge, NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    return barging.now;
+}
+
+static void open_barging(void)
+{
+    static const struct weir_clock clock = {.size = sizeof clock, .now_ns = barging_clock};
+    const struct weir_options options = {
+        .size = sizeof options,
+        .text = "version: 1\nsets: { s: { backend: process, lifetime: users, fair: false, limits: ["
+                " { type: resource, key: r, capacity: 2 }, { type: rate, key: k,"
+                " algorithm: token_bucket, capacity: 1000, window: 1s, burst: 10 } ] } }\n",
+        .process_dir = world_directory(),
+        .clock = &clock};
+
+    barging.now = START;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_open(&barging.w[i], &options, NULL), 0);
+        assert_int_equal(weir_pool_open(&barging.pools[i], barging.w[i], "s", 0), 0);
+    }
+}
+
+static void close_barging(void)
+{
+    for (int i = 0; i < 2; i++) {
+        weir_pool_close(barging.pools[i]);
+        weir_close(barging.w[i]);
+    }
+}
+
+static void who_heads_the_line_is_told_though_somebody_barged(void **state)
+{
+    weir_acquisition *holder = NULL, *a = NULL, *b = NULL;
+
+    (void)state;
+    open_barging();
+    assert_int_equal(weir_try_acquire(barging.pools[0], ASK({"r", 2}), &holder, NULL), 0);
+    assert_int_equal(weir_submit(barging.pools[0], ASK({"r", 1}, {"k", 1}), &a, NULL), 1);
+    assert_int_equal(weir_submit(barging.pools[1], ASK({"r", 1}, {"k", 3}), &b, NULL), 1);
+    barging.first = a;
+    assert_int_equal(weir_release(&holder), 0); /* for both, but for k of the second one */
+    assert_null(barging.first);
+    assert_int_equal(weir_acquisition_result(b), -EINPROGRESS);
+    assert_int_equal(weir_tick(barging.w[1]), 0);
+    barging.now += 3 * MS;
+    assert_int_equal(weir_tick(barging.w[1]), 1);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    assert_int_equal(weir_release(&a), -EPROTO);
+    assert_int_equal(weir_release(&b), -EPROTO);
+    close_barging();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1035,6 +1114,7 @@ int main(void)
         leak_checked_test(nobody_overtakes_an_earlier_waiter_try_and_take_included),
         leak_checked_test(nobody_overtakes_even_if_the_keys_are_disjoint),
         leak_checked_test(fair_false_lets_newcomers_barge),
+        leak_checked_test(who_heads_the_line_is_told_though_somebody_barged),
         leak_checked_test(without_fairness_waiters_among_themselves_stay_fifo),
         leak_checked_test(whoever_a_leaving_head_held_up_is_looked_at_again),
         leak_checked_test(a_new_head_is_served_at_its_own_instant),
