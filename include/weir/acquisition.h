@@ -153,8 +153,8 @@ WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request
  * An eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it already
  * is, and stays readable until read. Made on the first call, close-on-exec and non-blocking, closed
  * by weir_release and never handed out twice; the caller must not close it. Returns it, or -EMFILE,
- * -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a queue has yet to hand out its completion), or what the
- * kernel said to writing it; then it can be asked for again.
+ * -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a queue has yet to hand out its completion), -EINVAL (it has
+ * one of the next kind), or what the kernel said to writing it; then it can be asked for again.
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
@@ -169,10 +169,12 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 /*
  * Attaches an eventfd of the caller's own instead: 1 is added to it once the acquisition is
  * decided, at once if it already is. A program that waits time and again has it in its loop once,
- * instead of a new descriptor each time. It stays the caller's, who reads it before the next wait;
- * it must stay open until the acquisition is released, and should be non-blocking. Several
- * acquisitions may have the same one: its count is of how many was told since it was read.
- * weir_acquisition_fd returns it from then on.
+ * instead of a new descriptor each time. It stays the caller's, who reads it before the next wait.
+ * It must stay open until the acquisition is released; nothing is written to it afterwards. Several
+ * acquisitions may have the same one: its count is of how many was told since it was read. Nobody
+ * else may fill it: at its maximum nothing can be added to it, and if it is not non-blocking either,
+ * whoever decides waits with all others of the instance until it is read.
+ * weir_acquisition_fd returns it from then on, and makes up for what could not be added.
  * Returns 0; -EBADF (not open), -EINVAL (a file, a pipe or a socket; or the acquisition has a
  * descriptor already, of whatever kind), -ECHILD, -EBUSY (a queue has yet to hand out its
  * completion), or what the kernel said to writing it, if it is decided already. Whenever it fails,
@@ -182,7 +184,7 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
 
 /*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
- * -ECHILD, -EUCLEAN. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that
+ * -ENOBUFS (of a queue: the line was full), -ECHILD, -EUCLEAN. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that
  * weir_cancel can take back a grant that this call has not yet told of, or a reservation, and that
  * it is -EUCLEAN once the segment of the set is found damaged.
  */

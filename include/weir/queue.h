@@ -56,11 +56,12 @@ struct weir_completion {
 /*
  * Opens a queue for at most `capacity` submissions that were not reaped yet, from 1 to
  * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. Until it is
- * used it takes next to no memory, and one descriptor; two if there is a set that processes share;
- * three where the kernel has no timerfd that others make readable (CONFIG_CHECKPOINT_RESTORE). It
- * takes one more for each set it is submitted to that processes share; if there was none when the
- * queue was opened, the instance's timekeeper thread hears of the other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE, -ENFILE,
- * -ESHUTDOWN, -ECHILD. Any thread.
+ * used it takes next to no memory, and one descriptor; two if there is a set that processes share,
+ * or the clock is injected; three where the kernel has no timerfd that others make readable
+ * (CONFIG_CHECKPOINT_RESTORE). It takes one more for each set it is submitted to that processes
+ * share; if there was none when the queue was opened, the instance's timekeeper thread hears of the
+ * other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE, -ENFILE, -ESHUTDOWN, -ECHILD. Any
+ * thread.
  */
 WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
 
@@ -99,9 +100,9 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
  * poll. It belongs to the queue and must not be closed. It becomes readable up to 8 us before an
  * instant, less if its program is quick; a reap that comes early waits for the rest. One wake per
  * change from empty to not empty; if a completion is taken back or reaped while it is being told
- * of, one wake may find nothing. Neither may one for the sake of a set that processes share: who
- * waits for it looks at it now and then, and the reap does what another process that died or is
- * stopped has left undone.
+ * of, one wake may find nothing. Neither may one at an instant that nobody waits for any more, nor
+ * one for the sake of a set that processes share: who waits for it looks at it now and then, and the
+ * reap does what another process that died or is stopped has left undone.
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 

@@ -405,6 +405,9 @@ static inline int weir_uring_probe(struct weir_uring *ret)
  * would never come. To give up, weir_cancel: the CQE follows; or weir_uring_prep_cancel: it follows
  * with res -ECANCELED (if nothing was faster), and the acquisition can be waited for again.
  * Uses the acquisition's fd (weir_acquisition_fd), so it cannot be used for a linked wait as well.
+ * If that is an eventfd of the program's (weir_acquisition_attach), the wait is for that one: no
+ * other acquisition may have it until the CQE, and it must be empty before. With WEIR_URING_READ the
+ * wait reads it, else the program has to.
  * Returns
  *   0         prepared; `*wait` must stay until the CQE
  *   -EBUSY    the submission queue is full: submit, then try again
@@ -495,7 +498,8 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
  *   0            prepared; `*wait` must stay until the chain has ended
  *   -EBUSY       the submission queue lacks room for the chain, operations included: submit, then
  *                try again
- *   -EINVAL      it will never have; `next` is 0; or weir_acquisition_fd was used before
+ *   -EINVAL      it will never have; `next` is 0; or the acquisition has another descriptor
+ *                (weir_acquisition_fd, weir_acquisition_attach)
  *   -EOPNOTSUPP  the kernel lacks WEIR_URING_LINKED (before 5.17): use weir_uring_prep_wait and
  *                submit the operation when it completes
  *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (it is a queue's)  as weir_acquisition_grant_fd
@@ -583,7 +587,7 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
  *                what weir_reserve granted: that is taken back unless it was updated.)
  *   -ECANCELED   there is no grant, by this call. `*acquisition` was released and is NULL, as in
  *                all that follow.
- *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD   so it had ended before, by itself
+ *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN   so it had ended before, by itself
  * The thread to which the acquisition belongs.
  */
 static inline int weir_uring_settle(weir_acquisition **acquisition, bool ran)

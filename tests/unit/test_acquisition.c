@@ -244,6 +244,37 @@ static void an_attached_eventfd_stays_the_callers(void **state)
     world_close();
 }
 
+/* Somebody has filled it: nobody waits for that, and it is made up for when it is asked for. One that
+ * counts one by one does as well. */
+static void an_attached_eventfd_may_be_full(void **state)
+{
+    weir_acquisition *holder, *a, *b;
+    int fd = own_eventfd(), one_by_one = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+
+    (void)state;
+    world_limits(SLOT);
+    holder = granted(NULL);
+    a = pending(NULL);
+    b = pending(NULL);
+    assert_int_equal(weir_acquisition_attach(a, fd), 0);
+    assert_int_equal(weir_acquisition_attach(b, one_by_one), 0);
+    assert_int_equal(eventfd_write(fd, UINT64_MAX - 1), 0);
+    assert_int_equal(weir_acquisition_attach(holder, fd), -EAGAIN);
+    assert_int_equal(weir_acquisition_attach(holder, one_by_one), 0);
+    release(holder);
+    assert_int_equal(count_of(fd), UINT64_MAX - 1);
+    assert_int_equal(weir_acquisition_fd(a), fd);
+    assert_int_equal(count_of(fd), 1);
+    release(a);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(count_of(one_by_one), 1);
+    assert_int_equal(count_of(one_by_one), 0);
+    release(b);
+    close(fd);
+    close(one_by_one);
+    world_close();
+}
+
 /* Whoever is granted at once goes back the short way unless something is to be forgotten. */
 static void an_attached_eventfd_is_forgotten(void **state)
 {
@@ -651,6 +682,7 @@ int main(void)
         leak_checked_test(out_of_descriptors_the_acquisition_can_still_be_asked),
         leak_checked_test(an_attached_eventfd_counts_decisions),
         leak_checked_test(an_attached_eventfd_stays_the_callers),
+        leak_checked_test(an_attached_eventfd_may_be_full),
         leak_checked_test(an_attached_eventfd_is_forgotten),
         leak_checked_test(what_is_no_eventfd_is_not_attached),
         leak_checked_test(an_acquisition_has_one_descriptor),

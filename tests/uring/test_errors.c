@@ -116,17 +116,22 @@ static void missing_feature_is_an_error(void **state)
 /* One acquisition cannot be waited for in both ways. */
 static void waits_of_two_kinds_are_an_error(void **state)
 {
-    weir_acquisition *first = pending(), *second = pending();
+    weir_acquisition *first = pending(), *second = pending(), *third = pending();
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
     (void)state;
     assert_true(weir_acquisition_fd(first) >= 0);
     assert_int_equal(try_linked(first, FAR, 1), -EINVAL);
+    assert_int_equal(weir_acquisition_attach(third, fd), 0);
+    assert_int_equal(try_linked(third, FAR, 1), -EINVAL);
     assert_true(weir_acquisition_grant_fd(second) >= 0);
     assert_int_equal(weir_uring_prep_wait(&world.uring, &world.ring, &world.wait, second, HEAD),
                      -EINVAL);
     assert_int_equal(io_uring_sq_ready(&world.ring), 0);
     release_unused(first);
     release_unused(second);
+    release_unused(third);
+    assert_int_equal(close(fd), 0);
 }
 
 static void descriptors_run_out(void **state)

@@ -83,6 +83,32 @@ static void wait_ends_by_the_instance_closing(void **state)
     release_unused(acquisition);
 }
 
+/* One eventfd for one wait after the other, which is read in between if the kernel does not do that. */
+static void waits_share_an_eventfd_of_the_programs(void **state)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        weir_acquisition *acquisition = pending();
+        eventfd_t count;
+
+        assert_int_equal(weir_acquisition_attach(acquisition, fd), 0);
+        prepare_wait(acquisition);
+        expect_nothing();
+        grant();
+        expect_woken(HEAD);
+        assert_int_equal(weir_acquisition_result(acquisition), 0);
+        if (world.uring.features & WEIR_URING_READ)
+            assert_int_equal(world.wait.count, 1);
+        else
+            assert_int_equal(eventfd_read(fd, &count), 0);
+        release_unused(acquisition);
+        assert_int_equal(submit(1, 0, 0, 0, &world.holder), 0);
+    }
+    assert_int_equal(close(fd), 0);
+}
+
 static void wait_is_canceled_and_prepared_again(void **state)
 {
     weir_acquisition *acquisition = pending();
@@ -249,6 +275,7 @@ int main(void)
         WAIT(wait_ends_by_a_refusal),
         WAIT(wait_ends_by_canceling_the_acquisition),
         WAIT(wait_ends_by_the_instance_closing),
+        WAIT(waits_share_an_eventfd_of_the_programs),
         WAIT(wait_is_canceled_and_prepared_again),
         TEST(queue_is_waited_for, PER_RING, WEIR_URING_MULTISHOT),
         TEST(queue_is_waited_for_late, PER_RING, WEIR_URING_MULTISHOT),
