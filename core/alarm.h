@@ -87,6 +87,12 @@ void alarm_set(struct alarm *alarm, uint64_t at_ns);
 /* By then somebody runs whom it may have woken. */
 void alarm_attend(struct alarm *alarm, uint64_t now_ns);
 
+/* Whether its instant stands for a ring that failed, as far as it can be told. */
+static inline bool alarm_was_mended(const struct alarm *alarm)
+{
+    return alarm->at_ns == 0;
+}
+
 /* Whether the instant is to come, but the descriptor may be readable for it. */
 static inline bool alarm_is_ahead(const struct alarm *alarm, uint64_t now_ns)
 {

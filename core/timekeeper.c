@@ -15,14 +15,14 @@
 /* Events at once: the own alarm, whose data is 0, and those of queues. */
 enum { EVENTS = 16 };
 
-/* Whether somebody has called. */
+/* Whether somebody has called, or may have. */
 static bool hear(weir *w)
 {
     struct keeper *keeper = &w->keeper;
     bool called;
 
     pthread_mutex_lock(&keeper->lock);
-    called = keeper->alarm.rung;
+    called = keeper->alarm.rung || (alarm_was_mended(&keeper->alarm) && !MUTANT(684));
     alarm_silence(&keeper->alarm);
     pthread_mutex_unlock(&keeper->lock);
     return called;

@@ -473,6 +473,44 @@ static void what_it_takes_to_hear_is_missing(void **state)
     leave(&waiter);
 }
 
+/*
+ * Somebody has called the timekeeper, and before it runs somebody else sets its instant, which takes
+ * the call back, and cannot call anew. It looks after all queues all the same: after one here whose
+ * program was not told that there is something to be reaped.
+ */
+static void a_call_that_cannot_be_repeated_is_heard(void **state)
+{
+    uint64_t waits = fake_sys_counts().epoll_wait;
+    struct pollfd fd = {.events = POLLIN};
+    struct keeper *own;
+    weir_queue *queue;
+
+    (void)state;
+    world_real("limits: [ " B " ]");
+    own = &world.w->keeper;
+    queue = open_queue();
+    put(queue, ASK({"b", 1}), 1);
+    pthread_mutex_lock(&queue->keeper.lock);
+    alarm_silence(&queue->keeper.alarm);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    fd.fd = weir_queue_fd(queue);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    assert_int_equal(timekeeper_start(world.w), 0);
+    while (fake_sys_counts().epoll_wait == waits)
+        sched_yield();
+    pthread_mutex_lock(&own->lock);
+    alarm_ring(&own->alarm);
+    fake_sys_fail_kind_at(fake_sys_timers_ring() ? 2 : 1, FAKE_EVENT, -EPERM);
+    alarm_set(&own->alarm, WEIR_FOREVER);
+    assert_true(fake_sys_has_failed());
+    fake_sys_fail_kind_at(0, 0, 0);
+    pthread_mutex_unlock(&own->lock);
+    assert_int_equal(poll(&fd, 1, 3000), 1);
+    release(reap_one(queue).acquisition);
+    weir_queue_close(queue);
+    world_close();
+}
+
 /* Another descriptor of what the queue hears by. */
 static int bell_of(const weir_queue *queue)
 {
@@ -651,6 +689,7 @@ int main(void)
         leak_checked_test(a_reap_that_comes_early_waits_for_the_instant),
         leak_checked_test(a_queue_hears_of_a_set_that_came_later),
         leak_checked_test(what_it_takes_to_hear_is_missing),
+        leak_checked_test(a_call_that_cannot_be_repeated_is_heard),
         leak_checked_test(nobody_hears_for_a_queue_that_is_closed),
         leak_checked_test(a_child_closes_what_was_heard_by),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
