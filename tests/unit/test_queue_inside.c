@@ -676,6 +676,70 @@ static void closing_leaves_alone_what_the_program_releases(void **state)
     world_close();
 }
 
+struct asker {
+    weir_acquisition *acquisition;
+    _Atomic pid_t thread;
+    int fd;
+};
+
+static void *ask_for_fd(void *argument)
+{
+    struct asker *asker = argument;
+
+    asker->thread = gettid();
+    asker->fd = weir_acquisition_fd(asker->acquisition);
+    return NULL;
+}
+
+/* Once it says who it is, it can sleep for a lock only. */
+static bool sleeps(const struct asker *asker)
+{
+    char path[64], line[256], state = '?';
+    FILE *file;
+
+    if (!asker->thread)
+        return false;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)asker->thread);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    state = strrchr(line, ')')[2];
+    fclose(file);
+    return state == 'S';
+}
+
+/* It is handed over while somebody who has seen it there waits for the queue's lock. */
+static void who_waits_for_the_lock_looks_again(void **state)
+{
+    struct asker asker = {.fd = -1};
+    weir_acquisition *holder;
+    weir_queue *queue;
+    pthread_t thread;
+
+    (void)state;
+    world_limits(A);
+    queue = open_queue();
+    holder = granted(ASK({"a", 1}));
+    asker.acquisition = put_kept(queue, ASK({"a", 1}));
+    assert_int_equal(weir_acquisition_fd(asker.acquisition), -EBUSY);
+    pthread_mutex_lock(&queue->keeper.lock);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_fd, &asker), 0);
+    while (!sleeps(&asker))
+        sched_yield();
+    assert_true(set_withdraw(actor_self(world.set), world.set, asker.acquisition->record, 0,
+                             RECORD_CANCELED));
+    queue_drop(queue, asker.acquisition->keeping);
+    queue_hand_over(asker.acquisition, -ECANCELED);
+    atomic_fetch_sub(&queue->pending, 1);
+    pthread_mutex_unlock(&queue->keeper.lock);
+    pthread_join(thread, NULL);
+    assert_true(asker.fd >= 0);
+    release(asker.acquisition);
+    release(holder);
+    weir_queue_close(queue);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -694,6 +758,7 @@ int main(void)
         leak_checked_test(a_child_closes_what_was_heard_by),
         leak_checked_test(closing_grants_nothing_to_its_own_line),
         leak_checked_test(closing_leaves_alone_what_the_program_releases),
+        leak_checked_test(who_waits_for_the_lock_looks_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
