@@ -12,6 +12,7 @@
 #include "../crash/system.h"
 #include "acquisition.h"
 #include "guard.h"
+#include "keyed.h"
 #include "look.h"
 #include "member.h"
 #include "shared.h"
@@ -341,6 +342,82 @@ static void who_buries_asks_for_his_own_key(void **state)
     print_message("%" PRIu64 " steps\n", n - 1);
 }
 
+/* Who is about to take of a key finds that it was forgotten meanwhile. */
+struct forgetting {
+    weir_set *set;
+    uint64_t word; /* of the key, before it was taken of */
+    bool early;    /* it was still that */
+};
+
+static bool find_first(const weir_set *set, struct key_entry *ret)
+{
+    const uint32_t subject = FIRST;
+    struct key key;
+
+    key_hash(&set->keyed->secret, &subject, sizeof(subject), &key);
+    return key_table_find(&set->keyed->table, &key, ret);
+}
+
+static void forget_first(void *argument)
+{
+    struct forgetting *forgetting = argument;
+    struct key_entry entry;
+
+    require(find_first(forgetting->set, &entry));
+    forgetting->early = entry.word == forgetting->word;
+    require(key_entry_forget(&entry));
+}
+
+static bool takes_of_first(weir_pool *pool)
+{
+    struct want want;
+    int r = weir_take(pool, ask(&want, FIRST, 1), NULL);
+
+    require(r == 0 || r == -EAGAIN);
+    return r == 0;
+}
+
+static bool take_while_it_is_forgotten(uint64_t n)
+{
+    weir *w;
+    weir_pool *pool;
+    struct forgetting forgetting;
+    struct key_entry entry;
+    uint64_t left;
+    bool forgotten;
+
+    shared_begin();
+    w = shared_open(shape->text);
+    pool = shared_pool(w, "s");
+    forgetting.set = weir_pool_set(pool, 0);
+    assert_true(takes_of_first(pool));
+    assert_true(find_first(forgetting.set, &entry));
+    forgetting.word = entry.word;
+    stepping_call(n, forget_first, &forgetting);
+    assert_true(takes_of_first(pool));
+    forgotten = stepping_end();
+    /* What was taken after that is missing of the key that there is now. */
+    for (left = forgotten ? CAPACITY - forgetting.early : CAPACITY - 2; left; left--)
+        assert_true(takes_of_first(pool));
+    assert_false(takes_of_first(pool));
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+    return forgotten;
+}
+
+static void what_is_taken_is_of_a_key_that_is_there(void **state)
+{
+    uint64_t n = 1;
+
+    (void)state;
+    shape = &shapes[1];
+    while (take_while_it_is_forgotten(n))
+        assert_true((test_seed = ++n) < STEPS_MAX);
+    assert_true(n > 1);
+    print_message("%" PRIu64 " steps\n", n - 1);
+}
+
 /* Who shuts the set finds that a record waits for another key by now. */
 struct waiting {
     weir_pool *pool;
@@ -468,6 +545,7 @@ int main(void)
         cmocka_unit_test(a_look_that_comes_late),
         cmocka_unit_test(who_buries_asks_for_his_own_key),
         cmocka_unit_test(who_waits_anew_is_shut_out_where_he_waits),
+        cmocka_unit_test(what_is_taken_is_of_a_key_that_is_there),
         cmocka_unit_test(death_at_every_step),
         cmocka_unit_test(stop_at_every_step),
     };
