@@ -1017,15 +1017,10 @@ static void random_sets_do_what_the_model_does(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {leak_checked_test(random_sets_do_what_the_model_does)};
-    char directory[] = "/dev/shm/weir-model-XXXXXX";
     int failed;
 
     run.shared = argc > 1 && strcmp(argv[1], "shared") == 0;
-    if (!run.shared)
-        return cmocka_run_group_tests(tests, NULL, NULL);
-    if (!mkdtemp(directory) || setenv("WEIR_PROCESS_DIR", directory, 1) < 0)
-        return 1;
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     /* The last one out has left nothing. */
-    return failed || rmdir(directory) < 0;
+    return failed || (run.shared && rmdir(world_directory()) < 0);
 }
