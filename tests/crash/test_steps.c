@@ -905,6 +905,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_givers),
         cmocka_unit_test(test_late_giver),
         cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_versions_wrap),
+        cmocka_unit_test(test_snapshot_is_whole),
         cmocka_unit_test(test_who_presses_takes_it_back),
         cmocka_unit_test(test_death_at_every_step),
         cmocka_unit_test(test_death_unnoticed),
@@ -925,8 +927,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_private_crossed_stops),
         cmocka_unit_test(test_private_sleepers),
         cmocka_unit_test(test_private_random),
-        cmocka_unit_test(test_snapshot_is_whole),
-        cmocka_unit_test(test_versions_wrap),
     };
 
     if (!fibers_are_possible())
