@@ -22,7 +22,7 @@ enum { WAYS = 28, WARM_UP = 5, PASSES = 5, GIVER = 0, WAITER = 1 };
 /* What the ways have in common. */
 struct stage {
     weir *w;
-    weir_pool *pool; /* one resource of capacity 1 */
+    weir_pool *pool, *aside; /* one resource of capacity 1 each */
 };
 
 /* A way and its figure. */
@@ -178,8 +178,12 @@ static int run_lane(const struct lane *lane, const struct stage *stage, unsigned
     pthread_t thread;
     int r = 0;
 
-    run.hand = (struct hand){
-        .w = stage->w, .pool = stage->pool, .event_fd = -1, .epoll_fd = -1, .inner_fd = -1};
+    run.hand = (struct hand){.w = stage->w,
+                             .pool = stage->pool,
+                             .aside = stage->aside,
+                             .event_fd = -1,
+                             .epoll_fd = -1,
+                             .inner_fd = -1};
     if (run.way->open_giver)
         r = run.way->open_giver(&run.hand);
     if (r < 0) {
@@ -260,6 +264,7 @@ static void stage_open(struct stage *stage)
 
     stage->w = bench_instance(NULL);
     stage->pool = bench_pool(stage->w, "wake", &limit, 1);
+    stage->aside = bench_pool(stage->w, "aside", &limit, 1);
 }
 
 /* The timekeeper inherits where it may run: it is not to be bound to the first waiter's place. */
@@ -281,6 +286,9 @@ static void stage_close(struct stage *stage)
     require(weir_set_stats(weir_pool_set(stage->pool, 0), &stats, NULL, 0) == 1);
     require(stats.held == 0 && stats.waiting == 0);
     require(stats.released == stats.granted && stats.canceled == 1);
+    require(weir_set_stats(weir_pool_set(stage->aside, 0), &stats, NULL, 0) == 1);
+    require(stats.held == 0 && stats.waiting == 0);
+    weir_pool_close(stage->aside);
     weir_pool_close(stage->pool);
     weir_close(stage->w);
 }

@@ -14,7 +14,7 @@ struct rings; /* wake_uring.c */
 /* What a way works with during one run. What opens returns 0, or why it is not to be had here. */
 struct hand {
     weir *w;
-    weir_pool *pool;              /* from which one at a time can be acquired */
+    weir_pool *pool, *aside;      /* from each of which one at a time can be acquired */
     weir_acquisition *held, *got; /* the giver's and the waiter's */
     weir_queue *queue;
     uint64_t due_ns; /* when time makes it due (late.c) */

@@ -221,16 +221,58 @@ static const struct way raw_epoll_drain = {
     .give = event_give,
 };
 
-/* As an acquisition has it: one of its own for each wait. */
+/*
+ * The same where both have done before what they do before a hand-over of weir's: the waiter has got in
+ * a line, aside, and the giver holds what he waits for there. Who has slept wakes up otherwise than who
+ * has only ever waited, whatever woke him.
+ */
 
-static void fresh_open(struct hand *hand)
+static void aside_hold(struct hand *hand)
 {
-    require(event_open(hand) == 0);
+    require(weir_release(&hand->held) == 0);
+    require(weir_try_acquire(hand->aside, NULL, &hand->held, NULL) == 0);
 }
+
+static void aside_ask(struct hand *hand)
+{
+    require(weir_submit(hand->aside, NULL, &hand->got, NULL) == 1);
+}
+
+static void aside_settle(struct hand *hand)
+{
+    event_drain(hand);
+    require(weir_release(&hand->got) == 0);
+}
+
+static void aside_close(struct hand *hand)
+{
+    require(weir_release(&hand->held) == 0);
+    fds_close(hand);
+}
+
+static const struct way raw_aside = {
+    .name = "raw eventfd, in line, epoll",
+    .baseline = &raw_epoll,
+    .open = event_epoll_open,
+    .ask = aside_ask,
+    .wait = event_epoll,
+    .settle = aside_settle,
+    .close = aside_close,
+    .hold = aside_hold,
+    .give = event_give,
+};
+
+/* As an acquisition has it: a descriptor of its own for each wait. */
 
 static void fresh_ask(struct hand *hand)
 {
-    fresh_open(hand);
+    aside_ask(hand);
+    require(event_open(hand) == 0);
+}
+
+static void fresh_ask_watched(struct hand *hand)
+{
+    fresh_ask(hand);
     epoll_add(hand, hand->event_fd);
 }
 
@@ -238,29 +280,30 @@ static void fresh_settle(struct hand *hand)
 {
     close(hand->event_fd);
     hand->event_fd = -1;
+    require(weir_release(&hand->got) == 0);
 }
 
 static const struct way raw_fresh_poll = {
-    .name = "raw eventfd, made anew, poll",
+    .name = "raw eventfd, in line, made anew, poll",
     .baseline = &raw_poll,
     .open = open_nothing,
-    .ask = fresh_open,
+    .ask = fresh_ask,
     .wait = event_poll,
     .settle = fresh_settle,
-    .close = fds_close,
-    .hold = nothing,
+    .close = aside_close,
+    .hold = aside_hold,
     .give = event_give,
 };
 
 static const struct way raw_fresh = {
-    .name = "raw eventfd, made anew, epoll",
-    .baseline = &raw_epoll,
+    .name = "raw eventfd, in line, made anew, epoll",
+    .baseline = &raw_aside,
     .open = epoll_open,
-    .ask = fresh_ask,
+    .ask = fresh_ask_watched,
     .wait = event_epoll,
     .settle = fresh_settle,
-    .close = fds_close,
-    .hold = nothing,
+    .close = aside_close,
+    .hold = aside_hold,
     .give = event_give,
 };
 
@@ -423,7 +466,7 @@ static void attached_settle(struct hand *hand)
 
 static const struct way attached_eventfd = {
     .name = "acquisition, attached, epoll",
-    .baseline = &raw_epoll,
+    .baseline = &raw_aside,
     .open = event_epoll_open,
     .ask = submit_and_attach,
     .wait = attached_epoll,
@@ -507,7 +550,7 @@ static void queue_settle(struct hand *hand)
 
 static const struct way queue_readable = {
     .name = "queue, epoll, readable",
-    .baseline = &raw_epoll,
+    .baseline = &raw_aside,
     .open = queue_epoll_open,
     .ask = queue_ask,
     .wait = event_epoll,
@@ -518,8 +561,21 @@ static const struct way queue_readable = {
 };
 
 const struct way *const plain_ways[] = {
-    &raw_futex,      &way_blocked,      &raw_read,        &raw_poll,
-    &raw_fresh_poll, &fd_poll,          &raw_epoll,       &raw_fresh,
-    &way_fd_epoll,   &attached_eventfd, &queue_readable,  &raw_epoll_drain,
-    &raw_nested,     &raw_ticks,        &way_queue_epoll, NULL,
+    &raw_futex,
+    &way_blocked,
+    &raw_read,
+    &raw_poll,
+    &raw_fresh_poll,
+    &fd_poll,
+    &raw_epoll,
+    &raw_aside,
+    &raw_fresh,
+    &way_fd_epoll,
+    &attached_eventfd,
+    &queue_readable,
+    &raw_epoll_drain,
+    &raw_nested,
+    &raw_ticks,
+    &way_queue_epoll,
+    NULL,
 };
