@@ -229,13 +229,18 @@ int weir_acquisition_grant_fd(weir_acquisition *acquisition)
     return open_fd(acquisition, true);
 }
 
-/* Whether writing to it harms nobody: what has no type, and is no eventfd, refuses to be written to. */
+/* What has no type can be written to without harm, and if it is no eventfd says so then. Nobody comes
+ * back from a wait for it because nothing was added. */
 static int check_eventfd(int fd)
 {
     struct stat found;
     int r = sys_stat_fd(fd, &found);
 
-    return r == 0 && found.st_mode & S_IFMT ? -EINVAL : r;
+    if (r < 0)
+        return r;
+    if (found.st_mode & S_IFMT)
+        return -EINVAL;
+    return MUTANT(673) ? 0 : sys_probe_fd(fd);
 }
 
 /* The caller holds the keeper's lock. */

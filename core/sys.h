@@ -54,6 +54,7 @@ void sys_epoll_remove(int epoll_fd, int fd);
 int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many */
 int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n); /* the same, does not block */
 int sys_signal_fd(int fd);                                   /* adds 1 to an eventfd */
+int sys_probe_fd(int fd); /* adds 0 to one; -EINVAL: it is none */
 int sys_drain_fd(int fd); /* reads an eventfd or timerfd empty; returns its count */
 void sys_close(int fd);
 

@@ -110,15 +110,24 @@ int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n)
     return events_within(epoll_fd, ret_data, n, 0);
 }
 
-int sys_signal_fd(int fd)
+static int add_to_eventfd(int fd, uint64_t n)
 {
-    const uint64_t one = 1;
     long r;
 
     do {
-        r = syscall(SYS_write, fd, &one, sizeof one);
+        r = syscall(SYS_write, fd, &n, sizeof n);
     } while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
+}
+
+int sys_signal_fd(int fd)
+{
+    return add_to_eventfd(fd, 1);
+}
+
+int sys_probe_fd(int fd)
+{
+    return add_to_eventfd(fd, 0);
 }
 
 int sys_drain_fd(int fd)

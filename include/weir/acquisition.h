@@ -171,22 +171,22 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
  * decided, at once if it already is. A program that waits time and again has it in its loop once,
  * instead of a new descriptor each time. It stays the caller's, who reads it before the next wait.
  * It must stay open until the acquisition is released; nothing is written to it afterwards. Several
- * acquisitions may have the same one: its count is of how many was told since it was read. Nobody
+ * acquisitions may have the same one: its count says how many were decided since it was read. Nobody
  * else may fill it: at its maximum nothing can be added to it, and if it is not non-blocking either,
  * whoever decides waits with all others of the instance until it is read.
  * weir_acquisition_fd returns it from then on, and makes up for what could not be added.
- * Returns 0; -EBADF (not open), -EINVAL (a file, a pipe or a socket; or the acquisition has a
- * descriptor already, of whatever kind), -ECHILD, -EBUSY (a queue has yet to hand out its
- * completion), or what the kernel said to writing it, if it is decided already. Whenever it fails,
- * nothing is attached.
+ * Returns 0; -EBADF (not open), -EINVAL (no eventfd; or the acquisition has a descriptor already, of
+ * whatever kind), -ECHILD, -EBUSY (a queue has yet to hand out its completion), or what the kernel
+ * said to writing it. Whenever it fails, nothing is attached.
  */
 WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd);
 
 /*
  * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
- * -ENOBUFS (of a queue: the line was full), -ECHILD, -EUCLEAN. Never blocks. Once it is not -EINPROGRESS it stays as it is, except that
- * weir_cancel can take back a grant that this call has not yet told of, or a reservation, and that
- * it is -EUCLEAN once the segment of the set is found damaged.
+ * -ENOBUFS (of a queue: the line was full), -ECHILD, -EUCLEAN. Never blocks. Once it is not
+ * -EINPROGRESS it stays as it is, except that weir_cancel can take back a grant that this call has
+ * not yet told of, or a reservation, and that it is -EUCLEAN once the segment of the set is found
+ * damaged.
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 

@@ -29,6 +29,7 @@
 #define sys_epoll_remove    real_sys_epoll_remove
 #define sys_epoll_wait      real_sys_epoll_wait
 #define sys_signal_fd       real_sys_signal_fd
+#define sys_probe_fd        real_sys_probe_fd
 #define sys_drain_fd        real_sys_drain_fd
 #define sys_close           real_sys_close
 #define sys_futex_wait      real_sys_futex_wait
@@ -140,6 +141,7 @@
 #undef sys_epoll_remove
 #undef sys_epoll_wait
 #undef sys_signal_fd
+#undef sys_probe_fd
 #undef sys_drain_fd
 #undef sys_close
 #undef sys_futex_wait
@@ -716,6 +718,13 @@ int sys_signal_fd(int fd)
     int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
 
     return code != 0 ? code : real_sys_signal_fd(fd);
+}
+
+int sys_probe_fd(int fd)
+{
+    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_sys_probe_fd(fd);
 }
 
 int sys_drain_fd(int fd)
