@@ -240,7 +240,8 @@ static int check_eventfd(int fd)
         return r;
     if (found.st_mode & S_IFMT)
         return -EINVAL;
-    return MUTANT(673) ? 0 : sys_probe_fd(fd);
+    return MUTANT(673)
+    ? 0 : sys_probe_fd(fd);
 }
 
 /* The caller holds the keeper's lock. */

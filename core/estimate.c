@@ -9,9 +9,9 @@
  * It is dropped whenever somebody leaves the line out of turn, is granted by a release, or
  * something is given back, and made anew from the line when an estimate is next asked for; and also
  * while a resource holds up a head that rates and calls would let go, for what was foreseen is then
- * past, and a window that begins later than foreseen may serve more of those in line. Where that can
- * be without a resource (WEIR_ALGORITHM_ANOMALOUS), too, and each grant drops it: who keeps time for
- * the head may be late.
+ * past, and a window that begins later than foreseen may serve more of those in line. That can be
+ * without a resource, too, as who keeps time for the head may be late: unless all algorithms are
+ * WEIR_ALGORITHM_MONOTONE, each grant drops it.
  */
 #include "instance.h"
 #include "mutant.h"

@@ -76,7 +76,7 @@ bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct
 void limits_describe(struct limits *limits)
 {
     uint32_t waits = 0;
-    bool anomalous = false;
+    bool monotone = true;
 
     limits->has_lease = limits->n == 1 && limits->items->lease;
     for (uint32_t i = 0; i < limits->n; i++) {
@@ -89,12 +89,12 @@ void limits_describe(struct limits *limits)
         if (limit->type != WEIR_LIMIT_RESOURCE) {
             limits->has_waits = true;
             waits++;
-            anomalous |= (limit->algorithm->flags & WEIR_ALGORITHM_ANOMALOUS) != 0;
+            monotone &= limit->algorithm->flags & WEIR_ALGORITHM_MONOTONE || MUTANT(674);
         }
         if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
             limits->reads_wall = true;
     }
-    limits->has_anomalies = anomalous && waits > 1;
+    limits->has_anomalies = !monotone && waits > 1;
 }
 
 void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at)

@@ -51,11 +51,14 @@ enum {
      */
     WEIR_ALGORITHM_WORD = 1u << 2,
     /*
-     * What is taken later may make room earlier, as where a window lasts from the first grant on.
-     * Together with another limit, which has somebody wait until then, such a one lets that be had
-     * earlier than was foreseen if somebody ahead is served late: so it is foreseen anew.
+     * What is taken later never makes room earlier: whatever is asked for then can be had no sooner
+     * than if it had been taken before. It is not so where a window lasts from the first grant on:
+     * one that begins later ends later, and may let in at once what would have been of the next.
+     * Without it, what is foreseen for those in line is foreseen anew whenever somebody is served,
+     * where several limits decide together: that takes longer, and is never later than what comes.
+     * A limit that is alone in its set is taken not to let others in sooner if one is served late.
      */
-    WEIR_ALGORITHM_ANOMALOUS = 1u << 3
+    WEIR_ALGORITHM_MONOTONE = 1u << 3
 };
 
 /* Required are configure, ready_at, take and available; what else is missing (NULL) is not done. */

@@ -249,7 +249,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
-    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD,
+    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,
     .init = init,
     .ready_at = ready_at,

@@ -216,7 +216,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 static const struct weir_algorithm algorithm = {
     .size = sizeof algorithm,
     .types = TYPES_OF_RATES,
-    .flags = WEIR_ALGORITHM_REFUNDS,
+    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,
     .init = init,
     .ready_at = ready_at,
