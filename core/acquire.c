@@ -74,7 +74,7 @@ static int keep(const struct asking *asking, weir_acquisition *acquisition)
         return r;
     }
     kept_set_waker(set, acquisition->keeping, RECORD_WAKE_KEEPER, 0, false);
-    kept_at(set->w, acquisition->keeping)->data = (uint64_t)(uintptr_t)acquisition;
+    record_store(&kept_at(set->w, acquisition->keeping)->data, (uint64_t)(uintptr_t)acquisition);
     return 0;
 }
 

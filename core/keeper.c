@@ -132,8 +132,8 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
     pthread_mutex_lock(&w->keeper.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
-    if (kept_lives(w, record, word) && r->data) {
-        weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)r->data;
+    if (kept_lives(w, record, word) && record_load(&r->data)) {
+        weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
         if (!MUTANT(92))
             heap_remove(&w->keeper.heap, record);

@@ -47,6 +47,7 @@
 #ifndef WEIR_CORE_PUBLICATION_H
 #define WEIR_CORE_PUBLICATION_H
 
+#include "fetch.h"
 #include "mutant.h"
 #include "region.h"
 #include "step.h"
@@ -84,6 +85,7 @@ struct set_head {
     uint32_t box_class; /* log2 of the size of its boxes */
     uint32_t number;
     _Atomic uint32_t pressed; /* of a private set: 1: somebody has lost for long (pressing.h) */
+    _Atomic uint32_t first;   /* of a private set: a record that headed its line lately */
 };
 
 /* The shared part of an actor. */
@@ -247,13 +249,15 @@ uint64_t publication_guess(const struct region *region, uint32_t set, uint32_t i
 /* Says that the set's word is about to be changed. */
 static inline void publication_prefetch(const struct region *region, uint32_t set)
 {
-    const struct set_head *head = region_box(region, set);
+    fetch_to_write(region_box(region, set));
+}
 
-#if defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*head));
-#else
-    __builtin_prefetch(head, 1);
-#endif
+/* Who heads its line: no more than a guess, for whoever asks for the record early. */
+static inline void publication_say_first(const struct region *region, uint32_t set, uint32_t record)
+{
+    struct set_head *head = region_box(region, set);
+
+    atomic_store_explicit(&head->first, record, memory_order_relaxed);
 }
 
 /* The box that it has while it needs none; 0: none yet. */

@@ -12,6 +12,7 @@
 
 #include "acquisition.h"
 #include "completions.h"
+#include "fetch.h"
 #include "keeper.h"
 #include "kept.h"
 #include "posting.h"
@@ -37,6 +38,14 @@ struct weir_queue {
     _Atomic uint32_t pending;  /* submitted and not reaped */
     _Atomic uint32_t room;     /* at least so many fit into the heap; grows under the lock */
 };
+
+/* Without the lock: something is about to be delivered to it. */
+static inline void queue_fetch(const weir_queue *queue)
+{
+    fetch_to_write(&queue->keeper.lock);
+    fetch(&queue->keeper.heap);
+    fetch_to_write(&queue->ready);
+}
 
 /* Under the lock. */
 
@@ -65,15 +74,16 @@ static inline void queue_set_flag(struct record *r, uint32_t flag)
 
 static inline weir_acquisition *queue_acquisition(const struct record *r)
 {
-    return record_before(r) & RECORD_HAS_ACQUISITION ? (weir_acquisition *)(uintptr_t)r->data
-                                                     : NULL;
+    return record_before(r) & RECORD_HAS_ACQUISITION
+               ? (weir_acquisition *)(uintptr_t)record_load(&r->data)
+               : NULL;
 }
 
 static inline uint64_t queue_user_data(const struct record *r)
 {
     const weir_acquisition *acquisition = queue_acquisition(r);
 
-    return acquisition ? acquisition->user_data : r->data;
+    return acquisition ? acquisition->user_data : record_load(&r->data);
 }
 
 /*

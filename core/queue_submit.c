@@ -69,7 +69,7 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
     }
     kept_set_waker(asking->set, kept, RECORD_WAKE_QUEUE, queue->number,
                    (asking->request->flags & WEIR_STRICT) != 0);
-    kept_at(asking->set->w, kept)->data = user_data;
+    record_store(&kept_at(asking->set->w, kept)->data, user_data);
     return kept;
 }
 
@@ -97,10 +97,10 @@ static bool make_acquisition(struct asking *asking, weir_queue *queue, uint32_t 
     if (!acquisition)
         return false;
     acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
-    acquisition->user_data = r->data;
+    acquisition->user_data = record_load(&r->data);
     acquisition->queue = queue;
     asking->acquisition = acquisition;
-    r->data = (uint64_t)(uintptr_t)acquisition;
+    record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
     queue_set_flag(r, RECORD_HAS_ACQUISITION);
     return true;
 }

@@ -56,7 +56,7 @@ struct record {
     /* From here to `after`: of whoever keeps its time, under that keeper's lock. In a segment, where
      * stand-ins have that, the deadline is for others to see, and how it ends (RECORD_REFUSES). */
     _Atomic uint32_t before; /* record:28 in the same bucket of the queue, | flags */
-    uint64_t data;           /* the address of the acquisition, or user_data */
+    _Atomic uint64_t data;   /* the address of the acquisition, or user_data */
     union {
         _Atomic uint64_t deadline_ns; /* while it waits; WEIR_FOREVER: none */
         uint32_t ready[2];            /* then: the queue's next and previous completion */

@@ -140,7 +140,7 @@ static void stand_in_fill(struct record *r, const weir_set *set, uint32_t record
     record_set_stand_in(r, RECORD_WAKE_FUTEX, 0, false); /* it may end before anybody waits on it */
     record_set_before(r, 0);
     r->after = r->timer = 0;
-    r->data = 0;
+    record_store(&r->data, 0);
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 

@@ -104,6 +104,8 @@ static int enter_line(struct operation *op, uint32_t record, uint64_t ready, str
     STEP();
     ret->ticket = line_left(&op->version) + line_length(&op->version);
     line_push(op->set->region, &op->version, record);
+    if (first && !op->set->member)
+        publication_say_first(op->set->region, op->set->head, record);
     if (first && ready < WEIR_BLOCKED && waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
         op->arm_ns = ready;
         op->arm = (struct wake){record, word};

@@ -2,6 +2,8 @@
 /* Sets: what was granted is settled: given back, refunded or charged. */
 #include "set.h"
 
+#include "acquisition.h"
+#include "fetch.h"
 #include "instance.h"
 #include "keyed.h"
 #include "ledger.h"
@@ -10,9 +12,11 @@
 #include "operation_inside.h"
 #include "plain.h"
 #include "publication_inside.h"
+#include "queue.h"
 #include "sys.h"
 #include "word.h"
 #include <errno.h>
+#include <stddef.h>
 
 static inline bool settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
                                 const struct weir_instant *at, const struct settlement *settlement,
@@ -153,18 +157,60 @@ static bool is_counted(const weir_set *set)
            !set->limits.has_unforeseen;
 }
 
-/* Reads such a set, in which somebody is in line. False: nobody is, or there is something else to
- * think of. */
+/*
+ * What other processors have written last takes longest to come, and each says only where the next one
+ * is: the set's word where its version is, that who is first, his record whom to tell. So the record is
+ * guessed, and comes with the version, while the clock is read.
+ */
+static inline void fetch_line(const weir_set *set, const struct set_head *head, uint64_t word)
+{
+    const char *box = (const char *)boxes_at(false, set->region, head->box_class, word);
+    const char *first =
+        (const char *)set_record(set, atomic_load_explicit(&head->first, memory_order_relaxed));
+
+    fetch(box);
+    fetch(box + FETCH_LINE);
+    fetch(box + 2 * FETCH_LINE);
+    fetch_to_write(first);
+    fetch_to_write(first + FETCH_LINE);
+}
+
+/* And what is written to tell him. */
+static inline void fetch_waiter(const weir_set *set, uint32_t record)
+{
+    const struct record *r = set_record(set, record);
+    uint32_t waker = record_waker(r);
+
+    if (waker_kind(waker) == RECORD_WAKE_QUEUE)
+        queue_fetch(queue_at(set->w, waker_queue(waker)));
+    else if (waker_kind(waker) == RECORD_WAKE_KEEPER)
+        fetch_to_write((const char *)(uintptr_t)record_load(&r->data) +
+                       offsetof(weir_acquisition, fd));
+}
+
+/*
+ * Reads such a set, in which somebody is in line. False: nobody is, or there is something else to
+ * think of. That the clock is read before the version only means that somebody may have published a
+ * later instant since, which is then something to think of.
+ */
 static inline bool read_counted(struct operation *op, struct actor *actor, weir_set *set)
 {
+    const struct set_head *head = set_at(set->region, set->head);
+    uint64_t word = load_acquire(&head->word);
+
+    if (!(word & WORD_BOXED))
+        return false;
+    fetch_line(set, head, word);
     operation_begin(op, actor, set);
+    op->at = instance_instant(actor->w, set->limits.reads_wall);
+    op->now_ns = op->at.now_ns;
     publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
     op->version.effects_n = 0;
     if (read_once(false, set->region, set_at(set->region, set->head), &op->version) != READ_WHOLE ||
         !line_head(&op->version) || version_flags(&op->version) & CONTENT_SHUT)
         return false;
-    operation_read_clock(op);
-    return op->at.now_ns == op->now_ns; /* or else it is too early to serve */
+    fetch_waiter(set, line_head(&op->version));
+    return op->now_ns >= op->version.content[CONTENT_LAST]; /* or else it is too early to serve */
 }
 
 /* It was published. Whoever heads the line by now may have been there before, and can be granted. */
@@ -194,6 +240,7 @@ static bool settle_counted(struct actor *actor, weir_set *set, const struct sett
             continue;
         STEP();
         operation_finish(&op);
+        publication_say_first(set->region, set->head, line_head(&op.version));
         serve_on(&op);
         return true;
     }

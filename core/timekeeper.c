@@ -176,7 +176,8 @@ void timekeeper_forget(weir *w, uint32_t record)
 {
     pthread_mutex_lock(&w->keeper.lock);
     heap_remove(&w->keeper.heap, record);
-    kept_at(w, record)->data = 0; /* whatever its word says later, the acquisition is gone */
+    record_store(&kept_at(w, record)->data,
+                 0); /* whatever its word says later, the acquisition is gone */
     w->kept--;
     pthread_mutex_unlock(&w->keeper.lock);
 }
