@@ -39,6 +39,7 @@ struct way {
     void (*wait)(struct hand *hand);
     void (*settle)(struct hand *hand); /* not timed: everything is as it was before */
     void (*close)(struct hand *hand);  /* also if one of the two could not be opened */
+    bool looks;                        /* it does not sleep, but looks again and again */
 };
 
 /* All ways, each after its baseline; then NULL. */

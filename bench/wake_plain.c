@@ -166,6 +166,18 @@ void event_epoll(struct hand *hand)
     require(n == 1 && event.events == EPOLLIN);
 }
 
+/* The same of who does not sleep. */
+static void event_look(struct hand *hand)
+{
+    struct epoll_event event;
+    int n;
+
+    do
+        n = epoll_wait(hand->epoll_fd, &event, 1, 0);
+    while (n == 0 || (n < 0 && errno == EINTR));
+    require(n == 1 && event.events == EPOLLIN);
+}
+
 static void event_poll(struct hand *hand)
 {
     poll_for(hand->event_fd);
@@ -307,6 +319,36 @@ static const struct way raw_fresh = {
     .give = event_give,
 };
 
+/*
+ * Of who looks again and again: when the descriptor is readable, and nothing of what it takes to wake
+ * somebody up.
+ */
+
+static const struct way raw_looked_at = {
+    .name = "raw eventfd, in line, looked at",
+    .open = event_epoll_open,
+    .ask = aside_ask,
+    .wait = event_look,
+    .settle = aside_settle,
+    .close = aside_close,
+    .hold = aside_hold,
+    .give = event_give,
+    .looks = true,
+};
+
+static const struct way raw_fresh_looked_at = {
+    .name = "raw eventfd, in line, made anew, looked at",
+    .baseline = &raw_looked_at,
+    .open = epoll_open,
+    .ask = fresh_ask_watched,
+    .wait = event_look,
+    .settle = fresh_settle,
+    .close = aside_close,
+    .hold = aside_hold,
+    .give = event_give,
+    .looks = true,
+};
+
 /* What a queue's descriptor is where nobody can ring a timerfd, or where processes share sets. */
 static const struct way raw_nested = {
     .name = "raw eventfd, epoll in epoll, then read",
@@ -444,6 +486,25 @@ const struct way way_fd_epoll = {
     .give = weir_give,
 };
 
+static void fd_settle(struct hand *hand)
+{
+    weir_know(hand);
+    weir_settle(hand);
+}
+
+static const struct way fd_looked_at = {
+    .name = "acquisition fd, looked at",
+    .baseline = &raw_fresh_looked_at,
+    .open = epoll_open,
+    .ask = submit_and_watch,
+    .wait = event_look,
+    .settle = fd_settle,
+    .close = fds_close,
+    .hold = weir_hold,
+    .give = weir_give,
+    .looks = true,
+};
+
 /* ---- weir, an eventfd attached to one acquisition after the other ---- */
 
 static void submit_and_attach(struct hand *hand)
@@ -474,6 +535,19 @@ static const struct way attached_eventfd = {
     .close = fds_close,
     .hold = weir_hold,
     .give = weir_give,
+};
+
+static const struct way attached_looked_at = {
+    .name = "acquisition, attached, looked at",
+    .baseline = &raw_looked_at,
+    .open = event_epoll_open,
+    .ask = submit_and_attach,
+    .wait = event_look,
+    .settle = attached_settle,
+    .close = fds_close,
+    .hold = weir_hold,
+    .give = weir_give,
+    .looks = true,
 };
 
 /* ---- weir, a queue ---- */
@@ -560,22 +634,29 @@ static const struct way queue_readable = {
     .give = weir_give,
 };
 
+static const struct way queue_looked_at = {
+    .name = "queue, looked at",
+    .baseline = &raw_looked_at,
+    .open = queue_epoll_open,
+    .ask = queue_ask,
+    .wait = event_look,
+    .settle = queue_settle,
+    .close = queue_close,
+    .hold = weir_hold,
+    .give = weir_give,
+    .looks = true,
+};
+
 const struct way *const plain_ways[] = {
-    &raw_futex,
-    &way_blocked,
-    &raw_read,
-    &raw_poll,
-    &raw_fresh_poll,
-    &fd_poll,
-    &raw_epoll,
-    &raw_aside,
-    &raw_fresh,
-    &way_fd_epoll,
-    &attached_eventfd,
-    &queue_readable,
-    &raw_epoll_drain,
-    &raw_nested,
-    &raw_ticks,
-    &way_queue_epoll,
-    NULL,
+    &raw_futex,        &way_blocked,
+    &raw_read,         &raw_poll,
+    &raw_fresh_poll,   &fd_poll,
+    &raw_epoll,        &raw_aside,
+    &raw_fresh,        &way_fd_epoll,
+    &attached_eventfd, &queue_readable,
+    &raw_looked_at,    &raw_fresh_looked_at,
+    &fd_looked_at,     &attached_looked_at,
+    &queue_looked_at,  &raw_epoll_drain,
+    &raw_nested,       &raw_ticks,
+    &way_queue_epoll,  NULL,
 };

@@ -8,8 +8,11 @@ from collections import namedtuple
 # `stretch`. `slack` is what does not matter of it.
 Target = namedtuple("Target", "number bench pattern metric target stretch slack", defaults=(0,))
 
-# From a release until the waiter's descriptor is readable; not all that comes after it.
-READABLE = r"acquisition(, attached| fd), (poll|epoll)|queue, epoll, readable"
+# From a release until the waiter's descriptor is readable: how much later than a bare one that is
+# when somebody awake looks, which a few hundred nanoseconds are to be seen in; and how late it may
+# be at worst for who has to be woken.
+READABLE = r"(acquisition fd|acquisition, attached|queue), looked at"
+WOKEN = r"acquisition(, attached| fd), (poll|epoll)|queue, epoll, readable"
 
 TARGETS = (
     Target(1, "costs", r"take, (rate|rate, refused|call)", "ratio", 1.3, 1.1),
@@ -18,7 +21,7 @@ TARGETS = (
     Target(4, "costs", r"acquire \+ release, 3 limits", "ratio", 0.9, 0.6),
     Target(5, "costs", r"two: take, (rate|call)", "ratio", 1.2, 0.7),
     Target(6, "wake", READABLE, "difference_ns", 500, 100, 50),
-    Target(6, "wake", READABLE, "ratio_p99", 1.15, None),
+    Target(6, "wake", WOKEN, "ratio_p99", 1.15, None),
     Target(7, "wake", r"late: queue, epoll", "difference_ns", 2000, 500, 100),
     Target(7, "wake", r"late: acquisition fd, epoll", "difference_ns", 12000, 6000, 100),
     Target(8, "parked", r"memory, .*", "value", 128, 64),

@@ -43,8 +43,8 @@ struct weir_options {
 
     /*
      * Hears warnings. Called from any thread that uses the instance and from its timekeeper, with
-     * no lock of weir's held that a call of weir's would need; must not call weir_close. The
-     * message is one line without a newline. NULL: nobody.
+     * no lock of weir's held that a call of weir's would need; must not call weir_close or
+     * weir_queue_close. The message is one line without a newline. NULL: nobody.
      */
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
 
