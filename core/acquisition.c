@@ -200,8 +200,8 @@ static int signal_if_decided(weir_acquisition *acquisition)
 {
     if (!MUTANT(553))
         acquisition->actor = NULL; /* there is a descriptor to be forgotten */
-    return state_of(acquisition) != RECORD_WAITING && !MUTANT(90)
-    ? acquisition_signal(acquisition) : 0;
+    return state_of(acquisition) != RECORD_WAITING && !MUTANT(90) ? acquisition_signal(acquisition)
+                                                                  : 0;
 }
 
 static int open_fd(weir_acquisition *acquisition, bool grants_only)
@@ -240,8 +240,7 @@ static int check_eventfd(int fd)
         return r;
     if (found.st_mode & S_IFMT)
         return -EINVAL;
-    return MUTANT(673)
-    ? 0 : sys_probe_fd(fd);
+    return MUTANT(673) ? 0 : sys_probe_fd(fd);
 }
 
 /* The caller holds the keeper's lock. */

@@ -85,8 +85,7 @@ static __attribute__((noinline)) bool resolve(weir_acquisition *acquisition,
     struct record *r = record_at(set->region, acquisition->record);
     uint64_t *values = acquisition->values;
 
-    acquisition->named &= MUTANT(647)
-    ? UINT8_MAX : 0;
+    acquisition->named &= MUTANT(647) ? UINT8_MAX : 0;
     if (!request_resolve_simple(set, request, PURPOSE_ACQUIRE, values) ||
         request_is_empty(set, values))
         return false;

@@ -165,8 +165,7 @@ static void write_content(const struct joining *joining, struct box *box, uint32
 /* Somebody else may have done it by now, and more. */
 static void complete(_Atomic uint64_t *place, const struct effect *effect)
 {
-    uint64_t before = MUTANT(622)
-    ? record_load(place) : effect->before;
+    uint64_t before = MUTANT(622) ? record_load(place) : effect->before;
 
     atomic_compare_exchange_strong_explicit(place, &before, effect->after, memory_order_acq_rel,
                                             memory_order_relaxed);

@@ -65,13 +65,10 @@ static inline struct places places_of(const struct key_table *table, const struc
     uint32_t n = table->buckets_n, first = part_of((uint32_t)key->place, n);
     uint64_t second = (uint64_t)first + 1 + part_of((uint32_t)(key->place >> 32), n - 1);
 
-    return (struct places)
-    {
+    return (struct places){
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
-            key->id & ~CLAIMED || MUTANT(442)
-        ? key->id & ~CLAIMED : 2
-    };
+        key->id & ~CLAIMED || MUTANT(442) ? key->id & ~CLAIMED : 2};
 }
 
 /* A key takes the slots of a bucket in an order of its own, first those in one line of the cache. So
@@ -227,9 +224,9 @@ static struct sighting search(const struct places *places)
         if (seen.id == places->id)
             return (struct sighting){seen, true};
         if (seen.id && sighting.entry.id)
-            sighting.clear &= MUTANT(431)
-        || replace(&seen, 0, 0);
-        else if (seen.id) sighting.entry = seen;
+            sighting.clear &= MUTANT(431) || replace(&seen, 0, 0);
+        else if (seen.id)
+            sighting.entry = seen;
     }
     return sighting;
 }
@@ -371,8 +368,7 @@ static bool claim(const struct choice *choice, uint64_t id, uint64_t nonce, stru
 /* The splitmix64 generator's step and its output function: Steele, Lea, Flood, 2014. */
 static uint64_t next_nonce(struct key_claimant *claimant)
 {
-    uint64_t x = claimant->nonce += MUTANT(436)
-    ? 0 : UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = claimant->nonce += MUTANT(436) ? 0 : UINT64_C(0x9e3779b97f4a7c15);
 
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);

@@ -90,8 +90,7 @@ static inline __attribute__((always_inline)) int limit_check(const struct limit 
 {
     if (limit->algorithm)
         return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
-    return state[0] <= limit->capacity || MUTANT(264)
-    ? 0 : -1;
+    return state[0] <= limit->capacity || MUTANT(264) ? 0 : -1;
 }
 
 /*

@@ -331,8 +331,7 @@ static int find_by_file_name(struct plugins *plugins, struct search *search)
 static int find_in_any_file(struct plugins *plugins, struct search *search)
 {
     const struct visitor visitor = {search_file, search_no_directory, search};
-    int r = MUTANT(55)
-    ? 0 : plugins_visit(plugins, &visitor);
+    int r = MUTANT(55) ? 0 : plugins_visit(plugins, &visitor);
 
     return r < 0 ? r : search->found != NULL ? 0 : -ENOENT;
 }

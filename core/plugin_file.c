@@ -168,12 +168,11 @@ static int table_find(struct plugin_file *file, void *library, const struct weir
         *ret = sys_symbol(library, symbol);
         if (*ret == NULL)
             continue;
-        return MUTANT(43)
-        ? 0
-        : refuse(file,
-                 "it is made for version %u of the plugin interface (`%s`); "
-                 "this library needs version %u",
-                 major, symbol, WEIR_PLUGIN_ABI_MAJOR);
+        return MUTANT(43) ? 0
+                          : refuse(file,
+                                   "it is made for version %u of the plugin interface (`%s`); "
+                                   "this library needs version %u",
+                                   major, symbol, WEIR_PLUGIN_ABI_MAJOR);
     }
     return refuse(file, "it is not a plugin: it does not export `%s`", WEIR_PLUGIN_SYMBOL);
 }

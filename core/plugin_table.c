@@ -130,11 +130,9 @@ static int choices_check(const struct reading *reading, const struct weir_parame
 {
     uint64_t n = 0;
 
-    *ret_n = MUTANT(58)
-    ? 1 : 0;
+    *ret_n = MUTANT(58) ? 1 : 0;
     if (parameter->choices == NULL || parameter->choices[0] == NULL)
-        return MUTANT(58)
-    ? 0 : refuse(reading, "it is a choice without choices");
+        return MUTANT(58) ? 0 : refuse(reading, "it is a choice without choices");
     for (; parameter->choices[n] != NULL; n++) {
         if (n == CHOICES_MAX)
             return refuse(reading, "it has more than %u choices", CHOICES_MAX);

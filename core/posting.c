@@ -75,8 +75,7 @@ static int send_some(weir_queue *queue)
 void posting_run(weir_queue *queue)
 {
     while (queue->posts.first && posting_is_on(&queue->posting)) {
-        int r = life_is_over(queue->posting.owner) && !MUTANT(123)
-        ? -EOWNERDEAD : send_some(queue);
+        int r = life_is_over(queue->posting.owner) && !MUTANT(123) ? -EOWNERDEAD : send_some(queue);
 
         if (r < 0)
             fail(queue, r);

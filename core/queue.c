@@ -89,8 +89,7 @@ void queue_update_alarm(weir_queue *queue)
 /* The same, where something has come to be reaped: whether to call, once the lock is given back. */
 static bool claim_call(weir_queue *queue)
 {
-    return queue->ready.first && !MUTANT(102)
-    &&alarm_claim(&queue->keeper.alarm);
+    return queue->ready.first && !MUTANT(102) && alarm_claim(&queue->keeper.alarm);
 }
 
 /* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns

@@ -194,8 +194,8 @@ static bool list_or_complete(weir_queue *queue, const struct submission *submiss
             keeper_watch_locked(&queue->keeper, record, deadline_ns, state);
         return false;
     }
-    return is_ours(queue, submission) && !MUTANT(171)
-    &&queue_complete(queue, record, queue_word(queue, record));
+    return is_ours(queue, submission) && !MUTANT(171) &&
+           queue_complete(queue, record, queue_word(queue, record));
 }
 
 /* It was decided as it entered the set. */

@@ -209,8 +209,7 @@ static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
     hash = hash_string(hash, limit->algorithm_name);
     hash = hash_string(hash, limit->algorithm_version);
     hash = hash_number(hash, limit->config_size);
-    return MUTANT(261)
-    ? hash : hash_bytes(hash, limit->config, limit->config_size);
+    return MUTANT(261) ? hash : hash_bytes(hash, limit->config, limit->config_size);
 }
 
 static uint64_t hash_set(const struct set_plan *plan)

@@ -109,8 +109,7 @@ static inline void log_append(struct log *log, uint64_t slots, uint64_t instant,
 /* Takes up to `amount` out of the i-th entry; an empty one goes. */
 static inline void log_shrink(struct log *log, uint64_t slots, uint64_t i, uint64_t amount)
 {
-    uint64_t held = log_held(log, slots, i), gone = amount < held || MUTANT(78)
-    ? 0 : 1;
+    uint64_t held = log_held(log, slots, i), gone = amount < held || MUTANT(78) ? 0 : 1;
     uint64_t back = amount < held ? amount : held;
     log->count -= gone;
     for (; i < log->count; i++) {

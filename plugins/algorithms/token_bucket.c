@@ -77,8 +77,7 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
 
 static uint64_t present(const struct state *state, const struct weir_instant *at)
 {
-    return MUTANT(69)
-    ? at->now_ns : later(at->now_ns, state->last);
+    return MUTANT(69) ? at->now_ns : later(at->now_ns, state->last);
 }
 
 /* Steps since the start, at `now`. */

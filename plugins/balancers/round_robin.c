@@ -24,8 +24,7 @@ static uint32_t pick(const void *config, void *memory, const struct weir_pick *r
 {
     (void)config;
     struct state *state = memory;
-    uint64_t n = request->sets_n, worker = MUTANT(73)
-    ? 0 : request->worker;
+    uint64_t n = request->sets_n, worker = MUTANT(73) ? 0 : request->worker;
     return (uint32_t)((state->picks++ % n + worker) % n);
 }
 
