@@ -81,16 +81,27 @@ static struct keeper *keeper_of(weir *w, const struct record *r)
                                                   : &w->keeper;
 }
 
+/* Nobody will take it out again: its queue has dropped it and it is about to leave the line, or its
+ * acquisition is gone, whatever the word in memory that processes share says by then. */
+static bool is_forgotten(const struct record *r, uint32_t before)
+{
+    if (waker_kind(record_waker(r)) == RECORD_WAKE_QUEUE)
+        return before & RECORD_DELIVERED && !MUTANT(131);
+    return !record_load(&r->data) && !MUTANT(689);
+}
+
 void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
 {
     struct record *r = record_at(&w->region, record);
     struct keeper *keeper = keeper_of(w, r);
     uint32_t before;
 
+    /* Who headed a line that is no longer so may be of nobody by now, and free. */
+    if (record_state(word) != RECORD_WAITING && !MUTANT(688))
+        return;
     pthread_mutex_lock(&keeper->lock);
-    /* Whoever was delayed on the way here may say what is no longer so: never put it off. One that
-     * its queue has dropped is about to leave the line, and then nobody would take it out. */
-    if (kept_still(w, record, word, &before) && (!(before & RECORD_DELIVERED) || MUTANT(131)) &&
+    /* Whoever was delayed on the way here may say what is no longer so: never put it off. */
+    if (kept_still(w, record, word, &before) && !is_forgotten(r, before) &&
         (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
         heap_put(&keeper->heap, record, at_ns);
         rearm(keeper);

@@ -9,6 +9,7 @@
 #include "kept.h"
 #include "publication.h"
 #include "shared.h"
+#include "timekeeper.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,11 +125,43 @@ static void a_stand_in_is_not_armed_for_another(void **state)
     weir_release(&others[1]);
 }
 
+/* What a heap has of a record whose life is over stays there, for the record's next one. */
+static void what_nobody_waits_for_any_more_is_not_armed(void **state)
+{
+    struct shared_request memory;
+    weir_acquisition *held = hold(2), *pending = NULL;
+    struct record *r;
+    uint64_t word;
+
+    (void)state;
+    assert_int_equal(
+        weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending, NULL), 1);
+    r = record_at(set->region, pending->record);
+    word = record_load(&r->word);
+    assert_int_equal(weir_cancel(pending), 0);
+    assert_int_equal(record_state(record_load(&r->word)), RECORD_CANCELED);
+    /* As far as weir_release comes before the stand-in ends; and who led the line has been read long
+     * before. */
+    timekeeper_forget(w, pending->keeping);
+    keeper_arm(w, pending->keeping, record_load(&r->word), 1);
+    assert_int_equal(armed(), 0);
+    /* And if somebody writes there what he likes. */
+    atomic_store(&r->word, word);
+    keeper_arm(w, pending->keeping, word, 1);
+    assert_int_equal(armed(), 0);
+    atomic_store(&r->word, record_next_word(word, RECORD_CANCELED));
+    w->kept++; /* it is forgotten once more */
+    weir_release(&pending);
+    weir_release(&held);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_has_just_joined_the_line_is_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stand_in_is_not_armed_for_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_nobody_waits_for_any_more_is_not_armed, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,6 +136,30 @@ static void what_was_dropped_is_not_armed_again(void **state)
     world_close();
 }
 
+/* Whoever read the line before says when its head is to be looked at, who is nobody by now, or is
+ * about to be asked for something else. */
+static void what_does_not_wait_is_not_armed(void **state)
+{
+    weir_acquisition *kept;
+    weir_queue *queue;
+    uint32_t record;
+
+    (void)state;
+    world_limits(RATE);
+    queue = open_queue();
+    assert_int_equal(take(ASK({"tokens", 10})), 0);
+    kept = put_kept(queue, ASK({"tokens", 2}));
+    record = kept->record;
+    release(kept);
+    keeper_arm(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
+    record_set_before(record_of(record), 0); /* as of one that is submitted now */
+    keeper_arm(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
+    assert_int_equal(queue->keeper.heap.n, 0);
+    assert_int_equal(world.w->keeper.heap.n, 0);
+    weir_queue_close(queue);
+    world_close();
+}
+
 static void nothing_stays_armed(void **state)
 {
     weir_acquisition *holder, *kept;
@@ -754,6 +778,7 @@ int main(void)
         leak_checked_test(late_news_of_a_record_that_has_no_queue_any_more),
         leak_checked_test(late_news_make_no_second_completion),
         leak_checked_test(what_was_dropped_is_not_armed_again),
+        leak_checked_test(what_does_not_wait_is_not_armed),
         leak_checked_test(nothing_stays_armed),
         leak_checked_test(records_are_used_again),
         leak_checked_test(decided_before_the_submission_has_returned),
