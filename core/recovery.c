@@ -18,23 +18,22 @@ struct recovery {
     struct actor_head *dead;
     uint64_t generation;
     uint64_t owner; /* as the dead wrote it into its records */
-    struct live *storage;
 };
 
 /* The live set of a keyed one whose head that is, or the keyed set. */
-static weir_set *find_live(const struct recovery *recovery, weir_set *set, uint64_t head)
+static weir_set *find_live(weir_set *set, uint64_t head, struct live *storage)
 {
     uint32_t number;
 
     if (!set->keyed || head > UINT32_MAX ||
         !segment_live_of(set->member->segment, (uint32_t)head, &number))
         return set;
-    return &live_numbered(set->keyed, number, recovery->storage)->set;
+    return &live_numbered(set->keyed, number, storage)->set;
 }
 
 /* The set in the region whose head that is, or NULL. In a segment there is one, whatever the dead
- * has written. */
-static weir_set *find_set(const struct recovery *recovery, uint64_t head)
+ * has written; `storage` as for live_numbered(). */
+static weir_set *find_set(const struct recovery *recovery, uint64_t head, struct live *storage)
 {
     const weir *w = recovery->actor->w;
 
@@ -44,16 +43,17 @@ static weir_set *find_set(const struct recovery *recovery, uint64_t head)
         if (set->region != recovery->region)
             continue;
         if (set->member)
-            return find_live(recovery, set, head);
+            return find_live(set, head, storage);
         if (set->head == head)
             return set;
     }
     return NULL;
 }
 
-static weir_set *set_of(const struct recovery *recovery, const struct record *r)
+static weir_set *set_of(const struct recovery *recovery, const struct record *r,
+                        struct live *storage)
 {
-    return recovery->region->segment ? live_marked(find_set(recovery, 0), r, recovery->storage)
+    return recovery->region->segment ? live_marked(find_set(recovery, 0, NULL), r, storage)
                                      : instance_set(recovery->actor->w, record_set_number(r));
 }
 
@@ -103,10 +103,11 @@ static int end_record(const struct recovery *recovery, uint32_t record)
 {
     struct actor *actor = recovery->actor;
     struct record *r = record_at(recovery->region, record);
+    struct live storage;
     uint64_t word;
 
     while (of_the_dead(recovery, r, word = record_load(&r->word))) {
-        weir_set *set = ready_set(actor, set_of(recovery, r));
+        weir_set *set = ready_set(actor, set_of(recovery, r, &storage));
 
         if (!set)
             return -ENOMEM;
@@ -173,7 +174,8 @@ static int recover(const struct recovery *recovery)
 {
     struct actor *actor = recovery->actor;
     uint64_t intent = atomic_load_explicit(&recovery->dead->intent, memory_order_acquire);
-    weir_set *set = intent ? ready_set(actor, find_set(recovery, intent)) : NULL;
+    struct live storage; /* until the end: not that of the records */
+    weir_set *set = intent ? ready_set(actor, find_set(recovery, intent, &storage)) : NULL;
     int r = 0;
 
     if (intent && !set)
@@ -204,9 +206,7 @@ static bool move_on(const struct recovery *recovery)
 int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
                  uint64_t generation)
 {
-    struct live storage;
     struct recovery recovery = {.actor = actor,
-                                .storage = &storage,
                                 .region = region,
                                 .dead = region_box(region, dead),
                                 .generation = generation,
