@@ -63,9 +63,11 @@ static const struct shape *shape;
 
 /* ---- what is written down, whoever dies ---- */
 
-struct grant {
+/* A grant; or a refund, of whom nobody has waited. */
+struct noted {
     uint32_t subject, amount;
     uint64_t since, lo, hi;
+    bool refund;
 };
 
 /* Of one thread, which alone writes there. */
@@ -74,7 +76,9 @@ struct log {
     const char *_Atomic doing;
     _Atomic uint32_t subject;
     _Atomic bool rests;
-    struct grant grants[LOG_ROOM];
+    _Atomic bool refunding; /* it may have come to this refund, or not: */
+    struct noted refund;
+    struct noted noted[LOG_ROOM];
 };
 
 /* A byte per worker and subject: what it holds, and whether it is about to be killed. */
@@ -121,28 +125,52 @@ static void doom(uint32_t worker)
         atomic_fetch_or(&ledger->holders[i], DOOMED << shift(worker));
 }
 
-/* What there is no room for is left out: then less is checked. */
-static void note(struct log *log, const struct grant *grant)
+static bool has_room(const struct log *log)
+{
+    return atomic_load(&log->n) - atomic_load(&log->read) < LOG_ROOM;
+}
+
+static void note(struct log *log, const struct noted *noted)
 {
     uint64_t n = atomic_load(&log->n);
 
-    if (n - atomic_load(&log->read) == LOG_ROOM)
-        return;
-    log->grants[n % LOG_ROOM] = *grant;
+    log->noted[n % LOG_ROOM] = *noted;
     atomic_store(&log->n, n + 1);
+}
+
+/* What there is no room for is left out: then less is checked. */
+static void note_grant(struct log *log, const struct noted *grant)
+{
+    if (has_room(log))
+        note(log, grant);
+}
+
+/* Without a refund what it made possible would be too much. */
+static void note_refund(struct log *log, const struct noted *refund)
+{
+    while (!has_room(log))
+        pause_ns(100000);
+    note(log, refund);
+}
+
+static void add(const struct noted *noted)
+{
+    const struct event event = {
+        .since = noted->since, .lo = noted->lo, .hi = noted->hi, .amounts = {noted->amount}};
+    const struct refund refund = {.lo = noted->lo, .hi = noted->hi, .amounts = {noted->amount}};
+
+    if (noted->refund)
+        history_add_refund(&histories[noted->subject], &refund);
+    else
+        history_add(&histories[noted->subject], &event);
 }
 
 static void read_log(struct log *log)
 {
     uint64_t n = atomic_load(&log->n), i = atomic_load(&log->read);
 
-    for (; i < n; i++) {
-        const struct grant *grant = &log->grants[i % LOG_ROOM];
-        const struct event event = {
-            .since = grant->since, .lo = grant->lo, .hi = grant->hi, .amounts = {grant->amount}};
-
-        history_add(&histories[grant->subject], &event);
-    }
+    for (; i < n; i++)
+        add(&log->noted[i % LOG_ROOM]);
     atomic_store(&log->read, n);
 }
 
@@ -156,8 +184,15 @@ static void read_logs(void)
 static void bury(uint32_t worker)
 {
     for (uint32_t k = 0; k < THREADS; k++) {
-        read_log(&ledger->logs[worker][k]);
-        atomic_store(&ledger->logs[worker][k].rests, false);
+        struct log *log = &ledger->logs[worker][k];
+
+        read_log(log);
+        if (atomic_load(&log->refunding)) {
+            log->refund.hi = clock_now();
+            add(&log->refund);
+        }
+        atomic_store(&log->refunding, false);
+        atomic_store(&log->rests, false);
     }
     for (uint32_t i = 0; i < SUBJECTS; i++)
         atomic_fetch_and(&ledger->holders[i], ~(UINT64_C(0xff) << shift(worker)));
@@ -171,7 +206,7 @@ static void check_histories(void)
             require(history_keeps_rate(&histories[i], 0, BURST, PER_S, S));
         require(history_keeps_order(&histories[i]));
         checked += histories[i].events_n;
-        histories[i].events_n = 0;
+        histories[i].events_n = histories[i].refunds_n = 0;
     }
 }
 
@@ -248,7 +283,7 @@ static bool is_granted(const struct want *want, int r)
 static void use(struct thread *t, const struct want *want, weir_acquisition *acquisition)
 {
     const struct record *r = record_at(acquisition->set->region, acquisition->record);
-    struct grant grant = {.subject = want->subject, .amount = (uint32_t)want->n};
+    struct noted grant = {.subject = want->subject, .amount = (uint32_t)want->n};
 
     require(record_state(record_load(&r->word)) == RECORD_HELD);
     grant.since = record_load(&r->since);
@@ -256,7 +291,7 @@ static void use(struct thread *t, const struct want *want, weir_acquisition *acq
     require(grant.since <= grant.lo && grant.hi <= clock_now());
     if (shape->slots)
         hold(t->worker, want->subject, want->slots);
-    note(t->log, &grant);
+    note_grant(t->log, &grant);
     atomic_store(&t->log->doing, "hold");
     if (below(t, 4) == 0)
         pause_ns(below(t, 300000));
@@ -290,7 +325,7 @@ static void step_try(struct thread *t, const struct want *want)
 /* Of a rate alone. */
 static void step_take(struct thread *t, struct want *chosen)
 {
-    struct grant grant = {.subject = chosen->subject, .amount = (uint32_t)chosen->n};
+    struct noted grant = {.subject = chosen->subject, .amount = (uint32_t)chosen->n};
 
     atomic_store(&t->log->doing, "take");
     want(chosen, chosen->subject, 0, chosen->n);
@@ -298,7 +333,7 @@ static void step_take(struct thread *t, struct want *chosen)
     if (!is_granted(chosen, weir_take(t->pool, &chosen->request, NULL)))
         return;
     grant.hi = clock_now();
-    note(t->log, &grant);
+    note_grant(t->log, &grant);
 }
 
 static void settle(struct thread *t, const struct want *want, weir_acquisition *acquisition)
@@ -318,6 +353,28 @@ static void await(struct thread *t, weir_acquisition *acquisition)
     require(poll(&fd, 1, -1) == 1);
 }
 
+/* Who was granted it, and does not know yet, gives it back. */
+static void cancel(struct thread *t, const struct want *want, weir_acquisition *acquisition)
+{
+    const struct record *r = record_at(acquisition->set->region, acquisition->record);
+    struct log *log = t->log;
+    int result;
+
+    atomic_store(&log->doing, "cancel");
+    log->refund = (struct noted){
+        .subject = want->subject, .amount = (uint32_t)want->n, .lo = clock_now(), .refund = true};
+    atomic_store(&log->refunding, true);
+    result = weir_cancel(acquisition);
+    require(result == 0 || result == -EALREADY);
+    if (result == 0 && record_state(record_load(&r->word)) == RECORD_FREE) {
+        struct noted refund = log->refund;
+
+        refund.hi = clock_now();
+        note_refund(log, &refund);
+    }
+    atomic_store(&log->refunding, false);
+}
+
 static void step_submit(struct thread *t, const struct want *want)
 {
     weir_acquisition *acquisition = NULL;
@@ -329,13 +386,10 @@ static void step_submit(struct thread *t, const struct want *want)
         is_granted(want, r);
         return;
     }
-    if (r == 1 && below(t, 3) == 0) {
-        atomic_store(&t->log->doing, "cancel");
-        r = weir_cancel(acquisition);
-        require(r == 0 || r == -EALREADY);
-    } else if (r == 1) {
+    if (r == 1 && below(t, 3) == 0)
+        cancel(t, want, acquisition);
+    else if (r == 1)
         await(t, acquisition);
-    }
     settle(t, want, acquisition);
 }
 
