@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,16 +87,23 @@ void bench_yield(void)
 }
 
 /* The C library leaves out what only threads need in a process that has but one. */
-static void *sleep_on(void *unused)
+static void *sleep_on(void *started)
 {
+    atomic_store((atomic_bool *)started, true);
     for (;;)
         pause();
-    return unused;
+    return NULL;
 }
 
+/* Whoever forks before it has started may have what it holds in the child for ever: with the address
+ * sanitizer that is the lock of the memory. */
 static void have_threads(void)
 {
-    require(pthread_detach(bench_start(0, sleep_on, NULL)) == 0);
+    static atomic_bool started;
+
+    require(pthread_detach(bench_start(0, sleep_on, &started)) == 0);
+    while (!atomic_load(&started))
+        sched_yield();
 }
 
 /* ---- the command line ---- */
