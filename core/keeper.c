@@ -159,6 +159,9 @@ void keeper_wake(weir *w, uint32_t record, uint64_t word)
     struct record *r = record_at(&w->region, record);
     uint32_t waker = record_waker(r);
 
+    /* Who headed a line that is no longer so, as above: that it is free is no news. */
+    if (record_state(word) == RECORD_FREE && !MUTANT(690))
+        return;
     switch (waker_kind(waker)) {
     case RECORD_WAKE_FUTEX:
         sys_futex_wake(record_futex(r), 1);

@@ -155,11 +155,41 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     weir_release(&held);
 }
 
+/* Who served the line long ago tells its head, who is about to wait anew. */
+static void who_is_about_to_wait_is_not_told(void **state)
+{
+    struct shared_request memory;
+    struct weir_completion completion;
+    weir_acquisition *held = hold(2), *pending[2] = {NULL};
+    weir_queue *queue;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, w, 4), 0);
+    shared_ask(&memory, "slot", 1, WEIR_FOREVER);
+    assert_int_equal(weir_submit(pool, &memory.request, &pending[0], NULL), 1);
+    assert_int_equal(weir_queue_submit(queue, pool, &memory.request, 1, &pending[1], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        struct record *r = record_at(set->region, pending[i]->record);
+        uint64_t word = record_load(&r->word), before = (word >> 8) - 1;
+
+        atomic_store(&r->word, before << 8 | RECORD_FREE); /* as it was until a moment ago */
+        keeper_wake(w, pending[i]->keeping, before << 8 | RECORD_FREE);
+        atomic_store(&r->word, word);
+    }
+    assert_int_equal(weir_acquisition_result(pending[0]), -EINPROGRESS);
+    assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
+    weir_release(&pending[0]);
+    weir_release(&pending[1]);
+    weir_release(&held);
+    weir_queue_close(queue);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_has_just_joined_the_line_is_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stand_in_is_not_armed_for_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_is_about_to_wait_is_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(what_nobody_waits_for_any_more_is_not_armed, setup,
                                         teardown),
     };
