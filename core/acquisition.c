@@ -158,11 +158,18 @@ int acquisition_result_of(enum record_state state)
 int weir_acquisition_result(weir_acquisition *acquisition)
 {
     enum record_state state;
+    bool told;
 
     if (instance_forked(acquisition->set->w))
         return -ECHILD;
+    /* In this order: it may be decided, and told of, between the two. */
+    told = atomic_load_explicit(&acquisition->told, memory_order_acquire);
+    STEP();
     state = state_of(acquisition);
-    if (state == RECORD_WAITING && acquisition->told && acquisition->set->member && !MUTANT(549)) {
+    STEP();
+    if (MUTANT(691))
+        told = atomic_load(&acquisition->told);
+    if (state == RECORD_WAITING && told && acquisition->set->member && !MUTANT(549)) {
         member_break(acquisition->set->member); /* somebody has tampered with it */
         state = RECORD_BROKEN;
     }
