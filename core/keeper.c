@@ -100,9 +100,10 @@ void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     if (record_state(word) != RECORD_WAITING && !MUTANT(688))
         return;
     pthread_mutex_lock(&keeper->lock);
-    /* Whoever was delayed on the way here may say what is no longer so: never put it off. */
-    if (kept_still(w, record, word, &before) && !is_forgotten(r, before) &&
-        (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
+    /* Whoever was delayed on the way here may say what is no longer so: never put it off. And where
+     * words are others' to write, it may be another's meanwhile though its word is that again. */
+    if (kept_still(w, record, word, &before) && keeper_of(w, r) == keeper &&
+        !is_forgotten(r, before) && (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
         heap_put(&keeper->heap, record, at_ns);
         rearm(keeper);
     }
@@ -143,12 +144,13 @@ static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
     pthread_mutex_lock(&w->keeper.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
-    if (kept_lives(w, record, word) && record_load(&r->data)) {
+    if (waker_kind(record_waker(r)) == RECORD_WAKE_KEEPER && kept_lives(w, record, word) &&
+        record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
         if (!MUTANT(92))
             heap_remove(&w->keeper.heap, record);
-        atomic_store_explicit(&acquisition->told, true, memory_order_relaxed);
+        atomic_store_explicit(&acquisition->told, true, memory_order_release);
         acquisition_signal(acquisition);
     }
     pthread_mutex_unlock(&w->keeper.lock);

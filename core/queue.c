@@ -132,6 +132,18 @@ weir_queue *queue_at(const weir *w, uint32_t number)
     return *table_at(&w->queues, number);
 }
 
+/* Whether it is a submission to this queue, which has entered its set. Of a stand-in that is not to be
+ * seen from its word, which others may have written. */
+static bool has_entered(const weir_queue *queue, uint32_t record)
+{
+    const struct record *r = queue_record(queue, record);
+    uint32_t waker = record_waker(r);
+
+    if (waker_kind(waker) != RECORD_WAKE_QUEUE || waker_queue(waker) != queue->number)
+        return MUTANT(693);
+    return !kept_stands_in(r) || record_load(&r->since) || MUTANT(692);
+}
+
 void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 {
     uint32_t before;
@@ -139,7 +151,7 @@ void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 
     pthread_mutex_lock(&queue->keeper.lock);
     if ((kept_still(queue->keeper.w, record, word, &before) || MUTANT(149)) &&
-        (!(before & RECORD_DELIVERED) || MUTANT(104)))
+        has_entered(queue, record) && (!(before & RECORD_DELIVERED) || MUTANT(104)))
         call = queue_complete(queue, record, word);
     pthread_mutex_unlock(&queue->keeper.lock);
     if (call)

@@ -73,11 +73,17 @@ static uint32_t make_record(const struct asking *asking, const weir_queue *queue
     return kept;
 }
 
-static void free_record(const struct asking *asking, uint32_t kept)
+/* The request failed. Nobody has heard of it, but somebody may have been told to look at it. */
+static void free_record(const struct asking *asking, weir_queue *queue, uint32_t kept)
 {
     weir *w = asking->set->w;
     weir_acquisition *acquisition = queue_acquisition(kept_at(w, kept));
     uint32_t record = kept_record(w, kept);
+
+    pthread_mutex_lock(&queue->keeper.lock);
+    if (!MUTANT(694))
+        queue_drop(queue, kept);
+    pthread_mutex_unlock(&queue->keeper.lock);
 
     if (acquisition) {
         acquisition_free(asking->actor, acquisition);
@@ -179,12 +185,25 @@ static bool is_ours(const weir_queue *queue, const struct submission *submission
     return record_next_word(submission->word, record_state(now)) == now;
 }
 
+/* From here on its word says what has become of it: see queue_deliver(). Under the lock, and before that
+ * is looked at. */
+static void enters(const weir_queue *queue, const struct submission *submission)
+{
+    struct record *r = queue_record(queue, submission->record);
+
+    if (submission->life && life_of(r) == submission->life)
+        record_store(&r->since, 1);
+}
+
 /* It waited when its word was that; under the lock. Whether to call, once that is given back. */
 static bool list_or_complete(weir_queue *queue, const struct submission *submission,
                              uint64_t deadline_ns, enum record_state state)
 {
     uint32_t record = submission->record, before;
-    bool still = still_waits(queue, submission, &before);
+    bool still;
+
+    enters(queue, submission);
+    still = still_waits(queue, submission, &before);
 
     if (before & RECORD_DELIVERED && !MUTANT(172))
         return false;
@@ -209,6 +228,7 @@ static void deliver(weir_queue *queue, const struct submission *submission)
         return;
     }
     pthread_mutex_lock(&queue->keeper.lock);
+    enters(queue, submission);
     before = atomic_load_explicit(&queue_record(queue, submission->record)->before,
                                   memory_order_acquire);
     if (!(before & RECORD_DELIVERED) && is_ours(queue, submission))
@@ -295,7 +315,7 @@ static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
     if (!ret || make_acquisition(asking, queue, record))
         r = enter_known(queue, asking, record, ret);
     if (r < 0)
-        free_record(asking, record);
+        free_record(asking, queue, record);
     return r;
 }
 

@@ -141,6 +141,7 @@ static void stand_in_fill(struct record *r, const weir_set *set, uint32_t record
     record_set_before(r, 0);
     r->after = r->timer = 0;
     record_store(&r->data, 0);
+    record_store(&r->since, 0); /* of a submission: it has not entered its set */
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 

@@ -212,13 +212,26 @@ static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t re
 }
 
 /*
+ * What a record's word is to become in line. A submission may be decided, reaped, and another's before
+ * whoever submits it is back; 0: it stays the caller's, and its word may have changed while it waits.
+ */
+static uint64_t word_in_line(const weir_set *set, uint32_t record)
+{
+    const struct record *r = set_record(set, record);
+
+    return waker_kind(record_waker(r)) == RECORD_WAKE_QUEUE
+               ? record_next_word(record_load(&r->word), RECORD_WAITING)
+               : 0;
+}
+
+/*
  * Who joins the line of a private set after set_shut() has seen that there was none sees himself that
  * the instance is closed: the commit, and the store that closed it, are in one order.
  */
-static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
+static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
 {
     if (set->member || !atomic_load(&set->w->closed) || MUTANT(540) ||
-        !set_withdraw(actor, set, record, 0, RECORD_SHUT_DOWN))
+        !set_withdraw(actor, set, record, word, RECORD_SHUT_DOWN))
         return 1;
     if (!MUTANT(541))
         acquisition_free_word(set, record);
@@ -228,14 +241,16 @@ static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record)
 int set_join(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
              uint64_t max_wait_ns, struct verdict *ret)
 {
+    uint64_t word = word_in_line(set, record);
     int r = join_line(actor, set, amounts, record, max_wait_ns, ret);
 
-    return r == 1 ? stay_in_line(actor, set, record) : r;
+    return r == 1 ? stay_in_line(actor, set, record, word) : r;
 }
 
 int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
 {
+    uint64_t word = entry == ENTRY_WAIT ? word_in_line(set, record) : 0;
     struct operation op;
     unsigned turn = 0;
     int r;
@@ -255,7 +270,7 @@ int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts,
         if (r != -EINPROGRESS)
             break;
     }
-    return r == 1 ? stay_in_line(actor, set, record) : r;
+    return r == 1 ? stay_in_line(actor, set, record, word) : r;
 }
 
 int set_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,

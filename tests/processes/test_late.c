@@ -8,7 +8,9 @@
 #include "keeper.h"
 #include "kept.h"
 #include "publication.h"
+#include "queue.h"
 #include "shared.h"
+#include "stepping.h"
 #include "timekeeper.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -130,8 +132,8 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
 {
     struct shared_request memory;
     weir_acquisition *held = hold(2), *pending = NULL;
+    uint64_t word, later = instance_now(w) + 3600000 * MS;
     struct record *r;
-    uint64_t word;
 
     (void)state;
     assert_int_equal(
@@ -143,11 +145,11 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     /* As far as weir_release comes before the stand-in ends; and who led the line has been read long
      * before. */
     timekeeper_forget(w, pending->keeping);
-    keeper_arm(w, pending->keeping, record_load(&r->word), 1);
+    keeper_arm(w, pending->keeping, record_load(&r->word), later);
     assert_int_equal(armed(), 0);
     /* And if somebody writes there what he likes. */
     atomic_store(&r->word, word);
-    keeper_arm(w, pending->keeping, word, 1);
+    keeper_arm(w, pending->keeping, word, later);
     assert_int_equal(armed(), 0);
     atomic_store(&r->word, record_next_word(word, RECORD_CANCELED));
     w->kept++; /* it is forgotten once more */
@@ -184,12 +186,171 @@ static void who_is_about_to_wait_is_not_told(void **state)
     weir_queue_close(queue);
 }
 
+static void release_it(void *held)
+{
+    assert_int_equal(weir_release((weir_acquisition **)held), 0);
+}
+
+/* It is decided, and told of, while somebody looks what has become of it. */
+static void who_looks_meanwhile_finds_no_damage(void **state)
+{
+    for (uint64_t n = 1;; n++) {
+        struct shared_request memory;
+        weir_acquisition *held = hold(2), *pending = NULL;
+        int result;
+        bool stepped;
+
+        assert_int_equal(
+            weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending, NULL), 1);
+        stepping_call(n, release_it, (void *)&held);
+        result = weir_acquisition_result(pending);
+        stepped = stepping_end();
+        assert_true(result == 0 || result == -EINPROGRESS);
+        weir_release(&held);
+        assert_int_equal(weir_acquisition_result(pending), 0);
+        weir_release(&pending);
+        if (stepped)
+            continue;
+        assert_true(n > 2);
+        break;
+    }
+    (void)state;
+}
+
+static uint32_t newcomer, newcomer_kept;
+
+static void find_newcomer(void *waiting, uint32_t record, uint32_t kept)
+{
+    if (record == ((const weir_acquisition *)waiting)->record)
+        return;
+    newcomer = record;
+    newcomer_kept = kept;
+}
+
+/* Writes into the record of who is about to enter that he was granted what he asks for, and says so. */
+static void meddle(void *waiting)
+{
+    struct record *r;
+    uint64_t word;
+
+    newcomer = 0;
+    member_each_kept(set->member, find_newcomer, waiting);
+    if (!newcomer)
+        return;
+    r = record_at(set->region, newcomer);
+    word = record_load(&r->word);
+    if (record_state(word) != RECORD_FREE)
+        return;
+    atomic_store(&r->word, record_next_word(word, RECORD_HELD));
+    keeper_wake(w, newcomer_kept, record_next_word(word, RECORD_HELD));
+    atomic_store(&r->word, record_next_word(word, RECORD_WAITING));
+    keeper_arm(w, newcomer_kept, record_next_word(word, RECORD_WAITING), 1);
+    atomic_store(&r->word, word);
+}
+
+/* Each submission is completed once, by what becomes of it. */
+static void who_has_not_entered_is_not_granted(void **state)
+{
+    struct shared_request memory;
+    weir_acquisition *held = hold(2), *waiting = NULL;
+    weir_queue *queue;
+    bool stepped = true;
+
+    (void)state;
+    assert_int_equal(
+        weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &waiting, NULL), 1);
+    assert_int_equal(weir_queue_open(&queue, w, 4), 0);
+    for (uint64_t n = 1; stepped; n++) {
+        struct weir_completion completion;
+        weir_acquisition *ret = NULL;
+
+        stepping_call(n, meddle, waiting);
+        assert_int_equal(weir_queue_submit(queue, pool, &memory.request, n, &ret, NULL), 0);
+        stepped = stepping_end();
+        assert_int_equal(weir_queue_reap(queue, &completion, 1), 0);
+        weir_release(&ret);
+    }
+    weir_release(&waiting);
+    weir_release(&held);
+    weir_queue_close(queue);
+}
+
+static void meddle_and_break(void *waiting)
+{
+    meddle(waiting);
+    member_break(set->member);
+}
+
+/* Somebody was told to look at it before it failed. Returns whether it was stopped at so many steps. */
+static bool fail_to_submit(uint64_t n, unsigned *failed)
+{
+    struct shared_request memory;
+    weir_acquisition *waiting = NULL;
+    weir_queue *queue;
+    bool stepped;
+    int r;
+
+    setup(NULL);
+    hold(2);
+    assert_int_equal(
+        weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &waiting, NULL), 1);
+    assert_int_equal(weir_queue_open(&queue, w, 4), 0);
+    stepping_call(n, meddle_and_break, waiting);
+    r = weir_queue_submit(queue, pool, &memory.request, n, NULL, NULL);
+    stepped = stepping_end();
+    assert_true(r == 0 || r == -EUCLEAN);
+    *failed += r < 0;
+    if (r < 0)
+        assert_int_equal(queue->keeper.heap.n, 0);
+    weir_release(&waiting);
+    weir_queue_close(queue);
+    teardown(NULL);
+    return stepped;
+}
+
+static void who_could_not_enter_is_not_armed(void **state)
+{
+    unsigned failed = 0;
+
+    (void)state;
+    for (uint64_t n = 1; fail_to_submit(n, &failed); n++)
+        ;
+    assert_true(failed > 1);
+}
+
+/* It was another queue's, or nobody's who has one, when it was looked at. */
+static void only_its_own_queue_is_told(void **state)
+{
+    struct shared_request memory;
+    struct weir_completion completion;
+    weir_acquisition *held = hold(2), *pending = NULL;
+    weir_queue *queues[2];
+    uint64_t word;
+
+    (void)state;
+    shared_ask(&memory, "slot", 1, WEIR_FOREVER);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(weir_queue_open(&queues[i], w, 4), 0);
+    assert_int_equal(weir_queue_submit(queues[0], pool, &memory.request, 1, &pending, NULL), 0);
+    word = record_load(&record_at(set->region, pending->record)->word);
+    queue_deliver(queues[1], pending->keeping, word);
+    assert_int_equal(weir_queue_reap(queues[1], &completion, 1), 0);
+    weir_release(&pending);
+    weir_release(&held);
+    for (int i = 0; i < 2; i++)
+        weir_queue_close(queues[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_has_just_joined_the_line_is_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stand_in_is_not_armed_for_another, setup, teardown),
         cmocka_unit_test_setup_teardown(who_is_about_to_wait_is_not_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_looks_meanwhile_finds_no_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_has_not_entered_is_not_granted, setup, teardown),
+        cmocka_unit_test(who_could_not_enter_is_not_armed),
+        cmocka_unit_test_setup_teardown(only_its_own_queue_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(what_nobody_waits_for_any_more_is_not_armed, setup,
                                         teardown),
     };

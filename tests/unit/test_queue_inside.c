@@ -87,6 +87,13 @@ static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
     assert_int_equal(weir_queue_reap(other, &(struct weir_completion){0}, 1), 0);
     release(last);
     release(kept);
+    /* And one that waits. */
+    kept = granted(ASK({"b", 2}));
+    last = put_kept(other, ASK({"b", 1}));
+    queue_deliver(other, last->record, word);
+    assert_int_equal(weir_queue_reap(other, &(struct weir_completion){0}, 1), 0);
+    release(last);
+    release(kept);
     weir_queue_close(other);
     weir_queue_close(queue);
     world_close();
