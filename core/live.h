@@ -95,8 +95,9 @@ struct live *live_at(struct keyed *keyed, uint64_t word, struct live *storage);
 
 /*
  * A live set for this key, with these states (NULL: those of a new key), and the word that names it,
- * by which it becomes known. Returns 0; -ENOBUFS: there is no room for one more, and none can go;
- * -ENOMEM; -ESHUTDOWN; -EUCLEAN; of a segment what the system says.
+ * by which it becomes known. Returns 0; -EINPROGRESS: somebody was faster, look again; -ENOBUFS:
+ * there is no room for one more, and none can go; -ENOMEM; -ESHUTDOWN; -EUCLEAN; of a segment what the
+ * system says.
  */
 int live_borrow(struct keyed *keyed, struct actor *actor, const struct key *key,
                 const uint64_t *states, struct live **ret, uint64_t *ret_word);

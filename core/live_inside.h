@@ -91,7 +91,8 @@ int live_lend(struct wish *wish, struct live *live);
  * segment what the system says. */
 int live_make(struct keyed *keyed, uint32_t number);
 
-/* One that can go is lent: 0; -ENOBUFS: none can; or a negative errno. */
+/* One that can go is lent: 0; -EINPROGRESS: somebody was faster, look again; -ENOBUFS: none can; or a
+ * negative errno. */
 int live_sweep(struct wish *wish);
 
 /* ---- a key has it no longer ---- */

@@ -53,6 +53,12 @@ static bool frees(const struct wish *wish, struct live *live, struct candidate *
     }
 }
 
+/* Somebody else was faster, with whom there is room as before. */
+static int taken(void)
+{
+    return MUTANT(695) ? -ENOBUFS : -EINPROGRESS;
+}
+
 int live_sweep(struct wish *wish)
 {
     struct keyed *keyed = wish->keyed;
@@ -67,10 +73,11 @@ int live_sweep(struct wish *wish)
         if (live && frees(wish, live, &best) && (r = live_lend(wish, live)) != 0)
             return r < 0 ? r : 0;
     }
-    if (!best.live || keyed->eviction == KEY_EVICT_NONE ||
-        !live_let_go(wish->actor, keyed, best.entry.word, KEY_LIVE) ||
-        !live_forget(&best.entry, &keyed->common->evicted))
+    if (!best.live || keyed->eviction == KEY_EVICT_NONE)
         return -ENOBUFS;
+    if (!live_let_go(wish->actor, keyed, best.entry.word, KEY_LIVE) ||
+        !live_forget(&best.entry, &keyed->common->evicted))
+        return taken();
     r = live_lend(wish, best.live);
-    return r == 1 ? 0 : r < 0 ? r : -ENOBUFS;
+    return r == 1 ? 0 : r < 0 ? r : taken();
 }

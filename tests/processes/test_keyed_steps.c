@@ -418,6 +418,70 @@ static void what_is_taken_is_of_a_key_that_is_there(void **state)
     print_message("%" PRIu64 " steps\n", n - 1);
 }
 
+/* All keys may go, and who asks for a new one has chosen whose room he takes. */
+struct rival {
+    weir_pool *pool;
+    uint32_t subject;
+};
+
+static void use(weir_pool *pool, uint32_t subject)
+{
+    weir_acquisition *acquisition = have(pool, subject, 1);
+
+    give_back(&acquisition);
+}
+
+static void take_room(void *argument)
+{
+    const struct rival *rival = argument;
+
+    use(rival->pool, rival->subject);
+}
+
+/* There is room for one more by somebody's going, so nobody is refused, whoever was faster. */
+static bool ask_while_another_takes_room(uint64_t n, uint32_t subject)
+{
+    weir *w[2];
+    weir_pool *pool[2];
+    struct rival rival;
+    bool came;
+
+    shared_begin();
+    for (int i = 0; i < 2; i++) {
+        w[i] = shared_open(shape->text);
+        pool[i] = shared_pool(w[i], "s");
+    }
+    for (uint32_t i = 1; i <= MAX_KEYS; i++)
+        use(pool[0], i);
+    use(pool[1], MAX_KEYS);
+    rival = (struct rival){pool[1], subject};
+    stepping_call(n, take_room, &rival);
+    use(pool[0], 200);
+    came = stepping_end();
+    for (int i = 0; i < 2; i++) {
+        weir_pool_close(pool[i]);
+        weir_close(w[i]);
+    }
+    shared_end();
+    return came;
+}
+
+static void where_keys_may_go_nobody_is_refused(void **state)
+{
+    static const uint32_t subjects[] = {201, 1}; /* another new key, and the one that is to go */
+    uint64_t stride = number_from("WEIR_ROUNDS", 0) ? 1 : 9;
+
+    (void)state;
+    shape = &shapes[2];
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t n = 1;
+
+        while (ask_while_another_takes_room(n, subjects[i]))
+            assert_true((test_seed = n += stride) < STEPS_MAX);
+        assert_true(n > 10 * stride);
+    }
+}
+
 /* Who shuts the set finds that a record waits for another key by now. */
 struct waiting {
     weir_pool *pool;
@@ -546,6 +610,7 @@ int main(void)
         cmocka_unit_test(who_buries_asks_for_his_own_key),
         cmocka_unit_test(who_waits_anew_is_shut_out_where_he_waits),
         cmocka_unit_test(what_is_taken_is_of_a_key_that_is_there),
+        cmocka_unit_test(where_keys_may_go_nobody_is_refused),
         cmocka_unit_test(death_at_every_step),
         cmocka_unit_test(stop_at_every_step),
     };
