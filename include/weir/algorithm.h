@@ -149,8 +149,9 @@ struct weir_algorithm {
                          uint64_t amount);
 
     /*
-     * Whether this state decides at `at`, and ever after, exactly as one that `init` makes at `at`:
-     * 1 yes, 0 no. A keyed set forgets a key once all its limits say so. NULL: never; then keys can
+     * Whether this state decides at `at`, and ever after, exactly as one that `init` makes at `at` or
+     * at any later instant: 1 yes, 0 no. So one that does not begin with all there can be is never as
+     * new: its time runs from when it was made. A keyed set forgets a key once all its limits say so. NULL: never; then keys can
      * only be evicted.
      */
     int (*is_new)(const void *config, const void *state, const struct weir_instant *at);

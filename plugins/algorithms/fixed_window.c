@@ -220,9 +220,9 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
         return config->anchor == FIRST_USE && now.number == 0;
     if (now.number != number_at(config, at->now_ns, at->wall_offset_ns))
         return 0;
-    /* Of a grant of its first instant, or before it, a new state does not know what it was. */
-    return now.number != state->number ? state->last < at->now_ns
-                                       : state->start == at->now_ns || MUTANT(458);
+    /* Nothing counts, so nothing of this window is left to be given back. Of a grant of its first
+     * instant a new state does not know that it was made in the window before. */
+    return now.number == state->number || state->last < at->now_ns;
 }
 
 static const struct weir_algorithm algorithm = {

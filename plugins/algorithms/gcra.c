@@ -241,9 +241,10 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 {
     const struct config *config = bytes;
     uint64_t now = present(config, memory, at);
-    u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
-    u128 ahead = ahead_at(config, memory, now);
-    return now == at->now_ns && (ahead == missing || (MUTANT(457) && ahead < missing));
+
+    /* One that does not begin full is new at one instant only. */
+    return (config->initial == config->depth.units || MUTANT(457)) && now == at->now_ns &&
+           ahead_at(config, memory, now) == 0;
 }
 
 static const struct weir_algorithm algorithm = {

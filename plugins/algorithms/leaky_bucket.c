@@ -211,13 +211,14 @@ static int check(const void *bytes, const void *memory)
     return words_get(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
 }
 
-/* In mode queue an instant within the present nanosecond still counts: see start_at(). */
+/* One that does not begin empty is new at one instant only. In mode queue an instant within the present
+ * nanosecond still counts: see start_at(). */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
     const struct state *state = memory;
-    u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
-    if (state->last > at->now_ns || level_at(config, state, at->now_ns) != missing)
+    if (config->initial != config->depth.units || state->last > at->now_ns ||
+        level_at(config, state, at->now_ns) != 0)
         return 0;
     return config->mode == METER ||
            start_at(config, state, at->now_ns) == (u128)config->units * at->now_ns;

@@ -202,14 +202,14 @@ static int check(const void *bytes, const void *memory)
     return 0;
 }
 
-/* Steps are counted from the start, which is part of what is decided for ever. */
+/* Steps are counted from the start, which is part of what is decided for ever; and one that does not
+ * begin full is new at one instant only. */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
     const struct state *state = memory;
-    u128 missing = (u128)(config->depth.units - config->initial) * config->depth.unit;
-    return config->every == 0 && state->last <= at->now_ns &&
-           missing_at(config, state, at->now_ns) == missing;
+    return config->every == 0 && config->initial == config->depth.units &&
+           state->last <= at->now_ns && missing_at(config, state, at->now_ns) == 0;
 }
 
 static const struct weir_algorithm algorithm = {

@@ -140,8 +140,7 @@ static uint64_t any_start(const struct trial *trial)
 /* Of what counts from its creation, or first had less than it has later, no other is like it. */
 static bool is_for_ever(const struct model *model)
 {
-    return model->kind == STEPS || model->kind == CREATION ||
-           (model->kind >= LOG && model->initial != model->burst);
+    return model->kind == STEPS || model->kind == CREATION || model->initial != model->burst;
 }
 
 static void start(struct trial *trial)
@@ -169,8 +168,7 @@ static void start(struct trial *trial)
         subject_init(&trial->twin, trial->now);
     }
     assert_int_equal(trial->subject.footprint.amount_max, trial->model.burst);
-    if (!is_for_ever(&trial->model))
-        assert_true(subject_is_new(&trial->subject, trial->now));
+    assert_int_equal(subject_is_new(&trial->subject, trial->now), !is_for_ever(&trial->model));
 }
 
 static void end(struct trial *trial)
