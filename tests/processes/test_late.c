@@ -285,13 +285,13 @@ static void meddle_and_break(void *waiting)
 static bool fail_to_submit(uint64_t n, unsigned *failed)
 {
     struct shared_request memory;
-    weir_acquisition *waiting = NULL;
+    weir_acquisition *held, *waiting = NULL;
     weir_queue *queue;
     bool stepped;
     int r;
 
     setup(NULL);
-    hold(2);
+    held = hold(2);
     assert_int_equal(
         weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &waiting, NULL), 1);
     assert_int_equal(weir_queue_open(&queue, w, 4), 0);
@@ -303,6 +303,7 @@ static bool fail_to_submit(uint64_t n, unsigned *failed)
     if (r < 0)
         assert_int_equal(queue->keeper.heap.n, 0);
     weir_release(&waiting);
+    weir_release(&held);
     weir_queue_close(queue);
     teardown(NULL);
     return stepped;
