@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir check`: complaints about a configuration, or a summary of what was understood. */
+#include "base/units.h"
 #include "json.h"
 #include "limit_type.h"
-#include "quantity.h"
 #include "source.h"
 #include "usage.h"
 #include "weir.h"

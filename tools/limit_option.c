@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Limits, amounts and durations on the command line. */
 #include "limit_option.h"
-#include "quantity.h"
+#include "base/units.h"
 #include <string.h>
 
 /* Reads a quantity that ends at `end`, which is put back. */

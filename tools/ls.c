@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir ls`: the shared sets of a directory, and what is in the way there. */
+#include "base/units.h"
 #include "json.h"
-#include "quantity.h"
 #include "source.h"
 #include "time_text.h"
 #include "usage.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir plugins`: what is found where, with parameters; and which files are refused, and why. */
+#include "base/units.h"
 #include "json.h"
-#include "quantity.h"
 #include "source.h"
 #include "usage.h"
 #include "weir.h"

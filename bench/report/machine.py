@@ -48,7 +48,7 @@ def compiler(build):
     except (OSError, ValueError):
         return "unknown"
     words = next((shlex.split(command["command"]) for command in commands
-                  if command["file"].endswith("core/acquire.c")), [])
+                  if command["file"].endswith("core/api/acquire.c")), [])
     if words and os.path.basename(words[0]) == "ccache":
         words = words[1:]
     if not words:

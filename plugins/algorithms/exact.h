@@ -14,7 +14,7 @@
 #ifndef WEIR_PLUGINS_EXACT_H
 #define WEIR_PLUGINS_EXACT_H
 
-#include "mutant.h"
+#include "base/mutant.h"
 #include <weir/algorithm.h>
 
 __extension__ typedef unsigned __int128 u128;

@@ -4,7 +4,7 @@
  * 1 and multiplied by n (D. Lemire: "Fast random integer generation in an interval", ACM TOMACS 29
  * (1), 2019, without the rejection step): no set is off 1/n by more than 2^-64.
  */
-#include "mutant.h"
+#include "base/mutant.h"
 #include <weir/balancer.h>
 
 __extension__ typedef unsigned __int128 u128;

@@ -3,7 +3,7 @@
  * Round robin: the i-th pick (from 0) of worker w over n sets is (i + w) mod n, so workers that
  * start together begin at different sets.
  */
-#include "mutant.h"
+#include "base/mutant.h"
 #include <weir/balancer.h>
 
 struct state {

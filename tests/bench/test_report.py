@@ -205,7 +205,7 @@ class MachineTest(unittest.TestCase):
             self.assertEqual(machine.compiler(build), "unknown")
             (build / "compile_commands.json").write_text(json.dumps([
                 {"file": "other.c", "command": "cc -O0"},
-                {"file": "../core/acquire.c", "command": "ccache nocc -g -O2 -Ithere"}]))
+                {"file": "../core/api/acquire.c", "command": "ccache nocc -g -O2 -Ithere"}]))
             self.assertEqual(machine.compiler(build), "nocc -O2")
 
 

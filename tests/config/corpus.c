@@ -8,9 +8,9 @@
  *     corpus speed                     10 000 sets must load in under a second of CPU time
  *     corpus print FILE...             what to write beside a new file, once it was checked by eye
  */
-#include "plan.h"
-#include "quantity.h"
-#include "sys.h"
+#include "base/units.h"
+#include "config/plan.h"
+#include "os/os.h"
 #include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
  *
  *     documents FILE...
  */
+#include "config/plan.h"
 #include "fixture.h"
-#include "plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

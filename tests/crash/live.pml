@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of live sets (core/live.h): how the truth of a key goes from its word in the table to a
+ * A model of live sets (core/keyed/key_set.h): how the truth of a key goes from its word in the table to a
  * live set and back, how live sets are lent to one key after another, and what the death of anybody
  * leaves behind. Actors ask for one unit of a key, wait in the line of its live set or give up, and
  * give back. The searches and claims of the table are key_table.pml's matter, and how a version is

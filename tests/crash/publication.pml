@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of publication (core/publication.h) with the line above it: one resource of capacity 1,
+ * A model of publication (core/state/version.h) with the line above it: one resource of capacity 1,
  * workers that each ask for it once with a record of their own, wait on its word as on a futex,
  * may give up, and give back; one of them may die between any two steps, after which rescuers do
- * what core/recovery.c does. What is atomic here is one load or store of a word there, or a group
+ * what core/peer/thread_recovery.c does. What is atomic here is one load or store of a word there, or a group
  * of them of which no other process can tell the order:
  *
  *   - a box is written in two parts and read in two parts, so a reader may see one of each;

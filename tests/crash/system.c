@@ -11,9 +11,9 @@
 #define sys_tick_ns        real_sys_tick_ns
 #define sys_futex_wait     real_sys_futex_wait
 #define sys_futex_wake     real_sys_futex_wake
-#include "../../core/sys_clock.c"
-#include "../../core/sys_futex.c"
-#include "../../core/sys_memory.c"
+#include "../../core/os/os_clock.c"
+#include "../../core/os/os_futex.c"
+#include "../../core/os/os_memory.c"
 #include <signal.h>
 #undef sys_reserve
 #undef sys_commit

@@ -5,12 +5,12 @@
  * ahead of the clock, before one that was complete when it began, or late by more than the bound.
  * Long form: WEIR_ROUNDS. A seed is printed if one fails; WEIR_SEED repeats it.
  */
-#include "tsc.h"
+#include "base/clock_tsc.h"
 
 #include "../threads/require.h"
+#include "base/sched_point.h"
 #include "fiber.h"
-#include "step.h"
-#include "sys.h"
+#include "os/os.h"
 #include "system.h"
 #include <setjmp.h>
 #include <stdarg.h>

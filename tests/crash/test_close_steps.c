@@ -6,7 +6,7 @@
  *
  * Exits with 77 under ThreadSanitizer.
  */
-#include "step.h"
+#include "base/sched_point.h"
 #include "stepped.h"
 #include "world.h"
 #include <errno.h>

@@ -10,7 +10,7 @@
  * makes those that are enough, some ten thousands, or all cases: minutes. Exits with 77 under
  * ThreadSanitizer.
  */
-#include "publication.h"
+#include "state/version.h"
 #include "stepped.h"
 #include "world.h"
 #include <setjmp.h>

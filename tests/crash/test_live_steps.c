@@ -13,13 +13,13 @@
  * Where two are stopped, each at any of his steps, every STRIDE-th pair is tried; 1 is all.
  * Exits with 77 under ThreadSanitizer.
  */
-#include "asking.h"
-#include "instance.h"
-#include "live.h"
-#include "plan.h"
-#include "short_version.h"
+#include "api/acquire_op.h"
+#include "api/instance.h"
+#include "config/plan.h"
+#include "keyed/key_set.h"
+#include "os/os.h"
+#include "state/short_version.h"
 #include "stepped.h"
-#include "sys.h"
 #include "world.h"
 
 #include "../threads/require.h"

@@ -8,7 +8,7 @@
  * Exits with 77 under ThreadSanitizer.
  */
 #include "fiber.h"
-#include "segment.h"
+#include "shm/segment.h"
 #include "system.h"
 
 #include "../support/segments.h"

@@ -10,9 +10,9 @@
  * of them, 5 takes minutes (the long forms); the default leaves some thousands.
  * Exits with 77 under ThreadSanitizer.
  */
-#include "operation.h"
+#include "os/os.h"
+#include "set/txn.h"
 #include "stepped.h"
-#include "sys.h"
 #include "system.h"
 #include "world.h"
 #include <stdarg.h>

@@ -2,13 +2,13 @@
 /* The world of the crash tests: see world.h. */
 #include "world.h"
 
-#include "operation.h"
-#include "recovery.h"
+#include "base/sched_point.h"
+#include "os/os.h"
+#include "peer/thread_recovery.h"
+#include "set/txn.h"
 #include "spaced.h"
-#include "step.h"
-#include "sys.h"
+#include "state/inline_state.h"
 #include "system.h"
-#include "word.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #ifndef WEIR_TESTS_CRASH_WORLD_H
 #define WEIR_TESTS_CRASH_WORLD_H
 
-#include "instance.h"
+#include "api/instance.h"
 
 enum { SET_RESOURCE, SET_RATE, SET_THREE, SETS };
 enum { ACTORS = 12, RECORDS = 4, LIMITS = 3 };

@@ -9,7 +9,7 @@
 #include "../threads/require.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "queue.h"
+#include "wait/cq.h"
 #include "world.h"
 #include <errno.h>
 #include <poll.h>

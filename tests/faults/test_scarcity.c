@@ -4,9 +4,9 @@
  * the fake system refuses, and descriptors and addresses that the kernel refuses.
  */
 #include "../threads/require.h"
+#include "api/instance.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "instance.h"
 #include "world.h"
 #include <errno.h>
 #include <poll.h>

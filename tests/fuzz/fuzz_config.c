@@ -8,8 +8,8 @@
  *
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
-#include "plan.h"
-#include "sys.h"
+#include "config/plan.h"
+#include "os/os.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

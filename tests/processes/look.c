@@ -3,12 +3,12 @@
 #include "look.h"
 
 #include "../threads/require.h"
-#include "key_table.h"
-#include "keyed.h"
-#include "line.h"
-#include "live.h"
-#include "member.h"
-#include "segment.h"
+#include "keyed/key_set.h"
+#include "keyed/key_table.h"
+#include "keyed/keyed.h"
+#include "peer/participant.h"
+#include "shm/segment.h"
+#include "state/wait_queue.h"
 
 #define WORDS_MAX 64u
 

@@ -4,7 +4,7 @@
 #ifndef WEIR_TESTS_LOOK_H
 #define WEIR_TESTS_LOOK_H
 
-#include "instance.h"
+#include "api/instance.h"
 
 /*
  * The line of the version that is current is whole: from its head so many go to its tail, forth and

@@ -2,10 +2,10 @@
 /* The others: see others.h. */
 #include "others.h"
 
-#include "acquisition.h"
-#include "burial.h"
+#include "api/acquisition.h"
 #include "look.h"
-#include "member.h"
+#include "peer/participant.h"
+#include "peer/peer_cleanup.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 /* Death and stops at a step: see stepping.h. */
 #include "stepping.h"
 
-#include "step.h"
+#include "base/sched_point.h"
 
 #include <pthread.h>
 #include <signal.h>

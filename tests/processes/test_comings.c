@@ -7,9 +7,9 @@
  * finds nobody alive makes it what he means. WEIR_ROUNDS: how often each comes; WEIR_SEED repeats the
  * random choices.
  */
-#include "instance.h"
+#include "api/instance.h"
 #include "ledger.h"
-#include "member.h"
+#include "peer/participant.h"
 #include "shared.h"
 #include <dirent.h>
 #include <errno.h>

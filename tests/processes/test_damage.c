@@ -13,8 +13,8 @@
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
  */
-#include "segment_layout.h"
 #include "shared.h"
+#include "shm/segment_layout.h"
 
 #include <dirent.h>
 #include <errno.h>

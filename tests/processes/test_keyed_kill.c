@@ -10,16 +10,16 @@
  *     test_keyed_kill [kills]     of each kind of set; or WEIR_ROUNDS; seed from WEIR_SEED
  */
 #include "../threads/history.h"
-#include "acquisition.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
 #include "fleet.h"
-#include "instance.h"
-#include "key_table.h"
-#include "keyed.h"
-#include "line.h"
-#include "live.h"
+#include "keyed/key_set.h"
+#include "keyed/key_table.h"
+#include "keyed/keyed.h"
 #include "look.h"
-#include "member.h"
+#include "peer/participant.h"
 #include "shared.h"
+#include "state/wait_queue.h"
 
 #include <errno.h>
 #include <poll.h>

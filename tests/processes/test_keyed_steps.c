@@ -10,11 +10,11 @@
  * some sets every eighth. Exits with 77 under ThreadSanitizer.
  */
 #include "../crash/system.h"
-#include "acquisition.h"
-#include "guard.h"
-#include "keyed.h"
+#include "api/acquisition.h"
+#include "keyed/keyed.h"
 #include "look.h"
-#include "member.h"
+#include "peer/participant.h"
+#include "peer/stall_check.h"
 #include "shared.h"
 #include "stepping.h"
 

@@ -8,9 +8,9 @@
  *
  *     test_kill [kills]     or WEIR_ROUNDS; 300 if neither; seed from WEIR_SEED
  */
-#include "instance.h"
+#include "api/instance.h"
 #include "ledger.h"
-#include "member.h"
+#include "peer/participant.h"
 #include "shared.h"
 #include "worker.h"
 #include <dirent.h>

@@ -3,15 +3,15 @@
  * What comes late, from somebody who was held up on his way, finds that a record or a version is
  * another by now, and does nothing. Looks inside, to come late on purpose.
  */
-#include "acquisition.h"
-#include "instance.h"
-#include "keeper.h"
-#include "kept.h"
-#include "publication.h"
-#include "queue.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
 #include "shared.h"
+#include "state/version.h"
 #include "stepping.h"
-#include "timekeeper.h"
+#include "wait/cq.h"
+#include "wait/timer_thread.h"
+#include "wait/wait_timer.h"
+#include "wait/waiter.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
 /* Workers: see worker.h. */
 #include "worker.h"
 
-#include "acquisition.h"
-#include "instance.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
 #include "ledger.h"
 #include "shared.h"
 #include <errno.h>

@@ -129,7 +129,7 @@ class Counts(unittest.TestCase):
     def compiler_of(self, command):
         (self.directory / "compile_commands.json").write_text(json.dumps(
             [{"file": "../../tools/main.c", "command": "false"},
-             {"file": "../../core/acquire.c", "command": command}]))
+             {"file": "../../core/api/acquire.c", "command": command}]))
         return counts.compiler_of(self.directory)
 
     def test_compiler(self):

@@ -77,15 +77,15 @@
 #define sys_process_exists    real_sys_process_exists
 #define sys_process_open      real_sys_process_open
 
-#include "../../core/sys_clock.c"
-#include "../../core/sys_directory.c"
-#include "../../core/sys_event.c"
-#include "../../core/sys_file.c"
-#include "../../core/sys_futex.c"
-#include "../../core/sys_library.c"
-#include "../../core/sys_memory.c"
-#include "../../core/sys_process.c"
-#include "../../core/sys_thread.c"
+#include "../../core/os/os_clock.c"
+#include "../../core/os/os_dir.c"
+#include "../../core/os/os_dlopen.c"
+#include "../../core/os/os_event.c"
+#include "../../core/os/os_file.c"
+#include "../../core/os/os_futex.c"
+#include "../../core/os/os_memory.c"
+#include "../../core/os/os_process.c"
+#include "../../core/os/os_thread.c"
 
 #undef sys_make_directory
 #undef sys_open_directory_fd
@@ -161,13 +161,13 @@
 #undef sys_user
 #undef sys_random
 /* The declarations again, under their own names. */
-#undef WEIR_CORE_SYS_H
-#include "../../core/sys.h"
+#undef WEIR_CORE_OS_OS_H
+#include "../../core/os/os.h"
 
 /* What is under these goes through the fake itself. */
 #define sys_ring_open real_sys_ring_open
 #define sys_ring_send real_sys_ring_send
-#include "../../core/sys_ring.c"
+#include "../../core/os/os_uring.c"
 #undef sys_ring_open
 #undef sys_ring_send
 int sys_ring_open(struct sys_ring **ret, int ring_fd);

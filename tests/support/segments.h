@@ -3,8 +3,8 @@
 #ifndef WEIR_TESTS_SEGMENTS_H
 #define WEIR_TESTS_SEGMENTS_H
 
-#include "record.h"
-#include "segment.h"
+#include "shm/segment.h"
+#include "state/acq_record.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

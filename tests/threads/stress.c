@@ -9,11 +9,11 @@
  *     stress [seconds [tsc]]    or WEIR_DURATION; 4 if neither; seed from WEIR_SEED; tsc: readings
  *                               of the clock are shared, if they can be
  */
-#include "acquisition.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
+#include "base/clock_tsc.h"
 #include "history.h"
-#include "instance.h"
 #include "require.h"
-#include "tsc.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

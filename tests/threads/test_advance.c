@@ -3,9 +3,9 @@
  * The timekeeper with its timer set ahead, by a clock that stands still until the test moves it on:
  * it spins exactly for the time ahead of an instant, and does nothing early.
  */
+#include "api/instance.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "instance.h"
 #include "require.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -6,11 +6,11 @@
  * one that goes differently on each thread. And what they are granted by such a clock is no more
  * than the limit allows. Long form: WEIR_SECONDS, for each of them.
  */
+#include "api/instance.h"
+#include "base/clock_tsc.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "instance.h"
 #include "require.h"
-#include "tsc.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

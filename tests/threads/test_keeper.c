@@ -3,10 +3,10 @@
  * The keeper, by a clock moved by hand: everything that is due is done at its instant, once, in
  * order, and what was decided before leaves no deadline behind.
  */
-#include "acquisition.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "instance.h"
 #include "require.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -7,9 +7,9 @@
  *
  * WEIR_ROUNDS: decisions per thread, 15000 if not given; WEIR_SEED.
  */
-#include "key_table.h"
+#include "base/sched_point.h"
+#include "keyed/key_table.h"
 #include "require.h"
-#include "step.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>

@@ -3,9 +3,9 @@
  * Threads that come and go, instances that are closed under them, acquisitions that outlive the
  * thread that asked: nothing hangs, nothing is lost, nothing stays behind.
  */
+#include "api/instance.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "instance.h"
 #include "require.h"
 #include <errno.h>
 #include <poll.h>

@@ -6,10 +6,10 @@
  *
  * WEIR_ROUNDS and WEIR_SEED override how many races are run, and the seed.
  */
-#include "acquisition.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
 #include "fixture.h"
 #include "history.h"
-#include "instance.h"
 #include "require.h"
 #include <errno.h>
 #include <poll.h>

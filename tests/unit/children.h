@@ -8,7 +8,7 @@
 
 #include "fake_sys.h"
 #include "fixture.h"
-#include "process.h"
+#include "shm/peer_id.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* An acquisition's descriptor, its states, and the keeper behind it. */
-#include "acquisition.h"
-#include "instance.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
 #include "world.h"
 #include <fcntl.h>
 #include <poll.h>

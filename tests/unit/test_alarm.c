@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Alarms in each of their forms: when one is readable, and that no ring and no instant is lost. */
-#include "alarm.h"
+#include "wait/wake_fd.h"
 
 #include "fake_sys.h"
 #include "fixture.h"
-#include "sys.h"
+#include "os/os.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

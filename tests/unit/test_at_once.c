@@ -3,7 +3,7 @@
  * The short way: what is used again is as new, and whatever is out of the ordinary goes the long way. With
  * the argument `shared` of sets of the backend `process`.
  */
-#include "set.h"
+#include "set/set.h"
 #include "world.h"
 #include <pthread.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Bells: what is heard of what was rung, and what is never taken for a bell. */
-#include "bell.h"
 #include "children.h"
-#include "sys.h"
+#include "os/os.h"
+#include "shm/doorbell.h"
 
 #include <dirent.h>
 #include <poll.h>

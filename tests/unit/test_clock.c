@@ -3,8 +3,8 @@
  * What an instance's clock comes from, who decides that and who hears of it, on a machine whose
  * clock and counter are moved by hand: each look at one of them takes 5 ns.
  */
-#include "instance.h"
-#include "tsc.h"
+#include "api/instance.h"
+#include "base/clock_tsc.h"
 #include "world.h"
 #include <stdatomic.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Directories of segments: which are refused, and how sets and their files are named. */
 #include "../threads/require.h"
-#include "directory.h"
 #include "fake_sys.h"
 #include "fixture.h"
-#include "sys.h"
+#include "os/os.h"
+#include "shm/segment_dir.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Error messages, complaints in the order of the text, and hints. */
-#include "error.h"
+#include "base/error.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The heap of deadlines, against a plain search over all records. */
-#include "heap.h"
+#include "wait/deadline_heap.h"
 #include "world.h"
 
 #define RECORDS 200

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, closing with waiters in all forms, and fork. */
-#include "instance.h"
+#include "api/instance.h"
 #include "world.h"
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The hash of keys, against the authors' test vectors. */
+#include "base/siphash.h"
 #include "fixture.h"
-#include "key_hash.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

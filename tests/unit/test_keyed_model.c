@@ -8,7 +8,7 @@
  * is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and how many there are.
  */
 #include "../threads/require.h"
-#include "instance.h"
+#include "api/instance.h"
 #include "world.h"
 
 #define SUBJECTS           12u

@@ -5,9 +5,9 @@
  * process, and in one that two share. Long form: WEIR_ROUNDS.
  */
 #include "../threads/require.h"
-#include "counters.h"
-#include "instance.h"
-#include "member.h"
+#include "api/instance.h"
+#include "limit/counters.h"
+#include "peer/participant.h"
 #include "world.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Limits together: whether bytes can be their states, and taking of all or none. Needs the project's plugins. */
-#include "limit.h"
-#include "plan.h"
+#include "config/plan.h"
+#include "limit/limit.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

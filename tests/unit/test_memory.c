@@ -2,7 +2,7 @@
 /*
  * Memory: what a set takes that nobody uses, all told, and that what need not wait takes none.
  */
-#include "instance.h"
+#include "api/instance.h"
 #include "world.h"
 
 #define SETS       10000

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of names, against a plain list. */
-#include "names.h"
+#include "base/str_map.h"
 #include "world.h"
 
 #define NAMES 300

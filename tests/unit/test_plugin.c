@@ -2,8 +2,8 @@
 /* Plugins: what is accepted, every way to be refused, where files are looked for, and failures. */
 #include "fake_sys.h"
 #include "fixture.h"
-#include "plugin.h"
-#include "plugins.h"
+#include "plugin/plugin.h"
+#include "plugin/plugin_search.h"
 #include <dirent.h>
 #include <elf.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pressing: who has lost for long says so, takes it back, and holds nobody up who can do without. */
-#include "instance.h"
-#include "pressing.h"
+#include "api/instance.h"
+#include "state/contention.h"
 #include "world.h"
 
 static unsigned pressed(const struct set_head *set)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Quantities: what is read, what is refused, and that writing and reading are inverse. */
-#include "quantity.h"
+#include "base/units.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>

@@ -3,12 +3,12 @@
  * Queues from inside: what threads do to each other in moments that no test can hit from outside,
  * brought about step by step with the library's own functions.
  */
-#include "acquisition.h"
-#include "bell.h"
-#include "hearing.h"
-#include "instance.h"
-#include "queue.h"
-#include "timekeeper.h"
+#include "api/acquisition.h"
+#include "api/instance.h"
+#include "shm/doorbell.h"
+#include "wait/cq.h"
+#include "wait/peer_events.h"
+#include "wait/timer_thread.h"
 #include "world.h"
 #include <fcntl.h>
 #include <limits.h>

@@ -4,8 +4,8 @@
  * memory at every place. What is complained about how is the business of the corpus in
  * tests/config. Needs the project's plugins (WEIR_PLUGIN_PATH).
  */
-#include "plan.h"
-#include "sys.h"
+#include "config/plan.h"
+#include "os/os.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
 /* Segments: made once, attached to by whoever means the same, trusted by nobody. */
 #include "fake_sys.h"
 #include "fixture.h"
-#include "key_table.h"
+#include "keyed/key_table.h"
 #include "open_segments.h"
-#include "sys.h"
+#include "os/os.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -2,9 +2,9 @@
 /* Segments as others see them: listed with their state, removed unless somebody uses them. */
 #include "fake_sys.h"
 #include "fixture.h"
-#include "process.h"
+#include "os/os.h"
 #include "segments.h"
-#include "sys.h"
+#include "shm/peer_id.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

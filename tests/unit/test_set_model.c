@@ -6,7 +6,7 @@
  * `shared` the sets are of the backend `process`, and each operation is that of one or the other of
  * two instances, which are two processes as far as the sets can tell.
  */
-#include "acquisition.h"
+#include "api/acquisition.h"
 #include "set_model.h"
 #include "world.h"
 #include <inttypes.h>

@@ -4,8 +4,8 @@
  * tells apart what differs in meaning, and nothing else. Needs the project's plugins
  * (WEIR_PLUGIN_PATH).
  */
-#include "signature.h"
-#include "sys.h"
+#include "config/fingerprint.h"
+#include "os/os.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * Specifications in code: the same plan as from a file, structs of other versions, and complaints
  * that say which set and limit they mean. Needs the project's plugins (WEIR_PLUGIN_PATH).
  */
-#include "plan.h"
-#include "sys.h"
+#include "config/plan.h"
+#include "os/os.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Counters: every field of weir_set_stats and weir_limit_stats; the histogram; holders. */
-#include "counters.h"
+#include "limit/counters.h"
 #include "world.h"
 #include <pthread.h>
 

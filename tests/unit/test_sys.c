@@ -2,7 +2,7 @@
 /* The seam to the system, the fake that stands in for it, and the fixture that watches both. */
 #include "fake_sys.h"
 #include "fixture.h"
-#include "sys.h"
+#include "os/os.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tables by number: every number has a place of its own, which never moves. */
-#include "table.h"
+#include "base/stable_array.h"
 #include "world.h"
 
 #define NUMBERS 5000u

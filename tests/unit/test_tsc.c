@@ -5,7 +5,7 @@
  * counter does, a reading is never ahead of the clock nor before an earlier one; it is late by more
  * than the bound only if the counter is to blame, and then not for long. Long form: WEIR_ROUNDS.
  */
-#include "tsc.h"
+#include "base/clock_tsc.h"
 
 #include "../threads/require.h"
 #include "fake_sys.h"

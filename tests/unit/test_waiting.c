@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The contract on waiting, sentence by sentence: the line, timeouts, estimates, refusals, races. */
-#include "instance.h"
-#include "operation.h"
+#include "api/instance.h"
+#include "set/txn.h"
 #include "world.h"
 #include <pthread.h>
 #include <sched.h>

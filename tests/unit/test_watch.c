@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Watches: who has died, and nobody else. */
 #include "children.h"
-#include "sys.h"
-#include "watch.h"
+#include "os/os.h"
+#include "shm/peer_watch.h"
 
 #include <poll.h>
 #include <stdatomic.h>

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT */
+/* Instances: opening, closing, and what they are made of. */
+#include "api/instance.h"
+
+#include "api/acquisition.h"
+#include "api/pool.h"
+#include "base/clock_tsc.h"
+#include "base/mutant.h"
+#include "os/os.h"
+#include "peer/participant.h"
+#include "peer/peer_cleanup.h"
+#include "shm/segment_dir_choose.h"
+#include "wait/cq.h"
+#include "wait/peer_events.h"
+#include "wait/timer_thread.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Instants stay below the marker that records use; 292 years are enough. */
+#define CLOCK_MAX (GRANTED_MARKER - 1)
+
+void instance_hold(weir *w, uint64_t n)
+{
+    atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
+}
+
+static void actors_free(weir *w)
+{
+    while (w->actors) {
+        struct actor *actor = w->actors;
+
+        w->actors = actor->next;
+        while (actor->cache) {
+            weir_acquisition *acquisition = actor->cache;
+
+            actor->cache = acquisition_next(acquisition);
+            sys_free(acquisition);
+        }
+        actor_free(actor);
+    }
+}
+
+static weir *instance_free(weir *w)
+{
+    hearing_end(&w->keeper, 0);
+    actors_free(w);
+    catalog_free(w);
+    if (w->plugins)
+        plugins_free(w->plugins);
+    keeper_free(&w->keeper);
+    queues_free(w);
+    region_close(&w->region);
+    if (w->fork_page)
+        sys_fork_page_free(w->fork_page);
+    pthread_mutex_destroy(&w->lock);
+    pthread_mutex_destroy(&w->spare_lock);
+    sys_free(w->process_dir);
+    tsc_free(w->tsc);
+    sys_free(w);
+    return NULL;
+}
+
+void instance_drop(weir *w, uint64_t n)
+{
+    if (atomic_fetch_sub_explicit(&w->references, n, memory_order_acq_rel) == n)
+        instance_free(w);
+}
+
+void instance_lock(weir *w)
+{
+    pthread_mutex_lock(&w->spare_lock);
+    pthread_mutex_lock(&w->lock);
+}
+
+void instance_unlock(weir *w)
+{
+    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->spare_lock);
+}
+
+/* An injected clock that goes back stands still instead. */
+static uint64_t injected_now(weir *w)
+{
+    uint64_t now = w->clock.now_ns(w->clock.userdata);
+    uint64_t seen = atomic_load(&w->clock_seen);
+
+    if (now > CLOCK_MAX)
+        now = CLOCK_MAX;
+    while (now > seen && !atomic_compare_exchange_weak(&w->clock_seen, &seen, now))
+        ;
+    return now > seen ? now : seen;
+}
+
+void instance_tell_of_clock(weir *w)
+{
+    static const char *const why[] = {
+        [TSC_WENT_BACK] = "the time stamp counter went back",
+        [TSC_LOST_TIME] = "the time stamp counter was too slow",
+        [TSC_SHARED] = "there is a set that processes share",
+    };
+
+    if (w->tsc && tsc_state(w->tsc) != TSC_WORKS && !atomic_exchange(&w->tsc_told, !MUTANT(418)))
+        instance_log(w, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
+                     why[tsc_state(w->tsc)]);
+}
+
+uint64_t instance_now_otherwise(weir *w)
+{
+    return w->clock.now_ns ? injected_now(w) : tsc_now(w->tsc);
+}
+
+uint64_t instance_now_fresh(weir *w)
+{
+    if (w->clock.now_ns)
+        return injected_now(w);
+    if (!w->tsc || MUTANT(410))
+        return sys_now_ns();
+    return tsc_now_fresh(w->tsc);
+}
+
+int64_t instance_wall_offset(weir *w)
+{
+    if (!w->clock.now_ns)
+        return sys_wall_offset_ns();
+    return w->clock.wall_offset_ns ? w->clock.wall_offset_ns(w->clock.userdata) : 0;
+}
+
+void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
+{
+    char message[512];
+    va_list arguments;
+
+    if (!w->log)
+        return;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof(message), format, arguments);
+    va_end(arguments);
+    w->log(w->userdata, level, message);
+}
+
+/* weir_open */
+
+static const char *tsc_refusal(int error)
+{
+    switch (error) {
+    case -EOPNOTSUPP:
+        return "the processor has no time stamp counter that runs at one rate";
+    case -EPERM:
+        return "the process may not read the time stamp counter";
+    case -ENODEV:
+        return "the kernel does not go by the time stamp counter";
+    case -ETIME:
+        return "the time stamp counter and CLOCK_MONOTONIC do not go together";
+    default:
+        return strerrordesc_np(-error);
+    }
+}
+
+/* By the options, or the configuration. Without the counter it is the clock all the same. */
+static int choose_clock(weir *w, const struct weir_options *options,
+                        enum weir_clock_source configured)
+{
+    enum weir_clock_source source = options->clock_source ? options->clock_source : configured;
+    int r;
+
+    if (source != WEIR_CLOCK_TSC || options->clock)
+        return 0;
+    r = tsc_new(&w->tsc);
+    w->clock_is_read = r < 0;
+    if (r < 0 && r != -ENOMEM) {
+        instance_log(w, WEIR_LOG_WARNING, "clock: tsc cannot be had, it is CLOCK_MONOTONIC: %s",
+                     tsc_refusal(r));
+        r = 0;
+    }
+    return r;
+}
+
+static int add_configuration(weir *w, const struct weir_options *options, const char *text,
+                             size_t size, struct complaints *complaints)
+{
+    struct pool_definition_live *pool;
+    struct plan plan = {0};
+    struct weir_error error = {0};
+    int r = plan_from_text(text, size, w->plugins, &plan, complaints);
+
+    if (r == 0 && options->only)
+        plan_keep(&plan, options->only);
+    if (r == 0)
+        r = process_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
+    if (r == 0)
+        r = choose_clock(w, options, plan.clock);
+    if (r == 0) {
+        instance_lock(w);
+        r = instance_add_plan(w, &plan, &pool, &error);
+        instance_unlock(w);
+        if (r == 0)
+            burial_attend_crowds(w, 0);
+    }
+    plan_free(&plan);
+    if (!error.code)
+        return r;
+    complain(complaints, r, (struct mark){0, 0}, "%s", error.message);
+    return complaints_tell(complaints);
+}
+
+static int configure(weir *w, const struct weir_options *options, struct complaints *complaints)
+{
+    const char *file = options->file;
+    char *text;
+    size_t size;
+    int r;
+
+    if (options->text) {
+        w->configured = true;
+        complaints->file = options->text_name ? options->text_name : "<text>";
+        return add_configuration(w, options, options->text, strlen(options->text), complaints);
+    }
+    if (!file)
+        file = sys_environment("WEIR_CONFIG");
+    if (!file) {
+        r = process_dir_choose(options, NULL, complaints, &w->process_dir);
+        return r == 0 ? choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
+    }
+    w->configured = true;
+    complaints->file = file;
+    r = sys_read_file(file, CONFIG_TEXT_MAX, &text, &size);
+    if (r < 0) {
+        complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s", strerrordesc_np(-r));
+        return complaints_tell(complaints);
+    }
+    r = add_configuration(w, options, text, size, complaints);
+    sys_free(text);
+    return r;
+}
+
+/* One that tells a thread that has it. */
+static void make_spare_lock(weir *w)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&w->spare_lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+static int build(weir *w, const struct weir_options *options)
+{
+    int r;
+
+    pthread_mutex_init(&w->lock, NULL);
+    make_spare_lock(w);
+    keeper_init(&w->keeper, w);
+    w->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
+    w->keeper.advance_ns = w->timer_advance_ns;
+    w->references = 1;
+    w->log = options->log;
+    w->userdata = options->userdata;
+    w->seed = options->seed ? options->seed : sys_random();
+    w->apart = (options->flags & WEIR_OPEN_APART) != 0;
+    w->onlooker = (options->flags & WEIR_OPEN_EXISTING) != 0;
+    if (options->clock)
+        w->clock = *options->clock;
+    w->clock_is_read = !options->clock;
+    w->fork_page = sys_fork_page();
+    if (!w->fork_page)
+        return -ENOMEM;
+    w->fork_page[0] = 1;
+    r = region_open(&w->region);
+    if (r == 0)
+        r = plugins_new(&w->plugins, options->plugin_dirs);
+    if (r == 0 && !(w->spare = actor_new(w)))
+        r = -ENOMEM;
+    return r;
+}
+
+static int check_options(const struct weir_options *options, struct weir_error *reterr)
+{
+    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING;
+
+    if (options->size < sizeof(*options))
+        return error_set(reterr, -EINVAL,
+                         "options.size is %zu; it must be sizeof(struct "
+                         "weir_options), %zu",
+                         options->size, sizeof(*options));
+    if (options->timer_advance_ns > WEIR_TIMER_ADVANCE_MAX_NS)
+        return error_set(reterr, -EINVAL, "options.timer_advance_ns is more than 1 ms");
+    if (options->flags & ~known)
+        return error_set(reterr, -EINVAL, "options.flags 0x%x are not known",
+                         options->flags & ~known);
+    if (options->file && options->text)
+        return error_set(reterr, -EINVAL, "options name both a file and a text");
+    if (options->clock &&
+        (options->clock->size < sizeof(*options->clock) || !options->clock->now_ns))
+        return error_set(reterr, -EINVAL, "options.clock has no now_ns or a wrong size");
+    if ((uint32_t)options->clock_source > WEIR_CLOCK_TSC)
+        return error_set(reterr, -EINVAL, "options.clock_source is %d, which is none",
+                         (int)options->clock_source);
+    if (options->clock && options->clock_source)
+        return error_set(reterr, -EINVAL, "options name both a clock and a clock_source");
+    return 0;
+}
+
+int weir_open(weir **ret, const struct weir_options *options, struct weir_error *reterr)
+{
+    static const struct weir_options none = {.size = sizeof(none)};
+    struct complaints complaints = {.file = ""};
+    weir *w;
+    int r;
+
+    options = options ? options : &none;
+    if (!ret)
+        return error_set(reterr, -EINVAL, "there is nowhere to put the instance");
+    r = check_options(options, reterr);
+    if (r < 0)
+        return r;
+    complaints.hear = options->complaint;
+    complaints.userdata = options->userdata;
+    w = sys_alloc(1, sizeof(*w));
+    if (!w)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    r = build(w, options);
+    if (r == 0)
+        r = configure(w, options, &complaints);
+    if (r < 0) {
+        instance_free(w);
+        if (!complaints.first.complaints)
+            return error_set(reterr, r, "%s", strerrordesc_np(-r));
+        if (reterr)
+            *reterr = complaints.first;
+        return r;
+    }
+    instance_tell_of_clock(w);
+    *ret = w;
+    return 0;
+}
+
+/* weir_close */
+
+static void shut_sets(weir *w)
+{
+    /* No set is added once `closed` was set under the lock. */
+    for (uint32_t i = 0; i < w->sets_n; i++) {
+        weir_set *set = instance_set(w, i);
+        struct actor *actor;
+
+        /* Nobody is in line, and whoever prepares it now, and joins, sees for himself. */
+        if (!atomic_load(&set->prepared))
+            continue;
+        actor = actor_borrow(set);
+        set_shut(actor, set);
+        actor_return(actor);
+    }
+}
+
+static void await_blocked(weir *w)
+{
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)&w->blocked;
+    uint32_t blocked;
+
+    while ((blocked = atomic_load(&w->blocked)) != 0)
+        sys_futex_wait(futex, blocked, WEIR_FOREVER);
+}
+
+static weir *close_in_child(weir *w)
+{
+    hearing_close_in_child(&w->keeper);
+    alarm_close(&w->keeper.alarm);
+    for (uint32_t i = 0; i < w->sets_n; i++)
+        if (instance_set(w, i)->member)
+            member_close_in_child(instance_set(w, i)->member);
+    return NULL;
+}
+
+weir *weir_close(weir *w)
+{
+    if (!w)
+        return NULL;
+    if (instance_forked(w))
+        return close_in_child(w);
+    instance_lock(w);
+    pthread_mutex_lock(&w->keeper.lock);
+    atomic_store(&w->closed, 1);
+    pthread_mutex_unlock(&w->keeper.lock);
+    instance_unlock(w);
+    shut_sets(w);
+    if (!MUTANT(98))
+        await_blocked(w);
+    timekeeper_stop(w);
+    actor_leave(w);
+    instance_drop(w, 1);
+    return NULL;
+}
+
+uint64_t weir_now(weir *w)
+{
+    instance_tell_of_clock(w);
+    return instance_now(w);
+}
+
+enum weir_clock_source weir_clock_in_use(weir *w)
+{
+    if (w->clock.now_ns)
+        return WEIR_CLOCK_INJECTED;
+    return w->tsc && tsc_state(w->tsc) == TSC_WORKS ? WEIR_CLOCK_TSC : WEIR_CLOCK_MONOTONIC;
+}
+
+int weir_tick(weir *w)
+{
+    return instance_forked(w) ? -ECHILD : keeper_run(&w->keeper) + queues_run(w);
+}
+
+const char *weir_version(void)
+{
+    return WEIR_VERSION;
+}

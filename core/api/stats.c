@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* Looking at sets: definitions and counters. */
+#include "api/instance.h"
+#include "api/set_holders.h"
+#include "base/mutant.h"
+#include "keyed/keyed.h"
+#include "os/os.h"
+#include "peer/participant.h"
+#include "peer/peer_cleanup.h"
+#include "set/txn.h"
+#include <errno.h>
+#include <string.h>
+
+const char *weir_set_name(const weir_set *set)
+{
+    return set_name(set);
+}
+
+const char *weir_set_config(const weir_set *set, const char *name)
+{
+    for (uint32_t i = 0; i < set->config_n; i++)
+        if (strcmp(set->config[i].name, name) == 0)
+            return set->config[i].value;
+    return NULL;
+}
+
+size_t weir_set_limits(const weir_set *set)
+{
+    return set->limits.n;
+}
+
+int weir_set_info(const weir_set *set, struct weir_set_info *ret)
+{
+    bool shared = set->backend == BACKEND_PROCESS;
+
+    if (!ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    *ret = (struct weir_set_info){
+        .size = sizeof(*ret),
+        .timeout_ns = set->timeout_ns,
+        .max_wait_ns = set->max_wait_ns,
+        .max_waiters = set->max_waiters,
+        .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR),
+        .backend = shared ? "process" : "thread",
+        .lifetime = !shared           ? NULL
+                    : set->while_used ? "users"
+                                      : "boot",
+    };
+    return 0;
+}
+
+int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret, size_t n)
+{
+    const char *at;
+
+    if (limit >= set->limits.n || (n && !ret))
+        return -EINVAL;
+    at = set->limits.items[limit].written;
+    for (uint32_t i = 0; i < set->limits.items[limit].written_n; i++) {
+        const char *value = at + strlen(at) + 1;
+
+        if (i < n)
+            ret[i] = (struct weir_setting){at, value};
+        at = value + strlen(value) + 1;
+    }
+    return (int)set->limits.items[limit].written_n;
+}
+
+static void describe_limit(const struct limit *limit, const uint64_t *state,
+                           const struct weir_instant *at, struct weir_limit_stats *ret)
+{
+    *ret = (struct weir_limit_stats){
+        .type = limit->type,
+        .key = limit->key,
+        .algorithm = limit->algorithm_name,
+        .capacity = limit->capacity,
+        .available = limit_available(limit, state, at),
+        .held = limit->algorithm ? 0 : state[0],
+    };
+}
+
+/* Of all actors that ever were: who comes after a dead one counts on. */
+static void add_shared(const struct segment *segment, struct weir_set_stats *totals,
+                       struct weir_limit_stats *limits, uint32_t n)
+{
+    for (uint32_t i = 0; i < segment_actors_n(segment); i++)
+        counters_add(segment_actor_counters(segment, i), totals, limits, n);
+}
+
+static void add_counters(weir_set *set, struct weir_set_stats *totals,
+                         struct weir_limit_stats *limits, uint32_t n)
+{
+    weir *w = set->w;
+    uint64_t ended;
+
+    if (set->member) {
+        add_shared(set->member->segment, totals, limits, n);
+        totals->held = holders_held(set);
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    for (struct actor *actor = w->actors; actor; actor = actor->next)
+        if (actor_is_prepared(actor, set->number))
+            counters_add(actor_counters(actor, set->number), totals, limits, n);
+    pthread_mutex_unlock(&w->lock);
+    /* Counters of other threads may be read between a release and the grant it follows. */
+    ended = totals->taken + totals->released;
+    totals->held = totals->granted > ended ? totals->granted - ended : 0;
+}
+
+/* Of a keyed set there are many states: what is held and waits counts for all keys together. */
+static void describe_keyed(struct actor *actor, const weir_set *set, struct weir_set_stats *ret,
+                           struct weir_limit_stats *limits, uint32_t n)
+{
+    uint64_t held[WEIR_LIMITS_MAX] = {0};
+
+    ret->waiting = keyed_waiting(actor, set);
+    if (!set->limits.has_resources)
+        return;
+    pthread_mutex_lock(&set->w->lock);
+    holders_amounts(set, held);
+    pthread_mutex_unlock(&set->w->lock);
+    for (uint32_t i = 0; i < n; i++)
+        if (!set->limits.items[i].algorithm)
+            limits[i].held = held[i];
+}
+
+int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
+                   size_t limits_n)
+{
+    uint32_t n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
+    struct weir_instant at;
+    struct actor *actor;
+
+    if (instance_forked(set->w))
+        return -ECHILD;
+    if (!ret || ret->size < sizeof(*ret) || (limits_n && !retlimits))
+        return -EINVAL;
+    actor = actor_self(set);
+    if (!actor)
+        return -ENOMEM;
+    *ret = (struct weir_set_stats){.size = sizeof(*ret)};
+    if (set->member)
+        burial_attend(actor, set); /* what the dead held is nobody's */
+    if (set->head) {
+        ret->waiting = set_snapshot(actor, set);
+        if (set_is_broken(set))
+            return -EUCLEAN;
+        at = instance_instant(set->w, set->limits.reads_wall);
+        /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
+        if (at.now_ns < actor->content[CONTENT_LAST] && !MUTANT(115))
+            at.now_ns = actor->content[CONTENT_LAST];
+        for (uint32_t i = 0; i < n; i++)
+            describe_limit(&set->limits.items[i],
+                           actor->content + CONTENT_STATES + set->limits.items[i].state_at, &at,
+                           &retlimits[i]);
+    }
+    if (set->keyed)
+        describe_keyed(actor, set, ret, retlimits, n);
+    add_counters(set, ret, retlimits, n);
+    return (int)set->limits.n;
+}

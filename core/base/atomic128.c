@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* What this processor can do with 16 bytes. */
+#include "base/atomic128.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#ifndef HWCAP_USCAT
+#define HWCAP_USCAT (1ul << 25)
+#endif
+#endif
+
+_Atomic bool double_word_loads_whole;
+
+#if defined(__x86_64__)
+/* Whether it is made by one of those who promise that aligned loads of 16 bytes are atomic. */
+static bool is_promised(void)
+{
+    unsigned highest, name[3];
+    char text[13] = "";
+
+    if (!__get_cpuid(0, &highest, &name[0], &name[2], &name[1]))
+        return false;
+    memcpy(text, name, 12);
+    return strcmp(text, "GenuineIntel") == 0 || strcmp(text, "AuthenticAMD") == 0;
+}
+#endif
+
+bool double_word_prepare(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_CMPXCHG16B))
+        return false;
+    if ((c & bit_AVX) && is_promised())
+        atomic_store_explicit(&double_word_loads_whole, true, memory_order_relaxed);
+#elif defined(__aarch64__)
+    if (getauxval(AT_HWCAP) & HWCAP_USCAT)
+        atomic_store_explicit(&double_word_loads_whole, true, memory_order_relaxed);
+#endif
+    return true;
+}

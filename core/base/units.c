@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* Quantities as people write them, read and written exactly. */
+#include "base/units.h"
+#include "base/mutant.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+/* Each from the largest to the smallest, which is 1. */
+static const struct unit amount_units[] = {
+    {"G", 1000000000},
+    {"M", 1000000},
+    {"k", 1000},
+    {"", 1},
+};
+static const struct unit duration_units[] = {
+    {"d", UINT64_C(86400000000000)},
+    {"h", UINT64_C(3600000000000)},
+    {"m", UINT64_C(60000000000)},
+    {"s", 1000000000},
+    {"ms", 1000000},
+    {"us", 1000},
+    {"ns", 1},
+};
+static const struct unit size_units[] = {
+    {"GiB", UINT64_C(1) << 30},
+    {"MiB", UINT64_C(1) << 20},
+    {"KiB", UINT64_C(1) << 10},
+    {"", 1},
+};
+#define UNITS(units) (units), sizeof(units) / sizeof((units)[0])
+
+/* Reads digits. Returns what follows them, or NULL if there are none; `*rc` as quantity_amount. */
+static const char *digits(const char *text, uint64_t *ret, int *rc)
+{
+    uint64_t value = 0;
+    const char *at = text;
+    *rc = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+            *rc = -ERANGE;
+    }
+    if (at == text || (text[0] == '0' && at > text + 1))
+        return NULL;
+    *ret = value;
+    return at;
+}
+
+static int quantity(const char *text, const struct unit *units, size_t n, uint64_t *ret)
+{
+    uint64_t value, product;
+    int rc;
+    const char *unit = digits(text, &value, &rc);
+    if (unit == NULL)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(unit, units[i].name) != 0)
+            continue;
+        if (rc != 0)
+            return rc;
+        if (__builtin_mul_overflow(value, units[i].factor, &product) && !MUTANT(83))
+            return -ERANGE;
+        *ret = product;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+int quantity_amount(const char *text, uint64_t *ret)
+{
+    return quantity(text, UNITS(amount_units), ret);
+}
+
+int quantity_duration(const char *text, uint64_t *ret_ns)
+{
+    return quantity(text, UNITS(duration_units), ret_ns);
+}
+
+int quantity_size(const char *text, uint64_t *ret)
+{
+    return quantity(text, UNITS(size_units), ret);
+}
+
+int quantity_boolean(const char *text, bool *ret)
+{
+    if (strcmp(text, "true") == 0)
+        *ret = true;
+    else if (strcmp(text, "false") == 0)
+        *ret = false;
+    else
+        return -EINVAL;
+    return 0;
+}
+
+static const char *quantity_write(uint64_t value, const struct unit *units, size_t n, char *buffer)
+{
+    size_t i = 0;
+    while (i + 1 < n && (value == 0 || value % units[i].factor != 0))
+        i++;
+    snprintf(buffer, QUANTITY_TEXT_MAX, "%" PRIu64 "%s", value / units[i].factor, units[i].name);
+    return buffer;
+}
+
+const char *quantity_write_amount(uint64_t amount, char buffer[QUANTITY_TEXT_MAX])
+{
+    return quantity_write(amount, UNITS(amount_units), buffer);
+}
+
+const char *quantity_write_duration(uint64_t ns, char buffer[QUANTITY_TEXT_MAX])
+{
+    return quantity_write(ns, UNITS(duration_units), buffer);
+}
+
+const char *quantity_write_size(uint64_t bytes, char buffer[QUANTITY_TEXT_MAX])
+{
+    return quantity_write(bytes, UNITS(size_units), buffer);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Quantities as people write them: amounts `90000`, `10k`, `1M`, durations `250ms`, `60s`, `1d`,
+ * sizes `4096`, `64KiB`, `16MiB`, booleans `true`, `false`. Whole numbers only, exact, with no blanks, signs or leading zeros.
+ */
+#ifndef WEIR_CORE_BASE_UNITS_H
+#define WEIR_CORE_BASE_UNITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Room for any quantity in writing. */
+#define QUANTITY_TEXT_MAX 24
+
+/* Each returns 0, -EINVAL (not such a quantity) or -ERANGE (does not fit 64 bits). */
+int quantity_amount(const char *text, uint64_t *ret);
+int quantity_duration(const char *text, uint64_t *ret_ns);
+int quantity_size(const char *text, uint64_t *ret);
+int quantity_boolean(const char *text, bool *ret);
+
+/* Writes a quantity with the largest unit that keeps it whole. Returns `buffer`. */
+const char *quantity_write_amount(uint64_t amount, char buffer[QUANTITY_TEXT_MAX]);
+const char *quantity_write_duration(uint64_t ns, char buffer[QUANTITY_TEXT_MAX]);
+const char *quantity_write_size(uint64_t bytes, char buffer[QUANTITY_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Forms: what a mapping may hold, and into which struct its fields are read. */
+#ifndef WEIR_CORE_CONFIG_SCHEMA_H
+#define WEIR_CORE_CONFIG_SCHEMA_H
+
+#include "config/yaml_reader.h"
+
+/* A field of a mapping: a text that goes to `offset`, or something that `read` reads. */
+struct field {
+    const char *name;
+    size_t offset; /* of a struct scalar */
+    void (*read)(struct yaml *yaml, const char *name, const struct node *node, void *target);
+};
+
+enum { FIELDS_MAX = 10 };
+
+/* Fields that are not among these go to `settings`, or are unknown. */
+struct form {
+    const struct field *fields;
+    size_t fields_n;
+    bool has_settings;
+    size_t settings; /* offset of the struct settings */
+};
+
+/* Reads the pairs of a mapping whose beginning was read. */
+void form_read(struct yaml *yaml, const struct form *form, void *target);
+/* Reads the items of a list whose beginning was read, all of them texts. */
+struct scalar *texts_read(struct yaml *yaml, const char *name, size_t *n, size_t most);
+/* Adds a name with a value to `settings`, at most `most` of them. */
+void setting_append(struct yaml *yaml, const struct scalar *key, const struct node *node,
+                    struct settings *settings, size_t most);
+/* Makes room for one more item. NULL, and none left: the reading has ended. */
+void *entry_append(struct yaml *yaml, void *items, size_t *n, size_t size, size_t most);
+
+#endif

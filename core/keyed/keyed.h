@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Keyed sets: one template of limits, and a state of its own for every subject of requests: a
+ * client, a tenant, an address.
+ *
+ * The template is an ordinary set whose own state nobody changes. Subjects are known by their hash
+ * in a table of keys (key_table.h). The word of a key is one of two things:
+ *
+ *   bit 63 = 0   the state itself, of limits whose state is one word, as long as nobody is in line.
+ *                A grant, a refusal and what is given back are one compare-and-swap of the entry.
+ *   bit 63 = 1   the number of a live set (live.h), which has the state, and a line: a hidden set
+ *                with versions and a line of its own, that shares everything else with the template.
+ *                It goes back to the table's word, or the key is forgotten, when nobody is in line
+ *                and what it says fits there.
+ *
+ * A key that is not in the table is new. One whose limits would decide as if it were new may be
+ * forgotten at any time, which nobody can tell. If there is room for no new key otherwise, the
+ * configuration says who gives way; who holds a resource, or waits, does not.
+ *
+ * Records say of which key they are, by the words behind their amounts; and while they are in line
+ * of which live set. What was granted is given back to wherever the key's word says by then.
+ */
+#ifndef WEIR_CORE_KEYED_KEYED_H
+#define WEIR_CORE_KEYED_KEYED_H
+
+#include "api/acquire_op.h"
+#include "base/stable_array.h"
+#include "keyed/key_table.h"
+#include "shm/segment.h"
+
+struct keyed {
+    weir_set *set;                 /* the template */
+    const struct segment *segment; /* that processes share; NULL: private */
+    struct segment_keyed *common;  /* what all who use it have in common: there, or our own */
+    struct key_secret secret;
+    struct key_table table;
+    void *memory; /* of a private table */
+    size_t memory_size;
+    uint64_t keys;                 /* that it has room for */
+    uint64_t max_keys, memory_max; /* as configured; 0: no such bound on memory */
+    enum key_eviction eviction;
+    bool fits; /* the state of one key can be its word */
+
+    /* live.c */
+    struct table lives; /* by number; as this process has met them; they go with the keyed set */
+    _Atomic uint32_t places; /* so many there is room for */
+    uint32_t lives_max;
+    _Atomic uint32_t hand; /* live_sweep.c: of those looked at for one that can go, the next */
+};
+
+/* Words of a version of a keyed set, or of a live one, behind the states: live.h. */
+#define LIVE_WORDS 4u
+
+/* Words of a record of a keyed set behind its amounts: the key. */
+#define KEYED_RECORD_WORDS 2u
+
+/*
+ * Makes a set keyed, whose limits are described: before it has a place, which depends on how many keys
+ * there are to be; and opens it once it has. Return 0 or -ENOMEM or -ENOTSUP, with the reason. The
+ * instance's lock is held.
+ */
+int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+int keyed_open(weir_set *set, struct weir_error *reterr);
+void keyed_free(struct keyed *keyed);
+
+/* Hashes the subject of a request: 0, or -EINVAL: it has none, or one that is too long. */
+int keyed_hash(const struct keyed *keyed, const struct weir_request *request, struct key *ret);
+
+/* As set_enter(), for the key of a request to a keyed set. If a live set has it then, asking->set,
+ * its acquisition and the record become that set's; if it is refused they stay the template's. */
+int keyed_enter(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns);
+
+/* As set_settle_exactly(), for a record of the template's or of one of its live sets. */
+bool keyed_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
+                  const struct settlement *settlement);
+
+/* As set_estimate(), for a key; and for that of a record of the template's. */
+void keyed_estimate(struct actor *actor, weir_set *set, const struct key *key,
+                    const uint64_t *amounts, enum walk walk, struct verdict *ret);
+void keyed_estimate_record(struct actor *actor, weir_set *set, uint32_t record,
+                           const uint64_t *amounts, enum walk walk, struct verdict *ret);
+
+/* How many wait, for whatever key. */
+uint64_t keyed_waiting(struct actor *actor, const weir_set *set);
+
+/* The key of a record is written behind its amounts, when the record is filled. */
+void keyed_mark(const weir_set *set, struct record *r, const struct key *key);
+
+#endif

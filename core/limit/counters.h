@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Counters of one set as one actor moved them. Only that actor writes, so counting is a load and a
+ * store; whoever wants a total adds up the actors.
+ */
+#ifndef WEIR_CORE_LIMIT_COUNTERS_H
+#define WEIR_CORE_LIMIT_COUNTERS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <weir/set.h>
+
+struct limit_counters {
+    _Atomic uint64_t granted, refused, refunded, overused;
+    _Atomic uint64_t
+        leased; /* no counter: what the actor has taken and not granted yet (lease.h) */
+};
+
+struct counters {
+    /* What moves while nobody waits comes first, together. */
+    _Atomic uint64_t granted, taken, released, refused_busy, refunded, overused, missing_update;
+    _Atomic uint64_t canceled, granted_waited, refused_max_wait, refused_full, timed_out;
+    _Atomic uint64_t refused_impossible, refused_unknown, wait_ns_sum, wait_ns_max;
+    _Atomic uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
+    struct limit_counters limits[];
+};
+
+static inline void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+
+    atomic_store_explicit(counter, value + n, memory_order_relaxed);
+}
+
+/* Counts a wait of this length that ended with a grant. */
+void counters_waited(struct counters *counters, uint64_t wait_ns);
+
+/* Adds `counters`, of a set of `limits_n` limits, to totals. */
+void counters_add(const struct counters *counters, struct weir_set_stats *totals,
+                  struct weir_limit_stats *limits, uint32_t limits_n);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* Limits: pure functions over their words of a set's state. */
+#include "limit/limit.h"
+
+#include "base/mutant.h"
+
+#define UNDO_WORDS 16u /* of state that are worth copying to save a call of each limit */
+
+uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
+                        const struct weir_instant *at, uint64_t amount)
+{
+    if (limit->algorithm)
+        return limit->algorithm->ready_at(limit->config, state, at, amount);
+    if (amount > limit->capacity)
+        return WEIR_NEVER;
+    return state[0] <= limit->capacity - amount ? at->now_ns : WEIR_BLOCKED;
+}
+
+void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                uint64_t amount)
+{
+    if (limit->algorithm)
+        limit->algorithm->take(limit->config, state, at, amount);
+    else
+        state[0] += amount;
+}
+
+uint64_t limit_ask_then_take(const struct limit *limit, uint64_t *state,
+                             const struct weir_instant *at, uint64_t amount)
+{
+    uint64_t ready = limit_ready_at(limit, state, at, amount);
+
+    if (ready <= at->now_ns || MUTANT(401))
+        limit_take(limit, state, at, amount);
+    return ready;
+}
+
+void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                   uint64_t amount, uint64_t granted_ns)
+{
+    if (!limit->algorithm)
+        state[0] -= amount;
+    else if (limit->algorithm->release)
+        limit->algorithm->release(limit->config, state, at, amount, granted_ns, 0);
+}
+
+void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                  uint64_t amount, uint64_t granted_ns)
+{
+    if (limit->algorithm && limit->algorithm->refund && !MUTANT(10))
+        limit->algorithm->refund(limit->config, state, at, amount, granted_ns);
+}
+
+void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+                  uint64_t amount)
+{
+    if (limit->algorithm && limit->algorithm->charge)
+        limit->algorithm->charge(limit->config, state, at, amount);
+}
+
+uint64_t limit_available(const struct limit *limit, const uint64_t *state,
+                         const struct weir_instant *at)
+{
+    if (limit->algorithm)
+        return limit->algorithm->available(limit->config, state, at);
+    return state[0] < limit->capacity ? limit->capacity - state[0] : 0;
+}
+
+bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at)
+{
+    if (!limit->algorithm)
+        return !state[0];
+    return limit->algorithm->is_new && limit->algorithm->is_new(limit->config, state, at) == 1;
+}
+
+void limits_describe(struct limits *limits)
+{
+    uint32_t waits = 0;
+    bool monotone = true;
+
+    limits->has_lease = limits->n == 1 && limits->items->lease;
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit->type == WEIR_LIMIT_RESOURCE)
+            limits->has_resources = true;
+        if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)
+            limits->has_unforeseen = true;
+        if (limit->type != WEIR_LIMIT_RESOURCE) {
+            limits->has_waits = true;
+            waits++;
+            monotone &= limit->algorithm->flags & WEIR_ALGORITHM_MONOTONE || MUTANT(674);
+        }
+        if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
+            limits->reads_wall = true;
+    }
+    limits->has_anomalies = !monotone && waits > 1;
+}
+
+void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit->algorithm)
+            limit->algorithm->init(limit->config, states + limit->state_at, at);
+    }
+}
+
+int limits_check(const struct limits *limits, const uint64_t *states)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit_check(limit, states + limit->state_at) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
+                         const struct weir_instant *at, const uint64_t *amounts,
+                         bool with_resources, const struct limit **ret_blame)
+{
+    uint64_t latest = at->now_ns;
+
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+        uint64_t ready;
+
+        if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE && !MUTANT(37)))
+            continue;
+        ready = limit_ready_at(limit, states + limit->state_at, at, amounts[i]);
+        if (ready > latest) {
+            latest = ready;
+            *ret_blame = limit;
+        }
+    }
+    return latest;
+}
+
+void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
+                 const uint64_t *amounts, bool with_resources)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (amounts[i] && (with_resources || limit->type != WEIR_LIMIT_RESOURCE))
+            limit_take(limit, states + limit->state_at, at, amounts[i]);
+    }
+}
+
+/* As limits_try_take() of any limits: one question each, then one more call each. */
+static uint64_t ask_then_take(const struct limits *limits, uint64_t *states,
+                              const struct weir_instant *at, const uint64_t *amounts,
+                              const struct limit **ret_blame)
+{
+    uint64_t ready = limits_ready_at(limits, states, at, amounts, true, ret_blame);
+
+    if (ready <= at->now_ns || MUTANT(402))
+        limits_take(limits, states, at, amounts, true);
+    return ready;
+}
+
+/* The same if they have few words of state: each takes at once, until one does not. */
+static uint64_t take_or_undo(const struct limits *limits, uint64_t *states,
+                             const struct weir_instant *at, const uint64_t *amounts,
+                             const struct limit **ret_blame)
+{
+    uint64_t before[UNDO_WORDS];
+
+    for (uint32_t i = 0; i < limits->state_words; i++)
+        before[i] = states[i];
+    if (limits_take_now(limits, states, at, amounts))
+        return at->now_ns;
+    for (uint32_t word = 0; word < limits->state_words && !MUTANT(406); word++)
+        states[word] = before[word];
+    return limits_ready_at(limits, states, at, amounts, true, ret_blame);
+}
+
+uint64_t limits_try_several(const struct limits *limits, uint64_t *states,
+                            const struct weir_instant *at, const uint64_t *amounts,
+                            const struct limit **ret_blame)
+{
+    return limits->state_words > UNDO_WORDS ? ask_then_take(limits, states, at, amounts, ret_blame)
+                                            : take_or_undo(limits, states, at, amounts, ret_blame);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* Files and named pipes in a directory that is open, and memory that processes share. */
+#include "os/os_internal.h"
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+int sys_make_directory(const char *path)
+{
+    return or_errno(mkdir(path, S_IRWXU));
+}
+
+int sys_open_directory_fd(const char *path)
+{
+    return open_retrying(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+}
+
+int sys_list_directory(int directory_fd, void **ret)
+{
+    int fd = open_retrying(directory_fd, ".", O_RDONLY | O_DIRECTORY, 0), code;
+    DIR *directory;
+
+    if (fd < 0)
+        return fd;
+    directory = fdopendir(fd);
+    if (directory == NULL) {
+        code = -errno;
+        sys_close(fd);
+        return code;
+    }
+    *ret = directory;
+    return 0;
+}
+
+int sys_open_in(int directory_fd, const char *name, bool writable)
+{
+    return open_retrying(directory_fd, name,
+                         (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+}
+
+int sys_stat_in(int directory_fd, const char *name, struct stat *ret)
+{
+    return or_errno(fstatat(directory_fd, name, ret, AT_SYMLINK_NOFOLLOW));
+}
+
+int sys_unlink_in(int directory_fd, const char *name)
+{
+    return or_errno(unlinkat(directory_fd, name, 0));
+}
+
+int sys_open_nameless(int directory_fd)
+{
+    return open_retrying(directory_fd, ".", O_TMPFILE | O_RDWR, S_IRUSR | S_IWUSR);
+}
+
+/* Straight from the descriptor needs a new kernel or a privilege; its name in /proc needs /proc. */
+int sys_give_name(int fd, int directory_fd, const char *name)
+{
+    char path[32];
+
+    if (linkat(fd, "", directory_fd, name, AT_EMPTY_PATH) == 0)
+        return 0;
+    if (errno == EEXIST)
+        return -EEXIST;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return or_errno(linkat(AT_FDCWD, path, directory_fd, name, AT_SYMLINK_FOLLOW));
+}
+
+int sys_stat_fd(int fd, struct stat *ret)
+{
+    return or_errno(fstat(fd, ret));
+}
+
+int sys_read_at(int fd, uint64_t offset, void *buffer, size_t size)
+{
+    size_t n = 0;
+
+    if (offset > INT64_MAX - size || size > INT_MAX)
+        return -EINVAL;
+    while (n < size) {
+        ssize_t r = pread(fd, (char *)buffer + n, size - n, (off_t)(offset + n));
+
+        if (r < 0 && errno != EINTR)
+            return -errno;
+        if (r == 0)
+            break;
+        if (r > 0)
+            n += (size_t)r;
+    }
+    return (int)n;
+}
+
+/* Beyond the limit of the process there would be a signal. */
+int sys_resize(int fd, uint64_t size)
+{
+    struct rlimit limit;
+    int r;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur)
+        return -EFBIG;
+    do {
+        r = ftruncate(fd, (off_t)size);
+    } while (r < 0 && errno == EINTR);
+    return or_errno(r);
+}
+
+int sys_allocate(int fd, uint64_t offset, uint64_t size)
+{
+    int r;
+
+    do {
+        r = fallocate(fd, 0, (off_t)offset, (off_t)size);
+    } while (r < 0 && errno == EINTR);
+    return or_errno(r);
+}
+
+/* Not a wait in the kernel: a process that was stopped while it holds the lock has no end. */
+int sys_lock(int fd)
+{
+    enum { TRIES = 1000 };
+    const struct timespec pause = {0, 1000000};
+
+    for (int i = 0; i < TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        nanosleep(&pause, NULL);
+    }
+    return -EBUSY;
+}
+
+/* By name, not by closing: a child that was forked meanwhile has the same lock. */
+void sys_unlock(int fd)
+{
+    flock(fd, LOCK_UN);
+}
+
+int sys_map(int fd, size_t size, bool writable, void **ret)
+{
+    void *memory = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+
+    if (memory == MAP_FAILED)
+        return -errno;
+    (void)madvise(memory, size, MADV_DONTFORK); /* whoever is forked must not use it anyway */
+    *ret = memory;
+    return 0;
+}
+
+void sys_unmap(void *memory, size_t size)
+{
+    munmap(memory, size);
+}
+
+int sys_pipe_make(int directory_fd, const char *name)
+{
+    return or_errno(mkfifoat(directory_fd, name, S_IRUSR | S_IWUSR));
+}
+
+int sys_pipe_read(int fd, void *buffer, size_t size)
+{
+    long r;
+
+    do {
+        r = syscall(SYS_read, fd, buffer, size);
+    } while (r < 0 && errno == EINTR);
+    if (r < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    return (int)r;
+}
+
+int sys_pipe_write(int fd, const void *data, size_t size)
+{
+    long r;
+
+    do {
+        r = syscall(SYS_write, fd, data, size);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the parts of the real system have in common. Each is thin wrappers, none longer than what the
+ * call needs.
+ *
+ * What is called under locks or on the way of a release must not be a point where a thread can be
+ * canceled, as open(), read(), write() and close() are: it asks the kernel itself.
+ */
+#ifndef WEIR_CORE_OS_OS_INTERNAL_H
+#define WEIR_CORE_OS_OS_INTERNAL_H
+
+#include "os/os.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+
+static inline int or_errno(int result)
+{
+    return result < 0 ? -errno : result;
+}
+
+static inline uint64_t read_clock(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static inline struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+/* Whoever waits may look who has died: not a point where a thread can be canceled. */
+static inline int open_retrying(int directory_fd, const char *name, int flags, mode_t mode)
+{
+    int fd;
+
+    do {
+        fd = (int)syscall(SYS_openat, directory_fd, name, flags | O_CLOEXEC, mode);
+    } while (fd < 0 && errno == EINTR);
+    return or_errno(fd);
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* This process and others, and the machine. */
+#include "os/os_internal.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+uint32_t sys_process_id(void)
+{
+    return (uint32_t)getpid();
+}
+
+int sys_process_exists(uint32_t pid)
+{
+    return or_errno(kill((pid_t)pid, 0));
+}
+
+int sys_process_open(uint32_t pid)
+{
+    return or_errno((int)syscall(SYS_pidfd_open, (pid_t)pid, 0)); /* always close-on-exec */
+}
+
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c != '\0' ? strchr(digits, c) : NULL;
+
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
+int sys_boot_id(unsigned char ret[16])
+{
+    char text[40] = "";
+    unsigned char id[16] = {0};
+    int n = sys_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof text - 1);
+    unsigned digits = 0;
+
+    if (n < 0)
+        return n;
+    for (const char *c = text; *c != '\0' && digits < 32; c++) {
+        int digit = hex_digit(*c);
+
+        if (digit >= 0) {
+            id[digits / 2] = (unsigned char)(id[digits / 2] << 4 | digit);
+            digits++;
+        }
+    }
+    if (digits < 32)
+        return -EIO;
+    memcpy(ret, id, sizeof id);
+    return 0;
+}
+
+int sys_namespace(const char *kind, uint64_t *ret)
+{
+    char path[48];
+    struct stat found;
+
+    snprintf(path, sizeof path, "/proc/self/ns/%s", kind);
+    if (stat(path, &found) == 0) {
+        *ret = found.st_ino;
+        return 0;
+    }
+    if (errno != ENOENT || stat("/proc/self/ns", &found) < 0)
+        return -errno;
+    *ret = 0; /* there is /proc, and this kernel has no such namespaces */
+    return 0;
+}
+
+const char *sys_environment(const char *name)
+{
+    return secure_getenv(name);
+}
+
+uint32_t sys_user(void)
+{
+    return (uint32_t)geteuid();
+}
+
+uint64_t sys_random(void)
+{
+    uint64_t random;
+    ssize_t n;
+
+    do {
+        n = getrandom(&random, sizeof random, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof random)
+        return random;
+    /* Refused, as in some sandboxes. This seeds balancers and hides nothing: instants will do. */
+    random = read_clock(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
+    return random ^ read_clock(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages to rings, the part of the system's seam that knows io_uring. There are two ways:
+ *
+ * Since Linux 6.13 a message needs no ring to come from, one system call each. It leaves no trace
+ * in the thread that sends it.
+ *
+ * Before, it needs a source ring. Whoever makes or enters a ring is on its list, and when the ring
+ * goes the kernel interrupts everybody on it, in whatever call they are: a program's epoll_wait
+ * would say EINTR for no reason. So a thread that ends at once makes the ring, and one thread of
+ * weir's own enters it, with many messages at a time.
+ */
+#include "os/os_uring.h"
+
+#include "os/os.h"
+#include <errno.h>
+
+#if WEIR_URING
+#include <liburing.h>
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Younger than the headers that weir can be built with. */
+#define SEND_MSG_RING 31   /* opcode of io_uring_register: IORING_REGISTER_SEND_MSG_RING, 6.13 */
+#define DUPFD_QUERY   1027 /* command of fcntl: F_DUPFD_QUERY, 6.10 */
+
+struct sys_ring {
+    int fd;         /* of weir's own: nobody can make it name anything else */
+    int program_fd; /* the program's: once it names something else, the ring counts as closed */
+    bool direct;    /* no source ring */
+    int failure;
+    uint64_t batch;
+    struct io_uring source;
+};
+
+static int code_of(long result)
+{
+    return result < 0 ? -errno : (int)result;
+}
+
+static bool is_one_inode(int a, int b)
+{
+    struct stat of_a, of_b;
+
+    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino; /* each ring has its own */
+}
+
+static bool is_closed(const struct sys_ring *ring)
+{
+    int same = code_of(syscall(SYS_fcntl, ring->program_fd, DUPFD_QUERY, ring->fd));
+
+    if (same == -EINVAL)
+        same = is_one_inode(ring->program_fd, ring->fd);
+    return same != 1;
+}
+
+/* Makes the ring do what it left for its thread, which this may be. */
+static int run_ring(int fd)
+{
+    int r = code_of(syscall(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0));
+
+    switch (r) {
+    case -EOPNOTSUPP:
+        return -EBADFD;
+    case -EINTR: /* these three are between the ring and its program */
+    case -EBUSY:
+    case -EBADR:
+        return 0;
+    default:
+        return r < 0 ? r : 0;
+    }
+}
+
+/* ---- without a source ring ---- */
+
+static int send_directly(int fd, const struct sys_message *message)
+{
+    struct io_uring_sqe sqe;
+
+    memset(&sqe, 0, sizeof(sqe));
+    io_uring_prep_rw(IORING_OP_MSG_RING, &sqe, fd, NULL, (unsigned)message->result,
+                     message->user_data);
+    return code_of(syscall(SYS_io_uring_register, -1, SEND_MSG_RING, &sqe, 1));
+}
+
+/* 0 or 1, by a message to what is no ring, which only a kernel that knows how refuses for that. */
+static int can_send_directly(void)
+{
+    const struct sys_message message = {0};
+    int fd = sys_eventfd(), r;
+
+    if (fd < 0)
+        return fd;
+    r = send_directly(fd, &message);
+    sys_close(fd);
+    return r == -EBADFD;
+}
+
+/* ---- with one ---- */
+
+static int make_source(struct io_uring *source)
+{
+    int r = io_uring_queue_init(SYS_MESSAGES_MAX, source, 0);
+    struct io_uring_probe *probe;
+
+    if (r < 0)
+        return r;
+    probe = io_uring_get_probe_ring(source);
+    if (!probe || !io_uring_opcode_supported(probe, IORING_OP_MSG_RING)) {
+        io_uring_queue_exit(source);
+        r = -ENOSYS;
+    }
+    io_uring_free_probe(probe);
+    return r;
+}
+
+static void run_maker(void *argument)
+{
+    struct sys_ring *ring = argument;
+
+    ring->failure = make_source(&ring->source);
+}
+
+static int make_source_elsewhere(struct sys_ring *ring)
+{
+    struct sys_thread *thread;
+    int r = sys_thread_start(&thread, run_maker, ring, "weir-ring");
+
+    if (r < 0)
+        return r;
+    sys_thread_join(thread);
+    return ring->failure;
+}
+
+/* Failures of this batch go to its messages. One of an earlier batch was late: the kernel had left
+ * that message to the thread of its ring. */
+static void hear(struct sys_ring *ring, struct sys_message *messages)
+{
+    struct io_uring_cqe *cqe;
+
+    while (io_uring_peek_cqe(&ring->source, &cqe) == 0) {
+        if (cqe->user_data / SYS_MESSAGES_MAX == ring->batch)
+            messages[cqe->user_data % SYS_MESSAGES_MAX].code = cqe->res;
+        ring->failure = cqe->res;
+        io_uring_cqe_seen(&ring->source, cqe);
+    }
+}
+
+static void send_from_source(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+{
+    int submitted;
+
+    ring->batch++;
+    for (unsigned i = 0; i < n; i++) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->source);
+
+        io_uring_prep_rw(IORING_OP_MSG_RING, sqe, ring->fd, NULL, (unsigned)messages[i].result,
+                         messages[i].user_data);
+        sqe->flags = IOSQE_CQE_SKIP_SUCCESS;
+        sqe->user_data = ring->batch * SYS_MESSAGES_MAX + i;
+        messages[i].code = 0;
+    }
+    submitted = io_uring_submit(&ring->source);
+    hear(ring, messages);
+    /* What the kernel did not take stays on the source ring, which is never entered again. */
+    if (submitted != (int)n)
+        ring->failure = submitted < 0 ? submitted : -EAGAIN;
+    for (unsigned i = submitted < 0 ? 0 : (unsigned)submitted; i < n; i++)
+        messages[i].code = ring->failure;
+}
+
+/* ---- both ---- */
+
+static int prepare(struct sys_ring *ring)
+{
+    int r = run_ring(ring->program_fd), direct;
+
+    if (r < 0)
+        return r;
+    ring->fd = code_of(fcntl(ring->program_fd, F_DUPFD_CLOEXEC, 0));
+    if (ring->fd < 0)
+        return ring->fd;
+    direct = can_send_directly();
+    ring->direct = direct == 1;
+    r = direct == 0 ? make_source_elsewhere(ring) : direct;
+    if (r < 0)
+        syscall(SYS_close, ring->fd);
+    return r < 0 ? r : 0;
+}
+
+int sys_ring_open(struct sys_ring **ret, int ring_fd)
+{
+    struct sys_ring *ring = sys_alloc(1, sizeof(*ring));
+    int r;
+
+    if (!ring)
+        return -ENOMEM;
+    ring->program_fd = ring_fd;
+    r = prepare(ring);
+    if (r < 0)
+        sys_free(ring);
+    else
+        *ret = ring;
+    return r;
+}
+
+bool sys_ring_any_thread(const struct sys_ring *ring)
+{
+    return ring->direct;
+}
+
+void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+{
+    if (!ring->failure && is_closed(ring))
+        ring->failure = -EBADF;
+    if (!ring->failure && !ring->direct) {
+        send_from_source(ring, messages, n);
+        return;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (!ring->failure)
+            ring->failure = send_directly(ring->fd, &messages[i]);
+        messages[i].code = ring->failure;
+    }
+}
+
+void sys_ring_settle(struct sys_ring *ring)
+{
+    if (!is_closed(ring))
+        run_ring(ring->fd);
+}
+
+void sys_ring_close(struct sys_ring *ring)
+{
+    if (!ring)
+        return;
+    if (!ring->direct)
+        io_uring_queue_exit(&ring->source);
+    syscall(SYS_close, ring->fd);
+    sys_free(ring);
+}
+
+#else
+
+int sys_ring_open(struct sys_ring **ret, int ring_fd)
+{
+    (void)ret, (void)ring_fd;
+    return -ENOSYS;
+}
+
+bool sys_ring_any_thread(const struct sys_ring *ring)
+{
+    return !ring;
+}
+
+void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+{
+    (void)ring;
+    for (unsigned i = 0; i < n; i++)
+        messages[i].code = -ENOSYS;
+}
+
+void sys_ring_settle(struct sys_ring *ring)
+{
+    (void)ring;
+}
+
+void sys_ring_close(struct sys_ring *ring)
+{
+    (void)ring;
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A member: an instance's part in a set that processes share. It has a place in the set's segment,
+ * which says who it is; there, actors for its threads and runs of records, which name that place;
+ * and here, in private memory, what is nobody else's business.
+ *
+ * If the process dies, all that names its place is given back by whoever notices first
+ * (burial.h); if it just goes, it gives it back itself.
+ */
+#ifndef WEIR_CORE_PEER_PARTICIPANT_H
+#define WEIR_CORE_PEER_PARTICIPANT_H
+
+#include "limit/counters.h"
+#include "shm/peer_watch.h"
+#include "shm/region.h"
+#include "shm/segment.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weir/pool.h>
+
+struct keeper;
+
+struct member {
+    weir *w;
+    struct segment *segment;
+    struct region region;
+    _Atomic bool broken; /* something in it was what nobody would have written, */
+    _Atomic bool told;   /* and the program knows */
+    uint32_t slot;       /* its place among the processes, */
+    uint64_t life;       /* the word there, */
+    const _Atomic uint64_t *life_at;
+    uint32_t key; /* and how others name it */
+
+    /* Under the instance's lock. */
+    uint32_t *free; /* records of its runs that no actor has */
+    uint32_t free_n, free_capacity;
+    uint64_t actors[SEGMENT_ACTORS_MAX / 64]; /* bits: those that are ours */
+
+    /* By run, if it is ours, by place in the run: the record's stand-in (kept.h), and whether it is
+     * kept now. */
+    _Atomic(_Atomic uint32_t *) *kept;
+    _Atomic uint32_t kept_end; /* no run from here on is ours */
+
+    pthread_mutex_t watch_lock; /* over the rest */
+    struct watch watch;
+    _Atomic uint64_t watched_ns; /* when it was last looked at who has died; needs no lock */
+};
+
+/*
+ * Takes part in the segment of this shape in the directory (NULL: the default), which is made if
+ * there is none. Returns 0, or a negative errno and the reason. The caller holds the instance's
+ * lock.
+ */
+int member_open(weir *w, const char *directory, const struct segment_shape *shape,
+                struct member **ret, struct weir_error *reterr);
+/* Gives back everything; nobody is inside a call. NULL is fine. */
+void member_close(struct member *member);
+/* In a forked child: closes the descriptors, which are copies, and nothing else. */
+void member_close_in_child(struct member *member);
+
+/* An actor, with its counters: 0, -ENOSPC or what the system says. Under the instance's lock. */
+int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counters **ret_counters);
+
+/* Free records; 0: there is no more. Under the instance's lock. Giving back cannot fail. */
+uint32_t member_get_record(struct member *member);
+void member_put_record(struct member *member, uint32_t record);
+
+/*
+ * The stand-in of a record of ours, which it keeps for ever; or 0: it has none, or is not ours.
+ * member_kept: only while the record is kept. Numbers may be anything.
+ */
+uint32_t member_stand_in(const struct member *member, uint32_t record);
+uint32_t member_kept(const struct member *member, uint32_t record);
+void member_set_kept(struct member *member, uint32_t record, uint32_t stand_in, bool kept);
+/* Calls `each` for all records that are kept. */
+void member_each_kept(const struct member *member,
+                      void (*each)(void *userdata, uint32_t record, uint32_t kept), void *userdata);
+
+/* Whether a record is of this process. */
+bool member_owns(const struct member *member, uint32_t record);
+/* The pid of the process whose record it is; 0: nobody's. */
+uint32_t member_owner(const struct member *member, uint32_t record);
+
+/*
+ * All that names a place of a process goes back, and then the place: one's own, or that of a dead
+ * process whose actors were recovered.
+ */
+void member_release_places(const struct segment *segment, uint32_t slot, uint64_t life);
+
+/* Tells another process, or a blocked thread of any, to look at a record of theirs. */
+void member_call(const struct member *member, uint32_t record);
+
+/* Something in the segment is what nobody would have written: it is of no use any more. The second
+ * tells the program, once; without locks. */
+void member_break(struct member *member);
+void member_tell_broken(struct member *member);
+
+static inline bool member_is_broken(const struct member *member)
+{
+    return atomic_load_explicit(&member->broken, memory_order_relaxed);
+}
+
+/* Whether its place is still its own: nobody thinks that it is dead. */
+static inline bool member_has_place(const struct member *member)
+{
+    return atomic_load_explicit(member->life_at, memory_order_relaxed) == member->life;
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Burial: what the living do for processes that died while they took part in a set. */
+#ifndef WEIR_CORE_PEER_PEER_CLEANUP_H
+#define WEIR_CORE_PEER_PEER_CLEANUP_H
+
+#include "set/set.h"
+
+/*
+ * Looks who has died, and gives back all that they held and waited for. Returns how many were
+ * found dead by this call, each of which has changed the set. Any thread, without locks; who comes
+ * while another thread is at it does not wait for that. `actor`: the thread's own, if it is using
+ * it; what it has read of the set is another version's afterwards. NULL: it is not.
+ */
+int burial_attend(struct actor *actor, weir_set *set);
+
+/*
+ * Looks so in all sets from number `first` on in which so many places are taken that some may be of
+ * the dead, whom nobody was in need of: for whoever has just added the sets.
+ */
+void burial_attend_crowds(weir *w, uint32_t first);
+
+/* The same, but at most once in a millisecond: for whoever is about to be refused; and whether that is
+ * over. */
+#define BURIAL_RARELY_NS UINT64_C(1000000)
+
+static inline bool burial_is_due(const weir_set *set, uint64_t now_ns)
+{
+    uint64_t before = atomic_load_explicit(&set->member->watched_ns, memory_order_relaxed);
+
+    return now_ns - before >= BURIAL_RARELY_NS || now_ns < before;
+}
+
+int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Plugins: found by name in directories, checked, loaded, never unloaded. What the rest of the core
+ * sees are complete tables: fields that a plugin's (shorter) structs lack are filled in.
+ */
+#ifndef WEIR_CORE_PLUGIN_PLUGIN_H
+#define WEIR_CORE_PLUGIN_PLUGIN_H
+
+#include "base/error.h"
+#include <weir/algorithm.h>
+#include <weir/balancer.h>
+#include <weir/instance.h>
+
+/* One plugin, as loaded. Lives as long as its `struct plugins`. */
+struct plugin {
+    enum weir_plugin_kind kind;
+    const char *name, *version, *summary;
+    const char *path;                  /* of its file */
+    struct weir_parameter *parameters; /* complete copies; strings belong to the file */
+    uint32_t parameters_n;
+    union {
+        struct weir_algorithm algorithm;
+        struct weir_balancer balancer;
+    };
+};
+
+struct plugins; /* the directories of one instance and what was loaded from them */
+
+/* `dirs` NULL-terminated, searched first; then WEIR_PLUGIN_PATH; then the installed directory. */
+int plugins_new(struct plugins **ret, const char *const *dirs);
+/* Adds directories of a configuration, searched after `dirs` and before WEIR_PLUGIN_PATH. */
+int plugins_add_dirs(struct plugins *plugins, const char *const *dirs, size_t n);
+void plugins_free(struct plugins *plugins);
+
+/*
+ * The plugin of that kind and name. Returns 0; -ENOENT (in none of the directories), -ENOEXEC (a
+ * file is there but refused), -EINVAL (not a name), -ENOMEM; `reterr` names file, plugin and cause,
+ * and for an unknown name the closest known one. Not thread-safe: the caller holds the instance's
+ * lock.
+ */
+int plugins_find(struct plugins *plugins, enum weir_plugin_kind kind, const char *name,
+                 const struct plugin **ret, struct weir_error *reterr);
+
+#endif

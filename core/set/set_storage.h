@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* Placement: where a set's state is kept, in private memory or in a segment. */
+#ifndef WEIR_CORE_SET_SET_STORAGE_H
+#define WEIR_CORE_SET_SET_STORAGE_H
+
+#include "set/set.h"
+
+/*
+ * Makes the state of a new set, or joins it if processes share it and it is there. The set's limits
+ * are described; its plan is still whole. Returns 0, or a negative errno and, of a segment, the
+ * reason. The caller holds the instance's lock.
+ */
+int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* Which directory has the segments of an instance. */
+#include "shm/segment_dir_choose.h"
+#include "os/os.h"
+#include <errno.h>
+
+int process_dir_choose(const struct weir_options *options, const char *configured,
+                       struct complaints *complaints, char **ret)
+{
+    const char *dir = options->process_dir ? options->process_dir : configured;
+    const char *what = "options.process_dir";
+
+    *ret = NULL;
+    if (!dir) {
+        dir = sys_environment("WEIR_PROCESS_DIR");
+        what = "WEIR_PROCESS_DIR";
+        if (!dir || !dir[0])
+            return 0;
+    }
+    if (dir[0] != '/') {
+        complaints->file = "";
+        complain(complaints, -EINVAL, (struct mark){0, 0},
+                 "%s is `%s`, not an absolute path: begin it with `/`", what, show(dir).text);
+        return complaints_tell(complaints);
+    }
+    *ret = sys_strdup(dir);
+    return *ret ? 0 : -ENOMEM;
+}

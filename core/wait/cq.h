@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A queue: a keeper whose waiters are told of by completions, and which its reaper moves. What was
+ * submitted is a record and nothing else; the queue finds it by user_data while it can be canceled,
+ * and hands it out, once it is decided, in the order of decisions.
+ *
+ * Queues are never freed before their instance, only used again: whoever wakes a waiter finds the
+ * lock, and under it whether the record is still what it was.
+ */
+#ifndef WEIR_CORE_WAIT_CQ_H
+#define WEIR_CORE_WAIT_CQ_H
+
+#include "api/acquisition.h"
+#include "base/prefetch.h"
+#include "wait/cq_list.h"
+#include "wait/cq_ring.h"
+#include "wait/wait_timer.h"
+#include "wait/waiter.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weir/queue.h>
+
+#define CACHE_LINE 64
+
+struct weir_queue {
+    struct keeper keeper; /* its lock is over everything here; its alarm rings for completions */
+    uint32_t number;      /* in the instance's table */
+    struct weir_queue *next_closed;
+
+    /* One cache line, in which is what else a hand-over writes. */
+    _Alignas(CACHE_LINE) struct completions ready; /* to be reaped */
+    struct completions posts;                      /* to be posted to the program's ring */
+    struct posting posting;
+    _Atomic bool posting_news; /* posting has ended by itself and the program was not told */
+    uint8_t bucket_shift;
+    uint32_t capacity;
+    _Atomic uint32_t *buckets; /* first record of each, by user_data: those that can be canceled */
+    _Atomic uint32_t pending;  /* submitted and not reaped */
+    _Atomic uint32_t room;     /* at least so many fit into the heap; grows under the lock */
+};
+
+/* Without the lock: something is about to be delivered to it. */
+static inline void queue_fetch(const weir_queue *queue)
+{
+    fetch_to_write(&queue->keeper.lock);
+    fetch(&queue->keeper.heap);
+    fetch_to_write(&queue->ready);
+}
+
+/* Under the lock. */
+
+static inline const struct region *queue_region(const weir_queue *queue)
+{
+    return queue->keeper.heap.region;
+}
+
+static inline struct record *queue_record(const weir_queue *queue, uint32_t record)
+{
+    return record_at(queue_region(queue), record);
+}
+
+static inline uint64_t queue_word(const weir_queue *queue, uint32_t record)
+{
+    return kept_word(queue->keeper.w, record);
+}
+
+/* What became of a submission whose completion is due. That it still waits cannot be. */
+int queue_result(const weir *w, uint32_t record);
+
+static inline void queue_set_flag(struct record *r, uint32_t flag)
+{
+    record_set_before(r, record_before(r) | flag);
+}
+
+static inline weir_acquisition *queue_acquisition(const struct record *r)
+{
+    return record_before(r) & RECORD_HAS_ACQUISITION
+               ? (weir_acquisition *)(uintptr_t)record_load(&r->data)
+               : NULL;
+}
+
+static inline uint64_t queue_user_data(const struct record *r)
+{
+    const weir_acquisition *acquisition = queue_acquisition(r);
+
+    return acquisition ? acquisition->user_data : record_load(&r->data);
+}
+
+/*
+ * Records by user_data, as long as they can be canceled; completions, which are to be reaped or
+ * posted. queue_complete: a record was decided, as its word says (some before they were listed), and
+ * its completion is due; whether to call, once the lock is given back. queue_drop: the queue has nothing to do with
+ * the record any more.
+ */
+_Atomic uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data);
+uint32_t queue_first(const _Atomic uint32_t *bucket);
+void queue_list(weir_queue *queue, uint32_t record);
+void queue_unlist(weir_queue *queue, uint32_t record);
+bool queue_complete(weir_queue *queue, uint32_t record, uint64_t word);
+void queue_drop(weir_queue *queue, uint32_t record);
+struct completions *queue_completions(weir_queue *queue, const struct record *r);
+
+/* A completion is handed out: who has the acquisition knows of the result from here on. */
+void queue_hand_over(weir_acquisition *acquisition, int result);
+/* The alarm says whether there is something to be reaped. */
+void queue_update_alarm(weir_queue *queue);
+
+/* A submission as it was found under the lock. */
+struct found {
+    uint32_t record;
+    uint64_t word;
+    weir_set *set;
+    bool withheld; /* nobody else knows of it: a grant, while it is taken back; or at the end */
+};
+
+/* For anybody. */
+
+/* The queue of a number that was given out. */
+weir_queue *queue_at(const weir *w, uint32_t number);
+
+/* Locks the queue that has yet to hand out the acquisition's completion, and returns it; or NULL.
+ * Whoever hands it out may be doing so this moment, so only under the lock is this certain. */
+weir_queue *queue_lock_of(weir_acquisition *acquisition);
+
+/* A record has become `word`, which says that it was decided: its completion is due, once. */
+void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word);
+
+/*
+ * Of an acquisition that the program got with its submission, and that a queue may have yet to hand
+ * out: whether one has; release: no completion follows if one has; cancel: 0, or -EALREADY.
+ */
+bool queue_has(weir_acquisition *acquisition);
+void queue_forget(weir_acquisition *acquisition);
+int queue_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition);
+
+/* Moves all open queues on; returns how many waiters were decided. */
+int queues_run(weir *w);
+/* What the timekeeper does for attached queues. False: it has to be done again. */
+bool queue_attend(weir_queue *queue);
+bool queues_attend(weir *w);
+/* Nothing is posted any more, with the end of the timekeeper. */
+void queues_end_posting(weir *w);
+/* Frees the memory of all queues, with the instance. */
+void queues_free(weir *w);
+
+#endif
