@@ -149,7 +149,7 @@ static uint64_t rounds_wanted(void)
 /* `give_up` returns whether the acquisition was granted all the same, and releases it. */
 static struct outcomes meet(bool (*give_up)(weir_acquisition *acquisition, uint64_t user_data))
 {
-    uint64_t rounds = rounds_wanted(), random = test_seed + 1;
+    uint64_t rounds = rounds_wanted(), random = random_case(test_seed, 1);
     uint64_t delay = 300; /* moves to where both are equally often first */
     struct meeting meeting = {.held = NULL};
     struct outcomes outcomes = {0, 0};
