@@ -1,0 +1,40 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Builds weir where liburing cannot be found: pkg-config knows only what weir needs at least, cmocka
+# besides, and the header of liburing ends a compilation. Once `-During=disabled` is all that is said,
+# once nothing is, for the static library alone. Runs the tests that show what is different then.
+#
+# usage: tests/programs/test_without_liburing.sh BUILD_DIRECTORY
+set -euo pipefail
+umask 022 # plugins that others can write to would be refused
+
+source=$(realpath "$(dirname "$0")/../..")
+build=$(realpath -m "$1")
+rm -rf "$build"
+mkdir -p "$build/pkgconfig" "$build/include"
+for name in libfyaml cmocka; do
+    ln -s "$(pkg-config --variable=pcfiledir "$name")/$name.pc" "$build/pkgconfig/"
+done
+echo '#error "there is no liburing"' >"$build/include/liburing.h"
+
+# Sets up a build directory of this name, with further options of meson.
+set_up()
+{
+    PKG_CONFIG_LIBDIR=$build/pkgconfig meson setup "$build/$1" "$source" --werror \
+        -Dc_args="-I$build/include" -Dtests=enabled "${@:2}" >"$build/$1.log" || {
+        cat "$build/$1.log"
+        return 1
+    }
+    grep -A 8 '^  Features' "$build/$1.log"
+}
+
+set_up plain -Dman=disabled -Ddefault_library=static
+grep -qF 'uring    : no: there is no liburing' "$build/plain.log"
+ninja -C "$build/plain"
+"$build/plain/tools/weir" plugins | grep -F '<built in>/gcra.so'
+
+set_up disabled -During=disabled
+grep -qF 'uring    : no: -During=disabled' "$build/disabled.log"
+ninja -C "$build/disabled" all examples benchmarks
+meson test -C "$build/disabled" --print-errorlogs without_liburing unit_queue readiness \
+    interruptions bench_wake_smoke loop_poll epoll_server
