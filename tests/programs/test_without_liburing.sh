@@ -21,7 +21,7 @@ echo '#error "there is no liburing"' >"$build/include/liburing.h"
 set_up()
 {
     PKG_CONFIG_LIBDIR=$build/pkgconfig meson setup "$build/$1" "$source" --werror \
-        -Dc_args="-I$build/include" -Dtests=enabled "${@:2}" >"$build/$1.log" || {
+        -Dc_args="-I$build/include" "${@:2}" >"$build/$1.log" || {
         cat "$build/$1.log"
         return 1
     }
@@ -33,8 +33,8 @@ grep -qF 'uring    : no: there is no liburing' "$build/plain.log"
 ninja -C "$build/plain"
 "$build/plain/tools/weir" plugins | grep -F '<built in>/gcra.so'
 
-set_up disabled -During=disabled
+set_up disabled -During=disabled -Dtests=enabled -Dexamples=enabled
 grep -qF 'uring    : no: -During=disabled' "$build/disabled.log"
-ninja -C "$build/disabled" all examples benchmarks
+ninja -C "$build/disabled" all examples benchmarks meson-test-prereq
 meson test -C "$build/disabled" --print-errorlogs without_liburing unit_queue readiness \
     interruptions bench_wake_smoke loop_poll epoll_server
