@@ -29,12 +29,12 @@ set_up()
 }
 
 set_up plain -Dman=disabled -Ddefault_library=static
-grep -qF 'uring    : no: there is no liburing' "$build/plain.log"
+grep -qE '^ +uring +: no: there is no liburing' "$build/plain.log"
 ninja -C "$build/plain"
 "$build/plain/tools/weir" plugins | grep -F '<built in>/gcra.so'
 
 set_up disabled -During=disabled -Dtests=enabled -Dexamples=enabled
-grep -qF 'uring    : no: -During=disabled' "$build/disabled.log"
+grep -qE '^ +uring +: no: -During=disabled' "$build/disabled.log"
 ninja -C "$build/disabled" all examples benchmarks meson-test-prereq
 meson test -C "$build/disabled" --print-errorlogs without_liburing unit_queue readiness \
     interruptions bench_wake_smoke loop_poll epoll_server
