@@ -316,8 +316,10 @@ static bool could_move(const struct relay *r)
 
 static void watch_idle(struct server *s, struct relay *r)
 {
-    r->idle_end = timespec_of(r->moved_ns + s->proxy.idle_ns);
-    ring_timer(s, &r->idle_end, IORING_TIMEOUT_ABS, &r->idle);
+    uint64_t end = r->moved_ns + s->proxy.idle_ns, now = now_ns();
+
+    r->idle_left = timespec_of(end > now ? end - now : 0);
+    ring_timer(s, &r->idle_left, &r->idle);
 }
 
 static void on_idle(struct server *s, struct operation *operation, int result)

@@ -69,12 +69,11 @@ void ring_expect(struct io_uring_sqe *sqe, struct operation *operation)
         operation->relay->pending++;
 }
 
-void ring_timer(struct server *s, struct __kernel_timespec *at, unsigned flags,
-                struct operation *operation)
+void ring_timer(struct server *s, struct __kernel_timespec *after, struct operation *operation)
 {
     struct io_uring_sqe *sqe = ring_get(s);
 
-    io_uring_prep_timeout(sqe, at, 0, flags);
+    io_uring_prep_timeout(sqe, after, 0, 0);
     ring_expect(sqe, operation);
 }
 
@@ -155,7 +154,7 @@ static void on_accepted(struct server *s, struct operation *operation, int resul
     } else if (result != -ECONNABORTED && result != -EINTR && !s->stopping) {
         s->accepting = true; /* out of descriptors or memory: try again in a moment */
         s->pause = timespec_of(ACCEPT_PAUSE_NS);
-        ring_timer(s, &s->pause, 0, &s->paused);
+        ring_timer(s, &s->pause, &s->paused);
     }
     ring_accept(s);
 }
@@ -185,7 +184,7 @@ static void stop(struct server *s)
     cancel(s, &s->paused);
     end_relays(s, CONNECTING);
     s->grace_end = timespec_of(s->proxy.grace_ns);
-    ring_timer(s, &s->grace_end, 0, &s->grace);
+    ring_timer(s, &s->grace_end, &s->grace);
 }
 
 static void on_signaled(struct server *s, struct operation *operation, int result)

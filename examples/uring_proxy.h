@@ -45,7 +45,7 @@ struct relay {
     unsigned tries;
     bool heard; /* the client has said something */
     uint64_t moved_ns;
-    struct __kernel_timespec connect_end, idle_end;
+    struct __kernel_timespec connect_end, idle_left;
     struct operation slot; /* the acquisition is the connection */
     struct operation hung_up, connected, connect_timed_out, idle, client_closed, remote_closed;
     struct stream up, down;
@@ -76,8 +76,9 @@ struct io_uring_sqe *ring_get(struct server *s);
 /* The last thing to do to a prepared SQE: from here on its completion is waited for. */
 void ring_expect(struct io_uring_sqe *sqe, struct operation *operation);
 
-void ring_timer(struct server *s, struct __kernel_timespec *at, unsigned flags,
-                struct operation *operation);
+/* After a time, not at an instant: in a time namespace kernels before 7.1 take an instant for that of
+ * the machine's own clock. */
+void ring_timer(struct server *s, struct __kernel_timespec *after, struct operation *operation);
 void ring_poll(struct server *s, int fd, unsigned events, struct operation *operation);
 /* From here on the number may be that of another socket, so `*fd` becomes -1. */
 void ring_close(struct server *s, int *fd, struct operation *operation);

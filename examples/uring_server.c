@@ -51,8 +51,9 @@ struct connection {
     unsigned pending; /* operations on the ring */
     bool keep_alive;
     struct operation hung_up, received, sent, timed_out, granted, worked, removed;
-    struct __kernel_timespec deadline; /* for the client to send or take something */
-    struct __kernel_timespec work_end;
+    uint64_t deadline_ns;          /* for the client to send or take something */
+    struct __kernel_timespec left; /* until then */
+    struct __kernel_timespec work_time;
     weir_acquisition *acquisition; /* while waiting and working */
     struct job job;
 
@@ -77,10 +78,10 @@ struct server {
 
 /* ---- the ring ---- */
 
-static struct __kernel_timespec timespec_of(uint64_t at_ns)
+static struct __kernel_timespec timespec_of(uint64_t ns)
 {
-    return (struct __kernel_timespec){.tv_sec = (long long)(at_ns / 1000000000),
-                                      .tv_nsec = (long long)(at_ns % 1000000000)};
+    return (struct __kernel_timespec){.tv_sec = (long long)(ns / 1000000000),
+                                      .tv_nsec = (long long)(ns % 1000000000)};
 }
 
 /* Makes room for `n` operations that belong together: a chain must not be cut by a submission. */
@@ -112,12 +113,16 @@ static void ring_expect(struct server *s, struct io_uring_sqe *sqe, struct opera
         s->pending++;
 }
 
-/* The client must come round by the deadline; else the operation before this ends, canceled. */
+/* The client must come round by the deadline; else the operation before this ends, canceled. The ring
+ * is told the time that is left: in a time namespace kernels before 7.1 take an absolute one for that of
+ * the machine's own clock. */
 static void ring_deadline(struct server *s, struct connection *c)
 {
     struct io_uring_sqe *sqe = ring_get(s);
+    uint64_t now = now_ns();
 
-    io_uring_prep_link_timeout(sqe, &c->deadline, IORING_TIMEOUT_ABS);
+    c->left = timespec_of(c->deadline_ns > now ? c->deadline_ns - now : 0);
+    io_uring_prep_link_timeout(sqe, &c->left, 0);
     ring_expect(s, sqe, &c->timed_out);
 }
 
@@ -156,12 +161,12 @@ static void ring_poll(struct server *s, int fd, unsigned events, struct operatio
     ring_expect(s, sqe, operation);
 }
 
-static void ring_timer(struct server *s, struct __kernel_timespec *at, unsigned flags,
+static void ring_timer(struct server *s, struct __kernel_timespec *after,
                        struct operation *operation)
 {
     struct io_uring_sqe *sqe = ring_get(s);
 
-    io_uring_prep_timeout(sqe, at, 0, flags);
+    io_uring_prep_timeout(sqe, after, 0, 0);
     ring_expect(s, sqe, operation);
 }
 
@@ -223,13 +228,13 @@ static void hang_up(struct server *s, struct connection *c)
 static void start_reading(struct server *s, struct connection *c)
 {
     c->state = READING;
-    c->deadline = timespec_of(now_ns() + s->service.idle_ns);
+    c->deadline_ns = now_ns() + s->service.idle_ns;
 }
 
 static void start_writing(struct server *s, struct connection *c)
 {
     c->state = WRITING;
-    c->deadline = timespec_of(now_ns() + s->service.idle_ns);
+    c->deadline_ns = now_ns() + s->service.idle_ns;
     ring_send(s, c);
 }
 
@@ -239,8 +244,8 @@ static void start_work(struct server *s, struct connection *c, uint64_t granted_
     c->state = WORKING;
     service_log(&s->service, "started", &c->job, weir_acquisition_set(c->acquisition),
                 c->job.tokens, granted_not_before_ns);
-    c->work_end = timespec_of(now_ns() + c->job.work_ns);
-    ring_timer(s, &c->work_end, IORING_TIMEOUT_ABS, &c->worked);
+    c->work_time = timespec_of(c->job.work_ns);
+    ring_timer(s, &c->work_time, &c->worked);
 }
 
 static void on_worked(struct server *s, struct connection *c, int result)
@@ -444,7 +449,7 @@ static void on_accepted(struct server *s, struct connection *none, int result)
     } else if (result != -ECONNABORTED && result != -EINTR && !s->stopping) {
         s->accepting = true; /* out of descriptors or memory: try again in a moment */
         s->pause = timespec_of(ACCEPT_PAUSE_NS);
-        ring_timer(s, &s->pause, 0, &s->paused);
+        ring_timer(s, &s->pause, &s->paused);
     }
     ring_accept(s);
 }

@@ -38,7 +38,7 @@ def set_up():
     steps = []
     if not (BUILD / "build.ninja").exists():
         steps.append(["meson", "setup", str(BUILD), str(SOURCE), "--buildtype=release",
-                      "-Dexamples=false", "-Dman=false", "-Dtests=false"])
+                      "-Dexamples=disabled", "-Dman=disabled", "-Dtests=disabled"])
     steps.append(["ninja", "-C", str(BUILD), "all", *(f"bench/{name}" for name in BENCHMARKS)])
     for step in steps:
         try:

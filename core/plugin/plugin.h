@@ -26,7 +26,10 @@ struct plugin {
 
 struct plugins; /* the directories of one instance and what was loaded from them */
 
-/* `dirs` NULL-terminated, searched first; then WEIR_PLUGIN_PATH; then the installed directory. */
+/*
+ * The search goes through `dirs` (NULL-terminated), WEIR_PLUGIN_PATH, the plugins built into a
+ * static library, and the installed directory.
+ */
 int plugins_new(struct plugins **ret, const char *const *dirs);
 /* Adds directories of a configuration, searched after `dirs` and before WEIR_PLUGIN_PATH. */
 int plugins_add_dirs(struct plugins *plugins, const char *const *dirs, size_t n);

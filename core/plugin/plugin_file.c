@@ -6,6 +6,7 @@
 #include "plugin/plugin_file.h"
 #include "base/mutant.h"
 #include "os/os.h"
+#include "plugin/plugin_builtin.h"
 #include <elf.h>
 #include <errno.h>
 #include <stdio.h>
@@ -177,6 +178,15 @@ static int table_find(struct plugin_file *file, void *library, const struct weir
     return refuse(file, "it is not a plugin: it does not export `%s`", WEIR_PLUGIN_SYMBOL);
 }
 
+/* Takes what a table has, or refuses the file. */
+static int table_accept(struct plugin_file *file, const struct weir_plugin_table *table)
+{
+    struct cause cause;
+    int r = plugin_table_read(table, file->path, &file->loaded, &file->loaded_n, &cause);
+
+    return r == -ENOEXEC ? refuse(file, "%s", cause.text) : r;
+}
+
 static int library_load(struct plugin_file *file)
 {
     const struct weir_plugin_table *table = NULL;
@@ -189,10 +199,17 @@ static int library_load(struct plugin_file *file)
     if (r < 0)
         return refuse(file, "it cannot be loaded: %.200s", cause.text);
     r = table_find(file, library, &table);
-    if (r < 0)
-        return r;
-    r = plugin_table_read(table, file->path, &file->loaded, &file->loaded_n, &cause);
-    return r == -ENOEXEC ? refuse(file, "%s", cause.text) : r;
+    return r < 0 ? r : table_accept(file, table);
+}
+
+/* A built-in plugin has no file to distrust. Its table is checked as that of a file. */
+static int builtin_read(struct plugin_file *file, const char *name)
+{
+    for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file != NULL; builtin++) {
+        if (strcmp(builtin->file, name) == 0)
+            return table_accept(file, builtin->table);
+    }
+    return -ENOENT;
 }
 
 /* Everything that can be wrong, from the outside in. 0, or a code with `refusal` filled. */
@@ -227,7 +244,8 @@ int plugin_file_load(struct plugin_file **ret, const char *directory, const char
         return -ENOMEM;
     }
     snprintf(file->path, size, "%s/%s", directory, name);
-    r = file_read(file, directory);
+    r = strcmp(directory, PLUGIN_BUILTIN_DIR) == 0 ? builtin_read(file, name)
+                                                   : file_read(file, directory);
     if (r == -ENOMEM || r == -ENOENT) {
         plugin_file_free(file);
         return r;

@@ -8,6 +8,7 @@
 #include "base/mutant.h"
 #include "base/str_map.h"
 #include "os/os.h"
+#include "plugin/plugin_builtin.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +82,8 @@ static int tail_add(struct plugins *plugins)
         r = copy == NULL ? -ENOMEM : path_add(plugins, copy);
         sys_free(copy);
     }
+    if (r == 0 && plugin_builtin_any())
+        r = dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
     if (r == 0)
         r = dir_add(plugins, WEIR_PLUGIN_DIR, 0);
     plugins->tail_n = plugins->dirs_n - before;
@@ -212,13 +215,25 @@ static bool has_suffix(const char *name)
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
+static int entries_read_builtin(struct entries *ret)
+{
+    int r = 0;
+
+    for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file && r == 0; builtin++)
+        r = entries_add(ret, builtin->file);
+    return r;
+}
+
 /* Lists the files of a directory that may hold plugins. */
 static int entries_read(const char *dir, struct entries *ret)
 {
     char name[256];
     void *directory = NULL;
-    int r = sys_open_directory(dir, &directory);
+    int r;
 
+    if (strcmp(dir, PLUGIN_BUILTIN_DIR) == 0)
+        return entries_read_builtin(ret);
+    r = sys_open_directory(dir, &directory);
     if (r < 0)
         return r;
     while ((r = sys_next_entry(directory, name, sizeof name)) > 0) {

@@ -126,7 +126,10 @@ WEIR_PUBLIC int weir_pools(weir *w, const char **ret, size_t n);
 /* The library's version, "0.1.0". */
 WEIR_PUBLIC const char *weir_version(void);
 
-/* A plugin as found in a directory. Everything lives as long as the call to `found`. */
+/*
+ * A plugin as found in a directory. Those inside a static library are shown as files of a directory
+ * "<built in>". Everything lives as long as the call to `found`.
+ */
 struct weir_plugin_info {
     size_t size;                      /* sizeof(struct weir_plugin_info), as the library knows it */
     const char *path;                 /* of the file, or of a directory that cannot be read */

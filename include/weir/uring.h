@@ -56,7 +56,8 @@
  * too, by that number alone, and would cancel the wrong one.
  *
  * Instants are those of CLOCK_MONOTONIC, which is the instance's clock unless the program injected
- * one: weir_now(w) + 5000000 is in 5 ms.
+ * one: weir_now(w) + 5000000 is in 5 ms. That holds in a time namespace, too: kernels before 7.1 take
+ * the instants of a ring for those of the machine's clock, which weir_uring_probe finds out.
  */
 #ifndef WEIR_URING_H
 #define WEIR_URING_H
@@ -64,12 +65,15 @@
 #include <liburing.h> /* first: in strict C it must come before libc, or with _GNU_SOURCE defined */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 #include <weir/queue.h>
 
@@ -91,6 +95,8 @@ enum {
  */
 struct weir_uring {
     uint32_t features; /* WEIR_URING_* */
+    int64_t ahead_ns;  /* of the clock by which the kernel takes instants: CLOCK_MONOTONIC as this
+                        * process reads it; 0 but in a time namespace. Not to be changed. */
 };
 
 /*
@@ -112,10 +118,30 @@ static inline int weir_uring_room_(const struct io_uring *ring, uint64_t n)
     return io_uring_sq_space_left(ring) < n ? -EBUSY : 0;
 }
 
-static inline void weir_uring_set_instant_(struct weir_uring_wait *wait, uint64_t at_ns)
+static inline struct __kernel_timespec weir_uring_timespec_(uint64_t ns)
 {
-    wait->at.tv_sec = (long long)(at_ns / 1000000000u);
-    wait->at.tv_nsec = (long long)(at_ns % 1000000000u);
+    struct __kernel_timespec at;
+
+    at.tv_sec = (long long)(ns / 1000000000u);
+    at.tv_nsec = (long long)(ns % 1000000000u);
+    return at;
+}
+
+/* The instant as the kernel's clock will show it. */
+static inline uint64_t weir_uring_kernel_ns_(const struct weir_uring *uring, uint64_t at_ns)
+{
+    const uint64_t by =
+        uring->ahead_ns < 0 ? 0 - (uint64_t)uring->ahead_ns : (uint64_t)uring->ahead_ns;
+
+    if (uring->ahead_ns < 0)
+        return at_ns < WEIR_FOREVER - 1 - by ? at_ns + by : WEIR_FOREVER - 1;
+    return at_ns > by ? at_ns - by : 0;
+}
+
+static inline void weir_uring_set_instant_(const struct weir_uring *uring,
+                                           struct weir_uring_wait *wait, uint64_t at_ns)
+{
+    wait->at = weir_uring_timespec_(weir_uring_kernel_ns_(uring, at_ns));
 }
 
 /* An SQE that completes once the eventfd is readable. */
@@ -152,19 +178,20 @@ static inline void weir_uring_link_grant_(const struct weir_uring *uring, struct
     weir_uring_link_(sqe);
     if (deadline_ns == WEIR_FOREVER)
         return;
-    weir_uring_set_instant_(wait, deadline_ns);
+    weir_uring_set_instant_(uring, wait, deadline_ns);
     sqe = io_uring_get_sqe(ring);
     io_uring_prep_link_timeout(sqe, &wait->at, IORING_TIMEOUT_ABS);
     io_uring_sqe_set_data64(sqe, user_data); /* of a CQE that never comes */
     weir_uring_link_(sqe);
 }
 
-static inline void weir_uring_link_instant_(struct io_uring *ring, struct weir_uring_wait *wait,
-                                            uint64_t at_ns, uint64_t user_data)
+static inline void weir_uring_link_instant_(const struct weir_uring *uring, struct io_uring *ring,
+                                            struct weir_uring_wait *wait, uint64_t at_ns,
+                                            uint64_t user_data)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 
-    weir_uring_set_instant_(wait, at_ns);
+    weir_uring_set_instant_(uring, wait, at_ns);
     io_uring_prep_timeout(sqe, &wait->at, 0, IORING_TIMEOUT_ABS | IORING_TIMEOUT_ETIME_SUCCESS);
     io_uring_sqe_set_data64(sqe, user_data);
     weir_uring_link_(sqe);
@@ -283,13 +310,13 @@ static inline int weir_uring_try_linked_(const struct weir_uring *uring, struct 
 }
 
 /* Whether a chain goes on at an instant. */
-static inline int weir_uring_try_paced_(struct io_uring *ring)
+static inline int weir_uring_try_paced_(const struct weir_uring *uring, struct io_uring *ring)
 {
     struct weir_uring_wait wait;
 
     if (!(ring->features & IORING_FEAT_CQE_SKIP))
         return 0;
-    weir_uring_link_instant_(ring, &wait, 1, WEIR_URING_HEAD_);
+    weir_uring_link_instant_(uring, ring, &wait, 1, WEIR_URING_HEAD_);
     return weir_uring_try_chain_(ring, WEIR_URING_OPERATION_);
 }
 
@@ -322,13 +349,78 @@ static inline int weir_uring_try_all_(struct weir_uring *uring, struct io_uring 
     if (r > 0)
         uring->features |= WEIR_URING_LINKED;
     if (r >= 0)
-        r = weir_uring_try_paced_(ring);
+        r = weir_uring_try_paced_(uring, ring);
     if (r > 0)
         uring->features |= WEIR_URING_PACED;
     if (r >= 0)
         r = weir_uring_try_multishot_(ring, fd);
     if (r > 0)
         uring->features |= WEIR_URING_MULTISHOT;
+    return r < 0 ? r : 0;
+}
+
+/* How far CLOCK_MONOTONIC is ahead here of the machine's own, or behind; 0 if nothing says so. */
+static inline int weir_uring_read_offset_(int64_t *ret_ns)
+{
+    char text[256];
+    long long seconds, ns;
+    ssize_t n;
+    int fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
+
+    *ret_ns = 0;
+    if (fd < 0)
+        return errno == EMFILE || errno == ENFILE ? -errno : 0;
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    if (sscanf(text, "monotonic %lld %lld", &seconds, &ns) == 2)
+        *ret_ns = (int64_t)seconds * 1000000000 + (int64_t)ns;
+    return 0;
+}
+
+/*
+ * Whether an instant that has passed by one of two clocks, and not by the other, has passed for the
+ * kernel by the process's clock. The other is `offset_ns` behind it, and the instant is between.
+ */
+static inline int weir_uring_try_offset_(struct io_uring *ring, int64_t offset_ns)
+{
+    struct __kernel_timespec at, moment = weir_uring_timespec_(5000000);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+    struct timespec now;
+    uint64_t user_data = 0;
+    unsigned flags;
+    int res, r;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    at = weir_uring_timespec_((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec -
+                              (uint64_t)(offset_ns / 2));
+    io_uring_prep_timeout(sqe, &at, 0, IORING_TIMEOUT_ABS);
+    io_uring_sqe_set_data64(sqe, WEIR_URING_HEAD_);
+    sqe = io_uring_get_sqe(ring);
+    io_uring_prep_timeout(sqe, &moment, 0, 0);
+    io_uring_sqe_set_data64(sqe, WEIR_URING_LAST_);
+    r = weir_uring_submit_(ring);
+    if (r == 0)
+        r = weir_uring_next_(ring, &user_data, &res, &flags);
+    return r < 0 ? r : (user_data == WEIR_URING_HEAD_) == (offset_ns > 0);
+}
+
+/* On a ring of its own, since one of the two timeouts is left on it. */
+static inline int weir_uring_try_clock_(struct weir_uring *uring)
+{
+    struct io_uring ring;
+    int64_t offset_ns;
+    int r = weir_uring_read_offset_(&offset_ns);
+
+    if (r < 0 || offset_ns == 0)
+        return r;
+    r = io_uring_queue_init(2, &ring, 0);
+    if (r < 0)
+        return r;
+    r = weir_uring_try_offset_(&ring, offset_ns);
+    io_uring_queue_exit(&ring);
+    if (r == 0)
+        uring->ahead_ns = offset_ns;
     return r < 0 ? r : 0;
 }
 
@@ -352,7 +444,7 @@ static inline int weir_uring_probe_here_(struct weir_uring *uring)
         io_uring_queue_exit(&ring);
     }
     close(fd);
-    return r;
+    return r < 0 ? r : weir_uring_try_clock_(uring);
 }
 
 static inline void *weir_uring_run_probe_(void *argument)
@@ -368,7 +460,7 @@ static inline void *weir_uring_run_probe_(void *argument)
 /*
  * Finds out what the kernel does, by trying it on a small ring of its own. When a ring goes, the
  * kernel interrupts the threads that have used it: so that is a thread that ends as well, and all
- * is gone when the call returns, after some 0.2 ms. Returns 0, and on failure leaves `*ret` as it
+ * is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on failure leaves `*ret` as it
  * was:
  *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
  *   -ENOSYS          the kernel has none
@@ -380,7 +472,7 @@ static inline void *weir_uring_run_probe_(void *argument)
  */
 static inline int weir_uring_probe(struct weir_uring *ret)
 {
-    struct weir_uring_probing_ probing = {{0}, 0};
+    struct weir_uring_probing_ probing = {{0, 0}, 0};
     sigset_t all, before;
     pthread_t thread;
     int r;
@@ -553,7 +645,7 @@ static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct i
     r = weir_uring_room_(ring, (uint64_t)next + 1);
     if (r < 0)
         return r;
-    weir_uring_link_instant_(ring, wait, at_ns, user_data);
+    weir_uring_link_instant_(uring, ring, wait, at_ns, user_data);
     return 0;
 }
 

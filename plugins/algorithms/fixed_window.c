@@ -29,7 +29,7 @@ struct config {
 
 struct state {
     uint64_t created;
-    uint64_t start;  /* of the window; epoch: when it was first seen */
+    uint64_t start;  /* of the window; epoch: what was granted earlier is not of this window */
     uint64_t number; /* epoch: of the window; first_use: 1 once a window has begun */
     uint64_t count;  /* granted in the window */
     uint64_t last;   /* the last instant seen */
@@ -78,6 +78,14 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
         state->number = config->anchor == FIRST_USE && state->count != 0;
 }
 
+/* Epoch: the first instant whose grants are surely of the window that is entered at `now_ns`. A wall
+ * clock that steps may divide an instant: grants of the window before keep it for themselves. */
+static uint64_t first_instant(const struct state *state, uint64_t now_ns)
+{
+    const int divided = state->last == now_ns && (state->count != 0 || state->start > now_ns);
+    return now_ns + (divided ? 1 : 0);
+}
+
 /* The state as it is at `at`: in the present window. */
 static struct state present(const struct config *config, const struct state *state,
                             const struct weir_instant *at)
@@ -89,7 +97,7 @@ static struct state present(const struct config *config, const struct state *sta
         if (number <= state->number && !(MUTANT(72) && number != state->number))
             return now;
         now.number = number;
-        now.start = now.last;
+        now.start = first_instant(state, now.last);
     } else {
         if (now.last - state->start < config->window + MUTANT(63))
             return now;
@@ -191,6 +199,8 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
         now.number = now.count != 0;
     if (config->anchor == CREATION)
         now.start = grid_start(config, now.created, now.last);
+    else if (config->anchor == FIRST_USE && now.start > now.last)
+        now.start = now.last;
     *(struct state *)memory = now;
 }
 
@@ -198,7 +208,10 @@ static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
     const struct state *state = memory;
-    if (state->created > state->start || state->start > state->last || state->count > AMOUNT_MAX)
+    const uint64_t ahead = config->anchor == EPOCH ? 1 : 0;
+    if (state->created > state->start || state->count > AMOUNT_MAX)
+        return -1;
+    if (state->start > state->last && state->start - state->last > ahead)
         return -1;
     if (config->anchor == FIRST_USE && (state->number > 1 || state->number < (state->count != 0)))
         return -1;
@@ -220,9 +233,9 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
         return config->anchor == FIRST_USE && now.number == 0;
     if (now.number != number_at(config, at->now_ns, at->wall_offset_ns))
         return 0;
-    /* Nothing counts, so nothing of this window is left to be given back. Of a grant of its first
-     * instant a new state does not know that it was made in the window before. */
-    return now.number == state->number || state->last < at->now_ns;
+    /* Nothing counts, so nothing of this window is left to be given back. A new state would not know
+     * that this instant has grants of the window before. */
+    return now.start <= at->now_ns;
 }
 
 static const struct weir_algorithm algorithm = {

@@ -138,11 +138,22 @@ static void prune(struct model *model, uint64_t now, u128 window)
     model->grants_n = kept;
 }
 
+/* A wall clock that steps may divide an instant between two windows. What was granted at it then
+ * counts as of the earlier one, or more than C could be granted in the later one. */
+static bool is_divided(const struct model *model, uint64_t now)
+{
+    u128 sum = 0;
+    for (size_t i = 0; i < model->grants_n; i++)
+        if (model->grants[i].number == model->number)
+            sum += model->grants[i].amount;
+    return model->last == now && (sum > 0 || model->start > now);
+}
+
 static void enter_window(struct model *model, uint64_t now, u128 window)
 {
     if (model->kind == FIRST_USE || model->kind == EPOCH) {
         if (model->number != window)
-            model->start = now;
+            model->start = now + (model->kind == EPOCH && is_divided(model, now));
         model->number = window;
     }
 }
@@ -150,8 +161,8 @@ static void enter_window(struct model *model, uint64_t now, u128 window)
 static void list_take(struct model *model, uint64_t now, int64_t wall_offset_ns, uint64_t amount)
 {
     u128 window = is_window(model) ? window_at(model, now, wall_offset_ns) : 0;
-    prune(model, now, window);
     enter_window(model, now, window);
+    prune(model, now, window);
     if (model->grants_n == model->grants_size) {
         model->grants_size = 2 * model->grants_size + 16;
         model->grants = realloc(model->grants, model->grants_size * sizeof *model->grants);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* round_robin follows its formula; random is uniform. */
+#include "../lib/random.h"
 #include "cmocka_all.h"
-#include "random.h"
 #include "subject.h"
 
 static const struct weir_balancer *balancer(const char *name)
@@ -57,10 +57,10 @@ static void test_random_is_uniform(void **state)
     (void)state;
     enum { SETS = 10, PICKS = 100000, EACH = PICKS / SETS };
     const struct weir_balancer *ops = balancer("random");
-    struct random rng = {20260101};
+    uint64_t rng = 20260101;
     int64_t counts[SETS] = {0}, squares = 0;
     for (int i = 0; i < PICKS; i++)
-        counts[pick(ops, NULL, SETS, 0, random_bits(&rng))]++;
+        counts[pick(ops, NULL, SETS, 0, random_next(&rng))]++;
     for (int i = 0; i < SETS; i++)
         squares += (counts[i] - EACH) * (counts[i] - EACH);
     assert_true(squares < (int64_t)28 * EACH);

@@ -6,8 +6,8 @@
  *
  *     test_check [--seed N]
  */
+#include "../lib/random.h"
 #include "cmocka_all.h"
-#include "random.h"
 #include "subject.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #define AMOUNT_MAX ((UINT64_C(1) << 63) - 1)
 #define WINDOW_MAX (UINT64_C(1) << 62)
 
-static struct random rng;
+static uint64_t rng;
 
 struct kind {
     const char *algorithm;
@@ -78,7 +78,7 @@ static uint64_t any_instant(uint64_t near)
     case 0:
         return ends[random_below(&rng, sizeof ends / sizeof ends[0])];
     case 1:
-        return random_bits(&rng) >> random_from(&rng, 1, 63);
+        return random_next(&rng) >> random_from(&rng, 1, 63);
     default:
         return near - START / 2 + random_below(&rng, START);
     }
@@ -91,7 +91,7 @@ static void use(struct subject *subject, uint64_t near)
     for (int i = 0; i < 12; i++) {
         uint64_t now = any_instant(near), amount = random_magnitude(&rng, most);
         if (random_chance(&rng, 30))
-            subject->wall_offset_ns = (int64_t)random_bits(&rng);
+            subject->wall_offset_ns = (int64_t)random_next(&rng);
         uint64_t ready = subject_ready_at(subject, now, amount);
         assert_true(ready >= now);
         assert_true(subject_available(subject, now) <= most);
@@ -159,13 +159,13 @@ static void corrupt(struct subject *subject)
     uint64_t kind = random_below(&rng, 5), value = values[random_below(&rng, values_n)];
     for (size_t i = 0; i < words; i++) {
         if (kind == 0)
-            subject->state[i] = random_bits(&rng) >> random_below(&rng, 64);
+            subject->state[i] = random_next(&rng) >> random_below(&rng, 64);
         else if (kind == 1)
             subject->state[i] = value;
         else if (kind == 2 && random_below(&rng, words) < 2)
             subject->state[i] = values[random_below(&rng, values_n)];
         else if (random_below(&rng, words) < 2)
-            subject->state[i] += random_bits(&rng) >> random_below(&rng, 64);
+            subject->state[i] += random_next(&rng) >> random_below(&rng, 64);
     }
 }
 
@@ -240,8 +240,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_noise),
         cmocka_unit_test(test_what_cannot_be),
     };
-    rng.state = random_seed(argc, argv);
-    printf("--seed %" PRIu64 "\n", rng.state);
+    rng = random_seed_of(argc, argv);
+    printf("--seed %" PRIu64 "\n", rng);
     fflush(stdout);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,9 @@
  *
  *     test_property ALGORITHM [--seed N]
  */
+#include "../lib/random.h"
 #include "cmocka_all.h"
 #include "model.h"
-#include "random.h"
 #include "subject.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #define LOG_CAPACITY 300 /* of the exact log: keeps the reference fast */
 
 static const char *algorithm;
-static struct random rng;
+static uint64_t rng;
 
 enum { KINDS = EPOCH + 1 };
 static uint64_t forgotten[KINDS]; /* by kind */
@@ -160,7 +160,7 @@ static void start(struct trial *trial)
     trial->has_twin = strcmp(algorithm, "gcra") == 0;
     trial->now = trial->ready = any_start(trial);
     if (trial->model.kind == EPOCH)
-        trial->subject.wall_offset_ns = (int64_t)random_bits(&rng) >> random_from(&rng, 2, 40);
+        trial->subject.wall_offset_ns = (int64_t)random_next(&rng) >> random_from(&rng, 2, 40);
     model_init(&trial->model, trial->now, trial->subject.wall_offset_ns);
     subject_init(&trial->subject, trial->now);
     if (trial->has_twin) {
@@ -375,7 +375,7 @@ static void test_against_reference(void **state)
     (void)state;
     uint64_t operations = random_operations(5000000);
     for (uint64_t number = 0; trial.operation < operations; number++) {
-        rng.state = seed + number;
+        rng = random_case(seed, number);
         start(&trial);
         for (int i = 0; i < CASE_LENGTH && trial.at_end < 8; i++, trial.operation++)
             step(&trial);
@@ -414,7 +414,7 @@ int main(int argc, char **argv)
         return 2;
     }
     algorithm = argv[1];
-    seed = random_seed(argc, argv);
+    seed = random_seed_of(argc, argv);
     printf("%s: --seed %" PRIu64 "\n", algorithm, seed);
     fflush(stdout);
     return cmocka_run_group_tests(tests, NULL, NULL);

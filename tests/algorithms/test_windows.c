@@ -182,6 +182,56 @@ static void test_fixed_refund_within_the_window_only(void **state)
     }
 }
 
+/* A wall clock steps into the next window between two grants of one instant: a refund of the first is
+ * no refund of what the next window has granted, whether or not the state was forgotten between. */
+static void test_fixed_refund_of_a_divided_instant(void **state)
+{
+    (void)state;
+    for (int forgets = 0; forgets < 2; forgets++) {
+        struct subject subject;
+        uint64_t now = 5 * SECOND;
+        SUBJECT(&subject, now, "fixed_window", {"capacity", 2}, {"window", DAY}, {"anchor", EPOCH});
+        assert_true(subject_request(&subject, now, 2));
+        subject.wall_offset_ns = (int64_t)DAY;
+        assert_false(subject_is_new(&subject, now));
+        subject_refund(&subject, now, 1, now);
+        assert_int_equal(subject_available(&subject, now), 2);
+        assert_false(subject_is_new(&subject, now));
+        assert_true(subject_is_new(&subject, now + 1));
+        if (forgets)
+            subject_init(&subject, now + 1);
+        assert_true(subject_request(&subject, now + 1, 2));
+        subject_refund(&subject, now + 2, 1, now);
+        assert_int_equal(subject_available(&subject, now + 2), 0);
+        subject_refund(&subject, now + 2, 1, now + 1);
+        assert_int_equal(subject_available(&subject, now + 2), 1);
+        assert_int_equal(subject_check(&subject), 0);
+        subject_free(&subject);
+    }
+}
+
+/* What became of an instant that was divided goes on by the other anchors, too. */
+static void test_fixed_reload_of_a_divided_instant(void **state)
+{
+    (void)state;
+    for (uint64_t anchor = FIRST_USE; anchor <= EPOCH; anchor++) {
+        struct subject subject, next;
+        uint64_t now = 5 * SECOND;
+        SUBJECT(&subject, now, "fixed_window", {"capacity", 2}, {"window", DAY}, {"anchor", EPOCH});
+        SUBJECT(&next, now, "fixed_window", {"capacity", 2}, {"window", DAY}, {"anchor", anchor});
+        assert_true(subject_request(&subject, now, 2));
+        subject.wall_offset_ns = next.wall_offset_ns = (int64_t)DAY;
+        assert_true(subject_request(&subject, now, 1));
+        assert_int_equal(subject_check(&subject), 0);
+        subject_reconfigure(&next, &subject, now);
+        assert_int_equal(subject_available(&next, now), 1);
+        assert_true(subject_request(&next, now, 1));
+        assert_int_equal(subject_available(&next, now + 1), 0);
+        subject_free(&subject);
+        subject_free(&next);
+    }
+}
+
 static void test_a_clock_that_goes_back(void **state)
 {
     (void)state;
@@ -213,6 +263,8 @@ int main(void)
         cmocka_unit_test(test_fixed_window_from_creation),
         cmocka_unit_test(test_fixed_window_by_the_calendar),
         cmocka_unit_test(test_fixed_refund_within_the_window_only),
+        cmocka_unit_test(test_fixed_refund_of_a_divided_instant),
+        cmocka_unit_test(test_fixed_reload_of_a_divided_instant),
         cmocka_unit_test(test_a_clock_that_goes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,8 +51,8 @@ static void *rescue(void *argument)
 static void abandon(uint64_t *random)
 {
     for (uint32_t i = 0; i < RECORDS; i++)
-        world_enter(VICTIM, (uint32_t)(world_random(random) % SETS), i,
-                    1 + world_random(random) % 2, ENTRY_WAIT);
+        world_enter(VICTIM, (uint32_t)random_below(random, SETS), i, 1 + random_below(random, 2),
+                    ENTRY_WAIT);
 }
 
 static void recover_twice(void)
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
             abort();
     for (; time(NULL) < end; victims++) {
         abandon(&random);
-        usleep((useconds_t)(world_random(&random) % 500));
+        usleep((useconds_t)random_below(&random, 500));
         recover_twice();
     }
     atomic_store(&over, true);

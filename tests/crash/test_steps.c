@@ -686,14 +686,14 @@ static void run_all(uint32_t n, bool deadly)
     uint32_t done = 0, asleep = 0;
 
     for (uint32_t turn = 0; done < n && turn < 100000; turn++) {
-        uint32_t a = (uint32_t)(FIRST + world_random(&seed) % n);
+        uint32_t a = (uint32_t)(FIRST + random_below(&seed, n));
 
-        if (deadly && world_random(&seed) % 64 == 0 && fibers[a].state != FIBER_DONE) {
+        if (deadly && random_below(&seed, 64) == 0 && fibers[a].state != FIBER_DONE) {
             fiber_start(&fibers[a], run_script, &tasks[a]);
             fibers[a].state = FIBER_DONE; /* dead */
             world_recover(HOLDER, a);
         }
-        fiber_go(&fibers[a], 1 + world_random(&seed) % (world_random(&seed) % 8 ? 4 : 200));
+        fiber_go(&fibers[a], 1 + random_below(&seed, random_below(&seed, 8) ? 4 : 200));
         for (done = asleep = a = 0; a < n; a++) {
             done += fibers[FIRST + a].state == FIBER_DONE;
             asleep += fibers[FIRST + a].state == FIBER_ASLEEP;

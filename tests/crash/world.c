@@ -384,14 +384,6 @@ void world_script(uint32_t a, uint32_t s)
 
 #define LONG_NS UINT64_C(2000000000)
 
-uint64_t world_random(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random >> 11;
-}
-
 /* As world_wait(), but looks after a long time whether it was decided and nobody said so. */
 static void wait_watched(uint32_t a, uint32_t s, uint32_t i)
 {
@@ -414,19 +406,19 @@ static void wait_watched(uint32_t a, uint32_t s, uint32_t i)
 
 void world_turn(uint32_t a, uint64_t *random)
 {
-    uint32_t s = (uint32_t)(world_random(random) % SETS), i = world_random(random) % RECORDS;
-    uint64_t amount = 1 + world_random(random) % 2;
-    enum entry entry = world_random(random) % 8 ? ENTRY_WAIT : ENTRY_TRY;
+    uint32_t s = (uint32_t)random_below(random, SETS), i = random_below(random, RECORDS);
+    uint64_t amount = 1 + random_below(random, 2);
+    enum entry entry = random_below(random, 8) ? ENTRY_WAIT : ENTRY_TRY;
 
     if (world_enter(a, s, i, amount, entry) == 1) {
-        if (world_random(random) % 4)
+        if (random_below(random, 4))
             wait_watched(a, s, i);
         else
             sched_yield();
     }
-    for (volatile uint64_t n = world_random(random) % 200; n; n--)
+    for (volatile uint64_t n = random_below(random, 200); n; n--)
         ;
-    world_leave(a, s, i, world_random(random) % (amount + 1));
+    world_leave(a, s, i, random_below(random, amount + 1));
     atomic_fetch_add(&shared->turns, 1);
 }
 

@@ -7,6 +7,7 @@
 #ifndef WEIR_TESTS_CRASH_WORLD_H
 #define WEIR_TESTS_CRASH_WORLD_H
 
+#include "../lib/random.h"
 #include "api/instance.h"
 
 enum { SET_RESOURCE, SET_RATE, SET_THREE, SETS };
@@ -75,8 +76,6 @@ void world_script(uint32_t a, uint32_t s);
  * Counts itself, and sleepers that were decided and not woken.
  */
 void world_turn(uint32_t a, uint64_t *random);
-/* The next of a sequence of random numbers; never begin with 0. */
-uint64_t world_random(uint64_t *random);
 
 /* The invariants of all sets, after completing what the last versions owe. */
 void world_check(void);

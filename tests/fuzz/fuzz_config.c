@@ -8,6 +8,7 @@
  *
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
+#include "../lib/random.h"
 #include "config/plan.h"
 #include "os/os.h"
 #include <dirent.h>
@@ -173,13 +174,9 @@ static void seeds_add(const char *path)
 
 static uint64_t state;
 
-/* splitmix64 */
 static uint64_t draw(void)
 {
-    uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return random_next(&state);
 }
 
 /* Replaces `cut` bytes at `at` by `n` bytes of `from`. */
@@ -274,7 +271,7 @@ int main(int argc, char **argv)
     time_t until = time(NULL) + atoi(argv[1]);
     state = strtoull(argv[2], NULL, 10);
     if (state == 0)
-        state = (uint64_t)time(NULL);
+        state = random_seed();
     printf("seed %llu\n", (unsigned long long)state);
     fflush(stdout);
     for (int i = 3; i < argc; i++)

@@ -145,7 +145,7 @@ static _Noreturn void be_worker(struct fleet *fleet, uint32_t number, pid_t pare
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    me.random = fleet->plan.seed ^ (uint64_t)me.life << 32 ^ (uint64_t)number << 56;
+    me.random = random_case(random_case(fleet->plan.seed, number), me.life);
     fleet_step(&me, "waiting for the others");
     fleet_log(&me, FLEET_BORN, me.life, 0);
     atomic_fetch_add(&fleet->ready, 1);

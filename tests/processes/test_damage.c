@@ -910,11 +910,11 @@ static struct damage damage_of(enum kind kind, uint64_t i)
     case FLIP:
         return (struct damage){kind, words[i / 64], i % 64, 0};
     case WORD:
-        return (struct damage){kind, words[i % words_n], test_seed + i, 0};
+        return (struct damage){kind, words[i % words_n], random_case(test_seed, i), 0};
     case PAGE:
-        return (struct damage){kind, pages[i % pages_n], test_seed + i, 0};
+        return (struct damage){kind, pages[i % pages_n], random_case(test_seed, i), 0};
     default:
-        return (struct damage){kind, 0, test_seed + i, 0};
+        return (struct damage){kind, 0, random_case(test_seed, i), 0};
     }
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Installs weir into a prefix of its own and uses it from there as a stranger would: by pkg-config
-# and nothing else. Prints one line per test: pass|fail|skip TAB name TAB reason; what the failed
+# Installs weir, both libraries of it, into a prefix of its own and uses it from there as a stranger
+# would: by pkg-config and nothing else. Prints one line per test: pass|fail|skip TAB name TAB reason; what the failed
 # ones said goes to standard error.
 #
 # usage: tests/programs/test_installed.sh BUILD_DIRECTORY
@@ -23,6 +23,8 @@ check()
     "$@" >"$scratch/output" 2>&1 || status=$?
     if [ "$status" -eq 0 ]; then
         printf 'pass\t%s\t\n' "installed.$name"
+    elif [ "$status" -eq 77 ]; then
+        printf 'skip\t%s\t%s\n' "installed.$name" "$(tail -n 1 "$scratch/output")"
     else
         printf 'fail\t%s\tstatus %s\n' "installed.$name" "$status"
         { echo "--- installed.$name:" && tail -n 40 "$scratch/output" | sed 's/^/    /'; } >&2
@@ -32,14 +34,16 @@ check()
 build_and_install()
 {
     rm -rf "$build"
-    meson setup "$build" "$source" --prefix="$prefix" --buildtype=release -Dtests=false \
-        -Dexamples=false && meson install -C "$build"
+    meson setup "$build" "$source" --prefix="$prefix" --buildtype=release --werror \
+        -Ddefault_library=both -Dman=enabled -Dtests=disabled && meson install -C "$build"
 }
 
 installed_files()
 {
     local file
-    for file in "$libdir/libweir.so" "$libdir/libweir.so.0" "$prefix"/include/weir/{weir,uring}.h \
+    for file in "$libdir"/libweir.{so,so.0,a} "$prefix"/include/weir/{weir,uring}.h \
+        "$libdir"/pkgconfig/weir{,-uring,-plugin}.pc \
+        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c} \
         "$plugindir"/{fixed_window,gcra,leaky_bucket,sliding_window,token_bucket}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
         "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7}; do
@@ -50,15 +54,135 @@ installed_files()
     done
 }
 
+# The public functions, as the headers declare them.
+declared()
+{
+    cat "$prefix"/include/weir/*.h |
+        tr '\n' ' ' | grep -o 'WEIR_PUBLIC [^;]*(' | sed 's/ *(.*//' |
+        grep -oE 'weir_[a-z_]+$' | sort -u
+}
+
 # The library exports what its headers declare, and nothing else.
 exports()
 {
     nm -D --defined-only "$libdir/libweir.so" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }' |
         sort -u >"$scratch/exported"
-    cat "$prefix"/include/weir/*.h |
-        tr '\n' ' ' | grep -o 'WEIR_PUBLIC [^;]*(' | sed 's/ *(.*//' |
-        grep -oE 'weir_[a-z_]+$' | sort -u >"$scratch/declared"
-    diff "$scratch/declared" "$scratch/exported"
+    diff <(declared) "$scratch/exported"
+}
+
+# So does the static library: no name of the core or of a plugin can clash with one of a program.
+static_exports()
+{
+    nm -g --defined-only "$libdir/libweir.a" | awk 'NF == 3 { print $3 }' | sort -u \
+        >"$scratch/exported"
+    diff <(declared) "$scratch/exported"
+}
+
+# Who links with the shared library needs nothing else; what is inline in weir/uring.h needs liburing.
+packages()
+{
+    pkg-config --print-requires weir >"$scratch/requires"
+    [ ! -s "$scratch/requires" ] || {
+        echo "weir.pc requires:"
+        cat "$scratch/requires"
+        return 1
+    }
+    pkg-config --libs weir | grep -qw -- -lweir || return 1
+    ! pkg-config --libs weir | grep -q -- '-luring\|-lfyaml' || return 1
+    pkg-config --static --libs weir | grep -w -- -lfyaml | grep -qw -- -luring || return 1
+    pkg-config --libs weir-uring | grep -w -- -lweir | grep -qw -- -luring
+}
+
+# Every document was installed, and links between them and to the examples lead somewhere.
+documents()
+{
+    local file link wrong=0
+    diff -r "$source/docs" "$doc/docs" || return 1
+    diff "$source/LICENSE" "$doc/LICENSE" || return 1
+    while IFS=: read -r file link; do
+        link=${link%)}
+        link=${link#](}
+        case $link in
+        http* | '#'* | include/* | ../include/*) continue ;;
+        esac
+        [ -e "$(dirname "$file")/${link%%#*}" ] || {
+            echo "${file#"$doc/"} links to $link, which was not installed"
+            wrong=1
+        }
+    done < <(grep -oE '\]\((docs|examples|[A-Z]+\.md|LICENSE|[a-z]+\.md)[^)]*\)' -r "$doc" \
+        --include='*.md')
+    return "$wrong"
+}
+
+# An example of the installed ones by its installed package: which, then its source files.
+compile_example()
+{
+    local package=$1 name=$2
+    shift 2
+    # shellcheck disable=SC2046 # lists
+    (cd "$doc/examples" && "${cc[@]}" -D_GNU_SOURCE -std=c17 -Wall -Wextra -Werror -pthread \
+        -o "$scratch/example.$name" "$@" $(pkg-config --cflags --libs $package))
+}
+
+# Whether a library can be linked with at all; otherwise the test is skipped.
+needs()
+{
+    echo 'int main(void) { return 0; }' |
+        "${cc[@]}" -x c -o "$scratch/empty" - -x none "$@" && return 0
+    echo "cannot link with $*"
+    return 1
+}
+
+compile_server()
+{
+    needs -lhttp_parser || return 77
+    compile_example "$1" "$2" "$2.c" http.c service.c stats.c -lhttp_parser
+}
+
+# With the static library and what it needs as shared libraries, and with nothing shared at all.
+compile_static()
+{
+    mkdir -p "$scratch/static"
+    cp "$libdir/libweir.a" "$scratch/static"
+    # shellcheck disable=SC2046,SC2086
+    "${cc[@]}" $warnings -o "$scratch/static/partly" "$source/tests/programs/static.c" \
+        -L"$scratch/static" $(pkg-config --static --cflags --libs weir) &&
+        ! readelf -d "$scratch/static/partly" | grep -q 'NEEDED.*weir'
+}
+
+# The linker warns of dlopen, which a program without plugin files never calls.
+compile_wholly_static()
+{
+    needs -static -lfyaml -luring || return 77
+    # shellcheck disable=SC2046,SC2086
+    "${cc[@]}" $warnings -static -o "$scratch/static/wholly" "$source/tests/programs/static.c" \
+        $(pkg-config --static --cflags --libs weir)
+}
+
+# Runs such a program without any plugin directory.
+static_runs()
+{
+    local status=0
+    [ -x "$scratch/static/$1" ] || {
+        echo "it was not built"
+        return 77
+    }
+    mv "$plugindir" "$plugindir.away"
+    env -i "$scratch/static/$1" >"$scratch/said" || status=$?
+    mv "$plugindir.away" "$plugindir"
+    [ "$status" -eq 0 ] && diff "$source/tests/programs/static.expected" "$scratch/said"
+}
+
+# A file in a directory that is searched stands before the built-in plugin of that name, and this one
+# before the installed file.
+static_precedence()
+{
+    mkdir -p "$scratch/files"
+    cp "$plugindir/gcra.so" "$scratch/files"
+    env -i WEIR_PLUGIN_PATH="$scratch/files" "$scratch/static/partly" --list |
+        sed -n 's/: gcra$//p' >"$scratch/said"
+    printf '%s\n' "$scratch/files/gcra.so" "<built in>/gcra.so" "$plugindir/gcra.so" |
+        diff - "$scratch/said"
 }
 
 # The README shows examples/readme.c, word for word.
@@ -71,7 +195,7 @@ readme_is_example()
 compile()
 {
     # shellcheck disable=SC2046,SC2086 # lists
-    "$cc" $warnings -o "$scratch/$2" "$1" $(pkg-config --cflags --libs weir)
+    "${cc[@]}" $warnings -o "$scratch/$2" "$1" $(pkg-config --cflags --libs weir)
 }
 
 readme_runs()
@@ -85,7 +209,7 @@ compile_plugin()
 {
     mkdir -p "$scratch/plugins"
     # shellcheck disable=SC2046,SC2086
-    "$cc" $warnings -fPIC -shared -fvisibility=hidden -o "$scratch/plugins/quota.so" \
+    "${cc[@]}" $warnings -fPIC -shared -fvisibility=hidden -o "$scratch/plugins/quota.so" \
         "$source/tests/programs/outside_plugin.c" $(pkg-config --cflags weir-plugin)
 }
 
@@ -134,11 +258,14 @@ page_renders()
 check install build_and_install
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weir.pc)")
 export PKG_CONFIG_PATH
-cc=${CC:-gcc}
+read -ra cc <<<"${CC:-gcc}"
 libdir=$(pkg-config --variable=libdir weir)
 plugindir=$(pkg-config --variable=plugindir weir-plugin)
+doc=$prefix/share/doc/weir
 check files installed_files
 check exports exports
+check packages packages
+check documents documents
 check readme.same readme_is_example
 check readme.compiles compile "$scratch/readme.c" readme
 check readme.runs readme_runs
@@ -148,6 +275,24 @@ check program.runs plugin_runs
 check tool.version tool_version
 check tool.plugins tool_finds_plugins
 check tool.check tool_checks
+for name in readme blocking shared; do
+    check "example.$name" compile_example weir $name $name.c
+done
+for name in poll epoll; do
+    check "example.loops.$name" compile_example weir $name loops/$name.c loops/work.c
+done
+check example.loops.uring compile_example weir-uring uring loops/uring.c loops/work.c
+check example.uring_paced_sender compile_example weir-uring uring_paced_sender \
+    uring_paced_sender.c receiver.c
+check example.uring_proxy compile_example weir-uring uring_proxy uring_proxy.c relay.c proxy.c
+check example.epoll_server compile_server weir epoll_server
+check example.uring_server compile_server weir-uring uring_server
+check static.exports static_exports
+check static.compiles compile_static
+check static.runs static_runs partly
+check static.precedence static_precedence
+check static.wholly.compiles compile_wholly_static
+check static.wholly.runs static_runs wholly
 for page in "$prefix"/share/man/man?/*; do
     check "page.${page##*/}" page_renders "$page"
 done

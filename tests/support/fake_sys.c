@@ -531,13 +531,21 @@ int sys_tsc_usable(void)
     return c != NULL ? c->usable : real_sys_tsc_usable();
 }
 
-uint64_t sys_now_ns(void)
+/* The counter whose clock takes the place of the others, or NULL. */
+static const struct fake_counter *counter_with_clock(void)
 {
     const struct fake_counter *c = atomic_load(&counter);
+
+    return c != NULL && c->now_ns != NULL ? c : NULL;
+}
+
+uint64_t sys_now_ns(void)
+{
+    const struct fake_counter *c = counter_with_clock();
     uint64_t now = atomic_load(&clock_ns);
 
     made(NOW);
-    if (c != NULL && c->now_ns != NULL)
+    if (c != NULL)
         return c->now_ns(c->userdata);
     return now == CLOCK_REAL ? real_sys_now_ns() : now;
 }
@@ -557,6 +565,13 @@ int64_t sys_wall_offset_ns(void)
                                                 : atomic_load(&wall_offset_ns);
 }
 
+/* The kernel knows nothing of a counter's clock, which may be far ahead of its own or far behind. So
+ * each of its deadlines has passed for the kernel, however long the machine has been up. */
+static uint64_t kernel_deadline(uint64_t at_ns)
+{
+    return at_ns != WEIR_FOREVER && counter_with_clock() != NULL ? 1 : at_ns;
+}
+
 int sys_timerfd_set(int fd, uint64_t at_ns)
 {
     int code = fails(TIMER_SET, FAKE_EVENT, -ENOMEM);
@@ -564,7 +579,7 @@ int sys_timerfd_set(int fd, uint64_t at_ns)
     if (code != 0)
         return code;
     if (atomic_load(&clock_ns) == CLOCK_REAL)
-        return real_sys_timerfd_set(fd, at_ns);
+        return real_sys_timerfd_set(fd, kernel_deadline(at_ns));
     timer_forget(fd);
     code = real_sys_timerfd_set(fd, WEIR_FOREVER);
     if (code == 0 && at_ns != WEIR_FOREVER)
@@ -579,7 +594,7 @@ static int fake_futex_wait(int (*wait)(const uint32_t *, uint32_t, uint64_t), co
     if (fails(FUTEX_WAITS, FAKE_FUTEX, -1))
         return 0;
     if (atomic_load(&clock_ns) == CLOCK_REAL || until_ns == WEIR_FOREVER)
-        return wait(word, expected, until_ns);
+        return wait(word, expected, kernel_deadline(until_ns));
     while (atomic_load(&clock_ns) < until_ns) {
         int r = wait(word, expected, real_sys_now_ns() + SLICE_NS);
 

@@ -6,6 +6,7 @@
 #ifndef WEIR_TESTS_REQUIRE_H
 #define WEIR_TESTS_REQUIRE_H
 
+#include "../lib/random.h"
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,25 +49,10 @@ static inline uint64_t number_from(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* Takes the seed from WEIR_SEED or the clock. */
+/* Takes the seed from WEIR_SEED or the time. */
 static inline void seed_begin(void)
 {
-    test_seed = number_from("WEIR_SEED", clock_now());
-}
-
-/* SplitMix64. */
-static inline uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static inline uint64_t random_below(uint64_t *state, uint64_t n)
-{
-    return random_next(state) % n;
+    test_seed = random_seed();
 }
 
 #endif

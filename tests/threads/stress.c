@@ -616,7 +616,7 @@ int main(int argc, char **argv)
     pthread_barrier_init(&begin, NULL, THREADS + 1);
     pthread_barrier_init(&finish, NULL, THREADS + 1);
     for (int i = 0; i < THREADS; i++) {
-        workers[i].random = test_seed + (uint64_t)i;
+        workers[i].random = random_case(test_seed, (uint64_t)i);
         workers[i].event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         require(workers[i].event_fd >= 0);
         require(weir_pool_open(&workers[i].pool, instance, i % 2 ? "five" : "pool",

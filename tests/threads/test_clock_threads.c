@@ -46,7 +46,7 @@ static uint64_t differing(void *unused)
 
     (void)unused;
     if (!random)
-        random = test_seed ^ (uint64_t)(uintptr_t)&random;
+        random = random_case(test_seed, (uint64_t)(uintptr_t)&random);
     if (random_below(&random, 10000) == 0)
         ahead = random_next(&random) >> random_below(&random, 64);
     return raw_ns() * 3 + ahead;
@@ -63,7 +63,7 @@ static struct {
 /* Half of the readings come right after each other. */
 static void *read_and_tell(void *seed)
 {
-    uint64_t random = test_seed + (uint64_t)(uintptr_t)seed, readings = 0, after;
+    uint64_t random = random_case(test_seed, (uint64_t)(uintptr_t)seed), readings = 0, after;
 
     do {
         uint64_t told = atomic_load_explicit(&world.told, memory_order_acquire);

@@ -202,8 +202,9 @@ int main(void)
         keys[i] = (struct key){i * UINT64_C(0x9e3779b97f4a7c15), 2 * i + 2};
     require(pthread_create(&observer, NULL, run_observer, &looks) == 0);
     for (uint32_t i = 0; i < THREADS; i++) {
-        workers[i] =
-            (struct worker){.number = i + 1, .rng = test_seed + i, .claimant = {test_seed * 7 + i}};
+        workers[i] = (struct worker){.number = i + 1,
+                                     .rng = random_case(test_seed, i),
+                                     .claimant = {random_case(test_seed, THREADS + i)}};
         require(pthread_create(&threads[i], NULL, run_worker, &workers[i]) == 0);
     }
     for (uint32_t i = 0; i < THREADS; i++)

@@ -140,7 +140,7 @@ static void use_token(uint64_t *random)
 static void *work(void *use)
 {
     void (*const *const step)(uint64_t *) = use;
-    uint64_t random = test_seed + atomic_fetch_add(&run.threads, 1);
+    uint64_t random = random_case(test_seed, atomic_fetch_add(&run.threads, 1));
 
     while (clock_now() < run.until_ns)
         for (int i = 0; i < 64; i++)

@@ -121,7 +121,7 @@ static void run_all(void)
 
     for (uintptr_t i = 0; i < THREADS; i++)
         assert_int_equal(
-            pthread_create(&threads[i], NULL, live_often, (void *)(test_seed * THREADS + i)), 0);
+            pthread_create(&threads[i], NULL, live_often, (void *)random_case(test_seed, i)), 0);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }

@@ -408,7 +408,7 @@ enum { INSTANCES = 5, USERS = 8 };
 static void *use_several(void *argument)
 {
     weir_pool **pools = argument;
-    uint64_t random = (uint64_t)(uintptr_t)&pools ^ test_seed;
+    uint64_t random = random_case(test_seed, (uint64_t)(uintptr_t)&pools);
     weir_acquisition *held[INSTANCES] = {0};
     weir *own = open_instance();
     weir_pool *own_pool = define(own, "own");

@@ -147,7 +147,7 @@ static void meet(unsigned *turn)
 
 static void *race(void *unused)
 {
-    uint64_t random = test_seed + 1;
+    uint64_t random = random_case(test_seed, 1);
     unsigned turn = 0;
 
     (void)unused;

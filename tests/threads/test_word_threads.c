@@ -197,7 +197,7 @@ static void run_threads(void)
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.number = i, .random = test_seed + i};
+        workers[i] = (struct worker){.number = i, .random = random_case(test_seed, i)};
         require(weir_queue_open(&workers[i].queue, run.w, 1) == 0);
     }
     for (unsigned i = 0; i < THREADS; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Bells: what is heard of what was rung, and what is never taken for a bell. */
+#include "../lib/random.h"
 #include "children.h"
 #include "os/os.h"
 #include "shm/doorbell.h"
@@ -195,8 +196,7 @@ static uint64_t random_state;
 
 static uint32_t below(uint32_t n)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(random_state >> 33) % n;
+    return (uint32_t)random_below(&random_state, n);
 }
 
 /*

@@ -300,8 +300,8 @@ static void who_is_woken_is_not_late(void **state)
     weir_close(w);
 }
 
-/* The same for a blocked caller; his futex gives up at once, for the kernel's clock is far ahead. */
-static void who_is_blocked_is_not_late(void **state)
+/* The same for a blocked caller, whose futex gives up at once: fake_sys.h. */
+static void a_blocked_caller_is_not_late(void **state)
 {
     weir *w = opened_on(WEIR_CLOCK_DEFAULT, one_in_10us);
     weir_acquisition *acquisition = NULL;
@@ -333,7 +333,7 @@ int main(void)
         clock_test(a_counter_that_is_given_up_is_told_once),
         clock_test(sets_that_processes_share_go_by_the_clock_itself),
         clock_test(who_is_woken_is_not_late),
-        clock_test(who_is_blocked_is_not_late),
+        clock_test(a_blocked_caller_is_not_late),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The heap of deadlines, against a plain search over all records. */
+#include "../lib/random.h"
 #include "wait/deadline_heap.h"
 #include "world.h"
 
@@ -13,8 +14,7 @@ static uint64_t random_state;
 
 static uint64_t any(void)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return random_state >> 33;
+    return random_next(&random_state);
 }
 
 static void make(void)

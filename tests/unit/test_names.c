@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of names, against a plain list. */
+#include "../lib/random.h"
 #include "base/str_map.h"
 #include "world.h"
 
@@ -27,7 +28,7 @@ static void check(const struct names *names)
 static void names_are_found_whatever_was_added_and_removed(void **state)
 {
     struct names names = {0};
-    unsigned random = 3;
+    uint64_t random = 3;
 
     (void)state;
     for (size_t i = 0; i < NAMES; i++) {
@@ -35,7 +36,7 @@ static void names_are_found_whatever_was_added_and_removed(void **state)
         there[i] = false;
     }
     for (int turn = 0; turn < 3000; turn++) {
-        size_t i = (random = random * 1103515245 + 12345) / 65536 % NAMES;
+        size_t i = random_below(&random, NAMES);
 
         if (there[i]) {
             names_remove(&names, texts[i], &there[i]);

@@ -6,6 +6,7 @@
  * `shared` the sets are of the backend `process`, and each operation is that of one or the other of
  * two instances, which are two processes as far as the sets can tell.
  */
+#include "../lib/random.h"
 #include "api/acquisition.h"
 #include "set_model.h"
 #include "world.h"
@@ -51,19 +52,9 @@ static struct {
                      run.seed, run.operation, run.doing, real_, expected_, run.limits);            \
     } while (0)
 
-/* SplitMix64 */
-static uint64_t any(void)
-{
-    uint64_t z = run.random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static uint64_t below(uint64_t n)
 {
-    return any() % n;
+    return random_below(&run.random, n);
 }
 
 static bool chance(uint64_t one_in)
@@ -538,7 +529,7 @@ static struct model_asker *random_asker(void)
 static void do_update(struct model_asker *asker)
 {
     unsigned i = (unsigned)below(run.model.limits_n);
-    uint64_t used = chance(16) ? any() : below(asker->amounts[i] + 3);
+    uint64_t used = chance(16) ? random_next(&run.random) : below(asker->amounts[i] + 3);
     int r;
 
     run.doing = "update";
@@ -646,7 +637,7 @@ static void do_put(void)
 {
     struct model_asker *asker = free_asker();
     bool full = count_queued(false) == run.queue_capacity, handle = chance(2);
-    uint64_t user_data = chance(2) ? below(3) : any();
+    uint64_t user_data = chance(2) ? below(3) : random_next(&run.random);
     weir_acquisition *real = NULL;
     struct question q;
     int r;

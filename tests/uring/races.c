@@ -375,7 +375,8 @@ static void run(size_t race, unsigned kind, uint64_t rounds)
         struct round round;
         bool granted;
 
-        uring.features = probed.features & ~(i & 1 ? 0u : (unsigned)WEIR_URING_READ);
+        uring = probed;
+        uring.features &= ~(i & 1 ? 0u : (unsigned)WEIR_URING_READ);
         if (paced)
             begin_paced(&round);
         else

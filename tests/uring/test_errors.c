@@ -168,11 +168,12 @@ static void probe_finds_what_a_kernel_has(void **state)
 
 static void probe_says_the_same_again(void **state)
 {
-    struct weir_uring again = {UINT32_MAX};
+    struct weir_uring again = {.features = UINT32_MAX};
 
     (void)state;
     assert_int_equal(weir_uring_probe(&again), 0);
     assert_int_equal(again.features, world.probed.features);
+    assert_int_equal(again.ahead_ns, world.probed.ahead_ns);
 }
 
 /* Lowers the limit of descriptors so that `n` more can be had. */
@@ -191,7 +192,7 @@ static struct rlimit limit_descriptors(unsigned n)
 
 static void probe_without_descriptors_fails(void **state)
 {
-    struct weir_uring untouched = {12345};
+    struct weir_uring untouched = {.features = 12345};
 
     (void)state;
     for (unsigned n = 0; n < 2; n++) {
@@ -231,7 +232,7 @@ static void probe_where_it_is_forbidden_fails(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct weir_uring untouched = {12345};
+        struct weir_uring untouched = {.features = 12345};
         pid_t child = fork();
         int status = -1;
 

@@ -961,23 +961,6 @@ static void test_no_interruption(void **state)
     }
 }
 
-/* ---- without liburing ---- */
-
-static void test_built_without(void **state)
-{
-    weir_acquisition *a;
-
-    (void)state;
-    assert_int_equal(weir_queue_attach(queue, ring.ring_fd), 1);
-    assert_int_equal(weir_queue_attach(queue, ring.ring_fd), 1);
-    assert_int_equal(logged, 1);
-    a = submit(1, 1);
-    expect_reaped(1, 0, a);
-    expect_no_cqe();
-    assert_int_equal(weir_queue_detach(queue), 0);
-    release(a);
-}
-
 #define on_ring(test)      cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define on_injected(test)  cmocka_unit_test_setup_teardown(test, setup_injected, teardown)
 #define on_ahead(test)     cmocka_unit_test_setup_teardown(test, setup_ahead, teardown)
@@ -1015,16 +998,11 @@ int main(void)
         on_ring(test_child),
         on_ring(test_no_interruption),
     };
-    const struct CMUnitTest without[] = {on_ring(test_built_without)};
     struct weir_uring unused;
     int failed = 0;
 
     if (!rings_begin(&unused))
         return 77;
-    if (!WEIR_URING) {
-        fprintf(stderr, "SKIPPED: weir was built without liburing: POSTING WAS NOT TESTED\n");
-        return cmocka_run_group_tests_name("without", without, NULL, NULL);
-    }
     for (kind = 0; kind < RING_KINDS; kind++) {
         if (!ring_exists(kind))
             fprintf(stderr, "SKIPPED: no %s rings here\n", ring_kinds[kind].name);

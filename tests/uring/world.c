@@ -51,7 +51,8 @@ static int setup(void **state)
 
     fixture_setup(state);
     world.kind = variant->kind;
-    world.uring.features = world.probed.features & ~variant->without;
+    world.uring = world.probed;
+    world.uring.features &= ~variant->without;
     require(io_uring_queue_init(ENTRIES, &world.ring, ring_kinds[world.kind].flags) == 0);
     require(pipe2(world.out, O_CLOEXEC | O_NONBLOCK) == 0);
     open_limits();

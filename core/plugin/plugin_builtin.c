@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The list of built-in plugins. The build compiles this file once more for the static library, with
+ * the list of names in WEIR_BUILTIN_PLUGINS, and each plugin with its name behind that of its table.
+ */
+#include "plugin/plugin_builtin.h"
+
+#include <stddef.h>
+
+#ifndef WEIR_BUILTIN_PLUGINS
+#define WEIR_BUILTIN_PLUGINS(each)
+#endif
+
+#define DECLARE(name) extern const struct weir_plugin_table weir_plugins_v1_##name;
+#define ENTRY(name)   {#name ".so", &weir_plugins_v1_##name},
+
+/* clang-format off */
+WEIR_BUILTIN_PLUGINS(DECLARE)
+
+const struct plugin_builtin plugin_builtins[] = {
+    WEIR_BUILTIN_PLUGINS(ENTRY)
+    {NULL, NULL},
+};

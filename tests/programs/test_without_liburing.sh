@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Builds weir where liburing cannot be found: pkg-config knows only what weir needs at least, cmocka
+# besides, and the header of liburing ends a compilation. Once `-During=disabled` is all that is said,
+# once nothing is, for the static library alone. Runs the tests that show what is different then.
+#
+# usage: tests/programs/test_without_liburing.sh BUILD_DIRECTORY
+set -euo pipefail
+umask 022 # plugins that others can write to would be refused
+
+source=$(realpath "$(dirname "$0")/../..")
+build=$(realpath -m "$1")
+rm -rf "$build"
+mkdir -p "$build/pkgconfig" "$build/include"
+for name in libfyaml cmocka; do
+    ln -s "$(pkg-config --variable=pcfiledir "$name")/$name.pc" "$build/pkgconfig/"
+done
+echo '#error "there is no liburing"' >"$build/include/liburing.h"
+
+# Sets up a build directory of this name, with further options of meson.
+set_up()
+{
+    PKG_CONFIG_LIBDIR=$build/pkgconfig meson setup "$build/$1" "$source" --werror \
+        -Dc_args="-I$build/include" "${@:2}" >"$build/$1.log" || {
+        cat "$build/$1.log"
+        return 1
+    }
+    grep -A 8 '^  Features' "$build/$1.log"
+}
+
+# Runs the preprocessor alone over everything that a build directory can compile: tests, too.
+preprocess_all()
+{
+    python3 - "$1" <<'END'
+import json, pathlib, shlex, subprocess, sys
+
+build = pathlib.Path(sys.argv[1])
+seen = set()
+for command in json.loads((build / "compile_commands.json").read_text()):
+    words = shlex.split(command["command"])
+    words = words[:words.index("-MD")] + ["-E", "-o", "/dev/null", command["file"]]
+    if tuple(words) not in seen:
+        seen.add(tuple(words))
+        subprocess.run(words, cwd=build, check=True)
+print(len(seen), "compilations need no liburing")
+END
+}
+
+set_up plain -Dman=disabled -Ddefault_library=static
+grep -qE '^ +uring +: no: there is no liburing' "$build/plain.log"
+ninja -C "$build/plain"
+"$build/plain/tools/weir" plugins | grep -F '<built in>/gcra.so'
+
+set_up disabled -During=disabled -Dtests=enabled -Dexamples=enabled
+grep -qE '^ +uring +: no: -During=disabled' "$build/disabled.log"
+preprocess_all "$build/disabled"
+ninja -C "$build/disabled" tools/weir examples benchmarks
+meson test -C "$build/disabled" --print-errorlogs without_liburing unit_queue readiness \
+    interruptions bench_wake_smoke loop_poll epoll_server
