@@ -35,18 +35,18 @@ struct bare {
 
 struct size {
     uint64_t keys_n;
-    struct key *keys;
+    struct key_digest *keys;
     struct bare *bare;
     uint64_t bare_n;
     struct key_table table, worn; /* the one for decisions; the one whose keys may go */
     uint64_t at, at_new;          /* where batches go on */
     uint64_t decided, decided_bare, made;
-    struct key_tally filled, replaced;
-    struct key_claimant claimant;
+    struct probe_stats filled, replaced;
+    struct nonce_source claimant;
     struct bench_figure *figures[5];
 };
 
-static const struct key_secret secret = {{1, 2}};
+static const struct siphash_secret secret = {{1, 2}};
 
 /* Memory that is zero, real only where it is used, and where the system likes, in large pages. It
  * stays until the end. */
@@ -61,27 +61,27 @@ static void *memory_new(size_t size)
     return memory;
 }
 
-static inline struct key key_of(uint64_t number)
+static inline struct key_digest key_of(uint64_t number)
 {
     const uint64_t client[2] = {number, ~number};
-    struct key key;
+    struct key_digest key;
 
-    key_hash(&secret, client, sizeof(client), &key);
+    siphash_128(&secret, client, sizeof(client), &key);
     return key;
 }
 
 /* ---- bare ---- */
 
-static inline struct bare *bare_find(const struct size *size, const struct key *key)
+static inline struct bare *bare_find(const struct size *size, const struct key_digest *key)
 {
-    uint64_t i = (key->place >> 32) * size->bare_n >> 32;
+    uint64_t i = (key->buckets >> 32) * size->bare_n >> 32;
 
     while (size->bare[i].id != key->id && size->bare[i].id)
         i = i + 1 < size->bare_n ? i + 1 : 0;
     return &size->bare[i];
 }
 
-static inline void decide_bare(struct size *size, const struct key *key)
+static inline void decide_bare(struct size *size, const struct key_digest *key)
 {
     struct bare *entry = bare_find(size, key);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -106,7 +106,7 @@ static void run_bare(struct size *size, unsigned n)
 static void run_hash_bare(struct size *size, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        const struct key key = key_of(next_of(size));
+        const struct key_digest key = key_of(next_of(size));
 
         decide_bare(size, &key);
     }
@@ -114,7 +114,7 @@ static void run_hash_bare(struct size *size, unsigned n)
 
 /* ---- the table ---- */
 
-static inline void decide(struct size *size, const struct key *key)
+static inline void decide(struct size *size, const struct key_digest *key)
 {
     struct key_entry entry;
 
@@ -131,7 +131,7 @@ static void run_decide(struct size *size, unsigned n)
 static void run_hash_decide(struct size *size, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        const struct key key = key_of(next_of(size));
+        const struct key_digest key = key_of(next_of(size));
 
         decide(size, &key);
     }
@@ -149,13 +149,13 @@ static enum key_use is_live(const void *userdata, uint64_t word, uint64_t *ret_i
 {
     (void)userdata;
     *ret_instant = word;
-    return KEY_LIVE;
+    return KEY_EVICTABLE;
 }
 
-static bool put(const struct key_table *table, const struct key *key, struct size *size,
-                enum key_use (*use)(const void *, uint64_t, uint64_t *), struct key_tally *tally)
+static bool put(const struct key_table *table, const struct key_digest *key, struct size *size,
+                enum key_use (*use)(const void *, uint64_t, uint64_t *), struct probe_stats *tally)
 {
-    const struct key_judge judge = {use, NULL, KEY_EVICT_OLDEST, NULL};
+    const struct key_policy judge = {use, NULL, KEY_EVICT_OLDEST, NULL};
     struct key_entry entry;
 
     return !key_table_find(table, key, &entry) &&
@@ -166,7 +166,7 @@ static bool put(const struct key_table *table, const struct key *key, struct siz
 static void run_new(struct size *size, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        const struct key key = key_of(size->at_new++);
+        const struct key_digest key = key_of(size->at_new++);
 
         size->made += put(&size->worn, &key, size, is_new, &size->replaced);
     }
@@ -194,8 +194,8 @@ static void table_new(struct key_table *ret, uint64_t keys_n)
 static void size_fill(struct size *size)
 {
     for (uint64_t i = 0; i < size->keys_n; i++) {
-        const struct key key = key_of(i);
-        struct key_tally unused = {0};
+        const struct key_digest key = key_of(i);
+        struct probe_stats unused = {0};
 
         size->keys[i] = key;
         bare_find(size, &key)->id = key.id;

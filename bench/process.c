@@ -55,7 +55,7 @@ void process_memory_free(void *memory, size_t size)
     require(munmap(memory, size) == 0);
 }
 
-pid_t process_start(void (*run)(void *argument), void *argument)
+pid_t peer_id_start(void (*run)(void *argument), void *argument)
 {
     pid_t parent = getpid(), pid;
 

@@ -211,7 +211,7 @@ static void run_threads(struct rival *rival, struct bench_figure *figure, unsign
 
 static void run_processes(struct rival *rival, struct bench_figure *figure, unsigned n)
 {
-    pid_t pid = process_start(compete_as_process, rival);
+    pid_t pid = peer_id_start(compete_as_process, rival);
 
     run_batches(rival, rival->pool, figure, n);
     process_end(pid, 0);

@@ -175,13 +175,13 @@ static void hold_apart(void *argument)
 
 static void start_holder(struct hand *hand)
 {
-    hand->holder = (uint32_t)process_start(hold_shared, hand);
+    hand->holder = (uint32_t)peer_id_start(hold_shared, hand);
     process_await(&hand->holds, atomic_load(&hand->held) + 1);
 }
 
 static void start_bystander(struct hand *hand)
 {
-    hand->holder = (uint32_t)process_start(hold_apart, hand);
+    hand->holder = (uint32_t)peer_id_start(hold_apart, hand);
     process_await(&hand->holds, atomic_load(&hand->held) + 1);
 }
 
@@ -425,7 +425,7 @@ static void run_way(const struct way *way, struct bench_figure *figure, unsigned
 
     hand->way = way;
     hand->n = WARM_UP + n;
-    waiter = process_start(wait_all, hand);
+    waiter = peer_id_start(wait_all, hand);
     process_await(&hand->opened, 1);
     stat_fd = open_stat(waiter);
     for (unsigned i = 1; i <= hand->n; i++) {

@@ -552,11 +552,11 @@ static const struct way attached_looked_at = {
 
 /* ---- weir, a queue ---- */
 
-enum { NUMBER = 77, ROOM = 4 };
+enum { NUMBER = 77, EXCERPT_MAX = 4 };
 
 int queue_open(struct hand *hand)
 {
-    return weir_queue_open(&hand->queue, hand->w, ROOM);
+    return weir_queue_open(&hand->queue, hand->w, EXCERPT_MAX);
 }
 
 void queue_close(struct hand *hand)
@@ -584,8 +584,8 @@ void queue_ask(struct hand *hand)
 /* False: nothing was there yet. */
 bool queue_reap(struct hand *hand)
 {
-    struct weir_completion done[ROOM];
-    int n = weir_queue_reap(hand->queue, done, ROOM);
+    struct weir_completion done[EXCERPT_MAX];
+    int n = weir_queue_reap(hand->queue, done, EXCERPT_MAX);
 
     require(n == 0 || n == 1);
     if (n == 0)

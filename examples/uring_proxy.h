@@ -68,7 +68,7 @@ struct server {
 
 /* ---- uring_proxy.c: the ring and the queue ---- */
 
-struct __kernel_timespec timespec_of(uint64_t ns);
+struct __kernel_timespec os_timespec(uint64_t ns);
 
 /* Makes room for `n` operations that belong together: a chain must not be cut by a submission. */
 void ring_room(struct server *s, unsigned n);

@@ -43,11 +43,11 @@ struct operation {
     struct connection *connection; /* NULL: the server's own */
 };
 
-enum state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSING };
+enum siphash_state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSING };
 
 struct connection {
     int fd;
-    enum state state;
+    enum siphash_state state;
     unsigned pending; /* operations on the ring */
     bool keep_alive;
     struct operation hung_up, received, sent, timed_out, granted, worked, removed;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_said(const struct amounts *amounts, const char *key)
+static bool amounts_has(const struct amounts *amounts, const char *key)
 {
     for (size_t i = 0; i < amounts->n; i++)
         if (strcmp(amounts->items[i].key, key) == 0)
@@ -14,11 +14,11 @@ static bool is_said(const struct amounts *amounts, const char *key)
     return false;
 }
 
-int amounts_say(struct amounts *amounts, const char *key, uint64_t amount)
+int amounts_add(struct amounts *amounts, const char *key, uint64_t amount)
 {
     struct weir_amount *grown;
 
-    if (is_said(amounts, key))
+    if (amounts_has(amounts, key))
         return -EEXIST;
     grown = realloc(amounts->items, (amounts->n + 1) * sizeof *grown);
     if (grown == NULL)
@@ -29,18 +29,18 @@ int amounts_say(struct amounts *amounts, const char *key, uint64_t amount)
 }
 
 /* Adds the keys of a set, and marks those of the first `said_n` that are among them. */
-static int add_set(struct amounts *amounts, weir_set *set, bool *known, size_t said_n)
+static int amounts_add_set(struct amounts *amounts, weir_set *set, bool *known, size_t given_n)
 {
     struct weir_set_stats stats = {.size = sizeof stats};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
     for (int i = 0; i < n; i++) {
-        int r = amounts_say(amounts, limits[i].key, 1);
+        int r = amounts_add(amounts, limits[i].key, 1);
 
         if (r == -ENOMEM)
             return r;
-        for (size_t said = 0; said < said_n; said++)
+        for (size_t said = 0; said < given_n; said++)
             if (strcmp(amounts->items[said].key, limits[i].key) == 0)
                 known[said] = true;
     }
@@ -49,13 +49,13 @@ static int add_set(struct amounts *amounts, weir_set *set, bool *known, size_t s
 
 int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_key)
 {
-    size_t said_n = amounts->n;
-    bool *known = calloc(said_n + 1, sizeof *known);
+    size_t given_n = amounts->n;
+    bool *known = calloc(given_n + 1, sizeof *known);
     int r = known != NULL ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < weir_pool_sets(pool) && r == 0; i++)
-        r = add_set(amounts, weir_pool_set(pool, i), known, said_n);
-    for (size_t said = 0; said < said_n && r == 0; said++) {
+        r = amounts_add_set(amounts, weir_pool_set(pool, i), known, given_n);
+    for (size_t said = 0; said < given_n && r == 0; said++) {
         if (!known[said]) {
             *ret_key = amounts->items[said].key;
             r = -ENOENT;

@@ -11,7 +11,7 @@ struct amounts {
 };
 
 /* Says an amount. -EEXIST: of this key one is said already; -ENOMEM. */
-int amounts_say(struct amounts *amounts, const char *key, uint64_t amount);
+int amounts_add(struct amounts *amounts, const char *key, uint64_t amount);
 
 /*
  * Adds 1 of every key of the pool's sets of which nothing is said; the keys live as long as the

@@ -36,7 +36,7 @@ struct check {
 
 /* ---- complaints ---- */
 
-static void hear(void *userdata, const struct weir_error *complaint)
+static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
     struct check *check = userdata;
 
@@ -101,7 +101,7 @@ static int refuse_nul(struct check *check, const char *text)
     }
     snprintf(error.file, sizeof error.file, "%s", check->name);
     snprintf(error.message, sizeof error.message, "a NUL byte is not text");
-    hear(check, &error);
+    on_complaint(check, &error);
     return -EINVAL;
 }
 
@@ -159,14 +159,14 @@ static void json_limit(struct json *json, const struct weir_limit_stats *limit,
 /* What requests get that say nothing else, and what else the set is told to do. */
 static void print_defaults(const struct weir_set_info *info)
 {
-    char text[QUANTITY_TEXT_MAX];
+    char text[UNITS_TEXT_MAX];
 
     if (info->lifetime != NULL)
         printf("  backend %s  lifetime %s", info->backend, info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
-        printf("  timeout %s", quantity_write_duration(info->timeout_ns, text));
+        printf("  timeout %s", units_format_duration(info->timeout_ns, text));
     if (info->max_wait_ns != WEIR_FOREVER)
-        printf("  max_wait %s", quantity_write_duration(info->max_wait_ns, text));
+        printf("  max_wait %s", units_format_duration(info->max_wait_ns, text));
     if (info->max_waiters != 0)
         printf("  max_waiters %u", info->max_waiters);
     if (info->flags & WEIR_SET_STRICT)
@@ -178,11 +178,11 @@ static void print_defaults(const struct weir_set_info *info)
 /* What becomes of its keys, if it is keyed. */
 static void print_keyed(const struct weir_keyed_stats *keyed)
 {
-    char text[QUANTITY_TEXT_MAX];
+    char text[UNITS_TEXT_MAX];
 
-    printf("  keyed  max_keys %s", quantity_write_amount(keyed->max_keys, text));
+    printf("  keyed  max_keys %s", units_format_amount(keyed->max_keys, text));
     if (keyed->memory_max != 0)
-        printf("  memory %s", quantity_write_size(keyed->memory_max, text));
+        printf("  memory %s", units_format_size(keyed->memory_max, text));
     printf("  evict %s", keyed->evict);
 }
 
@@ -334,23 +334,23 @@ static bool is_complaint(int code, const struct weir_error *error)
     return code == -EINVAL || code == -ENOEXEC || error->line != 0;
 }
 
-static enum ending conclude(struct check *check, int r, struct weir_error *error)
+static enum ending report_result(struct check *check, int r, struct weir_error *error)
 {
     if (r == 0)
         return ENDING_FINE;
     if (check->complaints == 0) { /* else it has been heard already */
         if (error->file[0] == '\0')
             snprintf(error->file, sizeof error->file, "%s", check->name);
-        hear(check, error);
+        on_complaint(check, error);
     }
     return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
 }
 
-static int look(struct check *check)
+static int check_file(struct check *check)
 {
     struct weir_options options = {.size = sizeof options,
                                    .plugin_dirs = check->source.plugin_dirs,
-                                   .complaint = hear,
+                                   .complaint = on_complaint,
                                    .userdata = check,
                                    .flags = WEIR_OPEN_APART};
     struct weir_error error = {0};
@@ -370,7 +370,7 @@ static int look(struct check *check)
         options.file = check->file;
         r = weir_open(&w, &options, &error);
     }
-    ending = conclude(check, r, &error);
+    ending = report_result(check, r, &error);
     if (check->as_json) {
         json_end_array(&check->json);
         json_boolean(&check->json, "ok", r == 0);
@@ -416,5 +416,5 @@ int run_check(int argc, char **argv)
     if (optind + 1 < argc)
         return usage_wrong(argv[0], "takes one file, not also ", argv[optind + 1]);
     check.file = check.name = argv[optind];
-    return look(&check);
+    return check_file(&check);
 }

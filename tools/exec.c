@@ -181,7 +181,7 @@ static bool is_keyed(weir_pool *pool)
 }
 
 /* Anything but a refusal. That of somebody who names no subject comes from a keyed set. */
-static int tell_failure(const struct exec *exec, int r)
+static int report_failure(const struct exec *exec, int r)
 {
     if (r != -EINVAL || exec->subject != NULL || !is_keyed(exec->pool))
         return fail(exec, r);
@@ -190,7 +190,7 @@ static int tell_failure(const struct exec *exec, int r)
 }
 
 /* Why it was not granted. -EAGAIN where nothing but the timeout forbade to wait is a timeout. */
-static int tell_refusal(const struct exec *exec, int r, const struct weir_refusal *refusal)
+static int report_refusal(const struct exec *exec, int r, const struct weir_refusal *refusal)
 {
     bool timed_out = r == -ETIMEDOUT || (r == -EAGAIN && !exec->has_max_wait && exec->has_timeout &&
                                          exec->timeout_ns == 0);
@@ -203,7 +203,7 @@ static int tell_refusal(const struct exec *exec, int r, const struct weir_refusa
                                       : "refused: more than can ever be granted";
 
     if (r != -ETIMEDOUT && r != -EAGAIN && r != -ENOBUFS && r != -ERANGE)
-        return tell_failure(exec, r);
+        return report_failure(exec, r);
     if (exec->verbose || r == -ERANGE)
         fprintf(stderr, "%s: %s%s%s%s\n", exec->title, why, refusal->key[0] != '\0' ? " (`" : "",
                 refusal->key, refusal->key[0] != '\0' ? "`)" : "");
@@ -215,7 +215,7 @@ static int tell_refusal(const struct exec *exec, int r, const struct weir_refusa
     return timed_out ? EXEC_TIMED_OUT : EXEC_REFUSED;
 }
 
-static void say_request(const struct exec *exec)
+static void print_request(const struct exec *exec)
 {
     fprintf(stderr, "%s: asking `%s` for", exec->title, exec->name);
     for (size_t i = 0; i < exec->amounts.n; i++)
@@ -244,11 +244,11 @@ static int wait_for_grant(const struct exec *exec, weir_acquisition **ret)
     int r;
 
     if (exec->verbose)
-        say_request(exec);
+        print_request(exec);
     r = at_once ? weir_try_acquire(exec->pool, &request, ret, &refusal)
                 : weir_acquire(exec->pool, &request, ret, &refusal);
     if (r < 0)
-        return tell_refusal(exec, r, &refusal);
+        return report_refusal(exec, r, &refusal);
     if (exec->verbose)
         fprintf(stderr, "%s: granted by `%s` after %" PRIu64 " ms\n", exec->title,
                 weir_acquisition_set(*ret), (weir_now(exec->w) - begun) / 1000000);
@@ -258,7 +258,7 @@ static int wait_for_grant(const struct exec *exec, weir_acquisition **ret)
 /* ---- becoming the command ---- */
 
 /* It did not run: nothing was used. */
-static void give_back(const struct exec *exec, weir_acquisition *acquisition)
+static void release_unused(const struct exec *exec, weir_acquisition *acquisition)
 {
     for (size_t i = 0; i < exec->amounts.n; i++)
         weir_update(acquisition, exec->amounts.items[i].key, 0); /* what cannot be updated is not */
@@ -270,7 +270,7 @@ static void give_back(const struct exec *exec, weir_acquisition *acquisition)
  * acquired outlives it, and with it the entry in the set that says that this process has it; the
  * process goes on, as the command.
  */
-static int become(struct exec *exec, weir_acquisition *acquisition)
+static int exec_command(struct exec *exec, weir_acquisition *acquisition)
 {
     int error;
 
@@ -279,7 +279,7 @@ static int become(struct exec *exec, weir_acquisition *acquisition)
     fflush(stderr);
     execvp(exec->command[0], exec->command);
     error = errno;
-    give_back(exec, acquisition);
+    release_unused(exec, acquisition);
     fprintf(stderr, "%s: %s: %s\n", exec->title, exec->command[0], strerror(error));
     return error == ENOENT ? EXEC_NOT_FOUND : EXEC_CANNOT_RUN;
 }
@@ -292,7 +292,7 @@ static int run(struct exec *exec)
     if (ending == 0)
         ending = wait_for_grant(exec, &acquisition);
     if (ending == 0)
-        ending = become(exec, acquisition);
+        ending = exec_command(exec, acquisition);
     weir_pool_close(exec->pool);
     weir_close(exec->w);
     return ending;
@@ -300,14 +300,14 @@ static int run(struct exec *exec)
 
 /* ---- the command line ---- */
 
-static int wrong(const struct exec *exec, const char *what, const char *which)
+static int report_usage(const struct exec *exec, const char *what, const char *which)
 {
     usage_wrong(exec->title, what, which);
     return EXEC_FAILED;
 }
 
 /* An argument of an option that is not what it should be. */
-static int wrong_argument(const struct exec *exec, const char *argument, const char *what)
+static int report_argument(const struct exec *exec, const char *argument, const char *what)
 {
     fprintf(stderr, "%s: `%s`: %s\n", exec->title, argument, what);
     usage_hint(exec->title);
@@ -319,10 +319,10 @@ static int add_limit(struct exec *exec, char *argument)
     const char *what;
 
     if (exec->limits_n == WEIR_LIMITS_MAX)
-        return wrong(exec, "too many limits", "");
+        return report_usage(exec, "too many limits", "");
     what = limit_option_parse(argument, &exec->limits[exec->limits_n]);
     if (what != NULL)
-        return wrong_argument(exec, argument, what);
+        return report_argument(exec, argument, what);
     exec->limits_n++;
     return 0;
 }
@@ -334,17 +334,17 @@ static int add_amount(struct exec *exec, char *argument)
     int r;
 
     if (what != NULL)
-        return wrong_argument(exec, argument, what);
-    r = amounts_say(&exec->amounts, amount.key, amount.amount);
+        return report_argument(exec, argument, what);
+    r = amounts_add(&exec->amounts, amount.key, amount.amount);
     if (r == -EEXIST)
-        return wrong(exec, "there are two amounts of ", amount.key);
+        return report_usage(exec, "there are two amounts of ", amount.key);
     return r < 0 ? fail(exec, r) : 0;
 }
 
 static int set_subject(struct exec *exec, const char *argument)
 {
     if (argument[0] == '\0' || strlen(argument) > WEIR_SUBJECT_MAX)
-        return wrong(exec, "a subject is 1 to 4096 bytes", "");
+        return report_usage(exec, "a subject is 1 to 4096 bytes", "");
     exec->subject = argument;
     return 0;
 }
@@ -355,7 +355,7 @@ static int read_duration(const struct exec *exec, const char *argument, bool *re
     const char *what = duration_option_parse(argument, ret_ns);
 
     if (what != NULL)
-        return wrong_argument(exec, argument, what);
+        return report_argument(exec, argument, what);
     *ret_given = true;
     return 0;
 }
@@ -418,11 +418,11 @@ static int run_options(struct exec *exec, int argc, char **argv)
             return ending;
     }
     if (exec->name == NULL)
-        return wrong(exec, "which set? name it with -s", "");
+        return report_usage(exec, "which set? name it with -s", "");
     if (exec->limits_n != 0 && exec->subject != NULL)
-        return wrong(exec, "a set that is defined here has no subjects", "");
+        return report_usage(exec, "a set that is defined here has no subjects", "");
     if (optind == argc)
-        return wrong(exec, "which command is to be run?", "");
+        return report_usage(exec, "which command is to be run?", "");
     exec->command = argv + optind;
     return run(exec);
 }

@@ -31,17 +31,17 @@ static const char help[] =
     "Exit status: 0 fine, 2 wrong usage, 3 the directory cannot be read, or the output not be\n"
     "written.\n";
 
-enum form { FORM_TEXT, FORM_JSON, FORM_NAMES };
+enum schema { FORM_TEXT, FORM_JSON, FORM_NAMES };
 
 struct listing {
-    enum form form;
+    enum schema form;
     struct json json;
     uint64_t now_ns; /* since 1970 */
     bool begun;
 };
 
 /* For people and for programs: the code's word, and what it means in `refusal`. */
-static const char *state(const struct weir_segment *segment)
+static const char *segment_state(const struct weir_segment *segment)
 {
     if (segment->refusal == NULL)
         return "usable";
@@ -59,7 +59,7 @@ static const char *state(const struct weir_segment *segment)
     }
 }
 
-static uint64_t age(const struct listing *listing, const struct weir_segment *segment)
+static uint64_t segment_age(const struct listing *listing, const struct weir_segment *segment)
 {
     return listing->now_ns > segment->created_ns ? listing->now_ns - segment->created_ns : 0;
 }
@@ -73,12 +73,13 @@ static void print_segment(struct listing *listing, const struct weir_segment *se
                "LIFETIME", "CREATOR", "NAME");
     listing->begun = true;
     if (segment->refusal == NULL)
-        printf("%-12s  %5" PRIu32 "  %6s  %7" PRIu64 "k  %-8s  %7" PRIu32 "  %s\n", state(segment),
-               segment->users, time_text_age(age(listing, segment), text), segment->bytes / 1024,
+        printf("%-12s  %5" PRIu32 "  %6s  %7" PRIu64 "k  %-8s  %7" PRIu32 "  %s\n",
+               segment_state(segment), segment->users,
+               time_text_age(segment_age(listing, segment), text), segment->bytes / 1024,
                segment->lifetime, segment->creator, segment->name);
     else
-        printf("%-12s  %5s  %6s  %8s  %-8s  %7s  %s: %s\n", state(segment), "-", "-", "-", "-", "-",
-               segment->name, segment->refusal->message);
+        printf("%-12s  %5s  %6s  %8s  %-8s  %7s  %s: %s\n", segment_state(segment), "-", "-", "-",
+               "-", "-", segment->name, segment->refusal->message);
 }
 
 static void json_segment(struct listing *listing, const struct weir_segment *segment)
@@ -88,7 +89,7 @@ static void json_segment(struct listing *listing, const struct weir_segment *seg
     json_object(json, NULL);
     json_text(json, "name", segment->name);
     json_text(json, "path", segment->path);
-    json_text(json, "state", state(segment));
+    json_text(json, "state", segment_state(segment));
     if (segment->refusal != NULL) {
         json_text(json, "reason", segment->refusal->message);
     } else {
@@ -102,7 +103,7 @@ static void json_segment(struct listing *listing, const struct weir_segment *seg
     json_end_object(json);
 }
 
-static int found(void *userdata, const struct weir_segment *segment)
+static int on_segment(void *userdata, const struct weir_segment *segment)
 {
     struct listing *listing = userdata;
 
@@ -115,7 +116,7 @@ static int found(void *userdata, const struct weir_segment *segment)
     return 0;
 }
 
-static int list(const char *title, const struct source *source, enum form form)
+static int list(const char *title, const struct source *source, enum schema form)
 {
     struct weir_options options = source_options(source);
     struct listing listing = {.form = form, .json = {.out = stdout}};
@@ -129,7 +130,7 @@ static int list(const char *title, const struct source *source, enum form form)
         json_object(&listing.json, NULL);
         json_array(&listing.json, "segments");
     }
-    r = weir_segments(&options, found, &listing, &error);
+    r = weir_segments(&options, on_segment, &listing, &error);
     if (form == FORM_JSON) {
         json_end_array(&listing.json);
         json_end_object(&listing.json);
@@ -149,7 +150,7 @@ int run_ls(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct source source = {0};
-    enum form form = FORM_TEXT;
+    enum schema form = FORM_TEXT;
     int option;
 
     while ((option = getopt_long(argc, argv, "jnh" SOURCE_LETTERS, options, NULL)) != -1) {

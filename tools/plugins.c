@@ -66,14 +66,14 @@ static bool has_default(const struct weir_parameter *parameter)
 }
 
 /* A value as one would write it in a configuration. */
-static const char *written(const struct weir_parameter *parameter, uint64_t value,
-                           char buffer[QUANTITY_TEXT_MAX])
+static const char *format_value(const struct weir_parameter *parameter, uint64_t value,
+                                char buffer[UNITS_TEXT_MAX])
 {
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
-        return quantity_write_amount(value, buffer);
+        return units_format_amount(value, buffer);
     case WEIR_PARAMETER_DURATION:
-        return quantity_write_duration(value, buffer);
+        return units_format_duration(value, buffer);
     case WEIR_PARAMETER_BOOLEAN:
         return value != 0 ? "true" : "false";
     default:
@@ -85,20 +85,20 @@ static const char *written(const struct weir_parameter *parameter, uint64_t valu
 
 static void print_parameter(const struct weir_parameter *parameter)
 {
-    char low[QUANTITY_TEXT_MAX], high[QUANTITY_TEXT_MAX];
+    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX];
 
     printf("    %-12s %s", parameter->name, parameter_type_name(parameter->type));
     if (has_range(parameter) && parameter->max > HUGE_VALUE)
-        printf(" from %s", written(parameter, parameter->min, low));
+        printf(" from %s", format_value(parameter, parameter->min, low));
     else if (has_range(parameter))
-        printf(" %s to %s", written(parameter, parameter->min, low),
-               written(parameter, parameter->max, high));
+        printf(" %s to %s", format_value(parameter, parameter->min, low),
+               format_value(parameter, parameter->max, high));
     for (size_t i = 0; parameter->type == WEIR_PARAMETER_CHOICE && parameter->choices[i]; i++)
         printf("%s%s", i == 0 ? " " : "|", parameter->choices[i]);
     if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0)
         printf(", required");
     else if (has_default(parameter))
-        printf(", default %s", written(parameter, parameter->default_value, low));
+        printf(", default %s", format_value(parameter, parameter->default_value, low));
     putchar('\n');
     if (parameter->doc[0] != '\0')
         printf("    %-12s %s\n", "", parameter->doc);
@@ -116,7 +116,7 @@ static void print_plugin(const struct weir_plugin *plugin)
 
 static void json_parameter(struct json *json, const struct weir_parameter *parameter)
 {
-    char buffer[QUANTITY_TEXT_MAX];
+    char buffer[UNITS_TEXT_MAX];
 
     json_object(json, NULL);
     json_text(json, "name", parameter->name);
@@ -139,7 +139,7 @@ static void json_parameter(struct json *json, const struct weir_parameter *param
     else if (parameter->type == WEIR_PARAMETER_BOOLEAN)
         json_boolean(json, "default", parameter->default_value != 0);
     else
-        json_text(json, "default", written(parameter, parameter->default_value, buffer));
+        json_text(json, "default", format_value(parameter, parameter->default_value, buffer));
     json_text(json, "doc", parameter->doc);
     json_end_object(json);
 }
@@ -183,7 +183,7 @@ static void json_refusal(struct json *json, const struct weir_plugin_info *info)
     json_end_object(json);
 }
 
-static int found(void *userdata, const struct weir_plugin_info *info)
+static int on_plugin(void *userdata, const struct weir_plugin_info *info)
 {
     struct listing *listing = userdata;
 
@@ -231,7 +231,7 @@ static int list(struct listing *listing, const struct source *source)
         json_object(&listing->json, NULL);
         json_array(&listing->json, "plugins");
     }
-    r = weir_plugins(&options, found, listing, &error);
+    r = weir_plugins(&options, on_plugin, listing, &error);
     if (listing->as_json) {
         json_end_array(&listing->json);
         json_end_object(&listing->json);

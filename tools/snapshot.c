@@ -8,7 +8,7 @@
 #include <time.h>
 #include <weir/segment.h>
 
-struct look {
+struct snapshot_request {
     struct snapshot *snapshot;
     const struct source *source;
     const char *const *names;
@@ -211,25 +211,26 @@ static int add_set(struct snapshot *snapshot, const struct snapshot_set *set)
     return 0;
 }
 
-static void tell_refusal(struct look *look, const struct weir_error *error)
+static void report_refusal(struct snapshot_request *request, const struct weir_error *error)
 {
-    look->snapshot->refused++;
-    if (look->refuse != NULL)
-        look->refuse(look->userdata, error);
+    request->snapshot->refused++;
+    if (request->refuse != NULL)
+        request->refuse(request->userdata, error);
 }
 
-static void refuse_set(struct look *look, const char *name, int code, const char *why)
+static void refuse_set(struct snapshot_request *request, const char *name, int code,
+                       const char *why)
 {
     struct weir_error error = {.code = code};
 
     snprintf(error.message, sizeof error.message, "`%.200s`: %.250s", name, why);
-    tell_refusal(look, &error);
+    report_refusal(request, &error);
 }
 
-static int open_segment(const struct look *look, const struct weir_segment *segment, weir **ret,
-                        struct weir_error *reterr)
+static int open_segment(const struct snapshot_request *request, const struct weir_segment *segment,
+                        weir **ret, struct weir_error *reterr)
 {
-    struct weir_options options = source_options(look->source);
+    struct weir_options options = source_options(request->source);
     char *directory = strdup(segment->path);
     int r = -ENOMEM;
 
@@ -245,7 +246,7 @@ static int open_segment(const struct look *look, const struct weir_segment *segm
     return r;
 }
 
-static int look_into(struct look *look, const struct weir_segment *segment)
+static int read_segment(struct snapshot_request *request, const struct weir_segment *segment)
 {
     struct weir_error error = {0};
     struct snapshot_set set = {0};
@@ -253,56 +254,57 @@ static int look_into(struct look *look, const struct weir_segment *segment)
     int r;
 
     if (segment->refusal != NULL || segment->definition == NULL) {
-        refuse_set(look, segment->name, -EINVAL,
+        refuse_set(request, segment->name, -EINVAL,
                    segment->refusal != NULL ? segment->refusal->message
                                             : "its definition is too long to be kept there");
         return 0;
     }
-    r = open_segment(look, segment, &w, &error);
+    r = open_segment(request, segment, &w, &error);
     if (r == 0)
         r = copy_set(&set, w, segment);
     weir_close(w);
     if (r == 0)
-        r = add_set(look->snapshot, &set);
+        r = add_set(request->snapshot, &set);
     if (r == -ENOENT) { /* it was removed just now */
         free_set(&set);
         return 0;
     }
     if (r < 0) {
         free_set(&set);
-        refuse_set(look, segment->name, r, error.message[0] != '\0' ? error.message : strerror(-r));
+        refuse_set(request, segment->name, r,
+                   error.message[0] != '\0' ? error.message : strerror(-r));
     }
     return r == -ENOMEM ? r : 0;
 }
 
-static int found(void *userdata, const struct weir_segment *segment)
+static int on_segment(void *userdata, const struct weir_segment *segment)
 {
-    struct look *look = userdata;
-    bool is_wanted = look->names_n == 0;
+    struct snapshot_request *request = userdata;
+    bool is_wanted = request->names_n == 0;
 
-    for (size_t i = 0; i < look->names_n; i++) {
-        if (strcmp(look->names[i], segment->name) == 0) {
-            look->found[i] = true;
+    for (size_t i = 0; i < request->names_n; i++) {
+        if (strcmp(request->names[i], segment->name) == 0) {
+            request->found[i] = true;
             is_wanted = true;
         }
     }
     if (is_wanted)
-        look->code = look_into(look, segment);
-    return look->code != 0;
+        request->code = read_segment(request, segment);
+    return request->code != 0;
 }
 
-static int look_at_all(struct look *look, struct weir_error *reterr)
+static int read_segments(struct snapshot_request *request, struct weir_error *reterr)
 {
-    struct weir_options options = source_options(look->source);
-    int r = weir_segments(&options, found, look, reterr);
+    struct weir_options options = source_options(request->source);
+    int r = weir_segments(&options, on_segment, request, reterr);
 
-    for (size_t i = 0; i < look->names_n && r >= 0; i++)
-        if (!look->found[i])
-            refuse_set(look, look->names[i], -ENOENT, "there is no such set");
-    if (r >= 0 && look->code != 0) {
-        reterr->code = look->code;
-        snprintf(reterr->message, sizeof reterr->message, "%s", strerror(-look->code));
-        r = look->code;
+    for (size_t i = 0; i < request->names_n && r >= 0; i++)
+        if (!request->found[i])
+            refuse_set(request, request->names[i], -ENOENT, "there is no such set");
+    if (r >= 0 && request->code != 0) {
+        reterr->code = request->code;
+        snprintf(reterr->message, sizeof reterr->message, "%s", strerror(-request->code));
+        r = request->code;
     }
     return r < 0 ? r : 0;
 }
@@ -311,20 +313,20 @@ int snapshot_take(struct snapshot *ret, const struct source *source, const char 
                   size_t names_n, void (*refuse)(void *userdata, const struct weir_error *error),
                   void *userdata, struct weir_error *reterr)
 {
-    struct look look = {ret, source, names, names_n, NULL, refuse, userdata, 0};
+    struct snapshot_request request = {ret, source, names, names_n, NULL, refuse, userdata, 0};
     struct timespec now;
     int r;
 
     *ret = (struct snapshot){0};
-    look.found = calloc(names_n + 1, sizeof *look.found);
-    if (look.found == NULL) {
+    request.found = calloc(names_n + 1, sizeof *request.found);
+    if (request.found == NULL) {
         *reterr = (struct weir_error){.code = -ENOMEM, .message = "out of memory"};
         return -ENOMEM;
     }
     clock_gettime(CLOCK_MONOTONIC, &now);
     ret->at_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    r = look_at_all(&look, reterr);
-    free(look.found);
+    r = read_segments(&request, reterr);
+    free(request.found);
     if (r < 0)
         snapshot_free(ret);
     return r;

@@ -47,31 +47,31 @@ void source_complain(const char *command, const struct weir_error *error)
         fprintf(stderr, "%s: %s\n", command, message);
 }
 
-struct audience {
+struct complaint_count {
     const char *command;
-    unsigned heard;
+    unsigned n;
 };
 
-static void hear(void *userdata, const struct weir_error *complaint)
+static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
-    struct audience *audience = userdata;
+    struct complaint_count *count = userdata;
 
-    audience->heard++;
-    source_complain(audience->command, complaint);
+    count->n++;
+    source_complain(count->command, complaint);
 }
 
 int source_open(const struct source *source, const char *only, const char *command, weir **ret)
 {
     struct weir_options options = source_options(source);
-    struct audience audience = {.command = command};
+    struct complaint_count count = {.command = command};
     struct weir_error error = {0};
     int r;
 
     options.only = only;
-    options.complaint = hear;
-    options.userdata = &audience;
+    options.complaint = on_complaint;
+    options.userdata = &count;
     r = weir_open(ret, &options, &error);
-    if (r < 0 && audience.heard == 0) {
+    if (r < 0 && count.n == 0) {
         error.code = r;
         source_complain(command, &error);
     }

@@ -247,14 +247,14 @@ static void json_snapshot(const struct snapshot *snapshot)
 
 /* ---- the command ---- */
 
-enum form { FORM_TEXT, FORM_JSON, FORM_PROMETHEUS };
+enum schema { FORM_TEXT, FORM_JSON, FORM_PROMETHEUS };
 
 static void complain(void *userdata, const struct weir_error *error)
 {
     source_complain(userdata, error);
 }
 
-static int show(char *title, const struct source *source, enum form form, char **names, int n)
+static int show(char *title, const struct source *source, enum schema form, char **names, int n)
 {
     struct weir_error error = {0};
     struct snapshot snapshot;
@@ -287,7 +287,7 @@ int run_stat(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct source source = {0};
-    enum form form = FORM_TEXT;
+    enum schema form = FORM_TEXT;
     int option;
 
     while ((option = getopt_long(argc, argv, "jph" SOURCE_LETTERS, options, NULL)) != -1) {

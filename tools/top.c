@@ -81,7 +81,7 @@ static void keep_selected(struct top *top)
         snprintf(top->selected, sizeof top->selected, "%s", top->now.sets[top->view.selected].name);
 }
 
-static int look(struct top *top)
+static int refresh_snapshot(struct top *top)
 {
     struct snapshot snapshot;
     int r;
@@ -138,7 +138,7 @@ static int draw(struct top *top)
 /* ---- keys ---- */
 
 /* Whether to go on. */
-static bool obey(struct top *top, int key)
+static bool handle_key(struct top *top, int key)
 {
     switch (key) {
     case 'q':
@@ -178,12 +178,12 @@ static int wait_for_key(const struct top *top, uint64_t until_ns)
 }
 
 /* All keys that were pressed. 1: quit; 0: go on; -EIO: there are none, and there never will be. */
-static int obey_all(struct top *top, bool is_readable)
+static int handle_keys(struct top *top, bool is_readable)
 {
     int key = getch(), r = key == ERR && is_readable ? -EIO : 0;
 
     for (; key != ERR && r == 0; key = getch())
-        r = obey(top, key) ? 0 : 1;
+        r = handle_key(top, key) ? 0 : 1;
     return r;
 }
 
@@ -196,14 +196,14 @@ static int run(struct top *top)
         int r = 0, ready;
 
         if (!top->view.paused && clock_ns() >= due_ns) {
-            r = look(top);
+            r = refresh_snapshot(top);
             due_ns = clock_ns() + top->view.interval_ns;
         }
         if (r == 0)
             r = draw(top);
         ready = r == 0 ? wait_for_key(top, due_ns) : 0;
         if (ready > 0)
-            r = obey_all(top, false);
+            r = handle_keys(top, false);
         if (r != 0 || ready < 0)
             return r > 0 ? 0 : r < 0 ? r : ready;
     }

@@ -263,7 +263,7 @@ static void put_holders(struct pen *pen, const struct snapshot_set *set, const c
 }
 
 /* Holders and the line share the room; who needs less than half leaves the rest to the other. */
-static void put_everybody(struct pen *pen, const struct snapshot_set *set)
+static void put_holders_and_waiters(struct pen *pen, const struct snapshot_set *set)
 {
     size_t room = (size_t)(pen->end - pen->line), held = set->held_n;
     size_t waiting = set->holders_n - held, half, held_rows;
@@ -290,7 +290,7 @@ static void put_details(struct pen *pen, const struct snapshot *now, const struc
 
     for (size_t i = 0; i < set->limits_n && has_room(pen, 1); i++)
         put_limit(pen, &set->limits[i], granted_before(old, i), since(now, before));
-    put_everybody(pen, set);
+    put_holders_and_waiters(pen, set);
 }
 
 /* ---- all of it ---- */

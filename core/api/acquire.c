@@ -16,148 +16,148 @@
 
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
-    struct asking asking;
-    int r = asking_begin(&asking, pool, request, PURPOSE_TAKE, retref);
+    struct acquire_op op;
+    int r = acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref);
 
     if (r < 0)
         return r;
-    for (uint32_t i = 0; i < asking.set->limits.n; i++)
-        if (asking.amounts[i]) {
-            r = asking.set->limits.has_lease
-                    ? lease_take(asking.actor, asking.set, asking.amounts[0], &asking.verdict)
-                    : asking_ask(&asking, 0, ENTRY_TRY, WEIR_FOREVER);
+    for (uint32_t i = 0; i < op.set->limits.n; i++)
+        if (op.amounts[i]) {
+            r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.verdict)
+                                         : acquire_op_submit(&op, 0, MODE_TRY, WEIR_FOREVER);
             if (r < 0)
-                asking_say(retref, asking.set, &asking.verdict);
+                acquire_op_fill_refusal(retref, op.set, &op.verdict);
             return r;
         }
-    count(&actor_counters(asking.actor, asking.set->number)->granted, 1);
-    count(&actor_counters(asking.actor, asking.set->number)->taken, 1);
+    counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
+    counter_add(&thread_ctx_counters(op.ctx, op.set->number)->taken, 1);
     return 0;
 }
 
 int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
-    struct asking asking;
-    int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    struct acquire_op op;
+    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r == 0)
-        r = asking_start(&asking, ENTRY_TRY, ret);
+        r = acquire_op_try(&op, MODE_TRY, ret);
     if (r == 0)
-        acquisition_see(*ret);
+        acquisition_mark_observed(*ret);
     return r;
 }
 
 /* Others see when a record's wait is to end, and the instance hears of them. 0 or an errno. */
-static int share(const struct asking *asking, uint32_t record)
+static int acquire_publish_wait(const struct acquire_op *op, uint32_t record)
 {
-    asking_publish_deadline(asking, record);
-    return hearing_begin(&asking->set->w->keeper, 0, asking->set);
+    acquire_op_publish_deadline(op, record);
+    return peer_events_subscribe(&op->set->w->timer, 0, op->set);
 }
 
 /* The keeper gets to know the acquisition. 0 or a negative errno. */
-static int keep(const struct asking *asking, weir_acquisition *acquisition)
+static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition *acquisition)
 {
-    weir_set *set = asking->set;
+    weir_set *set = op->set;
     int r;
 
-    acquisition->keeping = kept_new(set, acquisition->record);
-    if (!acquisition->keeping)
+    acquisition->waiter = waiter_new(set, acquisition->record);
+    if (!acquisition->waiter)
         return -ENOMEM;
-    r = timekeeper_expect(set->w);
+    r = timer_thread_reserve(set->w);
     if (r < 0)
         return r;
-    acquisition->kept = true;
-    r = set->member ? share(asking, acquisition->record) : 0;
+    acquisition->is_timed = true;
+    r = set->participant ? acquire_publish_wait(op, acquisition->record) : 0;
     if (r < 0) {
-        timekeeper_forget(set->w, acquisition->keeping);
+        timer_thread_forget(set->w, acquisition->waiter);
         return r;
     }
-    kept_set_waker(set, acquisition->keeping, RECORD_WAKE_KEEPER, 0, false);
-    record_store(&kept_at(set->w, acquisition->keeping)->data, (uint64_t)(uintptr_t)acquisition);
+    waiter_set_target(set, acquisition->waiter, WAIT_TARGET_TIMER, 0, false);
+    record_store(&waiter_at(set->w, acquisition->waiter)->data, (uint64_t)(uintptr_t)acquisition);
     return 0;
 }
 
 /* Its keeper goes by the word that it has joined the line with. It was decided, or the set is
  * damaged. */
-static void check_wait(weir_set *set, uint32_t kept, uint64_t word)
+static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
 {
-    uint64_t now = kept_word(set->w, kept);
+    uint64_t now = waiter_word(set->w, waiter);
 
     if (now == word)
         return;
     if (record_state(now) == RECORD_WAITING)
-        member_break(set->member);
-    keeper_wake(set->w, kept, kept_word(set->w, kept));
+        participant_mark_broken(set->participant);
+    timer_notify(set->w, waiter, waiter_word(set->w, waiter));
 }
 
 /* Joins the line under the keeper's eyes: 0, 1 or a refusal, which frees the acquisition. */
-static int enter_kept(struct asking *asking, weir_acquisition *acquisition)
+static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
-    weir *w = asking->set->w;
+    weir *w = op->set->w;
     uint64_t word, deadline;
     enum record_state state;
-    int result = keep(asking, acquisition);
+    int result = acquire_register_waiter(op, acquisition);
 
     if (result < 0) {
-        acquisition_free(asking->actor, acquisition);
+        acquisition_free(op->ctx, acquisition);
         return result;
     }
-    word = record_next_word(kept_word(w, acquisition->keeping), RECORD_WAITING);
-    result = asking_enter(asking, acquisition->record, ENTRY_WAIT);
+    word = record_next_word(waiter_word(w, acquisition->waiter), RECORD_WAITING);
+    result = acquire_op_execute(op, acquisition->record, MODE_WAIT);
     if (result < 0) {
-        timekeeper_forget(w, acquisition->keeping);
-        acquisition_free(asking->actor, acquisition);
+        timer_thread_forget(w, acquisition->waiter);
+        acquisition_free(op->ctx, acquisition);
         return result;
     }
-    deadline = asking_deadline(asking, &state);
+    deadline = acquire_op_deadline(op, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
-        keeper_watch(w, acquisition->keeping, word, deadline, state);
-    if (result == 1 && asking->set->member) {
-        asking_stay(asking, acquisition->keeping, word);
-        check_wait(asking->set, acquisition->keeping, word);
+        timer_set_deadline(w, acquisition->waiter, word, deadline, state);
+    if (result == 1 && op->set->participant) {
+        acquire_op_schedule(op, acquisition->waiter, word);
+        acquire_check_wait(op->set, acquisition->waiter, word);
     }
     return result;
 }
 
-int acquire_pending(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                    struct weir_refusal *retref)
+int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                   struct weir_refusal *retref)
 {
-    struct asking asking;
+    struct acquire_op op;
     weir_acquisition *acquisition = NULL;
-    int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
         return r;
-    r = asking_start(&asking, ENTRY_PROBE, &acquisition);
+    r = acquire_op_try(&op, MODE_PROBE, &acquisition);
     if (r == -EAGAIN)
-        r = enter_kept(&asking, acquisition);
+        r = acquire_enqueue_timed(&op, acquisition);
     if (r < 0)
         return r;
-    acquisition->seen = r == 0;
+    acquisition->observed = r == 0;
     *ret = acquisition;
     return r;
 }
 
 /* Sleeps until the word has changed, or it is time. */
-static void sleep_until(const weir_set *set, uint32_t record, uint64_t word, uint64_t until)
+static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t word, uint64_t until)
 {
     const uint32_t *futex = record_futex(record_at(set->region, record));
 
-    if (set->member)
-        sys_futex_wait_shared(futex, (uint32_t)word, until);
+    if (set->participant)
+        os_futex_wait_shared(futex, (uint32_t)word, until);
     else
-        sys_futex_wait(futex, (uint32_t)word, until);
+        os_futex_wait(futex, (uint32_t)word, until);
 }
 
 /* When a blocked waiter looks for itself, whatever happens. */
-static uint64_t next_look(const struct asking *asking, uint64_t until, uint64_t deadline)
+static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t until,
+                                      uint64_t deadline)
 {
-    uint64_t guard;
+    uint64_t check_ns;
 
-    if (asking->set->member) {
-        guard = guard_instant(asking->actor, asking->verdict.ticket, sys_now_ns());
-        until = guard < until ? guard : until;
+    if (op->set->participant) {
+        check_ns = stall_check_deadline(op->ctx, op->verdict.ticket, os_now_ns());
+        until = check_ns < until ? check_ns : until;
     }
     return until < deadline ? until : deadline;
 }
@@ -166,39 +166,40 @@ static uint64_t next_look(const struct asking *asking, uint64_t until, uint64_t 
  * Who has died is not left to the timekeeper alone: it watches those who were there the last time
  * that somebody looked who is, and cannot watch all if there are no descriptors left.
  */
-static void attend_others(struct actor *actor, weir_set *set)
+static void acquire_reap_peers(struct thread_ctx *ctx, weir_set *set)
 {
-    if (set->member)
-        burial_attend(actor, set);
+    if (set->participant)
+        peer_reap(ctx, set);
 }
 
 /* Waits on the record's word, keeping time for itself and, at the head, for the line. */
-static void wait_self(struct asking *asking, weir_acquisition *acquisition)
+static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
-    weir_set *set = asking->set;
+    weir_set *set = op->set;
     enum record_state state;
-    uint64_t deadline = asking_deadline(asking, &state);
+    uint64_t deadline = acquire_op_deadline(op, &state);
 
     for (;;) {
-        uint64_t word = set_word(set, acquisition->record), until;
+        uint64_t word = set_record_word(set, acquisition->record), until;
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        if (set->member && instance_closed(set->w)) {
-            set_withdraw(asking->actor, set, acquisition->record, 0, RECORD_SHUT_DOWN);
+        if (set->participant && instance_is_closed(set->w)) {
+            set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
         /* Without a deadline, too: what follows goes by it. */
         if ((deadline != WEIR_FOREVER || !MUTANT(419)) && instance_now_fresh(set->w) >= deadline) {
-            set_withdraw(asking->actor, set, acquisition->record, 0, state);
+            set_cancel_wait(op->ctx, set, acquisition->record, 0, state);
             continue;
         }
-        attend_others(asking->actor, set);
-        until = set_look(asking->actor, set, acquisition->record);
-        if (set->member && until == WEIR_FOREVER)
-            guard_look(asking->actor, set, acquisition->record, word);
+        acquire_reap_peers(op->ctx, set);
+        until = set_poll_head(op->ctx, set, acquisition->record);
+        if (set->participant && until == WEIR_FOREVER)
+            stall_check_run(op->ctx, set, acquisition->record, word);
         if (until)
-            sleep_until(set, acquisition->record, word, next_look(asking, until, deadline));
+            acquire_sleep_until(set, acquisition->record, word,
+                                acquire_next_check_ns(op, until, deadline));
     }
 }
 
@@ -206,101 +207,102 @@ static void wait_self(struct asking *asking, weir_acquisition *acquisition)
  * The same when an injected clock keeps the time: the keeper does all of it, but for what becomes of
  * the set itself.
  */
-static void wait_kept(struct asking *asking, weir_acquisition *acquisition)
+static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
-    weir_set *set = asking->set;
+    weir_set *set = op->set;
 
     for (;;) {
-        uint64_t word = set_word(set, acquisition->record);
+        uint64_t word = set_record_word(set, acquisition->record);
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        if (set->member && instance_closed(set->w))
-            set_withdraw(asking->actor, set, acquisition->record, 0, RECORD_SHUT_DOWN);
+        if (set->participant && instance_is_closed(set->w))
+            set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
         else
-            sleep_until(set, acquisition->record, word,
-                        set->member ? sys_now_ns() + GUARD_NS : WEIR_FOREVER);
+            acquire_sleep_until(set, acquisition->record, word,
+                                set->participant ? os_now_ns() + STALL_CHECK_NS : WEIR_FOREVER);
     }
 }
 
 /* While a thread is blocked, the timekeeper sees who dies of those that share the set. */
-static int prepare_to_block(const struct asking *asking, const weir_acquisition *acquisition)
+static int acquire_prepare_to_block(const struct acquire_op *op,
+                                    const weir_acquisition *acquisition)
 {
-    weir_set *set = asking->set;
+    weir_set *set = op->set;
     int r;
 
-    if (!set->member)
+    if (!set->participant)
         return 0;
-    r = timekeeper_start(set->w);
-    return r < 0 ? r : share(asking, acquisition->record);
+    r = timer_thread_start(set->w);
+    return r < 0 ? r : acquire_publish_wait(op, acquisition->record);
 }
 
-static int wait_in_line(struct asking *asking, weir_acquisition *acquisition,
-                        weir_acquisition **ret)
+static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acquisition,
+                                    weir_acquisition **ret)
 {
-    bool injected = asking->set->w->clock.now_ns != NULL;
+    bool injected = op->set->w->clock.now_ns != NULL;
     int r;
 
-    acquisition->blocked = injected;
+    acquisition->has_blocked_thread = injected;
     if (injected)
-        r = enter_kept(asking, acquisition);
-    else if ((r = prepare_to_block(asking, acquisition)) < 0)
-        acquisition_free(asking->actor, acquisition);
-    else if ((r = asking_enter(asking, acquisition->record, ENTRY_WAIT)) < 0)
-        acquisition_free(asking->actor, acquisition);
+        r = acquire_enqueue_timed(op, acquisition);
+    else if ((r = acquire_prepare_to_block(op, acquisition)) < 0)
+        acquisition_free(op->ctx, acquisition);
+    else if ((r = acquire_op_execute(op, acquisition->record, MODE_WAIT)) < 0)
+        acquisition_free(op->ctx, acquisition);
     if (r < 0)
         return r;
     if (r == 1 && injected)
-        wait_kept(asking, acquisition);
+        acquire_wait_timed(op, acquisition);
     else if (r == 1)
-        wait_self(asking, acquisition);
+        acquire_wait_self_timed(op, acquisition);
     r = weir_acquisition_result(acquisition);
     if (r == 0) {
         *ret = acquisition;
         return 0;
     }
-    if (asking->retref)
-        weir_acquisition_refusal(acquisition, asking->retref);
+    if (op->retref)
+        weir_acquisition_refusal(acquisition, op->retref);
     weir_release(&acquisition);
     return r;
 }
 
-static void enter_blocked(weir *w)
+static void acquire_enter_blocked(weir *w)
 {
-    instance_hold(w, 1);
-    atomic_fetch_add(&w->blocked, 1);
+    instance_ref(w, 1);
+    atomic_fetch_add(&w->blocked_n, 1);
 }
 
 /* Once it is not counted any more weir_close comes back, and then the pool may go: hence the hold.
  * Either this sees that the instance is closed, or weir_close sees the count; so no weaker order.
  */
-static void leave_blocked(weir *w)
+static void acquire_leave_blocked(weir *w)
 {
-    if (atomic_fetch_sub(&w->blocked, 1) == 1 && atomic_load(&w->closed))
-        sys_futex_wake((const uint32_t *)(uintptr_t)&w->blocked, 1);
-    instance_drop(w, 1);
+    if (atomic_fetch_sub(&w->blocked_n, 1) == 1 && atomic_load(&w->closed))
+        os_futex_wake((const uint32_t *)(uintptr_t)&w->blocked_n, 1);
+    instance_unref(w, 1);
 }
 
-int acquire_blocking(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
-    struct asking asking;
+    struct acquire_op op;
     weir_acquisition *acquisition = NULL;
     weir *w;
-    int r = ret ? asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
     if (r < 0)
         return r;
-    w = asking.set->w;
-    r = asking_start(&asking, ENTRY_PROBE, &acquisition);
+    w = op.set->w;
+    r = acquire_op_try(&op, MODE_PROBE, &acquisition);
     if (r == 0) {
-        acquisition_see(acquisition);
+        acquisition_mark_observed(acquisition);
         *ret = acquisition;
     }
     if (r != -EAGAIN)
         return r;
-    enter_blocked(w);
-    r = wait_in_line(&asking, acquisition, ret);
-    leave_blocked(w);
+    acquire_enter_blocked(w);
+    r = acquire_enqueue_and_wait(&op, acquisition, ret);
+    acquire_leave_blocked(w);
     return r;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What most calls come to: a set whose state is its word while nobody is in line, or a short version
- * (plain.h); a request with nothing peculiar about it; a thread that has been there before. For these,
- * what asking.h, word.h and acquisition.c do for all is done here in a row, by the same rules.
+ * (try_now.h); a request with nothing peculiar about it; a thread that has been there before. For these,
+ * what acquire_op.h, inline_state.h and acquisition.c do for all is done here in a row, by the same rules.
  *
  * All that is out of the ordinary is looked for before anything is changed. Then nothing has
  * happened, and the long way (acquire.h) says what is to happen, or what is wrong.
@@ -14,7 +14,7 @@
  * Of a set that processes share it is as much: the record is in the segment, and whoever recovers the
  * actor finds there what he needs. It was entered by this actor the first time, in the life that the
  * actor still has; so what says whose it is, and which set the actor works on, is as it was. The amount,
- * the thread and the instants are written before the set changes, the word of the record after (ledger.h), or
+ * the thread and the instants are written before the set changes, the word of the record after (detectable_cas.h), or
  * with it. What others may have written instead is theirs at any moment, and is checked where
  * something is decided by it.
  */
@@ -23,13 +23,13 @@
 
 #include "api/acquisition.h"
 
-/* Whether a set is *plain*: its state its word, or of few words in a box (plain.h). A pool of one set
+/* Whether a set is *plain*: its state its word, or of few words in a box (try_now.h). A pool of one set
  * knows it. */
-bool at_once_knows(const weir_set *set);
+bool fast_path_supports(const weir_set *set);
 
 /* The actor has filled the acquisition's record, and it was granted at once: it can go back so. */
-void at_once_begin(struct actor *actor, weir_acquisition *acquisition);
+void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition);
 /* The same, but it was refused at once. False: it cannot be ready for another time. */
-bool at_once_keep(struct actor *actor, weir_acquisition *acquisition);
+bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition);
 
 #endif

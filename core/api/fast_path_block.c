@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What most calls come to, of sets whose state is in a box: see at_once_boxed.h. */
+/* What most calls come to, of sets whose state is in a box: see fast_path_block.h. */
 #include "api/fast_path_block.h"
+#include "base/compiler.h"
 
 #include "api/fast_path_internal.h"
 #include "api/pool.h"
@@ -12,80 +13,84 @@
 #include <errno.h>
 
 /* Here, for a call of another function takes longer than this. */
-ALWAYS void count_entry(const struct actor *actor, const weir_set *set, const uint64_t *amounts,
-                        bool taken)
+WEIR_ALWAYS_INLINE void fast_block_count_grant(const struct thread_ctx *ctx, const weir_set *set,
+                                               const uint64_t *amounts, bool taken)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
-    count(&counters->granted, 1);
+    counter_add(&counters->granted, 1);
     if (taken)
-        count(&counters->taken, 1);
+        counter_add(&counters->taken, 1);
     for (uint32_t i = 0; i < set->limits.n; i++)
-        count(&counters->limits[i].granted, amounts[i]);
+        counter_add(&counters->limits[i].granted, amounts[i]);
 }
 
 /* ---- to take ---- */
 
-ALWAYS int take_at_once(bool mortal, weir_set *set, const struct weir_request *request)
+WEIR_ALWAYS_INLINE int fast_block_try_take(bool shared, weir_set *set,
+                                           const struct weir_request *request)
 {
-    struct actor *actor = actor_mine;
+    struct thread_ctx *ctx = thread_ctx_self;
     uint64_t amounts[ACQUISITION_LIMITS], now_ns;
 
-    if (!actor || actor->w != set->w || !actor_is_prepared(actor, set->number) ||
-        set->limits.has_lease || !is_open(set->w) || !(request = request_read(request)) ||
+    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number) ||
+        set->limits.has_lease || !fast_path_is_open(set->w) ||
+        !(request = request_validate(request)) ||
         !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
-        request_is_empty(set, amounts) || take(mortal, actor, set, amounts, 0, false, &now_ns) < 0)
+        request_is_empty(set, amounts) ||
+        try_now_take(shared, ctx, set, amounts, 0, false, &now_ns) < 0)
         return -EINPROGRESS;
-    count_entry(actor, set, amounts, true);
+    fast_block_count_grant(ctx, set, amounts, true);
     return 0;
 }
 
-APART int take_mortal(weir_pool *pool, const struct weir_request *request,
-                      struct weir_refusal *retref)
+WEIR_NOINLINE int fast_block_take_shared(weir_pool *pool, const struct weir_request *request,
+                                         struct weir_refusal *retref)
 {
-    int r = take_at_once(true, pool->plain, request);
+    int r = fast_block_try_take(true, pool->fast_set, request);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
 }
 
-APART int take_private(weir_pool *pool, const struct weir_request *request,
-                       struct weir_refusal *retref)
+WEIR_NOINLINE int fast_block_take_private(weir_pool *pool, const struct weir_request *request,
+                                          struct weir_refusal *retref)
 {
-    int r = take_at_once(false, pool->plain, request);
+    int r = fast_block_try_take(false, pool->fast_set, request);
 
     return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
 }
 
-int boxed_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+int fast_block_take(weir_pool *pool, const struct weir_request *request,
+                    struct weir_refusal *retref)
 {
-    return pool->plain->mortal ? take_mortal(pool, request, retref)
-                               : take_private(pool, request, retref);
+    return pool->fast_set->is_shared ? fast_block_take_shared(pool, request, retref)
+                                     : fast_block_take_private(pool, request, retref);
 }
 
 /* ---- to acquire ---- */
 
 /* All limits with the key that the request names, if it names one; otherwise none. */
-static uint8_t named_by(const weir_set *set, const struct weir_request *request)
+static uint8_t fast_block_named_limits(const weir_set *set, const struct weir_request *request)
 {
-    uint8_t named = 0;
+    uint8_t named_limits = 0;
 
     for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
-        if (key_equal(set->limits.items[i].key, request->amounts->key))
-            named |= (uint8_t)(1u << i);
+        if (request_key_equal(set->limits.items[i].key, request->amounts->key))
+            named_limits |= (uint8_t)(1u << i);
     if (MUTANT(646))
-        return named & (uint8_t)-named;
-    return named;
+        return named_limits & (uint8_t)-named_limits;
+    return named_limits;
 }
 
 /* What is asked for, into a ready acquisition. */
-static __attribute__((noinline)) bool resolve(weir_acquisition *acquisition,
-                                              const struct weir_request *request)
+WEIR_NOINLINE bool fast_block_resolve(weir_acquisition *acquisition,
+                                      const struct weir_request *request)
 {
     const weir_set *set = acquisition->set;
-    struct record *r = record_at(set->region, acquisition->record);
+    struct acq_record *r = record_at(set->region, acquisition->record);
     uint64_t *values = acquisition->values;
 
-    acquisition->named &= MUTANT(647) ? UINT8_MAX : 0;
+    acquisition->named_limits &= MUTANT(647) ? UINT8_MAX : 0;
     if (!request_resolve_simple(set, request, PURPOSE_ACQUIRE, values) ||
         request_is_empty(set, values))
         return false;
@@ -93,24 +98,26 @@ static __attribute__((noinline)) bool resolve(weir_acquisition *acquisition,
         values[set->limits.n + i] = values[i];
         record_store(&r->amounts[i], values[i]);
     }
-    acquisition->named = named_by(set, request);
+    acquisition->named_limits = fast_block_named_limits(set, request);
     return true;
 }
 
 /* The same if what is named is what was named the last time: the rest is as it was. */
-ALWAYS bool resolve_again(weir_acquisition *acquisition, const struct weir_request *request)
+WEIR_ALWAYS_INLINE bool fast_block_resolve_again(weir_acquisition *acquisition,
+                                                 const struct weir_request *request)
 {
     const weir_set *set = acquisition->set;
-    struct record *r = record_at(set->region, acquisition->record);
+    struct acq_record *r = record_at(set->region, acquisition->record);
     uint64_t amount;
 
-    if (request->amounts_n != 1 || !acquisition_names(acquisition, request->amounts->key))
+    if (request->amounts_n != 1 || !acquisition_names_key(acquisition, request->amounts->key))
         return false;
     amount = request->amounts->amount;
-    for (uint32_t named = acquisition->named; named; named &= named - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(named);
+    for (uint32_t named_limits = acquisition->named_limits; named_limits;
+         named_limits &= named_limits - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(named_limits);
 
-        if (!amount || amount > set->limits.items[i].capacity || amount == REQUEST_NOT_ASKED)
+        if (!amount || amount > set->limits.items[i].capacity || amount == REQUEST_AMOUNT_NONE)
             return false;
         acquisition->values[i] = acquisition->values[set->limits.n + i] = amount;
         record_store(&r->amounts[i], amount);
@@ -119,64 +126,70 @@ ALWAYS bool resolve_again(weir_acquisition *acquisition, const struct weir_reque
 }
 
 /* Where others may die, the record becomes HELD with the version. */
-ALWAYS int take_for(bool mortal, struct actor *actor, weir_acquisition *acquisition)
+WEIR_ALWAYS_INLINE int fast_block_grant(bool shared, struct thread_ctx *ctx,
+                                        weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
     uint64_t now_ns;
     int r;
 
-    if (mortal) {
-        name_holder(actor, set, set_record(set, acquisition->record));
-        return take(true, actor, set, acquisition->values, MUTANT(637) ? 0 : acquisition->record,
-                    true, &now_ns);
+    if (shared) {
+        fast_path_name_thread(ctx, set, set_record(set, acquisition->record));
+        return try_now_take(true, ctx, set, acquisition->values,
+                            MUTANT(637) ? 0 : acquisition->record, true, &now_ns);
     }
-    r = take(false, actor, set, acquisition->values, 0, false, &now_ns);
-    STEP();
+    r = try_now_take(false, ctx, set, acquisition->values, 0, false, &now_ns);
+    SCHED_POINT();
     if (r == 0)
-        hold(actor, set, acquisition->record, acquisition->values[0], now_ns);
+        fast_path_hold_record(ctx, set, acquisition->record, acquisition->values[0], now_ns);
     return r;
 }
 
-ALWAYS int acquire_at_once(bool mortal, weir_set *set, const struct weir_request *request,
-                           enum entry entry, weir_acquisition **ret)
+WEIR_ALWAYS_INLINE int fast_block_try_acquire(bool shared, weir_set *set,
+                                              const struct weir_request *request,
+                                              enum wait_mode entry, weir_acquisition **ret)
 {
-    struct actor *actor = actor_mine;
-    weir_acquisition *acquisition = actor ? actor->cache : NULL;
+    struct thread_ctx *ctx = thread_ctx_self;
+    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
 
-    if (!acquisition || acquisition->set != set || !ret || !is_open(set->w) ||
-        !(request = request_read(request)) ||
-        (!resolve_again(acquisition, request) && !resolve(acquisition, request)) ||
-        plain_has_line(set, entry) || take_for(mortal, actor, acquisition) < 0)
+    if (!acquisition || acquisition->set != set || !ret || !fast_path_is_open(set->w) ||
+        !(request = request_validate(request)) ||
+        (!fast_block_resolve_again(acquisition, request) &&
+         !fast_block_resolve(acquisition, request)) ||
+        try_now_has_queue(set, entry) || fast_block_grant(shared, ctx, acquisition) < 0)
         return -EINPROGRESS;
-    hand_out(actor, acquisition, request->flags & WEIR_STRICT);
-    count_entry(actor, set, acquisition->values, false);
+    fast_path_cache_pop(ctx, acquisition, request->flags & WEIR_STRICT);
+    fast_block_count_grant(ctx, set, acquisition->values, false);
     *ret = acquisition;
     return 0;
 }
 
-APART int ask_mortal(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                     struct weir_refusal *retref, long_way *otherwise)
+WEIR_NOINLINE int fast_block_acquire_shared(weir_pool *pool, const struct weir_request *request,
+                                            weir_acquisition **ret, struct weir_refusal *retref,
+                                            slow_path_fn *slow_path)
 {
-    enum entry entry = otherwise == acquire_try ? ENTRY_TRY : ENTRY_PROBE;
-    int r = acquire_at_once(true, pool->plain, request, entry, ret);
+    enum wait_mode entry = slow_path == acquire_try ? MODE_TRY : MODE_PROBE;
+    int r = fast_block_try_acquire(true, pool->fast_set, request, entry, ret);
 
-    return r != -EINPROGRESS ? r : otherwise(pool, request, ret, retref);
+    return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
-APART int ask_private(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                      struct weir_refusal *retref, long_way *otherwise)
+WEIR_NOINLINE int fast_block_acquire_private(weir_pool *pool, const struct weir_request *request,
+                                             weir_acquisition **ret, struct weir_refusal *retref,
+                                             slow_path_fn *slow_path)
 {
-    enum entry entry = otherwise == acquire_try ? ENTRY_TRY : ENTRY_PROBE;
-    int r = acquire_at_once(false, pool->plain, request, entry, ret);
+    enum wait_mode entry = slow_path == acquire_try ? MODE_TRY : MODE_PROBE;
+    int r = fast_block_try_acquire(false, pool->fast_set, request, entry, ret);
 
-    return r != -EINPROGRESS ? r : otherwise(pool, request, ret, retref);
+    return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
-int boxed_ask(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-              struct weir_refusal *retref, long_way *otherwise)
+int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                       struct weir_refusal *retref, slow_path_fn *slow_path)
 {
-    return pool->plain->mortal ? ask_mortal(pool, request, ret, retref, otherwise)
-                               : ask_private(pool, request, ret, retref, otherwise);
+    return pool->fast_set->is_shared
+               ? fast_block_acquire_shared(pool, request, ret, retref, slow_path)
+               : fast_block_acquire_private(pool, request, ret, retref, slow_path);
 }
 
 /* ---- to release ---- */
@@ -185,90 +198,93 @@ int boxed_ask(weir_pool *pool, const struct weir_request *request, weir_acquisit
  * Resources, which ask nobody. Where others may die, the record, whose word is `held`, becomes FREE with
  * the version. False: somebody is in line, or there is something else to think of.
  */
-ALWAYS bool give_back_at_once(bool mortal, struct actor *actor, const weir_acquisition *acquisition,
-                              uint64_t held)
+WEIR_ALWAYS_INLINE bool fast_block_try_return(bool shared, struct thread_ctx *ctx,
+                                              const weir_acquisition *acquisition, uint64_t held)
 {
     weir_set *set = acquisition->set;
-    const struct record *r = mortal ? set_record(set, acquisition->record) : NULL;
-    struct short_version version;
+    const struct acq_record *r = shared ? set_record(set, acquisition->record) : NULL;
+    struct stack_version version;
 
-    for (unsigned turn = 0;; short_lost(mortal, version.head, &turn)) {
-        if (!read_plain(mortal, actor, set, &turn, &version) ||
+    for (unsigned turn = 0;; stack_version_backoff(shared, version.head, &turn)) {
+        if (!try_now_read(shared, ctx, set, &turn, &version) ||
             (r && record_load(&r->word) != held))
             return false;
-        release_all(&set->limits, states_of(&version), acquisition->values);
-        set_effect(mortal, &version, acquisition->record, true, held, RECORD_FREE);
-        if (commit_plain(mortal, actor, set, turn, &version))
+        try_now_release_all(&set->limits, try_now_states(&version), acquisition->values);
+        try_now_set_write(shared, &version, acquisition->record, true, held, RECORD_FREE);
+        if (try_now_commit(shared, ctx, set, turn, &version))
             return true;
     }
 }
 
-static void give_back(struct actor *actor, weir_set *set, const uint64_t *amounts)
+static void fast_block_return_units(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts)
 {
-    const struct settlement settlement = {.amounts = amounts, .used = amounts};
+    const struct release_args args = {.amounts = amounts, .used = amounts};
 
     if (!MUTANT(568))
-        set_give_back(actor, set, &settlement);
+        set_return_units(ctx, set, &args);
 }
 
 /* False: nothing has happened. */
-ALWAYS bool end(bool mortal, struct actor *actor, weir_acquisition *acquisition)
+WEIR_ALWAYS_INLINE bool fast_block_free_record(bool shared, struct thread_ctx *ctx,
+                                               weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
-    uint64_t held = mortal ? record_load(&set_record(set, acquisition->record)->word) : 0;
+    uint64_t held = shared ? record_load(&set_record(set, acquisition->record)->word) : 0;
 
-    if (mortal && !is_held(set, held))
+    if (shared && !fast_path_is_held(set, held))
         return false;
-    if (mortal && set->limits.has_resources)
-        return give_back_at_once(true, actor, acquisition, held);
-    acquisition_free_word(set, acquisition->record);
-    if (set->limits.has_resources && !give_back_at_once(false, actor, acquisition, 0))
-        give_back(actor, set, acquisition->values);
+    if (shared && set->limits.has_resources)
+        return fast_block_try_return(true, ctx, acquisition, held);
+    acquisition_mark_free(set, acquisition->record);
+    if (set->limits.has_resources && !fast_block_try_return(false, ctx, acquisition, 0))
+        fast_block_return_units(ctx, set, acquisition->values);
     return true;
 }
 
 /* Only of what is named can the amount be another than the default, which need not be told of. */
-ALWAYS bool lacks_update(weir_acquisition *acquisition)
+WEIR_ALWAYS_INLINE bool fast_block_lacks_update(weir_acquisition *acquisition)
 {
-    bool lacks = false;
+    bool is_missing = false;
 
-    if (acquisition->named && !(acquisition->named & ~acquisition->updated))
+    if (acquisition->named_limits && !(acquisition->named_limits & ~acquisition->updated_limits))
         return false;
     for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
-        lacks |= acquisition_lacks_update(acquisition, i);
-    return lacks;
+        is_missing |= acquisition_lacks_update(acquisition, i);
+    return is_missing;
 }
 
-ALWAYS int release_at_once(bool mortal, weir_acquisition *acquisition)
+WEIR_ALWAYS_INLINE int fast_block_try_release(bool shared, weir_acquisition *acquisition)
 {
-    struct actor *actor = actor_mine;
+    struct thread_ctx *ctx = thread_ctx_self;
     weir_set *set = acquisition->set;
     bool missing;
 
-    if (acquisition->actor != actor || actor->cache_n >= CACHE_MAX || !is_open(set->w) ||
-        ((acquisition->differs || set->limits.has_unforeseen) && !MUTANT(567)))
+    if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
+        !fast_path_is_open(set->w) ||
+        ((acquisition->amounts_differ || set->limits.has_opaque_resources) && !MUTANT(567)))
         return -EINPROGRESS;
-    missing = lacks_update(acquisition);
-    if (!end(mortal, actor, acquisition))
+    missing = fast_block_lacks_update(acquisition);
+    if (!fast_block_free_record(shared, ctx, acquisition))
         return -EINPROGRESS;
-    return released(actor, set, acquisition, missing);
+    return fast_path_finish_release(ctx, set, acquisition, missing);
 }
 
-APART int release_mortal(weir_acquisition *acquisition)
+WEIR_NOINLINE int fast_block_release_shared(weir_acquisition *acquisition)
 {
-    int r = release_at_once(true, acquisition);
+    int r = fast_block_try_release(true, acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }
 
-APART int release_private(weir_acquisition *acquisition)
+WEIR_NOINLINE int fast_block_release_private(weir_acquisition *acquisition)
 {
-    int r = release_at_once(false, acquisition);
+    int r = fast_block_try_release(false, acquisition);
 
     return r != -EINPROGRESS ? r : acquisition_release(acquisition);
 }
 
-int boxed_release(weir_acquisition *acquisition)
+int fast_block_release(weir_acquisition *acquisition)
 {
-    return acquisition->set->mortal ? release_mortal(acquisition) : release_private(acquisition);
+    return acquisition->set->is_shared ? fast_block_release_shared(acquisition)
+                                       : fast_block_release_private(acquisition);
 }

@@ -19,50 +19,50 @@
 #include <string.h>
 
 /* Instants stay below the marker that records use; 292 years are enough. */
-#define CLOCK_MAX (GRANTED_MARKER - 1)
+#define CLOCK_MAX (GRANT_MARKER - 1)
 
-void instance_hold(weir *w, uint64_t n)
+void instance_ref(weir *w, uint64_t n)
 {
     atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
 }
 
-static void actors_free(weir *w)
+static void instance_free_ctxs(weir *w)
 {
-    while (w->actors) {
-        struct actor *actor = w->actors;
+    while (w->thread_ctxs) {
+        struct thread_ctx *ctx = w->thread_ctxs;
 
-        w->actors = actor->next;
-        while (actor->cache) {
-            weir_acquisition *acquisition = actor->cache;
+        w->thread_ctxs = ctx->next;
+        while (ctx->cache) {
+            weir_acquisition *acquisition = ctx->cache;
 
-            actor->cache = acquisition_next(acquisition);
-            sys_free(acquisition);
+            ctx->cache = acquisition_next(acquisition);
+            os_free(acquisition);
         }
-        actor_free(actor);
+        thread_ctx_free(ctx);
     }
 }
 
 static weir *instance_free(weir *w)
 {
-    hearing_end(&w->keeper, 0);
-    actors_free(w);
-    catalog_free(w);
+    peer_events_close(&w->timer, 0);
+    instance_free_ctxs(w);
+    registry_free(w);
     if (w->plugins)
-        plugins_free(w->plugins);
-    keeper_free(&w->keeper);
-    queues_free(w);
+        plugin_search_free(w->plugins);
+    timer_free(&w->timer);
+    cq_free_all(w);
     region_close(&w->region);
     if (w->fork_page)
-        sys_fork_page_free(w->fork_page);
+        os_wipe_page_free(w->fork_page);
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->spare_lock);
-    sys_free(w->process_dir);
-    tsc_free(w->tsc);
-    sys_free(w);
+    os_free(w->process_dir);
+    clock_tsc_free(w->tsc);
+    os_free(w);
     return NULL;
 }
 
-void instance_drop(weir *w, uint64_t n)
+void instance_unref(weir *w, uint64_t n)
 {
     if (atomic_fetch_sub_explicit(&w->references, n, memory_order_acq_rel) == n)
         instance_free(w);
@@ -81,19 +81,19 @@ void instance_unlock(weir *w)
 }
 
 /* An injected clock that goes back stands still instead. */
-static uint64_t injected_now(weir *w)
+static uint64_t instance_now_injected(weir *w)
 {
     uint64_t now = w->clock.now_ns(w->clock.userdata);
-    uint64_t seen = atomic_load(&w->clock_seen);
+    uint64_t seen = atomic_load(&w->clock_last_ns);
 
     if (now > CLOCK_MAX)
         now = CLOCK_MAX;
-    while (now > seen && !atomic_compare_exchange_weak(&w->clock_seen, &seen, now))
+    while (now > seen && !atomic_compare_exchange_weak(&w->clock_last_ns, &seen, now))
         ;
     return now > seen ? now : seen;
 }
 
-void instance_tell_of_clock(weir *w)
+void instance_report_tsc_loss(weir *w)
 {
     static const char *const why[] = {
         [TSC_WENT_BACK] = "the time stamp counter went back",
@@ -101,29 +101,30 @@ void instance_tell_of_clock(weir *w)
         [TSC_SHARED] = "there is a set that processes share",
     };
 
-    if (w->tsc && tsc_state(w->tsc) != TSC_WORKS && !atomic_exchange(&w->tsc_told, !MUTANT(418)))
+    if (w->tsc && clock_tsc_state(w->tsc) != TSC_OK &&
+        !atomic_exchange(&w->tsc_loss_reported, !MUTANT(418)))
         instance_log(w, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
-                     why[tsc_state(w->tsc)]);
+                     why[clock_tsc_state(w->tsc)]);
 }
 
-uint64_t instance_now_otherwise(weir *w)
+uint64_t instance_now_slow(weir *w)
 {
-    return w->clock.now_ns ? injected_now(w) : tsc_now(w->tsc);
+    return w->clock.now_ns ? instance_now_injected(w) : clock_tsc_now(w->tsc);
 }
 
 uint64_t instance_now_fresh(weir *w)
 {
     if (w->clock.now_ns)
-        return injected_now(w);
+        return instance_now_injected(w);
     if (!w->tsc || MUTANT(410))
-        return sys_now_ns();
-    return tsc_now_fresh(w->tsc);
+        return os_now_ns();
+    return clock_tsc_now_fresh(w->tsc);
 }
 
-int64_t instance_wall_offset(weir *w)
+int64_t instance_wall_offset_ns(weir *w)
 {
     if (!w->clock.now_ns)
-        return sys_wall_offset_ns();
+        return os_wall_offset_ns();
     return w->clock.wall_offset_ns ? w->clock.wall_offset_ns(w->clock.userdata) : 0;
 }
 
@@ -142,7 +143,7 @@ void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
 
 /* weir_open */
 
-static const char *tsc_refusal(int error)
+static const char *instance_tsc_refusal(int error)
 {
     switch (error) {
     case -EOPNOTSUPP:
@@ -159,53 +160,54 @@ static const char *tsc_refusal(int error)
 }
 
 /* By the options, or the configuration. Without the counter it is the clock all the same. */
-static int choose_clock(weir *w, const struct weir_options *options,
-                        enum weir_clock_source configured)
+static int instance_choose_clock(weir *w, const struct weir_options *options,
+                                 enum weir_clock_source configured)
 {
     enum weir_clock_source source = options->clock_source ? options->clock_source : configured;
     int r;
 
     if (source != WEIR_CLOCK_TSC || options->clock)
         return 0;
-    r = tsc_new(&w->tsc);
-    w->clock_is_read = r < 0;
+    r = clock_tsc_new(&w->tsc);
+    w->reads_system_clock = r < 0;
     if (r < 0 && r != -ENOMEM) {
         instance_log(w, WEIR_LOG_WARNING, "clock: tsc cannot be had, it is CLOCK_MONOTONIC: %s",
-                     tsc_refusal(r));
+                     instance_tsc_refusal(r));
         r = 0;
     }
     return r;
 }
 
-static int add_configuration(weir *w, const struct weir_options *options, const char *text,
-                             size_t size, struct complaints *complaints)
+static int instance_apply_config(weir *w, const struct weir_options *options, const char *text,
+                                 size_t size, struct complaints *complaints)
 {
-    struct pool_definition_live *pool;
+    struct instance_pool *pool;
     struct plan plan = {0};
     struct weir_error error = {0};
     int r = plan_from_text(text, size, w->plugins, &plan, complaints);
 
     if (r == 0 && options->only)
-        plan_keep(&plan, options->only);
+        plan_select(&plan, options->only);
     if (r == 0)
-        r = process_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
+        r = segment_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
     if (r == 0)
-        r = choose_clock(w, options, plan.clock);
+        r = instance_choose_clock(w, options, plan.clock);
     if (r == 0) {
         instance_lock(w);
-        r = instance_add_plan(w, &plan, &pool, &error);
+        r = registry_add_plan(w, &plan, &pool, &error);
         instance_unlock(w);
         if (r == 0)
-            burial_attend_crowds(w, 0);
+            peer_reap_crowded(w, 0);
     }
     plan_free(&plan);
     if (!error.code)
         return r;
-    complain(complaints, r, (struct mark){0, 0}, "%s", error.message);
-    return complaints_tell(complaints);
+    complaint_add(complaints, r, (struct mark){0, 0}, "%s", error.message);
+    return complaints_report(complaints);
 }
 
-static int configure(weir *w, const struct weir_options *options, struct complaints *complaints)
+static int instance_configure(weir *w, const struct weir_options *options,
+                              struct complaints *complaints)
 {
     const char *file = options->file;
     char *text;
@@ -215,28 +217,29 @@ static int configure(weir *w, const struct weir_options *options, struct complai
     if (options->text) {
         w->configured = true;
         complaints->file = options->text_name ? options->text_name : "<text>";
-        return add_configuration(w, options, options->text, strlen(options->text), complaints);
+        return instance_apply_config(w, options, options->text, strlen(options->text), complaints);
     }
     if (!file)
-        file = sys_environment("WEIR_CONFIG");
+        file = os_getenv("WEIR_CONFIG");
     if (!file) {
-        r = process_dir_choose(options, NULL, complaints, &w->process_dir);
-        return r == 0 ? choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
+        r = segment_dir_choose(options, NULL, complaints, &w->process_dir);
+        return r == 0 ? instance_choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
     }
     w->configured = true;
     complaints->file = file;
-    r = sys_read_file(file, CONFIG_TEXT_MAX, &text, &size);
+    r = os_file_read(file, CONFIG_TEXT_MAX, &text, &size);
     if (r < 0) {
-        complain(complaints, r, (struct mark){0, 0}, "cannot be read: %s", strerrordesc_np(-r));
-        return complaints_tell(complaints);
+        complaint_add(complaints, r, (struct mark){0, 0}, "cannot be read: %s",
+                      strerrordesc_np(-r));
+        return complaints_report(complaints);
     }
-    r = add_configuration(w, options, text, size, complaints);
-    sys_free(text);
+    r = instance_apply_config(w, options, text, size, complaints);
+    os_free(text);
     return r;
 }
 
 /* One that tells a thread that has it. */
-static void make_spare_lock(weir *w)
+static void instance_init_spare_lock(weir *w)
 {
     pthread_mutexattr_t attributes;
 
@@ -246,37 +249,37 @@ static void make_spare_lock(weir *w)
     pthread_mutexattr_destroy(&attributes);
 }
 
-static int build(weir *w, const struct weir_options *options)
+static int instance_build(weir *w, const struct weir_options *options)
 {
     int r;
 
     pthread_mutex_init(&w->lock, NULL);
-    make_spare_lock(w);
-    keeper_init(&w->keeper, w);
+    instance_init_spare_lock(w);
+    timer_init(&w->timer, w);
     w->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
-    w->keeper.advance_ns = w->timer_advance_ns;
+    w->timer.advance_ns = w->timer_advance_ns;
     w->references = 1;
     w->log = options->log;
     w->userdata = options->userdata;
-    w->seed = options->seed ? options->seed : sys_random();
-    w->apart = (options->flags & WEIR_OPEN_APART) != 0;
-    w->onlooker = (options->flags & WEIR_OPEN_EXISTING) != 0;
+    w->seed = options->seed ? options->seed : os_random();
+    w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
+    w->observer_only = (options->flags & WEIR_OPEN_EXISTING) != 0;
     if (options->clock)
         w->clock = *options->clock;
-    w->clock_is_read = !options->clock;
-    w->fork_page = sys_fork_page();
+    w->reads_system_clock = !options->clock;
+    w->fork_page = os_wipe_page_alloc();
     if (!w->fork_page)
         return -ENOMEM;
     w->fork_page[0] = 1;
     r = region_open(&w->region);
     if (r == 0)
-        r = plugins_new(&w->plugins, options->plugin_dirs);
-    if (r == 0 && !(w->spare = actor_new(w)))
+        r = plugin_search_new(&w->plugins, options->plugin_dirs);
+    if (r == 0 && !(w->spare_ctx = thread_ctx_new(w)))
         r = -ENOMEM;
     return r;
 }
 
-static int check_options(const struct weir_options *options, struct weir_error *reterr)
+static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
     const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING;
 
@@ -313,17 +316,17 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
     options = options ? options : &none;
     if (!ret)
         return error_set(reterr, -EINVAL, "there is nowhere to put the instance");
-    r = check_options(options, reterr);
+    r = instance_check_options(options, reterr);
     if (r < 0)
         return r;
-    complaints.hear = options->complaint;
+    complaints.report = options->complaint;
     complaints.userdata = options->userdata;
-    w = sys_alloc(1, sizeof(*w));
+    w = os_alloc(1, sizeof(*w));
     if (!w)
         return error_set(reterr, -ENOMEM, "out of memory");
-    r = build(w, options);
+    r = instance_build(w, options);
     if (r == 0)
-        r = configure(w, options, &complaints);
+        r = instance_configure(w, options, &complaints);
     if (r < 0) {
         instance_free(w);
         if (!complaints.first.complaints)
@@ -332,45 +335,45 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
             *reterr = complaints.first;
         return r;
     }
-    instance_tell_of_clock(w);
+    instance_report_tsc_loss(w);
     *ret = w;
     return 0;
 }
 
 /* weir_close */
 
-static void shut_sets(weir *w)
+static void instance_shutdown_sets(weir *w)
 {
     /* No set is added once `closed` was set under the lock. */
     for (uint32_t i = 0; i < w->sets_n; i++) {
         weir_set *set = instance_set(w, i);
-        struct actor *actor;
+        struct thread_ctx *ctx;
 
         /* Nobody is in line, and whoever prepares it now, and joins, sees for himself. */
-        if (!atomic_load(&set->prepared))
+        if (!atomic_load(&set->spare_prepared))
             continue;
-        actor = actor_borrow(set);
-        set_shut(actor, set);
-        actor_return(actor);
+        ctx = thread_ctx_borrow(set);
+        set_shutdown(ctx, set);
+        thread_ctx_return(ctx);
     }
 }
 
-static void await_blocked(weir *w)
+static void instance_await_blocked(weir *w)
 {
-    const uint32_t *futex = (const uint32_t *)(uintptr_t)&w->blocked;
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)&w->blocked_n;
     uint32_t blocked;
 
-    while ((blocked = atomic_load(&w->blocked)) != 0)
-        sys_futex_wait(futex, blocked, WEIR_FOREVER);
+    while ((blocked = atomic_load(&w->blocked_n)) != 0)
+        os_futex_wait(futex, blocked, WEIR_FOREVER);
 }
 
-static weir *close_in_child(weir *w)
+static weir *instance_close_in_child(weir *w)
 {
-    hearing_close_in_child(&w->keeper);
-    alarm_close(&w->keeper.alarm);
+    peer_events_close_in_child(&w->timer);
+    wake_fd_close(&w->timer.wake_fd);
     for (uint32_t i = 0; i < w->sets_n; i++)
-        if (instance_set(w, i)->member)
-            member_close_in_child(instance_set(w, i)->member);
+        if (instance_set(w, i)->participant)
+            participant_close_in_child(instance_set(w, i)->participant);
     return NULL;
 }
 
@@ -378,25 +381,25 @@ weir *weir_close(weir *w)
 {
     if (!w)
         return NULL;
-    if (instance_forked(w))
-        return close_in_child(w);
+    if (instance_is_forked(w))
+        return instance_close_in_child(w);
     instance_lock(w);
-    pthread_mutex_lock(&w->keeper.lock);
+    pthread_mutex_lock(&w->timer.lock);
     atomic_store(&w->closed, 1);
-    pthread_mutex_unlock(&w->keeper.lock);
+    pthread_mutex_unlock(&w->timer.lock);
     instance_unlock(w);
-    shut_sets(w);
+    instance_shutdown_sets(w);
     if (!MUTANT(98))
-        await_blocked(w);
-    timekeeper_stop(w);
-    actor_leave(w);
-    instance_drop(w, 1);
+        instance_await_blocked(w);
+    timer_thread_stop(w);
+    thread_ctx_detach(w);
+    instance_unref(w, 1);
     return NULL;
 }
 
 uint64_t weir_now(weir *w)
 {
-    instance_tell_of_clock(w);
+    instance_report_tsc_loss(w);
     return instance_now(w);
 }
 
@@ -404,12 +407,12 @@ enum weir_clock_source weir_clock_in_use(weir *w)
 {
     if (w->clock.now_ns)
         return WEIR_CLOCK_INJECTED;
-    return w->tsc && tsc_state(w->tsc) == TSC_WORKS ? WEIR_CLOCK_TSC : WEIR_CLOCK_MONOTONIC;
+    return w->tsc && clock_tsc_state(w->tsc) == TSC_OK ? WEIR_CLOCK_TSC : WEIR_CLOCK_MONOTONIC;
 }
 
 int weir_tick(weir *w)
 {
-    return instance_forked(w) ? -ECHILD : keeper_run(&w->keeper) + queues_run(w);
+    return instance_is_forked(w) ? -ECHILD : timer_run(&w->timer) + cq_run_all(w);
 }
 
 const char *weir_version(void)

@@ -10,7 +10,7 @@
 #include <errno.h>
 
 /* SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
-static uint64_t next_random(uint64_t *state)
+static uint64_t pool_next_random(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -20,7 +20,8 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* A set as the balancer is to see it for this request. */
-static int view(weir_set *set, const struct weir_request *request, struct weir_set_view *ret)
+static int pool_fill_view(weir_set *set, const struct weir_request *request,
+                          struct weir_set_view *ret)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
     uint64_t ready_at_ns = WEIR_FOREVER;
@@ -37,10 +38,10 @@ static int view(weir_set *set, const struct weir_request *request, struct weir_s
     return 0;
 }
 
-static int make_views(weir_pool *pool, const struct weir_request *request)
+static int pool_fill_views(weir_pool *pool, const struct weir_request *request)
 {
     for (uint32_t i = 0; pool->views && i < pool->definition->sets_n; i++) {
-        int r = view(pool->definition->sets[i], request, &pool->views[i]);
+        int r = pool_fill_view(pool->definition->sets[i], request, &pool->views[i]);
 
         if (r < 0)
             return r;
@@ -48,13 +49,13 @@ static int make_views(weir_pool *pool, const struct weir_request *request)
     return 0;
 }
 
-static uint32_t ask_balancer(weir_pool *pool, const struct weir_request *request)
+static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *request)
 {
     const struct pool_plan *plan = &pool->definition->plan;
     struct weir_pick pick = {
         .size = sizeof(pick),
         .now_ns = instance_now(pool->w),
-        .random = next_random(&pool->random),
+        .random = pool_next_random(&pool->random_state),
         .route = request->route,
         .worker = MUTANT(36) ? 0 : pool->worker,
         .sets_n = pool->definition->sets_n,
@@ -62,11 +63,11 @@ static uint32_t ask_balancer(weir_pool *pool, const struct weir_request *request
         .view_size = sizeof(*pool->views),
     };
 
-    return plan->balancer->balancer.pick(plan->config, pool->state, &pick);
+    return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
 }
 
 /* The log callback may use the pool: it is called without the lock. */
-static void warn(const weir_pool *pool, uint32_t index)
+static void pool_warn_pick(const weir_pool *pool, uint32_t index)
 {
     const struct pool_plan *plan = &pool->definition->plan;
 
@@ -77,65 +78,65 @@ static void warn(const weir_pool *pool, uint32_t index)
 
 int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)
 {
-    struct pool_definition_live *definition = pool->definition;
+    struct instance_pool *definition = pool->definition;
     uint32_t index = 0;
-    bool news;
+    bool out_of_range;
     int r;
 
     pthread_mutex_lock(&pool->lock);
-    r = make_views(pool, request);
+    r = pool_fill_views(pool, request);
     if (r == 0)
-        index = ask_balancer(pool, request);
-    news = index >= definition->sets_n && !pool->warned;
-    pool->warned |= news;
+        index = pool_call_balancer(pool, request);
+    out_of_range = index >= definition->sets_n && !pool->pick_warned;
+    pool->pick_warned |= out_of_range;
     pthread_mutex_unlock(&pool->lock);
-    if (news)
-        warn(pool, index);
+    if (out_of_range)
+        pool_warn_pick(pool, index);
     if (r == 0)
         *ret = definition->sets[index % definition->sets_n];
     return r;
 }
 
-static uint64_t seed_of(weir *w, const struct pool_plan *plan, uint32_t worker)
+static uint64_t pool_seed(weir *w, const struct pool_plan *plan, uint32_t worker)
 {
     uint64_t state = (plan->seed ? plan->seed : w->seed) + worker;
 
-    return next_random(&state);
+    return pool_next_random(&state);
 }
 
 static weir_pool *pool_free(weir_pool *pool)
 {
-    sys_free(pool->views);
-    sys_free(pool->state);
-    sys_free(pool);
+    os_free(pool->views);
+    os_free(pool->balancer_state);
+    os_free(pool);
     return NULL;
 }
 
-static weir_pool *pool_make(weir *w, struct pool_definition_live *definition)
+static weir_pool *pool_make(weir *w, struct instance_pool *definition)
 {
     const struct pool_plan *plan = &definition->plan;
     const struct plugin *balancer = plan->balancer;
-    weir_pool *pool = sys_alloc(1, sizeof(*pool));
+    weir_pool *pool = os_alloc(1, sizeof(*pool));
 
     if (!pool)
         return NULL;
     pool->w = w;
     pool->definition = definition;
-    pool->only = definition->sets_n == 1 ? definition->sets[0] : NULL;
-    pool->plain = pool->only && at_once_knows(pool->only) ? pool->only : NULL;
+    pool->only_set = definition->sets_n == 1 ? definition->sets[0] : NULL;
+    pool->fast_set = pool->only_set && fast_path_supports(pool->only_set) ? pool->only_set : NULL;
     if (!balancer)
         return pool;
-    pool->state = sys_alloc(plan->state_words + 1, sizeof(uint64_t));
+    pool->balancer_state = os_alloc(plan->state_words + 1, sizeof(uint64_t));
     if (balancer->balancer.flags & WEIR_BALANCER_VIEWS)
-        pool->views = sys_alloc(definition->sets_n, sizeof(*pool->views));
-    if (!pool->state || (!pool->views && (balancer->balancer.flags & WEIR_BALANCER_VIEWS)))
+        pool->views = os_alloc(definition->sets_n, sizeof(*pool->views));
+    if (!pool->balancer_state || (!pool->views && (balancer->balancer.flags & WEIR_BALANCER_VIEWS)))
         return pool_free(pool);
     return pool;
 }
 
 /* Opens a handle. The caller holds w->lock. */
-static int open_handle(weir_pool **ret, weir *w, struct pool_definition_live *definition,
-                       uint32_t worker)
+static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
+                            uint32_t worker)
 {
     const struct pool_plan *plan = &definition->plan;
     weir_pool *pool = pool_make(w, definition);
@@ -144,73 +145,74 @@ static int open_handle(weir_pool **ret, weir *w, struct pool_definition_live *de
         return -ENOMEM;
     pthread_mutex_init(&pool->lock, NULL);
     pool->worker = worker == WEIR_WORKER_AUTO ? atomic_fetch_add(&definition->workers, 1) : worker;
-    pool->random = seed_of(w, plan, pool->worker);
+    pool->random_state = pool_seed(w, plan, pool->worker);
     if (plan->balancer)
-        plan->balancer->balancer.init(plan->config, pool->state, definition->sets_n, pool->worker);
-    instance_hold(w, 1);
+        plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
+                                      pool->worker);
+    instance_ref(w, 1);
     *ret = pool;
     return 0;
 }
 
 /* Without a configuration every name is a set without limits. */
-static int invent_set(weir *w, const char *name, weir_set **ret)
+static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
     int r;
 
     if (w->configured || !*name)
         return -ENOENT;
-    plan.name = sys_strdup(name);
+    plan.name = os_strdup(name);
     if (!plan.name)
         return -ENOMEM;
-    r = instance_add_set(w, &plan, ret, NULL);
+    r = registry_add_set(w, &plan, ret, NULL);
     set_plan_free(&plan);
     return r;
 }
 
 /* A set's name opens as a pool of that one set, made when it is first asked for. */
-static int pool_of_set(weir *w, const weir_set *set, struct pool_definition_live **ret)
+static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
 {
     struct pool_plan plan = {0};
-    int r = names_reserve(&w->pool_names, 1);
+    int r = str_map_reserve(&w->pool_names, 1);
 
     if (r < 0)
         return r;
-    plan.sets = sys_alloc(1, sizeof(*plan.sets));
+    plan.sets = os_alloc(1, sizeof(*plan.sets));
     if (plan.sets)
-        plan.sets[0] = sys_strdup(set_name(set));
+        plan.sets[0] = os_strdup(set_name(set));
     if (!plan.sets || !plan.sets[0]) {
-        sys_free(plan.sets);
+        os_free(plan.sets);
         return -ENOMEM;
     }
     plan.sets_n = 1;
-    r = instance_add_pool(w, &plan, ret);
+    r = registry_add_pool(w, &plan, ret);
     pool_plan_free(&plan);
     if (r == 0)
-        names_add(&w->pool_names, set_name(set), *ret);
+        str_map_add(&w->pool_names, set_name(set), *ret);
     return r;
 }
 
-static int open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
+static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
 {
-    struct pool_definition_live *pool;
-    struct name_entry *entry;
+    struct instance_pool *pool;
+    struct str_map_entry *entry;
     weir_set *set;
     int r = 0;
 
-    if (instance_closed(w))
+    if (instance_is_closed(w))
         return -ESHUTDOWN;
-    entry = names_find(&w->pool_names, name);
+    entry = str_map_find(&w->pool_names, name);
     if (entry)
-        return open_handle(ret, w, entry->what, worker);
-    entry = names_find(&w->set_names, name);
+        return pool_open_handle(ret, w, entry->value, worker);
+    entry = str_map_find(&w->set_names, name);
     if (entry)
-        set = entry->what;
+        set = entry->value;
     else
-        r = invent_set(w, name, &set);
+        r = pool_create_empty_set(w, name, &set);
     if (r == 0)
         r = pool_of_set(w, set, &pool);
-    return r < 0 ? r : open_handle(ret, w, pool, worker);
+    return r < 0 ? r : pool_open_handle(ret, w, pool, worker);
 }
 
 int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
@@ -219,30 +221,30 @@ int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
 
     if (!ret || !w || !name)
         return -EINVAL;
-    if (instance_forked(w))
+    if (instance_is_forked(w))
         return -ECHILD;
     instance_lock(w);
-    r = open_by_name(ret, w, name, worker);
+    r = pool_open_by_name(ret, w, name, worker);
     instance_unlock(w);
     return r;
 }
 
 /* Everything that a specification defines, and a handle on its pool; or nothing. */
-static int define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
-                  struct complaints *complaints, struct weir_error *reterr)
+static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
+                       struct complaints *complaints, struct weir_error *reterr)
 {
-    struct known_names known = {instance_knows, w};
-    struct instance_mark before = instance_mark(w);
-    struct pool_definition_live *definition;
+    struct known_names known = {registry_has_name, w};
+    struct registry_mark before = registry_mark(w);
+    struct instance_pool *definition;
     struct plan plan = {0};
     int r = plan_from_spec(spec, w->plugins, &known, &plan, complaints);
 
     if (r == 0)
-        r = instance_add_plan(w, &plan, &definition, reterr);
+        r = registry_add_plan(w, &plan, &definition, reterr);
     if (r == 0) {
-        r = open_handle(ret, w, definition, spec->worker);
+        r = pool_open_handle(ret, w, definition, spec->worker);
         if (r < 0)
-            instance_remove_since(w, before);
+            registry_remove_since(w, before);
     }
     plan_free(&plan);
     return r;
@@ -257,17 +259,17 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
 
     if (!ret || !w || !spec)
         return error_set(reterr, -EINVAL, "an argument is NULL");
-    if (instance_forked(w))
+    if (instance_is_forked(w))
         return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
     instance_lock(w);
     before = w->sets_n;
-    if (instance_closed(w))
+    if (instance_is_closed(w))
         r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
     else
-        r = define(ret, w, spec, &complaints, reterr);
+        r = pool_define(ret, w, spec, &complaints, reterr);
     instance_unlock(w);
     if (r == 0)
-        burial_attend_crowds(w, before);
+        peer_reap_crowded(w, before);
     if (r < 0 && reterr && complaints.first.complaints)
         *reterr = complaints.first;
     else if (r == -ENOMEM)
@@ -282,13 +284,13 @@ weir_pool *weir_pool_close(weir_pool *pool)
     if (!pool)
         return NULL;
     w = pool->w;
-    if (instance_forked(w))
+    if (instance_is_forked(w))
         return pool_free(pool);
     pthread_mutex_destroy(&pool->lock);
     pool_free(pool);
-    if (instance_closed(w))
-        actor_leave(w);
-    instance_drop(w, 1);
+    if (instance_is_closed(w))
+        thread_ctx_detach(w);
+    instance_unref(w, 1);
     return NULL;
 }
 

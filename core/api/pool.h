@@ -7,15 +7,15 @@
 
 struct weir_pool {
     weir *w;
-    weir_set *only;  /* of a pool of one set; NULL: the balancer picks */
-    weir_set *plain; /* the same if it is a plain one (at_once.h) */
-    struct pool_definition_live *definition;
+    weir_set *only_set; /* of a pool of one set; NULL: the balancer picks */
+    weir_set *fast_set; /* the same if it is a plain one (fast_path.h) */
+    struct instance_pool *definition;
     uint32_t worker;
     pthread_mutex_t lock;        /* over everything below */
-    uint64_t random;             /* state of the generator */
-    bool warned;                 /* that the balancer's answer was out of range */
+    uint64_t random_state;       /* state of the generator */
+    bool pick_warned;            /* that the balancer's answer was out of range */
     struct weir_set_view *views; /* NULL unless the balancer reads them */
-    uint64_t *state;             /* the balancer's */
+    uint64_t *balancer_state;    /* the balancer's */
 };
 
 /* The set that a request goes to, of a pool of several. Returns 0 or -ENOMEM. */
@@ -24,7 +24,7 @@ int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set *
 /* The set that a request goes to. As above. */
 static inline int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret)
 {
-    *ret = pool->only;
+    *ret = pool->only_set;
     return *ret ? 0 : pool_balance(pool, request, ret);
 }
 

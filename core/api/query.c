@@ -10,56 +10,56 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 {
     weir_set *set = acquisition->set;
     int result = weir_acquisition_result(acquisition);
-    struct verdict verdict;
-    struct actor *actor;
+    struct decision decision;
+    struct thread_ctx *ctx;
 
     if (result == -ECHILD)
         return result;
     if ((result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS) || !ret ||
         ret->size < sizeof(*ret))
         return -EINVAL;
-    actor = actor_self(set);
-    if (!actor)
+    ctx = thread_ctx_get(set);
+    if (!ctx)
         return -ENOMEM;
-    if (set_template(set)->keyed)
-        keyed_estimate_record(actor, set_template(set), acquisition->record,
-                              acquisition_amounts(acquisition), ANY_LINE, &verdict);
+    if (key_set_template(set)->keyed)
+        keyed_forecast_record(ctx, key_set_template(set), acquisition->record,
+                              acquisition_amounts(acquisition), FORECAST_ANY_QUEUE, &decision);
     else
-        set_estimate(actor, set, acquisition_amounts(acquisition), ANY_LINE, &verdict);
+        set_forecast(ctx, set, acquisition_amounts(acquisition), FORECAST_ANY_QUEUE, &decision);
     if (set_is_broken(set))
         return -EUCLEAN;
-    asking_say(ret, set, &verdict);
+    acquire_op_fill_refusal(ret, set, &decision);
     return 0;
 }
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
 {
-    struct actor *actor;
-    struct verdict verdict;
+    struct thread_ctx *ctx;
+    struct decision decision;
     uint64_t amounts[WEIR_LIMITS_MAX];
-    struct key subject;
+    struct key_digest subject;
     const char *key;
     int r;
 
-    if (instance_forked(set->w))
+    if (instance_is_forked(set->w))
         return -ECHILD;
-    request = request_read(request);
+    request = request_validate(request);
     if (!request)
         return -EINVAL;
     r = set->keyed ? keyed_hash(set->keyed, request, &subject) : 0;
     if (r == 0)
-        r = request_resolve(set, request, PURPOSE_FORESEE, amounts, &key);
+        r = request_resolve(set, request, PURPOSE_FORECAST, amounts, &key);
     if (r < 0)
         return r;
-    actor = actor_self(set);
-    if (!actor)
+    ctx = thread_ctx_get(set);
+    if (!ctx)
         return -ENOMEM;
     if (set->keyed)
-        keyed_estimate(actor, set, &subject, amounts, ANY_LINE, &verdict);
-    else if (set->head)
-        set_estimate(actor, set, amounts, ANY_LINE, &verdict);
+        keyed_forecast(ctx, set, &subject, amounts, FORECAST_ANY_QUEUE, &decision);
+    else if (set->head_unit)
+        set_forecast(ctx, set, amounts, FORECAST_ANY_QUEUE, &decision);
     if (set_is_broken(set))
         return -EUCLEAN;
-    *ret_ns = set->head ? verdict.estimate_ns : instance_now(set->w);
+    *ret_ns = set->head_unit ? decision.forecast_ns : instance_now(set->w);
     return 0;
 }

@@ -9,26 +9,26 @@
 #include "os/os.h"
 #include <errno.h>
 
-const struct weir_request request_of_nothing = {.size = sizeof(request_of_nothing)};
+const struct weir_request request_default = {.size = sizeof(request_default)};
 
 /* What the set has warned about, or NULL when out of memory. */
-static struct warnings *warnings_of(weir_set *set)
+static struct warnings *request_warnings(weir_set *set)
 {
     struct warnings *warnings = atomic_load(&set->warnings), *made;
 
     if (warnings)
         return warnings;
-    made = sys_alloc(1, sizeof(*made));
+    made = os_alloc(1, sizeof(*made));
     if (!made)
         return NULL;
     if (atomic_compare_exchange_strong(&set->warnings, &warnings, made))
         return made;
-    sys_free(made); /* another thread's was faster */
+    os_free(made); /* another thread's was faster */
     return warnings;
 }
 
 /* Its place if it is new, WARNINGS_MAX if it was there or there is no room. */
-static uint32_t remember(struct warnings *warnings, uint64_t hash)
+static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
 {
     for (uint32_t i = 0; i < WARNINGS_MAX; i++) {
         uint64_t before = 0;
@@ -43,13 +43,13 @@ static uint32_t remember(struct warnings *warnings, uint64_t hash)
 
 void request_warn(weir_set *set, const char *key, const char *what)
 {
-    uint64_t hash = hash_text(key) ^ hash_text(what);
+    uint64_t hash = fnv1a_text(key) ^ fnv1a_text(what);
     struct warnings *warnings;
     uint32_t place;
 
-    set = set_template(set);
-    warnings = warnings_of(set);
-    place = warnings ? remember(warnings, hash ? hash : 1) : 0;
+    set = key_set_template(set);
+    warnings = request_warnings(set);
+    place = warnings ? request_remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)
         instance_log(set->w, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
                      what);
@@ -59,8 +59,9 @@ void request_warn(weir_set *set, const char *key, const char *what)
 }
 
 /* Notes one amount of the request for every limit with its key. */
-static int ask(weir_set *set, const struct weir_request *request, enum purpose purpose,
-               const struct weir_amount *asked, uint64_t *amounts, const char **ret_key)
+static int request_add_amount(weir_set *set, const struct weir_request *request,
+                              enum purpose purpose, const struct weir_amount *asked,
+                              uint64_t *amounts, const char **ret_key)
 {
     bool known = false;
 
@@ -68,12 +69,12 @@ static int ask(weir_set *set, const struct weir_request *request, enum purpose p
     if (!asked->key)
         return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
-        if (!key_equal(set->limits.items[i].key, asked->key))
+        if (!request_key_equal(set->limits.items[i].key, asked->key))
             continue;
         *ret_key = set->limits.items[i].key;
-        if (amounts[i] != REQUEST_NOT_ASKED)
+        if (amounts[i] != REQUEST_AMOUNT_NONE)
             return -EINVAL;
-        if (asked->amount == REQUEST_NOT_ASKED)
+        if (asked->amount == REQUEST_AMOUNT_NONE)
             return -ERANGE;
         amounts[i] = asked->amount;
         known = true;
@@ -82,20 +83,20 @@ static int ask(weir_set *set, const struct weir_request *request, enum purpose p
         return 0;
     if ((set->strict && !MUTANT(35)) || (request->flags & WEIR_STRICT))
         return -ENOENT;
-    if (purpose != PURPOSE_FORESEE)
+    if (purpose != PURPOSE_FORECAST)
         request_warn(set, asked->key, "is unknown and was skipped");
     return 0;
 }
 
 /* What was not asked for gets its type's default; what can never be granted is refused. */
-static int complete(const weir_set *set, bool nothing_asked, enum purpose purpose,
-                    uint64_t *amounts, const char **ret_key)
+static int request_apply_defaults(const weir_set *set, bool nothing_asked, enum purpose purpose,
+                                  uint64_t *amounts, const char **ret_key)
 {
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];
 
         *ret_key = limit->key;
-        if (amounts[i] == REQUEST_NOT_ASKED) {
+        if (amounts[i] == REQUEST_AMOUNT_NONE) {
             if (limit->type == WEIR_LIMIT_RATE && nothing_asked)
                 return -EINVAL;
             amounts[i] = limit->type == WEIR_LIMIT_RATE ? 0 : 1;
@@ -114,13 +115,13 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
     const struct weir_amount *asked = request->amounts;
     bool nothing = !request->amounts_n, known = nothing;
 
-    if (!nothing && (request->amounts_n > 1 || !asked->key || asked->amount == REQUEST_NOT_ASKED))
+    if (!nothing && (request->amounts_n > 1 || !asked->key || asked->amount == REQUEST_AMOUNT_NONE))
         return false;
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];
         uint64_t amount = limit->type != WEIR_LIMIT_RATE || nothing;
 
-        if (!nothing && key_equal(limit->key, asked->key)) {
+        if (!nothing && request_key_equal(limit->key, asked->key)) {
             amount = asked->amount;
             known = true;
         }
@@ -137,8 +138,8 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
  * Both of them if nothing is wrong with the request, as with most. False: there is
  * more to say.
  */
-static bool resolve_at_once(const weir_set *set, const struct weir_request *request,
-                            enum purpose purpose, uint64_t *amounts)
+static bool request_resolve_valid(const weir_set *set, const struct weir_request *request,
+                                  enum purpose purpose, uint64_t *amounts)
 {
     const struct limit *limits = set->limits.items;
     uint64_t asked = 0; /* bit i: limit i */
@@ -147,10 +148,10 @@ static bool resolve_at_once(const weir_set *set, const struct weir_request *requ
         const struct weir_amount *amount = &request->amounts[at];
         uint64_t meant = 0;
 
-        if (!amount->key || amount->amount == REQUEST_NOT_ASKED)
+        if (!amount->key || amount->amount == REQUEST_AMOUNT_NONE)
             return false;
         for (uint32_t i = 0; i < set->limits.n; i++)
-            if (key_equal(limits[i].key, amount->key)) {
+            if (request_key_equal(limits[i].key, amount->key)) {
                 meant |= UINT64_C(1) << i;
                 amounts[i] = amount->amount;
             }
@@ -176,15 +177,15 @@ int request_resolve(weir_set *set, const struct weir_request *request, enum purp
 {
     if (request_resolve_simple(set, request, purpose, amounts))
         return 0;
-    if (resolve_at_once(set, request, purpose, amounts))
+    if (request_resolve_valid(set, request, purpose, amounts))
         return 0;
     for (uint32_t i = 0; i < set->limits.n; i++)
-        amounts[i] = REQUEST_NOT_ASKED;
+        amounts[i] = REQUEST_AMOUNT_NONE;
     for (size_t i = 0; i < request->amounts_n; i++) {
-        int r = ask(set, request, purpose, &request->amounts[i], amounts, ret_key);
+        int r = request_add_amount(set, request, purpose, &request->amounts[i], amounts, ret_key);
 
         if (r < 0)
             return r;
     }
-    return complete(set, request->amounts_n == 0, purpose, amounts, ret_key);
+    return request_apply_defaults(set, request->amounts_n == 0, purpose, amounts, ret_key);
 }

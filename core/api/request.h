@@ -8,20 +8,20 @@
 #include <weir/acquisition.h>
 
 /* An amount that is none. */
-#define REQUEST_NOT_ASKED UINT64_MAX
+#define REQUEST_AMOUNT_NONE UINT64_MAX
 
 /* What NULL stands for: every limit with its default. */
-extern const struct weir_request request_of_nothing;
+extern const struct weir_request request_default;
 
 /* What was the size of a request before there were subjects. */
-#define SIZE_WITHOUT_SUBJECT offsetof(struct weir_request, subject)
+#define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
 
 /* The caller's request, or what NULL stands for; NULL: it is malformed. */
-static inline const struct weir_request *request_read(const struct weir_request *request)
+static inline const struct weir_request *request_validate(const struct weir_request *request)
 {
     if (!request)
-        return &request_of_nothing;
-    if ((request->size < sizeof(*request) && request->size != SIZE_WITHOUT_SUBJECT) ||
+        return &request_default;
+    if ((request->size < sizeof(*request) && request->size != REQUEST_SIZE_NO_SUBJECT) ||
         request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
         (request->amounts_n && !request->amounts))
         return NULL;
@@ -30,13 +30,13 @@ static inline const struct weir_request *request_read(const struct weir_request 
 
 enum purpose {
     PURPOSE_ACQUIRE,
-    PURPOSE_TAKE,   /* of rates and calls: a resource must be left out */
-    PURPOSE_FORESEE /* nothing will be done, so nothing is worth a warning */
+    PURPOSE_TAKE,    /* of rates and calls: a resource must be left out */
+    PURPOSE_FORECAST /* nothing will be done, so nothing is worth a warning */
 };
 
 /* Whether two keys are the same: by address, then by content. They are short: strcmp() is at its
  * best with others, and takes a call. */
-static inline bool key_equal(const char *a, const char *b)
+static inline bool request_key_equal(const char *a, const char *b)
 {
     if (a == b)
         return true;
@@ -71,12 +71,12 @@ static inline bool request_resolve_one(const weir_set *set, const struct weir_re
 
     if (set->limits.n != 1)
         return false;
-    if (request->amounts_n == 1 && asked->key && key_equal(limit->key, asked->key))
+    if (request->amounts_n == 1 && asked->key && request_key_equal(limit->key, asked->key))
         amount = asked->amount;
     else if (request->amounts_n || limit->type == WEIR_LIMIT_RATE)
         return false;
     *ret_amount = amount;
-    return amount <= limit->capacity && amount != REQUEST_NOT_ASKED &&
+    return amount <= limit->capacity && amount != REQUEST_AMOUNT_NONE &&
            (purpose != PURPOSE_TAKE || limit->type != WEIR_LIMIT_RESOURCE);
 }
 

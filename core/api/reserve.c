@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Granting in advance. What a reservation does to its set is in set_enter.c. */
+/* Granting in advance. What a reservation does to its set is in set_acquire.c. */
 #include "api/acquire_op.h"
 #include "api/instance.h"
 #include <errno.h>
@@ -7,17 +7,18 @@
 int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  uint64_t *ret_at_ns, struct weir_refusal *retref)
 {
-    struct asking asking;
-    int r = ret && ret_at_ns ? asking_begin(&asking, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
+    struct acquire_op op;
+    int r =
+        ret && ret_at_ns ? acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
 
     if (r < 0)
         return r;
     /* Unless the set says otherwise, which is not asked for nothing. */
-    asking.verdict.estimate_ns = instance_now(asking.set->w);
-    r = asking_start(&asking, ENTRY_RESERVE, ret);
+    op.verdict.forecast_ns = instance_now(op.set->w);
+    r = acquire_op_try(&op, MODE_RESERVE, ret);
     if (r < 0)
         return r;
     (*ret)->reserved = true;
-    *ret_at_ns = asking.verdict.estimate_ns;
+    *ret_at_ns = op.verdict.forecast_ns;
     return 0;
 }

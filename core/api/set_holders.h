@@ -10,10 +10,10 @@
  * tell it: who is killed between a grant and its counting, or a release and its, leaves them apart
  * for ever.
  */
-uint64_t holders_held(const weir_set *set);
+uint64_t set_holders_count(const weir_set *set);
 
 /* Adds what is held of each limit by records that hold, those of all keys of a keyed set included.
  * The instance's lock is held. */
-void holders_amounts(const weir_set *set, uint64_t *ret);
+void set_holders_add_amounts(const weir_set *set, uint64_t *ret);
 
 #endif

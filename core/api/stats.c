@@ -55,19 +55,19 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
 
     if (limit >= set->limits.n || (n && !ret))
         return -EINVAL;
-    at = set->limits.items[limit].written;
-    for (uint32_t i = 0; i < set->limits.items[limit].written_n; i++) {
+    at = set->limits.items[limit].settings_text;
+    for (uint32_t i = 0; i < set->limits.items[limit].settings_n; i++) {
         const char *value = at + strlen(at) + 1;
 
         if (i < n)
             ret[i] = (struct weir_setting){at, value};
         at = value + strlen(value) + 1;
     }
-    return (int)set->limits.items[limit].written_n;
+    return (int)set->limits.items[limit].settings_n;
 }
 
-static void describe_limit(const struct limit *limit, const uint64_t *state,
-                           const struct weir_instant *at, struct weir_limit_stats *ret)
+static void stats_fill_limit(const struct limit *limit, const uint64_t *state,
+                             const struct weir_instant *at, struct weir_limit_stats *ret)
 {
     *ret = (struct weir_limit_stats){
         .type = limit->type,
@@ -80,28 +80,28 @@ static void describe_limit(const struct limit *limit, const uint64_t *state,
 }
 
 /* Of all actors that ever were: who comes after a dead one counts on. */
-static void add_shared(const struct segment *segment, struct weir_set_stats *totals,
-                       struct weir_limit_stats *limits, uint32_t n)
+static void stats_add_shared(const struct segment *segment, struct weir_set_stats *totals,
+                             struct weir_limit_stats *limits, uint32_t n)
 {
-    for (uint32_t i = 0; i < segment_actors_n(segment); i++)
-        counters_add(segment_actor_counters(segment, i), totals, limits, n);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
+        counters_sum(segment_thread_counters(segment, i), totals, limits, n);
 }
 
-static void add_counters(weir_set *set, struct weir_set_stats *totals,
-                         struct weir_limit_stats *limits, uint32_t n)
+static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
+                               struct weir_limit_stats *limits, uint32_t n)
 {
     weir *w = set->w;
     uint64_t ended;
 
-    if (set->member) {
-        add_shared(set->member->segment, totals, limits, n);
-        totals->held = holders_held(set);
+    if (set->participant) {
+        stats_add_shared(set->participant->segment, totals, limits, n);
+        totals->held = set_holders_count(set);
         return;
     }
     pthread_mutex_lock(&w->lock);
-    for (struct actor *actor = w->actors; actor; actor = actor->next)
-        if (actor_is_prepared(actor, set->number))
-            counters_add(actor_counters(actor, set->number), totals, limits, n);
+    for (struct thread_ctx *ctx = w->thread_ctxs; ctx; ctx = ctx->next)
+        if (thread_ctx_is_prepared(ctx, set->number))
+            counters_sum(thread_ctx_counters(ctx, set->number), totals, limits, n);
     pthread_mutex_unlock(&w->lock);
     /* Counters of other threads may be read between a release and the grant it follows. */
     ended = totals->taken + totals->released;
@@ -109,16 +109,17 @@ static void add_counters(weir_set *set, struct weir_set_stats *totals,
 }
 
 /* Of a keyed set there are many states: what is held and waits counts for all keys together. */
-static void describe_keyed(struct actor *actor, const weir_set *set, struct weir_set_stats *ret,
-                           struct weir_limit_stats *limits, uint32_t n)
+static void stats_fill_keyed(struct thread_ctx *ctx, const weir_set *set,
+                             struct weir_set_stats *ret, struct weir_limit_stats *limits,
+                             uint32_t n)
 {
     uint64_t held[WEIR_LIMITS_MAX] = {0};
 
-    ret->waiting = keyed_waiting(actor, set);
+    ret->waiting = keyed_waiters_n(ctx, set);
     if (!set->limits.has_resources)
         return;
     pthread_mutex_lock(&set->w->lock);
-    holders_amounts(set, held);
+    set_holders_add_amounts(set, held);
     pthread_mutex_unlock(&set->w->lock);
     for (uint32_t i = 0; i < n; i++)
         if (!set->limits.items[i].algorithm)
@@ -130,33 +131,33 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
 {
     uint32_t n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
     struct weir_instant at;
-    struct actor *actor;
+    struct thread_ctx *ctx;
 
-    if (instance_forked(set->w))
+    if (instance_is_forked(set->w))
         return -ECHILD;
     if (!ret || ret->size < sizeof(*ret) || (limits_n && !retlimits))
         return -EINVAL;
-    actor = actor_self(set);
-    if (!actor)
+    ctx = thread_ctx_get(set);
+    if (!ctx)
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
-    if (set->member)
-        burial_attend(actor, set); /* what the dead held is nobody's */
-    if (set->head) {
-        ret->waiting = set_snapshot(actor, set);
+    if (set->participant)
+        peer_reap(ctx, set); /* what the dead held is nobody's */
+    if (set->head_unit) {
+        ret->waiting = set_snapshot(ctx, set);
         if (set_is_broken(set))
             return -EUCLEAN;
         at = instance_instant(set->w, set->limits.reads_wall);
         /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
-        if (at.now_ns < actor->content[CONTENT_LAST] && !MUTANT(115))
-            at.now_ns = actor->content[CONTENT_LAST];
+        if (at.now_ns < ctx->content[CONTENT_LAST_NS] && !MUTANT(115))
+            at.now_ns = ctx->content[CONTENT_LAST_NS];
         for (uint32_t i = 0; i < n; i++)
-            describe_limit(&set->limits.items[i],
-                           actor->content + CONTENT_STATES + set->limits.items[i].state_at, &at,
-                           &retlimits[i]);
+            stats_fill_limit(&set->limits.items[i],
+                             ctx->content + CONTENT_STATES + set->limits.items[i].state_offset, &at,
+                             &retlimits[i]);
     }
     if (set->keyed)
-        describe_keyed(actor, set, ret, retlimits, n);
-    add_counters(set, ret, retlimits, n);
+        stats_fill_keyed(ctx, set, ret, retlimits, n);
+    stats_add_counters(set, ret, retlimits, n);
     return (int)set->limits.n;
 }

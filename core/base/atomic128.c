@@ -13,11 +13,11 @@
 #endif
 #endif
 
-_Atomic bool double_word_loads_whole;
+_Atomic bool atomic128_load_is_atomic;
 
 #if defined(__x86_64__)
 /* Whether it is made by one of those who promise that aligned loads of 16 bytes are atomic. */
-static bool is_promised(void)
+static bool atomic128_vendor_is_known(void)
 {
     unsigned highest, name[3];
     char text[13] = "";
@@ -29,15 +29,15 @@ static bool is_promised(void)
 }
 #endif
 
-bool double_word_prepare(void)
+bool atomic128_detect(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
 
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_CMPXCHG16B))
         return false;
-    if ((c & bit_AVX) && is_promised())
-        atomic_store_explicit(&double_word_loads_whole, true, memory_order_relaxed);
+    if ((c & bit_AVX) && atomic128_vendor_is_known())
+        atomic_store_explicit(&atomic128_load_is_atomic, true, memory_order_relaxed);
 #elif defined(__aarch64__)
     if (getauxval(AT_HWCAP) & HWCAP_USCAT)
         atomic_store_explicit(&double_word_loads_whole, true, memory_order_relaxed);

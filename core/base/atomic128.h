@@ -20,29 +20,29 @@
 #include <stdint.h>
 #include <string.h>
 
-struct double_word {
+struct atomic128 {
     _Alignas(16) _Atomic uint64_t low;
     _Atomic uint64_t high;
 };
 
-_Static_assert(sizeof(struct double_word) == 16, "one compare-and-swap changes both");
+_Static_assert(sizeof(struct atomic128) == 16, "one compare-and-swap changes both");
 
-struct double_value {
+struct atomic128_value {
     uint64_t low, high;
 };
 
 #if defined(__SANITIZE_THREAD__)
-#define DOUBLE_WORD_TSAN 1
+#define ATOMIC128_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define DOUBLE_WORD_TSAN 1
+#define ATOMIC128_TSAN 1
 #endif
 #endif
-#ifndef DOUBLE_WORD_TSAN
-#define DOUBLE_WORD_TSAN 0
+#ifndef ATOMIC128_TSAN
+#define ATOMIC128_TSAN 0
 #endif
 
-#if DOUBLE_WORD_TSAN
+#if ATOMIC128_TSAN
 __extension__ typedef __int128 double_word_whole;
 #ifdef __clang__
 int __tsan_atomic128_compare_exchange_strong(volatile double_word_whole *at,
@@ -53,20 +53,20 @@ int __tsan_atomic128_compare_exchange_strong(volatile double_word_whole *at,
 
 /* How this processor does it. To be asked for once, by whoever makes or opens a table: false if it
  * cannot. Until then loads are slow, but right. */
-bool double_word_prepare(void);
+bool atomic128_detect(void);
 
 /* Whether plain aligned loads of 16 bytes are known to be atomic here. */
-extern _Atomic bool double_word_loads_whole;
+extern _Atomic bool atomic128_load_is_atomic;
 
 /*
  * If the double word is `*expected`, it becomes `desired`. Otherwise false, and `*expected` is what
  * it was instead, as of one instant. What this thread wrote before is seen by whoever sees
  * `desired`, and what others wrote before what is found here is seen afterwards.
  */
-static inline bool double_word_swap(struct double_word *at, struct double_value *expected,
-                                    struct double_value desired)
+static inline bool atomic128_cas(struct atomic128 *at, struct atomic128_value *expected,
+                                 struct atomic128_value desired)
 {
-#if DOUBLE_WORD_TSAN
+#if ATOMIC128_TSAN
     double_word_whole before, after;
     volatile double_word_whole *whole = (volatile double_word_whole *)(void *)at;
     bool done;
@@ -84,13 +84,13 @@ static inline bool double_word_swap(struct double_word *at, struct double_value 
     memcpy(expected, &before, sizeof(before));
     return done;
 #elif defined(__x86_64__)
-    bool done;
+    bool swapped;
 
     __asm__ volatile("lock cmpxchg16b %1"
-                     : "=@ccz"(done), "+m"(*at), "+a"(expected->low), "+d"(expected->high)
+                     : "=@ccz"(swapped), "+m"(*at), "+a"(expected->low), "+d"(expected->high)
                      : "b"(desired.low), "c"(desired.high)
                      : "memory");
-    return done;
+    return swapped;
 #elif defined(__aarch64__)
     uint64_t low, high;
     uint32_t failed;
@@ -120,24 +120,24 @@ static inline bool double_word_swap(struct double_word *at, struct double_value 
 
 /* Both halves as of one instant, by a compare-and-swap that changes nothing: needs memory that can
  * be written. */
-static inline struct double_value double_word_load_by_swap(const struct double_word *at)
+static inline struct atomic128_value atomic128_load_by_cas(const struct atomic128 *at)
 {
-    struct double_value value = {0, 0};
+    struct atomic128_value value = {0, 0};
 
-    double_word_swap((struct double_word *)(uintptr_t)at, &value, value);
+    atomic128_cas((struct atomic128 *)(uintptr_t)at, &value, value);
     return value;
 }
 
 /* Both halves as of one instant. What others wrote before is seen afterwards. */
-static inline struct double_value double_word_load(const struct double_word *at)
+static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
 {
-#if DOUBLE_WORD_TSAN
+#if ATOMIC128_TSAN
     return double_word_load_by_swap(at);
 #elif defined(__x86_64__)
-    struct double_value value;
+    struct atomic128_value value;
 
-    if (!atomic_load_explicit(&double_word_loads_whole, memory_order_relaxed))
-        return double_word_load_by_swap(at);
+    if (!atomic_load_explicit(&atomic128_load_is_atomic, memory_order_relaxed))
+        return atomic128_load_by_cas(at);
     __asm__ volatile("movdqa %2, %%xmm0\n\t"
                      "movq %%xmm0, %0\n\t"
                      "punpckhqdq %%xmm0, %%xmm0\n\t"

@@ -39,34 +39,34 @@
 #define TSC_LAG_NS (UINT64_C(2) * TSC_FRESH_NS)
 
 /* Whether it is used, or why the clock is read each time instead. */
-enum tsc_state { TSC_WORKS, TSC_WENT_BACK, TSC_LOST_TIME, TSC_SHARED };
+enum clock_tsc_state { TSC_OK, TSC_WENT_BACK, TSC_LOST_TIME, TSC_SHARED };
 
-struct tsc {
+struct clock_tsc {
     _Atomic uint64_t ticks; /* the counter, no later than `ns` … */
     _Atomic uint64_t ns;    /* … was read; this one first. Never less than before */
 
-    alignas(64) uint64_t fresh;   /* so many ticks are TSC_FRESH_NS or a little less */
-    _Atomic enum tsc_state state; /* changes once */
+    alignas(64) uint64_t fresh_ticks;   /* so many ticks are TSC_FRESH_NS or a little less */
+    _Atomic enum clock_tsc_state state; /* changes once */
 };
 
 /*
  * Measures the counter, which takes some 20 µs. Returns 0; -ENOMEM; -EOPNOTSUPP (the processor has
  * none that can be used), -EPERM (the process may not read it), -ENODEV (the kernel does not go by
  * it), -ETIME (it cannot be measured against CLOCK_MONOTONIC), or why it cannot be known what the
- * kernel goes by. `*ret` goes back with tsc_free.
+ * kernel goes by. `*ret` goes back with clock_tsc_free.
  */
-int tsc_new(struct tsc **ret);
-void tsc_free(struct tsc *tsc);
+int clock_tsc_new(struct clock_tsc **ret);
+void clock_tsc_free(struct clock_tsc *tsc);
 
 /* Any thread; never waits, needs no memory. */
-uint64_t tsc_now(struct tsc *tsc);
+uint64_t clock_tsc_now(struct clock_tsc *tsc);
 /* Not behind at all, for whoever was woken at an instant, and then for all others. */
-uint64_t tsc_now_fresh(struct tsc *tsc);
+uint64_t clock_tsc_now_fresh(struct clock_tsc *tsc);
 
 /* It is not used any more, for this reason unless there was one before. */
-void tsc_give_up(struct tsc *tsc, enum tsc_state why);
+void clock_tsc_disable(struct clock_tsc *tsc, enum clock_tsc_state why);
 
-static inline enum tsc_state tsc_state(const struct tsc *tsc)
+static inline enum clock_tsc_state clock_tsc_state(const struct clock_tsc *tsc)
 {
     return atomic_load_explicit(&tsc->state, memory_order_relaxed);
 }

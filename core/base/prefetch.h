@@ -3,16 +3,16 @@
 #ifndef WEIR_CORE_BASE_PREFETCH_H
 #define WEIR_CORE_BASE_PREFETCH_H
 
-#define FETCH_LINE 64u /* bytes that come together, on most processors */
+#define PREFETCH_LINE_SIZE 64u /* bytes that come together, on most processors */
 
-static inline void fetch(const void *at)
+static inline void prefetch_read(const void *at)
 {
     __builtin_prefetch(at);
 }
 
 /* The same of what is to be written, as others do who then have to give it up. Compilers ask for that
  * only where all processors that they compile for know how. */
-static inline void fetch_to_write(const void *at)
+static inline void prefetch_write(const void *at)
 {
 #if defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));

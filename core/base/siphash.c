@@ -8,40 +8,40 @@
 #define COMPRESSION_ROUNDS  2
 #define FINALIZATION_ROUNDS 4
 
-struct state {
+struct siphash_state {
     uint64_t v0, v1, v2, v3;
 };
 
-static inline uint64_t rotate(uint64_t x, int bits)
+static inline uint64_t siphash_rotl(uint64_t x, int bits)
 {
     return x << bits | x >> (64 - bits);
 }
 
-static inline void mix(struct state *s, int rounds)
+static inline void siphash_rounds(struct siphash_state *s, int rounds)
 {
     for (int i = 0; i < rounds; i++) {
         s->v0 += s->v1;
         s->v2 += s->v3;
-        s->v1 = rotate(s->v1, 13) ^ s->v0;
-        s->v3 = rotate(s->v3, 16) ^ s->v2;
-        s->v0 = rotate(s->v0, 32);
+        s->v1 = siphash_rotl(s->v1, 13) ^ s->v0;
+        s->v3 = siphash_rotl(s->v3, 16) ^ s->v2;
+        s->v0 = siphash_rotl(s->v0, 32);
         s->v2 += s->v1;
         s->v0 += s->v3;
-        s->v1 = rotate(s->v1, 17) ^ s->v2;
-        s->v3 = rotate(s->v3, 21) ^ s->v0;
-        s->v2 = rotate(s->v2, 32);
+        s->v1 = siphash_rotl(s->v1, 17) ^ s->v2;
+        s->v3 = siphash_rotl(s->v3, 21) ^ s->v0;
+        s->v2 = siphash_rotl(s->v2, 32);
     }
 }
 
-static inline void absorb(struct state *s, uint64_t word)
+static inline void siphash_compress(struct siphash_state *s, uint64_t word)
 {
     s->v3 ^= word;
-    mix(s, COMPRESSION_ROUNDS);
+    siphash_rounds(s, COMPRESSION_ROUNDS);
     s->v0 ^= word;
 }
 
 /* Eight bytes, the first of them the least: one load. */
-static inline uint64_t whole_word(const unsigned char *at)
+static inline uint64_t siphash_load_word(const unsigned char *at)
 {
     return (uint64_t)at[0] | (uint64_t)at[1] << 8 | (uint64_t)at[2] << 16 | (uint64_t)at[3] << 24 |
            (uint64_t)at[4] << 32 | (uint64_t)at[5] << 40 | (uint64_t)at[6] << 48 |
@@ -49,7 +49,7 @@ static inline uint64_t whole_word(const unsigned char *at)
 }
 
 /* The last bytes, less than eight, and above them how many there are in all. */
-static inline uint64_t last_word(const unsigned char *at, size_t n)
+static inline uint64_t siphash_load_tail(const unsigned char *at, size_t n)
 {
     uint64_t word = (uint64_t)n << 56;
 
@@ -58,15 +58,16 @@ static inline uint64_t last_word(const unsigned char *at, size_t n)
     return word;
 }
 
-void key_secret_new(struct key_secret *ret)
+void siphash_secret_new(struct siphash_secret *ret)
 {
-    *ret = (struct key_secret){{sys_random(), sys_random()}};
+    *ret = (struct siphash_secret){{os_random(), os_random()}};
 }
 
-void key_hash(const struct key_secret *secret, const void *bytes, size_t n, struct key *ret)
+void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t n,
+                 struct key_digest *ret)
 {
     const unsigned char *at = bytes;
-    struct state s = {
+    struct siphash_state s = {
         secret->words[0] ^ UINT64_C(0x736f6d6570736575),
         secret->words[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee,
         secret->words[0] ^ UINT64_C(0x6c7967656e657261),
@@ -75,12 +76,12 @@ void key_hash(const struct key_secret *secret, const void *bytes, size_t n, stru
     size_t whole = n / 8 * 8;
 
     for (size_t i = 0; i < whole; i += 8)
-        absorb(&s, whole_word(at + i));
-    absorb(&s, last_word(at + whole, n));
+        siphash_compress(&s, siphash_load_word(at + i));
+    siphash_compress(&s, siphash_load_tail(at + whole, n));
     s.v2 ^= 0xee;
-    mix(&s, FINALIZATION_ROUNDS);
-    ret->place = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+    siphash_rounds(&s, FINALIZATION_ROUNDS);
+    ret->buckets = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
     s.v1 ^= 0xdd;
-    mix(&s, FINALIZATION_ROUNDS - MUTANT(447));
+    siphash_rounds(&s, FINALIZATION_ROUNDS - MUTANT(447));
     ret->id = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }

@@ -12,20 +12,21 @@
 #include <stdint.h>
 
 /* Random, one per table, the same in all processes that share it. */
-struct key_secret {
+struct siphash_secret {
     uint64_t words[2];
 };
 
 /* A key as the table knows it. */
-struct key {
-    uint64_t place; /* where it may be: two buckets, by 32 bits each */
-    uint64_t id;    /* what it is known by there; even, never 0 */
+struct key_digest {
+    uint64_t buckets; /* where it may be: two buckets, by 32 bits each */
+    uint64_t id;      /* what it is known by there; even, never 0 */
 };
 
 /* A secret from the system's random numbers. */
-void key_secret_new(struct key_secret *ret);
+void siphash_secret_new(struct siphash_secret *ret);
 
 /* Hashes any bytes; of equal bytes, equal keys. */
-void key_hash(const struct key_secret *secret, const void *bytes, size_t n, struct key *ret);
+void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t n,
+                 struct key_digest *ret);
 
 #endif

@@ -5,27 +5,27 @@
 #include "os/os.h"
 #include <errno.h>
 
-int table_reserve(struct table *table, uint32_t n)
+int stable_array_reserve(struct stable_array *array, uint32_t n)
 {
     uint32_t first = 0;
 
     for (uint32_t part = 0; first < n; part++) {
-        uint32_t size = TABLE_FIRST << part;
+        uint32_t size = STABLE_ARRAY_FIRST << part;
 
-        if (part == TABLE_PARTS)
+        if (part == STABLE_ARRAY_PARTS)
             return -ENOMEM;
-        if (!table->parts[part])
-            table->parts[part] = sys_alloc(size, sizeof(void *));
-        if (!table->parts[part])
+        if (!array->parts[part])
+            array->parts[part] = os_alloc(size, sizeof(void *));
+        if (!array->parts[part])
             return -ENOMEM;
         first += size;
     }
     return 0;
 }
 
-void table_free(struct table *table)
+void stable_array_free(struct stable_array *array)
 {
-    for (uint32_t part = 0; part < TABLE_PARTS; part++)
-        sys_free(table->parts[part]);
-    *table = (struct table){0};
+    for (uint32_t part = 0; part < STABLE_ARRAY_PARTS; part++)
+        os_free(array->parts[part]);
+    *array = (struct stable_array){0};
 }

@@ -8,24 +8,24 @@
 
 #include <stdint.h>
 
-#define TABLE_FIRST 16u /* entries of the first part; each next one has twice as many */
-#define TABLE_PARTS 24u
+#define STABLE_ARRAY_FIRST 16u /* entries of the first part; each next one has twice as many */
+#define STABLE_ARRAY_PARTS 24u
 
-struct table {
-    void **parts[TABLE_PARTS];
+struct stable_array {
+    void **parts[STABLE_ARRAY_PARTS];
 };
 
 /* Makes room for numbers below `n`. Returns 0 or -ENOMEM. */
-int table_reserve(struct table *table, uint32_t n);
-void table_free(struct table *table);
+int stable_array_reserve(struct stable_array *array, uint32_t n);
+void stable_array_free(struct stable_array *array);
 
 /* The entry of a number that there is room for. */
-static inline void **table_at(const struct table *table, uint32_t number)
+static inline void **stable_array_at(const struct stable_array *array, uint32_t number)
 {
-    uint32_t shifted = number + TABLE_FIRST;
-    uint32_t part = (uint32_t)(31 - __builtin_clz(shifted / TABLE_FIRST));
+    uint32_t shifted = number + STABLE_ARRAY_FIRST;
+    uint32_t part = (uint32_t)(31 - __builtin_clz(shifted / STABLE_ARRAY_FIRST));
 
-    return &table->parts[part][shifted - (TABLE_FIRST << part)];
+    return &array->parts[part][shifted - (STABLE_ARRAY_FIRST << part)];
 }
 
 #endif

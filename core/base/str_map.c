@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-uint64_t hash_text(const char *text)
+uint64_t fnv1a_text(const char *text)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
 
@@ -15,75 +15,75 @@ uint64_t hash_text(const char *text)
     return hash;
 }
 
-static struct name_entry *slot_of(const struct names *names, const char *name)
+static struct str_map_entry *str_map_probe(const struct str_map *map, const char *name)
 {
-    size_t i = hash_text(name) & (names->capacity - 1);
+    size_t i = fnv1a_text(name) & (map->capacity - 1);
 
-    while (names->entries[i].name && strcmp(names->entries[i].name, name) != 0)
-        i = (i + 1) & (names->capacity - 1);
-    return &names->entries[i];
+    while (map->entries[i].name && strcmp(map->entries[i].name, name) != 0)
+        i = (i + 1) & (map->capacity - 1);
+    return &map->entries[i];
 }
 
-struct name_entry *names_find(const struct names *names, const char *name)
+struct str_map_entry *str_map_find(const struct str_map *map, const char *name)
 {
-    struct name_entry *entry = names->capacity ? slot_of(names, name) : NULL;
+    struct str_map_entry *entry = map->capacity ? str_map_probe(map, name) : NULL;
 
     return entry && entry->name ? entry : NULL;
 }
 
-int names_reserve(struct names *names, size_t more)
+int str_map_reserve(struct str_map *map, size_t more)
 {
-    struct names grown = {.n = names->n, .capacity = names->capacity ? names->capacity : 16};
+    struct str_map grown = {.n = map->n, .capacity = map->capacity ? map->capacity : 16};
 
-    while (grown.capacity / 4 * 3 < names->n + more)
+    while (grown.capacity / 4 * 3 < map->n + more)
         grown.capacity *= 2;
-    if (grown.capacity == names->capacity)
+    if (grown.capacity == map->capacity)
         return 0;
-    grown.entries = sys_alloc(grown.capacity, sizeof(*grown.entries));
+    grown.entries = os_alloc(grown.capacity, sizeof(*grown.entries));
     if (!grown.entries)
         return -ENOMEM;
-    for (size_t i = 0; i < names->capacity; i++)
-        if (names->entries[i].name)
-            *slot_of(&grown, names->entries[i].name) = names->entries[i];
-    sys_free(names->entries);
-    *names = grown;
+    for (size_t i = 0; i < map->capacity; i++)
+        if (map->entries[i].name)
+            *str_map_probe(&grown, map->entries[i].name) = map->entries[i];
+    os_free(map->entries);
+    *map = grown;
     return 0;
 }
 
-void names_add(struct names *names, const char *name, void *what)
+void str_map_add(struct str_map *map, const char *name, void *value)
 {
-    *slot_of(names, name) = (struct name_entry){name, what};
-    names->n++;
+    *str_map_probe(map, name) = (struct str_map_entry){name, value};
+    map->n++;
 }
 
 /* Fills the gap: entries behind it move up, unless they would land ahead of where they hash to. */
-static void close_gap(struct names *names, size_t gap)
+static void str_map_close_gap(struct str_map *map, size_t gap)
 {
-    size_t mask = names->capacity - 1;
+    size_t mask = map->capacity - 1;
 
-    for (size_t i = (gap + 1) & mask; names->entries[i].name; i = (i + 1) & mask) {
-        size_t home = hash_text(names->entries[i].name) & mask;
+    for (size_t i = (gap + 1) & mask; map->entries[i].name; i = (i + 1) & mask) {
+        size_t home = fnv1a_text(map->entries[i].name) & mask;
 
         if (((i - home) & mask) >= ((i - gap) & mask)) {
-            names->entries[gap] = names->entries[i];
+            map->entries[gap] = map->entries[i];
             gap = i;
         }
     }
-    names->entries[gap] = (struct name_entry){0};
+    map->entries[gap] = (struct str_map_entry){0};
 }
 
-void names_remove(struct names *names, const char *name, const void *what)
+void str_map_remove(struct str_map *map, const char *name, const void *value)
 {
-    struct name_entry *entry = names_find(names, name);
+    struct str_map_entry *entry = str_map_find(map, name);
 
-    if (entry && entry->what == what) {
-        close_gap(names, (size_t)(entry - names->entries));
-        names->n--;
+    if (entry && entry->value == value) {
+        str_map_close_gap(map, (size_t)(entry - map->entries));
+        map->n--;
     }
 }
 
-void names_free(struct names *names)
+void str_map_free(struct str_map *map)
 {
-    sys_free(names->entries);
-    *names = (struct names){0};
+    os_free(map->entries);
+    *map = (struct str_map){0};
 }

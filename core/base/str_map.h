@@ -6,22 +6,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct name_entry {
+struct str_map_entry {
     const char *name; /* NULL: empty */
-    void *what;
+    void *value;
 };
 
-struct names {
-    struct name_entry *entries;
+struct str_map {
+    struct str_map_entry *entries;
     size_t n, capacity; /* a power of two, or 0 */
 };
 
-struct name_entry *names_find(const struct names *names, const char *name); /* or NULL */
-int names_reserve(struct names *names, size_t more);                        /* 0 or -ENOMEM */
+struct str_map_entry *str_map_find(const struct str_map *map, const char *name); /* or NULL */
+int str_map_reserve(struct str_map *map, size_t more);                           /* 0 or -ENOMEM */
 /* Adds a name that is not there; room was reserved. */
-void names_add(struct names *names, const char *name, void *what);
-void names_remove(struct names *names, const char *name, const void *what); /* if it names that */
-void names_free(struct names *names);
-uint64_t hash_text(const char *text); /* FNV-1a, 64 bits */
+void str_map_add(struct str_map *map, const char *name, void *value);
+void str_map_remove(struct str_map *map, const char *name,
+                    const void *value); /* if it names that */
+void str_map_free(struct str_map *map);
+uint64_t fnv1a_text(const char *text); /* FNV-1a, 64 bits */
 
 #endif

@@ -6,74 +6,75 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct life {
-    _Atomic uint64_t references; /* the thread's own, and one per life_hold */
-    _Atomic bool over;
+struct thread_exit_state {
+    _Atomic uint64_t references; /* the thread's own, and one per thread_exit_ref */
+    _Atomic bool has_ended;
 };
 
-static _Thread_local struct life *mine __attribute__((tls_model("initial-exec")));
+static _Thread_local struct thread_exit_state *thread_exit_self
+    __attribute__((tls_model("initial-exec")));
 
-static pthread_key_t thread_end;
-static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
-static bool thread_end_ready;
+static pthread_key_t thread_exit_key;
+static pthread_once_t thread_exit_once = PTHREAD_ONCE_INIT;
+static bool thread_exit_key_is_valid;
 
-static void drop(struct life *life)
+static void thread_exit_put(struct thread_exit_state *state)
 {
-    if (atomic_fetch_sub(&life->references, 1) == 1)
-        sys_free(life);
+    if (atomic_fetch_sub(&state->references, 1) == 1)
+        os_free(state);
 }
 
-static void on_thread_end(void *life)
+static void thread_exit_on_end(void *state)
 {
-    mine = NULL;
-    atomic_store(&((struct life *)life)->over, true);
-    drop(life);
+    thread_exit_self = NULL;
+    atomic_store(&((struct thread_exit_state *)state)->has_ended, true);
+    thread_exit_put(state);
 }
 
-static void make_thread_end(void)
+static void thread_exit_create_key(void)
 {
-    thread_end_ready = pthread_key_create(&thread_end, on_thread_end) == 0;
+    thread_exit_key_is_valid = pthread_key_create(&thread_exit_key, thread_exit_on_end) == 0;
 }
 
-static struct life *begin(void)
+static struct thread_exit_state *thread_exit_create(void)
 {
-    struct life *life;
+    struct thread_exit_state *state;
 
-    pthread_once(&thread_end_once, make_thread_end);
-    life = thread_end_ready ? sys_alloc(1, sizeof(*life)) : NULL;
-    if (!life)
+    pthread_once(&thread_exit_once, thread_exit_create_key);
+    state = thread_exit_key_is_valid ? os_alloc(1, sizeof(*state)) : NULL;
+    if (!state)
         return NULL;
-    if (pthread_setspecific(thread_end, life) != 0) {
-        sys_free(life);
+    if (pthread_setspecific(thread_exit_key, state) != 0) {
+        os_free(state);
         return NULL;
     }
-    life->references = 1;
-    return life;
+    state->references = 1;
+    return state;
 }
 
-struct life *life_hold(void)
+struct thread_exit_state *thread_exit_ref(void)
 {
-    if (!mine)
-        mine = begin();
-    if (mine)
-        atomic_fetch_add(&mine->references, 1);
-    return mine;
+    if (!thread_exit_self)
+        thread_exit_self = thread_exit_create();
+    if (thread_exit_self)
+        atomic_fetch_add(&thread_exit_self->references, 1);
+    return thread_exit_self;
 }
 
-void life_drop(struct life *life)
+void thread_exit_unref(struct thread_exit_state *state)
 {
-    if (!life)
+    if (!state)
         return;
-    drop(life);
+    thread_exit_put(state);
     /* Nobody asks any more; the thread itself may be the only one that is left to free it. */
-    if (life != mine || atomic_load(&life->references) > 1)
+    if (state != thread_exit_self || atomic_load(&state->references) > 1)
         return;
-    mine = NULL;
-    pthread_setspecific(thread_end, NULL);
-    drop(life);
+    thread_exit_self = NULL;
+    pthread_setspecific(thread_exit_key, NULL);
+    thread_exit_put(state);
 }
 
-bool life_is_over(const struct life *life)
+bool thread_exit_has_ended(const struct thread_exit_state *state)
 {
-    return atomic_load(&life->over);
+    return atomic_load(&state->has_ended);
 }

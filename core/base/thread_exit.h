@@ -5,13 +5,13 @@
 
 #include <stdbool.h>
 
-struct life;
+struct thread_exit_state;
 
-/* That of the calling thread, or NULL: out of memory. Goes back with life_drop, in any thread. */
-struct life *life_hold(void);
-void life_drop(struct life *life); /* NULL is fine */
+/* That of the calling thread, or NULL: out of memory. Goes back with thread_exit_unref, in any thread. */
+struct thread_exit_state *thread_exit_ref(void);
+void thread_exit_unref(struct thread_exit_state *state); /* NULL is fine */
 
 /* True from the moment when the thread's own code is over. */
-bool life_is_over(const struct life *life);
+bool thread_exit_has_ended(const struct thread_exit_state *state);
 
 #endif

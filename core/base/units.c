@@ -34,10 +34,10 @@ static const struct unit size_units[] = {
     {"KiB", UINT64_C(1) << 10},
     {"", 1},
 };
-#define UNITS(units) (units), sizeof(units) / sizeof((units)[0])
+#define UNIT_TABLE(units) (units), sizeof(units) / sizeof((units)[0])
 
-/* Reads digits. Returns what follows them, or NULL if there are none; `*rc` as quantity_amount. */
-static const char *digits(const char *text, uint64_t *ret, int *rc)
+/* Reads digits. Returns what follows them, or NULL if there are none; `*rc` as units_parse_amount. */
+static const char *units_parse_digits(const char *text, uint64_t *ret, int *rc)
 {
     uint64_t value = 0;
     const char *at = text;
@@ -53,11 +53,11 @@ static const char *digits(const char *text, uint64_t *ret, int *rc)
     return at;
 }
 
-static int quantity(const char *text, const struct unit *units, size_t n, uint64_t *ret)
+static int units_parse(const char *text, const struct unit *units, size_t n, uint64_t *ret)
 {
     uint64_t value, product;
     int rc;
-    const char *unit = digits(text, &value, &rc);
+    const char *unit = units_parse_digits(text, &value, &rc);
     if (unit == NULL)
         return -EINVAL;
     for (size_t i = 0; i < n; i++) {
@@ -73,22 +73,22 @@ static int quantity(const char *text, const struct unit *units, size_t n, uint64
     return -EINVAL;
 }
 
-int quantity_amount(const char *text, uint64_t *ret)
+int units_parse_amount(const char *text, uint64_t *ret)
 {
-    return quantity(text, UNITS(amount_units), ret);
+    return units_parse(text, UNIT_TABLE(amount_units), ret);
 }
 
-int quantity_duration(const char *text, uint64_t *ret_ns)
+int units_parse_duration(const char *text, uint64_t *ret_ns)
 {
-    return quantity(text, UNITS(duration_units), ret_ns);
+    return units_parse(text, UNIT_TABLE(duration_units), ret_ns);
 }
 
-int quantity_size(const char *text, uint64_t *ret)
+int units_parse_size(const char *text, uint64_t *ret)
 {
-    return quantity(text, UNITS(size_units), ret);
+    return units_parse(text, UNIT_TABLE(size_units), ret);
 }
 
-int quantity_boolean(const char *text, bool *ret)
+int units_parse_boolean(const char *text, bool *ret)
 {
     if (strcmp(text, "true") == 0)
         *ret = true;
@@ -99,26 +99,26 @@ int quantity_boolean(const char *text, bool *ret)
     return 0;
 }
 
-static const char *quantity_write(uint64_t value, const struct unit *units, size_t n, char *buffer)
+static const char *units_format(uint64_t value, const struct unit *units, size_t n, char *buffer)
 {
     size_t i = 0;
     while (i + 1 < n && (value == 0 || value % units[i].factor != 0))
         i++;
-    snprintf(buffer, QUANTITY_TEXT_MAX, "%" PRIu64 "%s", value / units[i].factor, units[i].name);
+    snprintf(buffer, UNITS_TEXT_MAX, "%" PRIu64 "%s", value / units[i].factor, units[i].name);
     return buffer;
 }
 
-const char *quantity_write_amount(uint64_t amount, char buffer[QUANTITY_TEXT_MAX])
+const char *units_format_amount(uint64_t amount, char buffer[UNITS_TEXT_MAX])
 {
-    return quantity_write(amount, UNITS(amount_units), buffer);
+    return units_format(amount, UNIT_TABLE(amount_units), buffer);
 }
 
-const char *quantity_write_duration(uint64_t ns, char buffer[QUANTITY_TEXT_MAX])
+const char *units_format_duration(uint64_t ns, char buffer[UNITS_TEXT_MAX])
 {
-    return quantity_write(ns, UNITS(duration_units), buffer);
+    return units_format(ns, UNIT_TABLE(duration_units), buffer);
 }
 
-const char *quantity_write_size(uint64_t bytes, char buffer[QUANTITY_TEXT_MAX])
+const char *units_format_size(uint64_t bytes, char buffer[UNITS_TEXT_MAX])
 {
-    return quantity_write(bytes, UNITS(size_units), buffer);
+    return units_format(bytes, UNIT_TABLE(size_units), buffer);
 }

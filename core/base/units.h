@@ -11,17 +11,17 @@
 #include <stdint.h>
 
 /* Room for any quantity in writing. */
-#define QUANTITY_TEXT_MAX 24
+#define UNITS_TEXT_MAX 24
 
 /* Each returns 0, -EINVAL (not such a quantity) or -ERANGE (does not fit 64 bits). */
-int quantity_amount(const char *text, uint64_t *ret);
-int quantity_duration(const char *text, uint64_t *ret_ns);
-int quantity_size(const char *text, uint64_t *ret);
-int quantity_boolean(const char *text, bool *ret);
+int units_parse_amount(const char *text, uint64_t *ret);
+int units_parse_duration(const char *text, uint64_t *ret_ns);
+int units_parse_size(const char *text, uint64_t *ret);
+int units_parse_boolean(const char *text, bool *ret);
 
 /* Writes a quantity with the largest unit that keeps it whole. Returns `buffer`. */
-const char *quantity_write_amount(uint64_t amount, char buffer[QUANTITY_TEXT_MAX]);
-const char *quantity_write_duration(uint64_t ns, char buffer[QUANTITY_TEXT_MAX]);
-const char *quantity_write_size(uint64_t bytes, char buffer[QUANTITY_TEXT_MAX]);
+const char *units_format_amount(uint64_t amount, char buffer[UNITS_TEXT_MAX]);
+const char *units_format_duration(uint64_t ns, char buffer[UNITS_TEXT_MAX]);
+const char *units_format_size(uint64_t bytes, char buffer[UNITS_TEXT_MAX]);
 
 #endif

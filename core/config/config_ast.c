@@ -5,40 +5,40 @@
 #include <string.h>
 
 /* A piece of memory that many small things share. */
-struct chunk {
-    struct chunk *next;
+struct ast_chunk {
+    struct ast_chunk *next;
     size_t used, size;
     _Alignas(16) unsigned char bytes[];
 };
 
-enum { CHUNK_SIZE = 64 << 10, CHUNK_ALIGN = 8 };
+enum { AST_CHUNK_SIZE = 64 << 10, AST_CHUNK_ALIGN = 8 };
 
-static struct chunk *chunk_new(struct definition *definition, size_t size)
+static struct ast_chunk *ast_chunk_new(struct config_ast *ast, size_t size)
 {
-    struct chunk *chunk = sys_alloc(1, sizeof *chunk + size);
+    struct ast_chunk *chunk = os_alloc(1, sizeof *chunk + size);
     if (chunk == NULL)
         return NULL;
     chunk->size = size;
     /* One made for a large thing goes behind the first, which still has room for small ones. */
-    if (size != CHUNK_SIZE && definition->memory != NULL) {
-        chunk->next = definition->memory->next;
-        definition->memory->next = chunk;
+    if (size != AST_CHUNK_SIZE && ast->memory != NULL) {
+        chunk->next = ast->memory->next;
+        ast->memory->next = chunk;
     } else {
-        chunk->next = definition->memory;
-        definition->memory = chunk;
+        chunk->next = ast->memory;
+        ast->memory = chunk;
     }
     return chunk;
 }
 
-void *definition_alloc(struct definition *definition, size_t n, size_t size)
+void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size)
 {
     size_t wanted;
     if (__builtin_mul_overflow(n, size, &wanted) || wanted > SIZE_MAX / 2)
         return NULL;
-    wanted = (wanted + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
-    struct chunk *chunk = definition->memory;
+    wanted = (wanted + AST_CHUNK_ALIGN - 1) / AST_CHUNK_ALIGN * AST_CHUNK_ALIGN;
+    struct ast_chunk *chunk = ast->memory;
     if (chunk == NULL || chunk->size - chunk->used < wanted) {
-        chunk = chunk_new(definition, wanted > CHUNK_SIZE / 4 ? wanted : CHUNK_SIZE);
+        chunk = ast_chunk_new(ast, wanted > AST_CHUNK_SIZE / 4 ? wanted : AST_CHUNK_SIZE);
         if (chunk == NULL)
             return NULL;
     }
@@ -47,19 +47,19 @@ void *definition_alloc(struct definition *definition, size_t n, size_t size)
     return memory;
 }
 
-char *definition_strdup(struct definition *definition, const char *text, size_t length)
+char *config_ast_strdup(struct config_ast *ast, const char *text, size_t length)
 {
-    char *copy = definition_alloc(definition, length + 1, 1);
+    char *copy = config_ast_alloc(ast, length + 1, 1);
     if (copy != NULL && length > 0)
         memcpy(copy, text, length);
     return copy;
 }
 
-void *definition_append(struct definition *definition, void *items, size_t *n, size_t size)
+void *config_ast_append(struct config_ast *ast, void *items, size_t *n, size_t size)
 {
     size_t count = *n;
     if ((count & (count - 1)) == 0) { /* 0, 1, 2, 4, … items fill their room: double it */
-        void *larger = definition_alloc(definition, count == 0 ? 1 : 2 * count, size);
+        void *larger = config_ast_alloc(ast, count == 0 ? 1 : 2 * count, size);
         if (larger == NULL)
             return NULL;
         if (count > 0)
@@ -70,13 +70,13 @@ void *definition_append(struct definition *definition, void *items, size_t *n, s
     return items;
 }
 
-void definition_free(struct definition *definition)
+void config_ast_free(struct config_ast *ast)
 {
-    struct chunk *chunk = definition->memory;
+    struct ast_chunk *chunk = ast->memory;
     while (chunk != NULL) {
-        struct chunk *next = chunk->next;
-        sys_free(chunk);
+        struct ast_chunk *next = chunk->next;
+        os_free(chunk);
         chunk = next;
     }
-    *definition = (struct definition){0};
+    *ast = (struct config_ast){0};
 }

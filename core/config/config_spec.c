@@ -13,35 +13,35 @@
 #include <stdio.h>
 #include <string.h>
 
-struct copier {
-    struct definition *definition;
+struct spec_copier {
+    struct config_ast *ast;
     struct complaints *complaints;
     bool memory_failed;
 };
 
-static const struct mark nowhere = {0, 0};
+static const struct mark no_mark = {0, 0};
 
-static void wrong(struct copier *copier, const char *message)
+static void spec_complain(struct spec_copier *copier, const char *message)
 {
-    complain(copier->complaints, -EINVAL, nowhere, "%s", message);
+    complaint_add(copier->complaints, -EINVAL, no_mark, "%s", message);
 }
 
 /* Copies a struct that begins with its size. False: the size makes no sense. */
-static bool struct_copy(struct copier *copier, const char *name, const void *from, void *to,
-                        size_t known)
+static bool spec_copy_struct(struct spec_copier *copier, const char *name, const void *from,
+                             void *to, size_t known)
 {
     size_t size;
     memcpy(&size, from, sizeof size);
     if (size < 2 * sizeof size || size > CONFIG_SPEC_SIZE_MAX || size % sizeof size != 0) {
-        complain(copier->complaints, -EINVAL, nowhere,
-                 "size of struct %s is %zu: set it to sizeof(struct %s)", name, size, name);
+        complaint_add(copier->complaints, -EINVAL, no_mark,
+                      "size of struct %s is %zu: set it to sizeof(struct %s)", name, size, name);
         return false;
     }
     const unsigned char *bytes = from;
     for (size_t i = known; i < size; i++) {
         if (bytes[i] != 0) {
-            complain(copier->complaints, -EINVAL, nowhere,
-                     "struct %s sets fields that this version does not know", name);
+            complaint_add(copier->complaints, -EINVAL, no_mark,
+                          "struct %s sets fields that this version does not know", name);
             return false;
         }
     }
@@ -51,265 +51,269 @@ static bool struct_copy(struct copier *copier, const char *name, const void *fro
 }
 
 /* The i-th struct of an array; the first says how far they lie apart. */
-static const void *struct_at(const void *array, size_t i, size_t known)
+static const void *spec_struct_at(const void *array, size_t i, size_t known)
 {
     size_t size;
     memcpy(&size, array, sizeof size);
     return (const char *)array + i * (MUTANT(88) ? known : size);
 }
 
-static void text_copy(struct copier *copier, const char *text, struct scalar *ret)
+static void spec_copy_text(struct spec_copier *copier, const char *text, struct config_value *ret)
 {
-    *ret = (struct scalar){0};
+    *ret = (struct config_value){0};
     if (text == NULL)
         return;
-    ret->text = definition_strdup(copier->definition, text, strlen(text));
+    ret->text = config_ast_strdup(copier->ast, text, strlen(text));
     if (ret->text == NULL)
         copier->memory_failed = true;
 }
 
 /* A number with its unit; 0 is not given. */
-static void number_copy(struct copier *copier, uint64_t number, struct scalar *ret)
+static void spec_copy_number(struct spec_copier *copier, uint64_t number, struct config_value *ret)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRIu64, number);
-    text_copy(copier, number != 0 ? text : NULL, ret);
+    spec_copy_text(copier, number != 0 ? text : NULL, ret);
 }
 
 /* As people write it: it is shown to them. */
-static void duration_copy(struct copier *copier, uint64_t ns, struct scalar *ret)
+static void spec_copy_duration(struct spec_copier *copier, uint64_t ns, struct config_value *ret)
 {
-    char text[QUANTITY_TEXT_MAX];
-    text_copy(copier, ns != 0 ? quantity_write_duration(ns, text) : NULL, ret);
+    char text[UNITS_TEXT_MAX];
+    spec_copy_text(copier, ns != 0 ? units_format_duration(ns, text) : NULL, ret);
 }
 
-static void span_copy(struct copier *copier, uint64_t ns, struct scalar *ret)
+static void spec_copy_timeout(struct spec_copier *copier, uint64_t ns, struct config_value *ret)
 {
-    duration_copy(copier, ns == WEIR_FOREVER ? 0 : ns, ret);
+    spec_copy_duration(copier, ns == WEIR_FOREVER ? 0 : ns, ret);
 }
 
-static void *array_new(struct copier *copier, size_t n, size_t size)
+static void *spec_array_new(struct spec_copier *copier, size_t n, size_t size)
 {
-    void *array = n > 0 ? definition_alloc(copier->definition, n, size) : NULL;
+    void *array = n > 0 ? config_ast_alloc(copier->ast, n, size) : NULL;
     if (n > 0 && array == NULL)
         copier->memory_failed = true;
     return array;
 }
 
 /* An array of `n` items that the program gave. False: it cannot be one, or is too large. */
-static bool array_check(struct copier *copier, const char *name, const void *array, size_t n,
-                        size_t most)
+static bool spec_check_array(struct spec_copier *copier, const char *name, const void *array,
+                             size_t n, size_t most)
 {
     if (n > 0 && array == NULL)
-        complain(copier->complaints, -EINVAL, nowhere, "%s is NULL, but %s_n is %zu", name, name,
-                 n);
+        complaint_add(copier->complaints, -EINVAL, no_mark, "%s is NULL, but %s_n is %zu", name,
+                      name, n);
     else if (n > most)
-        complain(copier->complaints, -EINVAL, nowhere, "%s_n is %zu: at most %zu are possible",
-                 name, n, most);
+        complaint_add(copier->complaints, -EINVAL, no_mark, "%s_n is %zu: at most %zu are possible",
+                      name, n, most);
     else
         return true;
     return false;
 }
 
 /* Appends settings behind the `settings->n` there are; room was made. */
-static void settings_fill(struct copier *copier, const struct weir_setting *from, size_t n,
-                          struct settings *settings)
+static void spec_append_settings(struct spec_copier *copier, const struct weir_setting *from,
+                                 size_t n, struct settings *settings)
 {
     for (size_t i = 0; i < n; i++) {
         if (from[i].name == NULL || from[i].value == NULL) {
-            wrong(copier, "a setting needs a name and a value, not NULL");
+            spec_complain(copier, "a setting needs a name and a value, not NULL");
             continue;
         }
         struct setting *setting = &settings->items[settings->n++];
-        text_copy(copier, from[i].name, &setting->name);
-        text_copy(copier, from[i].value, &setting->value);
+        spec_copy_text(copier, from[i].name, &setting->name);
+        spec_copy_text(copier, from[i].value, &setting->value);
     }
 }
 
-static void settings_copy(struct copier *copier, const char *name, const struct weir_setting *from,
-                          size_t n, size_t most, struct settings *ret)
+static void spec_copy_settings(struct spec_copier *copier, const char *name,
+                               const struct weir_setting *from, size_t n, size_t most,
+                               struct settings *ret)
 {
-    if (!array_check(copier, name, from, n, most))
+    if (!spec_check_array(copier, name, from, n, most))
         return;
-    ret->items = array_new(copier, n, sizeof *ret->items);
+    ret->items = spec_array_new(copier, n, sizeof *ret->items);
     if (ret->items != NULL)
-        settings_fill(copier, from, n, ret);
+        spec_append_settings(copier, from, n, ret);
 }
 
-static void choice_copy(struct copier *copier, const char *field, enum weir_choice choice,
-                        const char *yes, const char *no, struct scalar *ret)
+static void spec_copy_choice(struct spec_copier *copier, const char *field, enum weir_choice choice,
+                             const char *yes, const char *no, struct config_value *ret)
 {
     if (choice == WEIR_YES || choice == WEIR_NO)
-        text_copy(copier, choice == WEIR_YES ? yes : no, ret);
+        spec_copy_text(copier, choice == WEIR_YES ? yes : no, ret);
     else if (choice != WEIR_DEFAULT)
-        complain(copier->complaints, -EINVAL, nowhere,
-                 "%s is %d: use WEIR_DEFAULT, WEIR_YES or WEIR_NO", field, (int)choice);
+        complaint_add(copier->complaints, -EINVAL, no_mark,
+                      "%s is %d: use WEIR_DEFAULT, WEIR_YES or WEIR_NO", field, (int)choice);
 }
 
 /* The two numbers that a limit's struct has fields for are parameters like any other. */
-static void number_setting(struct copier *copier, const char *name, uint64_t number,
-                           void (*copy)(struct copier *, uint64_t, struct scalar *),
-                           struct settings *settings)
+static void spec_append_number(struct spec_copier *copier, const char *name, uint64_t number,
+                               void (*copy)(struct spec_copier *, uint64_t, struct config_value *),
+                               struct settings *settings)
 {
     if (number == 0)
         return;
     struct setting *setting = &settings->items[settings->n++];
-    text_copy(copier, name, &setting->name);
+    spec_copy_text(copier, name, &setting->name);
     copy(copier, number, &setting->value);
 }
 
-static void limit_copy(struct copier *copier, const struct weir_limit_spec *spec,
-                       struct limit_definition *ret)
+static void spec_copy_limit(struct spec_copier *copier, const struct weir_limit_spec *spec,
+                            struct ast_limit *ret)
 {
     static const char *const types[] = {NULL, "rate", "call", "resource"};
     if ((size_t)spec->type >= sizeof types / sizeof types[0])
-        complain(copier->complaints, -EINVAL, nowhere,
-                 "type is %d: use WEIR_LIMIT_RATE, WEIR_LIMIT_CALL or WEIR_LIMIT_RESOURCE",
-                 (int)spec->type);
+        complaint_add(copier->complaints, -EINVAL, no_mark,
+                      "type is %d: use WEIR_LIMIT_RATE, WEIR_LIMIT_CALL or WEIR_LIMIT_RESOURCE",
+                      (int)spec->type);
     else
-        text_copy(copier, types[spec->type], &ret->type);
-    text_copy(copier, spec->key, &ret->key);
-    text_copy(copier, spec->algorithm, &ret->algorithm);
-    choice_copy(copier, "refund", spec->refund, "true", "false", &ret->refund);
-    choice_copy(copier, "charge_overuse", spec->charge_overuse, "charge", "ignore", &ret->overuse);
-    number_copy(copier, spec->lease, &ret->lease);
-    if (!array_check(copier, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX))
+        spec_copy_text(copier, types[spec->type], &ret->type);
+    spec_copy_text(copier, spec->key, &ret->key);
+    spec_copy_text(copier, spec->algorithm, &ret->algorithm);
+    spec_copy_choice(copier, "refund", spec->refund, "true", "false", &ret->refund);
+    spec_copy_choice(copier, "charge_overuse", spec->charge_overuse, "charge", "ignore",
+                     &ret->overuse);
+    spec_copy_number(copier, spec->lease, &ret->lease);
+    if (!spec_check_array(copier, "settings", spec->settings, spec->settings_n,
+                          CONFIG_SETTINGS_MAX))
         return;
-    ret->settings.items = array_new(copier, spec->settings_n + 2, sizeof *ret->settings.items);
+    ret->settings.items = spec_array_new(copier, spec->settings_n + 2, sizeof *ret->settings.items);
     if (ret->settings.items == NULL)
         return;
-    number_setting(copier, "capacity", spec->capacity, number_copy, &ret->settings);
-    number_setting(copier, "window", spec->window_ns, duration_copy, &ret->settings);
-    settings_fill(copier, spec->settings, spec->settings_n, &ret->settings);
+    spec_append_number(copier, "capacity", spec->capacity, spec_copy_number, &ret->settings);
+    spec_append_number(copier, "window", spec->window_ns, spec_copy_duration, &ret->settings);
+    spec_append_settings(copier, spec->settings, spec->settings_n, &ret->settings);
 }
 
-static void limits_copy(struct copier *copier, const struct weir_set_spec *spec,
-                        struct set_definition *ret)
+static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_spec *spec,
+                             struct ast_set *ret)
 {
     struct weir_limit_spec limit;
-    if (!array_check(copier, "limits", spec->limits, spec->limits_n, WEIR_LIMITS_MAX))
+    if (!spec_check_array(copier, "limits", spec->limits, spec->limits_n, WEIR_LIMITS_MAX))
         return;
-    ret->limits = array_new(copier, spec->limits_n, sizeof *ret->limits);
+    ret->limits = spec_array_new(copier, spec->limits_n, sizeof *ret->limits);
     if (ret->limits == NULL)
         return;
     for (size_t i = 0; i < spec->limits_n; i++) {
-        copier->complaints->place.limit_number = (uint32_t)i + 1;
-        const void *from = struct_at(spec->limits, i, sizeof limit);
-        if (!struct_copy(copier, "weir_limit_spec", from, &limit, sizeof limit))
+        copier->complaints->location.limit_number = (uint32_t)i + 1;
+        const void *from = spec_struct_at(spec->limits, i, sizeof limit);
+        if (!spec_copy_struct(copier, "weir_limit_spec", from, &limit, sizeof limit))
             break; /* nobody knows where the next one lies */
-        limit_copy(copier, &limit, &ret->limits[i]);
+        spec_copy_limit(copier, &limit, &ret->limits[i]);
         ret->limits_n = i + 1;
     }
-    copier->complaints->place.limit_number = 0;
+    copier->complaints->location.limit_number = 0;
 }
 
-static void keyed_copy(struct copier *copier, const struct weir_keyed_spec *spec,
-                       struct keyed_definition *ret)
+static void spec_copy_keyed(struct spec_copier *copier, const struct weir_keyed_spec *spec,
+                            struct ast_keyed *ret)
 {
     struct weir_keyed_spec keyed;
     if (spec == NULL)
         return;
-    if (!struct_copy(copier, "weir_keyed_spec", spec, &keyed, sizeof keyed))
+    if (!spec_copy_struct(copier, "weir_keyed_spec", spec, &keyed, sizeof keyed))
         return;
     ret->given = true;
-    number_copy(copier, keyed.max_keys, &ret->max_keys);
-    number_copy(copier, keyed.memory, &ret->memory);
-    text_copy(copier, keyed.evict, &ret->evict);
+    spec_copy_number(copier, keyed.max_keys, &ret->max_keys);
+    spec_copy_number(copier, keyed.memory, &ret->memory);
+    spec_copy_text(copier, keyed.evict, &ret->evict);
 }
 
-static void set_copy(struct copier *copier, const struct weir_set_spec *spec,
-                     struct set_definition *ret)
+static void spec_copy_set(struct spec_copier *copier, const struct weir_set_spec *spec,
+                          struct ast_set *ret)
 {
     const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR;
     if (spec->name == NULL)
-        wrong(copier, "needs a name");
-    copier->complaints->place.set = spec->name;
+        spec_complain(copier, "needs a name");
+    copier->complaints->location.set = spec->name;
     if ((spec->flags & ~flags) != 0)
-        complain(copier->complaints, -EINVAL, nowhere, "flags 0x%x are not known",
-                 spec->flags & ~flags);
-    text_copy(copier, spec->name, &ret->name);
-    text_copy(copier, spec->backend, &ret->backend);
-    text_copy(copier, spec->lifetime, &ret->lifetime);
-    span_copy(copier, spec->timeout_ns, &ret->timeout);
-    span_copy(copier, spec->max_wait_ns, &ret->max_wait);
-    number_copy(copier, spec->max_waiters, &ret->max_waiters);
+        complaint_add(copier->complaints, -EINVAL, no_mark, "flags 0x%x are not known",
+                      spec->flags & ~flags);
+    spec_copy_text(copier, spec->name, &ret->name);
+    spec_copy_text(copier, spec->backend, &ret->backend);
+    spec_copy_text(copier, spec->lifetime, &ret->lifetime);
+    spec_copy_timeout(copier, spec->timeout_ns, &ret->timeout);
+    spec_copy_timeout(copier, spec->max_wait_ns, &ret->max_wait);
+    spec_copy_number(copier, spec->max_waiters, &ret->max_waiters);
     if ((spec->flags & WEIR_SET_STRICT) != 0)
-        text_copy(copier, "true", &ret->strict);
+        spec_copy_text(copier, "true", &ret->strict);
     if ((spec->flags & WEIR_SET_UNFAIR) != 0)
-        text_copy(copier, "false", &ret->fair);
-    keyed_copy(copier, spec->keyed, &ret->keyed);
-    settings_copy(copier, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX, &ret->config);
-    limits_copy(copier, spec, ret);
+        spec_copy_text(copier, "false", &ret->fair);
+    spec_copy_keyed(copier, spec->keyed, &ret->keyed);
+    spec_copy_settings(copier, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX,
+                       &ret->config);
+    spec_copy_limits(copier, spec, ret);
 }
 
-static void sets_copy(struct copier *copier, const struct weir_pool_spec *spec)
+static void spec_copy_sets(struct spec_copier *copier, const struct weir_pool_spec *spec)
 {
-    struct definition *definition = copier->definition;
+    struct config_ast *ast = copier->ast;
     struct weir_set_spec set;
-    if (!array_check(copier, "sets", spec->sets, spec->sets_n, CONFIG_SETS_MAX))
+    if (!spec_check_array(copier, "sets", spec->sets, spec->sets_n, CONFIG_SETS_MAX))
         return;
-    definition->sets = array_new(copier, spec->sets_n, sizeof *definition->sets);
-    if (definition->sets == NULL)
+    ast->sets = spec_array_new(copier, spec->sets_n, sizeof *ast->sets);
+    if (ast->sets == NULL)
         return;
     for (size_t i = 0; i < spec->sets_n; i++) {
-        copier->complaints->place = (struct place){.set_number = (uint32_t)i + 1};
-        const void *from = struct_at(spec->sets, i, sizeof set);
-        if (!struct_copy(copier, "weir_set_spec", from, &set, sizeof set))
+        copier->complaints->location = (struct spec_location){.set_number = (uint32_t)i + 1};
+        const void *from = spec_struct_at(spec->sets, i, sizeof set);
+        if (!spec_copy_struct(copier, "weir_set_spec", from, &set, sizeof set))
             break;
-        set_copy(copier, &set, &definition->sets[i]);
-        definition->sets_n = i + 1;
+        spec_copy_set(copier, &set, &ast->sets[i]);
+        ast->sets_n = i + 1;
     }
-    copier->complaints->place = (struct place){0};
+    copier->complaints->location = (struct spec_location){0};
 }
 
 /* The pool's sets: the new ones, then those that exist. */
-static void pool_sets_copy(struct copier *copier, const struct weir_pool_spec *spec,
-                           struct pool_definition *ret)
+static void spec_copy_pool_sets(struct spec_copier *copier, const struct weir_pool_spec *spec,
+                                struct ast_pool *ret)
 {
-    const struct definition *definition = copier->definition;
-    if (!array_check(copier, "set_names", spec->set_names, spec->set_names_n, CONFIG_SETS_MAX))
+    const struct config_ast *ast = copier->ast;
+    if (!spec_check_array(copier, "set_names", spec->set_names, spec->set_names_n, CONFIG_SETS_MAX))
         return;
-    ret->sets = array_new(copier, definition->sets_n + spec->set_names_n, sizeof *ret->sets);
+    ret->sets = spec_array_new(copier, ast->sets_n + spec->set_names_n, sizeof *ret->sets);
     if (ret->sets == NULL)
         return;
-    for (size_t i = 0; i < definition->sets_n; i++)
-        ret->sets[ret->sets_n++] = definition->sets[i].name;
+    for (size_t i = 0; i < ast->sets_n; i++)
+        ret->sets[ret->sets_n++] = ast->sets[i].name;
     for (size_t i = 0; i < spec->set_names_n; i++) {
         if (spec->set_names[i] == NULL)
-            wrong(copier, "a name in set_names is NULL");
+            spec_complain(copier, "a name in set_names is NULL");
         else
-            text_copy(copier, spec->set_names[i], &ret->sets[ret->sets_n++]);
+            spec_copy_text(copier, spec->set_names[i], &ret->sets[ret->sets_n++]);
     }
 }
 
-static void pool_copy(struct copier *copier, const struct weir_pool_spec *spec)
+static void spec_copy_pool(struct spec_copier *copier, const struct weir_pool_spec *spec)
 {
-    struct definition *definition = copier->definition;
-    definition->pools = array_new(copier, 1, sizeof *definition->pools);
-    if (definition->pools == NULL)
+    struct config_ast *ast = copier->ast;
+    ast->pools = spec_array_new(copier, 1, sizeof *ast->pools);
+    if (ast->pools == NULL)
         return;
-    struct pool_definition *pool = definition->pools;
-    definition->pools_n = 1;
-    copier->complaints->place = (struct place){.pool = spec->name};
-    text_copy(copier, spec->name, &pool->name);
-    text_copy(copier, spec->balancer, &pool->balancer);
-    number_copy(copier, spec->seed, &pool->seed);
-    settings_copy(copier, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,
-                  &pool->settings);
-    pool_sets_copy(copier, spec, pool);
-    copier->complaints->place = (struct place){0};
+    struct ast_pool *pool = ast->pools;
+    ast->pools_n = 1;
+    copier->complaints->location = (struct spec_location){.pool = spec->name};
+    spec_copy_text(copier, spec->name, &pool->name);
+    spec_copy_text(copier, spec->balancer, &pool->balancer);
+    spec_copy_number(copier, spec->seed, &pool->seed);
+    spec_copy_settings(copier, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,
+                       &pool->settings);
+    spec_copy_pool_sets(copier, spec, pool);
+    copier->complaints->location = (struct spec_location){0};
 }
 
-int spec_define(const struct weir_pool_spec *spec, struct definition *ret,
-                struct complaints *complaints)
+int config_spec_read(const struct weir_pool_spec *spec, struct config_ast *ret,
+                     struct complaints *complaints)
 {
-    struct copier copier = {.definition = ret, .complaints = complaints};
+    struct spec_copier copier = {.ast = ret, .complaints = complaints};
     struct weir_pool_spec known;
     uint32_t before = complaints->total;
-    *ret = (struct definition){0};
-    if (struct_copy(&copier, "weir_pool_spec", spec, &known, sizeof known)) {
-        sets_copy(&copier, &known);
-        pool_copy(&copier, &known);
+    *ret = (struct config_ast){0};
+    if (spec_copy_struct(&copier, "weir_pool_spec", spec, &known, sizeof known)) {
+        spec_copy_sets(&copier, &known);
+        spec_copy_pool(&copier, &known);
     }
     if (copier.memory_failed)
         return -ENOMEM;

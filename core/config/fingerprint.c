@@ -9,25 +9,25 @@
 #include <string.h>
 
 /* Writes into `to`, or only measures: `to` NULL. */
-struct writer {
+struct fingerprint_writer {
     char *to;
     size_t n;
 };
 
-static void put(struct writer *writer, const char *text, size_t length)
+static void fingerprint_write(struct fingerprint_writer *writer, const char *text, size_t length)
 {
     if (writer->to != NULL)
         memcpy(writer->to + writer->n, text, length);
     writer->n += length;
 }
 
-static void put_text(struct writer *writer, const char *text)
+static void fingerprint_write_text(struct fingerprint_writer *writer, const char *text)
 {
-    put(writer, text, strlen(text));
+    fingerprint_write(writer, text, strlen(text));
 }
 
 /* Whether a text means itself without quotes. */
-static bool is_plain(const char *text)
+static bool fingerprint_needs_no_quotes(const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     size_t length = strlen(text);
@@ -36,7 +36,7 @@ static bool is_plain(const char *text)
 }
 
 /* The code point at `text`, which is well-formed UTF-8, and its length in bytes. */
-static uint32_t code_point(const char *text, size_t *ret_length)
+static uint32_t utf8_decode(const char *text, size_t *ret_length)
 {
     const unsigned char *byte = (const unsigned char *)text;
     size_t length = byte[0] < 0x80 ? 1 : byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
@@ -49,133 +49,135 @@ static uint32_t code_point(const char *text, size_t *ret_length)
 
 /*
  * What YAML does not allow as it is, what ends a line for some of its readers, and what would be
- * taken for an explicit key wherever it stands (yaml.c).
+ * taken for an explicit key wherever it stands (yaml_reader.c).
  */
-static bool is_special(uint32_t point)
+static bool fingerprint_needs_escape(uint32_t point)
 {
     return point == '?' || point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 ||
            point == 0x2029 || point == 0xfeff || point == 0xfffe || point == 0xffff;
 }
 
-static void put_quoted(struct writer *writer, const char *text)
+static void fingerprint_write_quoted(struct fingerprint_writer *writer, const char *text)
 {
     char escape[16];
     size_t length;
     for (; *text != '\0'; text += length) {
-        uint32_t point = code_point(text, &length);
-        if (is_special(point) && !MUTANT(260)) {
+        uint32_t point = utf8_decode(text, &length);
+        if (fingerprint_needs_escape(point) && !MUTANT(260)) {
             snprintf(escape, sizeof escape, "\\u%04" PRIx32, point);
-            put_text(writer, escape);
+            fingerprint_write_text(writer, escape);
             continue;
         }
         if (point == '"' || point == '\\')
-            put_text(writer, "\\");
-        put(writer, text, length);
+            fingerprint_write_text(writer, "\\");
+        fingerprint_write(writer, text, length);
     }
 }
 
 /* A text, quoted if need be as JSON does, which YAML reads too. */
-static void put_scalar(struct writer *writer, const char *text)
+static void fingerprint_write_value(struct fingerprint_writer *writer, const char *text)
 {
-    bool plain = is_plain(text);
-    put_text(writer, plain ? "" : "\"");
+    bool plain = fingerprint_needs_no_quotes(text);
+    fingerprint_write_text(writer, plain ? "" : "\"");
     if (plain)
-        put_text(writer, text);
+        fingerprint_write_text(writer, text);
     else
-        put_quoted(writer, text);
-    put_text(writer, plain ? "" : "\"");
+        fingerprint_write_quoted(writer, text);
+    fingerprint_write_text(writer, plain ? "" : "\"");
 }
 
-static void put_field(struct writer *writer, const char *before, const char *name,
-                      const char *value)
+static void fingerprint_write_field(struct fingerprint_writer *writer, const char *before,
+                                    const char *name, const char *value)
 {
-    put_text(writer, before);
-    put_scalar(writer, name);
-    put_text(writer, ": ");
-    put_scalar(writer, value);
+    fingerprint_write_text(writer, before);
+    fingerprint_write_value(writer, name);
+    fingerprint_write_text(writer, ": ");
+    fingerprint_write_value(writer, value);
 }
 
-static void put_limit(struct writer *writer, const struct limit *limit)
+static void fingerprint_write_limit(struct fingerprint_writer *writer, const struct limit *limit)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
-    put_field(writer, "{", "type", types[limit->type]);
-    put_field(writer, ", ", "key", limit->key);
+    fingerprint_write_field(writer, "{", "type", types[limit->type]);
+    fingerprint_write_field(writer, ", ", "key", limit->key);
     if (limit->algorithm_name != NULL)
-        put_field(writer, ", ", "algorithm", limit->algorithm_name);
-    const char *at = limit->written;
-    for (uint32_t i = 0; i < limit->written_n; i++) {
+        fingerprint_write_field(writer, ", ", "algorithm", limit->algorithm_name);
+    const char *at = limit->settings_text;
+    for (uint32_t i = 0; i < limit->settings_n; i++) {
         const char *value = at + strlen(at) + 1;
-        put_field(writer, ", ", at, value);
+        fingerprint_write_field(writer, ", ", at, value);
         at = value + strlen(value) + 1;
     }
-    put_text(writer, "}");
+    fingerprint_write_text(writer, "}");
 }
 
-static void put_number(struct writer *writer, const char *before, uint64_t value)
+static void fingerprint_write_number(struct fingerprint_writer *writer, const char *before,
+                                     uint64_t value)
 {
     char number[24];
     snprintf(number, sizeof number, "%" PRIu64, value);
-    put_text(writer, before);
-    put_text(writer, number);
+    fingerprint_write_text(writer, before);
+    fingerprint_write_text(writer, number);
 }
 
-static void put_keyed(struct writer *writer, const struct keyed_plan *keyed)
+static void fingerprint_write_keyed(struct fingerprint_writer *writer,
+                                    const struct keyed_plan *keyed)
 {
     static const char *const policies[] = {"oldest", "random", "none"};
-    put_number(writer, ", keyed: {max_keys: ", keyed->max_keys);
+    fingerprint_write_number(writer, ", keyed: {max_keys: ", keyed->max_keys);
     if (keyed->memory != 0)
-        put_number(writer, ", memory: ", keyed->memory);
-    put_field(writer, ", ", "evict", policies[keyed->evict]);
-    put_text(writer, "}");
+        fingerprint_write_number(writer, ", memory: ", keyed->memory);
+    fingerprint_write_field(writer, ", ", "evict", policies[keyed->evict]);
+    fingerprint_write_text(writer, "}");
 }
 
-static void put_set(struct writer *writer, const struct set_plan *plan)
+static void fingerprint_write_set(struct fingerprint_writer *writer, const struct set_plan *plan)
 {
     bool shared = plan->backend == BACKEND_PROCESS;
-    put_text(writer, "{version: 1, sets: {");
-    put_scalar(writer, plan->name);
-    put_field(writer, ": {", "backend", shared ? "process" : "thread");
+    fingerprint_write_text(writer, "{version: 1, sets: {");
+    fingerprint_write_value(writer, plan->name);
+    fingerprint_write_field(writer, ": {", "backend", shared ? "process" : "thread");
     if (shared)
-        put_field(writer, ", ", "lifetime", plan->while_used ? "users" : "boot");
+        fingerprint_write_field(writer, ", ", "lifetime", plan->while_used ? "users" : "boot");
     if (!plan->fair)
-        put_field(writer, ", ", "fair", "false");
+        fingerprint_write_field(writer, ", ", "fair", "false");
     if (plan->max_waiters != 0)
-        put_number(writer, ", max_waiters: ", plan->max_waiters);
+        fingerprint_write_number(writer, ", max_waiters: ", plan->max_waiters);
     if (plan->keyed.max_keys != 0)
-        put_keyed(writer, &plan->keyed);
-    put_text(writer, ", limits: [");
+        fingerprint_write_keyed(writer, &plan->keyed);
+    fingerprint_write_text(writer, ", limits: [");
     for (uint32_t i = 0; i < plan->limits_n; i++) {
-        put_text(writer, i == 0 ? "" : ", ");
-        put_limit(writer, &plan->limits[i]);
+        fingerprint_write_text(writer, i == 0 ? "" : ", ");
+        fingerprint_write_limit(writer, &plan->limits[i]);
     }
-    put_text(writer, "]}}}");
+    fingerprint_write_text(writer, "]}}}");
 }
 
-static bool is_utf8(const char *text)
+static bool utf8_is_valid(const char *text)
 {
     size_t length = strlen(text);
-    return utf8_length(text, length) == length;
+    return utf8_valid_length(text, length) == length;
 }
 
 /* Whether all that was written can be written down again; names and keys were checked already. */
-static bool is_text(const struct set_plan *plan)
+static bool fingerprint_is_utf8(const struct set_plan *plan)
 {
-    if (!is_utf8(plan->name))
+    if (!utf8_is_valid(plan->name))
         return false;
     for (uint32_t i = 0; i < plan->limits_n; i++) {
         const struct limit *limit = &plan->limits[i];
-        const char *at = limit->written;
-        if (!is_utf8(limit->key))
+        const char *at = limit->settings_text;
+        if (!utf8_is_valid(limit->key))
             return false;
-        for (uint32_t n = 2 * limit->written_n; n > 0; n--, at += strlen(at) + 1) {
-            if (!is_utf8(at))
+        for (uint32_t n = 2 * limit->settings_n; n > 0; n--, at += strlen(at) + 1) {
+            if (!utf8_is_valid(at))
                 return false;
         }
     }
     return true;
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
+static uint64_t fingerprint_hash_bytes(uint64_t hash, const void *bytes, size_t n)
 {
     const unsigned char *byte = bytes;
     for (size_t i = 0; i < n; i++)
@@ -183,75 +185,75 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-static uint64_t hash_number(uint64_t hash, uint64_t number)
+static uint64_t fingerprint_hash_number(uint64_t hash, uint64_t number)
 {
-    return hash_bytes(hash, &number, sizeof number);
+    return fingerprint_hash_bytes(hash, &number, sizeof number);
 }
 
 /* With its NUL, so that two texts do not run into each other. */
-static uint64_t hash_string(uint64_t hash, const char *text)
+static uint64_t fingerprint_hash_string(uint64_t hash, const char *text)
 {
-    return hash_bytes(hash, text, strlen(text) + 1);
+    return fingerprint_hash_bytes(hash, text, strlen(text) + 1);
 }
 
-static uint64_t hash_limit(uint64_t hash, const struct limit *limit)
+static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
 {
-    hash = hash_number(hash, (uint64_t)limit->type);
-    hash = hash_string(hash, limit->key);
-    hash = hash_number(hash, limit->capacity);
-    hash = hash_number(hash, limit->refunds);
-    hash = hash_number(hash, limit->charges);
-    hash = hash_number(hash, MUTANT(528) ? 0 : limit->lease);
-    hash = hash_number(hash, limit->state_words);
-    hash = hash_number(hash, limit->algorithm_name != NULL);
+    hash = fingerprint_hash_number(hash, (uint64_t)limit->type);
+    hash = fingerprint_hash_string(hash, limit->key);
+    hash = fingerprint_hash_number(hash, limit->capacity);
+    hash = fingerprint_hash_number(hash, limit->refunds);
+    hash = fingerprint_hash_number(hash, limit->charges);
+    hash = fingerprint_hash_number(hash, MUTANT(528) ? 0 : limit->lease);
+    hash = fingerprint_hash_number(hash, limit->state_words);
+    hash = fingerprint_hash_number(hash, limit->algorithm_name != NULL);
     if (limit->algorithm_name == NULL)
         return hash;
-    hash = hash_string(hash, limit->algorithm_name);
-    hash = hash_string(hash, limit->algorithm_version);
-    hash = hash_number(hash, limit->config_size);
-    return MUTANT(261) ? hash : hash_bytes(hash, limit->config, limit->config_size);
+    hash = fingerprint_hash_string(hash, limit->algorithm_name);
+    hash = fingerprint_hash_string(hash, limit->algorithm_version);
+    hash = fingerprint_hash_number(hash, limit->config_size);
+    return MUTANT(261) ? hash : fingerprint_hash_bytes(hash, limit->config, limit->config_size);
 }
 
-static uint64_t hash_set(const struct set_plan *plan)
+static uint64_t fingerprint_hash_set(const struct set_plan *plan)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
-    hash = hash_number(hash, plan->while_used);
-    hash = hash_number(hash, plan->fair);
-    hash = hash_number(hash, plan->max_waiters);
-    hash = hash_number(hash, plan->keyed.max_keys);
-    hash = hash_number(hash, plan->keyed.memory);
-    hash = hash_number(hash, plan->keyed.evict);
-    hash = hash_number(hash, plan->limits_n);
+    hash = fingerprint_hash_number(hash, plan->while_used);
+    hash = fingerprint_hash_number(hash, plan->fair);
+    hash = fingerprint_hash_number(hash, plan->max_waiters);
+    hash = fingerprint_hash_number(hash, plan->keyed.max_keys);
+    hash = fingerprint_hash_number(hash, plan->keyed.memory);
+    hash = fingerprint_hash_number(hash, plan->keyed.evict);
+    hash = fingerprint_hash_number(hash, plan->limits_n);
     for (uint32_t i = 0; i < plan->limits_n; i++)
-        hash = hash_limit(hash, &plan->limits[i]);
+        hash = fingerprint_hash_limit(hash, &plan->limits[i]);
     return hash;
 }
 
-int signature_new(const struct set_plan *plan, struct signature *ret, struct weir_error *reterr)
+int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret, struct weir_error *reterr)
 {
-    struct writer writer = {0};
-    *ret = (struct signature){0};
-    if (!is_text(plan))
+    struct fingerprint_writer writer = {0};
+    *ret = (struct fingerprint){0};
+    if (!fingerprint_is_utf8(plan))
         return error_set(reterr, -EINVAL,
                          "set `%s`: what is not UTF-8 cannot be shared by processes",
-                         show(plan->name).text);
-    put_set(&writer, plan);
-    if (writer.n >= SIGNATURE_TEXT_MAX)
+                         error_text(plan->name).text);
+    fingerprint_write_set(&writer, plan);
+    if (writer.n >= FINGERPRINT_TEXT_MAX)
         return error_set(reterr, -E2BIG,
                          "the definition of set `%s` takes %zu bytes: one that processes share may "
                          "take %zu; use shorter keys or fewer limits",
-                         show(plan->name).text, writer.n, SIGNATURE_TEXT_MAX - 1);
-    ret->definition = sys_alloc(writer.n + 1, 1);
+                         error_text(plan->name).text, writer.n, FINGERPRINT_TEXT_MAX - 1);
+    ret->definition = os_alloc(writer.n + 1, 1);
     if (ret->definition == NULL)
         return error_set(reterr, -ENOMEM, "out of memory");
-    writer = (struct writer){.to = ret->definition};
-    put_set(&writer, plan);
-    ret->hash = hash_set(plan);
+    writer = (struct fingerprint_writer){.to = ret->definition};
+    fingerprint_write_set(&writer, plan);
+    ret->hash = fingerprint_hash_set(plan);
     return 0;
 }
 
-void signature_free(struct signature *signature)
+void fingerprint_free(struct fingerprint *fingerprint)
 {
-    sys_free(signature->definition);
-    *signature = (struct signature){0};
+    os_free(fingerprint->definition);
+    *fingerprint = (struct fingerprint){0};
 }

@@ -10,9 +10,9 @@
 #include "config/plan.h"
 
 /* Bytes of a definition, with the NUL at its end. */
-#define SIGNATURE_TEXT_MAX ((size_t)16 << 10)
+#define FINGERPRINT_TEXT_MAX ((size_t)16 << 10)
 
-struct signature {
+struct fingerprint {
     /*
      * A configuration of this one set, on one line: what was written, in the order of the limits.
      * Reading it gives a set with this same signature, where the same plugins are found.
@@ -32,7 +32,8 @@ struct signature {
  * -EINVAL (it holds bytes that are not UTF-8, so that it cannot be written down), -ENOMEM; `reterr`
  * may be NULL, `ret` is then empty.
  */
-int signature_new(const struct set_plan *plan, struct signature *ret, struct weir_error *reterr);
-void signature_free(struct signature *signature);
+int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret,
+                    struct weir_error *reterr);
+void fingerprint_free(struct fingerprint *fingerprint);
 
 #endif

@@ -82,7 +82,7 @@ struct known_names {
  * NULL: there are none. Returns 0, -EINVAL (complaints were added) or -ENOMEM. On failure `ret` is
  * empty.
  */
-int plan_resolve(const struct definition *definition, struct plugins *plugins,
+int plan_resolve(const struct config_ast *ast, struct plugin_search *plugins,
                  const struct known_names *known, struct plan *ret, struct complaints *complaints);
 
 /*
@@ -91,14 +91,14 @@ int plan_resolve(const struct definition *definition, struct plugins *plugins,
  * -EINVAL or -ENOEXEC; for specifications also -ENOENT and -EEXIST), or -ENOMEM. `ret` is empty on
  * failure; for specifications it holds one pool.
  */
-int plan_from_text(const char *text, size_t length, struct plugins *plugins, struct plan *ret,
+int plan_from_text(const char *text, size_t length, struct plugin_search *plugins, struct plan *ret,
                    struct complaints *complaints);
-int plan_from_spec(const struct weir_pool_spec *spec, struct plugins *plugins,
+int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plugins,
                    const struct known_names *known, struct plan *ret,
                    struct complaints *complaints);
 
 /* Leaves out all but the set of this name, or the pool and its sets. */
-void plan_keep(struct plan *plan, const char *name);
+void plan_select(struct plan *plan, const char *name);
 
 void plan_free(struct plan *plan);
 void set_plan_free(struct set_plan *plan);

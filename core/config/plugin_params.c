@@ -9,23 +9,23 @@
 #include <string.h>
 
 /* Room for `n` parameters and other fields, none of them given yet. */
-static int room_make(struct parameters *parameters, size_t n)
+static int plugin_params_reserve(struct plugin_params *params, size_t n)
 {
-    if (n > parameters->room) {
-        sys_free(parameters->values);
-        sys_free(parameters->given);
-        sys_free(parameters->hinted);
-        parameters->room = 0;
-        parameters->values = sys_alloc(n, sizeof *parameters->values);
-        parameters->given = sys_alloc(n, sizeof *parameters->given);
-        parameters->hinted = sys_alloc(n, sizeof *parameters->hinted);
-        if (parameters->values == NULL || parameters->given == NULL || parameters->hinted == NULL)
+    if (n > params->capacity) {
+        os_free(params->values);
+        os_free(params->settings);
+        os_free(params->hinted);
+        params->capacity = 0;
+        params->values = os_alloc(n, sizeof *params->values);
+        params->settings = os_alloc(n, sizeof *params->settings);
+        params->hinted = os_alloc(n, sizeof *params->hinted);
+        if (params->values == NULL || params->settings == NULL || params->hinted == NULL)
             return -ENOMEM;
-        parameters->room = n;
+        params->capacity = n;
     }
     for (size_t i = 0; i < n; i++) {
-        parameters->given[i] = NULL;
-        parameters->hinted[i] = false;
+        params->settings[i] = NULL;
+        params->hinted[i] = false;
     }
     return 0;
 }
@@ -35,8 +35,8 @@ static int room_make(struct parameters *parameters, size_t n)
  * as hinted: that it is missing need not be said as well. `plugin` NULL: not known, so only what
  * resembles a field of the owner is certainly wrong.
  */
-static void complain_of_unknown(struct parameters *parameters, const struct owner *owner,
-                                const struct plugin *plugin, const struct setting *setting)
+static void params_complain_unknown(struct plugin_params *params, const struct params_owner *owner,
+                                    const struct plugin *plugin, const struct setting *setting)
 {
     const char *candidates[CONFIG_SETTINGS_MAX + 8] = {NULL};
     size_t parameters_n = plugin != NULL ? plugin->parameters_n : 0, n = 0;
@@ -52,25 +52,25 @@ static void complain_of_unknown(struct parameters *parameters, const struct owne
             length += (size_t)snprintf(list + length, sizeof list - length, "%s%s",
                                        i == 0 ? "" : ", ", name);
     }
-    const char *closest = closest_word(setting->name.text, candidates, n);
+    const char *closest = hint_find(setting->name.text, candidates, n);
     for (size_t i = 0; closest != NULL && i < n; i++) {
         if (candidates[i] == closest)
-            parameters->hinted[i] = true;
+            params->hinted[i] = true;
     }
     if (closest != NULL)
-        complain(parameters->complaints, -EINVAL, setting->name.mark, "unknown field `%s`%s",
-                 show(setting->name.text).text, hint_of(closest).text);
-    else if (owner->what != NULL)
-        complain(parameters->complaints, -EINVAL, setting->name.mark,
-                 "`%s` is not a field of %s; there are: %s", show(setting->name.text).text,
-                 owner->what, list);
+        complaint_add(params->complaints, -EINVAL, setting->name.mark, "unknown field `%s`%s",
+                      error_text(setting->name.text).text, hint_format(closest).text);
+    else if (owner->name != NULL)
+        complaint_add(params->complaints, -EINVAL, setting->name.mark,
+                      "`%s` is not a field of %s; there are: %s",
+                      error_text(setting->name.text).text, owner->name, list);
 }
 
-int parameters_assign(struct parameters *parameters, const struct owner *owner,
-                      const struct plugin *plugin)
+int plugin_params_assign(struct plugin_params *params, const struct params_owner *owner,
+                         const struct plugin *plugin)
 {
     size_t parameters_n = plugin != NULL ? plugin->parameters_n : 0;
-    int rc = room_make(parameters, parameters_n + owner->fields_n);
+    int rc = plugin_params_reserve(params, parameters_n + owner->fields_n);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < owner->settings->n; i++) {
@@ -78,22 +78,23 @@ int parameters_assign(struct parameters *parameters, const struct owner *owner,
         size_t at = 0;
         while (at < parameters_n && strcmp(plugin->parameters[at].name, setting->name.text) != 0)
             at++;
-        if (at < parameters_n && parameters->given[at] != NULL)
-            complain(parameters->complaints, -EINVAL, setting->name.mark, "`%s` is given twice",
-                     show(setting->name.text).text);
+        if (at < parameters_n && params->settings[at] != NULL)
+            complaint_add(params->complaints, -EINVAL, setting->name.mark, "`%s` is given twice",
+                          error_text(setting->name.text).text);
         else if (at < parameters_n)
-            parameters->given[at] = setting;
+            params->settings[at] = setting;
         else if (!MUTANT(84))
-            complain_of_unknown(parameters, owner, plugin, setting);
+            params_complain_unknown(params, owner, plugin, setting);
     }
     return 0;
 }
 
 /* Reads the value of one parameter. False: it was complained about, now or before. */
-static bool parameter_read(struct parameters *parameters, const struct weir_parameter *parameter,
-                           const struct setting *setting, uint64_t *ret)
+static bool plugin_params_read_one(struct plugin_params *params,
+                                   const struct weir_parameter *parameter,
+                                   const struct setting *setting, uint64_t *ret)
 {
-    const struct scalar *value = &setting->value;
+    const struct config_value *value = &setting->value;
     bool truth = false;
     int word;
     size_t n = 0;
@@ -102,101 +103,103 @@ static bool parameter_read(struct parameters *parameters, const struct weir_para
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
     case WEIR_PARAMETER_DURATION:
-        return scalar_read_quantity(parameters->complaints, parameter->name, value,
-                                    parameter->type == WEIR_PARAMETER_DURATION, parameter->min,
-                                    parameter->max, ret);
+        return value_read_number(params->complaints, parameter->name, value,
+                                 parameter->type == WEIR_PARAMETER_DURATION, parameter->min,
+                                 parameter->max, ret);
     case WEIR_PARAMETER_BOOLEAN:
-        if (!scalar_read_boolean(parameters->complaints, parameter->name, value, &truth))
+        if (!value_read_boolean(params->complaints, parameter->name, value, &truth))
             return false;
         *ret = truth;
         return true;
     default:
         while (parameter->choices[n] != NULL)
             n++;
-        word =
-            scalar_read_word(parameters->complaints, parameter->name, value, parameter->choices, n);
+        word = value_read_choice(params->complaints, parameter->name, value, parameter->choices, n);
         *ret = (uint64_t)word;
         return word >= 0;
     }
 }
 
-void parameters_read(struct parameters *parameters, const struct owner *owner,
-                     const struct plugin *plugin, bool *ret_ok)
+void plugin_params_read(struct plugin_params *params, const struct params_owner *owner,
+                        const struct plugin *plugin, bool *ret_ok)
 {
     *ret_ok = true;
     for (uint32_t i = 0; i < plugin->parameters_n; i++) {
         const struct weir_parameter *parameter = &plugin->parameters[i];
-        const struct setting *setting = parameters->given[i];
-        struct weir_value *value = &parameters->values[i];
+        const struct setting *setting = params->settings[i];
+        struct weir_value *value = &params->values[i];
         *value = (struct weir_value){.value = parameter->default_value, .given = setting != NULL};
         if (setting != NULL) {
-            if (!parameter_read(parameters, parameter, setting, &value->value))
+            if (!plugin_params_read_one(params, parameter, setting, &value->value))
                 *ret_ok = false;
         } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
             *ret_ok = false;
             const char *doc = parameter->doc != NULL ? parameter->doc : "";
-            if (!parameters->hinted[i])
-                complain(parameters->complaints, -EINVAL, owner->mark, "%s needs `%s`%s%s",
-                         owner->what, parameter->name, doc[0] != '\0' ? ": " : "", doc);
+            if (!params->hinted[i])
+                complaint_add(params->complaints, -EINVAL, owner->mark, "%s needs `%s`%s%s",
+                              owner->name, parameter->name, doc[0] != '\0' ? ": " : "", doc);
         }
     }
 }
 
 /* One call of a plugin's `configure`, with the arguments that its kind has. */
-static int configure(struct parameters *parameters, const struct plugin *plugin, uint32_t sets_n,
-                     void *config, struct weir_footprint *ret, struct weir_reason *reterr)
+static int plugin_params_call_plugin(struct plugin_params *params, const struct plugin *plugin,
+                                     uint32_t sets_n, void *config, struct weir_footprint *ret,
+                                     struct weir_reason *reterr)
 {
     *ret = (struct weir_footprint){.size = sizeof *ret};
     *reterr = (struct weir_reason){.parameter = UINT32_MAX};
     int rc = plugin->kind == WEIR_PLUGIN_ALGORITHM
-                 ? plugin->algorithm.configure(parameters->values, config, ret, reterr)
-                 : plugin->balancer.configure(parameters->values, sets_n, config, ret, reterr);
+                 ? plugin->algorithm.configure(params->values, config, ret, reterr)
+                 : plugin->balancer.configure(params->values, sets_n, config, ret, reterr);
     reterr->message[sizeof reterr->message - 1] = '\0';
     return rc;
 }
 
 /* What the plugin says of its own needs must make sense. */
-static bool footprint_is_sane(const struct plugin *plugin, const struct weir_footprint *footprint)
+static bool params_check_footprint(const struct plugin *plugin,
+                                   const struct weir_footprint *footprint)
 {
     return footprint->config <= WEIR_CONFIG_MAX && footprint->state <= WEIR_STATE_MAX &&
            footprint->state % 8 == 0 &&
            (plugin->kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
 }
 
-static void complain_of_reason(struct parameters *parameters, const struct owner *owner,
-                               const struct plugin *plugin, const struct weir_reason *reason)
+static void params_complain_reason(struct plugin_params *params, const struct params_owner *owner,
+                                   const struct plugin *plugin, const struct weir_reason *reason)
 {
     struct mark mark = owner->mark;
-    if (reason->parameter < plugin->parameters_n && parameters->given[reason->parameter] != NULL)
-        mark = parameters->given[reason->parameter]->value.mark;
-    complain(parameters->complaints, -EINVAL, mark, "%s: %s", owner->what, reason->message);
+    if (reason->parameter < plugin->parameters_n && params->settings[reason->parameter] != NULL)
+        mark = params->settings[reason->parameter]->value.mark;
+    complaint_add(params->complaints, -EINVAL, mark, "%s: %s", owner->name, reason->message);
 }
 
-int parameters_configure(struct parameters *parameters, const struct owner *owner,
-                         const struct plugin *plugin, uint32_t sets_n, void **ret_config,
-                         struct weir_footprint *ret, bool *ret_ok)
+int plugin_params_configure(struct plugin_params *params, const struct params_owner *owner,
+                            const struct plugin *plugin, uint32_t sets_n, void **ret_config,
+                            struct weir_footprint *ret, bool *ret_ok)
 {
     struct weir_footprint again;
     struct weir_reason reason;
     *ret_ok = false;
-    if (configure(parameters, plugin, sets_n, NULL, ret, &reason) != 0) {
-        complain_of_reason(parameters, owner, plugin, &reason);
+    if (plugin_params_call_plugin(params, plugin, sets_n, NULL, ret, &reason) != 0) {
+        params_complain_reason(params, owner, plugin, &reason);
         return 0;
     }
-    if (!footprint_is_sane(plugin, ret)) {
-        complain(parameters->complaints, -ENOEXEC, owner->mark,
-                 "plugin `%s` asks for impossible memory (%s)", plugin->name, plugin->path);
+    if (!params_check_footprint(plugin, ret)) {
+        complaint_add(params->complaints, -ENOEXEC, owner->mark,
+                      "plugin `%s` asks for impossible memory (%s)", plugin->name, plugin->path);
         return 0;
     }
-    void *config = sys_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
+    void *config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
     if (config == NULL)
         return -ENOMEM;
-    if (configure(parameters, plugin, sets_n, config, &again, &reason) != 0 ||
+    if (plugin_params_call_plugin(params, plugin, sets_n, config, &again, &reason) != 0 ||
         again.config != ret->config || again.state != ret->state ||
         again.amount_max != ret->amount_max) {
-        sys_free(config);
-        complain(parameters->complaints, -ENOEXEC, owner->mark,
-                 "plugin `%s` contradicts itself when configured (%s)", plugin->name, plugin->path);
+        os_free(config);
+        complaint_add(params->complaints, -ENOEXEC, owner->mark,
+                      "plugin `%s` contradicts itself when configured (%s)", plugin->name,
+                      plugin->path);
         return 0;
     }
     *ret_config = config;
@@ -204,9 +207,9 @@ int parameters_configure(struct parameters *parameters, const struct owner *owne
     return 0;
 }
 
-void parameters_free(struct parameters *parameters)
+void plugin_params_free(struct plugin_params *params)
 {
-    sys_free(parameters->values);
-    sys_free(parameters->given);
-    sys_free(parameters->hinted);
+    os_free(params->values);
+    os_free(params->settings);
+    os_free(params->hinted);
 }

@@ -11,39 +11,39 @@
 #include "plugin/plugin.h"
 
 /* The owner of parameters: a limit or a pool. */
-struct owner {
+struct params_owner {
     struct mark mark;
     const struct settings *settings;
     const char *const *fields; /* what else may be written there */
     size_t fields_n;
-    const char *what; /* the algorithm's or balancer's name */
+    const char *name; /* the algorithm's or balancer's name */
 };
 
 /* Values for one call of `configure`, and what else is known of them. One owner after the other. */
-struct parameters {
+struct plugin_params {
     struct complaints *complaints;
     struct weir_value *values;
-    const struct setting **given; /* NULL: the default is used */
+    const struct setting **settings; /* NULL: the default is used */
     bool *hinted; /* an unknown field was perhaps meant to be this one; fields follow parameters */
-    size_t room;
+    size_t capacity;
 };
 
 /*
  * Assigns the settings to the plugin's parameters; complains of those that belong to none. `plugin`
  * NULL: it is not known.
  */
-int parameters_assign(struct parameters *parameters, const struct owner *owner,
-                      const struct plugin *plugin);
+int plugin_params_assign(struct plugin_params *params, const struct params_owner *owner,
+                         const struct plugin *plugin);
 /* Fills parameters->values. `*ret_ok` false: something was complained about. */
-void parameters_read(struct parameters *parameters, const struct owner *owner,
-                     const struct plugin *plugin, bool *ret_ok);
+void plugin_params_read(struct plugin_params *params, const struct params_owner *owner,
+                        const struct plugin *plugin, bool *ret_ok);
 /*
  * Lets the plugin make its configuration, in two calls: how large it is, then its bytes. `*ret_ok`
  * false: something was complained about; there is no configuration then.
  */
-int parameters_configure(struct parameters *parameters, const struct owner *owner,
-                         const struct plugin *plugin, uint32_t sets_n, void **ret_config,
-                         struct weir_footprint *ret, bool *ret_ok);
-void parameters_free(struct parameters *parameters);
+int plugin_params_configure(struct plugin_params *params, const struct params_owner *owner,
+                            const struct plugin *plugin, uint32_t sets_n, void **ret_config,
+                            struct weir_footprint *ret, bool *ret_ok);
+void plugin_params_free(struct plugin_params *params);
 
 #endif

@@ -5,139 +5,141 @@
 #include <errno.h>
 #include <string.h>
 
-static void *at_offset(void *target, size_t offset)
+static void *schema_at_offset(void *target, size_t offset)
 {
     return (char *)target + offset;
 }
 
 /* Reads a text into `*scalar`; leaves only a mark there if it is something else. */
-static void scalar_read(struct yaml *yaml, const char *name, const struct node *node,
-                        struct scalar *scalar)
+static void schema_read_value(struct yaml_reader *yaml, const char *name,
+                              const struct yaml_node *node, struct config_value *value)
 {
-    *scalar = node->scalar;
-    if (node->shape == SHAPE_TEXT)
+    *value = node->value;
+    if (node->kind == YAML_TEXT)
         return;
-    scalar->text = NULL;
-    if (node->shape == SHAPE_NOTHING)
-        complain(yaml->complaints, -EINVAL, node->scalar.mark, "`%s` needs a value",
-                 show(name).text);
+    value->text = NULL;
+    if (node->kind == YAML_NULL)
+        complaint_add(yaml->complaints, -EINVAL, node->value.mark, "`%s` needs a value",
+                      error_text(name).text);
     else
-        node_refuse(yaml, name, "a single value", node);
+        yaml_node_refuse(yaml, name, "a single value", node);
 }
 
-void *entry_append(struct yaml *yaml, void *items, size_t *n, size_t size, size_t most)
+void *schema_append_item(struct yaml_reader *yaml, void *items, size_t *n, size_t size, size_t most)
 {
     if (*n < most) {
-        items = definition_append(yaml->definition, items, n, size);
+        items = config_ast_append(yaml->ast, items, n, size);
         if (items != NULL)
             return items;
-        yaml_give_up(yaml, -ENOMEM);
+        yaml_reader_abort(yaml, -ENOMEM);
     } else {
-        complain(yaml->complaints, -EINVAL, yaml->mark, "more than %zu entries here", most);
-        yaml_give_up(yaml, -EBADMSG);
+        complaint_add(yaml->complaints, -EINVAL, yaml->mark, "more than %zu entries here", most);
+        yaml_reader_abort(yaml, -EBADMSG);
     }
     *n = 0;
     return NULL;
 }
 
-void setting_append(struct yaml *yaml, const struct scalar *key, const struct node *node,
-                    struct settings *settings, size_t most)
+void schema_append_setting(struct yaml_reader *yaml, const struct config_value *key,
+                           const struct yaml_node *node, struct settings *settings, size_t most)
 {
     settings->items =
-        entry_append(yaml, settings->items, &settings->n, sizeof *settings->items, most);
+        schema_append_item(yaml, settings->items, &settings->n, sizeof *settings->items, most);
     if (settings->items == NULL)
         return;
     struct setting *setting = &settings->items[settings->n - 1];
     setting->name = *key;
-    scalar_read(yaml, key->text, node, &setting->value);
+    schema_read_value(yaml, key->text, node, &setting->value);
 }
 
-static void complain_of_repetition(struct yaml *yaml, const struct scalar *key, struct mark earlier)
+static void schema_complain_repeated(struct yaml_reader *yaml, const struct config_value *key,
+                                     struct mark earlier)
 {
-    complain(yaml->complaints, -EINVAL, key->mark, "`%s` is given twice: first in line %u",
-             show(key->text).text, earlier.line);
+    complaint_add(yaml->complaints, -EINVAL, key->mark, "`%s` is given twice: first in line %u",
+                  error_text(key->text).text, earlier.line);
 }
 
-static void complain_of_unknown(struct yaml *yaml, const struct form *form,
-                                const struct scalar *key)
+static void schema_complain_unknown(struct yaml_reader *yaml, const struct schema *schema,
+                                    const struct config_value *key)
 {
-    const char *names[FIELDS_MAX];
+    const char *names[SCHEMA_FIELDS_MAX];
     char list[128] = "";
-    for (size_t i = 0; i < form->fields_n; i++) {
-        names[i] = form->fields[i].name;
+    for (size_t i = 0; i < schema->fields_n; i++) {
+        names[i] = schema->fields[i].name;
         strcat(strcat(list, i == 0 ? "" : ", "), names[i]);
     }
-    const char *closest = closest_word(key->text, names, form->fields_n);
+    const char *closest = hint_find(key->text, names, schema->fields_n);
     if (closest != NULL)
-        complain(yaml->complaints, -EINVAL, key->mark, "unknown field `%s`%s", show(key->text).text,
-                 hint_of(closest).text);
+        complaint_add(yaml->complaints, -EINVAL, key->mark, "unknown field `%s`%s",
+                      error_text(key->text).text, hint_format(closest).text);
     else
-        complain(yaml->complaints, -EINVAL, key->mark, "unknown field `%s`; there are: %s",
-                 show(key->text).text, list);
+        complaint_add(yaml->complaints, -EINVAL, key->mark, "unknown field `%s`; there are: %s",
+                      error_text(key->text).text, list);
 }
 
 /* A field that the form does not name. */
-static void other_field_read(struct yaml *yaml, const struct form *form, void *target,
-                             const struct scalar *key, const struct node *node)
+static void schema_read_other(struct yaml_reader *yaml, const struct schema *schema, void *target,
+                              const struct config_value *key, const struct yaml_node *node)
 {
-    if (!form->has_settings) {
-        complain_of_unknown(yaml, form, key);
-        node_skip(yaml, node);
+    if (!schema->has_settings) {
+        schema_complain_unknown(yaml, schema, key);
+        yaml_node_skip(yaml, node);
         return;
     }
-    struct settings *settings = at_offset(target, form->settings);
+    struct settings *settings = schema_at_offset(target, schema->settings);
     for (size_t i = 0; i < settings->n; i++) {
         if (strcmp(settings->items[i].name.text, key->text) == 0 && !MUTANT(80)) {
-            complain_of_repetition(yaml, key, settings->items[i].name.mark);
-            node_skip(yaml, node);
+            schema_complain_repeated(yaml, key, settings->items[i].name.mark);
+            yaml_node_skip(yaml, node);
             return;
         }
     }
-    setting_append(yaml, key, node, settings, CONFIG_SETTINGS_MAX);
+    schema_append_setting(yaml, key, node, settings, CONFIG_SETTINGS_MAX);
 }
 
-void form_read(struct yaml *yaml, const struct form *form, void *target)
+void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target)
 {
-    struct mark seen[FIELDS_MAX] = {{0}};
-    while (!mapping_ended(yaml)) {
-        struct scalar key;
-        struct node value;
-        if (!pair_read(yaml, &key, &value))
+    struct mark seen[SCHEMA_FIELDS_MAX] = {{0}};
+    while (!yaml_mapping_leave(yaml)) {
+        struct config_value key;
+        struct yaml_node value;
+        if (!yaml_pair_read(yaml, &key, &value))
             continue;
         size_t i = 0;
-        while (i < form->fields_n && strcmp(form->fields[i].name, key.text) != 0)
+        while (i < schema->fields_n && strcmp(schema->fields[i].name, key.text) != 0)
             i++;
-        if (i == form->fields_n) {
-            other_field_read(yaml, form, target, &key, &value);
+        if (i == schema->fields_n) {
+            schema_read_other(yaml, schema, target, &key, &value);
             continue;
         }
-        const struct field *field = &form->fields[i];
+        const struct schema_field *field = &schema->fields[i];
         if (seen[i].line != 0) {
-            complain_of_repetition(yaml, &key, seen[i]);
-            node_skip(yaml, &value);
+            schema_complain_repeated(yaml, &key, seen[i]);
+            yaml_node_skip(yaml, &value);
             continue;
         }
         seen[i] = key.mark;
         if (field->read != NULL)
             field->read(yaml, field->name, &value, target);
         else
-            scalar_read(yaml, field->name, &value, at_offset(target, field->offset));
+            schema_read_value(yaml, field->name, &value, schema_at_offset(target, field->offset));
     }
 }
 
-struct scalar *texts_read(struct yaml *yaml, const char *name, size_t *n, size_t most)
+struct config_value *schema_read_texts(struct yaml_reader *yaml, const char *name, size_t *n,
+                                       size_t most)
 {
-    struct scalar *texts = NULL;
-    while (!list_ended(yaml)) {
-        struct node node;
-        node_read(yaml, &node);
-        if (node.shape != SHAPE_TEXT) {
-            node_refuse(yaml, name, "a list of texts", &node);
+    struct config_value *texts = NULL;
+    while (!yaml_list_leave(yaml)) {
+        struct yaml_node node;
+        yaml_node_read(yaml, &node);
+        if (node.kind != YAML_TEXT) {
+            yaml_node_refuse(yaml, name, "a list of texts", &node);
             continue;
         }
-        texts = entry_append(yaml, texts, n, sizeof *texts, most);
+        texts = schema_append_item(yaml, texts, n, sizeof *texts, most);
         if (texts != NULL)
-            texts[*n - 1] = node.scalar;
+            texts[*n - 1] = node.value;
     }
     return texts;
 }

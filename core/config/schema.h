@@ -6,30 +6,33 @@
 #include "config/yaml_reader.h"
 
 /* A field of a mapping: a text that goes to `offset`, or something that `read` reads. */
-struct field {
+struct schema_field {
     const char *name;
     size_t offset; /* of a struct scalar */
-    void (*read)(struct yaml *yaml, const char *name, const struct node *node, void *target);
+    void (*read)(struct yaml_reader *yaml, const char *name, const struct yaml_node *node,
+                 void *target);
 };
 
-enum { FIELDS_MAX = 10 };
+enum { SCHEMA_FIELDS_MAX = 10 };
 
 /* Fields that are not among these go to `settings`, or are unknown. */
-struct form {
-    const struct field *fields;
+struct schema {
+    const struct schema_field *fields;
     size_t fields_n;
     bool has_settings;
     size_t settings; /* offset of the struct settings */
 };
 
 /* Reads the pairs of a mapping whose beginning was read. */
-void form_read(struct yaml *yaml, const struct form *form, void *target);
+void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target);
 /* Reads the items of a list whose beginning was read, all of them texts. */
-struct scalar *texts_read(struct yaml *yaml, const char *name, size_t *n, size_t most);
+struct config_value *schema_read_texts(struct yaml_reader *yaml, const char *name, size_t *n,
+                                       size_t most);
 /* Adds a name with a value to `settings`, at most `most` of them. */
-void setting_append(struct yaml *yaml, const struct scalar *key, const struct node *node,
-                    struct settings *settings, size_t most);
+void schema_append_setting(struct yaml_reader *yaml, const struct config_value *key,
+                           const struct yaml_node *node, struct settings *settings, size_t most);
 /* Makes room for one more item. NULL, and none left: the reading has ended. */
-void *entry_append(struct yaml *yaml, void *items, size_t *n, size_t size, size_t most);
+void *schema_append_item(struct yaml_reader *yaml, void *items, size_t *n, size_t size,
+                         size_t most);
 
 #endif

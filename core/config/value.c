@@ -7,17 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-bool scalar_is_spoilt(const struct scalar *scalar)
+bool value_is_invalid(const struct config_value *value)
 {
-    return scalar->text == NULL && scalar->mark.line != 0;
+    return value->text == NULL && value->mark.line != 0;
 }
 
-bool scalar_is_given(const struct scalar *scalar)
+bool value_is_given(const struct config_value *value)
 {
-    return scalar->text != NULL || scalar->mark.line != 0;
+    return value->text != NULL || value->mark.line != 0;
 }
 
-bool scalar_check_name(struct complaints *complaints, const char *what, const struct scalar *name)
+bool value_check_name(struct complaints *complaints, const char *what,
+                      const struct config_value *name)
 {
     size_t length = strlen(name->text);
     const char *wrong = NULL;
@@ -25,95 +26,95 @@ bool scalar_check_name(struct complaints *complaints, const char *what, const st
         wrong = "must not be empty";
     else if (length > CONFIG_NAME_MAX)
         wrong = "is longer than 255 bytes";
-    else if (utf8_length(name->text, length) != length)
+    else if (utf8_valid_length(name->text, length) != length)
         wrong = "is not UTF-8";
     for (size_t i = 0; wrong == NULL && i < length; i++) {
         if ((unsigned char)name->text[i] < 0x20 || name->text[i] == 0x7f)
             wrong = "must not hold control characters";
     }
     if (wrong != NULL)
-        complain(complaints, -EINVAL, name->mark, "%s %s", what, wrong);
+        complaint_add(complaints, -EINVAL, name->mark, "%s %s", what, wrong);
     return wrong == NULL;
 }
 
-int scalar_read_word(struct complaints *complaints, const char *field, const struct scalar *scalar,
-                     const char *const *words, size_t n)
+int value_read_choice(struct complaints *complaints, const char *field,
+                      const struct config_value *value, const char *const *words, size_t n)
 {
     char list[256] = "";
     size_t length = 0;
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(scalar->text, words[i]) == 0)
+        if (strcmp(value->text, words[i]) == 0)
             return (int)i;
         if (length < sizeof list)
             length += (size_t)snprintf(list + length, sizeof list - length, "%s%s",
                                        i == 0 ? "" : (i + 1 < n ? ", " : " or "), words[i]);
     }
-    complain(complaints, -EINVAL, scalar->mark, "`%s` takes %s, not `%s`%s", field, list,
-             show(scalar->text).text, hint_of(closest_word(scalar->text, words, n)).text);
+    complaint_add(complaints, -EINVAL, value->mark, "`%s` takes %s, not `%s`%s", field, list,
+                  error_text(value->text).text, hint_format(hint_find(value->text, words, n)).text);
     return -1;
 }
 
-bool scalar_read_boolean(struct complaints *complaints, const char *field,
-                         const struct scalar *scalar, bool *ret)
+bool value_read_boolean(struct complaints *complaints, const char *field,
+                        const struct config_value *value, bool *ret)
 {
-    if (scalar->text == NULL)
+    if (value->text == NULL)
         return false;
-    if (quantity_boolean(scalar->text, ret) == 0)
+    if (units_parse_boolean(value->text, ret) == 0)
         return true;
-    complain(complaints, -EINVAL, scalar->mark, "`%s` takes true or false, not `%s`", field,
-             show(scalar->text).text);
+    complaint_add(complaints, -EINVAL, value->mark, "`%s` takes true or false, not `%s`", field,
+                  error_text(value->text).text);
     return false;
 }
 
 /* What a number in writing may be of. */
-struct quantity {
+struct value_unit {
     int (*read)(const char *text, uint64_t *ret);
-    const char *(*write)(uint64_t value, char buffer[QUANTITY_TEXT_MAX]);
+    const char *(*write)(uint64_t number, char buffer[UNITS_TEXT_MAX]);
     const char *examples;
 };
 
-static const struct quantity amounts = {quantity_amount, quantity_write_amount,
-                                        "a whole amount such as 100, 10k or 1M"};
-static const struct quantity durations = {quantity_duration, quantity_write_duration,
-                                          "a duration such as 250ms, 60s or 1d"};
-static const struct quantity sizes = {quantity_size, quantity_write_size,
-                                      "a size in bytes such as 65536, 256KiB or 64MiB"};
+static const struct value_unit amount_unit = {units_parse_amount, units_format_amount,
+                                              "a whole amount such as 100, 10k or 1M"};
+static const struct value_unit duration_unit = {units_parse_duration, units_format_duration,
+                                                "a duration such as 250ms, 60s or 1d"};
+static const struct value_unit size_unit = {units_parse_size, units_format_size,
+                                            "a size in bytes such as 65536, 256KiB or 64MiB"};
 
-static bool read_quantity(struct complaints *complaints, const char *field,
-                          const struct scalar *scalar, const struct quantity *quantity,
-                          uint64_t min, uint64_t max, uint64_t *ret)
+static bool value_read_with_unit(struct complaints *complaints, const char *field,
+                                 const struct config_value *value, const struct value_unit *unit,
+                                 uint64_t min, uint64_t max, uint64_t *ret)
 {
-    char low[QUANTITY_TEXT_MAX], high[QUANTITY_TEXT_MAX];
-    uint64_t value;
-    int rc = quantity->read(scalar->text, &value);
+    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX];
+    uint64_t number;
+    int rc = unit->read(value->text, &number);
     if (rc == -ERANGE)
-        value = UINT64_MAX;
+        number = UINT64_MAX;
     if (rc == -EINVAL)
-        complain(complaints, -EINVAL, scalar->mark, "`%s` takes %s, not `%s`", field,
-                 quantity->examples, show(scalar->text).text);
-    else if (value < min && !MUTANT(81))
-        complain(complaints, -EINVAL, scalar->mark, "`%s` must be at least %s, not %s", field,
-                 quantity->write(min, low), show(scalar->text).text);
-    else if (rc == -ERANGE || (value > max && !MUTANT(81)))
-        complain(complaints, -EINVAL, scalar->mark, "`%s` must be at most %s, not %s", field,
-                 quantity->write(max, high), show(scalar->text).text);
+        complaint_add(complaints, -EINVAL, value->mark, "`%s` takes %s, not `%s`", field,
+                      unit->examples, error_text(value->text).text);
+    else if (number < min && !MUTANT(81))
+        complaint_add(complaints, -EINVAL, value->mark, "`%s` must be at least %s, not %s", field,
+                      unit->write(min, low), error_text(value->text).text);
+    else if (rc == -ERANGE || (number > max && !MUTANT(81)))
+        complaint_add(complaints, -EINVAL, value->mark, "`%s` must be at most %s, not %s", field,
+                      unit->write(max, high), error_text(value->text).text);
     else {
-        *ret = value;
+        *ret = number;
         return true;
     }
     return false;
 }
 
-bool scalar_read_quantity(struct complaints *complaints, const char *field,
-                          const struct scalar *scalar, bool is_duration, uint64_t min, uint64_t max,
-                          uint64_t *ret)
+bool value_read_number(struct complaints *complaints, const char *field,
+                       const struct config_value *value, bool is_duration, uint64_t min,
+                       uint64_t max, uint64_t *ret)
 {
-    return read_quantity(complaints, field, scalar, is_duration ? &durations : &amounts, min, max,
-                         ret);
+    return value_read_with_unit(complaints, field, value,
+                                is_duration ? &duration_unit : &amount_unit, min, max, ret);
 }
 
-bool scalar_read_size(struct complaints *complaints, const char *field, const struct scalar *scalar,
-                      uint64_t min, uint64_t max, uint64_t *ret)
+bool value_read_size(struct complaints *complaints, const char *field,
+                     const struct config_value *value, uint64_t min, uint64_t max, uint64_t *ret)
 {
-    return read_quantity(complaints, field, scalar, &sizes, min, max, ret);
+    return value_read_with_unit(complaints, field, value, &size_unit, min, max, ret);
 }

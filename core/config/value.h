@@ -6,8 +6,8 @@
 #include "config/config_ast.h"
 
 /* Given in a shape that was complained about when it was read. */
-bool scalar_is_spoilt(const struct scalar *scalar);
-bool scalar_is_given(const struct scalar *scalar);
+bool value_is_invalid(const struct config_value *value);
+bool value_is_given(const struct config_value *value);
 
 /*
  * The rest is for scalars that have a text; a boolean may lack it. False (or -1): it was complained
@@ -15,18 +15,19 @@ bool scalar_is_given(const struct scalar *scalar);
  */
 
 /* Names and keys: what a person can read in a message and type again. */
-bool scalar_check_name(struct complaints *complaints, const char *what, const struct scalar *name);
+bool value_check_name(struct complaints *complaints, const char *what,
+                      const struct config_value *name);
 /* One of `words`. Returns its index. */
-int scalar_read_word(struct complaints *complaints, const char *field, const struct scalar *scalar,
-                     const char *const *words, size_t n);
-bool scalar_read_boolean(struct complaints *complaints, const char *field,
-                         const struct scalar *scalar, bool *ret);
+int value_read_choice(struct complaints *complaints, const char *field,
+                      const struct config_value *value, const char *const *words, size_t n);
+bool value_read_boolean(struct complaints *complaints, const char *field,
+                        const struct config_value *value, bool *ret);
 /* An amount or a duration within [min, max]. */
-bool scalar_read_quantity(struct complaints *complaints, const char *field,
-                          const struct scalar *scalar, bool is_duration, uint64_t min, uint64_t max,
-                          uint64_t *ret);
+bool value_read_number(struct complaints *complaints, const char *field,
+                       const struct config_value *value, bool is_duration, uint64_t min,
+                       uint64_t max, uint64_t *ret);
 /* Bytes within [min, max]. */
-bool scalar_read_size(struct complaints *complaints, const char *field, const struct scalar *scalar,
-                      uint64_t min, uint64_t max, uint64_t *ret);
+bool value_read_size(struct complaints *complaints, const char *field,
+                     const struct config_value *value, uint64_t min, uint64_t max, uint64_t *ret);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: hidden sets, made when they are needed, and met by their numbers: see live.h. */
+/* Live sets: hidden sets, made when they are needed, and met by their numbers: see key_set.h. */
 #include "keyed/key_set_internal.h"
 
 #include "os/os.h"
@@ -9,17 +9,18 @@
 #include <errno.h>
 #include <string.h>
 
-size_t live_size(const weir_set *set)
+size_t key_set_size(const weir_set *set)
 {
-    size_t box = (size_t)1 << box_class_for(set_content_max(set));
+    size_t block_size = (size_t)1 << block_class_for(set_content_max(set));
 
-    if (set->backend == BACKEND_PROCESS && !set->w->apart)
-        return sizeof(struct segment_live) + box;
-    return sizeof(struct live) + UNIT_SIZE + (box > UNIT_SIZE ? box : UNIT_SIZE);
+    if (set->backend == BACKEND_PROCESS && !set->w->private_only)
+        return sizeof(struct segment_key_set) + block_size;
+    return sizeof(struct key_set) + REGION_UNIT_SIZE +
+           (block_size > REGION_UNIT_SIZE ? block_size : REGION_UNIT_SIZE);
 }
 
 /* A hidden set that is as the template is, but for what changes. */
-static void begin_set(weir_set *set, const weir_set *template)
+static void key_set_init_set(weir_set *set, const weir_set *template)
 {
     set->w = template->w;
     set->region = template->region;
@@ -37,159 +38,159 @@ static void begin_set(weir_set *set, const weir_set *template)
 }
 
 /* Its state is in a segment. */
-static void place_shared(struct live *live)
+static void key_set_init_shared(struct key_set *key_set)
 {
-    const struct keyed *keyed = live->keyed;
-    weir_set *set = &live->set;
+    const struct keyed *keyed = key_set->keyed;
+    weir_set *set = &key_set->set;
 
-    set->member = keyed->set->member;
-    set->mortal = true;
-    set->head = segment_live_unit(keyed->segment, live->number);
-    set->box_class = keyed->set->box_class;
-    set->unboxed_ns = &set->own_unboxed_ns;
+    set->participant = keyed->set->participant;
+    set->is_shared = true;
+    set->head_unit = segment_key_set_unit(keyed->segment, key_set->number);
+    set->block_class = keyed->set->block_class;
+    set->deflated_ns = &set->own_deflated_ns;
 }
 
-static void begin(struct live *live, struct keyed *keyed, uint32_t number)
+static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t number)
 {
-    begin_set(&live->set, keyed->set);
-    live->keyed = keyed;
-    live->number = number;
+    key_set_init_set(&key_set->set, keyed->set);
+    key_set->keyed = keyed;
+    key_set->number = number;
     if (keyed->segment)
-        place_shared(live);
+        key_set_init_shared(key_set);
 }
 
-static _Atomic(struct live *) *place_of(const struct keyed *keyed, uint32_t number)
+static _Atomic(struct key_set *) *key_set_slot(const struct keyed *keyed, uint32_t number)
 {
-    return (_Atomic(struct live *) *)(void *)table_at(&keyed->lives, number);
+    return (_Atomic(struct key_set *) *)(void *)stable_array_at(&keyed->key_sets, number);
 }
 
 /* As this process has met it, or NULL. */
-static struct live *known(const struct keyed *keyed, uint32_t number)
+static struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
 {
-    if (number >= atomic_load_explicit(&keyed->places, memory_order_acquire))
+    if (number >= atomic_load_explicit(&keyed->key_sets_known_n, memory_order_acquire))
         return NULL;
-    return atomic_load_explicit(place_of(keyed, number), memory_order_acquire);
+    return atomic_load_explicit(key_set_slot(keyed, number), memory_order_acquire);
 }
 
 /* Makes it known, under the instance's lock. */
-static int add(struct live *live)
+static int key_set_add(struct key_set *key_set)
 {
-    struct keyed *keyed = live->keyed;
+    struct keyed *keyed = key_set->keyed;
     weir *w = keyed->set->w;
     int r;
 
-    if (instance_closed(w))
+    if (instance_is_closed(w))
         return -ESHUTDOWN;
-    r = table_reserve(&keyed->lives, live->number + 1);
+    r = stable_array_reserve(&keyed->key_sets, key_set->number + 1);
     if (r == 0)
-        r = table_reserve(&w->hidden, w->hidden_n + 1);
+        r = stable_array_reserve(&w->key_sets, w->key_sets_n + 1);
     if (r == 0 && !keyed->segment)
-        r = placement_make(&live->set, NULL, NULL);
+        r = set_storage_make(&key_set->set, NULL, NULL);
     if (r < 0)
         return r;
-    live->set.id = HIDDEN_SET | w->hidden_n;
-    *table_at(&w->hidden, w->hidden_n++) = &live->set;
-    atomic_store_explicit(place_of(keyed, live->number), live, memory_order_release);
-    if (keyed->places <= live->number)
-        atomic_store_explicit(&keyed->places, live->number + 1, memory_order_release);
+    key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
+    *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
+    atomic_store_explicit(key_set_slot(keyed, key_set->number), key_set, memory_order_release);
+    if (keyed->key_sets_known_n <= key_set->number)
+        atomic_store_explicit(&keyed->key_sets_known_n, key_set->number + 1, memory_order_release);
     return 0;
 }
 
 /* One that this process has not met. Under the instance's lock: 0, -ENOMEM or -ESHUTDOWN. */
-static int meet(struct keyed *keyed, uint32_t number)
+static int key_set_add_new(struct keyed *keyed, uint32_t number)
 {
-    struct live *live = sys_alloc(1, sizeof(*live));
+    struct key_set *key_set = os_alloc(1, sizeof(*key_set));
     int r = -ENOMEM;
 
-    if (live) {
-        begin(live, keyed, number);
-        r = add(live);
+    if (key_set) {
+        key_set_init(key_set, keyed, number);
+        r = key_set_add(key_set);
     }
     if (r < 0)
-        sys_free(live);
+        os_free(key_set);
     return r;
 }
 
-int live_make(struct keyed *keyed, uint32_t number)
+int key_set_make(struct keyed *keyed, uint32_t number)
 {
     int r;
 
-    if (number >= keyed->lives_max)
+    if (number >= keyed->key_sets_max)
         return -ENOBUFS;
     if (keyed->segment)
-        return segment_commit_live(keyed->segment, number);
-    r = meet(keyed, number);
+        return segment_alloc_key_set(keyed->segment, number);
+    r = key_set_add_new(keyed, number);
     if (r == 0)
-        atomic_store(&keyed->common->lives_high, number + UINT64_C(1));
+        atomic_store(&keyed->shared_state->key_sets_high, number + UINT64_C(1));
     return r;
 }
 
-uint32_t lives_n(const struct keyed *keyed)
+uint32_t key_sets_n(const struct keyed *keyed)
 {
-    return segment_below(&keyed->common->lives_high, keyed->lives_max);
+    return segment_scan_count(&keyed->shared_state->key_sets_high, keyed->key_sets_max);
 }
 
-struct live *live_numbered(struct keyed *keyed, uint32_t number, struct live *storage)
+struct key_set *key_set_by_number(struct keyed *keyed, uint32_t number, struct key_set *storage)
 {
-    struct live *live = known(keyed, number);
+    struct key_set *key_set = key_set_known(keyed, number);
     weir *w = keyed->set->w;
 
-    if (live)
-        return live;
+    if (key_set)
+        return key_set;
     if (storage) {
         memset(storage, 0, sizeof(*storage));
-        begin(storage, keyed, number);
-        storage->set.id = HIDDEN_SET;
+        key_set_init(storage, keyed, number);
+        storage->set.id = KEY_SET_ID_BIT;
         return storage;
     }
     pthread_mutex_lock(&w->lock);
-    live = known(keyed, number);
-    if (!live && meet(keyed, number) == 0)
-        live = known(keyed, number);
+    key_set = key_set_known(keyed, number);
+    if (!key_set && key_set_add_new(keyed, number) == 0)
+        key_set = key_set_known(keyed, number);
     pthread_mutex_unlock(&w->lock);
-    return live;
+    return key_set;
 }
 
-struct live *live_at(struct keyed *keyed, uint64_t word, struct live *storage)
+struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *storage)
 {
-    uint32_t number = (uint32_t)(word >> LIVE_LOAN_BITS & (LIVES_MAX - 1));
+    uint32_t number = (uint32_t)(word >> BINDING_BITS & (KEY_SETS_MAX - 1));
 
-    if (!word_is_live(word) || number >= lives_n(keyed))
+    if (!key_word_is_key_set(word) || number >= key_sets_n(keyed))
         return NULL;
-    return live_numbered(keyed, number, storage);
+    return key_set_by_number(keyed, number, storage);
 }
 
 /* In a segment by number, which is the same for all processes; otherwise as the instance knows it. */
-void live_mark(const weir_set *set, uint32_t record, uint32_t thread)
+void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
 {
-    struct record *r = record_at(set->region, record);
+    struct acq_record *r = record_at(set->region, record);
     uint64_t id = set->id;
-    uint32_t kept;
+    uint32_t waiter;
 
-    if (set->member) {
-        kept = member_kept(set->member, record);
-        if (kept)
-            record_store(&kept_at(set->w, kept)->set, id << 32);
-        if (set_is_hidden(set))
-            id = HIDDEN_SET | ((const struct live *)set)->number;
+    if (set->participant) {
+        waiter = participant_waiter(set->participant, record);
+        if (waiter)
+            record_store(&waiter_at(set->w, waiter)->set, id << 32);
+        if (set_is_key_set(set))
+            id = KEY_SET_ID_BIT | ((const struct key_set *)set)->number;
     }
     record_store(&r->set, id << 32 | thread);
 }
 
-weir_set *live_marked(weir_set *template, const struct record *r, struct live *storage)
+weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, struct key_set *storage)
 {
     uint32_t id = record_set_number(r);
 
-    if (!template->keyed || !(id & HIDDEN_SET))
+    if (!template->keyed || !(id & KEY_SET_ID_BIT))
         return template;
-    id &= ~HIDDEN_SET;
-    return id < lives_n(template->keyed) ? &live_numbered(template->keyed, id, storage)->set
-                                         : template;
+    id &= ~KEY_SET_ID_BIT;
+    return id < key_sets_n(template->keyed) ? &key_set_by_number(template->keyed, id, storage)->set
+                                            : template;
 }
 
-void lives_free(struct keyed *keyed)
+void key_sets_free(struct keyed *keyed)
 {
-    for (uint32_t i = 0; i < keyed->places; i++)
-        sys_free(known(keyed, i));
-    table_free(&keyed->lives);
+    for (uint32_t i = 0; i < keyed->key_sets_known_n; i++)
+        os_free(key_set_known(keyed, i));
+    stable_array_free(&keyed->key_sets);
 }

@@ -6,85 +6,87 @@
 #include <errno.h>
 #include <string.h>
 
-static void fill(struct operation *op, const struct key *key, const uint64_t *states)
+static void key_set_fill(struct txn *txn, const struct key_digest *key, const uint64_t *states)
 {
-    uint64_t *to = operation_states(op);
-    size_t n = op->set->limits.state_words - LIVE_WORDS;
+    uint64_t *to = txn_states(txn);
+    size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
 
     if (states && !MUTANT(460)) {
         memcpy(to, states, n * sizeof(*to));
     } else {
         memset(to, 0, n * sizeof(*to));
-        limits_init(&op->set->limits, to, &op->at);
+        limits_init(&txn->set->limits, to, &txn->at);
     }
-    words_of(op)[LIVE_PLACE] = key->place;
-    words_of(op)[LIVE_ID] = key->id;
-    projection_forget(op);
+    key_set_words(txn)[KEY_SET_WORD_PLACE] = key->buckets;
+    key_set_words(txn)[KEY_SET_WORD_ID] = key->id;
+    forecast_invalidate(txn);
 }
 
-int live_lend(struct wish *wish, struct live *live)
+int key_set_try_bind(struct bind_request *request, struct key_set *key_set)
 {
     struct key_entry entry;
-    struct operation op;
+    struct txn txn;
 
-    operation_read(&op, wish->actor, &live->set);
-    if (set_is_broken(&live->set))
+    txn_begin(&txn, request->ctx, &key_set->set);
+    if (set_is_broken(&key_set->set))
         return -EUCLEAN;
-    if (version_flags(&op.version) & CONTENT_SHUT)
+    if (version_flags(&txn.version) & CONTENT_SHUT_DOWN)
         return -ESHUTDOWN;
-    if (phase_of(&op) != LIVE_IDLE || line_length(&op.version) ||
-        (live_is_named(wish->keyed, &op, &entry) && !MUTANT(600)))
+    if (key_set_phase_of(&txn) != PHASE_UNBOUND || waitq_length(&txn.version) ||
+        (key_set_is_named(request->keyed, &txn, &entry) && !MUTANT(600)))
         return 0;
-    fill(&op, wish->key, wish->states);
-    wish->word = live_begin_loan(&op);
-    wish->live = live;
-    return operation_commit(&op);
+    key_set_fill(&txn, request->key, request->states);
+    request->word = key_set_begin_binding(&txn);
+    request->key_set = key_set;
+    return txn_commit(&txn);
 }
 
-void live_return(struct live *live, struct actor *actor, uint64_t word)
+void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word)
 {
     struct key_entry entry;
-    struct operation op;
+    struct txn txn;
 
     do {
-        operation_read(&op, actor, &live->set);
-        if (phase_of(&op) != LIVE_LENDING || name_of(&op, loan_of(&op)) != word ||
-            set_is_broken(&live->set) || live_is_named(live->keyed, &op, &entry) || MUTANT(604))
+        txn_begin(&txn, ctx, &key_set->set);
+        if (key_set_phase_of(&txn) != PHASE_BINDING ||
+            key_set_word(&txn, key_set_binding(&txn)) != word || set_is_broken(&key_set->set) ||
+            key_set_is_named(key_set->keyed, &txn, &entry) || MUTANT(604))
             return;
-    } while (!live_end_loan(&op));
-    live_push_idle(live->keyed, live->number);
+    } while (!key_set_end_binding(&txn));
+    key_set_push_unbound(key_set->keyed, key_set->number);
 }
 
 /* To the key that it is still named by. The entry is changed by us, or for us. */
-static void lend_anew(struct operation *op, struct key_entry *entry)
+static void key_set_rebind(struct txn *txn, struct key_entry *entry)
 {
-    uint64_t word = live_begin_loan(op);
+    uint64_t word = key_set_begin_binding(txn);
 
-    if (!operation_commit(op) || key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
+    if (!txn_commit(txn) || key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
         return;
-    live_return(live_of(op->set), op->actor, word);
+    key_set_unbind(key_set_of(txn->set), txn->ctx, word);
 }
 
 /* Whether the entry, that of a live set which was read after it, says the same still. */
-static bool is_still(const struct keyed *keyed, const struct key *key,
-                     const struct key_entry *entry)
+static bool key_set_entry_is_same(const struct keyed *keyed, const struct key_digest *key,
+                                  const struct key_entry *entry)
 {
     struct key_entry now;
 
     return key_table_find(&keyed->table, key, &now) && now.word == entry->word;
 }
 
-int live_mend(struct actor *actor, struct keyed *keyed, const struct key *key,
-              struct key_entry *entry)
+int key_set_repair(struct thread_ctx *ctx, struct keyed *keyed, const struct key_digest *key,
+                   struct key_entry *entry)
 {
-    struct live storage;
-    struct operation op;
+    struct key_set storage;
+    struct txn txn;
 
-    if (!live_read_named(&op, actor, keyed, entry->word, &storage)) {
-        if (keyed->set->member && is_still(keyed, key, entry))
-            member_break(keyed->set->member); /* nobody would have written that */
-    } else if (phase_of(&op) == LIVE_IDLE && !live_end_name(keyed, &op, entry)) {
-        lend_anew(&op, entry);
+    if (!key_set_read(&txn, ctx, keyed, entry->word, &storage)) {
+        if (keyed->set->participant && key_set_entry_is_same(keyed, key, entry))
+            participant_mark_broken(keyed->set->participant); /* nobody would have written that */
+    } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
+               !key_set_restore_entry(keyed, &txn, entry)) {
+        key_set_rebind(&txn, entry);
     }
     return set_is_broken(keyed->set) ? -EUCLEAN : -EINPROGRESS;
 }
@@ -92,13 +94,13 @@ int live_mend(struct actor *actor, struct keyed *keyed, const struct key *key,
 /* ---- to be had ---- */
 
 /* One that is idle is lent: 0, or -ENOBUFS: none is listed. */
-static int lend_idle(struct wish *wish)
+static int key_set_bind_unbound(struct bind_request *request)
 {
     uint32_t number;
 
-    for (uint32_t i = 0; i < SWEEP_MAX && live_pop_idle(wish->keyed, &number); i++) {
-        struct live *live = live_numbered(wish->keyed, number, NULL);
-        int r = live ? live_lend(wish, live) : -ENOMEM;
+    for (uint32_t i = 0; i < RECLAIM_MAX && key_set_pop_unbound(request->keyed, &number); i++) {
+        struct key_set *key_set = key_set_by_number(request->keyed, number, NULL);
+        int r = key_set ? key_set_try_bind(request, key_set) : -ENOMEM;
 
         if (r != 0)
             return r < 0 ? r : 0;
@@ -106,42 +108,42 @@ static int lend_idle(struct wish *wish)
     return -ENOBUFS;
 }
 
-static int lend_new(struct wish *wish)
+static int key_set_bind_new(struct bind_request *request)
 {
-    struct keyed *keyed = wish->keyed;
+    struct keyed *keyed = request->keyed;
     weir *w = keyed->set->w;
-    struct live *live;
+    struct key_set *key_set;
     uint32_t number;
     int r;
 
     do {
         pthread_mutex_lock(&w->lock);
-        number = lives_n(keyed);
-        r = live_make(keyed, number);
+        number = key_sets_n(keyed);
+        r = key_set_make(keyed, number);
         pthread_mutex_unlock(&w->lock);
         if (r < 0)
             return r == -ENOSPC ? -ENOMEM : r; /* as for all that calls need in a segment */
-        live = live_numbered(keyed, number, NULL);
-        r = live ? live_lend(wish, live) : -ENOMEM;
+        key_set = key_set_by_number(keyed, number, NULL);
+        r = key_set ? key_set_try_bind(request, key_set) : -ENOMEM;
     } while (r == 0); /* somebody else has it already */
     return r < 0 ? r : 0;
 }
 
-int live_borrow(struct keyed *keyed, struct actor *actor, const struct key *key,
-                const uint64_t *states, struct live **ret, uint64_t *ret_word)
+int key_set_bind(struct keyed *keyed, struct thread_ctx *ctx, const struct key_digest *key,
+                 const uint64_t *states, struct key_set **ret, uint64_t *ret_word)
 {
-    struct wish wish = {.keyed = keyed, .actor = actor, .key = key, .states = states};
-    int r = lend_idle(&wish), lacks;
+    struct bind_request request = {.keyed = keyed, .ctx = ctx, .key = key, .states = states};
+    int r = key_set_bind_unbound(&request), lacks;
 
     if (r == -ENOBUFS)
-        r = lend_new(&wish);
+        r = key_set_bind_new(&request);
     if (r == -ENOBUFS || r == -ENOMEM) {
         lacks = r;
-        r = live_sweep(&wish);
+        r = key_set_reclaim(&request);
         if (r == -ENOBUFS)
             r = lacks;
     }
-    *ret = wish.live;
-    *ret_word = wish.word;
+    *ret = request.key_set;
+    *ret_word = request.word;
     return r;
 }

@@ -1,108 +1,112 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: what a version says whose it is, in which loan, and whether that is over: see live.h. */
+/* Live sets: what a version says whose it is, in which loan, and whether that is over: see key_set.h. */
 #include "keyed/key_set_internal.h"
 
 #include "base/mutant.h"
 #include "peer/participant.h"
 
-static struct key key_of(const struct operation *op)
+static struct key_digest key_set_key(const struct txn *txn)
 {
-    return (struct key){words_of(op)[LIVE_PLACE], words_of(op)[LIVE_ID]};
+    return (struct key_digest){key_set_words(txn)[KEY_SET_WORD_PLACE],
+                               key_set_words(txn)[KEY_SET_WORD_ID]};
 }
 
-static void set_loan(const struct operation *op, uint64_t loan, enum live_phase phase)
+static void key_set_set_binding(const struct txn *txn, uint64_t binding, enum key_set_phase phase)
 {
-    words_of(op)[LIVE_LOAN] = (loan & LIVE_LOAN_MASK) << PHASE_BITS | phase;
+    key_set_words(txn)[KEY_SET_WORD_BINDING] = (binding & BINDING_MASK) << PHASE_BITS | phase;
 }
 
-bool live_is_named(const struct keyed *keyed, const struct operation *op, struct key_entry *ret)
+bool key_set_is_named(const struct keyed *keyed, const struct txn *txn, struct key_entry *ret)
 {
-    const struct key key = key_of(op);
+    const struct key_digest key = key_set_key(txn);
 
-    return loan_of(op) && key_table_find(&keyed->table, &key, ret) &&
-           ret->word == name_of(op, loan_of(op));
+    return key_set_binding(txn) && key_table_find(&keyed->table, &key, ret) &&
+           ret->word == key_set_word(txn, key_set_binding(txn));
 }
 
-void live_help(const struct keyed *keyed, const struct operation *op)
+void key_set_help(const struct keyed *keyed, const struct txn *txn)
 {
-    const struct key key = key_of(op);
+    const struct key_digest key = key_set_key(txn);
     struct key_entry entry;
 
-    if (phase_of(op) == LIVE_LENDING && !MUTANT(606) &&
-        key_table_find(&keyed->table, &key, &entry) && entry.word == name_of(op, loan_of(op) - 1))
-        key_entry_swap(&entry, name_of(op, loan_of(op)));
+    if (key_set_phase_of(txn) == PHASE_BINDING && !MUTANT(606) &&
+        key_table_find(&keyed->table, &key, &entry) &&
+        entry.word == key_set_word(txn, key_set_binding(txn) - 1))
+        key_entry_swap(&entry, key_set_word(txn, key_set_binding(txn)));
 }
 
-bool live_read_named(struct operation *op, struct actor *actor, struct keyed *keyed, uint64_t word,
-                     struct live *storage)
+bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                  struct key_set *storage)
 {
-    struct live *live = live_at(keyed, word, storage);
+    struct key_set *key_set = key_set_at(keyed, word, storage);
 
-    if (!live)
+    if (!key_set)
         return false;
-    operation_read(op, actor, &live->set);
-    if (set_is_broken(op->set))
+    txn_begin(txn, ctx, &key_set->set);
+    if (set_is_broken(txn->set))
         return false;
-    if (name_of(op, loan_of(op)) == word)
+    if (key_set_word(txn, key_set_binding(txn)) == word)
         return true;
-    live_help(keyed, op);
+    key_set_help(keyed, txn);
     return false;
 }
 
-bool live_admits(struct operation *op)
+bool key_set_admits(struct txn *txn)
 {
-    if ((loan_of(op) != op->actor->loan && !MUTANT(603)) ||
-        (phase_of(op) == LIVE_IDLE && !MUTANT(599)))
+    if ((key_set_binding(txn) != txn->ctx->binding && !MUTANT(603)) ||
+        (key_set_phase_of(txn) == PHASE_UNBOUND && !MUTANT(599)))
         return false;
-    set_loan(op, op->actor->loan, LIVE_LENT);
+    key_set_set_binding(txn, txn->ctx->binding, PHASE_BOUND);
     return true;
 }
 
-bool live_estimate(struct actor *actor, struct live *live, uint64_t word, const uint64_t *amounts,
-                   enum walk walk, struct verdict *ret)
+bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t word,
+                      const uint64_t *amounts, enum forecast_walk forecast_walk,
+                      struct decision *ret)
 {
-    struct operation op = {.set = &live->set, .version.content = actor->content};
+    struct txn txn = {.set = &key_set->set, .version.content = ctx->content};
 
-    set_estimate(actor, &live->set, amounts, walk, ret); /* which leaves what it went by there */
-    return set_is_broken(&live->set) || name_of(&op, loan_of(&op)) == word;
+    set_forecast(ctx, &key_set->set, amounts, forecast_walk,
+                 ret); /* which leaves what it went by there */
+    return set_is_broken(&key_set->set) || key_set_word(&txn, key_set_binding(&txn)) == word;
 }
 
 /* ---- loans begin and end ---- */
 
 /* Who lends, as records say whose they are. */
-static uint64_t lender_of(const struct operation *op)
+static uint64_t key_set_binder(const struct txn *txn)
 {
-    uint32_t unit = actor_part(op->actor, op->set->number)->unit;
-    const struct actor_head *head = region_box(op->set->region, unit);
+    uint32_t unit = thread_ctx_for_set(txn->ctx, txn->set->number)->unit;
+    const struct thread_head *head = region_block(txn->set->region, unit);
 
     return (uint64_t)unit << 32 |
            (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed);
 }
 
-uint64_t live_begin_loan(const struct operation *op)
+uint64_t key_set_begin_binding(const struct txn *txn)
 {
-    uint64_t loan = loan_of(op) + (!MUTANT(605) || !loan_of(op));
+    uint64_t binding = key_set_binding(txn) + (!MUTANT(605) || !key_set_binding(txn));
 
-    set_loan(op, loan, LIVE_LENDING);
-    words_of(op)[LIVE_LENDER] = lender_of(op);
-    return name_of(op, loan);
+    key_set_set_binding(txn, binding, PHASE_BINDING);
+    key_set_words(txn)[KEY_SET_WORD_BINDER] = key_set_binder(txn);
+    return key_set_word(txn, binding);
 }
 
-bool live_end_loan(struct operation *op)
+bool key_set_end_binding(struct txn *txn)
 {
-    set_loan(op, loan_of(op), LIVE_IDLE);
-    projection_forget(op);
-    return operation_commit(op);
+    key_set_set_binding(txn, key_set_binding(txn), PHASE_UNBOUND);
+    forecast_invalidate(txn);
+    return txn_commit(txn);
 }
 
-bool live_is_abandoned(const struct operation *op)
+bool key_set_is_abandoned(const struct txn *txn)
 {
-    const struct segment *segment = live_of(op->set)->keyed->segment;
-    uint64_t lender = words_of(op)[LIVE_LENDER];
+    const struct segment *segment = key_set_of(txn->set)->keyed->segment;
+    uint64_t binder = key_set_words(txn)[KEY_SET_WORD_BINDER];
     uint32_t i;
 
     if (!segment)
         return MUTANT(608);
-    return !segment_actor_of(segment, (uint32_t)(lender >> 32), &i) ||
-           (uint32_t)atomic_load(&segment_actor(segment, i)->head.generation) != (uint32_t)lender;
+    return !segment_thread_of_unit(segment, (uint32_t)(binder >> 32), &i) ||
+           (uint32_t)atomic_load(&segment_thread(segment, i)->head.generation) != (uint32_t)binder;
 }

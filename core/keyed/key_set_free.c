@@ -5,54 +5,55 @@
 #include "base/sched_point.h"
 
 /* Its place in the list of those. */
-struct link {
-    _Atomic uint32_t *next, *listed;
+struct unbound_link {
+    _Atomic uint32_t *unbound_next, *unbound_listed;
 };
 
-static struct link link_of(const struct keyed *keyed, uint32_t number)
+static struct unbound_link key_set_unbound_link(const struct keyed *keyed, uint32_t number)
 {
-    struct segment_live *shared;
-    struct live *live;
+    struct segment_key_set *shared;
+    struct key_set *key_set;
 
     if (keyed->segment) {
-        shared = segment_live(keyed->segment, number);
-        return (struct link){&shared->next, &shared->listed};
+        shared = segment_key_set(keyed->segment, number);
+        return (struct unbound_link){&shared->unbound_next, &shared->unbound_listed};
     }
-    live = *table_at(&keyed->lives, number);
-    return (struct link){&live->next, &live->listed};
+    key_set = *stable_array_at(&keyed->key_sets, number);
+    return (struct unbound_link){&key_set->unbound_next, &key_set->unbound_listed};
 }
 
-void live_push_idle(struct keyed *keyed, uint32_t number)
+void key_set_push_unbound(struct keyed *keyed, uint32_t number)
 {
-    struct link link = link_of(keyed, number);
-    uint64_t top = atomic_load(&keyed->common->idle), next;
+    struct unbound_link link = key_set_unbound_link(keyed, number);
+    uint64_t top = atomic_load(&keyed->shared_state->unbound_list), next;
 
-    if (atomic_exchange(link.listed, 1))
+    if (atomic_exchange(link.unbound_listed, 1))
         return;
-    STEP();
+    SCHED_POINT();
     do {
-        atomic_store(link.next, (uint32_t)top);
+        atomic_store(link.unbound_next, (uint32_t)top);
         next = ((top >> 32) + 1) << 32 | (number + 1);
-    } while (!atomic_compare_exchange_weak(&keyed->common->idle, &top, next));
-    STEP();
+    } while (!atomic_compare_exchange_weak(&keyed->shared_state->unbound_list, &top, next));
+    SCHED_POINT();
 }
 
 /* Whoever pops one looks afterwards whether it is idle; and whoever ends a loan looks then whether
  * it is listed: so that it is lent or listed. */
-bool live_pop_idle(struct keyed *keyed, uint32_t *ret)
+bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
 {
-    uint64_t top = atomic_load(&keyed->common->idle), next;
+    uint64_t top = atomic_load(&keyed->shared_state->unbound_list), next;
     uint32_t number;
 
     do {
         number = (uint32_t)top - 1;
-        if (number >= lives_n(keyed))
+        if (number >= key_sets_n(keyed))
             return false;
-        next = ((top >> 32) + 1) << 32 | atomic_load(link_of(keyed, number).next);
-        STEP();
-    } while (!atomic_compare_exchange_weak(&keyed->common->idle, &top, next));
-    STEP();
-    atomic_store(link_of(keyed, number).listed, 0);
+        next =
+            ((top >> 32) + 1) << 32 | atomic_load(key_set_unbound_link(keyed, number).unbound_next);
+        SCHED_POINT();
+    } while (!atomic_compare_exchange_weak(&keyed->shared_state->unbound_list, &top, next));
+    SCHED_POINT();
+    atomic_store(key_set_unbound_link(keyed, number).unbound_listed, 0);
     *ret = number;
     return true;
 }

@@ -6,123 +6,126 @@
 
 /* ---- what can go ---- */
 
-bool states_are_new(const struct limits *limits, const uint64_t *states,
-                    const struct weir_instant *at)
+bool key_states_are_new(const struct limits *limits, const uint64_t *states,
+                        const struct weir_instant *at)
 {
     for (uint32_t i = 0; i < limits->n; i++)
-        if (!limit_is_new(&limits->items[i], states + limits->items[i].state_at, at))
+        if (!limit_is_new(&limits->items[i], states + limits->items[i].state_offset, at))
             return false;
     return true;
 }
 
-enum key_use states_use(const struct limits *limits, const uint64_t *states,
-                        const struct weir_instant *at, uint64_t *ret_instant)
+enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
+                            const struct weir_instant *at, uint64_t *ret_instant)
 {
     uint64_t recovered = at->now_ns;
 
-    if (states_are_new(limits, states, at) && !MUTANT(454))
+    if (key_states_are_new(limits, states, at) && !MUTANT(454))
         return KEY_AS_NEW;
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
         uint64_t ready = 0;
 
         if (limit->type != WEIR_LIMIT_RESOURCE)
-            ready = limit_ready_at(limit, states + limit->state_at, at, limit->capacity);
-        else if (!limit_is_new(limit, states + limit->state_at, at) && !MUTANT(455))
-            return KEY_HELD;
+            ready = limit_ready_at(limit, states + limit->state_offset, at, limit->capacity);
+        else if (!limit_is_new(limit, states + limit->state_offset, at) && !MUTANT(455))
+            return KEY_PINNED;
         recovered = ready > recovered ? ready : recovered;
     }
     *ret_instant = recovered;
-    return KEY_LIVE;
+    return KEY_EVICTABLE;
 }
 
 /* Once it is idle, nobody is in line. */
-enum key_use live_use_of(const struct operation *op, uint64_t *ret_instant)
+enum key_use key_set_use_of(const struct txn *txn, uint64_t *ret_instant)
 {
-    if (phase_of(op) != LIVE_IDLE && !is_quiet(op))
-        return KEY_HELD;
-    return states_use(&op->set->limits, operation_states(op), &op->at, ret_instant);
+    if (key_set_phase_of(txn) != PHASE_UNBOUND && !key_set_is_quiet(txn))
+        return KEY_PINNED;
+    return key_states_use(&txn->set->limits, txn_states(txn), &txn->at, ret_instant);
 }
 
-enum key_use live_use(struct actor *actor, struct keyed *keyed, uint64_t word,
-                      uint64_t *ret_instant)
+enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                         uint64_t *ret_instant)
 {
-    struct live storage;
-    struct operation op;
+    struct key_set storage;
+    struct txn txn;
 
-    if (!live_read_named(&op, actor, keyed, word, &storage))
-        return KEY_HELD;
-    return live_use_of(&op, ret_instant);
+    if (!key_set_read(&txn, ctx, keyed, word, &storage))
+        return KEY_PINNED;
+    return key_set_use_of(&txn, ret_instant);
 }
 
 /* ---- and goes ---- */
 
-static void raise(_Atomic uint64_t *instant, uint64_t to)
+static void key_set_raise_ns(_Atomic uint64_t *instant, uint64_t to)
 {
-    uint64_t before = atomic_load_explicit(instant, memory_order_relaxed);
+    uint64_t expected = atomic_load_explicit(instant, memory_order_relaxed);
 
-    while (before < to && !atomic_compare_exchange_weak(instant, &before, to))
+    while (expected < to && !atomic_compare_exchange_weak(instant, &expected, to))
         ;
 }
 
-bool live_forget(const struct key_entry *entry, _Atomic uint64_t *counter)
+bool key_set_remove_entry(const struct key_entry *entry, _Atomic uint64_t *counter)
 {
-    if (!key_entry_forget(entry))
+    if (!key_entry_remove(entry))
         return false;
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     return true;
 }
 
-bool live_end_name(struct keyed *keyed, const struct operation *op, struct key_entry *entry)
+bool key_set_restore_entry(struct keyed *keyed, const struct txn *txn, struct key_entry *entry)
 {
-    const uint64_t *states = operation_states(op);
+    const uint64_t *states = txn_states(txn);
 
-    if (states_are_new(&op->set->limits, states, &op->at) || MUTANT(461)) {
-        live_forget(entry, &keyed->common->forgotten);
+    if (key_states_are_new(&txn->set->limits, states, &txn->at) || MUTANT(461)) {
+        key_set_remove_entry(entry, &keyed->shared_state->forgotten);
         return true;
     }
-    if (!is_word(keyed, op))
+    if (!key_set_fits_word(keyed, txn))
         return false;
-    raise(&keyed->common->quiet_ns, op->at.now_ns);
+    key_set_raise_ns(&keyed->shared_state->unbound_ns, txn->at.now_ns);
     key_entry_swap(entry, *states);
     return true;
 }
 
-bool live_let_go(struct actor *actor, struct keyed *keyed, uint64_t word, enum key_use use)
+bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                        enum key_use use)
 {
-    struct live storage;
-    struct operation op;
+    struct key_set storage;
+    struct txn txn;
     enum key_use now;
     uint64_t instant;
 
-    if (!live_read_named(&op, actor, keyed, word, &storage))
+    if (!key_set_read(&txn, ctx, keyed, word, &storage))
         return false;
-    now = live_use_of(&op, &instant);
-    if (now == KEY_HELD || (use == KEY_AS_NEW && now != use))
+    now = key_set_use_of(&txn, &instant);
+    if (now == KEY_PINNED || (use == KEY_AS_NEW && now != use))
         return false;
-    if (phase_of(&op) != LIVE_IDLE && !MUTANT(601) && !live_end_loan(&op))
+    if (key_set_phase_of(&txn) != PHASE_UNBOUND && !MUTANT(601) && !key_set_end_binding(&txn))
         return false;
-    live_push_idle(keyed, live_of(op.set)->number); /* whoever replaces the entry does so at once */
+    key_set_push_unbound(
+        keyed, key_set_of(txn.set)->number); /* whoever replaces the entry does so at once */
     return true;
 }
 
-void live_leave(struct actor *actor, struct live *live)
+void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
 {
-    struct keyed *keyed = live->keyed;
+    struct keyed *keyed = key_set->keyed;
     struct key_entry entry;
-    struct operation op;
+    struct txn txn;
 
-    operation_read(&op, actor, &live->set);
-    if (phase_of(&op) == LIVE_IDLE || !is_quiet(&op))
+    txn_begin(&txn, ctx, &key_set->set);
+    if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_is_quiet(&txn))
         return;
-    if (!is_word(keyed, &op) && !states_are_new(&op.set->limits, operation_states(&op), &op.at))
+    if (!key_set_fits_word(keyed, &txn) &&
+        !key_states_are_new(&txn.set->limits, txn_states(&txn), &txn.at))
         return;
-    if (live_is_named(keyed, &op, &entry) && (MUTANT(607) || live_end_loan(&op)) &&
-        live_end_name(keyed, &op, &entry))
-        live_push_idle(keyed, live->number);
+    if (key_set_is_named(keyed, &txn, &entry) && (MUTANT(607) || key_set_end_binding(&txn)) &&
+        key_set_restore_entry(keyed, &txn, &entry))
+        key_set_push_unbound(keyed, key_set->number);
 }
 
-void live_leave_record(struct actor *actor, weir_set *set)
+void key_set_record_freed(struct thread_ctx *ctx, weir_set *set)
 {
-    live_leave(actor, live_of(set));
+    key_set_unbind_if_idle(ctx, key_set_of(set));
 }

@@ -6,47 +6,49 @@
 #include <errno.h>
 
 /* The best of those looked at. */
-struct candidate {
-    struct live *live;
+struct reclaim_candidate {
+    struct key_set *key_set;
     struct key_entry entry;
     uint64_t instant;
 };
 
-static void consider(struct candidate *best, const struct keyed *keyed, struct live *live,
-                     const struct key_entry *entry, uint64_t instant)
+static void reclaim_consider(struct reclaim_candidate *best, const struct keyed *keyed,
+                             struct key_set *key_set, const struct key_entry *entry,
+                             uint64_t instant)
 {
-    if (!best->live || (keyed->eviction == KEY_EVICT_OLDEST && instant < best->instant))
-        *best = (struct candidate){live, *entry, instant};
+    if (!best->key_set || (keyed->eviction == KEY_EVICT_OLDEST && instant < best->instant))
+        *best = (struct reclaim_candidate){key_set, *entry, instant};
 }
 
 /* Whether it is in nobody's hands from now on, without anybody's loss; else it may be a candidate. */
-static bool frees(const struct wish *wish, struct live *live, struct candidate *best)
+static bool reclaim_try(const struct bind_request *request, struct key_set *key_set,
+                        struct reclaim_candidate *best)
 {
-    struct keyed *keyed = wish->keyed;
+    struct keyed *keyed = request->keyed;
     struct key_entry entry;
-    struct operation op;
+    struct txn txn;
     uint64_t instant;
     bool abandoned;
 
-    operation_read(&op, wish->actor, &live->set);
-    if (set_is_broken(&live->set))
+    txn_begin(&txn, request->ctx, &key_set->set);
+    if (set_is_broken(&key_set->set))
         return false;
-    abandoned = live_is_abandoned(&op); /* then he has done to the key's word what he has */
-    live_help(keyed, &op);
-    if (!live_is_named(keyed, &op, &entry))
-        return phase_of(&op) == LIVE_IDLE ||
-               (phase_of(&op) == LIVE_LENDING && abandoned && live_end_loan(&op));
-    if (phase_of(&op) == LIVE_IDLE && live_end_name(keyed, &op, &entry))
+    abandoned = key_set_is_abandoned(&txn); /* then he has done to the key's word what he has */
+    key_set_help(keyed, &txn);
+    if (!key_set_is_named(keyed, &txn, &entry))
+        return key_set_phase_of(&txn) == PHASE_UNBOUND ||
+               (key_set_phase_of(&txn) == PHASE_BINDING && abandoned && key_set_end_binding(&txn));
+    if (key_set_phase_of(&txn) == PHASE_UNBOUND && key_set_restore_entry(keyed, &txn, &entry))
         return true;
-    if (is_word(keyed, &op) && is_quiet(&op) &&
+    if (key_set_fits_word(keyed, &txn) && key_set_is_quiet(&txn) &&
         !MUTANT(611)) /* whoever left last did not come to it */
-        return live_end_loan(&op) && live_end_name(keyed, &op, &entry);
-    switch (live_use_of(&op, &instant)) {
+        return key_set_end_binding(&txn) && key_set_restore_entry(keyed, &txn, &entry);
+    switch (key_set_use_of(&txn, &instant)) {
     case KEY_AS_NEW:
-        return (MUTANT(609) || live_end_loan(&op)) &&
-               live_forget(&entry, &keyed->common->forgotten);
-    case KEY_LIVE:
-        consider(best, keyed, live, &entry, instant);
+        return (MUTANT(609) || key_set_end_binding(&txn)) &&
+               key_set_remove_entry(&entry, &keyed->shared_state->forgotten);
+    case KEY_EVICTABLE:
+        reclaim_consider(best, keyed, key_set, &entry, instant);
         return false;
     default:
         return false;
@@ -54,30 +56,31 @@ static bool frees(const struct wish *wish, struct live *live, struct candidate *
 }
 
 /* Somebody else was faster, with whom there is room as before. */
-static int taken(void)
+static int reclaim_lost_race(void)
 {
     return MUTANT(695) ? -ENOBUFS : -EINPROGRESS;
 }
 
-int live_sweep(struct wish *wish)
+int key_set_reclaim(struct bind_request *request)
 {
-    struct keyed *keyed = wish->keyed;
-    uint32_t all = lives_n(keyed), n = all < SWEEP_MAX ? all : SWEEP_MAX;
-    struct candidate best = {0};
+    struct keyed *keyed = request->keyed;
+    uint32_t all = key_sets_n(keyed), n = all < RECLAIM_MAX ? all : RECLAIM_MAX;
+    struct reclaim_candidate best = {0};
     int r;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t hand = atomic_fetch_add_explicit(&keyed->hand, 1, memory_order_relaxed);
-        struct live *live = live_numbered(keyed, hand % all, NULL);
+        uint32_t index = atomic_fetch_add_explicit(&keyed->clock_hand, 1, memory_order_relaxed);
+        struct key_set *key_set = key_set_by_number(keyed, index % all, NULL);
 
-        if (live && frees(wish, live, &best) && (r = live_lend(wish, live)) != 0)
+        if (key_set && reclaim_try(request, key_set, &best) &&
+            (r = key_set_try_bind(request, key_set)) != 0)
             return r < 0 ? r : 0;
     }
-    if (!best.live || keyed->eviction == KEY_EVICT_NONE)
+    if (!best.key_set || keyed->eviction == KEY_EVICT_NONE)
         return -ENOBUFS;
-    if (!live_let_go(wish->actor, keyed, best.entry.word, KEY_LIVE) ||
-        !live_forget(&best.entry, &keyed->common->evicted))
-        return taken();
-    r = live_lend(wish, best.live);
-    return r == 1 ? 0 : r < 0 ? r : taken();
+    if (!key_set_may_remove(request->ctx, keyed, best.entry.word, KEY_EVICTABLE) ||
+        !key_set_remove_entry(&best.entry, &keyed->shared_state->evicted))
+        return reclaim_lost_race();
+    r = key_set_try_bind(request, best.key_set);
+    return r == 1 ? 0 : r < 0 ? r : reclaim_lost_race();
 }

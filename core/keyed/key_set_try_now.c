@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Live sets: what is asked of a private one most often, by short versions, as plain.h does it of sets
+ * Live sets: what is asked of a private one most often, by short versions, as try_now.h does it of sets
  * that are nobody else's: nobody is in line or has reserved, and the loan is the one that is meant.
  */
 #include "keyed/key_set_internal.h"
@@ -10,61 +10,63 @@
 #include "set/try_now_internal.h"
 #include <errno.h>
 
-static bool is_short(const weir_set *set)
+static bool key_set_fits_stack(const weir_set *set)
 {
-    return !set->mortal && CONTENT_STATES + set->limits.state_words <= SHORT_WORDS_MAX;
+    return !set->is_shared && CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
 }
 
 /* Nobody knows of the record of one who does not wait. */
-static void hold(struct record *r, uint64_t now_ns)
+static void key_set_set_held(struct acq_record *r, uint64_t now_ns)
 {
-    announce(r, now_ns);
+    try_now_stamp_record(r, now_ns);
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
                           memory_order_release);
-    STEP();
+    SCHED_POINT();
 }
 
-int live_take(struct actor *actor, struct live *live, const uint64_t *amounts, uint32_t record,
-              struct verdict *ret)
+int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint64_t *amounts,
+                     uint32_t record, struct decision *ret)
 {
-    weir_set *set = &live->set;
+    weir_set *set = &key_set->set;
     struct weir_instant at;
-    struct short_version version;
-    struct operation op = {.actor = actor, .set = set, .version.content = version.content};
+    struct stack_version version;
+    struct txn txn = {.ctx = ctx, .set = set, .version.content = version.content};
     unsigned turn = 0;
 
-    if (!is_short(set) || publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK)
+    if (!key_set_fits_stack(set) ||
+        version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK)
         return -EINPROGRESS;
-    pressing_heed(region_box(set->region, set->head));
+    contention_yield(region_block(set->region, set->head_unit));
     at = instance_instant(set->w, set->limits.reads_wall);
-    for (;; short_lost(false, version.head, &turn)) {
-        if (!read_plain(false, actor, set, &turn, &version) ||
-            (!live_admits(&op) && !MUTANT(652)) || !is_reached(set, &version, &at) ||
-            (!limits_take_now(&set->limits, states_of(&version), &at, amounts) && !MUTANT(651)))
+    for (;; stack_version_backoff(false, version.head, &turn)) {
+        if (!try_now_read(false, ctx, set, &turn, &version) ||
+            (!key_set_admits(&txn) && !MUTANT(652)) || !try_now_is_reached(set, &version, &at) ||
+            (!limits_take_or_clobber(&set->limits, try_now_states(&version), &at, amounts) &&
+             !MUTANT(651)))
             return -EINPROGRESS;
-        version.content[CONTENT_LAST] = at.now_ns;
-        if (commit_plain(false, actor, set, turn, &version))
+        version.content[CONTENT_LAST_NS] = at.now_ns;
+        if (try_now_commit(false, ctx, set, turn, &version))
             break;
     }
     if (record)
-        hold(record_at(set->region, record), at.now_ns);
-    ret->now_ns = ret->estimate_ns = at.now_ns;
-    set_count_entry(actor, set, amounts, record);
+        key_set_set_held(record_at(set->region, record), at.now_ns);
+    ret->now_ns = ret->forecast_ns = at.now_ns;
+    set_count_grant(ctx, set, amounts, record);
     return 0;
 }
 
-int live_give_back(struct actor *actor, struct live *live, const uint64_t *amounts)
+int key_set_release_now(struct thread_ctx *ctx, struct key_set *key_set, const uint64_t *amounts)
 {
-    weir_set *set = &live->set;
-    struct short_version version;
-    struct operation op = {.actor = actor, .set = set, .version.content = version.content};
+    weir_set *set = &key_set->set;
+    struct stack_version version;
+    struct txn txn = {.ctx = ctx, .set = set, .version.content = version.content};
 
-    for (unsigned turn = 0;; short_lost(false, version.head, &turn)) {
-        if (!is_short(set) || !read_plain(false, actor, set, &turn, &version) ||
-            (!live_admits(&op) && !MUTANT(653)))
+    for (unsigned turn = 0;; stack_version_backoff(false, version.head, &turn)) {
+        if (!key_set_fits_stack(set) || !try_now_read(false, ctx, set, &turn, &version) ||
+            (!key_set_admits(&txn) && !MUTANT(653)))
             return -EINPROGRESS;
-        release_all(&set->limits, states_of(&version), amounts);
-        if (commit_plain(false, actor, set, turn, &version))
+        try_now_release_all(&set->limits, try_now_states(&version), amounts);
+        if (try_now_commit(false, ctx, set, turn, &version))
             return 1;
     }
 }

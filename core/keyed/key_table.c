@@ -8,8 +8,8 @@
 #include <errno.h>
 
 #define BUCKET_SLOTS 8u
-#define BUCKET_SIZE  (BUCKET_SLOTS * sizeof(struct double_word))
-#define PLACES       (2 * BUCKET_SLOTS)
+#define BUCKET_SIZE  (BUCKET_SLOTS * sizeof(struct atomic128))
+#define KEY_PLACES   (2 * BUCKET_SLOTS)
 #define LINE_SLOTS   4u /* of a line of the cache */
 
 /* A bucket of a full table has 9 keys in 16 slots, and there are some buckets more than that. */
@@ -20,12 +20,12 @@
 #define FEW_KEYS 5u
 
 /* A slot's low half is 0 if it is empty, a key's id, or that with this bit: claimed. */
-#define CLAIMED UINT64_C(1)
+#define CLAIM_BIT UINT64_C(1)
 
 /* A claim that is thwarted so often is refused. */
 #define ATTEMPTS_MAX 256u
 
-static uint32_t buckets_for(uint64_t keys_max)
+static uint32_t key_table_buckets_for(uint64_t keys_max)
 {
     return (uint32_t)((keys_max * 16 / KEYS_PER_16_SLOTS) / BUCKET_SLOTS + BUCKETS_MORE);
 }
@@ -34,93 +34,96 @@ size_t key_table_size(uint64_t keys_max)
 {
     if (keys_max == 0 || keys_max > KEY_TABLE_KEYS_MAX)
         return 0;
-    return buckets_for(keys_max) * BUCKET_SIZE;
+    return key_table_buckets_for(keys_max) * BUCKET_SIZE;
 }
 
 int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
 {
     if (key_table_size(keys_max) == 0)
         return -EINVAL;
-    if (!double_word_prepare())
+    if (!atomic128_detect())
         return -ENOTSUP;
-    *ret = (struct key_table){memory, buckets_for(keys_max)};
+    *ret = (struct key_table){memory, key_table_buckets_for(keys_max)};
     return 0;
 }
 
 /* ---- where a key may be ---- */
 
-struct places {
-    struct double_word *buckets[2];
+struct key_places {
+    struct atomic128 *buckets[2];
     uint64_t id;
 };
 
-static inline uint32_t part_of(uint32_t random, uint32_t n)
+static inline uint32_t key_table_scale(uint32_t random, uint32_t n)
 {
     return (uint32_t)((uint64_t)random * n >> 32);
 }
 
 /* Two different buckets. */
-static inline struct places places_of(const struct key_table *table, const struct key *key)
+static inline struct key_places key_places_of(const struct key_table *table,
+                                              const struct key_digest *key)
 {
-    uint32_t n = table->buckets_n, first = part_of((uint32_t)key->place, n);
-    uint64_t second = (uint64_t)first + 1 + part_of((uint32_t)(key->place >> 32), n - 1);
+    uint32_t n = table->buckets_n, first = key_table_scale((uint32_t)key->buckets, n);
+    uint64_t second = (uint64_t)first + 1 + key_table_scale((uint32_t)(key->buckets >> 32), n - 1);
 
-    return (struct places){
+    return (struct key_places){
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
-        key->id & ~CLAIMED || MUTANT(442) ? key->id & ~CLAIMED : 2};
+        key->id & ~CLAIM_BIT || MUTANT(442) ? key->id & ~CLAIM_BIT : 2};
 }
 
 /* A key takes the slots of a bucket in an order of its own, first those in one line of the cache. So
  * most keys are in the line that is looked at first. */
-static inline struct double_word *slot_in(struct double_word *bucket, uint64_t id, uint32_t i)
+static inline struct atomic128 *key_slot_in_bucket(struct atomic128 *bucket, uint64_t id,
+                                                   uint32_t i)
 {
-    return &bucket[(id / (CLAIMED + 1) ^ i) % BUCKET_SLOTS];
+    return &bucket[(id / (CLAIM_BIT + 1) ^ i) % BUCKET_SLOTS];
 }
 
 /* The line of that slot. */
-static inline struct double_word *line_in(struct double_word *bucket, uint64_t id, uint32_t i)
+static inline struct atomic128 *key_line_in_bucket(struct atomic128 *bucket, uint64_t id,
+                                                   uint32_t i)
 {
-    return &bucket[(id / (CLAIMED + 1) ^ i) % BUCKET_SLOTS / LINE_SLOTS * LINE_SLOTS];
+    return &bucket[(id / (CLAIM_BIT + 1) ^ i) % BUCKET_SLOTS / LINE_SLOTS * LINE_SLOTS];
 }
 
-static inline struct double_word *slot_at(const struct places *places, uint32_t i)
+static inline struct atomic128 *key_slot_at(const struct key_places *places, uint32_t i)
 {
-    return slot_in(places->buckets[i / BUCKET_SLOTS], places->id, i);
+    return key_slot_in_bucket(places->buckets[i / BUCKET_SLOTS], places->id, i);
 }
 
-void key_table_prefetch(const struct key_table *table, const struct key *key)
+void key_table_prefetch(const struct key_table *table, const struct key_digest *key)
 {
-    struct places places = places_of(table, key);
+    struct key_places places = key_places_of(table, key);
 
-    __builtin_prefetch(slot_at(&places, 0));
-    __builtin_prefetch(slot_at(&places, BUCKET_SLOTS));
+    __builtin_prefetch(key_slot_at(&places, 0));
+    __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
 }
 
 /* ---- entries ---- */
 
-static inline struct double_value value_of(const struct key_entry *entry)
+static inline struct atomic128_value key_entry_value(const struct key_entry *entry)
 {
-    return (struct double_value){entry->id, entry->word};
+    return (struct atomic128_value){entry->id, entry->word};
 }
 
-static bool replace(const struct key_entry *entry, uint64_t id, uint64_t word)
+static bool key_entry_replace(const struct key_entry *entry, uint64_t id, uint64_t word)
 {
-    struct double_value expected = value_of(entry);
+    struct atomic128_value expected = key_entry_value(entry);
     bool done;
 
-    STEP();
-    done = double_word_swap(entry->slot, &expected, (struct double_value){id, word});
-    STEP();
+    SCHED_POINT();
+    done = atomic128_cas(entry->slot, &expected, (struct atomic128_value){id, word});
+    SCHED_POINT();
     return done;
 }
 
 enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
 {
-    struct double_value value = value_of(entry);
+    struct atomic128_value value = key_entry_value(entry);
 
-    STEP();
-    if (double_word_swap(entry->slot, &value, (struct double_value){entry->id, word})) {
+    SCHED_POINT();
+    if (atomic128_cas(entry->slot, &value, (struct atomic128_value){entry->id, word})) {
         entry->word = word;
         return KEY_SWAPPED;
     }
@@ -130,36 +133,36 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
     return KEY_CHANGED;
 }
 
-bool key_entry_forget(const struct key_entry *entry)
+bool key_entry_remove(const struct key_entry *entry)
 {
-    return replace(entry, 0, 0);
+    return key_entry_replace(entry, 0, 0);
 }
 
 /* Which slot of a line has this id; NULL: none. Without a branch for each: where in the line it is
  * cannot be foreseen. */
-static inline struct double_word *find_in_line(struct double_word *line, uint64_t id)
+static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_t id)
 {
-    struct double_word *found = NULL;
+    struct atomic128 *found = NULL;
 
     for (uint32_t i = 0; i < LINE_SLOTS; i++) {
-        STEP();
+        SCHED_POINT();
         found = atomic_load_explicit(&line[i].low, memory_order_acquire) == id ? &line[i] : found;
     }
     return found;
 }
 
 /* In the order in which the key's slots are taken. */
-static inline bool find_in(struct double_word *bucket, uint64_t id, struct key_entry *ret)
+static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, struct key_entry *ret)
 {
     for (uint32_t i = 0; i < BUCKET_SLOTS; i += LINE_SLOTS) {
-        struct double_word *line = line_in(bucket, id, i);
-        struct double_word *slot = find_in_line(line, id);
-        struct double_value value;
+        struct atomic128 *line = key_line_in_bucket(bucket, id, i);
+        struct atomic128 *slot = key_find_in_line(line, id);
+        struct atomic128_value value;
 
         if (!slot)
             continue;
-        STEP();
-        value = double_word_load(slot);
+        SCHED_POINT();
+        value = atomic128_load(slot);
         if (value.low != id && !MUTANT(443))
             continue; /* then there was an instant without it */
         *ret = (struct key_entry){slot, id, value.high};
@@ -168,157 +171,159 @@ static inline bool find_in(struct double_word *bucket, uint64_t id, struct key_e
     return false;
 }
 
-bool key_table_find(const struct key_table *table, const struct key *key, struct key_entry *ret)
+bool key_table_find(const struct key_table *table, const struct key_digest *key,
+                    struct key_entry *ret)
 {
-    struct places places = places_of(table, key);
+    struct key_places places = key_places_of(table, key);
 
     /* Whether it is in the first is known too late to begin with the second then. */
-    __builtin_prefetch(slot_at(&places, BUCKET_SLOTS));
-    return find_in(places.buckets[0], places.id, ret) ||
-           (find_in(places.buckets[1], places.id, ret) && !MUTANT(445));
+    __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
+    return key_find_in_bucket(places.buckets[0], places.id, ret) ||
+           (key_find_in_bucket(places.buckets[1], places.id, ret) && !MUTANT(445));
 }
 
 /* ---- claims ---- */
 
 bool key_claim_commit(struct key_entry *entry, uint64_t word)
 {
-    if (!replace(entry, entry->id & ~CLAIMED, word))
+    if (!key_entry_replace(entry, entry->id & ~CLAIM_BIT, word))
         return false;
-    entry->id &= ~CLAIMED;
+    entry->id &= ~CLAIM_BIT;
     entry->word = word;
     return true;
 }
 
 void key_claim_drop(const struct key_entry *entry)
 {
-    replace(entry, 0, 0);
+    key_entry_replace(entry, 0, 0);
 }
 
 /* What a slot has of a key: its entry, a claim, or (id 0) neither. */
-static struct key_entry look_at(struct double_word *slot, uint64_t id)
+static struct key_entry key_slot_match(struct atomic128 *slot, uint64_t id)
 {
-    struct double_value value = {atomic_load_explicit(&slot->low, memory_order_acquire), 0};
+    struct atomic128_value value = {atomic_load_explicit(&slot->low, memory_order_acquire), 0};
 
-    if ((value.low & ~CLAIMED) == id)
-        value = double_word_load(slot);
-    return (value.low & ~CLAIMED) == id ? (struct key_entry){slot, value.low, value.high}
-                                        : (struct key_entry){slot, 0, 0};
+    if ((value.low & ~CLAIM_BIT) == id)
+        value = atomic128_load(slot);
+    return (value.low & ~CLAIM_BIT) == id ? (struct key_entry){slot, value.low, value.high}
+                                          : (struct key_entry){slot, 0, 0};
 }
 
 /* What a search found of a key. */
-struct sighting {
+struct key_lookup {
     struct key_entry entry; /* its entry, or its first claim; id 0: neither */
-    bool clear;             /* nor is there any other claim */
+    bool is_only;           /* nor is there any other claim */
 };
 
 /* Looks at all places of the key, and withdraws every claim but the first. */
-static struct sighting search(const struct places *places)
+static struct key_lookup key_search(const struct key_places *places)
 {
-    struct sighting sighting = {.clear = true};
+    struct key_lookup found = {.is_only = true};
 
-    for (uint32_t i = 0; i < (MUTANT(440) ? BUCKET_SLOTS : PLACES); i++) {
+    for (uint32_t i = 0; i < (MUTANT(440) ? BUCKET_SLOTS : KEY_PLACES); i++) {
         struct key_entry seen;
 
-        STEP();
-        seen = look_at(slot_at(places, i), places->id);
+        SCHED_POINT();
+        seen = key_slot_match(key_slot_at(places, i), places->id);
         if (seen.id == places->id)
-            return (struct sighting){seen, true};
-        if (seen.id && sighting.entry.id)
-            sighting.clear &= MUTANT(431) || replace(&seen, 0, 0);
+            return (struct key_lookup){seen, true};
+        if (seen.id && found.entry.id)
+            found.is_only &= MUTANT(431) || key_entry_replace(&seen, 0, 0);
         else if (seen.id)
-            sighting.entry = seen;
+            found.entry = seen;
     }
-    return sighting;
+    return found;
 }
 
 /* A place for a new key, and what is there. */
-struct choice {
+struct slot_choice {
     struct key_entry entry; /* slot NULL: none */
-    enum { EMPTY, FORGOTTEN, EVICTED, DISPLACED } kind;
+    enum { CHOICE_EMPTY, CHOICE_AS_NEW, CHOICE_VICTIM, CHOICE_CLAIM } kind;
 };
 
 /* What a bucket has to offer: slots that are empty, and those of keys as good as new. */
-struct offer {
+struct bucket_offer {
     uint32_t empty_n, new_n;
-    struct choice empty, as_new;
+    struct slot_choice empty, as_new;
 };
 
-struct chooser {
-    const struct key_judge *judge;
+struct slot_chooser {
+    const struct key_policy *policy;
     uint64_t random;
-    struct offer offers[2];
-    struct choice victim, claim;
-    uint32_t live_n;
+    struct bucket_offer offers[2];
+    struct slot_choice victim, claim;
+    uint32_t evictable_n;
     uint64_t least;
 };
 
-static bool goes_before(struct chooser *chooser, uint64_t instant)
+static bool slot_chooser_prefers(struct slot_chooser *chooser, uint64_t instant)
 {
-    chooser->live_n++;
-    switch (chooser->judge->eviction) {
+    chooser->evictable_n++;
+    switch (chooser->policy->eviction) {
     case KEY_EVICT_OLDEST:
-        return chooser->live_n == 1 || (instant < chooser->least) != MUTANT(432);
+        return chooser->evictable_n == 1 || (instant < chooser->least) != MUTANT(432);
     case KEY_EVICT_RANDOM:
-        return part_of((uint32_t)(chooser->random >> 32), chooser->live_n) == 0;
+        return key_table_scale((uint32_t)(chooser->random >> 32), chooser->evictable_n) == 0;
     case KEY_EVICT_NONE:
         break;
     }
     return MUTANT(434);
 }
 
-static void offer_empty(struct offer *offer, const struct key_entry *entry)
+static void bucket_offer_empty(struct bucket_offer *offer, const struct key_entry *entry)
 {
     if (offer->empty_n++ == 0)
-        offer->empty = (struct choice){*entry, EMPTY};
+        offer->empty = (struct slot_choice){*entry, CHOICE_EMPTY};
 }
 
-static void offer_new(struct offer *offer, const struct key_entry *entry)
+static void bucket_offer_as_new(struct bucket_offer *offer, const struct key_entry *entry)
 {
     if (offer->new_n++ == 0)
-        offer->as_new = (struct choice){*entry, FORGOTTEN};
+        offer->as_new = (struct slot_choice){*entry, CHOICE_AS_NEW};
 }
 
-static void consider_key(struct chooser *chooser, struct offer *offer,
-                         const struct key_entry *entry)
+static void slot_chooser_add_key(struct slot_chooser *chooser, struct bucket_offer *offer,
+                                 const struct key_entry *entry)
 {
-    const struct key_judge *judge = chooser->judge;
+    const struct key_policy *policy = chooser->policy;
     uint64_t instant = 0;
 
-    switch (judge->use(judge->userdata, entry->word, &instant)) {
+    switch (policy->use(policy->userdata, entry->word, &instant)) {
     case KEY_AS_NEW:
-        offer_new(offer, entry);
+        bucket_offer_as_new(offer, entry);
         break;
-    case KEY_LIVE:
-        if (!goes_before(chooser, instant))
+    case KEY_EVICTABLE:
+        if (!slot_chooser_prefers(chooser, instant))
             break;
-        chooser->victim = (struct choice){*entry, EVICTED};
+        chooser->victim = (struct slot_choice){*entry, CHOICE_VICTIM};
         chooser->least = instant;
         break;
-    case KEY_HELD:
+    case KEY_PINNED:
         if (MUTANT(433))
-            chooser->victim = (struct choice){*entry, EVICTED};
+            chooser->victim = (struct slot_choice){*entry, CHOICE_VICTIM};
         break;
     }
 }
 
 /* The halves may be of different instants: then the compare-and-swap that relies on them fails. */
-static void consider(struct chooser *chooser, struct offer *offer, struct double_word *slot)
+static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_offer *offer,
+                                  struct atomic128 *slot)
 {
     struct key_entry entry = {.slot = slot};
 
     entry.id = atomic_load_explicit(&slot->low, memory_order_acquire);
-    STEP();
+    SCHED_POINT();
     entry.word = atomic_load_explicit(&slot->high, memory_order_acquire);
     if (!entry.id)
-        offer_empty(offer, &entry);
-    else if (entry.id & CLAIMED && !MUTANT(441))
-        chooser->claim = (struct choice){entry, DISPLACED};
+        bucket_offer_empty(offer, &entry);
+    else if (entry.id & CLAIM_BIT && !MUTANT(441))
+        chooser->claim = (struct slot_choice){entry, CHOICE_CLAIM};
     else
-        consider_key(chooser, offer, &entry);
+        slot_chooser_add_key(chooser, offer, &entry);
 }
 
 /* Which of a key's buckets takes it, by how many slots each can give away; -1: neither has any. */
-static int emptier(uint32_t first_n, uint32_t second_n)
+static int bucket_offer_choose(uint32_t first_n, uint32_t second_n)
 {
     if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
         return 0;
@@ -329,17 +334,17 @@ static int emptier(uint32_t first_n, uint32_t second_n)
 
 /* Keys as good as new stay while there is another place: they may come back, and together they may
  * be as many as there is room for. */
-static struct choice choose(const struct places *places, const struct key_judge *judge,
-                            uint64_t random)
+static struct slot_choice slot_choose(const struct key_places *places,
+                                      const struct key_policy *policy, uint64_t random)
 {
-    struct chooser chooser = {.judge = judge, .random = random};
-    const struct offer *offers = chooser.offers;
+    struct slot_chooser chooser = {.policy = policy, .random = random};
+    const struct bucket_offer *offers = chooser.offers;
     int empty, as_new;
 
-    for (uint32_t i = 0; i < PLACES; i++)
-        consider(&chooser, &chooser.offers[i / BUCKET_SLOTS], slot_at(places, i));
-    empty = emptier(offers[0].empty_n, offers[1].empty_n);
-    as_new = emptier(offers[0].new_n, offers[1].new_n);
+    for (uint32_t i = 0; i < KEY_PLACES; i++)
+        slot_chooser_add_slot(&chooser, &chooser.offers[i / BUCKET_SLOTS], key_slot_at(places, i));
+    empty = bucket_offer_choose(offers[0].empty_n, offers[1].empty_n);
+    as_new = bucket_offer_choose(offers[0].new_n, offers[1].new_n);
     if (empty >= 0 && !(MUTANT(448) && as_new >= 0))
         return offers[empty].empty;
     if (as_new >= 0)
@@ -348,27 +353,28 @@ static struct choice choose(const struct places *places, const struct key_judge 
                                                                                    : chooser.claim;
 }
 
-static void count(struct key_tally *tally, const struct choice *choice)
+static void probe_stats_count(struct probe_stats *stats, const struct slot_choice *choice)
 {
-    tally->forgotten += choice->kind == FORGOTTEN;
-    tally->evicted += choice->kind == EVICTED && !MUTANT(444);
+    stats->forgotten += choice->kind == CHOICE_AS_NEW;
+    stats->evicted += choice->kind == CHOICE_VICTIM && !MUTANT(444);
 }
 
 /* Claims the place that was chosen. The fence: whoever looks for other claims afterwards, and does
  * not see one, is seen by whoever made that one. */
-static bool claim(const struct choice *choice, uint64_t id, uint64_t nonce, struct key_tally *tally)
+static bool key_claim_place(const struct slot_choice *choice, uint64_t id, uint64_t nonce,
+                            struct probe_stats *stats)
 {
-    if (!replace(&choice->entry, id | CLAIMED, nonce))
+    if (!key_entry_replace(&choice->entry, id | CLAIM_BIT, nonce))
         return false;
     atomic_thread_fence(memory_order_seq_cst);
-    count(tally, choice);
+    probe_stats_count(stats, choice);
     return true;
 }
 
 /* The splitmix64 generator's step and its output function: Steele, Lea, Flood, 2014. */
-static uint64_t next_nonce(struct key_claimant *claimant)
+static uint64_t nonce_source_next(struct nonce_source *nonces)
 {
-    uint64_t x = claimant->nonce += MUTANT(436) ? 0 : UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = nonces->last += MUTANT(436) ? 0 : UINT64_C(0x9e3779b97f4a7c15);
 
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -376,70 +382,71 @@ static uint64_t next_nonce(struct key_claimant *claimant)
 }
 
 /* Whether nothing is in the way of replacing what was chosen. */
-static bool let_go(const struct choice *choice, const struct key_judge *judge)
+static bool slot_choice_may_go(const struct slot_choice *choice, const struct key_policy *policy)
 {
-    if (!judge->let_go || (choice->kind != FORGOTTEN && choice->kind != EVICTED))
+    if (!policy->may_remove || (choice->kind != CHOICE_AS_NEW && choice->kind != CHOICE_VICTIM))
         return true;
-    return judge->let_go(judge->userdata, choice->entry.word,
-                         choice->kind == FORGOTTEN ? KEY_AS_NEW : KEY_LIVE);
+    return policy->may_remove(policy->userdata, choice->entry.word,
+                              choice->kind == CHOICE_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
 }
 
 /* Where nobody has claimed a place. The claim that is made is in `ret`, or none. False: there is no
  * place. */
-static bool claim_any(const struct places *places, const struct key_judge *judge,
-                      struct key_claimant *claimant, struct key_entry *ret, struct key_tally *tally)
+static bool key_claim_any(const struct key_places *places, const struct key_policy *policy,
+                          struct nonce_source *nonces, struct key_entry *ret,
+                          struct probe_stats *stats)
 {
-    uint64_t nonce = next_nonce(claimant);
-    struct choice choice = choose(places, judge, nonce);
+    uint64_t nonce = nonce_source_next(nonces);
+    struct slot_choice choice = slot_choose(places, policy, nonce);
 
     if (!choice.entry.slot)
         return false;
-    if (let_go(&choice, judge) && claim(&choice, places->id, nonce, tally))
-        *ret = (struct key_entry){choice.entry.slot, places->id | CLAIMED, nonce};
+    if (slot_choice_may_go(&choice, policy) && key_claim_place(&choice, places->id, nonce, stats))
+        *ret = (struct key_entry){choice.entry.slot, places->id | CLAIM_BIT, nonce};
     return true;
 }
 
 /* A claim is good if it was there before the search began, and nothing else of the key was. */
-static bool is_granted(const struct sighting *sighting, const struct key_entry *known)
+static bool key_claim_is_valid(const struct key_lookup *found, const struct key_entry *known)
 {
-    const struct key_entry *seen = &sighting->entry;
+    const struct key_entry *seen = &found->entry;
 
     if (MUTANT(439) && seen->id)
         return true;
-    return known->id && (sighting->clear || MUTANT(438)) && seen->slot == known->slot &&
+    return known->id && (found->is_only || MUTANT(438)) && seen->slot == known->slot &&
            seen->id == known->id && seen->word == known->word;
 }
 
-enum key_claim key_table_claim(const struct key_table *table, const struct key *key,
-                               const struct key_judge *judge, struct key_claimant *claimant,
-                               struct key_entry *ret, struct key_tally *tally)
+enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
+                               const struct key_policy *policy, struct nonce_source *nonces,
+                               struct key_entry *ret, struct probe_stats *stats)
 {
-    struct places places = places_of(table, key);
+    struct key_places places = key_places_of(table, key);
     struct key_entry known = {0}; /* a claim that was there before the search begins */
     unsigned turn = 0;
 
     for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-        struct sighting sighting = search(&places);
+        struct key_lookup found = key_search(&places);
 
-        if (sighting.entry.id == places.id) {
+        if (found.entry.id == places.id) {
             if (known.id && !MUTANT(437))
                 key_claim_drop(&known);
-            *ret = sighting.entry;
+            *ret = found.entry;
             return KEY_FOUND;
         }
-        if (is_granted(&sighting, &known)) {
-            *ret = sighting.entry;
+        if (key_claim_is_valid(&found, &known)) {
+            *ret = found.entry;
             return KEY_CLAIMED;
         }
-        known = sighting.entry;
-        if (!known.id && !claim_any(&places, judge, claimant, &known, tally))
+        known = found.entry;
+        if (!known.id && !key_claim_any(&places, policy, nonces, &known, stats))
             break;
         if (attempt)
-            publication_back_off(&turn);
+            spin_backoff(&turn);
     }
     if (known.id)
         key_claim_drop(&known);
-    tally->refused++;
+    stats->refused++;
     return KEY_FULL;
 }
 
@@ -452,9 +459,9 @@ uint64_t key_table_slots(const struct key_table *table)
 
 bool key_table_at(const struct key_table *table, uint64_t slot, struct key_entry *ret)
 {
-    struct double_value value = double_word_load(&table->slots[slot]);
+    struct atomic128_value value = atomic128_load(&table->slots[slot]);
 
-    if (!value.low || value.low & CLAIMED)
+    if (!value.low || value.low & CLAIM_BIT)
         return false;
     *ret = (struct key_entry){&table->slots[slot], value.low, value.high};
     return true;

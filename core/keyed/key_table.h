@@ -81,7 +81,7 @@
 
 /* What a process knows of a table. No more than this needs to be shared but the memory. */
 struct key_table {
-    struct double_word *slots;
+    struct atomic128 *slots;
     uint32_t buckets_n;
 };
 
@@ -98,17 +98,18 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max);
 
 /* The key's entry as it was at an instant, or a place that is claimed for it. */
 struct key_entry {
-    struct double_word *slot;
+    struct atomic128 *slot;
     uint64_t id;   /* as it stands in the slot */
     uint64_t word; /* of a claim: its nonce */
 };
 
 /* Begins to fetch from memory where the key is or would be. */
-void key_table_prefetch(const struct key_table *table, const struct key *key);
+void key_table_prefetch(const struct key_table *table, const struct key_digest *key);
 
 /* Looks for a key, and writes nothing. False: at some instant during the call it was not there, and
  * `*ret` is untouched. Any thread. */
-bool key_table_find(const struct key_table *table, const struct key *key, struct key_entry *ret);
+bool key_table_find(const struct key_table *table, const struct key_digest *key,
+                    struct key_entry *ret);
 
 enum key_swap {
     KEY_SWAPPED, /* entry->word is the new word now */
@@ -120,13 +121,13 @@ enum key_swap {
 enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word);
 
 /* Takes the key out of the table if it still has the word that the entry says; false: not so. */
-bool key_entry_forget(const struct key_entry *entry);
+bool key_entry_remove(const struct key_entry *entry);
 
 /* What may be done with a key that is in the table. */
 enum key_use {
     KEY_AS_NEW, /* it would be decided on as if it were new: it may be forgotten without a trace */
-    KEY_LIVE,   /* it matters, but may be evicted where the policy says so */
-    KEY_HELD    /* it has to stay */
+    KEY_EVICTABLE, /* it matters, but may be evicted where the policy says so */
+    KEY_PINNED     /* it has to stay */
 };
 
 enum key_eviction {
@@ -135,7 +136,7 @@ enum key_eviction {
     KEY_EVICT_RANDOM  /* any of them */
 };
 
-struct key_judge {
+struct key_policy {
     /* What the word is good for; of one that is live also an instant, any number: least goes first.
      * It is called for words that are out of date, and in a shared segment for any number. */
     enum key_use (*use)(const void *userdata, uint64_t word, uint64_t *ret_instant);
@@ -143,16 +144,16 @@ struct key_judge {
     enum key_eviction eviction;
     /* Asked before a key with this word goes, which is good for that; false: it is not any more.
      * NULL: it always is. */
-    bool (*let_go)(const void *userdata, uint64_t word, enum key_use use);
+    bool (*may_remove)(const void *userdata, uint64_t word, enum key_use use);
 };
 
 /* Who makes claims: one thread at a time. All that work on a table begin with random numbers. */
-struct key_claimant {
-    uint64_t nonce;
+struct nonce_source {
+    uint64_t last;
 };
 
 /* Counts what claims did to other keys; added to. */
-struct key_tally {
+struct probe_stats {
     uint64_t forgotten; /* keys as good as new whose place was used */
     uint64_t evicted;   /* live keys that had to go */
     uint64_t refused;   /* claims that found no place */
@@ -165,9 +166,9 @@ enum key_claim {
 };
 
 /* Claims a place for a key, or finds it. `ret` is untouched on KEY_FULL. Any thread. */
-enum key_claim key_table_claim(const struct key_table *table, const struct key *key,
-                               const struct key_judge *judge, struct key_claimant *claimant,
-                               struct key_entry *ret, struct key_tally *tally);
+enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
+                               const struct key_policy *policy, struct nonce_source *nonces,
+                               struct key_entry *ret, struct probe_stats *stats);
 
 /* The key is in the table from now on, with this word, and `entry` is its entry. False: somebody
  * else put it there, or took the place for another key, and nothing has happened. */

@@ -9,28 +9,28 @@
 
 /* ---- made and freed ---- */
 
-static bool is_shared(const weir_set *set)
+static bool keyed_is_shared(const weir_set *set)
 {
-    return set->backend == BACKEND_PROCESS && !set->w->apart;
+    return set->backend == BACKEND_PROCESS && !set->w->private_only;
 }
 
 /* Live sets of a segment are numbered together with the actors' boxes. */
-static uint32_t lives_max(const struct keyed *keyed)
+static uint32_t keyed_key_sets_max(const struct keyed *keyed)
 {
-    return is_shared(keyed->set) ? LIVES_MAX / 8 : LIVES_MAX;
+    return keyed_is_shared(keyed->set) ? KEY_SETS_MAX / 8 : KEY_SETS_MAX;
 }
 
 /* How many keys there can be, and live sets, in the memory that they may take. */
-static int divide_memory(struct keyed *keyed)
+static int keyed_divide_memory(struct keyed *keyed)
 {
-    size_t live = live_size(keyed->set);
-    uint64_t keys = keyed->max_keys, rest = UINT64_MAX, lives;
+    size_t set_size = key_set_size(keyed->set);
+    uint64_t keys = keyed->max_keys, rest = UINT64_MAX, sets_n;
 
     /* What the table takes is a quarter of all at least, if live sets are the rule; and the other way
      * round. */
-    if (keyed->memory_max && !keyed->fits) {
-        lives = keyed->memory_max / (live + 2 * sizeof(struct double_word));
-        keys = lives < keys ? lives : keys;
+    if (keyed->memory_max && !keyed->fits_inline) {
+        sets_n = keyed->memory_max / (set_size + 2 * sizeof(struct atomic128));
+        keys = sets_n < keys ? sets_n : keys;
     }
     while (keyed->memory_max && keys > 1 &&
            key_table_size(keys) > keyed->memory_max - keyed->memory_max / 4)
@@ -39,27 +39,28 @@ static int divide_memory(struct keyed *keyed)
     if (!keyed->memory_size)
         return -ENOMEM;
     if (keyed->memory_max)
-        rest = (keyed->memory_max - keyed->memory_size) / live;
-    lives = rest < keys ? rest : keys;
-    keyed->lives_max = lives < lives_max(keyed) ? (uint32_t)lives : lives_max(keyed);
-    keyed->keys = keys;
+        rest = (keyed->memory_max - keyed->memory_size) / set_size;
+    sets_n = rest < keys ? rest : keys;
+    keyed->key_sets_max =
+        sets_n < keyed_key_sets_max(keyed) ? (uint32_t)sets_n : keyed_key_sets_max(keyed);
+    keyed->capacity = keys;
     return 0;
 }
 
 /*
  * Whether what a key has can be a word: then its limit is decided as that of a set that is its word
- * (word.h). What the dead held of a resource could not be told from a word.
+ * (inline_state.h). What the dead held of a resource could not be told from a word.
  */
-static bool fits(const weir_set *set)
+static bool keyed_fits_inline(const weir_set *set)
 {
     const struct limit *limit = set->limits.items;
 
     return set->limits.n == 1 && limit->state_words == 1 &&
            (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD) &&
-           !(limit->type == WEIR_LIMIT_RESOURCE && is_shared(set));
+           !(limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set));
 }
 
-static int say(const weir_set *set, int r, struct weir_error *reterr)
+static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
 {
     return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", set_name(set),
                      (unsigned long long)set->keyed->max_keys, strerrordesc_np(-r));
@@ -72,7 +73,7 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
         [EVICT_RANDOM] = KEY_EVICT_RANDOM,
         [EVICT_NONE] = KEY_EVICT_NONE,
     };
-    struct keyed *keyed = sys_alloc(1, sizeof(*keyed));
+    struct keyed *keyed = os_alloc(1, sizeof(*keyed));
     int r;
 
     if (!keyed)
@@ -82,22 +83,22 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     keyed->max_keys = plan->keyed.max_keys;
     keyed->memory_max = plan->keyed.memory;
     keyed->eviction = evictions[plan->keyed.evict];
-    keyed->fits = fits(set);
-    r = divide_memory(keyed);
-    return r < 0 ? say(set, r, reterr) : 0;
+    keyed->fits_inline = keyed_fits_inline(set);
+    r = keyed_divide_memory(keyed);
+    return r < 0 ? keyed_error(set, r, reterr) : 0;
 }
 
-static int make_private(struct keyed *keyed)
+static int keyed_open_private(struct keyed *keyed)
 {
-    keyed->common = sys_alloc(1, sizeof(*keyed->common));
-    keyed->memory = sys_reserve(keyed->memory_size);
-    if (!keyed->memory || !keyed->common)
+    keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
+    keyed->memory = os_vm_reserve(keyed->memory_size);
+    if (!keyed->memory || !keyed->shared_state)
         return -ENOMEM;
-    if (sys_commit(keyed->memory, keyed->memory_size) < 0)
+    if (os_vm_commit(keyed->memory, keyed->memory_size) < 0)
         return -ENOMEM;
-    sys_prefer_large_pages(keyed->memory, keyed->memory_size);
-    key_secret_new(&keyed->secret);
-    return key_table_open(&keyed->table, keyed->memory, keyed->keys);
+    os_vm_prefer_huge_pages(keyed->memory, keyed->memory_size);
+    siphash_secret_new(&keyed->secret);
+    return key_table_open(&keyed->table, keyed->memory, keyed->capacity);
 }
 
 int keyed_open(weir_set *set, struct weir_error *reterr)
@@ -105,43 +106,44 @@ int keyed_open(weir_set *set, struct weir_error *reterr)
     struct keyed *keyed = set->keyed;
     int r;
 
-    if (set->member) {
-        keyed->segment = set->member->segment;
-        keyed->common = segment_keyed(keyed->segment);
+    if (set->participant) {
+        keyed->segment = set->participant->segment;
+        keyed->shared_state = segment_keyed(keyed->segment);
         keyed->secret = keyed->segment->secret;
-        r = key_table_open(&keyed->table, segment_keys(keyed->segment), keyed->keys);
+        r = key_table_open(&keyed->table, segment_key_table(keyed->segment), keyed->capacity);
     } else {
-        r = make_private(keyed);
+        r = keyed_open_private(keyed);
     }
-    return r < 0 ? say(set, r, reterr) : 0;
+    return r < 0 ? keyed_error(set, r, reterr) : 0;
 }
 
 void keyed_free(struct keyed *keyed)
 {
     if (!keyed)
         return;
-    lives_free(keyed);
+    key_sets_free(keyed);
     if (keyed->memory)
-        sys_unreserve(keyed->memory, keyed->memory_size);
+        os_vm_free(keyed->memory, keyed->memory_size);
     if (!keyed->segment)
-        sys_free(keyed->common);
-    sys_free(keyed);
+        os_free(keyed->shared_state);
+    os_free(keyed);
 }
 
 /* ---- subjects become keys ---- */
 
-int keyed_hash(const struct keyed *keyed, const struct weir_request *request, struct key *ret)
+int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
+               struct key_digest *ret)
 {
     if (request->size < sizeof(*request) || !request->subject || !request->subject_size ||
         request->subject_size > WEIR_SUBJECT_MAX)
         return -EINVAL;
-    key_hash(&keyed->secret, request->subject, request->subject_size, ret);
+    siphash_128(&keyed->secret, request->subject, request->subject_size, ret);
     key_table_prefetch(&keyed->table, ret);
     return 0;
 }
 
-void keyed_mark(const weir_set *set, struct record *r, const struct key *key)
+void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key)
 {
-    record_store(&r->amounts[set->limits.n], key->place);
+    record_store(&r->amounts[set->limits.n], key->buckets);
     record_store(&r->amounts[set->limits.n + 1], key->id);
 }

@@ -8,7 +8,7 @@
  *
  *   bit 63 = 0   the state itself, of limits whose state is one word, as long as nobody is in line.
  *                A grant, a refusal and what is given back are one compare-and-swap of the entry.
- *   bit 63 = 1   the number of a live set (live.h), which has the state, and a line: a hidden set
+ *   bit 63 = 1   the number of a live set (key_set.h), which has the state, and a line: a hidden set
  *                with versions and a line of its own, that shares everything else with the template.
  *                It goes back to the table's word, or the key is forgotten, when nobody is in line
  *                and what it says fits there.
@@ -29,27 +29,29 @@
 #include "shm/segment.h"
 
 struct keyed {
-    weir_set *set;                 /* the template */
-    const struct segment *segment; /* that processes share; NULL: private */
-    struct segment_keyed *common;  /* what all who use it have in common: there, or our own */
-    struct key_secret secret;
+    weir_set *set;                      /* the template */
+    const struct segment *segment;      /* that processes share; NULL: private */
+    struct segment_keyed *shared_state; /* what all who use it have in common: there, or our own */
+    struct siphash_secret secret;
     struct key_table table;
     void *memory; /* of a private table */
     size_t memory_size;
-    uint64_t keys;                 /* that it has room for */
+    uint64_t capacity;             /* that it has room for */
     uint64_t max_keys, memory_max; /* as configured; 0: no such bound on memory */
     enum key_eviction eviction;
-    bool fits; /* the state of one key can be its word */
+    bool fits_inline; /* the state of one key can be its word */
 
-    /* live.c */
-    struct table lives; /* by number; as this process has met them; they go with the keyed set */
-    _Atomic uint32_t places; /* so many there is room for */
-    uint32_t lives_max;
-    _Atomic uint32_t hand; /* live_sweep.c: of those looked at for one that can go, the next */
+    /* key_set.c */
+    struct stable_array
+        key_sets; /* by number; as this process has met them; they go with the keyed set */
+    _Atomic uint32_t key_sets_known_n; /* so many there is room for */
+    uint32_t key_sets_max;
+    _Atomic uint32_t
+        clock_hand; /* key_set_reclaim.c: of those looked at for one that can go, the next */
 };
 
-/* Words of a version of a keyed set, or of a live one, behind the states: live.h. */
-#define LIVE_WORDS 4u
+/* Words of a version of a keyed set, or of a live one, behind the states: key_set.h. */
+#define KEY_SET_WORDS 4u
 
 /* Words of a record of a keyed set behind its amounts: the key. */
 #define KEYED_RECORD_WORDS 2u
@@ -64,26 +66,30 @@ int keyed_open(weir_set *set, struct weir_error *reterr);
 void keyed_free(struct keyed *keyed);
 
 /* Hashes the subject of a request: 0, or -EINVAL: it has none, or one that is too long. */
-int keyed_hash(const struct keyed *keyed, const struct weir_request *request, struct key *ret);
+int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
+               struct key_digest *ret);
 
-/* As set_enter(), for the key of a request to a keyed set. If a live set has it then, asking->set,
+/* As set_acquire(), for the key of a request to a keyed set. If a live set has it then, asking->set,
  * its acquisition and the record become that set's; if it is refused they stay the template's. */
-int keyed_enter(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns);
+int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+                  uint64_t max_wait_ns);
 
-/* As set_settle_exactly(), for a record of the template's or of one of its live sets. */
-bool keyed_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                  const struct settlement *settlement);
+/* As set_release_exact(), for a record of the template's or of one of its live sets. */
+bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                   const struct release_args *args);
 
-/* As set_estimate(), for a key; and for that of a record of the template's. */
-void keyed_estimate(struct actor *actor, weir_set *set, const struct key *key,
-                    const uint64_t *amounts, enum walk walk, struct verdict *ret);
-void keyed_estimate_record(struct actor *actor, weir_set *set, uint32_t record,
-                           const uint64_t *amounts, enum walk walk, struct verdict *ret);
+/* As set_forecast(), for a key; and for that of a record of the template's. */
+void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
+                    const uint64_t *amounts, enum forecast_walk forecast_walk,
+                    struct decision *ret);
+void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                           const uint64_t *amounts, enum forecast_walk forecast_walk,
+                           struct decision *ret);
 
 /* How many wait, for whatever key. */
-uint64_t keyed_waiting(struct actor *actor, const weir_set *set);
+uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set);
 
 /* The key of a record is written behind its amounts, when the record is filled. */
-void keyed_mark(const weir_set *set, struct record *r, const struct key *key);
+void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key);
 
 #endif

@@ -11,132 +11,132 @@
 #include <errno.h>
 
 /* One attempt to enter, for all that follows. */
-struct entering {
-    struct asking *asking;
+struct keyed_acquire_args {
+    struct acquire_op *op;
     struct keyed *keyed;
     weir_set *set; /* the template */
     uint32_t record;
-    enum entry entry;
+    enum wait_mode mode;
     uint64_t max_wait_ns;
     bool gives_up; /* it has tried often enough to find room */
 };
 
 /* The record, and the acquisition that has it, are of this set from now on. */
-static void move(const struct entering *entering, weir_set *set)
+static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
 {
-    struct asking *asking = entering->asking;
+    struct acquire_op *op = acq->op;
 
-    asking->set = set;
-    if (asking->acquisition)
-        asking->acquisition->set = set;
-    if (entering->record)
-        live_mark(set, entering->record, asking->actor->thread);
+    op->set = set;
+    if (op->acquisition)
+        op->acquisition->set = set;
+    if (acq->record)
+        key_set_mark_record(set, acq->record, op->ctx->thread);
 }
 
 /* No room for another key, or for a line; or the set is broken. The room may be taken by the dead:
  * then -EINPROGRESS. */
-static int turn_away(const struct entering *entering, int r)
+static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
 {
-    struct asking *asking = entering->asking;
-    weir_set *set = entering->set;
+    struct acquire_op *op = acq->op;
+    weir_set *set = acq->set;
     uint64_t now_ns = instance_now(set->w);
 
-    asking->verdict = (struct verdict){.now_ns = now_ns, .estimate_ns = now_ns};
-    if (r == -ENOBUFS && set->member && !MUTANT(612) &&
-        burial_attend_rarely(asking->actor, set, now_ns))
+    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    if (r == -ENOBUFS && set->participant && !MUTANT(612) && peer_reap_if_due(op->ctx, set, now_ns))
         return -EINPROGRESS;
     if (r == -ENOBUFS) {
-        atomic_fetch_add_explicit(&entering->keyed->common->refused, 1, memory_order_relaxed);
-        count(&actor_counters(asking->actor, entering->set->number)->refused_full, 1);
+        atomic_fetch_add_explicit(&acq->keyed->shared_state->refused, 1, memory_order_relaxed);
+        counter_add(&thread_ctx_counters(op->ctx, acq->set->number)->refused_full, 1);
     }
     return r;
 }
 
 /* Into the live set that the entry names. */
-static int enter_live(const struct entering *entering, struct live *live, struct key_entry *entry)
+static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct key_set *key_set,
+                                 struct key_entry *entry)
 {
-    struct asking *asking = entering->asking;
+    struct acquire_op *op = acq->op;
     int r;
 
-    move(entering, &live->set);
-    asking->actor->loan = word_loan(entry->word);
-    r = live_take(asking->actor, live, asking->amounts, entering->record, &asking->verdict);
+    keyed_move_to(acq, &key_set->set);
+    op->ctx->binding = key_word_binding(entry->word);
+    r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->verdict);
     if (r == -EINPROGRESS)
-        r = set_enter_boxed(asking->actor, &live->set, asking->amounts, entering->record,
-                            entering->entry, entering->max_wait_ns, &asking->verdict);
-    if (r >= 0 && entering->record)
+        r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
+                                 acq->max_wait_ns, &op->verdict);
+    if (r >= 0 && acq->record)
         return r;
-    move(entering, entering->set);
+    keyed_move_to(acq, acq->set);
     if (r == -ESTALE) {
-        r = live_mend(asking->actor, entering->keyed, &asking->key, entry);
-        return r == -EINPROGRESS ? r : turn_away(entering, r);
+        r = key_set_repair(op->ctx, acq->keyed, &op->key, entry);
+        return r == -EINPROGRESS ? r : keyed_refuse_room(acq, r);
     }
-    if (r < 0 || entering->keyed->fits)
-        live_leave(asking->actor, live);
+    if (r < 0 || acq->keyed->fits_inline)
+        key_set_unbind_if_idle(op->ctx, key_set);
     return r;
 }
 
 /* The key of an entry gets a live set with this state, or a claimed one that of a new key (NULL);
  * and that is entered. */
-static int enter_promoted(const struct entering *entering, struct key_entry *entry,
-                          const uint64_t *state)
+static int keyed_acquire_promoted(const struct keyed_acquire_args *acq, struct key_entry *entry,
+                                  const uint64_t *state)
 {
-    struct asking *asking = entering->asking;
-    struct live *live;
+    struct acquire_op *op = acq->op;
+    struct key_set *key_set;
     int r = -ENOBUFS;
 
-    if (!entering->gives_up)
-        r = keyed_promote(entering->keyed, asking->actor, &asking->key, entry, state, &live);
+    if (!acq->gives_up)
+        r = keyed_promote(acq->keyed, op->ctx, &op->key, entry, state, &key_set);
     if (r == 0)
-        return enter_live(entering, live, entry);
+        return keyed_acquire_key_set(acq, key_set, entry);
     if (r == -EINPROGRESS)
         return r;
     if (!state)
         key_claim_drop(entry);
-    return turn_away(entering, r);
+    return keyed_refuse_room(acq, r);
 }
 
 /* By the word of its key, that is of a set with one limit. */
-static void granted(const struct entering *entering, uint64_t now_ns)
+static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
 {
-    struct asking *asking = entering->asking;
-    struct counters *counters = actor_counters(asking->actor, entering->set->number);
+    struct acquire_op *op = acq->op;
+    struct counters *counters = thread_ctx_counters(op->ctx, acq->set->number);
 
-    if (entering->record) {
-        struct record *r = record_at(entering->set->region, entering->record);
+    if (acq->record) {
+        struct acq_record *r = record_at(acq->set->region, acq->record);
         uint64_t held = record_next_word(record_load(&r->word), RECORD_HELD);
 
-        record_store(&r->granted, now_ns);
-        record_store(&r->since, now_ns);
+        record_store(&r->granted_ns, now_ns);
+        record_store(&r->enqueued_ns, now_ns);
         atomic_store_explicit(&r->word, held, memory_order_release);
-        STEP();
+        SCHED_POINT();
     }
-    asking->verdict = (struct verdict){.now_ns = now_ns, .estimate_ns = now_ns};
-    count(&counters->granted, 1);
-    count(&counters->limits[0].granted, asking->amounts[0]);
-    if (!entering->record)
-        count(&counters->taken, 1);
+    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    counter_add(&counters->granted, 1);
+    counter_add(&counters->limits[0].granted, op->amounts[0]);
+    if (!acq->record)
+        counter_add(&counters->taken, 1);
 }
 
 /* What the word says cannot be had before `ready`, and nobody is in line. */
-static int refuse(const struct entering *entering, struct key_entry *entry, uint64_t now_ns,
-                  uint64_t ready)
+static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *entry,
+                        uint64_t now_ns, uint64_t ready)
 {
-    const struct limit *limit = entering->set->limits.items;
-    struct asking *asking = entering->asking;
+    const struct limit *limit = acq->set->limits.items;
+    struct acquire_op *op = acq->op;
 
-    asking->verdict = (struct verdict){.now_ns = now_ns, .estimate_ns = ready, .blame = limit};
+    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
-        set_count_refusal(asking->actor, entering->set, -ERANGE, limit->key);
+        set_count_refusal(op->ctx, acq->set, -ERANGE, limit->key);
         return -ERANGE;
     }
-    if (entering->entry == ENTRY_PROBE)
+    if (acq->mode == MODE_PROBE)
         return -EAGAIN;
-    if (entering->entry != ENTRY_TRY)
-        return enter_promoted(entering, entry, &entry->word);
+    if (acq->mode != MODE_TRY)
+        return keyed_acquire_promoted(acq, entry, &entry->word);
     if (limit->type == WEIR_LIMIT_RESOURCE)
-        asking->verdict.estimate_ns = now_ns; /* not foreseen */
-    set_count_busy(asking->actor, entering->set, limit);
+        op->verdict.forecast_ns = now_ns; /* not foreseen */
+    set_count_busy(op->ctx, acq->set, limit);
     return -EAGAIN;
 }
 
@@ -145,50 +145,50 @@ static int refuse(const struct entering *entering, struct key_entry *entry, uint
  * earlier instant grants no more. It may grant less, if somebody was faster who read it later: so
  * whoever is refused reads it again.
  */
-static int enter_word(const struct entering *entering, struct key_entry *entry,
-                      struct weir_instant at)
+static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_entry *entry,
+                              struct weir_instant at)
 {
-    const struct keyed *keyed = entering->keyed;
-    const struct limit *limit = entering->set->limits.items;
-    uint64_t amount = entering->asking->amounts[0];
+    const struct keyed *keyed = acq->keyed;
+    const struct limit *limit = acq->set->limits.items;
+    uint64_t amount = acq->op->amounts[0];
     enum key_swap swap = KEY_CHANGED;
     bool is_late = MUTANT(613); /* the instant is one after that of the word */
 
     do {
         uint64_t state = entry->word, quiet_ns, ready;
 
-        if (word_is_live(state))
+        if (key_word_is_key_set(state))
             return -EINPROGRESS;
-        if (!keyed_is_sound(keyed, state))
-            return turn_away(entering, -EUCLEAN);
-        quiet_ns = atomic_load_explicit(&keyed->common->quiet_ns, memory_order_acquire);
-        if (at.now_ns < quiet_ns && quiet_ns < GRANTED_MARKER)
+        if (!keyed_is_valid(keyed, state))
+            return keyed_refuse_room(acq, -EUCLEAN);
+        quiet_ns = atomic_load_explicit(&keyed->shared_state->unbound_ns, memory_order_acquire);
+        if (at.now_ns < quiet_ns && quiet_ns < GRANT_MARKER)
             at.now_ns = quiet_ns; /* somebody has read that from the clock meanwhile */
         ready = limit_try_take(limit, &state, &at, amount);
         if (ready > at.now_ns && is_late)
-            return refuse(entering, entry, at.now_ns, ready);
+            return keyed_refuse(acq, entry, at.now_ns, ready);
         if (ready > at.now_ns) {
-            at = instance_instant(entering->set->w, entering->set->limits.reads_wall);
+            at = instance_instant(acq->set->w, acq->set->limits.reads_wall);
             is_late = true;
             continue;
         }
-        if (word_is_live(state))
-            return enter_promoted(entering, entry, &entry->word);
+        if (key_word_is_key_set(state))
+            return keyed_acquire_promoted(acq, entry, &entry->word);
         swap = key_entry_swap(entry, state);
         is_late = MUTANT(613);
     } while (swap == KEY_CHANGED);
     if (swap != KEY_SWAPPED && !MUTANT(459))
         return -EINPROGRESS;
-    granted(entering, at.now_ns);
+    keyed_grant(acq, at.now_ns);
     return 0;
 }
 
 /* By the word that a new key gets. */
-static int enter_claimed(const struct entering *entering, struct key_entry *entry)
+static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_entry *entry)
 {
-    const weir_set *set = entering->set;
+    const weir_set *set = acq->set;
     const struct limit *limit = set->limits.items;
-    uint64_t amount = entering->asking->amounts[0], state = 0, ready;
+    uint64_t amount = acq->op->amounts[0], state = 0, ready;
     /* After the claim: see key_table.h. */
     struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
     bool grants;
@@ -197,54 +197,53 @@ static int enter_claimed(const struct entering *entering, struct key_entry *entr
     ready = limit_try_take(limit, &state, &at, amount);
     if (ready == WEIR_NEVER) {
         key_claim_drop(entry);
-        return refuse(entering, NULL, at.now_ns, ready);
+        return keyed_refuse(acq, NULL, at.now_ns, ready);
     }
     /* Otherwise the key begins with a refusal, and its time runs from now on. */
     grants = ready <= at.now_ns;
-    if (word_is_live(state))
-        return enter_promoted(entering, entry, NULL);
+    if (key_word_is_key_set(state))
+        return keyed_acquire_promoted(acq, entry, NULL);
     if (!key_claim_commit(entry, state) || !grants)
         return -EINPROGRESS;
-    granted(entering, at.now_ns);
+    keyed_grant(acq, at.now_ns);
     return 0;
 }
 
-static int enter_found(const struct entering *entering, struct key_entry *entry,
-                       const struct weir_instant *at)
+static int keyed_acquire_entry(const struct keyed_acquire_args *acq, struct key_entry *entry,
+                               const struct weir_instant *at)
 {
-    struct live *live;
+    struct key_set *key_set;
 
-    if (!word_is_live(entry->word))
-        return enter_word(entering, entry, *at);
-    live = live_at(entering->keyed, entry->word, NULL);
-    if (live)
-        return enter_live(entering, live, entry);
-    if (live_mend(entering->asking->actor, entering->keyed, &entering->asking->key, entry) ==
-        -EUCLEAN)
-        return turn_away(entering, -EUCLEAN);
-    return turn_away(entering, -ENOMEM);
+    if (!key_word_is_key_set(entry->word))
+        return keyed_acquire_word(acq, entry, *at);
+    key_set = key_set_at(acq->keyed, entry->word, NULL);
+    if (key_set)
+        return keyed_acquire_key_set(acq, key_set, entry);
+    if (key_set_repair(acq->op->ctx, acq->keyed, &acq->op->key, entry) == -EUCLEAN)
+        return keyed_refuse_room(acq, -EUCLEAN);
+    return keyed_refuse_room(acq, -ENOMEM);
 }
 
-static int enter_once(const struct entering *entering)
+static int keyed_acquire_once(const struct keyed_acquire_args *acq)
 {
-    struct asking *asking = entering->asking;
-    struct keyed *keyed = entering->keyed;
-    const weir_set *set = entering->set;
+    struct acquire_op *op = acq->op;
+    struct keyed *keyed = acq->keyed;
+    const weir_set *set = acq->set;
     const struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
     struct key_entry entry;
 
     if (set_is_broken(set))
-        return turn_away(entering, -EUCLEAN);
-    if (key_table_find(&keyed->table, &asking->key, &entry))
-        return enter_found(entering, &entry, &at);
-    switch (keyed_claim(keyed, asking->actor, &asking->key, &at, &entry)) {
+        return keyed_refuse_room(acq, -EUCLEAN);
+    if (key_table_find(&keyed->table, &op->key, &entry))
+        return keyed_acquire_entry(acq, &entry, &at);
+    switch (keyed_claim(keyed, op->ctx, &op->key, &at, &entry)) {
     case KEY_FOUND:
-        return enter_found(entering, &entry, &at);
+        return keyed_acquire_entry(acq, &entry, &at);
     case KEY_FULL:
-        return turn_away(entering, -ENOBUFS);
+        return keyed_refuse_room(acq, -ENOBUFS);
     default:
-        return keyed->fits ? enter_claimed(entering, &entry)
-                           : enter_promoted(entering, &entry, NULL);
+        return keyed->fits_inline ? keyed_acquire_claim(acq, &entry)
+                                  : keyed_acquire_promoted(acq, &entry, NULL);
     }
 }
 
@@ -252,19 +251,20 @@ static int enter_once(const struct entering *entering)
  * there is an end to it. */
 #define ATTEMPTS_MAX 256u
 
-int keyed_enter(struct asking *asking, uint32_t record, enum entry entry, uint64_t max_wait_ns)
+int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+                  uint64_t max_wait_ns)
 {
-    struct entering entering = {asking, asking->set->keyed, asking->set, record,
-                                entry,  max_wait_ns,        false};
+    struct keyed_acquire_args acq = {op,    op->set->keyed, op->set, record,
+                                     entry, max_wait_ns,    false};
     unsigned turn = 0;
 
-    for (uint32_t attempt = 0;; publication_back_off(&turn)) {
-        int r = enter_once(&entering);
+    for (uint32_t attempt = 0;; spin_backoff(&turn)) {
+        int r = keyed_acquire_once(&acq);
 
         if (r != -EINPROGRESS)
             return r;
-        if (instance_closed(entering.set->w))
-            return turn_away(&entering, -ESHUTDOWN);
-        entering.gives_up = ++attempt >= ATTEMPTS_MAX;
+        if (instance_is_closed(acq.set->w))
+            return keyed_refuse_room(&acq, -ESHUTDOWN);
+        acq.gives_up = ++attempt >= ATTEMPTS_MAX;
     }
 }

@@ -7,50 +7,51 @@
 #include <errno.h>
 #include <string.h>
 
-static void estimate_states(const weir_set *set, const uint64_t *states,
-                            const struct weir_instant *at, const uint64_t *amounts,
-                            struct verdict *ret)
+static void keyed_forecast_states(const weir_set *set, const uint64_t *states,
+                                  const struct weir_instant *at, const uint64_t *amounts,
+                                  struct decision *ret)
 {
-    *ret = (struct verdict){.now_ns = at->now_ns};
+    *ret = (struct decision){.now_ns = at->now_ns};
     /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
-    limits_ready_at(&set->limits, states, at, amounts, true, &ret->blame);
-    ret->estimate_ns = limits_ready_at(&set->limits, states, at, amounts, false, &ret->blame);
+    limits_ready_at(&set->limits, states, at, amounts, true, &ret->limiting);
+    ret->forecast_ns = limits_ready_at(&set->limits, states, at, amounts, false, &ret->limiting);
 }
 
-void keyed_estimate(struct actor *actor, weir_set *set, const struct key *key,
-                    const uint64_t *amounts, enum walk walk, struct verdict *ret)
+void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
+                    const uint64_t *amounts, enum forecast_walk forecast_walk, struct decision *ret)
 {
     struct keyed *keyed = set->keyed;
-    uint64_t *states = actor->content;
+    uint64_t *states = ctx->content;
     struct weir_instant at;
     struct key_entry entry;
 
     while (key_table_find(&keyed->table, key, &entry)) {
-        struct live storage, *live;
+        struct key_set storage, *key_set;
 
-        if (!word_is_live(entry.word) && keyed_is_sound(keyed, entry.word)) {
+        if (!key_word_is_key_set(entry.word) && keyed_is_valid(keyed, entry.word)) {
             at = instance_instant(set->w, set->limits.reads_wall);
-            estimate_states(set, &entry.word, &at, amounts, ret);
+            keyed_forecast_states(set, &entry.word, &at, amounts, ret);
             return;
         }
-        live = live_at(keyed, entry.word, &storage);
-        if (live && live_estimate(actor, live, entry.word, amounts, walk, ret))
+        key_set = key_set_at(keyed, entry.word, &storage);
+        if (key_set && key_set_forecast(ctx, key_set, entry.word, amounts, forecast_walk, ret))
             return;
-        if (set_is_broken(set) || live_mend(actor, keyed, key, &entry) == -EUCLEAN) {
-            *ret = (struct verdict){.now_ns = instance_now(set->w), .estimate_ns = WEIR_NEVER};
+        if (set_is_broken(set) || key_set_repair(ctx, keyed, key, &entry) == -EUCLEAN) {
+            *ret = (struct decision){.now_ns = instance_now(set->w), .forecast_ns = WEIR_NEVER};
             return;
         }
     }
     at = instance_instant(set->w, set->limits.reads_wall);
-    memset(states, 0, (set->limits.state_words - LIVE_WORDS) * sizeof(*states));
+    memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
     limits_init(&set->limits, states, &at);
-    estimate_states(set, states, &at, amounts, ret);
+    keyed_forecast_states(set, states, &at, amounts, ret);
 }
 
-void keyed_estimate_record(struct actor *actor, weir_set *set, uint32_t record,
-                           const uint64_t *amounts, enum walk walk, struct verdict *ret)
+void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                           const uint64_t *amounts, enum forecast_walk forecast_walk,
+                           struct decision *ret)
 {
-    const struct key key = key_of(set, record);
+    const struct key_digest key = keyed_record_key(set, record);
 
-    keyed_estimate(actor, set, &key, amounts, walk, ret);
+    keyed_forecast(ctx, set, &key, amounts, forecast_walk, ret);
 }

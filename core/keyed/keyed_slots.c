@@ -8,78 +8,80 @@
 
 /* Whether a word that is a state can be one. Half of it may be another key's, and in a segment it may
  * be anything. */
-static bool is_state(const struct keyed *keyed, uint64_t word)
+static bool keyed_is_state(const struct keyed *keyed, uint64_t word)
 {
-    return keyed->fits && limits_check(&keyed->set->limits, &word) == 0;
+    return keyed->fits_inline && limits_check(&keyed->set->limits, &word) == 0;
 }
 
-bool keyed_check(const struct keyed *keyed, uint64_t word)
+bool keyed_check_word(const struct keyed *keyed, uint64_t word)
 {
-    struct member *member = keyed->set->member;
+    struct participant *participant = keyed->set->participant;
 
-    if (!member_has_place(member) || !is_state(keyed, word))
-        member_break(member);
-    if (member_is_broken(member))
-        member_tell_broken(member);
-    return !member_is_broken(member);
+    if (!participant_has_slot(participant) || !keyed_is_state(keyed, word))
+        participant_mark_broken(participant);
+    if (participant_is_broken(participant))
+        participant_report_broken(participant);
+    return !participant_is_broken(participant);
 }
 
-struct judging {
-    struct actor *actor;
+struct key_policy_args {
+    struct thread_ctx *ctx;
     struct keyed *keyed;
     struct weir_instant at;
 };
 
-static enum key_use judge(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use keyed_key_use(const void *userdata, uint64_t word, uint64_t *ret_instant)
 {
-    const struct judging *judging = userdata;
+    const struct key_policy_args *args = userdata;
 
-    if (word_is_live(word))
-        return live_use(judging->actor, judging->keyed, word, ret_instant);
-    if (!is_state(judging->keyed, word))
-        return KEY_HELD; /* half of it may be another's */
-    return states_use(&judging->keyed->set->limits, &word, &judging->at, ret_instant);
+    if (key_word_is_key_set(word))
+        return key_set_use(args->ctx, args->keyed, word, ret_instant);
+    if (!keyed_is_state(args->keyed, word))
+        return KEY_PINNED; /* half of it may be another's */
+    return key_states_use(&args->keyed->set->limits, &word, &args->at, ret_instant);
 }
 
-static bool let_go(const void *userdata, uint64_t word, enum key_use use)
+static bool keyed_may_remove(const void *userdata, uint64_t word, enum key_use use)
 {
-    const struct judging *judging = userdata;
+    const struct key_policy_args *args = userdata;
 
-    return !word_is_live(word) || live_let_go(judging->actor, judging->keyed, word, use);
+    return !key_word_is_key_set(word) || key_set_may_remove(args->ctx, args->keyed, word, use);
 }
 
-static void tell(struct keyed *keyed, const struct key_tally *tally)
+static void keyed_add_stats(struct keyed *keyed, const struct probe_stats *stats)
 {
-    if (tally->forgotten)
-        atomic_fetch_add_explicit(&keyed->common->forgotten, tally->forgotten,
+    if (stats->forgotten)
+        atomic_fetch_add_explicit(&keyed->shared_state->forgotten, stats->forgotten,
                                   memory_order_relaxed);
-    if (tally->evicted)
-        atomic_fetch_add_explicit(&keyed->common->evicted, tally->evicted, memory_order_relaxed);
+    if (stats->evicted)
+        atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats->evicted,
+                                  memory_order_relaxed);
 }
 
-enum key_claim keyed_claim(struct keyed *keyed, struct actor *actor, const struct key *key,
-                           const struct weir_instant *at, struct key_entry *ret)
+enum key_claim keyed_claim(struct keyed *keyed, struct thread_ctx *ctx,
+                           const struct key_digest *key, const struct weir_instant *at,
+                           struct key_entry *ret)
 {
-    const struct judging judging = {actor, keyed, *at};
-    const struct key_judge keys = {judge, &judging, keyed->eviction, let_go};
-    struct key_tally tally = {0};
+    const struct key_policy_args args = {ctx, keyed, *at};
+    const struct key_policy keys = {keyed_key_use, &args, keyed->eviction, keyed_may_remove};
+    struct probe_stats stats = {0};
     enum key_claim claimed =
-        key_table_claim(&keyed->table, key, &keys, &actor->claimant, ret, &tally);
+        key_table_claim(&keyed->table, key, &keys, &ctx->nonce_source, ret, &stats);
 
-    tell(keyed, &tally);
+    keyed_add_stats(keyed, &stats);
     return claimed;
 }
 
-int keyed_promote(struct keyed *keyed, struct actor *actor, const struct key *key,
-                  struct key_entry *entry, const uint64_t *states, struct live **ret)
+int keyed_promote(struct keyed *keyed, struct thread_ctx *ctx, const struct key_digest *key,
+                  struct key_entry *entry, const uint64_t *states, struct key_set **ret)
 {
     uint64_t word;
-    int r = live_borrow(keyed, actor, key, states, ret, &word);
+    int r = key_set_bind(keyed, ctx, key, states, ret, &word);
 
     if (r < 0)
         return r;
     if (states ? key_entry_swap(entry, word) == KEY_SWAPPED : key_claim_commit(entry, word))
         return 0;
-    live_return(*ret, actor, word);
+    key_set_unbind(*ret, ctx, word);
     return -EINPROGRESS;
 }

@@ -6,13 +6,13 @@
 #include "keyed/key_set.h"
 #include <errno.h>
 
-uint64_t keyed_waiting(struct actor *actor, const weir_set *set)
+uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)
 {
-    struct live storage;
+    struct key_set storage;
     uint64_t waiting = 0;
 
-    for (uint32_t i = 0; i < lives_n(set->keyed); i++)
-        waiting += set_snapshot(actor, &live_numbered(set->keyed, i, &storage)->set);
+    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++)
+        waiting += set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set);
     return waiting;
 }
 
@@ -22,32 +22,32 @@ int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret)
         [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
     const struct keyed *keyed = set->keyed;
     struct key_entry entry;
-    uint64_t keys = 0, lives = 0;
+    uint64_t keys = 0, key_sets = 0;
 
-    if (instance_forked(set->w))
+    if (instance_is_forked(set->w))
         return -ECHILD;
     if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;
     if (!keyed)
         return 0;
     for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
-        bool there = key_table_at(&keyed->table, i, &entry);
+        bool is_used = key_table_at(&keyed->table, i, &entry);
 
-        keys += there;
-        lives += there && word_is_live(entry.word);
+        keys += is_used;
+        key_sets += is_used && key_word_is_key_set(entry.word);
     }
     *ret = (struct weir_keyed_stats){
         .size = sizeof(*ret),
         .keys = keys,
-        .live = lives,
+        .live = key_sets,
         .max_keys = keyed->max_keys,
-        .room = keyed->keys,
-        .memory = keyed->memory_size + lives_n(keyed) * live_size(set),
+        .room = keyed->capacity,
+        .memory = keyed->memory_size + key_sets_n(keyed) * key_set_size(set),
         .memory_max = keyed->memory_max,
         .evict = policies[keyed->eviction],
-        .forgotten = atomic_load_explicit(&keyed->common->forgotten, memory_order_relaxed),
-        .evicted = atomic_load_explicit(&keyed->common->evicted, memory_order_relaxed),
-        .refused = atomic_load_explicit(&keyed->common->refused, memory_order_relaxed),
+        .forgotten = atomic_load_explicit(&keyed->shared_state->forgotten, memory_order_relaxed),
+        .evicted = atomic_load_explicit(&keyed->shared_state->evicted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&keyed->shared_state->refused, memory_order_relaxed),
     };
     return 1;
 }

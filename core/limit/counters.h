@@ -25,7 +25,7 @@ struct counters {
     struct limit_counters limits[];
 };
 
-static inline void count(_Atomic uint64_t *counter, uint64_t n)
+static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)
 {
     uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
 
@@ -33,10 +33,10 @@ static inline void count(_Atomic uint64_t *counter, uint64_t n)
 }
 
 /* Counts a wait of this length that ended with a grant. */
-void counters_waited(struct counters *counters, uint64_t wait_ns);
+void counters_add_wait(struct counters *counters, uint64_t wait_ns);
 
 /* Adds `counters`, of a set of `limits_n` limits, to totals. */
-void counters_add(const struct counters *counters, struct weir_set_stats *totals,
+void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n);
 
 #endif

@@ -25,7 +25,7 @@ void limit_take(const struct limit *limit, uint64_t *state, const struct weir_in
         state[0] += amount;
 }
 
-uint64_t limit_ask_then_take(const struct limit *limit, uint64_t *state,
+uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
                              const struct weir_instant *at, uint64_t amount)
 {
     uint64_t ready = limit_ready_at(limit, state, at, amount);
@@ -85,7 +85,7 @@ void limits_describe(struct limits *limits)
         if (limit->type == WEIR_LIMIT_RESOURCE)
             limits->has_resources = true;
         if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)
-            limits->has_unforeseen = true;
+            limits->has_opaque_resources = true;
         if (limit->type != WEIR_LIMIT_RESOURCE) {
             limits->has_waits = true;
             waits++;
@@ -103,7 +103,7 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
         const struct limit *limit = &limits->items[i];
 
         if (limit->algorithm)
-            limit->algorithm->init(limit->config, states + limit->state_at, at);
+            limit->algorithm->init(limit->config, states + limit->state_offset, at);
     }
 }
 
@@ -112,7 +112,7 @@ int limits_check(const struct limits *limits, const uint64_t *states)
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
-        if (limit_check(limit, states + limit->state_at) < 0)
+        if (limit_check(limit, states + limit->state_offset) < 0)
             return -1;
     }
     return 0;
@@ -120,7 +120,7 @@ int limits_check(const struct limits *limits, const uint64_t *states)
 
 uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
-                         bool with_resources, const struct limit **ret_blame)
+                         bool with_resources, const struct limit **ret_limiting)
 {
     uint64_t latest = at->now_ns;
 
@@ -130,10 +130,10 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
 
         if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE && !MUTANT(37)))
             continue;
-        ready = limit_ready_at(limit, states + limit->state_at, at, amounts[i]);
+        ready = limit_ready_at(limit, states + limit->state_offset, at, amounts[i]);
         if (ready > latest) {
             latest = ready;
-            *ret_blame = limit;
+            *ret_limiting = limit;
         }
     }
     return latest;
@@ -146,16 +146,16 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
         const struct limit *limit = &limits->items[i];
 
         if (amounts[i] && (with_resources || limit->type != WEIR_LIMIT_RESOURCE))
-            limit_take(limit, states + limit->state_at, at, amounts[i]);
+            limit_take(limit, states + limit->state_offset, at, amounts[i]);
     }
 }
 
 /* As limits_try_take() of any limits: one question each, then one more call each. */
-static uint64_t ask_then_take(const struct limits *limits, uint64_t *states,
-                              const struct weir_instant *at, const uint64_t *amounts,
-                              const struct limit **ret_blame)
+static uint64_t limits_take_if_ready(const struct limits *limits, uint64_t *states,
+                                     const struct weir_instant *at, const uint64_t *amounts,
+                                     const struct limit **ret_limiting)
 {
-    uint64_t ready = limits_ready_at(limits, states, at, amounts, true, ret_blame);
+    uint64_t ready = limits_ready_at(limits, states, at, amounts, true, ret_limiting);
 
     if (ready <= at->now_ns || MUTANT(402))
         limits_take(limits, states, at, amounts, true);
@@ -163,25 +163,26 @@ static uint64_t ask_then_take(const struct limits *limits, uint64_t *states,
 }
 
 /* The same if they have few words of state: each takes at once, until one does not. */
-static uint64_t take_or_undo(const struct limits *limits, uint64_t *states,
-                             const struct weir_instant *at, const uint64_t *amounts,
-                             const struct limit **ret_blame)
+static uint64_t limits_take_or_undo(const struct limits *limits, uint64_t *states,
+                                    const struct weir_instant *at, const uint64_t *amounts,
+                                    const struct limit **ret_limiting)
 {
-    uint64_t before[UNDO_WORDS];
+    uint64_t saved[UNDO_WORDS];
 
     for (uint32_t i = 0; i < limits->state_words; i++)
-        before[i] = states[i];
-    if (limits_take_now(limits, states, at, amounts))
+        saved[i] = states[i];
+    if (limits_take_or_clobber(limits, states, at, amounts))
         return at->now_ns;
     for (uint32_t word = 0; word < limits->state_words && !MUTANT(406); word++)
-        states[word] = before[word];
-    return limits_ready_at(limits, states, at, amounts, true, ret_blame);
+        states[word] = saved[word];
+    return limits_ready_at(limits, states, at, amounts, true, ret_limiting);
 }
 
-uint64_t limits_try_several(const struct limits *limits, uint64_t *states,
-                            const struct weir_instant *at, const uint64_t *amounts,
-                            const struct limit **ret_blame)
+uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
+                              const struct weir_instant *at, const uint64_t *amounts,
+                              const struct limit **ret_limiting)
 {
-    return limits->state_words > UNDO_WORDS ? ask_then_take(limits, states, at, amounts, ret_blame)
-                                            : take_or_undo(limits, states, at, amounts, ret_blame);
+    return limits->state_words > UNDO_WORDS
+               ? limits_take_if_ready(limits, states, at, amounts, ret_limiting)
+               : limits_take_or_undo(limits, states, at, amounts, ret_limiting);
 }

@@ -6,6 +6,7 @@
 #ifndef WEIR_CORE_LIMIT_LIMIT_H
 #define WEIR_CORE_LIMIT_LIMIT_H
 
+#include "base/compiler.h"
 #include "base/mutant.h"
 #include <stdbool.h>
 #include <weir/algorithm.h>
@@ -18,14 +19,14 @@ struct limit {
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
     const char *algorithm_name;             /* NULL for a counted resource, as is the next */
     const char *algorithm_version;          /* of its plugin */
-    char *written;        /* owned; its settings as written: name NUL value NUL, and so on */
-    uint32_t written_n;   /* how many */
-    void *config;         /* owned; the algorithm's, aligned to 16 */
-    size_t config_size;   /* in bytes */
-    uint64_t capacity;    /* the largest amount that can be granted */
-    uint32_t state_at;    /* where its state begins, in 8-byte words from that of the set */
-    uint32_t state_words; /* of a counted resource: 1, the units held */
-    uint64_t lease;       /* what a thread takes at once, to use it bit by bit; 0: what it needs */
+    char *settings_text;   /* owned; its settings as written: name NUL value NUL, and so on */
+    uint32_t settings_n;   /* how many */
+    void *config;          /* owned; the algorithm's, aligned to 16 */
+    size_t config_size;    /* in bytes */
+    uint64_t capacity;     /* the largest amount that can be granted */
+    uint32_t state_offset; /* where its state begins, in 8-byte words from that of the set */
+    uint32_t state_words;  /* of a counted resource: 1, the units held */
+    uint64_t lease;        /* what a thread takes at once, to use it bit by bit; 0: what it needs */
 };
 
 /* The decision of one limit about its own words of state; resources without an algorithm included.
@@ -34,7 +35,7 @@ uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount);
 void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                 uint64_t amount);
-uint64_t limit_ask_then_take(const struct limit *limit, uint64_t *state,
+uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
                              const struct weir_instant *at, uint64_t amount);
 /* Both in one: what limit_ready_at returns; if that is now, it was taken, otherwise nothing was. */
 static inline uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
@@ -46,7 +47,7 @@ static inline uint64_t limit_try_take(const struct limit *limit, uint64_t *state
         *state += amount;
         return at->now_ns;
     }
-    return limit_ask_then_take(limit, state, at, amount);
+    return limit_take_if_ready(limit, state, at, amount);
 }
 /* A resource gives back what was held since `granted_ns`. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
@@ -65,10 +66,10 @@ bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct
 struct limits {
     struct limit *items;
     uint32_t state_words;
-    uint16_t n;              /* at most WEIR_LIMITS_MAX */
-    bool has_resources : 1;  /* of type resource */
-    bool has_waits : 1;      /* rates or calls: the only ones whose waits can be foreseen */
-    bool has_unforeseen : 1; /* resources that an algorithm decides about */
+    uint16_t n;                    /* at most WEIR_LIMITS_MAX */
+    bool has_resources : 1;        /* of type resource */
+    bool has_waits : 1;            /* rates or calls: the only ones whose waits can be foreseen */
+    bool has_opaque_resources : 1; /* resources that an algorithm decides about */
     /* Several rates or calls, and whoever is served late may let others in earlier than foreseen. */
     bool has_anomalies : 1;
     bool has_lease : 1;  /* the only limit is leased (lease.h) */
@@ -85,8 +86,7 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
  */
 int limits_check(const struct limits *limits, const uint64_t *states);
 /* The same of one limit, and the words of its state. */
-static inline __attribute__((always_inline)) int limit_check(const struct limit *limit,
-                                                             const uint64_t *state)
+WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *state)
 {
     if (limit->algorithm)
         return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
@@ -99,13 +99,13 @@ static inline __attribute__((always_inline)) int limit_check(const struct limit 
  */
 uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
-                         bool with_resources, const struct limit **ret_blame);
+                         bool with_resources, const struct limit **ret_limiting);
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
 /* limits_try_take() of any number of them. */
-uint64_t limits_try_several(const struct limits *limits, uint64_t *states,
-                            const struct weir_instant *at, const uint64_t *amounts,
-                            const struct limit **ret_blame);
+uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
+                              const struct weir_instant *at, const uint64_t *amounts,
+                              const struct limit **ret_limiting);
 /*
  * Both in one, with resources, and cheaper: takes all of `amounts` if they can be had now, and returns
  * at->now_ns then. Otherwise nothing is taken, and it is as limits_ready_at. On states that nobody
@@ -113,30 +113,29 @@ uint64_t limits_try_several(const struct limits *limits, uint64_t *states,
  */
 static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                                        const struct weir_instant *at, const uint64_t *amounts,
-                                       const struct limit **ret_blame)
+                                       const struct limit **ret_limiting)
 {
     uint64_t ready;
 
     if (limits->n != 1 || !amounts[0])
-        return limits_try_several(limits, states, at, amounts, ret_blame);
-    ready = limit_try_take(limits->items, states + limits->items->state_at, at, amounts[0]);
+        return limits_try_take_many(limits, states, at, amounts, ret_limiting);
+    ready = limit_try_take(limits->items, states + limits->items->state_offset, at, amounts[0]);
     if (ready <= at->now_ns)
         return at->now_ns;
-    *ret_blame = limits->items;
+    *ret_limiting = limits->items;
     return ready;
 }
 /*
  * The same, but on states that are thrown away if not all can be had: then false, and of some the
  * amounts are taken.
  */
-static inline __attribute__((always_inline)) bool limits_take_now(const struct limits *limits,
-                                                                  uint64_t *states,
-                                                                  const struct weir_instant *at,
-                                                                  const uint64_t *amounts)
+WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint64_t *states,
+                                               const struct weir_instant *at,
+                                               const uint64_t *amounts)
 {
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
-        uint64_t *state = states + limit->state_at;
+        uint64_t *state = states + limit->state_offset;
 
         if (!amounts[i])
             continue;

@@ -10,33 +10,34 @@
 
 #define CONFIG_ALIGNMENT ((size_t)16)
 
-struct shared_limits {
-    struct shared_limits *next;
+struct limit_intern_entry {
+    struct limit_intern_entry *next;
     uint64_t hash;
     uint32_t references;
     uint32_t n;
     struct limit limits[];
 };
 
-static struct shared_limits *owner_of(struct limit *limits)
+static struct limit_intern_entry *limit_intern_entry_of(struct limit *limits)
 {
-    return (struct shared_limits *)((char *)limits - offsetof(struct shared_limits, limits));
+    return (struct limit_intern_entry *)((char *)limits -
+                                         offsetof(struct limit_intern_entry, limits));
 }
 
 /* ---- what they are ---- */
 
 /* Bytes of a limit's settings as written. */
-static size_t written_size(const struct limit *limit)
+static size_t limit_intern_text_size(const struct limit *limit)
 {
-    const char *at = limit->written;
+    const char *at = limit->settings_text;
 
-    for (uint32_t i = 0; i < 2 * limit->written_n; i++)
+    for (uint32_t i = 0; i < 2 * limit->settings_n; i++)
         at += strlen(at) + 1;
-    return (size_t)(at - limit->written);
+    return (size_t)(at - limit->settings_text);
 }
 
 /* FNV-1a, further on: of bytes. */
-static uint64_t hash_more(uint64_t hash, const void *bytes, size_t size)
+static uint64_t limit_intern_hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *byte = bytes;
 
@@ -46,42 +47,45 @@ static uint64_t hash_more(uint64_t hash, const void *bytes, size_t size)
 }
 
 /* Limits are told apart by all of it anyway. */
-static uint64_t hash_of(const struct limit *limits, uint32_t n)
+static uint64_t limit_intern_hash(const struct limit *limits, uint32_t n)
 {
     uint64_t hash = n;
 
     for (uint32_t i = 0; i < n; i++) {
-        hash = hash_more(hash, limits[i].key, strlen(limits[i].key));
-        hash = hash_more(hash, limits[i].written, written_size(&limits[i]));
+        hash = limit_intern_hash_bytes(hash, limits[i].key, strlen(limits[i].key));
+        hash = limit_intern_hash_bytes(hash, limits[i].settings_text,
+                                       limit_intern_text_size(&limits[i]));
     }
     return hash;
 }
 
-static bool bytes_equal(const void *a, const void *b, size_t size)
+static bool limit_intern_bytes_equal(const void *a, const void *b, size_t size)
 {
     return size == 0 || memcmp(a, b, size) == 0;
 }
 
-static bool limit_equal(const struct limit *a, const struct limit *b)
+static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
 {
-    size_t size = written_size(a);
+    size_t size = limit_intern_text_size(a);
 
     return a->type == b->type && a->refunds == b->refunds && a->charges == b->charges &&
            a->algorithm == b->algorithm && a->algorithm_name == b->algorithm_name &&
            a->algorithm_version == b->algorithm_version && a->capacity == b->capacity &&
-           a->lease == b->lease && a->state_at == b->state_at && a->state_words == b->state_words &&
-           a->written_n == b->written_n && strcmp(a->key, b->key) == 0 && size == written_size(b) &&
-           bytes_equal(a->written, b->written, size) && a->config_size == b->config_size &&
-           bytes_equal(a->config, b->config, a->config_size);
+           a->lease == b->lease && a->state_offset == b->state_offset &&
+           a->state_words == b->state_words && a->settings_n == b->settings_n &&
+           strcmp(a->key, b->key) == 0 && size == limit_intern_text_size(b) &&
+           limit_intern_bytes_equal(a->settings_text, b->settings_text, size) &&
+           a->config_size == b->config_size &&
+           limit_intern_bytes_equal(a->config, b->config, a->config_size);
 }
 
-static bool limits_equal(const struct shared_limits *shared, uint64_t hash,
-                         const struct limit *limits, uint32_t n)
+static bool limit_intern_equal(const struct limit_intern_entry *entry, uint64_t hash,
+                               const struct limit *limits, uint32_t n)
 {
-    if (shared->hash != hash || shared->n != n)
+    if (entry->hash != hash || entry->n != n)
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (!limit_equal(&shared->limits[i], &limits[i]))
+        if (!limit_intern_equal_one(&entry->limits[i], &limits[i]))
             return false;
     return true;
 }
@@ -89,12 +93,13 @@ static bool limits_equal(const struct shared_limits *shared, uint64_t hash,
 /* ---- one block ---- */
 
 /* What is laid out one behind the other; `at` NULL: it is only measured. */
-struct layout {
+struct limit_intern_layout {
     char *base;
     size_t size;
 };
 
-static void *put(struct layout *layout, const void *bytes, size_t size, size_t alignment)
+static void *limit_intern_put(struct limit_intern_layout *layout, const void *bytes, size_t size,
+                              size_t alignment)
 {
     size_t at = (layout->size + alignment - 1) & ~(alignment - 1);
 
@@ -105,34 +110,39 @@ static void *put(struct layout *layout, const void *bytes, size_t size, size_t a
 }
 
 /* Into `ret`, unless that is only measured. */
-static void put_limit(struct layout *layout, const struct limit *limit, struct limit *ret)
+static void limit_intern_put_limit(struct limit_intern_layout *layout, const struct limit *limit,
+                                   struct limit *ret)
 {
     struct limit copy = *limit;
 
     if (limit->config)
-        copy.config = put(layout, limit->config, limit->config_size, CONFIG_ALIGNMENT);
-    copy.key = put(layout, limit->key, strlen(limit->key) + 1, 1);
-    if (limit->written)
-        copy.written = put(layout, limit->written, written_size(limit), 1);
+        copy.config = limit_intern_put(layout, limit->config, limit->config_size, CONFIG_ALIGNMENT);
+    copy.key = limit_intern_put(layout, limit->key, strlen(limit->key) + 1, 1);
+    if (limit->settings_text)
+        copy.settings_text =
+            limit_intern_put(layout, limit->settings_text, limit_intern_text_size(limit), 1);
     if (ret)
         *ret = copy;
 }
 
-static size_t put_limits(const struct limit *limits, uint32_t n, struct shared_limits *ret)
+static size_t limit_intern_put_all(const struct limit *limits, uint32_t n,
+                                   struct limit_intern_entry *ret)
 {
-    struct layout layout = {(char *)ret, sizeof(struct shared_limits) + n * sizeof(*limits)};
+    struct limit_intern_layout layout = {(char *)ret,
+                                         sizeof(struct limit_intern_entry) + n * sizeof(*limits)};
 
     for (uint32_t i = 0; i < n; i++)
-        put_limit(&layout, &limits[i], ret ? &ret->limits[i] : NULL);
+        limit_intern_put_limit(&layout, &limits[i], ret ? &ret->limits[i] : NULL);
     return layout.size;
 }
 
-static struct shared_limits *copy_of(const struct limit *limits, uint32_t n)
+static struct limit_intern_entry *limit_intern_copy(const struct limit *limits, uint32_t n)
 {
-    struct shared_limits *copy = sys_alloc_aligned(CONFIG_ALIGNMENT, put_limits(limits, n, NULL));
+    struct limit_intern_entry *copy =
+        os_alloc_aligned(CONFIG_ALIGNMENT, limit_intern_put_all(limits, n, NULL));
 
     if (copy) {
-        put_limits(limits, n, copy);
+        limit_intern_put_all(limits, n, copy);
         copy->n = n;
     }
     return copy;
@@ -140,74 +150,76 @@ static struct shared_limits *copy_of(const struct limit *limits, uint32_t n)
 
 /* ---- the table ---- */
 
-static struct shared_limits **bucket_of(const struct limits_table *table, uint64_t hash)
+static struct limit_intern_entry **limit_intern_bucket(const struct limit_intern_table *table,
+                                                       uint64_t hash)
 {
     return &table->buckets[(hash ^ hash >> 32) & (table->capacity - 1)];
 }
 
 /* As many buckets as limits. */
-static int reserve(struct limits_table *table)
+static int limit_intern_grow(struct limit_intern_table *table)
 {
-    struct limits_table grown = {.n = table->n,
-                                 .capacity = table->capacity ? 2 * table->capacity : 4};
+    struct limit_intern_table grown = {.n = table->n,
+                                       .capacity = table->capacity ? 2 * table->capacity : 4};
 
     if (table->n < table->capacity)
         return 0;
-    grown.buckets = sys_alloc(grown.capacity, sizeof(struct shared_limits *));
+    grown.buckets = os_alloc(grown.capacity, sizeof(struct limit_intern_entry *));
     if (!grown.buckets)
         return -ENOMEM;
     for (uint32_t i = 0; i < table->capacity; i++)
-        for (struct shared_limits *shared = table->buckets[i], *next; shared; shared = next) {
-            struct shared_limits **bucket = bucket_of(&grown, shared->hash);
+        for (struct limit_intern_entry *entry = table->buckets[i], *next; entry; entry = next) {
+            struct limit_intern_entry **bucket = limit_intern_bucket(&grown, entry->hash);
 
-            next = shared->next;
-            shared->next = *bucket;
-            *bucket = shared;
+            next = entry->next;
+            entry->next = *bucket;
+            *bucket = entry;
         }
-    sys_free(table->buckets);
+    os_free(table->buckets);
     *table = grown;
     return 0;
 }
 
-struct limit *limits_share(struct limits_table *table, const struct limit *limits, uint32_t n)
+struct limit *limit_intern(struct limit_intern_table *table, const struct limit *limits, uint32_t n)
 {
-    uint64_t hash = hash_of(limits, n);
-    struct shared_limits *shared, **bucket;
+    uint64_t hash = limit_intern_hash(limits, n);
+    struct limit_intern_entry *entry, **bucket;
 
-    if (reserve(table) < 0)
+    if (limit_intern_grow(table) < 0)
         return NULL;
-    bucket = bucket_of(table, hash);
-    for (shared = *bucket; shared; shared = shared->next)
-        if (limits_equal(shared, hash, limits, n) && !MUTANT(535)) {
-            shared->references += !MUTANT(536);
-            return shared->limits;
+    bucket = limit_intern_bucket(table, hash);
+    for (entry = *bucket; entry; entry = entry->next)
+        if (limit_intern_equal(entry, hash, limits, n) && !MUTANT(535)) {
+            entry->references += !MUTANT(536);
+            return entry->limits;
         }
-    shared = copy_of(limits, n);
-    if (!shared)
+    entry = limit_intern_copy(limits, n);
+    if (!entry)
         return NULL;
-    shared->hash = hash;
-    shared->references = 1;
-    shared->next = *bucket;
-    *bucket = shared;
+    entry->hash = hash;
+    entry->references = 1;
+    entry->next = *bucket;
+    *bucket = entry;
     table->n++;
-    return shared->limits;
+    return entry->limits;
 }
 
-void limits_give_back(struct limits_table *table, struct limit *limits)
+void limit_intern_release(struct limit_intern_table *table, struct limit *limits)
 {
-    struct shared_limits *shared = owner_of(limits), **at = bucket_of(table, shared->hash);
+    struct limit_intern_entry *entry = limit_intern_entry_of(limits),
+                              **at = limit_intern_bucket(table, entry->hash);
 
-    if (--shared->references)
+    if (--entry->references)
         return;
-    while (*at != shared)
+    while (*at != entry)
         at = &(*at)->next;
-    *at = shared->next;
-    sys_free(shared);
+    *at = entry->next;
+    os_free(entry);
     table->n--;
 }
 
-void limits_table_free(struct limits_table *table)
+void limit_intern_free(struct limit_intern_table *table)
 {
-    sys_free(table->buckets);
-    *table = (struct limits_table){0};
+    os_free(table->buckets);
+    *table = (struct limit_intern_table){0};
 }

@@ -11,11 +11,11 @@
 
 #include "limit/limit.h"
 
-struct shared_limits;
+struct limit_intern_entry;
 
 /* All that an instance has, by what they are. */
-struct limits_table {
-    struct shared_limits **buckets;
+struct limit_intern_table {
+    struct limit_intern_entry **buckets;
     uint32_t n, capacity; /* a power of two, or 0 */
 };
 
@@ -24,10 +24,11 @@ struct limits_table {
  * table, are never written to, and stay until they are given back as often as they were had. NULL:
  * out of memory. A shared limit is in one block with all that it owns.
  */
-struct limit *limits_share(struct limits_table *table, const struct limit *limits, uint32_t n);
-void limits_give_back(struct limits_table *table, struct limit *limits);
+struct limit *limit_intern(struct limit_intern_table *table, const struct limit *limits,
+                           uint32_t n);
+void limit_intern_release(struct limit_intern_table *table, struct limit *limits);
 
 /* When all were given back. */
-void limits_table_free(struct limits_table *table);
+void limit_intern_free(struct limit_intern_table *table);
 
 #endif

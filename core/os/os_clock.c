@@ -8,55 +8,55 @@
 #include <x86intrin.h>
 #endif
 
-uint64_t sys_now_ns(void)
+uint64_t os_now_ns(void)
 {
-    return read_clock(CLOCK_MONOTONIC);
+    return os_clock_read(CLOCK_MONOTONIC);
 }
 
-uint64_t sys_tick_ns(void)
+uint64_t os_now_coarse_ns(void)
 {
-    return read_clock(CLOCK_MONOTONIC_COARSE);
+    return os_clock_read(CLOCK_MONOTONIC_COARSE);
 }
 
-int64_t sys_wall_offset_ns(void)
+int64_t os_wall_offset_ns(void)
 {
-    return (int64_t)(read_clock(CLOCK_REALTIME) - read_clock(CLOCK_MONOTONIC));
+    return (int64_t)(os_clock_read(CLOCK_REALTIME) - os_clock_read(CLOCK_MONOTONIC));
 }
 
 #ifdef __x86_64__
-uint64_t sys_tsc(void)
+uint64_t os_tsc_read(void)
 {
     return __rdtsc();
 }
 
 /* Runs at one rate whatever the processor does, in all states that save power. */
-static bool tsc_is_invariant(void)
+static bool os_tsc_is_invariant(void)
 {
     unsigned a, b, c, d = 0;
 
     return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
 }
 
-static int tsc_is_clocksource(void)
+static int os_tsc_is_clocksource(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     char name[8] = "";
-    int r = sys_read_part(path, 0, name, sizeof name - 1);
+    int r = os_file_read_part(path, 0, name, sizeof name - 1);
 
     if (r < 0)
         return r;
     return strcmp(name, "tsc\n") == 0 ? 0 : -ENODEV;
 }
 
-int sys_tsc_usable(void)
+int os_tsc_check(void)
 {
     int allowed = PR_TSC_ENABLE;
 
-    if (!tsc_is_invariant())
+    if (!os_tsc_is_invariant())
         return -EOPNOTSUPP;
     if (prctl(PR_GET_TSC, &allowed) == 0 && allowed != PR_TSC_ENABLE)
         return -EPERM;
-    return tsc_is_clocksource();
+    return os_tsc_is_clocksource();
 }
 #else
 /* Elsewhere nothing is known to be gained: on aarch64 the clock itself is hardly more than reading

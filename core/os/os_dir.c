@@ -8,19 +8,19 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-int sys_make_directory(const char *path)
+int os_mkdir(const char *path)
 {
-    return or_errno(mkdir(path, S_IRWXU));
+    return os_result(mkdir(path, S_IRWXU));
 }
 
-int sys_open_directory_fd(const char *path)
+int os_dir_open_fd(const char *path)
 {
-    return open_retrying(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    return os_open_retry(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 }
 
-int sys_list_directory(int directory_fd, void **ret)
+int os_dir_open_list(int directory_fd, void **ret)
 {
-    int fd = open_retrying(directory_fd, ".", O_RDONLY | O_DIRECTORY, 0), code;
+    int fd = os_open_retry(directory_fd, ".", O_RDONLY | O_DIRECTORY, 0), code;
     DIR *directory;
 
     if (fd < 0)
@@ -28,36 +28,36 @@ int sys_list_directory(int directory_fd, void **ret)
     directory = fdopendir(fd);
     if (directory == NULL) {
         code = -errno;
-        sys_close(fd);
+        os_close(fd);
         return code;
     }
     *ret = directory;
     return 0;
 }
 
-int sys_open_in(int directory_fd, const char *name, bool writable)
+int os_open_at(int directory_fd, const char *name, bool writable)
 {
-    return open_retrying(directory_fd, name,
+    return os_open_retry(directory_fd, name,
                          (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 }
 
-int sys_stat_in(int directory_fd, const char *name, struct stat *ret)
+int os_stat_at(int directory_fd, const char *name, struct stat *ret)
 {
-    return or_errno(fstatat(directory_fd, name, ret, AT_SYMLINK_NOFOLLOW));
+    return os_result(fstatat(directory_fd, name, ret, AT_SYMLINK_NOFOLLOW));
 }
 
-int sys_unlink_in(int directory_fd, const char *name)
+int os_unlink_at(int directory_fd, const char *name)
 {
-    return or_errno(unlinkat(directory_fd, name, 0));
+    return os_result(unlinkat(directory_fd, name, 0));
 }
 
-int sys_open_nameless(int directory_fd)
+int os_open_tmpfile(int directory_fd)
 {
-    return open_retrying(directory_fd, ".", O_TMPFILE | O_RDWR, S_IRUSR | S_IWUSR);
+    return os_open_retry(directory_fd, ".", O_TMPFILE | O_RDWR, S_IRUSR | S_IWUSR);
 }
 
 /* Straight from the descriptor needs a new kernel or a privilege; its name in /proc needs /proc. */
-int sys_give_name(int fd, int directory_fd, const char *name)
+int os_link_at(int fd, int directory_fd, const char *name)
 {
     char path[32];
 
@@ -66,15 +66,15 @@ int sys_give_name(int fd, int directory_fd, const char *name)
     if (errno == EEXIST)
         return -EEXIST;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return or_errno(linkat(AT_FDCWD, path, directory_fd, name, AT_SYMLINK_FOLLOW));
+    return os_result(linkat(AT_FDCWD, path, directory_fd, name, AT_SYMLINK_FOLLOW));
 }
 
-int sys_stat_fd(int fd, struct stat *ret)
+int os_fstat(int fd, struct stat *ret)
 {
-    return or_errno(fstat(fd, ret));
+    return os_result(fstat(fd, ret));
 }
 
-int sys_read_at(int fd, uint64_t offset, void *buffer, size_t size)
+int os_pread(int fd, uint64_t offset, void *buffer, size_t size)
 {
     size_t n = 0;
 
@@ -94,7 +94,7 @@ int sys_read_at(int fd, uint64_t offset, void *buffer, size_t size)
 }
 
 /* Beyond the limit of the process there would be a signal. */
-int sys_resize(int fd, uint64_t size)
+int os_ftruncate(int fd, uint64_t size)
 {
     struct rlimit limit;
     int r;
@@ -104,21 +104,21 @@ int sys_resize(int fd, uint64_t size)
     do {
         r = ftruncate(fd, (off_t)size);
     } while (r < 0 && errno == EINTR);
-    return or_errno(r);
+    return os_result(r);
 }
 
-int sys_allocate(int fd, uint64_t offset, uint64_t size)
+int os_fallocate(int fd, uint64_t offset, uint64_t size)
 {
     int r;
 
     do {
         r = fallocate(fd, 0, (off_t)offset, (off_t)size);
     } while (r < 0 && errno == EINTR);
-    return or_errno(r);
+    return os_result(r);
 }
 
 /* Not a wait in the kernel: a process that was stopped while it holds the lock has no end. */
-int sys_lock(int fd)
+int os_file_lock(int fd)
 {
     enum { TRIES = 1000 };
     const struct timespec pause = {0, 1000000};
@@ -134,12 +134,12 @@ int sys_lock(int fd)
 }
 
 /* By name, not by closing: a child that was forked meanwhile has the same lock. */
-void sys_unlock(int fd)
+void os_file_unlock(int fd)
 {
     flock(fd, LOCK_UN);
 }
 
-int sys_map(int fd, size_t size, bool writable, void **ret)
+int os_map_shared(int fd, size_t size, bool writable, void **ret)
 {
     void *memory = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
 
@@ -150,17 +150,17 @@ int sys_map(int fd, size_t size, bool writable, void **ret)
     return 0;
 }
 
-void sys_unmap(void *memory, size_t size)
+void os_unmap_shared(void *memory, size_t size)
 {
     munmap(memory, size);
 }
 
-int sys_pipe_make(int directory_fd, const char *name)
+int os_fifo_make(int directory_fd, const char *name)
 {
-    return or_errno(mkfifoat(directory_fd, name, S_IRUSR | S_IWUSR));
+    return os_result(mkfifoat(directory_fd, name, S_IRUSR | S_IWUSR));
 }
 
-int sys_pipe_read(int fd, void *buffer, size_t size)
+int os_fifo_read(int fd, void *buffer, size_t size)
 {
     long r;
 
@@ -172,7 +172,7 @@ int sys_pipe_read(int fd, void *buffer, size_t size)
     return (int)r;
 }
 
-int sys_pipe_write(int fd, const void *data, size_t size)
+int os_fifo_write(int fd, const void *data, size_t size)
 {
     long r;
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-int sys_load(const char *path, void **ret, char *ret_why, size_t why_size)
+int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const char *why;
@@ -22,7 +22,7 @@ int sys_load(const char *path, void **ret, char *ret_why, size_t why_size)
     return -ENOEXEC;
 }
 
-void *sys_symbol(void *library, const char *name)
+void *os_dlsym(void *library, const char *name)
 {
     return dlsym(library, name);
 }

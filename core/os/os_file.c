@@ -5,13 +5,13 @@
 #include <limits.h>
 #include <string.h>
 
-static int open_file(const char *path)
+static int os_file_open(const char *path)
 {
-    return open_retrying(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
+    return os_open_retry(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
 }
 
 /* Reads until `size` bytes are there or the file ends. */
-static int read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
+static int os_file_read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
 {
     size_t n = 0;
 
@@ -30,21 +30,21 @@ static int read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
 }
 
 /* `ret` grows as the file is read: its size is not known in advance if it is a pipe. */
-static int read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
+static int os_file_read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
 {
     size_t capacity = 4096, size = 0, n = 0;
     int r = 0;
     char *text = NULL;
 
     do {
-        char *grown = sys_grow(text, capacity + 1, 1);
+        char *grown = os_realloc(text, capacity + 1, 1);
 
         if (grown == NULL) {
             r = -ENOMEM;
             break;
         }
         text = grown;
-        r = read_fully(fd, text + size, capacity - size, &n);
+        r = os_file_read_fully(fd, text + size, capacity - size, &n);
         if (r < 0)
             break;
         size += n;
@@ -53,7 +53,7 @@ static int read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
             r = -EFBIG;
     } while (r == 0 && size == capacity / 2);
     if (r < 0) {
-        sys_free(text);
+        os_free(text);
         return r;
     }
     text[size] = '\0';
@@ -62,41 +62,41 @@ static int read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
     return 0;
 }
 
-int sys_read_file(const char *path, size_t size_max, char **ret, size_t *ret_size)
+int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size)
 {
-    int fd = open_file(path), r;
+    int fd = os_file_open(path), r;
 
     if (fd < 0)
         return fd;
-    r = read_all(fd, size_max, ret, ret_size);
-    sys_close(fd);
+    r = os_file_read_all(fd, size_max, ret, ret_size);
+    os_close(fd);
     return r;
 }
 
-int sys_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
+int os_file_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
 {
     size_t n = 0;
     int fd, r = 0;
 
     if (offset > INT64_MAX || size > INT_MAX)
         return -EINVAL;
-    fd = open_file(path);
+    fd = os_file_open(path);
     if (fd < 0)
         return fd;
     if (lseek(fd, (off_t)offset, SEEK_SET) < 0)
         r = -errno;
     else
-        r = read_fully(fd, buffer, size, &n);
-    sys_close(fd);
+        r = os_file_read_fully(fd, buffer, size, &n);
+    os_close(fd);
     return r < 0 ? r : (int)n;
 }
 
-int sys_stat(const char *path, struct stat *ret)
+int os_stat(const char *path, struct stat *ret)
 {
-    return or_errno(stat(path, ret));
+    return os_result(stat(path, ret));
 }
 
-int sys_open_directory(const char *path, void **ret)
+int os_dir_open(const char *path, void **ret)
 {
     DIR *directory;
 
@@ -109,7 +109,7 @@ int sys_open_directory(const char *path, void **ret)
     return 0;
 }
 
-int sys_next_entry(void *directory, char *ret_name, size_t size)
+int os_dir_next(void *directory, char *ret_name, size_t size)
 {
     const struct dirent *entry;
 
@@ -126,7 +126,7 @@ int sys_next_entry(void *directory, char *ret_name, size_t size)
     return 1;
 }
 
-void sys_close_directory(void *directory)
+void os_dir_close(void *directory)
 {
     if (directory != NULL)
         closedir(directory);

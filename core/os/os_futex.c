@@ -8,9 +8,10 @@
  * `scope` is FUTEX_PRIVATE_FLAG or, for words in memory that processes share, 0: then the kernel
  * looks up the page at every call, wait and wake.
  */
-static int futex_wait(const uint32_t *word, int scope, uint32_t expected, uint64_t until_ns)
+static int os_futex_wait_scope(const uint32_t *word, int scope, uint32_t expected,
+                               uint64_t until_ns)
 {
-    const struct timespec until = timespec_of(until_ns);
+    const struct timespec until = os_timespec(until_ns);
     long r;
 
     do { /* the deadline is absolute, so starting anew does not move it */
@@ -20,27 +21,27 @@ static int futex_wait(const uint32_t *word, int scope, uint32_t expected, uint64
     return r < 0 ? -errno : 0;
 }
 
-static int futex_wake(const uint32_t *word, int scope, int n)
+static int os_futex_wake_scope(const uint32_t *word, int scope, int n)
 {
-    return or_errno((int)syscall(SYS_futex, word, FUTEX_WAKE | scope, n, NULL, NULL, 0));
+    return os_result((int)syscall(SYS_futex, word, FUTEX_WAKE | scope, n, NULL, NULL, 0));
 }
 
-int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
 {
-    return futex_wait(word, FUTEX_PRIVATE_FLAG, expected, until_ns);
+    return os_futex_wait_scope(word, FUTEX_PRIVATE_FLAG, expected, until_ns);
 }
 
-int sys_futex_wake(const uint32_t *word, int n)
+int os_futex_wake(const uint32_t *word, int n)
 {
-    return futex_wake(word, FUTEX_PRIVATE_FLAG, n);
+    return os_futex_wake_scope(word, FUTEX_PRIVATE_FLAG, n);
 }
 
-int sys_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+int os_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
 {
-    return futex_wait(word, 0, expected, until_ns);
+    return os_futex_wait_scope(word, 0, expected, until_ns);
 }
 
-int sys_futex_wake_shared(const uint32_t *word, int n)
+int os_futex_wake_shared(const uint32_t *word, int n)
 {
-    return futex_wake(word, 0, n);
+    return os_futex_wake_scope(word, 0, n);
 }

@@ -18,12 +18,12 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-static inline int or_errno(int result)
+static inline int os_result(int result)
 {
     return result < 0 ? -errno : result;
 }
 
-static inline uint64_t read_clock(clockid_t clock)
+static inline uint64_t os_clock_read(clockid_t clock)
 {
     struct timespec t;
 
@@ -31,20 +31,20 @@ static inline uint64_t read_clock(clockid_t clock)
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-static inline struct timespec timespec_of(uint64_t ns)
+static inline struct timespec os_timespec(uint64_t ns)
 {
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
 /* Whoever waits may look who has died: not a point where a thread can be canceled. */
-static inline int open_retrying(int directory_fd, const char *name, int flags, mode_t mode)
+static inline int os_open_retry(int directory_fd, const char *name, int flags, mode_t mode)
 {
     int fd;
 
     do {
         fd = (int)syscall(SYS_openat, directory_fd, name, flags | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EINTR);
-    return or_errno(fd);
+    return os_result(fd);
 }
 
 #endif

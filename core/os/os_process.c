@@ -7,19 +7,19 @@
 #include <string.h>
 #include <sys/random.h>
 
-uint32_t sys_process_id(void)
+uint32_t os_process_id(void)
 {
     return (uint32_t)getpid();
 }
 
-int sys_process_exists(uint32_t pid)
+int os_process_exists(uint32_t pid)
 {
-    return or_errno(kill((pid_t)pid, 0));
+    return os_result(kill((pid_t)pid, 0));
 }
 
-int sys_process_open(uint32_t pid)
+int os_pidfd_open(uint32_t pid)
 {
-    return or_errno((int)syscall(SYS_pidfd_open, (pid_t)pid, 0)); /* always close-on-exec */
+    return os_result((int)syscall(SYS_pidfd_open, (pid_t)pid, 0)); /* always close-on-exec */
 }
 
 static int hex_digit(char c)
@@ -30,11 +30,11 @@ static int hex_digit(char c)
     return at != NULL ? (int)(at - digits) : -1;
 }
 
-int sys_boot_id(unsigned char ret[16])
+int os_boot_id(unsigned char ret[16])
 {
     char text[40] = "";
     unsigned char id[16] = {0};
-    int n = sys_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof text - 1);
+    int n = os_file_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof text - 1);
     unsigned digits = 0;
 
     if (n < 0)
@@ -53,7 +53,7 @@ int sys_boot_id(unsigned char ret[16])
     return 0;
 }
 
-int sys_namespace(const char *kind, uint64_t *ret)
+int os_namespace_id(const char *kind, uint64_t *ret)
 {
     char path[48];
     struct stat found;
@@ -69,17 +69,17 @@ int sys_namespace(const char *kind, uint64_t *ret)
     return 0;
 }
 
-const char *sys_environment(const char *name)
+const char *os_getenv(const char *name)
 {
     return secure_getenv(name);
 }
 
-uint32_t sys_user(void)
+uint32_t os_user_id(void)
 {
     return (uint32_t)geteuid();
 }
 
-uint64_t sys_random(void)
+uint64_t os_random(void)
 {
     uint64_t random;
     ssize_t n;
@@ -90,6 +90,6 @@ uint64_t sys_random(void)
     if (n == (ssize_t)sizeof random)
         return random;
     /* Refused, as in some sandboxes. This seeds balancers and hides nothing: instants will do. */
-    random = read_clock(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
-    return random ^ read_clock(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
+    random = os_clock_read(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
+    return random ^ os_clock_read(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
 }

@@ -28,21 +28,21 @@
 #define SEND_MSG_RING 31   /* opcode of io_uring_register: IORING_REGISTER_SEND_MSG_RING, 6.13 */
 #define DUPFD_QUERY   1027 /* command of fcntl: F_DUPFD_QUERY, 6.10 */
 
-struct sys_ring {
-    int fd;         /* of weir's own: nobody can make it name anything else */
-    int program_fd; /* the program's: once it names something else, the ring counts as closed */
-    bool direct;    /* no source ring */
+struct os_uring {
+    int fd;            /* of weir's own: nobody can make it name anything else */
+    int user_fd;       /* the program's: once it names something else, the ring counts as closed */
+    bool sends_direct; /* no source ring */
     int failure;
     uint64_t batch;
     struct io_uring source;
 };
 
-static int code_of(long result)
+static int os_uring_result(long result)
 {
     return result < 0 ? -errno : (int)result;
 }
 
-static bool is_one_inode(int a, int b)
+static bool os_uring_same_inode(int a, int b)
 {
     struct stat of_a, of_b;
 
@@ -50,19 +50,19 @@ static bool is_one_inode(int a, int b)
            of_a.st_ino == of_b.st_ino; /* each ring has its own */
 }
 
-static bool is_closed(const struct sys_ring *ring)
+static bool os_uring_is_closed(const struct os_uring *ring)
 {
-    int same = code_of(syscall(SYS_fcntl, ring->program_fd, DUPFD_QUERY, ring->fd));
+    int same = os_uring_result(syscall(SYS_fcntl, ring->user_fd, DUPFD_QUERY, ring->fd));
 
     if (same == -EINVAL)
-        same = is_one_inode(ring->program_fd, ring->fd);
+        same = os_uring_same_inode(ring->user_fd, ring->fd);
     return same != 1;
 }
 
 /* Makes the ring do what it left for its thread, which this may be. */
-static int run_ring(int fd)
+static int os_uring_run(int fd)
 {
-    int r = code_of(syscall(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0));
+    int r = os_uring_result(syscall(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0));
 
     switch (r) {
     case -EOPNOTSUPP:
@@ -78,34 +78,34 @@ static int run_ring(int fd)
 
 /* ---- without a source ring ---- */
 
-static int send_directly(int fd, const struct sys_message *message)
+static int os_uring_send_direct(int fd, const struct os_uring_message *message)
 {
     struct io_uring_sqe sqe;
 
     memset(&sqe, 0, sizeof(sqe));
     io_uring_prep_rw(IORING_OP_MSG_RING, &sqe, fd, NULL, (unsigned)message->result,
                      message->user_data);
-    return code_of(syscall(SYS_io_uring_register, -1, SEND_MSG_RING, &sqe, 1));
+    return os_uring_result(syscall(SYS_io_uring_register, -1, SEND_MSG_RING, &sqe, 1));
 }
 
 /* 0 or 1, by a message to what is no ring, which only a kernel that knows how refuses for that. */
-static int can_send_directly(void)
+static int os_uring_probe_direct(void)
 {
-    const struct sys_message message = {0};
-    int fd = sys_eventfd(), r;
+    const struct os_uring_message message = {0};
+    int fd = os_eventfd(), r;
 
     if (fd < 0)
         return fd;
-    r = send_directly(fd, &message);
-    sys_close(fd);
+    r = os_uring_send_direct(fd, &message);
+    os_close(fd);
     return r == -EBADFD;
 }
 
 /* ---- with one ---- */
 
-static int make_source(struct io_uring *source)
+static int os_uring_source_init(struct io_uring *source)
 {
-    int r = io_uring_queue_init(SYS_MESSAGES_MAX, source, 0);
+    int r = io_uring_queue_init(OS_URING_MESSAGES_MAX, source, 0);
     struct io_uring_probe *probe;
 
     if (r < 0)
@@ -119,39 +119,40 @@ static int make_source(struct io_uring *source)
     return r;
 }
 
-static void run_maker(void *argument)
+static void os_uring_source_thread(void *argument)
 {
-    struct sys_ring *ring = argument;
+    struct os_uring *ring = argument;
 
-    ring->failure = make_source(&ring->source);
+    ring->failure = os_uring_source_init(&ring->source);
 }
 
-static int make_source_elsewhere(struct sys_ring *ring)
+static int os_uring_source_start(struct os_uring *ring)
 {
-    struct sys_thread *thread;
-    int r = sys_thread_start(&thread, run_maker, ring, "weir-ring");
+    struct os_thread *thread;
+    int r = os_thread_start(&thread, os_uring_source_thread, ring, "weir-ring");
 
     if (r < 0)
         return r;
-    sys_thread_join(thread);
+    os_thread_join(thread);
     return ring->failure;
 }
 
 /* Failures of this batch go to its messages. One of an earlier batch was late: the kernel had left
  * that message to the thread of its ring. */
-static void hear(struct sys_ring *ring, struct sys_message *messages)
+static void os_uring_reap_failures(struct os_uring *ring, struct os_uring_message *messages)
 {
     struct io_uring_cqe *cqe;
 
     while (io_uring_peek_cqe(&ring->source, &cqe) == 0) {
-        if (cqe->user_data / SYS_MESSAGES_MAX == ring->batch)
-            messages[cqe->user_data % SYS_MESSAGES_MAX].code = cqe->res;
+        if (cqe->user_data / OS_URING_MESSAGES_MAX == ring->batch)
+            messages[cqe->user_data % OS_URING_MESSAGES_MAX].code = cqe->res;
         ring->failure = cqe->res;
         io_uring_cqe_seen(&ring->source, cqe);
     }
 }
 
-static void send_from_source(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+static void os_uring_send_from_source(struct os_uring *ring, struct os_uring_message *messages,
+                                      unsigned n)
 {
     int submitted;
 
@@ -162,11 +163,11 @@ static void send_from_source(struct sys_ring *ring, struct sys_message *messages
         io_uring_prep_rw(IORING_OP_MSG_RING, sqe, ring->fd, NULL, (unsigned)messages[i].result,
                          messages[i].user_data);
         sqe->flags = IOSQE_CQE_SKIP_SUCCESS;
-        sqe->user_data = ring->batch * SYS_MESSAGES_MAX + i;
+        sqe->user_data = ring->batch * OS_URING_MESSAGES_MAX + i;
         messages[i].code = 0;
     }
     submitted = io_uring_submit(&ring->source);
-    hear(ring, messages);
+    os_uring_reap_failures(ring, messages);
     /* What the kernel did not take stays on the source ring, which is never entered again. */
     if (submitted != (int)n)
         ring->failure = submitted < 0 ? submitted : -EAGAIN;
@@ -176,101 +177,101 @@ static void send_from_source(struct sys_ring *ring, struct sys_message *messages
 
 /* ---- both ---- */
 
-static int prepare(struct sys_ring *ring)
+static int os_uring_prepare(struct os_uring *ring)
 {
-    int r = run_ring(ring->program_fd), direct;
+    int r = os_uring_run(ring->user_fd), direct;
 
     if (r < 0)
         return r;
-    ring->fd = code_of(fcntl(ring->program_fd, F_DUPFD_CLOEXEC, 0));
+    ring->fd = os_uring_result(fcntl(ring->user_fd, F_DUPFD_CLOEXEC, 0));
     if (ring->fd < 0)
         return ring->fd;
-    direct = can_send_directly();
-    ring->direct = direct == 1;
-    r = direct == 0 ? make_source_elsewhere(ring) : direct;
+    direct = os_uring_probe_direct();
+    ring->sends_direct = direct == 1;
+    r = direct == 0 ? os_uring_source_start(ring) : direct;
     if (r < 0)
         syscall(SYS_close, ring->fd);
     return r < 0 ? r : 0;
 }
 
-int sys_ring_open(struct sys_ring **ret, int ring_fd)
+int os_uring_open(struct os_uring **ret, int ring_fd)
 {
-    struct sys_ring *ring = sys_alloc(1, sizeof(*ring));
+    struct os_uring *ring = os_alloc(1, sizeof(*ring));
     int r;
 
     if (!ring)
         return -ENOMEM;
-    ring->program_fd = ring_fd;
-    r = prepare(ring);
+    ring->user_fd = ring_fd;
+    r = os_uring_prepare(ring);
     if (r < 0)
-        sys_free(ring);
+        os_free(ring);
     else
         *ret = ring;
     return r;
 }
 
-bool sys_ring_any_thread(const struct sys_ring *ring)
+bool os_uring_any_thread(const struct os_uring *ring)
 {
-    return ring->direct;
+    return ring->sends_direct;
 }
 
-void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+void os_uring_send(struct os_uring *ring, struct os_uring_message *messages, unsigned n)
 {
-    if (!ring->failure && is_closed(ring))
+    if (!ring->failure && os_uring_is_closed(ring))
         ring->failure = -EBADF;
-    if (!ring->failure && !ring->direct) {
-        send_from_source(ring, messages, n);
+    if (!ring->failure && !ring->sends_direct) {
+        os_uring_send_from_source(ring, messages, n);
         return;
     }
     for (unsigned i = 0; i < n; i++) {
         if (!ring->failure)
-            ring->failure = send_directly(ring->fd, &messages[i]);
+            ring->failure = os_uring_send_direct(ring->fd, &messages[i]);
         messages[i].code = ring->failure;
     }
 }
 
-void sys_ring_settle(struct sys_ring *ring)
+void os_uring_flush(struct os_uring *ring)
 {
-    if (!is_closed(ring))
-        run_ring(ring->fd);
+    if (!os_uring_is_closed(ring))
+        os_uring_run(ring->fd);
 }
 
-void sys_ring_close(struct sys_ring *ring)
+void os_uring_close(struct os_uring *ring)
 {
     if (!ring)
         return;
-    if (!ring->direct)
+    if (!ring->sends_direct)
         io_uring_queue_exit(&ring->source);
     syscall(SYS_close, ring->fd);
-    sys_free(ring);
+    os_free(ring);
 }
 
 #else
 
-int sys_ring_open(struct sys_ring **ret, int ring_fd)
+int os_uring_open(struct os_uring **ret, int ring_fd)
 {
     (void)ret, (void)ring_fd;
     return -ENOSYS;
 }
 
-bool sys_ring_any_thread(const struct sys_ring *ring)
+bool os_uring_any_thread(const struct os_uring *ring)
 {
     return !ring;
 }
 
-void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+void os_uring_send(struct os_uring *ring, struct os_uring_message *messages, unsigned n)
 {
     (void)ring;
     for (unsigned i = 0; i < n; i++)
         messages[i].code = -ENOSYS;
 }
 
-void sys_ring_settle(struct sys_ring *ring)
+void os_uring_flush(struct os_uring *ring)
 {
     (void)ring;
 }
 
-void sys_ring_close(struct sys_ring *ring)
+void os_uring_close(struct os_uring *ring)
 {
     (void)ring;
 }

@@ -9,14 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct sys_ring;
+struct os_uring;
 
-struct sys_message {
+struct os_uring_message {
     uint64_t user_data;
     int32_t result; /* the CQE's res */
     int32_t code;   /* out: 0, it was sent; or why not */
 };
-#define SYS_MESSAGES_MAX 64u /* in one call */
+#define OS_URING_MESSAGES_MAX 64u /* in one call */
 
 /*
  * Finds out whether messages can be sent, and takes a descriptor of its own of the ring. Returns 0;
@@ -24,20 +24,20 @@ struct sys_message {
  * its thread); -EPERM, -EACCES, -ENOSYS (forbidden here, or this kernel does not know how);
  * -EMFILE, -ENFILE, -ENOMEM, -EAGAIN.
  */
-int sys_ring_open(struct sys_ring **ret, int ring_fd);
+int os_uring_open(struct os_uring **ret, int ring_fd);
 
 /*
  * Whether every thread may send. Otherwise only a thread of weir's own may: a source ring is called
  * from, and when it goes the kernel interrupts whatever call its users are in.
  */
-bool sys_ring_any_thread(const struct sys_ring *ring);
+bool os_uring_any_thread(const struct os_uring *ring);
 
-/* At most SYS_MESSAGES_MAX, one call at a time. Once a message could not be sent, none is any more.
+/* At most OS_URING_MESSAGES_MAX, one call at a time. Once a message could not be sent, none is any more.
  */
-void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n);
+void os_uring_send(struct os_uring *ring, struct os_uring_message *messages, unsigned n);
 
 /* In the ring's own thread: afterwards everything that was sent is on its CQ. */
-void sys_ring_settle(struct sys_ring *ring);
-void sys_ring_close(struct sys_ring *ring); /* NULL is fine */
+void os_uring_flush(struct os_uring *ring);
+void os_uring_close(struct os_uring *ring); /* NULL is fine */
 
 #endif

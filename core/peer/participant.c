@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Members: see member.h. */
+/* Members: see participant.h. */
 #include "peer/participant.h"
 
 #include "api/instance.h"
@@ -14,24 +14,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KEPT  (UINT32_C(1) << 31)
-#define TRIES 16 /* at a segment that is being removed again and again */
+#define PROXY_ACTIVE           (UINT32_C(1) << 31)
+#define PARTICIPANT_OPEN_TRIES 16 /* at a segment that is being removed again and again */
 
 /* ---- places in the segment ---- */
 
 /* The first free place. -EUSERS: there is none. */
-static int find_place(struct member *member, uint64_t self)
+static int participant_find_slot(struct participant *participant, uint64_t self_id)
 {
-    struct segment *segment = member->segment;
+    struct segment *segment = participant->segment;
 
-    for (uint32_t n = segment_processes_n(segment) + !segment_processes_n(segment);
-         n <= SEGMENT_PROCESSES_MAX; n++) {
-        int r = segment_commit_process(segment, n - 1);
+    for (uint32_t n = segment_peers_n(segment) + !segment_peers_n(segment); n <= SEGMENT_PEERS_MAX;
+         n++) {
+        int r = segment_alloc_peer(segment, n - 1);
 
         if (r < 0)
             return r;
-        STEP();
-        r = process_claim(segment_process(segment, 0), n, self, &member->slot, &member->life);
+        SCHED_POINT();
+        r = peer_slot_claim(segment_peer(segment, 0), n, self_id, &participant->slot,
+                            &participant->peer_id);
         if (r != -ENOSPC)
             return r;
     }
@@ -39,172 +40,173 @@ static int find_place(struct member *member, uint64_t self)
 }
 
 /* Claims a place among the processes. -ESTALE: the segment is gone meanwhile. */
-static int claim_place(struct member *member, uint64_t self)
+static int participant_claim_slot(struct participant *participant, uint64_t self_id)
 {
-    struct segment *segment = member->segment;
-    int r = find_place(member, self);
+    struct segment *segment = participant->segment;
+    int r = participant_find_slot(participant, self_id);
 
     if (r < 0)
         return r;
-    member->key = process_key(member->life, member->slot);
-    member->life_at = &segment_process(segment, member->slot)->life;
+    participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
+    participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
     atomic_fetch_add(&segment_header(segment)->registrations, 1);
-    STEP();
-    r = segment_admit(segment);
+    SCHED_POINT();
+    r = segment_confirm_attach(segment);
     if (r < 0)
-        process_release(segment_process(segment, member->slot), member->life);
+        peer_slot_free(segment_peer(segment, participant->slot), participant->peer_id);
     return r;
 }
 
 /* Whose key is in a word that says who owns something; 0: nobody's. */
-static bool claim(_Atomic uint64_t *owner, uint32_t key)
+static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
     uint64_t nobody = 0;
 
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
-    STEP();
-    return atomic_compare_exchange_strong(owner, &nobody, key);
+    SCHED_POINT();
+    return atomic_compare_exchange_strong(owner, &nobody, peer_key);
 }
 
 /*
  * It begins a life of its own, which no recoverer can have read while the actor was still that of
  * the dead: one may have ended the life before, and another be about to recover what came after it.
  */
-static void begin_life(struct segment_actor *actor)
+static void participant_begin_generation(struct segment_thread *ctx)
 {
-    STEP();
-    atomic_fetch_add(&actor->head.generation, !MUTANT(340));
-    STEP();
+    SCHED_POINT();
+    atomic_fetch_add(&ctx->head.generation, !MUTANT(340));
+    SCHED_POINT();
 }
 
-static void give_back(_Atomic uint64_t *owner, uint32_t key)
+static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
-    uint64_t mine = key;
+    uint64_t mine = peer_key;
 
-    if (atomic_load_explicit(owner, memory_order_relaxed) == key)
+    if (atomic_load_explicit(owner, memory_order_relaxed) == peer_key)
         atomic_compare_exchange_strong(owner, &mine, 0);
-    STEP();
+    SCHED_POINT();
 }
 
 /* What is ours was free: somebody has given it back, and may have it, too. */
-static int lose(struct member *member)
+static int participant_fail_claim(struct participant *participant)
 {
-    member_break(member);
+    participant_mark_broken(participant);
     return -EUCLEAN;
 }
 
-int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counters **ret_counters)
+int participant_claim_thread(struct participant *participant, uint32_t *ret_unit,
+                             struct counters **ret_counters)
 {
-    const struct segment *segment = member->segment;
+    const struct segment *segment = participant->segment;
 
-    for (uint32_t i = 0; i < segment->layout.actors_n; i++) {
-        int r = i < segment_actors_n(segment) ? 0 : segment_commit_actor(segment, i);
+    for (uint32_t i = 0; i < segment->layout.threads_n; i++) {
+        int r = i < segment_threads_n(segment) ? 0 : segment_alloc_thread(segment, i);
 
         if (r < 0)
             return r;
-        if (!claim(&segment_actor(segment, i)->process, member->key))
+        if (!participant_claim_owner(&segment_thread(segment, i)->peer_key, participant->peer_key))
             continue;
-        if (member->actors[i / 64] >> i % 64 & 1)
-            return lose(member);
-        member->actors[i / 64] |= UINT64_C(1) << i % 64;
-        begin_life(segment_actor(segment, i));
-        *ret_unit = segment_actor_unit(segment, i);
-        *ret_counters = segment_actor_counters(segment, i);
+        if (participant->own_threads[i / 64] >> i % 64 & 1)
+            return participant_fail_claim(participant);
+        participant->own_threads[i / 64] |= UINT64_C(1) << i % 64;
+        participant_begin_generation(segment_thread(segment, i));
+        *ret_unit = segment_thread_unit(segment, i);
+        *ret_counters = segment_thread_counters(segment, i);
         return 0;
     }
     return -ENOSPC;
 }
 
 /* Room for the records of one more run. */
-static int make_room(struct member *member, uint32_t n)
+static int participant_reserve_free(struct participant *participant, uint32_t n)
 {
-    uint32_t capacity = member->free_capacity + n;
-    uint32_t *grown = sys_grow(member->free, capacity, sizeof(*grown));
+    uint32_t capacity = participant->free_capacity + n;
+    uint32_t *grown = os_realloc(participant->free_records, capacity, sizeof(*grown));
 
     if (!grown)
         return -ENOMEM;
-    member->free = grown;
-    member->free_capacity = capacity;
+    participant->free_records = grown;
+    participant->free_capacity = capacity;
     return 0;
 }
 
 /* The run is ours from here on: room for the stand-ins of its records. */
-static int make_places(struct member *member, uint32_t run, uint32_t n)
+static int participant_make_proxies(struct participant *participant, uint32_t run, uint32_t n)
 {
-    _Atomic uint32_t *kept = sys_alloc(n, sizeof(*kept));
+    _Atomic uint32_t *kept = os_alloc(n, sizeof(*kept));
 
     if (!kept)
         return -ENOMEM;
-    atomic_store_explicit(&member->kept[run], kept, memory_order_release);
-    if (run >= member->kept_end)
-        member->kept_end = run + 1;
+    atomic_store_explicit(&participant->proxies[run], kept, memory_order_release);
+    if (run >= participant->proxies_end)
+        participant->proxies_end = run + 1;
     return 0;
 }
 
 /* What a record was before does not matter, but that it is free. */
-static void add_records(struct member *member, uint32_t run)
+static void participant_add_records(struct participant *participant, uint32_t run)
 {
-    uint32_t units = member->segment->layout.record_units;
+    uint32_t units = participant->segment->layout.record_units;
 
     for (uint32_t at = SEGMENT_RUN_UNITS / units; at-- > 0;) {
         uint32_t record = run * SEGMENT_RUN_UNITS + at * units;
-        const struct record *r = record_at(&member->region, record);
+        const struct acq_record *r = record_at(&participant->region, record);
 
         if (record_state(record_load(&r->word)) == RECORD_FREE)
-            member->free[member->free_n++] = record;
+            participant->free_records[participant->free_n++] = record;
     }
 }
 
-static int claim_run(struct member *member)
+static int participant_claim_run(struct participant *participant)
 {
-    const struct segment *segment = member->segment;
+    const struct segment *segment = participant->segment;
     uint32_t n = SEGMENT_RUN_UNITS / segment->layout.record_units;
 
     for (uint32_t run = 1; run < segment->layout.runs_n; run++) {
         _Atomic uint64_t *owner = segment_run_owner(segment, run);
-        int r = run < segment_runs_n(segment) ? 0 : segment_commit_run(segment, run);
+        int r = run < segment_runs_n(segment) ? 0 : segment_alloc_run(segment, run);
 
         if (r < 0)
             return r;
         if (atomic_load_explicit(owner, memory_order_relaxed))
             continue; /* also if it is given back right now: there may be no room for it */
-        r = make_room(member, n);
+        r = participant_reserve_free(participant, n);
         if (r < 0)
             return r;
-        if (!claim(owner, member->key))
+        if (!participant_claim_owner(owner, participant->peer_key))
             continue;
-        STEP();
-        if (atomic_load(&member->kept[run]))
-            return lose(member);
-        r = make_places(member, run, n);
+        SCHED_POINT();
+        if (atomic_load(&participant->proxies[run]))
+            return participant_fail_claim(participant);
+        r = participant_make_proxies(participant, run, n);
         if (r < 0) {
-            give_back(owner, member->key);
+            participant_release_owner(owner, participant->peer_key);
             return r;
         }
-        add_records(member, run);
+        participant_add_records(participant, run);
         return 0;
     }
     return -ENOSPC;
 }
 
-uint32_t member_get_record(struct member *member)
+uint32_t participant_get_record(struct participant *participant)
 {
-    while (!member->free_n)
-        if (claim_run(member) < 0)
+    while (!participant->free_n)
+        if (participant_claim_run(participant) < 0)
             return 0;
-    return member->free[--member->free_n];
+    return participant->free_records[--participant->free_n];
 }
 
-void member_put_record(struct member *member, uint32_t record)
+void participant_put_record(struct participant *participant, uint32_t record)
 {
-    member->free[member->free_n++] = record;
+    participant->free_records[participant->free_n++] = record;
 }
 
 /* The key of the process whose record it is; 0: nobody's. */
-static uint32_t owner_key(const struct member *member, uint32_t record)
+static uint32_t participant_owner_key(const struct participant *participant, uint32_t record)
 {
-    const struct segment *segment = member->segment;
+    const struct segment *segment = participant->segment;
     uint32_t run = record / SEGMENT_RUN_UNITS;
 
     if (run >= segment->layout.runs_n)
@@ -212,149 +214,157 @@ static uint32_t owner_key(const struct member *member, uint32_t record)
     return (uint32_t)atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire);
 }
 
-bool member_owns(const struct member *member, uint32_t record)
+bool participant_owns(const struct participant *participant, uint32_t record)
 {
-    return owner_key(member, record) == member->key;
+    return participant_owner_key(participant, record) == participant->peer_key;
 }
 
-uint32_t member_owner(const struct member *member, uint32_t record)
+uint32_t participant_owner_pid(const struct participant *participant, uint32_t record)
 {
-    const struct segment *segment = member->segment;
-    uint32_t key = owner_key(member, record);
+    const struct segment *segment = participant->segment;
+    uint32_t peer_key = participant_owner_key(participant, record);
 
-    if (!key)
+    if (!peer_key)
         return 0;
-    return process_pid(
-        process_find(segment_process(segment, 0), segment_processes_n(segment), key));
+    return peer_id_pid(
+        peer_slot_find(segment_peer(segment, 0), segment_peers_n(segment), peer_key));
 }
 
 /* A wake is a hint: what was decided is in the segment. Whoever is not there does not wait. */
-void member_call(const struct member *member, uint32_t record)
+void participant_notify_owner(const struct participant *participant, uint32_t record)
 {
-    const struct record *r = record_at(&member->region, record);
-    uint32_t waker = record_waker(r), key = owner_key(member, record);
+    const struct acq_record *r = record_at(&participant->region, record);
+    uint32_t waker = record_wait_target(r), peer_key = participant_owner_key(participant, record);
 
-    if (waker_kind(waker) == RECORD_WAKE_FUTEX)
-        sys_futex_wake_shared(record_futex(r), 1);
-    else if (key)
-        bell_ring(member->segment->directory_fd, member->segment->encoded, key, waker_queue(waker),
-                  record);
+    if (wait_target_kind(waker) == WAIT_TARGET_FUTEX)
+        os_futex_wake_shared(record_futex(r), 1);
+    else if (peer_key)
+        doorbell_ring(participant->segment->directory_fd, participant->segment->file_stem, peer_key,
+                      wait_target_cq(waker), record);
 }
 
-void member_break(struct member *member)
+void participant_mark_broken(struct participant *participant)
 {
-    atomic_store(&member->broken, true);
+    atomic_store(&participant->broken, true);
 }
 
-void member_tell_broken(struct member *member)
+void participant_report_broken(struct participant *participant)
 {
-    if (!atomic_load(&member->told) && !atomic_exchange(&member->told, true))
-        instance_log(member->w, WEIR_LOG_ERROR,
+    if (!atomic_load(&participant->broken_reported) &&
+        !atomic_exchange(&participant->broken_reported, true))
+        instance_log(participant->w, WEIR_LOG_ERROR,
                      "the segment of set `%s` is damaged: remove it with `weir rm`",
-                     member->segment->encoded);
+                     participant->segment->file_stem);
 }
 
 /* ---- stand-ins ---- */
 
-static _Atomic uint32_t *kept_place(const struct member *member, uint32_t record)
+static _Atomic uint32_t *participant_proxy_entry(const struct participant *participant,
+                                                 uint32_t record)
 {
-    _Atomic uint32_t *places;
+    _Atomic uint32_t *entries;
 
-    if (!segment_has_record(member->segment, record))
+    if (!segment_has_record(participant->segment, record))
         return NULL;
-    places = atomic_load_explicit(&member->kept[record / SEGMENT_RUN_UNITS], memory_order_acquire);
-    return places ? &places[record % SEGMENT_RUN_UNITS / member->segment->layout.record_units]
-                  : NULL;
+    entries = atomic_load_explicit(&participant->proxies[record / SEGMENT_RUN_UNITS],
+                                   memory_order_acquire);
+    return entries
+               ? &entries[record % SEGMENT_RUN_UNITS / participant->segment->layout.record_units]
+               : NULL;
 }
 
-static uint32_t load_place(const _Atomic uint32_t *place)
+static uint32_t participant_load_proxy(const _Atomic uint32_t *entry)
 {
-    return place ? atomic_load_explicit(place, memory_order_acquire) : 0;
+    return entry ? atomic_load_explicit(entry, memory_order_acquire) : 0;
 }
 
-uint32_t member_stand_in(const struct member *member, uint32_t record)
+uint32_t participant_proxy(const struct participant *participant, uint32_t record)
 {
-    return load_place(kept_place(member, record)) & ~KEPT;
+    return participant_load_proxy(participant_proxy_entry(participant, record)) & ~PROXY_ACTIVE;
 }
 
-uint32_t member_kept(const struct member *member, uint32_t record)
+uint32_t participant_waiter(const struct participant *participant, uint32_t record)
 {
-    uint32_t place = load_place(kept_place(member, record));
+    uint32_t entry = participant_load_proxy(participant_proxy_entry(participant, record));
 
-    return place & KEPT ? place & ~KEPT : 0;
+    return entry & PROXY_ACTIVE ? entry & ~PROXY_ACTIVE : 0;
 }
 
-void member_set_kept(struct member *member, uint32_t record, uint32_t stand_in, bool kept)
+void participant_set_proxy(struct participant *participant, uint32_t record, uint32_t proxy,
+                           bool kept)
 {
-    atomic_store_explicit(kept_place(member, record), stand_in | (kept ? KEPT : 0),
-                          memory_order_release);
+    atomic_store_explicit(participant_proxy_entry(participant, record),
+                          proxy | (kept ? PROXY_ACTIVE : 0), memory_order_release);
 }
 
-void member_each_kept(const struct member *member,
-                      void (*each)(void *userdata, uint32_t record, uint32_t kept), void *userdata)
+void participant_each_waiter(const struct participant *participant,
+                             void (*each)(void *userdata, uint32_t record, uint32_t kept),
+                             void *userdata)
 {
-    const struct segment *segment = member->segment;
+    const struct segment *segment = participant->segment;
     uint32_t units = segment->layout.record_units;
 
-    for (uint32_t run = 1; run < member->kept_end; run++) {
-        _Atomic uint32_t *places = atomic_load(&member->kept[run]);
+    for (uint32_t run = 1; run < participant->proxies_end; run++) {
+        _Atomic uint32_t *entries = atomic_load(&participant->proxies[run]);
 
-        for (uint32_t i = 0; places && i < SEGMENT_RUN_UNITS / units; i++) {
-            uint32_t place = load_place(&places[i]);
+        for (uint32_t i = 0; entries && i < SEGMENT_RUN_UNITS / units; i++) {
+            uint32_t entry = participant_load_proxy(&entries[i]);
 
-            if (place & KEPT)
-                each(userdata, run * SEGMENT_RUN_UNITS + i * units, place & ~KEPT);
+            if (entry & PROXY_ACTIVE)
+                each(userdata, run * SEGMENT_RUN_UNITS + i * units, entry & ~PROXY_ACTIVE);
         }
     }
 }
 
 /* ---- coming and going ---- */
 
-static void free_parts(struct member *member)
+static void participant_free_parts(struct participant *participant)
 {
-    for (uint32_t run = 0; run < member->kept_end; run++)
-        sys_free(atomic_load(&member->kept[run]));
-    sys_free((void *)(uintptr_t)member->kept);
-    sys_free(member->free);
-    watch_close(&member->watch);
-    pthread_mutex_destroy(&member->watch_lock);
-    if (member->region.segment)
-        region_close(&member->region);
-    segment_close(member->segment);
-    sys_free(member);
+    for (uint32_t run = 0; run < participant->proxies_end; run++)
+        os_free(atomic_load(&participant->proxies[run]));
+    os_free((void *)(uintptr_t)participant->proxies);
+    os_free(participant->free_records);
+    peer_watch_close(&participant->peer_watch);
+    pthread_mutex_destroy(&participant->watch_lock);
+    if (participant->region.segment)
+        region_close(&participant->region);
+    segment_close(participant->segment);
+    os_free(participant);
 }
 
-static int open_once(struct member *member, const char *directory,
-                     const struct segment_shape *shape, uint64_t self, struct weir_error *reterr)
+static int participant_open_once(struct participant *participant, const char *directory,
+                                 const struct segment_shape *shape, uint64_t self_id,
+                                 struct weir_error *reterr)
 {
-    int r = segment_open(directory, shape, &member->segment, reterr);
+    int r = segment_open(directory, shape, &participant->segment, reterr);
 
     if (r < 0)
         return r;
-    r = claim_place(member, self);
+    r = participant_claim_slot(participant, self_id);
     if (r == 0)
         return 0;
-    segment_close(member->segment);
-    member->segment = NULL;
+    segment_close(participant->segment);
+    participant->segment = NULL;
     if (r == -ESTALE)
         return r;
     if (r == -EUSERS)
         return error_set(reterr, r, "set `%s`: no more than %u processes can share it, and %s",
-                         shape->name, SEGMENT_PROCESSES_MAX, "so many do");
+                         shape->name, SEGMENT_PEERS_MAX, "so many do");
     return error_set(reterr, r, "set `%s`: its segment cannot be entered: %s", shape->name,
                      strerrordesc_np(-r));
 }
 
-static int enter(struct member *member, const char *directory, const struct segment_shape *shape,
-                 uint64_t *ret_self, struct weir_error *reterr)
+static int participant_enter(struct participant *participant, const char *directory,
+                             const struct segment_shape *shape, uint64_t *ret_self,
+                             struct weir_error *reterr)
 {
-    int r = process_self(ret_self);
+    int r = peer_id_self(ret_self);
 
     if (r < 0)
         return error_set(reterr, r, "set `%s`: this process cannot be told from others: %s",
                          shape->name, strerrordesc_np(-r));
-    for (int i = 0; i < TRIES; i++) {
-        r = open_once(member, directory, shape, *ret_self, reterr);
+    for (int i = 0; i < PARTICIPANT_OPEN_TRIES; i++) {
+        r = participant_open_once(participant, directory, shape, *ret_self, reterr);
         if (r != -ESTALE)
             return r;
     }
@@ -362,73 +372,74 @@ static int enter(struct member *member, const char *directory, const struct segm
                      shape->name);
 }
 
-static void leave(struct member *member);
+static void participant_leave(struct participant *participant);
 
-int member_open(weir *w, const char *directory, const struct segment_shape *shape,
-                struct member **ret, struct weir_error *reterr)
+int participant_open(weir *w, const char *directory, const struct segment_shape *shape,
+                     struct participant **ret, struct weir_error *reterr)
 {
-    struct member *member = sys_alloc(1, sizeof(*member));
-    uint64_t self;
+    struct participant *participant = os_alloc(1, sizeof(*participant));
+    uint64_t self_id;
     int r;
 
-    if (!member)
+    if (!participant)
         return error_set(reterr, -ENOMEM, "out of memory");
-    member->w = w;
-    r = enter(member, directory, shape, &self, reterr);
+    participant->w = w;
+    r = participant_enter(participant, directory, shape, &self_id, reterr);
     if (r < 0) {
-        sys_free(member);
+        os_free(participant);
         return r;
     }
-    pthread_mutex_init(&member->watch_lock, NULL);
-    r = watch_open(&member->watch, self);
+    pthread_mutex_init(&participant->watch_lock, NULL);
+    r = peer_watch_open(&participant->peer_watch, self_id);
     if (r == 0)
-        r = region_of_segment(&member->region, member->segment, &member->broken);
+        r = region_open_segment(&participant->region, participant->segment, &participant->broken);
     if (r == 0) {
-        member->kept = sys_alloc(member->segment->layout.runs_n, sizeof(*member->kept));
-        r = member->kept ? 0 : -ENOMEM;
+        participant->proxies =
+            os_alloc(participant->segment->layout.runs_n, sizeof(*participant->proxies));
+        r = participant->proxies ? 0 : -ENOMEM;
     }
     if (r < 0) {
-        leave(member);
-        free_parts(member);
+        participant_leave(participant);
+        participant_free_parts(participant);
         return error_set(reterr, r, "set `%s`: %s", shape->name, strerrordesc_np(-r));
     }
-    *ret = member;
+    *ret = participant;
     return 0;
 }
 
-void member_release_places(const struct segment *segment, uint32_t slot, uint64_t life)
+void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
 {
-    uint32_t key = process_key(life, slot);
+    uint32_t peer_key = peer_key_make(peer_id, slot);
 
     for (uint32_t run = 1; run < segment_runs_n(segment) && !MUTANT(321); run++)
-        give_back(segment_run_owner(segment, run), key);
-    for (uint32_t i = 0; i < segment_actors_n(segment); i++)
-        give_back(&segment_actor(segment, i)->process, key);
+        participant_release_owner(segment_run_owner(segment, run), peer_key);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
+        participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
     if (!MUTANT(574))
-        ledger_release_seats(&segment_header(segment)->seats, key);
-    process_release(segment_process(segment, slot), life);
-    STEP();
+        dcas_release_slots(&segment_header(segment)->announce_slots, peer_key);
+    peer_slot_free(segment_peer(segment, slot), peer_id);
+    SCHED_POINT();
 }
 
 /* The last one out removes what is there for its users only. */
-static void leave(struct member *member)
+static void participant_leave(struct participant *participant)
 {
-    member_release_places(member->segment, member->slot, member->life);
-    if (member->segment->while_used && !MUTANT(331))
-        segment_retire(member->segment, segment_has_users, NULL);
+    participant_release_slots(participant->segment, participant->slot, participant->peer_id);
+    if (participant->segment->while_used && !MUTANT(331))
+        segment_remove_if_unused(participant->segment, segment_has_users, NULL);
 }
 
-void member_close(struct member *member)
+void participant_close(struct participant *participant)
 {
-    if (!member)
+    if (!participant)
         return;
-    leave(member);
-    free_parts(member);
+    participant_leave(participant);
+    participant_free_parts(participant);
 }
 
-void member_close_in_child(struct member *member)
+void participant_close_in_child(struct participant *participant)
 {
-    watch_close(&member->watch);
-    sys_close(member->segment->fd);
-    sys_close(member->segment->directory_fd);
+    peer_watch_close(&participant->peer_watch);
+    os_close(participant->segment->fd);
+    os_close(participant->segment->directory_fd);
 }

@@ -5,7 +5,7 @@
  * and here, in private memory, what is nobody else's business.
  *
  * If the process dies, all that names its place is given back by whoever notices first
- * (burial.h); if it just goes, it gives it back itself.
+ * (peer_cleanup.h); if it just goes, it gives it back itself.
  */
 #ifndef WEIR_CORE_PEER_PARTICIPANT_H
 #define WEIR_CORE_PEER_PARTICIPANT_H
@@ -19,32 +19,32 @@
 #include <stdbool.h>
 #include <weir/pool.h>
 
-struct keeper;
+struct wait_timer;
 
-struct member {
+struct participant {
     weir *w;
     struct segment *segment;
     struct region region;
-    _Atomic bool broken; /* something in it was what nobody would have written, */
-    _Atomic bool told;   /* and the program knows */
-    uint32_t slot;       /* its place among the processes, */
-    uint64_t life;       /* the word there, */
-    const _Atomic uint64_t *life_at;
-    uint32_t key; /* and how others name it */
+    _Atomic bool broken;          /* something in it was what nobody would have written, */
+    _Atomic bool broken_reported; /* and the program knows */
+    uint32_t slot;                /* its place among the processes, */
+    uint64_t peer_id;             /* the word there, */
+    const _Atomic uint64_t *peer_id_at;
+    uint32_t peer_key; /* and how others name it */
 
     /* Under the instance's lock. */
-    uint32_t *free; /* records of its runs that no actor has */
+    uint32_t *free_records; /* records of its runs that no actor has */
     uint32_t free_n, free_capacity;
-    uint64_t actors[SEGMENT_ACTORS_MAX / 64]; /* bits: those that are ours */
+    uint64_t own_threads[SEGMENT_THREADS_MAX / 64]; /* bits: those that are ours */
 
-    /* By run, if it is ours, by place in the run: the record's stand-in (kept.h), and whether it is
+    /* By run, if it is ours, by place in the run: the record's stand-in (waiter.h), and whether it is
      * kept now. */
-    _Atomic(_Atomic uint32_t *) *kept;
-    _Atomic uint32_t kept_end; /* no run from here on is ours */
+    _Atomic(_Atomic uint32_t *) *proxies;
+    _Atomic uint32_t proxies_end; /* no run from here on is ours */
 
     pthread_mutex_t watch_lock; /* over the rest */
-    struct watch watch;
-    _Atomic uint64_t watched_ns; /* when it was last looked at who has died; needs no lock */
+    struct peer_watch peer_watch;
+    _Atomic uint64_t last_reap_ns; /* when it was last looked at who has died; needs no lock */
 };
 
 /*
@@ -52,59 +52,63 @@ struct member {
  * there is none. Returns 0, or a negative errno and the reason. The caller holds the instance's
  * lock.
  */
-int member_open(weir *w, const char *directory, const struct segment_shape *shape,
-                struct member **ret, struct weir_error *reterr);
+int participant_open(weir *w, const char *directory, const struct segment_shape *shape,
+                     struct participant **ret, struct weir_error *reterr);
 /* Gives back everything; nobody is inside a call. NULL is fine. */
-void member_close(struct member *member);
+void participant_close(struct participant *participant);
 /* In a forked child: closes the descriptors, which are copies, and nothing else. */
-void member_close_in_child(struct member *member);
+void participant_close_in_child(struct participant *participant);
 
 /* An actor, with its counters: 0, -ENOSPC or what the system says. Under the instance's lock. */
-int member_claim_actor(struct member *member, uint32_t *ret_unit, struct counters **ret_counters);
+int participant_claim_thread(struct participant *participant, uint32_t *ret_unit,
+                             struct counters **ret_counters);
 
 /* Free records; 0: there is no more. Under the instance's lock. Giving back cannot fail. */
-uint32_t member_get_record(struct member *member);
-void member_put_record(struct member *member, uint32_t record);
+uint32_t participant_get_record(struct participant *participant);
+void participant_put_record(struct participant *participant, uint32_t record);
 
 /*
  * The stand-in of a record of ours, which it keeps for ever; or 0: it has none, or is not ours.
- * member_kept: only while the record is kept. Numbers may be anything.
+ * participant_waiter: only while the record is kept. Numbers may be anything.
  */
-uint32_t member_stand_in(const struct member *member, uint32_t record);
-uint32_t member_kept(const struct member *member, uint32_t record);
-void member_set_kept(struct member *member, uint32_t record, uint32_t stand_in, bool kept);
+uint32_t participant_proxy(const struct participant *participant, uint32_t record);
+uint32_t participant_waiter(const struct participant *participant, uint32_t record);
+void participant_set_proxy(struct participant *participant, uint32_t record, uint32_t proxy,
+                           bool kept);
 /* Calls `each` for all records that are kept. */
-void member_each_kept(const struct member *member,
-                      void (*each)(void *userdata, uint32_t record, uint32_t kept), void *userdata);
+void participant_each_waiter(const struct participant *participant,
+                             void (*each)(void *userdata, uint32_t record, uint32_t kept),
+                             void *userdata);
 
 /* Whether a record is of this process. */
-bool member_owns(const struct member *member, uint32_t record);
+bool participant_owns(const struct participant *participant, uint32_t record);
 /* The pid of the process whose record it is; 0: nobody's. */
-uint32_t member_owner(const struct member *member, uint32_t record);
+uint32_t participant_owner_pid(const struct participant *participant, uint32_t record);
 
 /*
  * All that names a place of a process goes back, and then the place: one's own, or that of a dead
  * process whose actors were recovered.
  */
-void member_release_places(const struct segment *segment, uint32_t slot, uint64_t life);
+void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id);
 
 /* Tells another process, or a blocked thread of any, to look at a record of theirs. */
-void member_call(const struct member *member, uint32_t record);
+void participant_notify_owner(const struct participant *participant, uint32_t record);
 
 /* Something in the segment is what nobody would have written: it is of no use any more. The second
  * tells the program, once; without locks. */
-void member_break(struct member *member);
-void member_tell_broken(struct member *member);
+void participant_mark_broken(struct participant *participant);
+void participant_report_broken(struct participant *participant);
 
-static inline bool member_is_broken(const struct member *member)
+static inline bool participant_is_broken(const struct participant *participant)
 {
-    return atomic_load_explicit(&member->broken, memory_order_relaxed);
+    return atomic_load_explicit(&participant->broken, memory_order_relaxed);
 }
 
 /* Whether its place is still its own: nobody thinks that it is dead. */
-static inline bool member_has_place(const struct member *member)
+static inline bool participant_has_slot(const struct participant *participant)
 {
-    return atomic_load_explicit(member->life_at, memory_order_relaxed) == member->life;
+    return atomic_load_explicit(participant->peer_id_at, memory_order_relaxed) ==
+           participant->peer_id;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Burial: see burial.h. */
+/* Burial: see peer_cleanup.h. */
 #include "peer/peer_cleanup.h"
 
 #include "api/instance.h"
@@ -11,93 +11,95 @@
 #include "shm/peer_id.h"
 #include <errno.h>
 
-#define CROWD 32u /* places that may be of the dead for as long as nobody looks */
+#define PEER_SLOTS_CROWDED 32u /* places that may be of the dead for as long as nobody looks */
 
 /*
  * Any number may bury the same process at once, and one who dies meanwhile is buried like any other:
  * whoever comes next does what is left. Its place goes last, for it names the rest.
  */
-static bool bury(struct actor *actor, weir_set *set, uint32_t slot, uint64_t life)
+static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slot, uint64_t peer_id)
 {
-    const struct segment *segment = set->member->segment;
-    uint32_t key = process_key(life, slot);
+    const struct segment *segment = set->participant->segment;
+    uint32_t peer_key = peer_key_make(peer_id, slot);
 
-    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
-        const struct segment_actor *dead = segment_actor(segment, i);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
+        const struct segment_thread *dead_thread = segment_thread(segment, i);
         /* In this order: who claims the actor once it is nobody's begins another life in it. */
-        uint64_t generation = atomic_load(&dead->head.generation);
+        uint64_t generation = atomic_load(&dead_thread->head.generation);
         int r;
 
-        STEP();
-        if (atomic_load(&dead->process) != key || MUTANT(320))
+        SCHED_POINT();
+        if (atomic_load(&dead_thread->peer_key) != peer_key || MUTANT(320))
             continue;
-        r = recovery_run(actor, set->region, segment_actor_unit(segment, i), generation);
+        r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
         if (r == -ENOMEM || r == -EUCLEAN)
             return false;
-        STEP();
+        SCHED_POINT();
     }
-    bell_remove_all(segment->directory_fd, segment->encoded, key);
-    STEP();
-    member_release_places(segment, slot, life);
+    doorbell_remove_all(segment->directory_fd, segment->file_stem, peer_key);
+    SCHED_POINT();
+    participant_release_slots(segment, slot, peer_id);
     return true;
 }
 
 /* The next of the dead. Only this is under the lock. */
-static bool next_dead(struct member *member, uint32_t *ret_slot, uint64_t *ret_life)
+static bool peer_cleanup_next_dead(struct participant *participant, uint32_t *ret_slot,
+                                   uint64_t *ret_life)
 {
-    const struct segment *segment = member->segment;
+    const struct segment *segment = participant->segment;
     uint64_t registrations;
     int found;
 
-    if (pthread_mutex_trylock(&member->watch_lock) != 0)
+    if (pthread_mutex_trylock(&participant->watch_lock) != 0)
         return false;
     registrations = atomic_load(&segment_header(segment)->registrations);
-    watch_sync(&member->watch, segment_process(segment, 0), segment_processes_n(segment),
-               registrations);
-    found = watch_next(&member->watch, ret_slot, ret_life);
-    pthread_mutex_unlock(&member->watch_lock);
+    peer_watch_sync(&participant->peer_watch, segment_peer(segment, 0), segment_peers_n(segment),
+                    registrations);
+    found = peer_watch_next(&participant->peer_watch, ret_slot, ret_life);
+    pthread_mutex_unlock(&participant->watch_lock);
     return found > 0;
 }
 
-static bool bury_borrowing(weir_set *set, uint32_t slot, uint64_t life)
+static bool peer_cleanup_run_borrowed(weir_set *set, uint32_t slot, uint64_t peer_id)
 {
-    struct actor *actor = actor_borrow(set);
-    bool buried = bury(actor, set, slot, life);
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
+    bool cleaned = peer_cleanup_run(ctx, set, slot, peer_id);
 
-    actor_return(actor);
-    return buried;
+    thread_ctx_return(ctx);
+    return cleaned;
 }
 
 /* Of a broken set the kernel's word is taken, lest it is said again and again, and no more. */
-int burial_attend(struct actor *actor, weir_set *set)
+int peer_reap(struct thread_ctx *ctx, weir_set *set)
 {
     uint32_t slot;
-    uint64_t life;
-    bool buried = true;
+    uint64_t peer_id;
+    bool cleaned = true;
     int n = 0;
 
-    for (; buried && next_dead(set->member, &slot, &life); n++) {
+    for (; cleaned && peer_cleanup_next_dead(set->participant, &slot, &peer_id); n++) {
         if (set_is_broken(set))
             return 0;
-        buried = actor ? bury(actor, set, slot, life) : bury_borrowing(set, slot, life);
+        cleaned = ctx ? peer_cleanup_run(ctx, set, slot, peer_id)
+                      : peer_cleanup_run_borrowed(set, slot, peer_id);
     }
     return n;
 }
 
-void burial_attend_crowds(weir *w, uint32_t first)
+void peer_reap_crowded(weir *w, uint32_t first)
 {
     for (uint32_t i = first, n = w->sets_n; i < n; i++) {
         weir_set *set = instance_set(w, i);
 
-        if (set->member && set->member->slot >= CROWD)
-            burial_attend(NULL, set);
+        if (set->participant && set->participant->slot >= PEER_SLOTS_CROWDED)
+            peer_reap(NULL, set);
     }
 }
 
-int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns)
+int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns)
 {
-    if (!burial_is_due(set, now_ns))
+    if (!peer_reap_is_due(set, now_ns))
         return 0;
-    atomic_store_explicit(&set->member->watched_ns, now_ns, memory_order_relaxed);
-    return burial_attend(actor, set);
+    atomic_store_explicit(&set->participant->last_reap_ns, now_ns, memory_order_relaxed);
+    return peer_reap(ctx, set);
 }

@@ -11,25 +11,25 @@
  * while another thread is at it does not wait for that. `actor`: the thread's own, if it is using
  * it; what it has read of the set is another version's afterwards. NULL: it is not.
  */
-int burial_attend(struct actor *actor, weir_set *set);
+int peer_reap(struct thread_ctx *ctx, weir_set *set);
 
 /*
  * Looks so in all sets from number `first` on in which so many places are taken that some may be of
  * the dead, whom nobody was in need of: for whoever has just added the sets.
  */
-void burial_attend_crowds(weir *w, uint32_t first);
+void peer_reap_crowded(weir *w, uint32_t first);
 
 /* The same, but at most once in a millisecond: for whoever is about to be refused; and whether that is
  * over. */
-#define BURIAL_RARELY_NS UINT64_C(1000000)
+#define PEER_REAP_INTERVAL_NS UINT64_C(1000000)
 
-static inline bool burial_is_due(const weir_set *set, uint64_t now_ns)
+static inline bool peer_reap_is_due(const weir_set *set, uint64_t now_ns)
 {
-    uint64_t before = atomic_load_explicit(&set->member->watched_ns, memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&set->participant->last_reap_ns, memory_order_relaxed);
 
-    return now_ns - before >= BURIAL_RARELY_NS || now_ns < before;
+    return now_ns - before >= PEER_REAP_INTERVAL_NS || now_ns < before;
 }
 
-int burial_attend_rarely(struct actor *actor, weir_set *set, uint64_t now_ns);
+int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 
 #endif

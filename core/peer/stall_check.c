@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards: see guard.h. */
+/* Guards: see stall_check.h. */
 #include "peer/stall_check.h"
 
 #include "base/mutant.h"
@@ -10,75 +10,79 @@
 #include "wait/waiter.h"
 
 /* Whether the wait of the head should have ended a look ago, and how. */
-static bool is_overdue(const struct operation *op, const struct record *r,
-                       enum record_state *ret_state)
+static bool stall_check_head_overdue(const struct txn *txn, const struct acq_record *r,
+                                     enum record_state *ret_state)
 {
     uint64_t deadline_ns = record_load(&r->deadline_ns);
 
-    *ret_state = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
-    return deadline_ns < op->now_ns && op->now_ns - deadline_ns >= GUARD_NS;
+    *ret_state =
+        record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
+    return deadline_ns < txn->now_ns && txn->now_ns - deadline_ns >= STALL_CHECK_NS;
 }
 
 /* Whether who waits is in line, and whoever heads it can be granted some day. Once decided, the
  * record may wait anew, for another key of a keyed set. */
-static bool can_wait(const struct operation *op, uint32_t record, uint64_t word, uint64_t ready)
+static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, uint64_t word,
+                                      uint64_t ready)
 {
-    uint64_t now = set_word(op->set, record);
+    uint64_t now = set_record_word(txn->set, record);
 
     if (now != word && (!MUTANT(610) || record_state(now) != RECORD_WAITING))
         return true;
-    if (ready == WEIR_NEVER && operation_current(op))
-        member_break(op->set->member);
-    return operation_has(op, record);
+    if (ready == WEIR_NEVER && txn_is_current(txn))
+        participant_mark_broken(txn->set->participant);
+    return txn_has_waiter(txn, record);
 }
 
-void guard_look(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
+void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
 {
-    struct operation op;
+    struct txn txn;
     enum record_state state;
     uint32_t head;
     uint64_t head_word, ready;
 
-    operation_read(&op, actor, set);
+    txn_begin(&txn, ctx, set);
     if (set_is_broken(set))
         return;
-    ready = operation_head_ready(&op);
-    head = line_head(&op.version);
-    if (!can_wait(&op, record, word, ready) || !head)
+    ready = txn_head_ready(&txn);
+    head = waitq_head(&txn.version);
+    if (!stall_check_wait_is_sound(&txn, record, word, ready) || !head)
         return;
-    head_word = set_word(set, head);
-    if ((operation_is_due(&op, ready) && !MUTANT(323)) || member_kept(set->member, head))
-        set_serve(actor, set);
-    else if (is_overdue(&op, record_at(set->region, head), &state) && operation_current(&op) &&
-             set_withdraw(actor, set, head, head_word, state))
-        wake_waiter(set, head, record_next_word(head_word, state));
+    head_word = set_record_word(set, head);
+    if ((txn_is_ready(&txn, ready) && !MUTANT(323)) || participant_waiter(set->participant, head))
+        set_grant_waiters(ctx, set);
+    else if (stall_check_head_overdue(&txn, record_at(set->region, head), &state) &&
+             txn_is_current(&txn) && set_cancel_wait(ctx, set, head, head_word, state))
+        notify_waiter(set, head, record_next_word(head_word, state));
 }
 
-uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns)
+uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uint64_t now_ns)
 {
-    uint32_t left = line_left_of(actor->content), place = (ticket - left) & COUNT_MASK;
-    uint32_t length = line_length_of(actor->content);
+    uint32_t left = waitq_departures_of(ctx->content), place = (ticket - left) & WAITQ_COUNT_MASK;
+    uint32_t length = waitq_length_of(ctx->content);
 
     /* It counts as one further ahead whoever left from behind. */
-    if (place > COUNT_MASK / 2)
+    if (place > WAITQ_COUNT_MASK / 2)
         place = 0;
     if (place > length)
         place = length; /* never, but in a segment that was tampered with */
-    return now_ns + (place + 1) * GUARD_NS;
+    return now_ns + (place + 1) * STALL_CHECK_NS;
 }
 
-void guard_begin(struct actor *actor, weir_set *set, uint32_t kept, uint64_t word,
-                 const struct verdict *verdict)
+void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word,
+                     const struct decision *decision)
 {
-    record_store(&kept_at(set->w, kept)->granted, verdict->ticket);
-    keeper_arm(set->w, kept, word, guard_instant(actor, verdict->ticket, verdict->now_ns));
+    record_store(&waiter_at(set->w, waiter)->granted_ns, decision->ticket);
+    timer_arm_recheck(set->w, waiter, word,
+                      stall_check_deadline(ctx, decision->ticket, decision->now_ns));
 }
 
-void guard_again(struct actor *actor, weir_set *set, uint32_t kept)
+void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
 {
-    uint32_t ticket = (uint32_t)record_load(&kept_at(set->w, kept)->granted);
-    uint64_t word = kept_word(set->w, kept);
+    uint32_t ticket = (uint32_t)record_load(&waiter_at(set->w, waiter)->granted_ns);
+    uint64_t word = waiter_word(set->w, waiter);
 
     if (record_state(word) == RECORD_WAITING)
-        keeper_arm(set->w, kept, word, guard_instant(actor, ticket, instance_now(set->w)));
+        timer_arm_recheck(set->w, waiter, word,
+                          stall_check_deadline(ctx, ticket, instance_now(set->w)));
 }

@@ -10,21 +10,21 @@
 #include "set/set.h"
 
 /* How long the head waits before it looks; the n-th in line waits n times as long. */
-#define GUARD_NS UINT64_C(25000000)
+#define STALL_CHECK_NS UINT64_C(25000000)
 
 /*
  * The look: does what the head should have seen to, but for whose process: grants to it if it is
  * due, and ends its wait if that should have ended a while ago. `record` waits in this process as long
  * as its word is `word`: a set in whose line it is not then is broken.
  */
-void guard_look(struct actor *actor, weir_set *set, uint32_t record, uint64_t word);
+void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
 
 /* When to look next, for who joined the line with this ticket; after an operation of the actor's. */
-uint64_t guard_instant(const struct actor *actor, uint32_t ticket, uint64_t now_ns);
+uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uint64_t now_ns);
 
 /* A kept record has joined the line and become `word`; the same after each look at it. */
-void guard_begin(struct actor *actor, weir_set *set, uint32_t kept, uint64_t word,
-                 const struct verdict *verdict);
-void guard_again(struct actor *actor, weir_set *set, uint32_t kept);
+void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word,
+                     const struct decision *decision);
+void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter);
 
 #endif

@@ -22,7 +22,7 @@
  * available. Takes the instance's lock, briefly. Returns 0; -EALREADY (that life was recovered
  * before); -ENOMEM; -EUCLEAN (the set is broken).
  */
-int recovery_run(struct actor *actor, const struct region *region, uint32_t dead,
-                 uint64_t generation);
+int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uint32_t dead,
+                        uint64_t generation);
 
 #endif

@@ -24,16 +24,16 @@ struct plugin {
     };
 };
 
-struct plugins; /* the directories of one instance and what was loaded from them */
+struct plugin_search; /* the directories of one instance and what was loaded from them */
 
 /*
  * The search goes through `dirs` (NULL-terminated), WEIR_PLUGIN_PATH, the plugins built into a
  * static library, and the installed directory.
  */
-int plugins_new(struct plugins **ret, const char *const *dirs);
+int plugin_search_new(struct plugin_search **ret, const char *const *dirs);
 /* Adds directories of a configuration, searched after `dirs` and before WEIR_PLUGIN_PATH. */
-int plugins_add_dirs(struct plugins *plugins, const char *const *dirs, size_t n);
-void plugins_free(struct plugins *plugins);
+int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n);
+void plugin_search_free(struct plugin_search *plugins);
 
 /*
  * The plugin of that kind and name. Returns 0; -ENOENT (in none of the directories), -ENOEXEC (a
@@ -41,7 +41,7 @@ void plugins_free(struct plugins *plugins);
  * and for an unknown name the closest known one. Not thread-safe: the caller holds the instance's
  * lock.
  */
-int plugins_find(struct plugins *plugins, enum weir_plugin_kind kind, const char *name,
-                 const struct plugin **ret, struct weir_error *reterr);
+int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind, const char *name,
+                       const struct plugin **ret, struct weir_error *reterr);
 
 #endif

@@ -8,8 +8,8 @@
 struct plugin_file {
     char *path;
     struct weir_error refusal; /* code 0: the file is accepted */
-    struct loaded *loaded;
-    uint32_t loaded_n;
+    struct plugin_entry *entries;
+    uint32_t entries_n;
     struct plugin_file *next; /* the owner's */
 };
 

@@ -14,22 +14,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUFFIX            ".so"
-#define ENTRIES_MAX       4096u /* files of one directory that are looked at */
-#define KINDS             (WEIR_PLUGIN_BALANCER + 1)
-#define SEARCHED_TEXT_MAX 200u
+#define PLUGIN_SUFFIX          ".so"
+#define PLUGIN_DIR_ENTRIES_MAX 4096u /* files of one directory that are looked at */
+#define PLUGIN_KINDS           (WEIR_PLUGIN_BALANCER + 1)
+#define SEARCHED_TEXT_MAX      200u
 
-struct plugins {
+struct plugin_search {
     char **dirs;
     size_t dirs_n;
-    size_t tail_n; /* how many of these come after those of the configuration */
+    size_t default_dirs_n; /* how many of these come after those of the configuration */
     struct plugin_file *files;
-    struct names found[KINDS]; /* loaded plugins that were asked for */
+    struct str_map by_name[PLUGIN_KINDS]; /* loaded plugins that were asked for */
 };
 
 /* ---- directories ---- */
 
-static bool dir_is_known(const struct plugins *plugins, const char *dir)
+static bool plugin_dir_is_known(const struct plugin_search *plugins, const char *dir)
 {
     for (size_t i = 0; i < plugins->dirs_n; i++) {
         if (strcmp(plugins->dirs[i], dir) == 0)
@@ -39,86 +39,86 @@ static bool dir_is_known(const struct plugins *plugins, const char *dir)
 }
 
 /* Adds a directory before the last `tail_n`, if it is not there already. */
-static int dir_add(struct plugins *plugins, const char *dir, size_t tail_n)
+static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t after_n)
 {
     char **grown, *copy;
-    size_t at = plugins->dirs_n - tail_n;
+    size_t at = plugins->dirs_n - after_n;
 
-    if (dir[0] == '\0' || dir_is_known(plugins, dir))
+    if (dir[0] == '\0' || plugin_dir_is_known(plugins, dir))
         return 0;
-    grown = sys_grow(plugins->dirs, plugins->dirs_n + 1, sizeof *grown);
+    grown = os_realloc(plugins->dirs, plugins->dirs_n + 1, sizeof *grown);
     if (grown == NULL)
         return -ENOMEM;
     plugins->dirs = grown;
-    copy = sys_strdup(dir);
+    copy = os_strdup(dir);
     if (copy == NULL)
         return -ENOMEM;
-    memmove(grown + at + 1, grown + at, tail_n * sizeof *grown);
+    memmove(grown + at + 1, grown + at, after_n * sizeof *grown);
     grown[at] = copy;
     plugins->dirs_n++;
     return 0;
 }
 
 /* Adds the directories of a list with colons in between, which is cut up. */
-static int path_add(struct plugins *plugins, char *path)
+static int plugin_path_add(struct plugin_search *plugins, char *path)
 {
     char *rest = path;
     int r = 0;
 
     while (rest != NULL && r == 0)
-        r = dir_add(plugins, strsep(&rest, ":"), 0);
+        r = plugin_dir_add(plugins, strsep(&rest, ":"), 0);
     return r;
 }
 
-static int tail_add(struct plugins *plugins)
+static int plugin_default_dirs_add(struct plugin_search *plugins)
 {
-    const char *path = sys_environment("WEIR_PLUGIN_PATH");
+    const char *path = os_getenv("WEIR_PLUGIN_PATH");
     size_t before = plugins->dirs_n;
     int r = 0;
 
     if (path != NULL) {
-        char *copy = sys_strdup(path);
+        char *copy = os_strdup(path);
 
-        r = copy == NULL ? -ENOMEM : path_add(plugins, copy);
-        sys_free(copy);
+        r = copy == NULL ? -ENOMEM : plugin_path_add(plugins, copy);
+        os_free(copy);
     }
     if (r == 0 && plugin_builtin_any())
-        r = dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
+        r = plugin_dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
     if (r == 0)
-        r = dir_add(plugins, WEIR_PLUGIN_DIR, 0);
-    plugins->tail_n = plugins->dirs_n - before;
+        r = plugin_dir_add(plugins, WEIR_PLUGIN_DIR, 0);
+    plugins->default_dirs_n = plugins->dirs_n - before;
     return r;
 }
 
-int plugins_new(struct plugins **ret, const char *const *dirs)
+int plugin_search_new(struct plugin_search **ret, const char *const *dirs)
 {
-    struct plugins *plugins = sys_alloc(1, sizeof *plugins);
+    struct plugin_search *plugins = os_alloc(1, sizeof *plugins);
     int r = 0;
 
     if (plugins == NULL)
         return -ENOMEM;
     for (; dirs != NULL && *dirs != NULL && r == 0; dirs++)
-        r = dir_add(plugins, *dirs, 0);
+        r = plugin_dir_add(plugins, *dirs, 0);
     if (r == 0)
-        r = tail_add(plugins);
+        r = plugin_default_dirs_add(plugins);
     if (r < 0) {
-        plugins_free(plugins);
+        plugin_search_free(plugins);
         return r;
     }
     *ret = plugins;
     return 0;
 }
 
-int plugins_add_dirs(struct plugins *plugins, const char *const *dirs, size_t n)
+int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n)
 {
     int r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++)
-        r = dir_add(plugins, dirs[i], MUTANT(53) ? 0 : plugins->tail_n);
+        r = plugin_dir_add(plugins, dirs[i], MUTANT(53) ? 0 : plugins->default_dirs_n);
     return r;
 }
 
-void plugins_free(struct plugins *plugins)
+void plugin_search_free(struct plugin_search *plugins)
 {
     if (plugins == NULL)
         return;
@@ -129,16 +129,16 @@ void plugins_free(struct plugins *plugins)
         plugins->files = next;
     }
     for (size_t i = 0; i < plugins->dirs_n; i++)
-        sys_free(plugins->dirs[i]);
-    for (size_t i = 0; i < KINDS; i++)
-        names_free(&plugins->found[i]);
-    sys_free(plugins->dirs);
-    sys_free(plugins);
+        os_free(plugins->dirs[i]);
+    for (size_t i = 0; i < PLUGIN_KINDS; i++)
+        str_map_free(&plugins->by_name[i]);
+    os_free(plugins->dirs);
+    os_free(plugins);
 }
 
 /* ---- files ---- */
 
-static bool is_path_of(const char *path, const char *dir, const char *name)
+static bool plugin_path_matches(const char *path, const char *dir, const char *name)
 {
     size_t length = strlen(dir);
 
@@ -150,13 +150,13 @@ static bool is_path_of(const char *path, const char *dir, const char *name)
  * The file, loaded at the first time. One that was refused is looked at again: its permissions may
  * have been put right. 0, -ENOENT or -ENOMEM.
  */
-static int file_get(struct plugins *plugins, const char *dir, const char *name,
-                    struct plugin_file **ret)
+static int plugin_file_get(struct plugin_search *plugins, const char *dir, const char *name,
+                           struct plugin_file **ret)
 {
     struct plugin_file **link = &plugins->files, *file;
     int r;
 
-    while (*link != NULL && !is_path_of((*link)->path, dir, name))
+    while (*link != NULL && !plugin_path_matches((*link)->path, dir, name))
         link = &(*link)->next;
     file = *link;
     if (file != NULL && file->refusal.code == 0) {
@@ -177,55 +177,55 @@ static int file_get(struct plugins *plugins, const char *dir, const char *name,
 }
 
 /* Names of a directory's files, in alphabetical order: the order of a directory is chance. */
-struct entries {
+struct dir_entries {
     char **names;
     size_t n;
 };
 
-static int entries_add(struct entries *entries, const char *name)
+static int dir_entries_add(struct dir_entries *entries, const char *name)
 {
-    char **grown = sys_grow(entries->names, entries->n + 1, sizeof *grown);
+    char **grown = os_realloc(entries->names, entries->n + 1, sizeof *grown);
 
     if (grown == NULL)
         return -ENOMEM;
     entries->names = grown;
-    grown[entries->n] = sys_strdup(name);
+    grown[entries->n] = os_strdup(name);
     if (grown[entries->n] == NULL)
         return -ENOMEM;
     entries->n++;
     return 0;
 }
 
-static void entries_free(struct entries *entries)
+static void dir_entries_free(struct dir_entries *entries)
 {
     for (size_t i = 0; i < entries->n; i++)
-        sys_free(entries->names[i]);
-    sys_free(entries->names);
+        os_free(entries->names[i]);
+    os_free(entries->names);
 }
 
-static int compare_names(const void *a, const void *b)
+static int dir_entries_compare(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool has_suffix(const char *name)
+static bool plugin_has_suffix(const char *name)
 {
-    size_t length = strlen(name), suffix = strlen(SUFFIX);
+    size_t length = strlen(name), suffix = strlen(PLUGIN_SUFFIX);
 
-    return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
+    return length > suffix && strcmp(name + length - suffix, PLUGIN_SUFFIX) == 0;
 }
 
-static int entries_read_builtin(struct entries *ret)
+static int entries_read_builtin(struct dir_entries *ret)
 {
     int r = 0;
 
     for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file && r == 0; builtin++)
-        r = entries_add(ret, builtin->file);
+        r = dir_entries_add(ret, builtin->file);
     return r;
 }
 
 /* Lists the files of a directory that may hold plugins. */
-static int entries_read(const char *dir, struct entries *ret)
+static int dir_entries_read(const char *dir, struct dir_entries *ret)
 {
     char name[256];
     void *directory = NULL;
@@ -233,72 +233,73 @@ static int entries_read(const char *dir, struct entries *ret)
 
     if (strcmp(dir, PLUGIN_BUILTIN_DIR) == 0)
         return entries_read_builtin(ret);
-    r = sys_open_directory(dir, &directory);
+    r = os_dir_open(dir, &directory);
     if (r < 0)
         return r;
-    while ((r = sys_next_entry(directory, name, sizeof name)) > 0) {
-        if (!has_suffix(name))
+    while ((r = os_dir_next(directory, name, sizeof name)) > 0) {
+        if (!plugin_has_suffix(name))
             continue;
-        r = ret->n == ENTRIES_MAX ? -E2BIG : entries_add(ret, name);
+        r = ret->n == PLUGIN_DIR_ENTRIES_MAX ? -E2BIG : dir_entries_add(ret, name);
         if (r < 0)
             break;
     }
-    sys_close_directory(directory);
+    os_dir_close(directory);
     if (r == 0 && ret->n > 1)
-        qsort(ret->names, ret->n, sizeof *ret->names, compare_names);
+        qsort(ret->names, ret->n, sizeof *ret->names, dir_entries_compare);
     return r;
 }
 
 /* Visits the files of one directory. A positive answer of `visit` ends it. */
-static int dir_visit(struct plugins *plugins, size_t index, const struct visitor *visitor)
+static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
+                            const struct plugin_visitor *visitor)
 {
     const char *dir = plugins->dirs[index];
-    struct entries entries = {0};
-    int r = entries_read(dir, &entries);
+    struct dir_entries entries = {0};
+    int r = dir_entries_read(dir, &entries);
 
     if (r < 0 && r != -ENOMEM) {
         /* An absent directory is worth a word if somebody asked for it here. */
-        bool asked = r != -ENOENT || index < plugins->dirs_n - plugins->tail_n;
+        bool is_named = r != -ENOENT || index < plugins->dirs_n - plugins->default_dirs_n;
 
-        r = asked ? visitor->unreadable(visitor->userdata, dir, r) : 0;
+        r = is_named ? visitor->unreadable(visitor->userdata, dir, r) : 0;
     }
     for (size_t i = 0; i < entries.n && r == 0; i++) {
         struct plugin_file *file;
 
-        r = file_get(plugins, dir, entries.names[i], &file);
+        r = plugin_file_get(plugins, dir, entries.names[i], &file);
         if (r == 0)
             r = visitor->visit(visitor->userdata, file);
         else if (r == -ENOENT) /* a dangling link, or gone meanwhile */
             r = 0;
     }
-    entries_free(&entries);
+    dir_entries_free(&entries);
     return r;
 }
 
-int plugins_visit(struct plugins *plugins, const struct visitor *visitor)
+int plugin_search_visit(struct plugin_search *plugins, const struct plugin_visitor *visitor)
 {
     int r = 0;
 
     for (size_t i = 0; i < plugins->dirs_n && r == 0; i++)
-        r = dir_visit(plugins, i, visitor);
+        r = plugin_dir_visit(plugins, i, visitor);
     return r;
 }
 
 /* ---- by name ---- */
 
 /* What is looked for, and what was seen on the way. */
-struct search {
+struct plugin_query {
     enum weir_plugin_kind kind;
     const char *name;
-    struct plugin *found;
-    const struct plugin_file *refused; /* the first */
+    struct plugin *plugin;
+    const struct plugin_file *refused_file; /* the first */
 };
 
-static struct plugin *plugin_in(const struct plugin_file *file, enum weir_plugin_kind kind,
-                                const char *name)
+static struct plugin *plugin_file_find(const struct plugin_file *file, enum weir_plugin_kind kind,
+                                       const char *name)
 {
-    for (uint32_t i = 0; i < file->loaded_n; i++) {
-        struct plugin *plugin = &file->loaded[i].plugin;
+    for (uint32_t i = 0; i < file->entries_n; i++) {
+        struct plugin *plugin = &file->entries[i].plugin;
 
         if ((plugin->kind == kind || MUTANT(57)) && strcmp(plugin->name, name) == 0)
             return plugin;
@@ -306,127 +307,127 @@ static struct plugin *plugin_in(const struct plugin_file *file, enum weir_plugin
     return NULL;
 }
 
-static int search_file(void *userdata, const struct plugin_file *file)
+static int plugin_query_file(void *userdata, const struct plugin_file *file)
 {
-    struct search *search = userdata;
+    struct plugin_query *query = userdata;
 
-    search->found = plugin_in(file, search->kind, search->name);
-    if (file->refusal.code != 0 && search->refused == NULL)
-        search->refused = file;
-    return search->found != NULL;
+    query->plugin = plugin_file_find(file, query->kind, query->name);
+    if (file->refusal.code != 0 && query->refused_file == NULL)
+        query->refused_file = file;
+    return query->plugin != NULL;
 }
 
-static int search_no_directory(void *userdata, const char *dir, int code)
+static int plugin_query_skip_dir(void *userdata, const char *dir, int code)
 {
     (void)userdata, (void)dir, (void)code;
     return 0;
 }
 
 /* Looks for NAME.so. A refused one ends the search: nobody wants another in its place. */
-static int find_by_file_name(struct plugins *plugins, struct search *search)
+static int plugin_query_by_file_name(struct plugin_search *plugins, struct plugin_query *query)
 {
-    char name[PLUGIN_NAME_MAX + sizeof SUFFIX];
+    char name[PLUGIN_NAME_MAX + sizeof PLUGIN_SUFFIX];
 
-    snprintf(name, sizeof name, "%.*s" SUFFIX, (int)PLUGIN_NAME_MAX, search->name);
-    for (size_t i = 0; i < plugins->dirs_n && search->found == NULL; i++) {
+    snprintf(name, sizeof name, "%.*s" PLUGIN_SUFFIX, (int)PLUGIN_NAME_MAX, query->name);
+    for (size_t i = 0; i < plugins->dirs_n && query->plugin == NULL; i++) {
         struct plugin_file *file;
-        int r = file_get(plugins, plugins->dirs[i], name, &file);
+        int r = plugin_file_get(plugins, plugins->dirs[i], name, &file);
 
         if (r == -ENOENT)
             continue;
         if (r < 0)
             return r;
-        search_file(search, file);
+        plugin_query_file(query, file);
         if (file->refusal.code != 0)
             return file->refusal.code;
     }
-    return search->found != NULL ? 0 : -ENOENT;
+    return query->plugin != NULL ? 0 : -ENOENT;
 }
 
-static int find_in_any_file(struct plugins *plugins, struct search *search)
+static int plugin_query_all_files(struct plugin_search *plugins, struct plugin_query *query)
 {
-    const struct visitor visitor = {search_file, search_no_directory, search};
-    int r = MUTANT(55) ? 0 : plugins_visit(plugins, &visitor);
+    const struct plugin_visitor visitor = {plugin_query_file, plugin_query_skip_dir, query};
+    int r = MUTANT(55) ? 0 : plugin_search_visit(plugins, &visitor);
 
-    return r < 0 ? r : search->found != NULL ? 0 : -ENOENT;
+    return r < 0 ? r : query->plugin != NULL ? 0 : -ENOENT;
 }
 
 /* Adds the name of every loaded plugin of the kind to `names`, at most `n`; returns how many. */
-static size_t names_of_kind(const struct plugins *plugins, enum weir_plugin_kind kind,
-                            const char **names, size_t n)
+static size_t plugin_names_of_kind(const struct plugin_search *plugins, enum weir_plugin_kind kind,
+                                   const char **names, size_t n)
 {
     size_t found = 0;
 
     for (const struct plugin_file *file = plugins->files; file != NULL; file = file->next) {
-        for (uint32_t i = 0; i < file->loaded_n && found < n; i++) {
-            if (file->loaded[i].plugin.kind == kind)
-                names[found++] = file->loaded[i].plugin.name;
+        for (uint32_t i = 0; i < file->entries_n && found < n; i++) {
+            if (file->entries[i].plugin.kind == kind)
+                names[found++] = file->entries[i].plugin.name;
         }
     }
     return found;
 }
 
-static int unknown(const struct plugins *plugins, const struct search *search,
-                   struct weir_error *reterr)
+static int plugin_unknown_error(const struct plugin_search *plugins,
+                                const struct plugin_query *query, struct weir_error *reterr)
 {
     const char *names[256];
-    size_t n = names_of_kind(plugins, search->kind, names, sizeof names / sizeof names[0]);
-    struct hint hint = hint_of(closest_word(search->name, names, n));
+    size_t n = plugin_names_of_kind(plugins, query->kind, names, sizeof names / sizeof names[0]);
+    struct hint hint = hint_format(hint_find(query->name, names, n));
     char searched[SEARCHED_TEXT_MAX] = "";
     const char *refused = "";
 
     for (size_t i = 0, length = 0; i < plugins->dirs_n && length < sizeof searched; i++)
         length += (size_t)snprintf(searched + length, sizeof searched - length, "%s%s",
                                    i == 0 ? "" : ":", plugins->dirs[i]);
-    if (search->refused != NULL)
+    if (query->refused_file != NULL)
         refused = "; some files are refused there, and `weir plugins` says why";
     return error_set(reterr, -ENOENT, "there is no %s `%s`%s in %s%s",
-                     plugin_kind_name(search->kind), show(search->name).text, hint.text, searched,
-                     refused);
+                     plugin_abi_kind_name(query->kind), error_text(query->name).text, hint.text,
+                     searched, refused);
 }
 
 /* Remembers what was found, under its kind and name. */
-static int remember(struct plugins *plugins, const struct search *search)
+static int plugin_query_cache(struct plugin_search *plugins, const struct plugin_query *query)
 {
-    struct names *found = &plugins->found[search->kind];
+    struct str_map *found = &plugins->by_name[query->kind];
 
-    if (names_reserve(found, 1) < 0)
+    if (str_map_reserve(found, 1) < 0)
         return -ENOMEM;
-    names_add(found, search->found->name, search->found);
+    str_map_add(found, query->plugin->name, query->plugin);
     return 0;
 }
 
-int plugins_find(struct plugins *plugins, enum weir_plugin_kind kind, const char *name,
-                 const struct plugin **ret, struct weir_error *reterr)
+int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind, const char *name,
+                       const struct plugin **ret, struct weir_error *reterr)
 {
-    struct search search = {.kind = kind, .name = name};
-    const struct name_entry *known;
+    struct plugin_query query = {.kind = kind, .name = name};
+    const struct str_map_entry *entry;
     int r;
 
-    if (!plugin_is_name(name))
+    if (!plugin_abi_is_name(name))
         return error_set(reterr, -EINVAL,
                          "`%s` is not the name of %s: letters a-z, digits and `_`, never a path",
-                         show(name).text,
+                         error_text(name).text,
                          kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer");
-    known = names_find(&plugins->found[kind], name);
-    if (known != NULL) {
-        *ret = known->what;
+    entry = str_map_find(&plugins->by_name[kind], name);
+    if (entry != NULL) {
+        *ret = entry->value;
         return 0;
     }
-    r = find_by_file_name(plugins, &search);
+    r = plugin_query_by_file_name(plugins, &query);
     if (r == -ENOEXEC) {
         if (reterr != NULL)
-            *reterr = search.refused->refusal;
+            *reterr = query.refused_file->refusal;
         return r;
     }
     if (r == -ENOENT)
-        r = find_in_any_file(plugins, &search);
+        r = plugin_query_all_files(plugins, &query);
     if (r == -ENOENT)
-        return unknown(plugins, &search, reterr);
+        return plugin_unknown_error(plugins, &query, reterr);
     if (r == 0)
-        r = remember(plugins, &search);
+        r = plugin_query_cache(plugins, &query);
     if (r < 0)
         return error_set(reterr, r, "out of memory");
-    *ret = search.found;
+    *ret = query.plugin;
     return 0;
 }

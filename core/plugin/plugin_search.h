@@ -5,8 +5,8 @@
 
 #include "plugin/plugin_file.h"
 
-/* Both return 0 to go on, or what plugins_visit is to return. */
-struct visitor {
+/* Both return 0 to go on, or what plugin_search_visit is to return. */
+struct plugin_visitor {
     int (*visit)(void *userdata, const struct plugin_file *file);
     /* A directory that cannot be read, and why (a negative errno); an absent one only if the
      * program or its configuration named it. */
@@ -15,6 +15,6 @@ struct visitor {
 };
 
 /* Visits every file in the order of the search. Returns 0, what a visit returned, or -ENOMEM. */
-int plugins_visit(struct plugins *plugins, const struct visitor *visitor);
+int plugin_search_visit(struct plugin_search *plugins, const struct plugin_visitor *visitor);
 
 #endif

@@ -18,213 +18,215 @@
 #include "set/txn.h"
 #include <string.h>
 
-#define CHECK_EVERY 64u
-#define UNDO_WORDS  16u /* of state that are worth copying to save a call of each limit */
+#define FORECAST_CHECK_EVERY 64u
+#define UNDO_WORDS           16u /* of state that are worth copying to save a call of each limit */
 
-struct projection {
+struct forecast {
     uint64_t *at_ns;
     uint64_t *states;
 };
 
-static struct projection projection_in(uint64_t *words)
+static struct forecast forecast_at(uint64_t *words)
 {
-    return (struct projection){words, words + 1};
+    return (struct forecast){words, words + 1};
 }
 
-static struct projection projection_of(const struct operation *op)
+static struct forecast forecast_of(const struct txn *txn)
 {
-    return projection_in(operation_states(op) + op->set->limits.state_words);
+    return forecast_at(txn_states(txn) + txn->set->limits.state_words);
 }
 
-static void begin(const struct operation *op, const struct projection *projection)
+static void forecast_init(const struct txn *txn, const struct forecast *forecast)
 {
-    size_t size = op->set->limits.state_words * sizeof(uint64_t);
+    size_t size = txn->set->limits.state_words * sizeof(uint64_t);
 
-    *projection->at_ns = op->at.now_ns;
-    memcpy(projection->states, operation_states(op), size);
+    *forecast->at_ns = txn->at.now_ns;
+    memcpy(forecast->states, txn_states(txn), size);
 }
 
 /* When the next in line is asked about: not before the one ahead of it, nor before now or what is
  * reserved. */
-static struct weir_instant next_at(const struct weir_instant *now,
-                                   const struct projection *projection)
+static struct weir_instant forecast_next_instant(const struct weir_instant *now,
+                                                 const struct forecast *forecast)
 {
     struct weir_instant at = *now;
 
-    if (*projection->at_ns > at.now_ns)
-        at.now_ns = *projection->at_ns;
+    if (*forecast->at_ns > at.now_ns)
+        at.now_ns = *forecast->at_ns;
     return at;
 }
 
 /* The instant at which it is served. */
-static uint64_t next_instant(const struct limits *limits, const struct weir_instant *now,
-                             const struct projection *projection, const uint64_t *amounts,
-                             const struct limit **ret_blame)
+static uint64_t forecast_next_ready(const struct limits *limits, const struct weir_instant *now,
+                                    const struct forecast *forecast, const uint64_t *amounts,
+                                    const struct limit **ret_limiting)
 {
-    struct weir_instant at = next_at(now, projection);
+    struct weir_instant at = forecast_next_instant(now, forecast);
 
-    return limits_ready_at(limits, projection->states, &at, amounts, false, ret_blame);
+    return limits_ready_at(limits, forecast->states, &at, amounts, false, ret_limiting);
 }
 
 /*
  * As extend() if that is at once, as it mostly is while a resource holds up the line: one question to
  * each limit. False: it is not, or that is not worth a try, and nothing has changed.
  */
-static bool extend_at_once(const struct limits *limits, const struct weir_instant *now,
-                           const struct projection *projection, const uint64_t *amounts)
+static bool forecast_step_now(const struct limits *limits, const struct weir_instant *now,
+                              const struct forecast *forecast, const uint64_t *amounts)
 {
-    struct weir_instant at = next_at(now, projection);
-    uint64_t before[UNDO_WORDS];
+    struct weir_instant at = forecast_next_instant(now, forecast);
+    uint64_t saved[UNDO_WORDS];
 
     if (!limits->has_resources || limits->state_words > UNDO_WORDS)
         return false;
     for (uint32_t i = 0; i < limits->state_words; i++)
-        before[i] = projection->states[i];
+        saved[i] = forecast->states[i];
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
         if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE ||
-            limit_try_take(limit, projection->states + limit->state_at, &at, amounts[i]) <=
+            limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
                 at.now_ns)
             continue;
         for (uint32_t word = 0; word < limits->state_words && !MUTANT(580); word++)
-            projection->states[word] = before[word];
+            forecast->states[word] = saved[word];
         return false;
     }
-    *projection->at_ns = at.now_ns;
+    *forecast->at_ns = at.now_ns;
     return true;
 }
 
 /* False: it can never be granted. */
-static bool extend(const struct limits *limits, const struct weir_instant *now,
-                   const struct projection *projection, const uint64_t *amounts)
+static bool forecast_step(const struct limits *limits, const struct weir_instant *now,
+                          const struct forecast *forecast, const uint64_t *amounts)
 {
-    const struct limit *blame = NULL;
+    const struct limit *limiting = NULL;
     struct weir_instant at = *now;
     uint64_t ready;
 
-    if (extend_at_once(limits, now, projection, amounts))
+    if (forecast_step_now(limits, now, forecast, amounts))
         return true;
-    ready = next_instant(limits, now, projection, amounts, &blame);
+    ready = forecast_next_ready(limits, now, forecast, amounts, &limiting);
     if (ready >= WEIR_BLOCKED)
         return ready != WEIR_NEVER;
     at.now_ns = ready;
-    limits_take(limits, projection->states, &at, amounts, false);
-    *projection->at_ns = ready;
+    limits_take(limits, forecast->states, &at, amounts, false);
+    *forecast->at_ns = ready;
     return true;
 }
 
-bool projection_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
-                       const uint64_t *amounts)
+bool forecast_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
+                     const uint64_t *amounts)
 {
-    struct projection projection = projection_in(words);
+    struct forecast forecast = forecast_at(words);
 
-    return extend(limits, now, &projection, amounts);
+    return forecast_step(limits, now, &forecast, amounts);
 }
 
-bool projection_is_valid(const struct operation *op)
+bool forecast_is_valid(const struct txn *txn)
 {
-    return (version_flags(&op->version) & CONTENT_PROJECTED) != 0;
+    return (version_flags(&txn->version) & CONTENT_FORECAST) != 0;
 }
 
-static void set_valid(struct operation *op)
+static void forecast_set_valid(struct txn *txn)
 {
-    version_set_flags(&op->version, version_flags(&op->version) | CONTENT_PROJECTED);
+    version_set_flags(&txn->version, version_flags(&txn->version) | CONTENT_FORECAST);
 }
 
-bool projection_push(struct operation *op, const uint64_t *amounts)
+bool forecast_append(struct txn *txn, const uint64_t *amounts)
 {
-    struct projection projection = projection_of(op);
+    struct forecast forecast = forecast_of(txn);
 
-    if (!op->set->limits.has_waits)
+    if (!txn->set->limits.has_waits)
         return true;
-    if (!line_length(&op->version)) {
-        begin(op, &projection);
-        set_valid(op);
+    if (!waitq_length(&txn->version)) {
+        forecast_init(txn, &forecast);
+        forecast_set_valid(txn);
     }
-    return !projection_is_valid(op) || extend(&op->set->limits, &op->at, &projection, amounts);
+    return !forecast_is_valid(txn) ||
+           forecast_step(&txn->set->limits, &txn->at, &forecast, amounts);
 }
 
 /* Walks the line, as long as the set stands still. */
-static bool rebuild(struct operation *op)
+static bool forecast_rebuild(struct txn *txn)
 {
-    struct projection projection = projection_of(op);
-    uint32_t record = line_head(&op->version), n = line_length(&op->version);
+    struct forecast forecast = forecast_of(txn);
+    uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    begin(op, &projection);
+    forecast_init(txn, &forecast);
     for (uint32_t i = 0; i < n && record; i++) {
-        if (i % CHECK_EVERY == 0 && !operation_current(op))
+        if (i % FORECAST_CHECK_EVERY == 0 && !txn_is_current(txn))
             return false;
-        if (!operation_has(op, record))
+        if (!txn_has_waiter(txn, record))
             return false; /* lest it goes round in circles */
-        operation_amounts(op, record, amounts);
-        extend(&op->set->limits, &op->at, &projection, amounts);
-        record = line_next(op->set->region, record);
+        txn_amounts(txn, record, amounts);
+        forecast_step(&txn->set->limits, &txn->at, &forecast, amounts);
+        record = waitq_next(txn->set->region, record);
     }
-    if (!operation_current(op))
+    if (!txn_is_current(txn))
         return false;
-    set_valid(op);
+    forecast_set_valid(txn);
     return true;
 }
 
 /* What holds up the head, for want of anything else to blame. */
-static bool blame_head(const struct operation *op, struct verdict *ret)
+static bool forecast_find_limiting(const struct txn *txn, struct decision *ret)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    operation_amounts(op, line_head(&op->version), amounts);
-    if (!operation_current(op))
+    txn_amounts(txn, waitq_head(&txn->version), amounts);
+    if (!txn_is_current(txn))
         return false;
-    limits_ready_at(&op->set->limits, operation_states(op), &op->at, amounts, true, &ret->blame);
+    limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, amounts, true, &ret->limiting);
     return true;
 }
 
 /* Whether the head should have been served already, as far as could be foreseen. */
-static bool overdue(const struct operation *op)
+static bool forecast_is_overdue(const struct txn *txn)
 {
-    const struct limit *blame;
+    const struct limit *limiting;
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    if (!op->set->limits.has_resources && (!op->set->limits.has_anomalies || MUTANT(686)))
+    if (!txn->set->limits.has_resources && (!txn->set->limits.has_anomalies || MUTANT(686)))
         return false;
-    operation_amounts(op, line_head(&op->version), amounts);
-    return operation_is_due(op, limits_ready_at(&op->set->limits, operation_states(op), &op->at,
-                                                amounts, false, &blame));
+    txn_amounts(txn, waitq_head(&txn->version), amounts);
+    return txn_is_ready(txn, limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, amounts,
+                                             false, &limiting));
 }
 
 /* Makes the projection anew; false: the set has changed meanwhile. A long line in a busy set may
  * never stand still for it: then those ahead are left out, which is a lower bound too. */
-static bool project_line(struct operation *op)
+static bool forecast_refresh(struct txn *txn)
 {
-    struct projection projection = projection_of(op);
+    struct forecast forecast = forecast_of(txn);
 
-    if (op->walks < WALKS_MAX && !rebuild(op)) {
-        op->walks++;
+    if (txn->forecast_walks < FORECAST_WALKS_MAX && !forecast_rebuild(txn)) {
+        txn->forecast_walks++;
         return false;
     }
-    if (op->walks == WALKS_MAX) {
-        begin(op, &projection);
-        projection_forget(op);
+    if (txn->forecast_walks == FORECAST_WALKS_MAX) {
+        forecast_init(txn, &forecast);
+        forecast_invalidate(txn);
     }
     return true;
 }
 
-bool projection_estimate(struct operation *op, const uint64_t *amounts, struct verdict *ret)
+bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision *ret)
 {
-    struct projection projection = projection_of(op);
-    bool line = line_length(&op->version) > 0;
+    struct forecast forecast = forecast_of(txn);
+    bool has_waiters = waitq_length(&txn->version) > 0;
 
-    ret->now_ns = op->now_ns;
+    ret->now_ns = txn->now_ns;
     if (MUTANT(112))
-        ret->now_ns = op->at.now_ns;
-    ret->estimate_ns = op->at.now_ns;
-    if (!op->set->limits.has_waits)
-        return !line || ret->blame || blame_head(op, ret);
-    if (!line || MUTANT(11))
-        begin(op, &projection);
-    else if ((!projection_is_valid(op) || overdue(op)) && !project_line(op))
+        ret->now_ns = txn->at.now_ns;
+    ret->forecast_ns = txn->at.now_ns;
+    if (!txn->set->limits.has_waits)
+        return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
+    if (!has_waiters || MUTANT(11))
+        forecast_init(txn, &forecast);
+    else if ((!forecast_is_valid(txn) || forecast_is_overdue(txn)) && !forecast_refresh(txn))
         return false;
-    ret->estimate_ns = next_instant(&op->set->limits, &op->at, &projection, amounts, &ret->blame);
-    return !line || ret->blame || blame_head(op, ret);
+    ret->forecast_ns =
+        forecast_next_ready(&txn->set->limits, &txn->at, &forecast, amounts, &ret->limiting);
+    return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
 }

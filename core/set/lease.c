@@ -5,78 +5,79 @@
 #include "api/instance.h"
 #include "peer/participant.h"
 
-static _Atomic uint64_t *leased(struct counters *counters)
+static _Atomic uint64_t *lease_counter(struct counters *counters)
 {
     return &counters->limits[0].leased;
 }
 
-bool lease_is_sound(const weir_set *set, uint64_t left)
+bool lease_is_valid(const weir_set *set, uint64_t left)
 {
     if (MUTANT(531))
         return true;
-    return !member_is_broken(set->member) && left < set->limits.items->lease;
+    return !participant_is_broken(set->participant) && left < set->limits.items->lease;
 }
 
 /* The rest of what was taken at `at_ns`. */
-static void keep(struct actor *actor, const weir_set *set, uint64_t amount, uint64_t at_ns)
+static void lease_store(struct thread_ctx *ctx, const weir_set *set, uint64_t amount,
+                        uint64_t at_ns)
 {
-    struct part *part = &actor->parts[set->number];
+    struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set->number];
 
-    atomic_store_explicit(leased(part->counters), amount, memory_order_relaxed);
-    part->leases = true;
-    part->leased_ns = at_ns;
+    atomic_store_explicit(lease_counter(set_ctx->counters), amount, memory_order_relaxed);
+    set_ctx->has_lease = true;
+    set_ctx->lease_ns = at_ns;
 }
 
-int lease_fill(struct actor *actor, weir_set *set, uint64_t amount, struct verdict *ret)
+int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret)
 {
-    struct counters *counters = actor_counters(actor, set->number);
-    uint64_t left = atomic_load_explicit(leased(counters), memory_order_relaxed);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
+    uint64_t left = atomic_load_explicit(lease_counter(counters), memory_order_relaxed);
     uint64_t lease = set->limits.items->lease, needed;
     int r;
 
-    if (set->member && left >= lease) { /* nobody would have written that */
-        member_break(set->member);
+    if (set->participant && left >= lease) { /* nobody would have written that */
+        participant_mark_broken(set->participant);
         left = 0;
     } else if (left >= amount) {
         left = 0; /* the set is broken, as it will find */
     }
     needed = amount - (MUTANT(524) ? 0 : left);
-    r = set_lease(actor, set, needed, needed < lease ? lease : 0, ret);
+    r = set_lease(ctx, set, needed, needed < lease ? lease : 0, ret);
     if (r < 0)
         return r;
-    count(&counters->limits[0].granted, amount - needed);
-    keep(actor, set, ret->leased + MUTANT(525), ret->now_ns);
+    counter_add(&counters->limits[0].granted, amount - needed);
+    lease_store(ctx, set, ret->lease_rest + MUTANT(525), ret->now_ns);
     return 0;
 }
 
-void lease_begin(const weir_set *set, struct counters *counters)
+void lease_reset(const weir_set *set, struct counters *counters)
 {
     if (set->limits.has_lease && !MUTANT(529))
-        atomic_store_explicit(leased(counters), 0, memory_order_relaxed);
+        atomic_store_explicit(lease_counter(counters), 0, memory_order_relaxed);
 }
 
 /* It is no lease any more before it is the set's again: who dies in between loses it. */
-static void give_back(struct actor *actor, weir_set *set, struct part *part)
+static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_set_ctx *set_ctx)
 {
     const uint64_t unused = 0;
-    uint64_t left = atomic_load_explicit(leased(part->counters), memory_order_relaxed);
-    const struct settlement settlement = {
-        .amounts = &left, .used = &unused, .unused = true, .granted_ns = part->leased_ns};
+    uint64_t left = atomic_load_explicit(lease_counter(set_ctx->counters), memory_order_relaxed);
+    const struct release_args args = {
+        .amounts = &left, .used = &unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
 
-    if (!left || (set->member && !lease_is_sound(set, left)))
+    if (!left || (set->participant && !lease_is_valid(set, left)))
         return;
     if (!MUTANT(522))
-        atomic_store_explicit(leased(part->counters), 0, memory_order_relaxed);
-    set_give_back(actor, set, &settlement);
+        atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
+    set_return_units(ctx, set, &args);
 }
 
-void lease_give_back(struct actor *actor)
+void lease_return_all(struct thread_ctx *ctx)
 {
-    for (uint32_t i = 0; i < actor->parts_n; i++) {
-        struct part *part = &actor->parts[i];
+    for (uint32_t i = 0; i < ctx->set_ctxs_n; i++) {
+        struct thread_set_ctx *set_ctx = &ctx->set_ctxs[i];
 
-        if (part->leases)
-            give_back(actor, instance_set(actor->w, i), part);
-        part->leases = false;
+        if (set_ctx->has_lease)
+            lease_return(ctx, instance_set(ctx->w, i), set_ctx);
+        set_ctx->has_lease = false;
     }
 }

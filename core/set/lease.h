@@ -33,33 +33,33 @@
 #include "set/set.h"
 
 /* As lease_take() when the lease is too small, or not sound. */
-int lease_fill(struct actor *actor, weir_set *set, uint64_t amount, struct verdict *ret);
+int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret);
 
 /* Of a set that processes share: whether it is as the thread left it, and the set worth anything. */
-bool lease_is_sound(const weir_set *set, uint64_t left);
+bool lease_is_valid(const weir_set *set, uint64_t left);
 
-/* Takes `amount`, not 0, from the lease, or else from the set. As set_enter() of ENTRY_TRY; `ret` is
+/* Takes `amount`, not 0, from the lease, or else from the set. As set_acquire() of MODE_TRY; `ret` is
  * for refusals. */
-static inline int lease_take(struct actor *actor, weir_set *set, uint64_t amount,
-                             struct verdict *ret)
+static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                             struct decision *ret)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
     struct limit_counters *limit = &counters->limits[0];
     uint64_t left = atomic_load_explicit(&limit->leased, memory_order_relaxed);
 
-    if (amount > left + MUTANT(520) || (set->member && !lease_is_sound(set, left)))
-        return lease_fill(actor, set, amount, ret);
+    if (amount > left + MUTANT(520) || (set->participant && !lease_is_valid(set, left)))
+        return lease_refill(ctx, set, amount, ret);
     atomic_store_explicit(&limit->leased, left - amount, memory_order_relaxed);
-    count(&limit->granted, amount);
-    count(&counters->granted, 1);
-    count(&counters->taken, 1);
+    counter_add(&limit->granted, amount);
+    counter_add(&counters->granted, 1);
+    counter_add(&counters->taken, 1);
     return 0;
 }
 
 /* An actor's part in a set that processes share begins: who was there before may have died. */
-void lease_begin(const weir_set *set, struct counters *counters);
+void lease_reset(const weir_set *set, struct counters *counters);
 
 /* The actor's thread is about to leave it: gives back what is leased in all sets. */
-void lease_give_back(struct actor *actor);
+void lease_return_all(struct thread_ctx *ctx);
 
 #endif

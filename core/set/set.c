@@ -13,94 +13,96 @@
 #include <errno.h>
 #include <string.h>
 
-uint64_t set_word(const weir_set *set, uint32_t record)
+uint64_t set_record_word(const weir_set *set, uint32_t record)
 {
     uint64_t word = record_load(&set_record(set, record)->word);
 
-    if (set->member && (member_is_broken(set->member) || (word & 0xff) >= RECORD_BROKEN))
+    if (set->participant &&
+        (participant_is_broken(set->participant) || (word & 0xff) >= RECORD_BROKEN))
         return record_next_word(word, RECORD_BROKEN);
     return word;
 }
 
-void set_estimate(struct actor *actor, weir_set *set, const uint64_t *amounts, enum walk walk,
-                  struct verdict *ret)
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                  enum forecast_walk forecast_walk, struct decision *ret)
 {
-    struct operation op;
+    struct txn txn;
 
-    op.walks = 0;
+    txn.forecast_walks = 0;
     do {
-        ret->blame = NULL;
-        operation_read(&op, actor, set);
+        ret->limiting = NULL;
+        txn_begin(&txn, ctx, set);
         if (set_is_broken(set)) {
-            *ret = (struct verdict){.now_ns = op.now_ns, .estimate_ns = WEIR_NEVER};
+            *ret = (struct decision){.now_ns = txn.now_ns, .forecast_ns = WEIR_NEVER};
             return;
         }
-        if (walk == SHORT_LINE && line_length(&op.version) > SHORT_LINE_MAX)
-            op.walks = WALKS_MAX;
+        if (forecast_walk == FORECAST_SHORT_QUEUE &&
+            waitq_length(&txn.version) > FORECAST_QUEUE_MAX)
+            txn.forecast_walks = FORECAST_WALKS_MAX;
         /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
-        limits_ready_at(&set->limits, operation_states(&op), &op.at, amounts, true, &ret->blame);
-    } while (!projection_estimate(&op, amounts, ret));
+        limits_ready_at(&set->limits, txn_states(&txn), &txn.at, amounts, true, &ret->limiting);
+    } while (!forecast_compute(&txn, amounts, ret));
 }
 
-uint32_t set_snapshot(struct actor *actor, weir_set *set)
+uint32_t set_snapshot(struct thread_ctx *ctx, weir_set *set)
 {
-    struct operation op;
+    struct txn txn;
 
-    operation_read(&op, actor, set);
-    return line_length(&op.version);
+    txn_begin(&txn, ctx, set);
+    return waitq_length(&txn.version);
 }
 
 const char *set_name(const weir_set *set)
 {
-    if (set_is_hidden(set))
-        return set_name(live_of(instance_set(set->w, set->id))->keyed->set);
+    if (set_is_key_set(set))
+        return set_name(key_set_of(instance_set(set->w, set->id))->keyed->set);
     return (const char *)(set + 1);
 }
 
 /* With its name behind it, and its limits. */
-static weir_set *begin(weir *w, const struct set_plan *plan)
+static weir_set *set_alloc(weir *w, const struct set_plan *plan)
 {
     size_t name_size = strlen(plan->name) + 1;
-    weir_set *set = sys_alloc(1, sizeof(*set) + name_size);
+    weir_set *set = os_alloc(1, sizeof(*set) + name_size);
     struct limit *limits = NULL;
 
     if (set && plan->limits_n)
-        limits = limits_share(&w->limits, plan->limits, plan->limits_n);
+        limits = limit_intern(&w->limits, plan->limits, plan->limits_n);
     if (set && plan->limits_n && !limits) {
-        sys_free(set);
+        os_free(set);
         return NULL;
     }
     if (set) {
         set->limits = (struct limits){.items = limits,
                                       .n = (uint16_t)plan->limits_n,
                                       .state_words = plan->state_words +
-                                                     (plan->keyed.max_keys ? LIVE_WORDS : 0)};
+                                                     (plan->keyed.max_keys ? KEY_SET_WORDS : 0)};
         memcpy(set + 1, plan->name, name_size);
     }
     return set;
 }
 
-static void end(weir_set *set)
+static void set_dealloc(weir_set *set)
 {
     if (set->limits.n)
-        limits_give_back(&set->w->limits, set->limits.items);
-    sys_free(set);
+        limit_intern_release(&set->w->limits, set->limits.items);
+    os_free(set);
 }
 
 /* How large its place is depends on how many keys there are to be; what they have is there. */
-static int place(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+static int set_make_storage(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
     int r = plan->keyed.max_keys ? keyed_new(set, plan, reterr) : 0;
 
     if (r == 0)
-        r = placement_make(set, plan, reterr);
+        r = set_storage_make(set, plan, reterr);
     return r == 0 && set->keyed ? keyed_open(set, reterr) : r;
 }
 
 int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
             struct weir_error *reterr)
 {
-    weir_set *set = begin(w, plan);
+    weir_set *set = set_alloc(w, plan);
     int r;
 
     if (!set)
@@ -115,11 +117,11 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     limits_describe(&set->limits);
     set->backend = plan->backend;
     set->while_used = plan->while_used;
-    r = place(set, plan, reterr);
+    r = set_make_storage(set, plan, reterr);
     if (r < 0) {
         keyed_free(set->keyed);
-        member_close(set->member);
-        end(set);
+        participant_close(set->participant);
+        set_dealloc(set);
         return r;
     }
     set->config = plan->config;
@@ -139,12 +141,12 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
 void set_free(weir_set *set)
 {
     keyed_free(set->keyed);
-    member_close(set->member);
+    participant_close(set->participant);
     for (uint32_t i = 0; i < set->config_n; i++) {
-        sys_free(set->config[i].name);
-        sys_free(set->config[i].value);
+        os_free(set->config[i].name);
+        os_free(set->config[i].value);
     }
-    sys_free(set->config);
-    sys_free(atomic_load(&set->warnings));
-    end(set);
+    os_free(set->config);
+    os_free(atomic_load(&set->warnings));
+    set_dealloc(set);
 }

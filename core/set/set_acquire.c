@@ -13,280 +13,286 @@
 #include "state/inline_state.h"
 #include <errno.h>
 
-static void count_refusal(struct actor *actor, weir_set *set, int code, enum entry entry,
-                          const struct verdict *verdict)
+static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
+                                      enum wait_mode mode, const struct decision *decision)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
     if (code == -ENOBUFS)
-        count(&counters->refused_full, 1);
-    else if (entry == ENTRY_WAIT)
-        count(&counters->refused_max_wait, 1);
+        counter_add(&counters->refused_full, 1);
+    else if (mode == MODE_WAIT)
+        counter_add(&counters->refused_max_wait, 1);
     else
-        count(&counters->refused_busy, 1);
-    if (verdict->blame)
-        count(&counters->limits[verdict->blame - set->limits.items].refused, 1);
+        counter_add(&counters->refused_busy, 1);
+    if (decision->limiting)
+        counter_add(&counters->limits[decision->limiting - set->limits.items].refused, 1);
 }
 
-void set_count_refusal(struct actor *actor, weir_set *set, int code, const char *key)
+void set_count_refusal(struct thread_ctx *ctx, weir_set *set, int code, const char *key)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
     if (code == -ENOENT)
-        count(&counters->refused_unknown, 1);
+        counter_add(&counters->refused_unknown, 1);
     if (code != -ERANGE)
         return;
-    count(&counters->refused_impossible, 1);
+    counter_add(&counters->refused_impossible, 1);
     for (uint32_t i = 0; i < set->limits.n; i++)
         if (set->limits.items[i].key == key)
-            count(&counters->limits[i].refused, 1);
+            counter_add(&counters->limits[i].refused, 1);
 }
 
-void set_count_entry(struct actor *actor, const weir_set *set, const uint64_t *amounts,
+void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t *amounts,
                      uint32_t record)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
-    count(&counters->granted, 1);
+    counter_add(&counters->granted, 1);
     if (!record)
-        count(&counters->taken, 1);
+        counter_add(&counters->taken, 1);
     for (uint32_t i = 0; i < set->limits.n; i++)
-        count(&counters->limits[i].granted, amounts[i]);
+        counter_add(&counters->limits[i].granted, amounts[i]);
 }
 
-void set_count_busy(struct actor *actor, const weir_set *set, const struct limit *blame)
+void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct limit *limiting)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
-    count(&counters->refused_busy, 1);
-    count(&counters->limits[blame - set->limits.items].refused, 1);
+    counter_add(&counters->refused_busy, 1);
+    counter_add(&counters->limits[limiting - set->limits.items].refused, 1);
 }
 
 /* Whoever does not wait asks with a record that nobody else knows of. */
-static void hold(struct operation *op, uint32_t record, enum entry entry)
+static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode)
 {
-    struct record *r = set_record(op->set, record);
+    struct acq_record *r = set_record(txn->set, record);
     uint64_t word = record_load(&r->word);
 
-    record_store(&r->granted, MUTANT(116) ? op->now_ns : op->at.now_ns);
-    STEP();
-    record_store(&r->since, op->now_ns);
-    STEP();
-    if (entry == ENTRY_PROBE || entry == ENTRY_TRY)
-        version_add_own_effect(&op->version, record, RECORD_WORD, word,
-                               record_next_word(word, RECORD_HELD));
+    record_store(&r->granted_ns, MUTANT(116) ? txn->now_ns : txn->at.now_ns);
+    SCHED_POINT();
+    record_store(&r->enqueued_ns, txn->now_ns);
+    SCHED_POINT();
+    if (mode == MODE_PROBE || mode == MODE_TRY)
+        version_defer_own_write(&txn->version, record, RECORD_FIELD_WORD, word,
+                                record_next_word(word, RECORD_HELD));
     else
-        version_add_effect(&op->version, record, RECORD_WORD, word,
-                           record_next_word(word, RECORD_HELD));
+        version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word,
+                            record_next_word(word, RECORD_HELD));
 }
 
 /* Grants to a newcomer what was taken: 0, or -EINPROGRESS when somebody else was faster. */
-static int enter_now(struct operation *op, const uint64_t *amounts, uint32_t record,
-                     enum entry entry)
+static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t record,
+                              enum wait_mode mode)
 {
-    projection_forget(op); /* whoever barges takes what those in line were foreseen to get */
+    forecast_invalidate(txn); /* whoever barges takes what those in line were foreseen to get */
     if (record)
-        hold(op, record, entry);
-    if (!operation_commit(op))
+        set_acquire_set_held(txn, record, mode);
+    if (!txn_commit(txn))
         return -EINPROGRESS;
-    set_count_entry(op->actor, op->set, amounts, record);
+    set_count_grant(txn->ctx, txn->set, amounts, record);
     return 0;
 }
 
 /* Joins the line, as the projection knows: 1, or -EINPROGRESS. */
-static int enter_line(struct operation *op, uint32_t record, uint64_t ready, struct verdict *ret)
+static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
+                               struct decision *ret)
 {
-    struct record *r = set_record(op->set, record);
-    bool first = line_length(&op->version) == 0;
+    struct acq_record *r = set_record(txn->set, record);
+    bool is_first = waitq_length(&txn->version) == 0;
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
-    record_store(&r->since, MUTANT(119) ? op->at.now_ns : op->now_ns);
-    STEP();
-    ret->ticket = line_left(&op->version) + line_length(&op->version);
-    line_push(op->set->region, &op->version, record);
-    if (first && !op->set->member)
-        publication_say_first(op->set->region, op->set->head, record);
-    if (first && ready < WEIR_BLOCKED && waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
-        op->arm_ns = ready;
-        op->arm = (struct wake){record, word};
+    record_store(&r->enqueued_ns, MUTANT(119) ? txn->at.now_ns : txn->now_ns);
+    SCHED_POINT();
+    ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
+    waitq_enqueue(txn->set->region, &txn->version, record);
+    if (is_first && !txn->set->participant)
+        version_hint_head(txn->set->region, txn->set->head_unit, record);
+    if (is_first && ready < WEIR_BLOCKED &&
+        wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
+        txn->recheck_ns = ready;
+        txn->recheck = (struct notification){record, word};
     }
-    return operation_commit(op) ? 1 : -EINPROGRESS;
+    return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
 /* Whether it joins the line whatever there is, because others are before it; unless it can never be
  * granted, which the projection finds out. */
-static bool stands_behind(const struct operation *op, enum entry entry, uint64_t max_wait_ns)
+static bool set_acquire_must_queue(const struct txn *txn, enum wait_mode mode, uint64_t max_wait_ns)
 {
-    const weir_set *set = op->set;
-    uint32_t length = line_length(&op->version);
+    const weir_set *set = txn->set;
+    uint32_t length = waitq_length(&txn->version);
 
-    return entry == ENTRY_WAIT && max_wait_ns == WEIR_FOREVER && length && set->fair &&
-           (!set->max_waiters || length < set->max_waiters) && !set->limits.has_unforeseen &&
-           (!set->limits.has_waits || projection_is_valid(op)) && !MUTANT(14);
+    return mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && length && set->fair &&
+           (!set->max_waiters || length < set->max_waiters) && !set->limits.has_opaque_resources &&
+           (!set->limits.has_waits || forecast_is_valid(txn)) && !MUTANT(14);
 }
 
-static int enter_refused(struct operation *op, const uint64_t *amounts, int code, enum entry entry,
-                         struct verdict *ret)
+static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
+                              enum wait_mode mode, struct decision *ret)
 {
-    if (!projection_estimate(op, amounts, ret))
+    if (!forecast_compute(txn, amounts, ret))
         return -EINPROGRESS;
-    count_refusal(op->actor, op->set, code, entry, ret);
+    set_acquire_count_refusal(txn->ctx, txn->set, code, mode, ret);
     return code;
 }
 
-static bool beyond(struct operation *op, const uint64_t *amounts, uint64_t max_wait_ns,
-                   struct verdict *ret)
+static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, uint64_t max_wait_ns,
+                                     struct decision *ret)
 {
-    if (max_wait_ns == WEIR_FOREVER || !projection_estimate(op, amounts, ret))
+    if (max_wait_ns == WEIR_FOREVER || !forecast_compute(txn, amounts, ret))
         return false;
-    return ret->estimate_ns - op->now_ns > max_wait_ns;
+    return ret->forecast_ns - txn->now_ns > max_wait_ns;
 }
 
 /*
  * Grants in advance, as of `ready`: 0, -EAGAIN, or -EINPROGRESS. The set is moved to that instant,
  * and nothing is granted before the clock gets there. Whoever is in line comes first.
  */
-static int enter_later(struct operation *op, const uint64_t *amounts, uint32_t record,
-                       uint64_t ready, uint64_t max_wait_ns, struct verdict *ret)
+static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_t record,
+                               uint64_t ready, uint64_t max_wait_ns, struct decision *ret)
 {
-    if ((line_length(&op->version) && !MUTANT(113)) || ready >= GRANTED_MARKER)
-        return enter_refused(op, amounts, -EAGAIN, ENTRY_TRY, ret);
-    if (ready - op->now_ns - MUTANT(117) > max_wait_ns)
-        return enter_refused(op, amounts, -EAGAIN, ENTRY_WAIT, ret);
-    op->at.now_ns = ready;
-    limits_take(&op->set->limits, operation_states(op), &op->at, amounts, true);
-    return enter_now(op, amounts, record, ENTRY_RESERVE);
+    if ((waitq_length(&txn->version) && !MUTANT(113)) || ready >= GRANT_MARKER)
+        return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_TRY, ret);
+    if (ready - txn->now_ns - MUTANT(117) > max_wait_ns)
+        return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_WAIT, ret);
+    txn->at.now_ns = ready;
+    limits_take(&txn->set->limits, txn_states(txn), &txn->at, amounts, true);
+    return set_acquire_commit(txn, amounts, record, MODE_RESERVE);
 }
 
 /* When the limits allow it; if that is now, and nothing is reserved, they are taken. */
-static uint64_t ask_limits(const struct operation *op, const uint64_t *amounts, bool takes,
-                           struct verdict *ret)
+static uint64_t set_acquire_decide(const struct txn *txn, const uint64_t *amounts, bool do_take,
+                                   struct decision *ret)
 {
-    const struct limits *limits = &op->set->limits;
+    const struct limits *limits = &txn->set->limits;
 
-    ret->estimate_ns =
-        takes ? limits_try_take(limits, operation_states(op), &op->at, amounts, &ret->blame)
-              : limits_ready_at(limits, operation_states(op), &op->at, amounts, true, &ret->blame);
-    return ret->estimate_ns;
+    ret->forecast_ns =
+        do_take ? limits_try_take(limits, txn_states(txn), &txn->at, amounts, &ret->limiting)
+                : limits_ready_at(limits, txn_states(txn), &txn->at, amounts, true, &ret->limiting);
+    return ret->forecast_ns;
 }
 
-static int enter_once(struct operation *op, const uint64_t *amounts, uint32_t record,
-                      enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t record,
+                            enum wait_mode mode, uint64_t max_wait_ns, struct decision *ret)
 {
-    weir_set *set = op->set;
-    uint32_t length = line_length(&op->version);
-    bool enters = !length || !set->fair || MUTANT(14);
+    weir_set *set = txn->set;
+    uint32_t length = waitq_length(&txn->version);
+    bool may_grant = !length || !set->fair || MUTANT(14);
     uint64_t ready;
 
-    *ret = (struct verdict){.now_ns = op->now_ns, .estimate_ns = WEIR_NEVER};
+    *ret = (struct decision){.now_ns = txn->now_ns, .forecast_ns = WEIR_NEVER};
     if (set_is_broken(set))
         return -EUCLEAN;
-    if (version_flags(&op->version) & CONTENT_SHUT)
+    if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return -ESHUTDOWN;
-    if (set_is_hidden(set) && !live_admits(op))
+    if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
-    if (stands_behind(op, entry, max_wait_ns) && (projection_push(op, amounts) || MUTANT(176)))
-        return enter_line(op, record, WEIR_BLOCKED, ret);
-    ready = ask_limits(op, amounts, enters && (op->at.now_ns == op->now_ns || MUTANT(110)), ret);
-    if (enters && (operation_is_due(op, ready) || (MUTANT(110) && ready <= op->at.now_ns)))
-        return enter_now(op, amounts, record, entry);
+    if (set_acquire_must_queue(txn, mode, max_wait_ns) &&
+        (forecast_append(txn, amounts) || MUTANT(176)))
+        return set_acquire_enqueue(txn, record, WEIR_BLOCKED, ret);
+    ready = set_acquire_decide(txn, amounts,
+                               may_grant && (txn->at.now_ns == txn->now_ns || MUTANT(110)), ret);
+    if (may_grant && (txn_is_ready(txn, ready) || (MUTANT(110) && ready <= txn->at.now_ns)))
+        return set_acquire_commit(txn, amounts, record, mode);
     /* What is short may be held by the dead. */
-    if (set->member && !MUTANT(330) && burial_attend_rarely(op->actor, set, op->now_ns))
+    if (set->participant && !MUTANT(330) && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
-        set_count_refusal(op->actor, set, -ERANGE, ret->blame->key);
+        set_count_refusal(txn->ctx, set, -ERANGE, ret->limiting->key);
         return -ERANGE;
     }
-    if (entry == ENTRY_PROBE)
+    if (mode == MODE_PROBE)
         return -EAGAIN;
-    if (entry == ENTRY_TRY)
-        return enter_refused(op, amounts, -EAGAIN, entry, ret);
-    if (entry == ENTRY_RESERVE)
-        return enter_later(op, amounts, record, ready, max_wait_ns, ret);
+    if (mode == MODE_TRY)
+        return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
+    if (mode == MODE_RESERVE)
+        return set_acquire_reserve(txn, amounts, record, ready, max_wait_ns, ret);
     if (set->max_waiters && length >= set->max_waiters && !MUTANT(15))
-        return enter_refused(op, amounts, -ENOBUFS, entry, ret);
-    if (beyond(op, amounts, max_wait_ns, ret))
-        return enter_refused(op, amounts, -EAGAIN, entry, ret);
-    projection_push(op, amounts);
-    return enter_line(op, record, ready, ret);
+        return set_acquire_refuse(txn, amounts, -ENOBUFS, mode, ret);
+    if (set_acquire_exceeds_wait(txn, amounts, max_wait_ns, ret))
+        return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
+    forecast_append(txn, amounts);
+    return set_acquire_enqueue(txn, record, ready, ret);
 }
 
 /*
  * What a record's word is to become in line. A submission may be decided, reaped, and another's before
  * whoever submits it is back; 0: it stays the caller's, and its word may have changed while it waits.
  */
-static uint64_t word_in_line(const weir_set *set, uint32_t record)
+static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 {
-    const struct record *r = set_record(set, record);
+    const struct acq_record *r = set_record(set, record);
 
-    return waker_kind(record_waker(r)) == RECORD_WAKE_QUEUE
+    return wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ
                ? record_next_word(record_load(&r->word), RECORD_WAITING)
                : 0;
 }
 
 /*
- * Who joins the line of a private set after set_shut() has seen that there was none sees himself that
+ * Who joins the line of a private set after set_shutdown() has seen that there was none sees himself that
  * the instance is closed: the commit, and the store that closed it, are in one order.
  */
-static int stay_in_line(struct actor *actor, weir_set *set, uint32_t record, uint64_t word)
+static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                      uint64_t word)
 {
-    if (set->member || !atomic_load(&set->w->closed) || MUTANT(540) ||
-        !set_withdraw(actor, set, record, word, RECORD_SHUT_DOWN))
+    if (set->participant || !atomic_load(&set->w->closed) || MUTANT(540) ||
+        !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
     if (!MUTANT(541))
-        acquisition_free_word(set, record);
+        acquisition_mark_free(set, record);
     return -ESHUTDOWN;
 }
 
-int set_join(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-             uint64_t max_wait_ns, struct verdict *ret)
+int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
+                uint64_t max_wait_ns, struct decision *ret)
 {
-    uint64_t word = word_in_line(set, record);
-    int r = join_line(actor, set, amounts, record, max_wait_ns, ret);
+    uint64_t word = set_acquire_waiting_word(set, record);
+    int r = enqueue_waiter(ctx, set, amounts, record, max_wait_ns, ret);
 
-    return r == 1 ? stay_in_line(actor, set, record, word) : r;
+    return r == 1 ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 
-int set_enter_boxed(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-                    enum entry entry, uint64_t max_wait_ns, struct verdict *ret)
+int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                         uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
+                         struct decision *ret)
 {
-    uint64_t word = entry == ENTRY_WAIT ? word_in_line(set, record) : 0;
-    struct operation op;
+    uint64_t word = mode == MODE_WAIT ? set_acquire_waiting_word(set, record) : 0;
+    struct txn txn;
     unsigned turn = 0;
     int r;
 
-    if (entry == ENTRY_WAIT && join_is_worth_trying(set)) {
-        r = set_join(actor, set, amounts, record, max_wait_ns, ret);
+    if (mode == MODE_WAIT && enqueue_is_likely(set)) {
+        r = set_enqueue(ctx, set, amounts, record, max_wait_ns, ret);
         if (r != -EINPROGRESS)
             return r;
     }
-    op.walks = 0;
-    for (;; publication_back_off(&turn)) {
-        operation_read(&op, actor, set);
-        if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
-            r = word_enter(actor, set, amounts, record, entry, ret);
+    txn.forecast_walks = 0;
+    for (;; spin_backoff(&turn)) {
+        txn_begin(&txn, ctx, set);
+        if (!set_is_broken(set) && (!version_is_inflated(&txn.version) || set_try_deflate(&txn)))
+            r = inline_acquire(ctx, set, amounts, record, mode, ret);
         else
-            r = enter_once(&op, amounts, record, entry, max_wait_ns, ret);
+            r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
         if (r != -EINPROGRESS)
             break;
     }
-    return r == 1 ? stay_in_line(actor, set, record, word) : r;
+    return r == 1 ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 
-int set_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
-              struct verdict *ret)
+int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+              struct decision *ret)
 {
-    struct operation op;
+    struct txn txn;
     unsigned turn = 0;
-    int r = word_lease(actor, set, amount, lease, ret);
+    int r = inline_lease(ctx, set, amount, lease, ret);
 
-    op.walks = 0;
-    for (; r == -EINPROGRESS; publication_back_off(&turn)) {
-        operation_read(&op, actor, set);
-        if (!set_is_broken(set) && (!version_is_boxed(&op.version) || word_unbox(&op)))
-            r = word_lease(actor, set, amount, lease, ret);
+    txn.forecast_walks = 0;
+    for (; r == -EINPROGRESS; spin_backoff(&turn)) {
+        txn_begin(&txn, ctx, set);
+        if (!set_is_broken(set) && (!version_is_inflated(&txn.version) || set_try_deflate(&txn)))
+            r = inline_lease(ctx, set, amount, lease, ret);
         else
-            r = enter_once(&op, &amount, 0, ENTRY_TRY, WEIR_FOREVER, ret);
+            r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);
     }
     return r;
 }

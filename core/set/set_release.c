@@ -18,12 +18,12 @@
 #include <errno.h>
 #include <stddef.h>
 
-static inline bool settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
-                                const struct weir_instant *at, const struct settlement *settlement,
-                                uint64_t granted_ns)
+static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint64_t *state,
+                                          const struct weir_instant *at,
+                                          const struct release_args *args, uint64_t granted_ns)
 {
     const struct limit *limit = &set->limits.items[i];
-    uint64_t amount = settlement->amounts[i], used = settlement->used[i];
+    uint64_t amount = args->amounts[i], used = args->used[i];
 
     if (!amount)
         return false;
@@ -31,9 +31,9 @@ static inline bool settle_limit(const weir_set *set, uint32_t i, uint64_t *state
         limit_release(limit, state, at, amount, granted_ns);
         return false;
     }
-    if (settlement->unused)
+    if (args->return_all)
         used = 0;
-    if (used < amount && (limit->refunds || settlement->unused))
+    if (used < amount && (limit->refunds || args->return_all))
         limit_refund(limit, state, at, amount - used, granted_ns);
     else if (used > amount && limit->charges && !MUTANT(31))
         limit_charge(limit, state, at, used - amount);
@@ -42,119 +42,119 @@ static inline bool settle_limit(const weir_set *set, uint32_t i, uint64_t *state
     return true;
 }
 
-bool set_settle_limit(const weir_set *set, uint32_t i, uint64_t *state,
-                      const struct weir_instant *at, const struct settlement *settlement,
-                      uint64_t granted_ns)
+bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                       const struct weir_instant *at, const struct release_args *args,
+                       uint64_t granted_ns)
 {
-    return settle_limit(set, i, state, at, settlement, granted_ns);
+    return set_release_limit_impl(set, i, state, at, args, granted_ns);
 }
 
-static void count_release(struct counters *counters, const struct settlement *settlement)
+static void set_release_count(struct counters *counters, const struct release_args *args)
 {
-    count(&counters->released, 1);
-    if (settlement->unused)
-        count(&counters->canceled, 1);
+    counter_add(&counters->released, 1);
+    if (args->return_all)
+        counter_add(&counters->canceled, 1);
 }
 
-void set_count_settlement(struct actor *actor, const weir_set *set,
-                          const struct settlement *settlement)
+void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct release_args *args)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
     uint64_t refunded = 0, overused = 0;
 
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];
-        uint64_t amount = settlement->amounts[i];
-        uint64_t used = settlement->unused ? 0 : settlement->used[i];
+        uint64_t amount = args->amounts[i];
+        uint64_t used = args->return_all ? 0 : args->used[i];
 
         if (!amount || limit->type == WEIR_LIMIT_RESOURCE)
             continue;
-        if (used < amount && (limit->refunds || settlement->unused) && limit->algorithm->refund) {
-            count(&counters->limits[i].refunded, amount - used);
+        if (used < amount && (limit->refunds || args->return_all) && limit->algorithm->refund) {
+            counter_add(&counters->limits[i].refunded, amount - used);
             refunded = 1;
         } else if (used > amount) {
-            count(&counters->limits[i].overused, used - amount);
+            counter_add(&counters->limits[i].overused, used - amount);
             overused = 1;
         }
     }
-    count_release(counters, settlement);
+    set_release_count(counters, args);
     if (refunded | overused) {
-        count(&counters->refunded, refunded);
-        count(&counters->overused, overused);
+        counter_add(&counters->refunded, refunded);
+        counter_add(&counters->overused, overused);
     }
 }
 
 /* What is to be settled, of whom, and what is known of it. */
-struct settling {
-    const struct settlement *settlement;
-    uint32_t record; /* 0: none */
-    uint64_t word;   /* of the record, which says HELD */
-    bool own;        /* by whoever holds it: nobody else settles it, or uses it again meanwhile */
-    bool claimed;    /* the record is FREE already, or there is none */
-    bool timed;      /* an algorithm is asked, or the set may go back to its word */
+struct release_op {
+    const struct release_args *args;
+    uint32_t record;      /* 0: none */
+    uint64_t record_word; /* of the record, which says HELD */
+    bool is_owner;     /* by whoever holds it: nobody else settles it, or uses it again meanwhile */
+    bool record_freed; /* the record is FREE already, or there is none */
+    bool needs_clock;  /* an algorithm is asked, or the set may go back to its word */
 };
 
 /* The record becomes FREE with the version, unless it is already. */
-static void free_record(struct operation *op, const struct settling *settling)
+static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
-    uint64_t word = settling->word, free_word = record_next_word(word, RECORD_FREE);
+    uint64_t word = rel->record_word, free_word = record_next_word(word, RECORD_FREE);
 
-    if (settling->claimed)
+    if (rel->record_freed)
         return;
-    if (settling->own)
-        version_add_own_effect(&op->version, settling->record, RECORD_WORD, word, free_word);
+    if (rel->is_owner)
+        version_defer_own_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
     else
-        version_add_effect(&op->version, settling->record, RECORD_WORD, word, free_word);
+        version_defer_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
 }
 
 /*
  * One attempt with the whole of the set: 1 done, 0 somebody else did it, or -EINPROGRESS. `op->again`
  * once it is done: the line is to be served on.
  */
-static int settle_once(struct operation *op, const struct settling *settling)
+static int set_release_once(struct txn *txn, const struct release_op *rel)
 {
-    const weir_set *set = op->set;
-    const struct settlement *settlement = settling->settlement;
-    uint64_t granted_ns = set_granted_ns(set, settling->record, settlement);
-    bool changed = false;
+    const weir_set *set = txn->set;
+    const struct release_args *args = rel->args;
+    uint64_t granted_ns = set_granted_ns(set, rel->record, args);
+    bool is_changed = false;
 
-    if (set_is_hidden(set) && !live_admits(op))
+    if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
-    if (!settling->claimed &&
-        record_load(&set_record(set, settling->record)->word) != settling->word && !MUTANT(25))
+    if (!rel->record_freed &&
+        record_load(&set_record(set, rel->record)->word) != rel->record_word && !MUTANT(25))
         return 0;
-    operation_remember(op);
+    txn_save_states(txn);
     for (uint32_t i = 0; i < set->limits.n; i++)
-        changed |= settle_limit(set, i, operation_states(op) + set->limits.items[i].state_at,
-                                &op->at, settlement, granted_ns);
-    free_record(op, settling);
+        is_changed |=
+            set_release_limit_impl(set, i, txn_states(txn) + set->limits.items[i].state_offset,
+                                   &txn->at, args, granted_ns);
+    set_release_record(txn, rel);
     if (!MUTANT(16))
-        operation_serve(op, WATCHED_AS_READ);
-    if (changed || op->granted)
-        projection_forget(op);
-    return operation_commit(op) ? 1 : -EINPROGRESS;
+        txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
+    if (is_changed || txn->granted_record)
+        forecast_invalidate(txn);
+    return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
 /* The same until the set can be in its word: then there. */
-static int settle_read(struct operation *op, struct settling *settling)
+static int set_release_begun(struct txn *txn, struct release_op *rel)
 {
-    bool boxed = version_is_boxed(&op->version);
+    bool is_inflated = version_is_inflated(&txn->version);
 
     /* By a ledger the record's word says whether it was done, once that is complete. */
-    if (!settling->own && op->set->form == WORD_LEDGER && boxed)
-        ledger_complete(op->set, &op->version, settling->record);
-    else if (!boxed || word_unbox(op))
-        return word_settle(op->actor, op->set, settling->record, settling->word, settling->own,
-                           settling->settlement, &settling->claimed);
-    return settle_once(op, settling);
+    if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS && is_inflated)
+        dcas_complete(txn->set, &txn->version, rel->record);
+    else if (!is_inflated || set_try_deflate(txn))
+        return inline_release(txn->ctx, txn->set, rel->record, rel->record_word, rel->is_owner,
+                              rel->args, &rel->record_freed);
+    return set_release_once(txn, rel);
 }
 
 /* Whether nothing of a set is a matter of time, or of others: then what is given back goes to the head
  * of its line, or stays. */
-static bool is_counted(const weir_set *set)
+static bool set_release_may_hand_over(const weir_set *set)
 {
-    return !set->member && !set_is_hidden(set) && !set->limits.has_waits &&
-           !set->limits.has_unforeseen;
+    return !set->participant && !set_is_key_set(set) && !set->limits.has_waits &&
+           !set->limits.has_opaque_resources;
 }
 
 /*
@@ -162,29 +162,30 @@ static bool is_counted(const weir_set *set)
  * is: the set's word where its version is, that who is first, his record whom to tell. So the record is
  * guessed, and comes with the version, while the clock is read.
  */
-static inline void fetch_line(const weir_set *set, const struct set_head *head, uint64_t word)
+static inline void set_release_prefetch_head(const weir_set *set, const struct set_head *head,
+                                             uint64_t word)
 {
-    const char *box = (const char *)boxes_at(false, set->region, head->box_class, word);
-    const char *first =
-        (const char *)set_record(set, atomic_load_explicit(&head->first, memory_order_relaxed));
+    const char *block = (const char *)block_at(false, set->region, head->block_class, word);
+    const char *first = (const char *)set_record(
+        set, atomic_load_explicit(&head->recent_head, memory_order_relaxed));
 
-    fetch(box);
-    fetch(box + FETCH_LINE);
-    fetch(box + 2 * FETCH_LINE);
-    fetch_to_write(first);
-    fetch_to_write(first + FETCH_LINE);
+    prefetch_read(block);
+    prefetch_read(block + PREFETCH_LINE_SIZE);
+    prefetch_read(block + 2 * PREFETCH_LINE_SIZE);
+    prefetch_write(first);
+    prefetch_write(first + PREFETCH_LINE_SIZE);
 }
 
 /* And what is written to tell him. */
-static inline void fetch_waiter(const weir_set *set, uint32_t record)
+static inline void set_release_prefetch_waiter(const weir_set *set, uint32_t record)
 {
-    const struct record *r = set_record(set, record);
-    uint32_t waker = record_waker(r);
+    const struct acq_record *r = set_record(set, record);
+    uint32_t waker = record_wait_target(r);
 
-    if (waker_kind(waker) == RECORD_WAKE_QUEUE)
-        queue_fetch(queue_at(set->w, waker_queue(waker)));
-    else if (waker_kind(waker) == RECORD_WAKE_KEEPER)
-        fetch_to_write((const char *)(uintptr_t)record_load(&r->data) +
+    if (wait_target_kind(waker) == WAIT_TARGET_CQ)
+        cq_prefetch(cq_at(set->w, wait_target_cq(waker)));
+    else if (wait_target_kind(waker) == WAIT_TARGET_TIMER)
+        prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
                        offsetof(weir_acquisition, fd));
 }
 
@@ -193,156 +194,162 @@ static inline void fetch_waiter(const weir_set *set, uint32_t record)
  * think of. That the clock is read before the version only means that somebody may have published a
  * later instant since, which is then something to think of.
  */
-static inline bool read_counted(struct operation *op, struct actor *actor, weir_set *set)
+static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx *ctx,
+                                              weir_set *set)
 {
-    const struct set_head *head = set_at(set->region, set->head);
-    uint64_t word = load_acquire(&head->word);
+    const struct set_head *head = set_head_at(set->region, set->head_unit);
+    uint64_t word = version_load_acquire(&head->state_word);
 
-    if (!(word & WORD_BOXED))
+    if (!(word & INFLATED_BIT))
         return false;
-    fetch_line(set, head, word);
-    operation_begin(op, actor, set);
-    op->at = instance_instant(actor->w, set->limits.reads_wall);
-    op->now_ns = op->at.now_ns;
-    publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
-    op->version.effects_n = 0;
-    if (read_once(false, set->region, set_at(set->region, set->head), &op->version) != READ_WHOLE ||
-        !line_head(&op->version) || version_flags(&op->version) & CONTENT_SHUT)
+    set_release_prefetch_head(set, head, word);
+    txn_init(txn, ctx, set);
+    txn->at = instance_instant(ctx->w, set->limits.reads_wall);
+    txn->now_ns = txn->at.now_ns;
+    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    txn->version.writes_n = 0;
+    if (version_read_once(false, set->region, set_head_at(set->region, set->head_unit),
+                          &txn->version) != READ_COMPLETE ||
+        !waitq_head(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
-    fetch_waiter(set, line_head(&op->version));
-    return op->now_ns >= op->version.content[CONTENT_LAST]; /* or else it is too early to serve */
+    set_release_prefetch_waiter(set, waitq_head(&txn->version));
+    return txn->now_ns >=
+           txn->version.content[CONTENT_LAST_NS]; /* or else it is too early to serve */
 }
 
 /* It was published. Whoever heads the line by now may have been there before, and can be granted. */
-static void serve_on(struct operation *op)
+static void set_release_grant_more(struct txn *txn)
 {
-    if (op->granted && operation_is_due(op, operation_head_ready(op)) && !MUTANT(615))
-        set_serve(op->actor, op->set);
+    if (txn->granted_record && txn_is_ready(txn, txn_head_ready(txn)) && !MUTANT(615))
+        set_grant_waiters(txn->ctx, txn->set);
 }
 
 /*
- * settle_boxed() of what was held of such a set while somebody is in line: the same steps in a row, and
+ * set_release_inflated() of what was held of such a set while somebody is in line: the same steps in a row, and
  * whether the next in line can have something, too, only when the first was told. False: it is to be
  * done there.
  */
-static bool settle_counted(struct actor *actor, weir_set *set, const struct settlement *settlement)
+static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
+                                  const struct release_args *args)
 {
-    uint32_t unit = actor_part(actor, set->number)->unit;
-    struct operation op;
+    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
+    struct txn txn;
 
-    for (unsigned turn = 0; read_counted(&op, actor, set); publication_back_off(&turn)) {
+    for (unsigned turn = 0; set_release_read_hand_over(&txn, ctx, set); spin_backoff(&turn)) {
         for (uint32_t i = 0; i < set->limits.n; i++)
-            settle_limit(set, i, operation_states(&op) + set->limits.items[i].state_at, &op.at,
-                         settlement, 0);
-        operation_serve_head(&op, line_head(&op.version));
-        operation_close(&op);
-        if (!commit(false, set->region, unit, set->head, &op.version))
+            set_release_limit_impl(set, i, txn_states(&txn) + set->limits.items[i].state_offset,
+                                   &txn.at, args, 0);
+        txn_grant_head(&txn, waitq_head(&txn.version));
+        txn_finalize(&txn);
+        if (!version_commit_impl(false, set->region, unit, set->head_unit, &txn.version))
             continue;
-        STEP();
-        operation_finish(&op);
-        publication_say_first(set->region, set->head, line_head(&op.version));
-        serve_on(&op);
+        SCHED_POINT();
+        txn_finish(&txn);
+        version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
+        set_release_grant_more(&txn);
         return true;
     }
     return false;
 }
 
 /* With the whole of the set. 1 done, 0 somebody else did it; of a live set also -ESTALE. */
-static int settle_boxed(struct actor *actor, weir_set *set, struct settling *settling)
+static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    struct operation op;
+    struct txn txn;
     unsigned turn = 0;
     int r;
 
-    if (settling->claimed && is_counted(set) && settle_counted(actor, set, settling->settlement))
+    if (rel->record_freed && set_release_may_hand_over(set) &&
+        set_release_hand_over(ctx, set, rel->args))
         return 1;
-    op.again = false;
-    for (;; publication_back_off(&turn)) {
-        if (settling->timed)
-            operation_read(&op, actor, set);
+    txn.grant_again = false;
+    for (;; spin_backoff(&turn)) {
+        if (rel->needs_clock)
+            txn_begin(&txn, ctx, set);
         else
-            operation_read_untimed(&op, actor, set);
+            txn_begin_untimed(&txn, ctx, set);
         if (set_is_broken(set))
             return 1; /* there is nothing that it could be given back to */
-        r = settle_read(&op, settling);
+        r = set_release_begun(&txn, rel);
         if (r != -EINPROGRESS)
             break;
     }
-    if (r == 1 && op.again)
-        set_serve(actor, set);
+    if (r == 1 && txn.grant_again)
+        set_grant_waiters(ctx, set);
     return r;
 }
 
 /* Whether an algorithm is asked what a settlement does to it. */
-static bool asks(const weir_set *set, const struct settlement *settlement)
+static bool set_release_uses_algorithm(const weir_set *set, const struct release_args *args)
 {
     uint64_t different = 0;
 
-    if (settlement->unused || set->limits.has_unforeseen)
+    if (args->return_all || set->limits.has_opaque_resources)
         return true; /* if there is one */
     for (uint32_t i = 0; i < set->limits.n; i++)
-        different |= settlement->used[i] ^ settlement->amounts[i];
+        different |= args->used[i] ^ args->amounts[i];
     return different;
 }
 
-static bool settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
-                   const struct settlement *settlement)
+static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                 uint64_t word, bool is_owner, const struct release_args *args)
 {
-    bool asked = asks(set, settlement);
-    struct settling settling = {.settlement = settlement,
-                                .record = record,
-                                .word = word,
-                                .own = own,
-                                .timed = asked || set->form != WORD_NONE};
+    bool use_algorithm = set_release_uses_algorithm(set, args);
+    struct release_op rel = {.args = args,
+                             .record = record,
+                             .record_word = word,
+                             .is_owner = is_owner,
+                             .needs_clock = use_algorithm || set->inline_format != INLINE_NONE};
     int r;
 
-    if (set->keyed || set_is_hidden(set))
-        return keyed_settle(actor, set_template(set), record, word, settlement);
-    if (set->form != WORD_NONE)
-        r = word_settle(actor, set, record, word, own, settlement, &settling.claimed);
+    if (set->keyed || set_is_key_set(set))
+        return keyed_release(ctx, key_set_template(set), record, word, args);
+    if (set->inline_format != INLINE_NONE)
+        r = inline_release(ctx, set, record, word, is_owner, args, &rel.record_freed);
     else
-        r = plain_settle(actor, set, record, word, own, asked, settlement, &settling.claimed);
+        r = try_now_release(ctx, set, record, word, is_owner, use_algorithm, args,
+                            &rel.record_freed);
     if (r == -EINPROGRESS)
-        r = settle_boxed(actor, set, &settling);
+        r = set_release_inflated(ctx, set, &rel);
     if (r == 0)
         return false;
-    if (asked && !set_is_broken(set))
-        set_count_settlement(actor, set, settlement);
+    if (use_algorithm && !set_is_broken(set))
+        set_count_release(ctx, set, args);
     else if (!set_is_broken(set))
-        count_release(actor_counters(actor, set->number), settlement);
+        set_release_count(thread_ctx_counters(ctx, set->number), args);
     if (MUTANT(97))
-        sys_futex_wake(record_futex(set_record(set, record)), 1);
+        os_futex_wake(record_futex(set_record(set, record)), 1);
     return true;
 }
 
-int set_settle_live(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                    const struct settlement *settlement, bool claimed)
+int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                        const struct release_args *args, bool claimed)
 {
-    struct settling settling = {.settlement = settlement,
-                                .record = claimed ? 0 : record,
-                                .word = word,
-                                .claimed = claimed,
-                                .timed = true};
+    struct release_op rel = {.args = args,
+                             .record = claimed ? 0 : record,
+                             .record_word = word,
+                             .record_freed = claimed,
+                             .needs_clock = true};
 
-    return settle_boxed(actor, set, &settling);
+    return set_release_inflated(ctx, set, &rel);
 }
 
-void set_settle(struct actor *actor, weir_set *set, uint32_t record,
-                const struct settlement *settlement)
+void set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                 const struct release_args *args)
 {
-    settle(actor, set, record, record_load(&set_record(set, record)->word), true, settlement);
+    set_release_dispatch(ctx, set, record, record_load(&set_record(set, record)->word), true, args);
 }
 
-bool set_settle_exactly(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                        const struct settlement *settlement)
+bool set_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                       const struct release_args *args)
 {
-    return settle(actor, set, record, word, MUTANT(484), settlement);
+    return set_release_dispatch(ctx, set, record, word, MUTANT(484), args);
 }
 
-void set_give_back(struct actor *actor, weir_set *set, const struct settlement *settlement)
+void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)
 {
-    struct settling settling = {
-        .settlement = settlement, .own = true, .claimed = true, .timed = true};
+    struct release_op rel = {
+        .args = args, .is_owner = true, .record_freed = true, .needs_clock = true};
 
-    settle_boxed(actor, set, &settling);
+    set_release_inflated(ctx, set, &rel);
 }

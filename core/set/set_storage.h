@@ -10,6 +10,6 @@
  * are described; its plan is still whole. Returns 0, or a negative errno and, of a segment, the
  * reason. The caller holds the instance's lock.
  */
-int placement_make(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+int set_storage_make(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
 
 #endif

@@ -9,90 +9,91 @@
 
 /* Serves until the head cannot be granted any more. Each grant is a version of its own; where there
  * is none, nor anything to publish, somebody may have to be told when to look all the same. */
-void set_serve(struct actor *actor, weir_set *set)
+void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
 {
-    struct operation op;
+    struct txn txn;
     unsigned turn = 0;
 
     for (;;) {
-        operation_read(&op, actor, set);
+        txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return;
-        operation_serve(&op, WATCHED_BY_NOBODY);
-        if (!op.version.effects_n)
+        txn_grant_waiters(&txn, HEAD_WATCH_NONE);
+        if (!txn.version.writes_n)
             break;
-        if (!operation_commit(&op))
-            publication_back_off(&turn);
-        else if (!op.again)
+        if (!txn_commit(&txn))
+            spin_backoff(&turn);
+        else if (!txn.grant_again)
             return;
     }
-    if (op.arm_ns != WEIR_FOREVER)
-        wake_at(set, op.arm.record, op.arm.word, op.arm_ns);
-    for (uint32_t i = 0; i < op.wakes_n && !MUTANT(687); i++)
-        wake_waiter(set, op.wakes[i].record, op.wakes[i].word);
+    if (txn.recheck_ns != WEIR_FOREVER)
+        notify_recheck_at(set, txn.recheck.record, txn.recheck.word, txn.recheck_ns);
+    for (uint32_t i = 0; i < txn.notifications_n && !MUTANT(687); i++)
+        notify_waiter(set, txn.notifications[i].record, txn.notifications[i].word);
 }
 
-uint64_t set_look(struct actor *actor, weir_set *set, uint32_t record)
+uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
 {
-    struct operation op;
+    struct txn txn;
     unsigned turn = 0;
 
     for (;;) {
-        operation_read(&op, actor, set);
-        if (line_head(&op.version) != record || set_is_broken(set))
+        txn_begin(&txn, ctx, set);
+        if (waitq_head(&txn.version) != record || set_is_broken(set))
             return WEIR_FOREVER;
-        operation_serve(&op, WATCHED_BY_CALLER);
-        if (!op.granted)
-            return op.look_ns;
-        if (!operation_commit(&op)) {
-            publication_back_off(&turn);
+        txn_grant_waiters(&txn, HEAD_WATCH_BY_CALLER);
+        if (!txn.granted_record)
+            return txn.head_ready_ns;
+        if (!txn_commit(&txn)) {
+            spin_backoff(&turn);
             continue;
         }
-        if (op.again)
-            set_serve(actor, set);
+        if (txn.grant_again)
+            set_grant_waiters(ctx, set);
         return 0;
     }
 }
 
-static void count_withdrawal(struct actor *actor, weir_set *set, enum record_state state)
+static void set_count_cancel(struct thread_ctx *ctx, weir_set *set, enum record_state state)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
     if (state == RECORD_TIMED_OUT)
-        count(&counters->timed_out, 1);
+        counter_add(&counters->timed_out, 1);
     else if (state == RECORD_REFUSED)
-        count(&counters->refused_max_wait, 1);
+        counter_add(&counters->refused_max_wait, 1);
     else
-        count(&counters->canceled, 1);
+        counter_add(&counters->canceled, 1);
 }
 
-bool set_withdraw(struct actor *actor, weir_set *set, uint32_t record, uint64_t expected,
-                  enum record_state state)
+bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
+                     enum record_state state)
 {
-    struct operation op;
+    struct txn txn;
     unsigned turn = 0;
 
-    for (;; publication_back_off(&turn)) {
+    for (;; spin_backoff(&turn)) {
         uint64_t word;
         bool head;
 
-        operation_read(&op, actor, set);
-        word = set_word(set, record);
+        txn_begin(&txn, ctx, set);
+        word = set_record_word(set, record);
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
-        if (!operation_has(&op, record))
+        if (!txn_has_waiter(&txn, record))
             continue;
-        head = line_head(&op.version) == record;
-        line_remove(set->region, &op.version, record);
-        version_add_effect(&op.version, record, RECORD_WORD, word, record_next_word(word, state));
-        projection_forget(&op);
+        head = waitq_head(&txn.version) == record;
+        waitq_remove(set->region, &txn.version, record);
+        version_defer_write(&txn.version, record, RECORD_FIELD_WORD, word,
+                            record_next_word(word, state));
+        forecast_invalidate(&txn);
         if (head && !MUTANT(17))
-            operation_serve(&op, WATCHED_BY_NOBODY);
-        if (operation_commit(&op))
+            txn_grant_waiters(&txn, HEAD_WATCH_NONE);
+        if (txn_commit(&txn))
             break;
     }
-    count_withdrawal(actor, set, state);
-    if (op.again)
-        set_serve(actor, set);
+    set_count_cancel(ctx, set, state);
+    if (txn.grant_again)
+        set_grant_waiters(ctx, set);
     return true;
 }

@@ -10,278 +10,279 @@
 #include <errno.h>
 #include <string.h>
 
-_Thread_local struct actor *actor_mine __attribute__((tls_model("initial-exec")));
+_Thread_local struct thread_ctx *thread_ctx_self __attribute__((tls_model("initial-exec")));
 
-static pthread_key_t thread_end;
-static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
-static bool thread_end_ready;
+static pthread_key_t thread_ctx_key;
+static pthread_once_t thread_ctx_key_once = PTHREAD_ONCE_INIT;
+static bool thread_ctx_key_ready;
 
-static void unbind(struct actor *actor)
+static void thread_ctx_unbind(struct thread_ctx *ctx)
 {
-    weir *w = actor->w;
+    weir *w = ctx->w;
     uint64_t references;
 
     /* In a forked child the lock may be held by a thread that is not there; nothing is reused. */
-    if (instance_forked(w))
+    if (instance_is_forked(w))
         return;
     if (!MUTANT(521))
-        lease_give_back(actor);
-    references = actor->credits + 1;
-    actor->credits = 0;
+        lease_return_all(ctx);
+    references = ctx->credits + 1;
+    ctx->credits = 0;
     pthread_mutex_lock(&w->lock);
-    actor->idle_next = w->idle;
+    ctx->idle_next = w->idle_ctxs;
     if (!MUTANT(9))
-        w->idle = actor;
+        w->idle_ctxs = ctx;
     pthread_mutex_unlock(&w->lock);
-    instance_drop(w, references);
+    instance_unref(w, references);
 }
 
-static void on_thread_end(void *unused)
+static void thread_ctx_on_exit(void *unused)
 {
     (void)unused;
-    while (actor_mine) {
-        struct actor *actor = actor_mine;
+    while (thread_ctx_self) {
+        struct thread_ctx *ctx = thread_ctx_self;
 
-        actor_mine = actor->thread_next;
-        unbind(actor);
+        thread_ctx_self = ctx->thread_next;
+        thread_ctx_unbind(ctx);
     }
 }
 
-static void make_thread_end(void)
+static void thread_ctx_make_key(void)
 {
-    thread_end_ready = pthread_key_create(&thread_end, on_thread_end) == 0;
+    thread_ctx_key_ready = pthread_key_create(&thread_ctx_key, thread_ctx_on_exit) == 0;
 }
 
 /* Forgets actors of instances that were closed: they keep their memory alive. */
-static void leave_closed(void)
+static void thread_ctx_leave_closed(void)
 {
-    struct actor **at = &actor_mine;
+    struct thread_ctx **at = &thread_ctx_self;
 
     while (*at) {
-        struct actor *actor = *at;
+        struct thread_ctx *ctx = *at;
 
-        if (instance_closed(actor->w)) {
-            *at = actor->thread_next;
-            unbind(actor);
+        if (instance_is_closed(ctx->w)) {
+            *at = ctx->thread_next;
+            thread_ctx_unbind(ctx);
         } else {
-            at = &actor->thread_next;
+            at = &ctx->thread_next;
         }
     }
 }
 
-struct actor *actor_new(weir *w)
+struct thread_ctx *thread_ctx_new(weir *w)
 {
-    struct actor *actor = sys_alloc_aligned(_Alignof(struct actor), sizeof(*actor));
+    struct thread_ctx *ctx = os_alloc_aligned(_Alignof(struct thread_ctx), sizeof(*ctx));
 
-    if (!actor)
+    if (!ctx)
         return NULL;
-    actor->w = w;
-    actor->unit = publication_new_actor(&w->region);
-    if (!actor->unit) {
-        sys_free(actor);
+    ctx->w = w;
+    ctx->unit = version_new_thread(&w->region);
+    if (!ctx->unit) {
+        os_free(ctx);
         return NULL;
     }
     /* Far from those of others: the golden ratio. The kernel's random numbers would be a point at
      * which the thread can be canceled. */
-    actor->claimant.nonce = actor->unit * UINT64_C(0x9e3779b97f4a7c15);
-    actor->next = w->actors;
-    w->actors = actor;
-    return actor;
+    ctx->nonce_source.last = ctx->unit * UINT64_C(0x9e3779b97f4a7c15);
+    ctx->next = w->thread_ctxs;
+    w->thread_ctxs = ctx;
+    return ctx;
 }
 
 /* What is in a segment stays there. A magazine of its own is of a set that processes share. */
-static void free_part(struct actor *actor, uint32_t set_number)
+static void thread_ctx_free_set(struct thread_ctx *ctx, uint32_t set_number)
 {
-    const struct part *part = &actor->parts[set_number];
+    const struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set_number];
 
-    if (!part->counters)
+    if (!set_ctx->counters)
         return;
-    if (part->shared)
-        sys_free(part->magazine);
+    if (set_ctx->in_segment)
+        os_free(set_ctx->magazine);
     else
-        sys_free(part->counters);
-    actor->parts[set_number] = (struct part){0};
+        os_free(set_ctx->counters);
+    ctx->set_ctxs[set_number] = (struct thread_set_ctx){0};
 }
 
-void actor_free(struct actor *actor)
+void thread_ctx_free(struct thread_ctx *ctx)
 {
-    for (uint32_t i = 0; i < actor->parts_n; i++)
-        free_part(actor, i);
+    for (uint32_t i = 0; i < ctx->set_ctxs_n; i++)
+        thread_ctx_free_set(ctx, i);
     for (uint32_t i = 0; i <= RECORD_UNITS_MAX; i++)
-        sys_free(actor->magazines[i]);
-    sys_free(actor->parts);
-    sys_free(actor->content);
-    sys_free(actor->spare_content);
-    sys_free(actor);
+        os_free(ctx->magazines[i]);
+    os_free(ctx->set_ctxs);
+    os_free(ctx->content);
+    os_free(ctx->saved_states);
+    os_free(ctx);
 }
 
-static struct actor *bind(weir *w)
+static struct thread_ctx *thread_ctx_bind(weir *w)
 {
-    struct actor *actor;
+    struct thread_ctx *ctx;
 
-    pthread_once(&thread_end_once, make_thread_end);
-    if (!thread_end_ready)
+    pthread_once(&thread_ctx_key_once, thread_ctx_make_key);
+    if (!thread_ctx_key_ready)
         return NULL;
-    leave_closed();
+    thread_ctx_leave_closed();
     pthread_mutex_lock(&w->lock);
-    actor = w->idle;
-    if (actor)
-        w->idle = actor->idle_next;
+    ctx = w->idle_ctxs;
+    if (ctx)
+        w->idle_ctxs = ctx->idle_next;
     else
-        actor = actor_new(w);
+        ctx = thread_ctx_new(w);
     pthread_mutex_unlock(&w->lock);
-    if (!actor)
+    if (!ctx)
         return NULL;
-    actor->thread = sys_thread_id();
-    actor->thread_next = actor_mine;
-    actor_mine = actor;
-    instance_hold(w, 1);
+    ctx->thread = os_thread_id();
+    ctx->thread_next = thread_ctx_self;
+    thread_ctx_self = ctx;
+    instance_ref(w, 1);
     /* Any value but NULL makes the destructor run. */
-    if (pthread_setspecific(thread_end, actor) != 0) {
-        actor_leave(w);
+    if (pthread_setspecific(thread_ctx_key, ctx) != 0) {
+        thread_ctx_detach(w);
         return NULL;
     }
-    return actor;
+    return ctx;
 }
 
 /* This thread's actor of this instance, moved to the front, or NULL. */
-static struct actor *find(const weir *w)
+static struct thread_ctx *thread_ctx_lookup(const weir *w)
 {
-    for (struct actor **at = &actor_mine; *at; at = &(*at)->thread_next) {
-        struct actor *actor = *at;
+    for (struct thread_ctx **at = &thread_ctx_self; *at; at = &(*at)->thread_next) {
+        struct thread_ctx *ctx = *at;
 
-        if (actor->w != w)
+        if (ctx->w != w)
             continue;
-        *at = actor->thread_next;
-        actor->thread_next = actor_mine;
-        actor_mine = actor;
-        return actor;
+        *at = ctx->thread_next;
+        ctx->thread_next = thread_ctx_self;
+        thread_ctx_self = ctx;
+        return ctx;
     }
     return NULL;
 }
 
-void actor_leave(weir *w)
+void thread_ctx_detach(weir *w)
 {
-    struct actor *actor = find(w);
+    struct thread_ctx *ctx = thread_ctx_lookup(w);
 
-    if (actor) {
-        actor_mine = actor->thread_next;
-        unbind(actor);
+    if (ctx) {
+        thread_ctx_self = ctx->thread_next;
+        thread_ctx_unbind(ctx);
     }
 }
 
-static int grow_parts(struct actor *actor, uint32_t number)
+static int thread_ctx_grow_sets(struct thread_ctx *ctx, uint32_t number)
 {
-    uint32_t n = actor->parts_n ? 2 * actor->parts_n : 8;
-    struct part *grown;
+    uint32_t n = ctx->set_ctxs_n ? 2 * ctx->set_ctxs_n : 8;
+    struct thread_set_ctx *grown;
 
-    if (number < actor->parts_n)
+    if (number < ctx->set_ctxs_n)
         return 0;
     if (n <= number)
         n = number + 1;
-    grown = sys_alloc(n, sizeof(*grown));
+    grown = os_alloc(n, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    if (actor->parts_n)
-        memcpy(grown, actor->parts, actor->parts_n * sizeof(*grown));
-    sys_free(actor->parts);
-    actor->parts = grown;
-    actor->parts_n = n;
+    if (ctx->set_ctxs_n)
+        memcpy(grown, ctx->set_ctxs, ctx->set_ctxs_n * sizeof(*grown));
+    os_free(ctx->set_ctxs);
+    ctx->set_ctxs = grown;
+    ctx->set_ctxs_n = n;
     return 0;
 }
 
-static int grow_content(struct actor *actor, uint32_t words)
+static int thread_ctx_grow_content(struct thread_ctx *ctx, uint32_t words)
 {
     uint64_t *content, *spare;
 
-    if (words <= actor->content_capacity)
+    if (words <= ctx->content_capacity)
         return 0;
-    content = sys_alloc(words, sizeof(*content));
-    spare = sys_alloc(words, sizeof(*spare));
+    content = os_alloc(words, sizeof(*content));
+    spare = os_alloc(words, sizeof(*spare));
     if (!content || !spare) {
-        sys_free(content);
-        sys_free(spare);
+        os_free(content);
+        os_free(spare);
         return -ENOMEM;
     }
-    sys_free(actor->content);
-    sys_free(actor->spare_content);
-    actor->content = content;
-    actor->spare_content = spare;
-    actor->content_capacity = words;
+    os_free(ctx->content);
+    os_free(ctx->saved_states);
+    ctx->content = content;
+    ctx->saved_states = spare;
+    ctx->content_capacity = words;
     return 0;
 }
 
 /* Its part in a set that processes share is in the set's segment. */
-static int join(struct actor *actor, weir_set *set)
+static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
 {
-    struct part part = {.magazine = sys_alloc(1, sizeof(struct magazine)), .shared = true};
+    struct thread_set_ctx set_ctx = {.magazine = os_alloc(1, sizeof(struct magazine)),
+                                     .in_segment = true};
     int r;
 
-    if (!part.magazine)
+    if (!set_ctx.magazine)
         return -ENOMEM;
-    r = member_claim_actor(set->member, &part.unit, &part.counters);
+    r = participant_claim_thread(set->participant, &set_ctx.unit, &set_ctx.counters);
     if (r < 0) {
-        sys_free(part.magazine);
+        os_free(set_ctx.magazine);
         return r;
     }
-    lease_begin(set, part.counters);
-    actor->parts[set->number] = part;
+    lease_reset(set, set_ctx.counters);
+    ctx->set_ctxs[set->number] = set_ctx;
     return 0;
 }
 
 /* What it needs for all sets of this kind. */
-static int make_room(struct actor *actor, const weir_set *set)
+static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
-    struct magazine **magazine = &actor->magazines[set->record_units];
+    struct magazine **magazine = &ctx->magazines[set->record_units];
 
-    if (grow_content(actor, set->head ? set_content_max(set) : 0) < 0)
+    if (thread_ctx_grow_content(ctx, set->head_unit ? set_content_max(set) : 0) < 0)
         return -ENOMEM;
-    if (set->member)
+    if (set->participant)
         return 0;
-    if (set->head && publication_prepare(set->region, actor->unit, set->box_class) < 0)
+    if (set->head_unit && version_add_own_block(set->region, ctx->unit, set->block_class) < 0)
         return -ENOMEM;
     if (!*magazine)
-        *magazine = sys_alloc(1, sizeof(**magazine));
+        *magazine = os_alloc(1, sizeof(**magazine));
     return *magazine ? 0 : -ENOMEM;
 }
 
-int actor_prepare(struct actor *actor, weir_set *set)
+int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
 {
     struct counters *counters;
 
-    if (grow_parts(actor, set->number) < 0 || make_room(actor, set) < 0)
+    if (thread_ctx_grow_sets(ctx, set->number) < 0 || thread_ctx_reserve(ctx, set) < 0)
         return -ENOMEM;
-    if (set->member)
-        return join(actor, set);
-    counters = sys_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
+    if (set->participant)
+        return thread_ctx_join_shared(ctx, set);
+    counters = os_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
     if (!counters)
         return -ENOMEM;
-    actor->parts[set->number] = (struct part){
-        .counters = counters, .magazine = actor->magazines[set->record_units], .unit = actor->unit};
+    ctx->set_ctxs[set->number] = (struct thread_set_ctx){
+        .counters = counters, .magazine = ctx->magazines[set->record_units], .unit = ctx->unit};
     return 0;
 }
 
-void actor_unprepare(struct actor *actor, const weir_set *set)
+void thread_ctx_unprepare(struct thread_ctx *ctx, const weir_set *set)
 {
-    if (!actor_is_prepared(actor, set->number))
+    if (!thread_ctx_is_prepared(ctx, set->number))
         return;
-    free_part(actor, set->number);
+    thread_ctx_free_set(ctx, set->number);
 }
 
-int actor_prepare_spare(weir_set *set)
+int thread_ctx_prepare_spare(weir_set *set)
 {
-    struct actor *spare = set->w->spare;
+    struct thread_ctx *spare = set->w->spare_ctx;
     int r = 0;
 
-    if (!actor_is_prepared(spare, set->number))
-        r = actor_prepare(spare, set);
+    if (!thread_ctx_is_prepared(spare, set->number))
+        r = thread_ctx_prepare(spare, set);
     if (r == 0)
-        atomic_store(&set->prepared, true);
+        atomic_store(&set->spare_prepared, true);
     return r;
 }
 
 /* Whoever asks a set for something for the first time makes sure that it can be given back. */
-static int prepare_first(weir_set *set)
+static int thread_ctx_prepare_first(weir_set *set)
 {
     weir *w = set->w;
     int r;
@@ -290,69 +291,69 @@ static int prepare_first(weir_set *set)
     if (pthread_mutex_lock(&w->spare_lock) == EDEADLK)
         return -ENOMEM;
     pthread_mutex_lock(&w->lock);
-    r = actor_prepare_spare(set);
+    r = thread_ctx_prepare_spare(set);
     instance_unlock(w);
     return r;
 }
 
-static int prepare_locked(struct actor *actor, weir_set *set)
+static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
 {
     int r = 0;
 
-    if (!atomic_load(&set->prepared) && !MUTANT(538))
-        r = prepare_first(set);
+    if (!atomic_load(&set->spare_prepared) && !MUTANT(538))
+        r = thread_ctx_prepare_first(set);
     /* The lock is for the region, and for whoever adds up counters. */
-    pthread_mutex_lock(&actor->w->lock);
+    pthread_mutex_lock(&ctx->w->lock);
     if (r == 0)
-        r = actor_prepare(actor, set);
-    pthread_mutex_unlock(&actor->w->lock);
+        r = thread_ctx_prepare(ctx, set);
+    pthread_mutex_unlock(&ctx->w->lock);
     return r;
 }
 
-struct actor *actor_find(weir_set *set)
+struct thread_ctx *thread_ctx_find(weir_set *set)
 {
-    struct actor *actor = find(set->w);
+    struct thread_ctx *ctx = thread_ctx_lookup(set->w);
 
-    if (!actor)
-        actor = bind(set->w);
-    if (!actor || actor_is_prepared(actor, set->number))
-        return actor;
-    return prepare_locked(actor, set) == 0 ? actor : NULL;
+    if (!ctx)
+        ctx = thread_ctx_bind(set->w);
+    if (!ctx || thread_ctx_is_prepared(ctx, set->number))
+        return ctx;
+    return thread_ctx_prepare_locked(ctx, set) == 0 ? ctx : NULL;
 }
 
-struct actor *actor_spare(weir_set *set)
+struct thread_ctx *thread_ctx_lock_spare(weir_set *set)
 {
     pthread_mutex_lock(&set->w->spare_lock);
-    set->w->spare->thread = sys_thread_id();
-    return set->w->spare;
+    set->w->spare_ctx->thread = os_thread_id();
+    return set->w->spare_ctx;
 }
 
-void actor_give_back(struct actor *actor)
+void thread_ctx_return_slow(struct thread_ctx *ctx)
 {
-    weir *w = actor->w;
+    weir *w = ctx->w;
     uint64_t references;
 
-    if (actor != w->spare) {
-        if (instance_closed(w))
-            actor_leave(w);
+    if (ctx != w->spare_ctx) {
+        if (instance_is_closed(w))
+            thread_ctx_detach(w);
         return;
     }
     /* The spare one stays with the instance, so it must not keep it alive. */
-    references = actor->credits;
-    actor->credits = 0;
+    references = ctx->credits;
+    ctx->credits = 0;
     pthread_mutex_unlock(&w->spare_lock);
     if (references)
-        instance_drop(w, references);
+        instance_unref(w, references);
 }
 
-void actor_get_credits(struct actor *actor)
+void thread_ctx_get_credits(struct thread_ctx *ctx)
 {
-    instance_hold(actor->w, ACTOR_CREDITS);
-    actor->credits += ACTOR_CREDITS - MUTANT(8);
+    instance_ref(ctx->w, THREAD_CREDITS);
+    ctx->credits += THREAD_CREDITS - MUTANT(8);
 }
 
-void actor_put_credits(struct actor *actor)
+void thread_ctx_put_credits(struct thread_ctx *ctx)
 {
-    actor->credits -= ACTOR_CREDITS;
-    instance_drop(actor->w, ACTOR_CREDITS);
+    ctx->credits -= THREAD_CREDITS;
+    instance_unref(ctx->w, THREAD_CREDITS);
 }

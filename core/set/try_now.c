@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on a set with nobody in line: see plain.h. */
+/* Operations on a set with nobody in line: see try_now.h. */
 #include "set/try_now.h"
 
 #include "base/mutant.h"
@@ -9,106 +9,110 @@
 
 /* ---- to grant ---- */
 
-static void hold(struct record *r)
+static void try_now_set_held(struct acq_record *r)
 {
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
                           memory_order_release);
-    STEP();
+    SCHED_POINT();
 }
 
-int plain_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-                enum entry entry, struct verdict *ret)
+int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
+                    enum wait_mode mode, struct decision *ret)
 {
     /* Nobody knows of the record of one who does not wait. */
-    bool own = entry == ENTRY_PROBE || entry == ENTRY_TRY;
+    bool is_owner = mode == MODE_PROBE || mode == MODE_TRY;
     int r;
 
-    if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
+    if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
         return -EINPROGRESS;
-    if (plain_has_line(set, entry))
+    if (try_now_has_queue(set, mode))
         return -EINPROGRESS;
-    r = set->mortal ? take(true, actor, set, amounts, record, own, &ret->now_ns)
-                    : take(false, actor, set, amounts, 0, false, &ret->now_ns);
+    r = set->is_shared ? try_now_take(true, ctx, set, amounts, record, is_owner, &ret->now_ns)
+                       : try_now_take(false, ctx, set, amounts, 0, false, &ret->now_ns);
     if (r < 0)
         return r;
-    if (record && !set->mortal) {
-        announce(record_at(set->region, record), ret->now_ns);
-        hold(record_at(set->region, record));
+    if (record && !set->is_shared) {
+        try_now_stamp_record(record_at(set->region, record), ret->now_ns);
+        try_now_set_held(record_at(set->region, record));
     }
-    ret->estimate_ns = ret->now_ns;
-    set_count_entry(actor, set, amounts, record);
+    ret->forecast_ns = ret->now_ns;
+    set_count_grant(ctx, set, amounts, record);
     return 0;
 }
 
 /* ---- to give back ---- */
 
 /* From HELD to FREE: of all who try, one gives back what the record held. */
-static bool claim(struct record *r, uint64_t word, bool own)
+static bool try_now_claim_record(struct acq_record *r, uint64_t word, bool is_owner)
 {
     uint64_t free_word = record_next_word(word, RECORD_FREE);
-    bool claimed = true;
+    bool record_freed = true;
 
-    if (own)
+    if (is_owner)
         atomic_store_explicit(&r->word, free_word, memory_order_release);
     else
-        claimed = atomic_compare_exchange_strong(&r->word, &word, free_word);
-    STEP();
-    return claimed;
+        record_freed = atomic_compare_exchange_strong(&r->word, &word, free_word);
+    SCHED_POINT();
+    return record_freed;
 }
 
 /* With one, at an instant that is not before the version's. */
-static void ask_all(const weir_set *set, struct short_version *version, struct weir_instant *at,
-                    uint64_t granted_ns, const struct settlement *settlement)
+static void try_now_release_limits(const weir_set *set, struct stack_version *version,
+                                   struct weir_instant *at, uint64_t granted_ns,
+                                   const struct release_args *args)
 {
-    if (at->now_ns < version->content[CONTENT_LAST])
-        at->now_ns = version->content[CONTENT_LAST];
+    if (at->now_ns < version->content[CONTENT_LAST_NS])
+        at->now_ns = version->content[CONTENT_LAST_NS];
     for (uint32_t i = 0; i < set->limits.n; i++)
-        set_settle_limit(set, i, states_of(version) + set->limits.items[i].state_at, at, settlement,
-                         granted_ns);
-    version->content[CONTENT_LAST] = at->now_ns;
+        set_release_limit(set, i, try_now_states(version) + set->limits.items[i].state_offset, at,
+                          args, granted_ns);
+    version->content[CONTENT_LAST_NS] = at->now_ns;
 }
 
-TWICE int settle(bool mortal, struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                 bool asked, const struct settlement *settlement, uint64_t granted_ns)
+WEIR_ALWAYS_INLINE int try_now_release_impl(bool shared, struct thread_ctx *ctx, weir_set *set,
+                                            uint32_t record, uint64_t word, bool use_algorithm,
+                                            const struct release_args *args, uint64_t granted_ns)
 {
     struct weir_instant at = {0};
-    struct short_version version;
+    struct stack_version version;
 
-    if (asked)
+    if (use_algorithm)
         at = instance_instant(set->w, set->limits.reads_wall);
-    for (unsigned turn = 0;; short_lost(mortal, version.head, &turn)) {
-        if (!read_plain(mortal, actor, set, &turn, &version))
+    for (unsigned turn = 0;; stack_version_backoff(shared, version.head, &turn)) {
+        if (!try_now_read(shared, ctx, set, &turn, &version))
             return -EINPROGRESS;
-        if (mortal && record_load(&record_at(set->region, record)->word) != word)
+        if (shared && record_load(&record_at(set->region, record)->word) != word)
             return 0;
-        if (asked)
-            ask_all(set, &version, &at, granted_ns, settlement);
+        if (use_algorithm)
+            try_now_release_limits(set, &version, &at, granted_ns, args);
         else
-            release_all(&set->limits, states_of(&version), settlement->amounts);
-        set_effect(mortal, &version, record, true, word, RECORD_FREE);
-        if (commit_plain(mortal, actor, set, turn, &version))
+            try_now_release_all(&set->limits, try_now_states(&version), args->amounts);
+        try_now_set_write(shared, &version, record, true, word, RECORD_FREE);
+        if (try_now_commit(shared, ctx, set, turn, &version))
             return 1;
     }
 }
 
-int plain_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
-                 bool asked, const struct settlement *settlement, bool *claimed)
+int try_now_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                    bool is_owner, bool use_algorithm, const struct release_args *args,
+                    bool *record_freed)
 {
-    uint64_t granted_ns = set_granted_ns(set, record, settlement);
+    uint64_t granted_ns = set_granted_ns(set, record, args);
 
-    if (CONTENT_STATES + set->limits.state_words > SHORT_WORDS_MAX)
+    if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
         return -EINPROGRESS;
-    if (set->mortal)
-        return own && record ? settle(true, actor, set, record, word, asked, settlement, granted_ns)
-                             : -EINPROGRESS;
-    if (!*claimed && !claim(record_at(set->region, record), word, own))
+    if (set->is_shared)
+        return is_owner && record ? try_now_release_impl(true, ctx, set, record, word,
+                                                         use_algorithm, args, granted_ns)
+                                  : -EINPROGRESS;
+    if (!*record_freed && !try_now_claim_record(record_at(set->region, record), word, is_owner))
         return 0;
-    *claimed = true;
-    return settle(false, actor, set, record, word, asked, settlement, granted_ns);
+    *record_freed = true;
+    return try_now_release_impl(false, ctx, set, record, word, use_algorithm, args, granted_ns);
 }
 
-bool plain_knows(const weir_set *set)
+bool try_now_supports(const weir_set *set)
 {
-    return set->head && set->form == WORD_NONE && !set->keyed &&
-           CONTENT_STATES + set->limits.state_words <= SHORT_WORDS_MAX;
+    return set->head_unit && set->inline_format == INLINE_NONE && !set->keyed &&
+           CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of plain.h's operations, compiled into each of them, and into the short way of sets whose
- * state is in a box (at_once_boxed.c). */
+/* The steps of try_now.h's operations, compiled into each of them, and into the short way of sets whose
+ * state is in a box (fast_path_block.c). */
 #ifndef WEIR_CORE_SET_TRY_NOW_INTERNAL_H
 #define WEIR_CORE_SET_TRY_NOW_INTERNAL_H
 
@@ -10,114 +10,120 @@
 #include "peer/participant.h"
 #include "state/short_version.h"
 
-static inline uint64_t *states_of(struct short_version *version)
+static inline uint64_t *try_now_states(struct stack_version *version)
 {
     return version->content + CONTENT_STATES;
 }
 
 /* Whether it can be what somebody published. */
-static inline bool is_sound(const weir_set *set, struct short_version *version)
+static inline bool try_now_is_valid(const weir_set *set, struct stack_version *version)
 {
-    return !member_is_broken(set->member) && member_has_place(set->member) &&
-           version->content[CONTENT_LAST] < GRANTED_MARKER &&
-           limits_check(&set->limits, states_of(version)) == 0;
+    return !participant_is_broken(set->participant) && participant_has_slot(set->participant) &&
+           version->content[CONTENT_LAST_NS] < GRANT_MARKER &&
+           limits_check(&set->limits, try_now_states(version)) == 0;
 }
 
 /* Reads a version without a line, or anything else that has to be thought of. */
-TWICE bool read_plain(bool mortal, const struct actor *actor, const weir_set *set, unsigned *turn,
-                      struct short_version *ret)
+WEIR_ALWAYS_INLINE bool try_now_read(bool shared, const struct thread_ctx *ctx, const weir_set *set,
+                                     unsigned *turn, struct stack_version *ret)
 {
-    if (mortal)
-        publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
-    if (!short_version_read(mortal, set->region, set->head,
+    if (shared)
+        version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    if (!stack_version_read(shared, set->region, set->head_unit,
                             CONTENT_STATES + set->limits.state_words, turn, ret))
         return false;
-    if ((ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~LEFT_MASK)) && !MUTANT(563))
+    if ((ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK)) &&
+        !MUTANT(563))
         return false;
-    return !mortal || !set->member || is_sound(set, ret);
+    return !shared || !set->participant || try_now_is_valid(set, ret);
 }
 
 /* What changes with the version: the word of the record, if there is one, where others may die. */
-TWICE void set_effect(bool mortal, struct short_version *version, uint32_t record, bool own,
-                      uint64_t before, enum record_state state)
+WEIR_ALWAYS_INLINE void try_now_set_write(bool shared, struct stack_version *version,
+                                          uint32_t record, bool is_owner, uint64_t expected,
+                                          enum record_state state)
 {
-    version->has_effect = mortal && record;
-    if (version->has_effect)
-        version->effect = (struct effect){.place = effect_place(record, RECORD_WORD),
-                                          .own = own,
-                                          .before = before,
-                                          .after = record_next_word(before, state)};
+    version->has_write = shared && record;
+    if (version->has_write)
+        version->write =
+            (struct deferred_write){.target = deferred_write_target(record, RECORD_FIELD_WORD),
+                                    .is_exclusive = is_owner,
+                                    .expected = expected,
+                                    .desired = record_next_word(expected, state)};
 }
 
-TWICE bool commit_plain(bool mortal, const struct actor *actor, const weir_set *set, unsigned turn,
-                        const struct short_version *version)
+WEIR_ALWAYS_INLINE bool try_now_commit(bool shared, const struct thread_ctx *ctx,
+                                       const weir_set *set, unsigned turn,
+                                       const struct stack_version *version)
 {
-    return short_version_commit(mortal, set->region, actor_part(actor, set->number)->unit, turn,
-                                version);
+    return stack_version_commit(shared, set->region, thread_ctx_for_set(ctx, set->number)->unit,
+                                turn, version);
 }
 
 /* The newcomer's record, which is free and his own: since when it is held. */
-static inline void announce(struct record *r, uint64_t now_ns)
+static inline void try_now_stamp_record(struct acq_record *r, uint64_t now_ns)
 {
-    record_store(&r->granted, now_ns);
-    STEP();
-    record_store(&r->since, now_ns);
-    STEP();
+    record_store(&r->granted_ns, now_ns);
+    SCHED_POINT();
+    record_store(&r->enqueued_ns, now_ns);
+    SCHED_POINT();
 }
 
 /* Whether `*at`, or an instant that is not before it, is not before what the version was made at. If
  * not, somebody has reserved. */
-TWICE bool is_reached(const weir_set *set, const struct short_version *version,
-                      struct weir_instant *at)
+WEIR_ALWAYS_INLINE bool try_now_is_reached(const weir_set *set, const struct stack_version *version,
+                                           struct weir_instant *at)
 {
-    if (at->now_ns < version->content[CONTENT_LAST] && !MUTANT(564))
+    if (at->now_ns < version->content[CONTENT_LAST_NS] && !MUTANT(564))
         *at = instance_instant(set->w, set->limits.reads_wall);
-    return at->now_ns >= version->content[CONTENT_LAST] || MUTANT(564);
+    return at->now_ns >= version->content[CONTENT_LAST_NS] || MUTANT(564);
 }
 
 /* Takes the amounts, for a record if there is one; where others may die, it becomes HELD with it. */
-TWICE int take(bool mortal, struct actor *actor, weir_set *set, const uint64_t *amounts,
-               uint32_t record, bool own, uint64_t *ret_now_ns)
+WEIR_ALWAYS_INLINE int try_now_take(bool shared, struct thread_ctx *ctx, weir_set *set,
+                                    const uint64_t *amounts, uint32_t record, bool is_owner,
+                                    uint64_t *ret_now_ns)
 {
     struct weir_instant at;
-    struct record *r = mortal && record ? record_at(set->region, record) : NULL;
-    struct short_version version;
+    struct acq_record *r = shared && record ? record_at(set->region, record) : NULL;
+    struct stack_version version;
     unsigned turn = 0;
 
-    if (!mortal)
-        pressing_heed(region_box(set->region, set->head));
+    if (!shared)
+        contention_yield(region_block(set->region, set->head_unit));
     /* Before the word, which others want, too. */
     at = instance_instant(set->w, set->limits.reads_wall);
-    publication_prefetch(set->region, set->head);
-    for (;; short_lost(mortal, version.head, &turn)) {
-        if (!read_plain(mortal, actor, set, &turn, &version))
+    version_prefetch(set->region, set->head_unit);
+    for (;; stack_version_backoff(shared, version.head, &turn)) {
+        if (!try_now_read(shared, ctx, set, &turn, &version))
             return -EINPROGRESS;
-        if (!is_reached(set, &version, &at) ||
-            !limits_take_now(&set->limits, states_of(&version), &at, amounts))
+        if (!try_now_is_reached(set, &version, &at) ||
+            !limits_take_or_clobber(&set->limits, try_now_states(&version), &at, amounts))
             return -EINPROGRESS;
-        version.content[CONTENT_LAST] = *ret_now_ns = at.now_ns;
+        version.content[CONTENT_LAST_NS] = *ret_now_ns = at.now_ns;
         if (r)
-            announce(r, at.now_ns);
-        set_effect(mortal, &version, record, own, r ? record_load(&r->word) : 0, RECORD_HELD);
-        if (commit_plain(mortal, actor, set, turn, &version))
+            try_now_stamp_record(r, at.now_ns);
+        try_now_set_write(shared, &version, record, is_owner, r ? record_load(&r->word) : 0,
+                          RECORD_HELD);
+        if (try_now_commit(shared, ctx, set, turn, &version))
             return 0;
     }
 }
 
 /* Who can wait often finds others in line, and then needs no clock here: whether it seems so. */
-static inline bool plain_has_line(const weir_set *set, enum entry entry)
+static inline bool try_now_has_queue(const weir_set *set, enum wait_mode mode)
 {
-    return entry != ENTRY_TRY &&
-           publication_guess(set->region, set->head, CONTENT_COUNT) & COUNT_MASK;
+    return mode != MODE_TRY &&
+           version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK;
 }
 
 /* Without an algorithm: what was held is not held any more. */
-static inline void release_all(const struct limits *limits, uint64_t *states,
-                               const uint64_t *amounts)
+static inline void try_now_release_all(const struct limits *limits, uint64_t *states,
+                                       const uint64_t *amounts)
 {
     for (uint32_t i = 0; i < limits->n; i++)
         if (limits->items[i].type == WEIR_LIMIT_RESOURCE)
-            states[limits->items[i].state_at] -= amounts[i];
+            states[limits->items[i].state_offset] -= amounts[i];
 }
 
 #endif

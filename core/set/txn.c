@@ -7,11 +7,11 @@
 #include <string.h>
 
 /* Whether there can be such a line. */
-static bool is_line(const struct operation *op)
+static bool txn_is_queue_valid(const struct txn *txn)
 {
-    const struct segment *segment = op->set->member->segment;
-    uint32_t head = line_head(&op->version), tail = line_tail(&op->version);
-    uint32_t length = line_length(&op->version);
+    const struct segment *segment = txn->set->participant->segment;
+    uint32_t head = waitq_head(&txn->version), tail = waitq_tail(&txn->version);
+    uint32_t length = waitq_length(&txn->version);
 
     if (!length)
         return !head && !tail;
@@ -20,259 +20,265 @@ static bool is_line(const struct operation *op)
 }
 
 /* A live set of a keyed one that was never lent has an empty version. */
-static bool is_unused(const struct operation *op)
+static bool txn_is_unused(const struct txn *txn)
 {
-    return set_is_hidden(op->set) && !op->version.content_n && !op->version.strange;
+    return set_is_key_set(txn->set) && !txn->version.content_n && !txn->version.is_mismatch;
 }
 
 /* Whether the content can be one, so that whatever reads it goes on, and ends. */
-static bool is_whole(const struct operation *op)
+static bool txn_is_valid(const struct txn *txn)
 {
-    const struct limits *limits = &op->set->limits;
-    uint32_t n = set_content_min(op->set);
+    const struct limits *limits = &txn->set->limits;
+    uint32_t n = set_content_min(txn->set);
 
-    if (is_unused(op))
+    if (txn_is_unused(txn))
         return true;
-    if (version_flags(&op->version) & CONTENT_PROJECTED)
+    if (version_flags(&txn->version) & CONTENT_FORECAST)
         n += 1 + limits->state_words;
     /* No other flag is ever set: nobody shuts a set for others. */
-    if (version_flags(&op->version) & ~(uint32_t)(CONTENT_PROJECTED | CONTENT_EXPECTED))
+    if (version_flags(&txn->version) & ~(uint32_t)(CONTENT_FORECAST | CONTENT_JOIN_PENDING))
         return false;
-    return !op->version.strange && op->version.content_n >= n && n <= set_content_max(op->set) &&
-           op->version.content[CONTENT_LAST] < GRANTED_MARKER && is_line(op) &&
-           limits_check(limits, operation_states(op)) == 0 &&
-           (!(version_flags(&op->version) & CONTENT_PROJECTED) ||
-            limits_check(limits, operation_states(op) + limits->state_words + 1) == 0);
+    return !txn->version.is_mismatch && txn->version.content_n >= n &&
+           n <= set_content_max(txn->set) && txn->version.content[CONTENT_LAST_NS] < GRANT_MARKER &&
+           txn_is_queue_valid(txn) && limits_check(limits, txn_states(txn)) == 0 &&
+           (!(version_flags(&txn->version) & CONTENT_FORECAST) ||
+            limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0);
 }
 
 /* Whether the effect ended somebody's wait. Not each version that counts as untold has one. */
-static bool decides(const struct effect *effect)
+static bool deferred_write_ends_wait(const struct deferred_write *write)
 {
-    enum record_state state = record_state(effect->after);
+    enum record_state state = record_state(write->desired);
 
-    return (effect->place & 7) == RECORD_WORD && state != RECORD_FREE && state != RECORD_WAITING;
+    return (write->target & 7) == RECORD_FIELD_WORD && state != RECORD_FREE &&
+           state != RECORD_WAITING;
 }
 
 /* Does the waking that whoever published the version may not have done. */
-static void tell_again(const struct operation *op)
+static void txn_notify_again(const struct txn *txn)
 {
-    struct effect effects[EFFECTS_MAX];
-    weir_set *set = op->set;
-    uint32_t n = publication_effects(set->region, set->head, &op->version, effects);
+    struct deferred_write writes[DEFERRED_WRITES_MAX];
+    weir_set *set = txn->set;
+    uint32_t n = version_deferred_writes(set->region, set->head_unit, &txn->version, writes);
 
     for (uint32_t i = 0; i < n; i++)
-        if (decides(&effects[i]))
-            wake_waiter(set, effects[i].place >> 3, effects[i].after);
-    if (line_head(&op->version))
-        wake_at(set, line_head(&op->version), set_word(set, line_head(&op->version)), op->now_ns);
-    publication_told(set->region, set->head, &op->version);
+        if (deferred_write_ends_wait(&writes[i]))
+            notify_waiter(set, writes[i].target >> 3, writes[i].desired);
+    if (waitq_head(&txn->version))
+        notify_recheck_at(set, waitq_head(&txn->version),
+                          set_record_word(set, waitq_head(&txn->version)), txn->now_ns);
+    version_set_notified(set->region, set->head_unit, &txn->version);
 }
 
 /* What others may have written, or left undone. */
-static void check_shared(struct operation *op)
+static void txn_check_shared(struct txn *txn)
 {
-    struct member *member = op->set->member;
+    struct participant *participant = txn->set->participant;
 
-    if (!member_has_place(member) || !is_whole(op))
-        member_break(member);
-    if (member_is_broken(member)) {
-        memset(op->version.content, 0, set_content_max(op->set) * sizeof(uint64_t));
-        member_tell_broken(member);
-    } else if (op->version.untold) {
-        tell_again(op);
+    if (!participant_has_slot(participant) || !txn_is_valid(txn))
+        participant_mark_broken(participant);
+    if (participant_is_broken(participant)) {
+        memset(txn->version.content, 0, set_content_max(txn->set) * sizeof(uint64_t));
+        participant_report_broken(participant);
+    } else if (txn->version.needs_notify) {
+        txn_notify_again(txn);
     }
 }
 
-static inline void read_version(struct operation *op, struct actor *actor, weir_set *set)
+static inline void txn_read_version(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    operation_begin(op, actor, set);
-    publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
-    publication_read(set->region, set->head, &op->version);
-    if (set_is_hidden(set) && is_unused(op))
-        memset(op->version.content, 0, set_content_max(set) * sizeof(uint64_t));
+    txn_init(txn, ctx, set);
+    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    version_read(set->region, set->head_unit, &txn->version);
+    if (set_is_key_set(set) && txn_is_unused(txn))
+        memset(txn->version.content, 0, set_content_max(set) * sizeof(uint64_t));
 }
 
-void operation_read(struct operation *op, struct actor *actor, weir_set *set)
+void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    read_version(op, actor, set);
-    operation_read_clock(op);
-    if (set->member)
-        check_shared(op);
+    txn_read_version(txn, ctx, set);
+    txn_read_clock(txn);
+    if (set->participant)
+        txn_check_shared(txn);
 }
 
-void operation_read_untimed(struct operation *op, struct actor *actor, weir_set *set)
+void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    read_version(op, actor, set);
-    if (line_length(&op->version) || set->member) {
-        operation_read_clock(op);
+    txn_read_version(txn, ctx, set);
+    if (waitq_length(&txn->version) || set->participant) {
+        txn_read_clock(txn);
     } else {
-        op->at = (struct weir_instant){.now_ns = op->version.content[CONTENT_LAST]};
-        op->now_ns = op->at.now_ns;
+        txn->at = (struct weir_instant){.now_ns = txn->version.content[CONTENT_LAST_NS]};
+        txn->now_ns = txn->at.now_ns;
     }
-    if (set->member)
-        check_shared(op);
+    if (set->participant)
+        txn_check_shared(txn);
 }
 
-bool operation_current(const struct operation *op)
+bool txn_is_current(const struct txn *txn)
 {
-    return publication_current(op->set->region, op->set->head, &op->version);
+    return version_is_current(txn->set->region, txn->set->head_unit, &txn->version);
 }
 
-bool operation_has(const struct operation *op, uint32_t record)
+bool txn_has_waiter(const struct txn *txn, uint32_t record)
 {
-    const weir_set *set = op->set;
-    bool is_boxed = version_is_boxed(&op->version); /* or else nobody is in line */
+    const weir_set *set = txn->set;
+    bool is_inflated = version_is_inflated(&txn->version); /* or else nobody is in line */
 
-    if (is_boxed && (!set->member || line_has(set->region, &op->version, record)))
+    if (is_inflated && (!set->participant || waitq_contains(set->region, &txn->version, record)))
         return true;
-    if (set->member && operation_current(op))
-        member_break(set->member);
+    if (set->participant && txn_is_current(txn))
+        participant_mark_broken(set->participant);
     return false;
 }
 
-bool operation_box(struct operation *op, struct actor *actor, weir_set *set, uint64_t word)
+bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_t word)
 {
-    uint32_t unit = actor_part(actor, set->number)->unit;
+    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
 
-    operation_begin(op, actor, set);
-    publication_intend(set->region, unit, set->head);
-    publication_read_word(&op->version, word);
-    version_set_flags(&op->version, CONTENT_EXPECTED);
-    op->version.content[CONTENT_LAST] = atomic_load_explicit(set->unboxed_ns, memory_order_acquire);
-    return publication_commit(set->region, unit, set->head, &op->version);
+    txn_init(txn, ctx, set);
+    version_set_active(set->region, unit, set->head_unit);
+    version_from_inline(&txn->version, word);
+    version_set_flags(&txn->version, CONTENT_JOIN_PENDING);
+    txn->version.content[CONTENT_LAST_NS] =
+        atomic_load_explicit(set->deflated_ns, memory_order_acquire);
+    return version_commit(set->region, unit, set->head_unit, &txn->version);
 }
 
-bool operation_commit(struct operation *op)
+bool txn_commit(struct txn *txn)
 {
-    const weir_set *set = op->set;
+    const weir_set *set = txn->set;
 
-    operation_close(op);
-    if (!publication_commit(set->region, actor_part(op->actor, set->number)->unit, set->head,
-                            &op->version))
+    txn_finalize(txn);
+    if (!version_commit(set->region, thread_ctx_for_set(txn->ctx, set->number)->unit,
+                        set->head_unit, &txn->version))
         return false;
-    STEP();
-    operation_finish(op);
+    SCHED_POINT();
+    txn_finish(txn);
     return true;
 }
 
 /* Whether a record is kept in this process. */
-static bool is_here(const weir_set *set, uint32_t record)
+static bool txn_is_local_waiter(const weir_set *set, uint32_t record)
 {
-    return !set->member || member_kept(set->member, record);
+    return !set->participant || participant_waiter(set->participant, record);
 }
 
 /* Sees to it that somebody serves the set at `ready`, when the head can be granted. */
-static void watch_head(struct operation *op, uint32_t head, uint64_t ready)
+static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
 {
-    struct record *r = record_at(op->set->region, head);
+    struct acq_record *r = record_at(txn->set->region, head);
     uint64_t word, next;
 
     word = record_load(&r->word);
-    if (waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX && is_here(op->set, head)) {
-        op->arm_ns = ready;
-        op->arm = (struct wake){head, word};
+    if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX &&
+        txn_is_local_waiter(txn->set, head)) {
+        txn->recheck_ns = ready;
+        txn->recheck = (struct notification){head, word};
         return;
     }
-    if (waker_kind(record_waker(r)) != RECORD_WAKE_FUTEX) {
-        op->wakes[op->wakes_n++] = (struct wake){head, word}; /* its own process keeps its time */
+    if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
+        txn->notifications[txn->notifications_n++] =
+            (struct notification){head, word}; /* its own process keeps its time */
         return;
     }
     /* A blocked waiter keeps its own time. Its word changes, so that it cannot miss the call. */
     next = record_next_word(word, RECORD_WAITING);
-    version_add_effect(&op->version, head, RECORD_WORD, word, next);
+    version_defer_write(&txn->version, head, RECORD_FIELD_WORD, word, next);
     if (!MUTANT(13))
-        op->wakes[op->wakes_n++] = (struct wake){head, next};
+        txn->notifications[txn->notifications_n++] = (struct notification){head, next};
 }
 
 /*
  * Of a set that processes share the head is told that it is the head, even if no time will do: it
- * looks at the set more often from then on (guard.h).
+ * looks at the set more often from then on (stall_check.h).
  */
-static void call_head(struct operation *op)
+static void txn_notify_head(struct txn *txn)
 {
-    uint32_t head = line_head(&op->version);
+    uint32_t head = waitq_head(&txn->version);
 
-    if (head && op->set->member)
-        watch_head(op, head, op->now_ns + GUARD_NS);
+    if (head && txn->set->participant)
+        txn_watch_head(txn, head, txn->now_ns + STALL_CHECK_NS);
 }
 
-static uint64_t head_ready(const struct operation *op, const uint64_t *states)
+static uint64_t txn_head_ready_by(const struct txn *txn, const uint64_t *states)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
-    const struct limit *blame;
-    uint32_t head = line_head(&op->version);
+    const struct limit *limiting;
+    uint32_t head = waitq_head(&txn->version);
 
     if (!head)
         return WEIR_NEVER;
-    operation_amounts(op, head, amounts);
-    return limits_ready_at(&op->set->limits, states, &op->at, amounts, true, &blame);
+    txn_amounts(txn, head, amounts);
+    return limits_ready_at(&txn->set->limits, states, &txn->at, amounts, true, &limiting);
 }
 
-uint64_t operation_head_ready(const struct operation *op)
+uint64_t txn_head_ready(const struct txn *txn)
 {
-    return head_ready(op, operation_states(op));
+    return txn_head_ready_by(txn, txn_states(txn));
 }
 
 /* Whether it matters when the head could be granted before: not where only what is given back
  * lets it. */
-static bool has_instants(const weir_set *set)
+static bool set_depends_on_time(const weir_set *set)
 {
-    return set->limits.has_waits || set->limits.has_unforeseen || set->member;
+    return set->limits.has_waits || set->limits.has_opaque_resources || set->participant;
 }
 
-void operation_remember(const struct operation *op)
+void txn_save_states(const struct txn *txn)
 {
-    if (has_instants(op->set))
-        for (uint32_t i = 0; i < op->set->limits.state_words; i++)
-            op->actor->spare_content[i] = operation_states(op)[i];
+    if (set_depends_on_time(txn->set))
+        for (uint32_t i = 0; i < txn->set->limits.state_words; i++)
+            txn->ctx->saved_states[i] = txn_states(txn)[i];
 }
 
 /* Whether somebody looks at the head at this instant. Where instants do not matter nobody does: it is
  * but a clock that is behind. */
-static bool is_watched(const struct operation *op, enum head_watch watch, uint64_t ready)
+static bool txn_is_head_watched(const struct txn *txn, enum head_watch watch, uint64_t ready)
 {
-    if (watch != WATCHED_AS_READ)
-        return watch == WATCHED_BY_CALLER;
-    if (!has_instants(op->set))
+    if (watch != HEAD_WATCH_AS_READ)
+        return watch == HEAD_WATCH_BY_CALLER;
+    if (!set_depends_on_time(txn->set))
         return ready >= WEIR_BLOCKED || MUTANT(616);
-    return ready == head_ready(op, op->actor->spare_content) || MUTANT(614);
+    return ready == txn_head_ready_by(txn, txn->ctx->saved_states) || MUTANT(614);
 }
 
 /* In a segment that is not a matter of course. */
-static bool head_waits(const struct operation *op)
+static bool txn_is_head_waiting(const struct txn *txn)
 {
-    uint32_t head = line_head(&op->version);
+    uint32_t head = waitq_head(&txn->version);
 
-    if (!op->set->member || !head || record_state(set_word(op->set, head)) == RECORD_WAITING)
+    if (!txn->set->participant || !head ||
+        record_state(set_record_word(txn->set, head)) == RECORD_WAITING)
         return true;
-    if (operation_current(op))
-        member_break(op->set->member);
+    if (txn_is_current(txn))
+        participant_mark_broken(txn->set->participant);
     return false;
 }
 
-void operation_serve(struct operation *op, enum head_watch watch)
+void txn_grant_waiters(struct txn *txn, enum head_watch watch)
 {
-    uint32_t head = line_head(&op->version);
+    uint32_t head = waitq_head(&txn->version);
     uint64_t ready;
 
-    if (!head || version_flags(&op->version) & CONTENT_SHUT || !head_waits(op))
+    if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN || !txn_is_head_waiting(txn))
         return;
-    ready = operation_serve_head(op, head);
-    if (op->granted) {
-        if (op->set->limits.has_anomalies && !MUTANT(685))
-            projection_forget(op); /* it may be later than was foreseen */
-        watch = WATCHED_BY_NOBODY;
-        ready = operation_head_ready(op);
-        op->again = operation_is_due(op, ready);
+    ready = txn_grant_head(txn, head);
+    if (txn->granted_record) {
+        if (txn->set->limits.has_anomalies && !MUTANT(685))
+            forecast_invalidate(txn); /* it may be later than was foreseen */
+        watch = HEAD_WATCH_NONE;
+        ready = txn_head_ready(txn);
+        txn->grant_again = txn_is_ready(txn, ready);
     }
-    if (op->again)
+    if (txn->grant_again)
         return;
     if (ready < WEIR_BLOCKED)
-        op->look_ns = ready;
-    if (is_watched(op, watch, ready))
+        txn->head_ready_ns = ready;
+    if (txn_is_head_watched(txn, watch, ready))
         return;
     if (ready < WEIR_BLOCKED)
-        watch_head(op, line_head(&op->version), ready);
+        txn_watch_head(txn, waitq_head(&txn->version), ready);
     else
-        call_head(op);
+        txn_notify_head(txn);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of an operation that serves the line, compiled into operation.c, and into what is done
+/* The steps of an operation that serves the line, compiled into txn.c, and into what is done
  * most often. */
 #ifndef WEIR_CORE_SET_TXN_INTERNAL_H
 #define WEIR_CORE_SET_TXN_INTERNAL_H
@@ -11,113 +11,113 @@
 #include "wait/notify.h"
 
 /* One by one: most of it is arrays that are filled only up to their counts. */
-static inline void operation_begin(struct operation *op, struct actor *actor, weir_set *set)
+static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    op->actor = actor;
-    op->set = set;
-    op->version.content = actor->content;
-    op->version.content_capacity = set->member ? set_content_max(set) : actor->content_capacity;
-    op->version.form = set->form;
-    op->wakes_n = 0;
-    op->arm_ns = op->look_ns = WEIR_FOREVER;
-    op->again = false;
-    op->granted = 0;
-    op->version.tells = false;
+    txn->ctx = ctx;
+    txn->set = set;
+    txn->version.content = ctx->content;
+    txn->version.content_capacity = set->participant ? set_content_max(set) : ctx->content_capacity;
+    txn->version.inline_format = set->inline_format;
+    txn->notifications_n = 0;
+    txn->recheck_ns = txn->head_ready_ns = WEIR_FOREVER;
+    txn->grant_again = false;
+    txn->granted_record = 0;
+    txn->version.will_notify = false;
 }
 
 /* After the word: no published version can have read a later instant from the clock. */
-static inline void operation_read_clock(struct operation *op)
+static inline void txn_read_clock(struct txn *txn)
 {
-    op->at = instance_instant(op->actor->w, op->set->limits.reads_wall);
-    op->now_ns = op->at.now_ns;
-    if (op->at.now_ns < op->version.content[CONTENT_LAST])
-        op->at.now_ns = op->version.content[CONTENT_LAST];
+    txn->at = instance_instant(txn->ctx->w, txn->set->limits.reads_wall);
+    txn->now_ns = txn->at.now_ns;
+    if (txn->at.now_ns < txn->version.content[CONTENT_LAST_NS])
+        txn->at.now_ns = txn->version.content[CONTENT_LAST_NS];
 }
 
 /* When the head can be granted; if that is now, and nothing is reserved, what it waits for is
  * taken, and the actor has how much. */
-static inline uint64_t operation_take_for(const struct operation *op, uint32_t head)
+static inline uint64_t txn_try_take(const struct txn *txn, uint32_t head)
 {
-    const struct limits *limits = &op->set->limits;
-    uint64_t *amounts = op->actor->granted_amounts;
-    const struct limit *blame;
+    const struct limits *limits = &txn->set->limits;
+    uint64_t *amounts = txn->ctx->granted_amounts;
+    const struct limit *limiting;
 
-    if (op->at.now_ns != op->now_ns && !MUTANT(111))
-        return operation_head_ready(op);
-    operation_amounts(op, head, amounts);
-    return limits_try_take(limits, operation_states(op), &op->at, amounts, &blame);
+    if (txn->at.now_ns != txn->now_ns && !MUTANT(111))
+        return txn_head_ready(txn);
+    txn_amounts(txn, head, amounts);
+    return limits_try_take(limits, txn_states(txn), &txn->at, amounts, &limiting);
 }
 
 /* What it waited for was taken. */
-static inline void operation_grant(struct operation *op, uint32_t record, const struct record *r)
+static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_record *r)
 {
-    uint64_t word = record_load(&r->word), since = record_load(&r->since);
+    uint64_t word = record_load(&r->word), since = record_load(&r->enqueued_ns);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
-    line_pop_to(&op->version, link_record(record_load(&r->next)));
+    waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
     /* In this order: whoever sees the record held finds the instant of the grant. */
-    version_add_effect(&op->version, record, RECORD_GRANTED, record_load(&r->granted),
-                       op->at.now_ns);
-    version_add_effect(&op->version, record, RECORD_WORD, word, held);
-    op->granted = record;
-    op->waited_ns = op->at.now_ns > since ? op->at.now_ns - since : 0;
+    version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
+                        txn->at.now_ns);
+    version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word, held);
+    txn->granted_record = record;
+    txn->waited_ns = txn->at.now_ns > since ? txn->at.now_ns - since : 0;
     if (!MUTANT(12))
-        op->wakes[op->wakes_n++] = (struct wake){record, held};
+        txn->notifications[txn->notifications_n++] = (struct notification){record, held};
 }
 
 /* Grants to the head if that can be now. Returns when it can, or could. */
-static inline uint64_t operation_serve_head(struct operation *op, uint32_t head)
+static inline uint64_t txn_grant_head(struct txn *txn, uint32_t head)
 {
-    uint64_t ready = operation_take_for(op, head);
+    uint64_t ready = txn_try_take(txn, head);
 
-    if (operation_is_due(op, ready) || (MUTANT(111) && ready <= op->at.now_ns))
-        operation_grant(op, head, record_at(op->set->region, head));
+    if (txn_is_ready(txn, ready) || (MUTANT(111) && ready <= txn->at.now_ns))
+        txn_grant(txn, head, record_at(txn->set->region, head));
     return ready;
 }
 
 /* What is said in each version: it is ready to be published. */
-static inline void operation_close(struct operation *op)
+static inline void txn_finalize(struct txn *txn)
 {
-    const weir_set *set = op->set;
+    const weir_set *set = txn->set;
     uint32_t n = set_content_min(set);
-    uint32_t flags = version_flags(&op->version) & ~(uint32_t)CONTENT_EXPECTED;
+    uint32_t flags = version_flags(&txn->version) & ~(uint32_t)CONTENT_JOIN_PENDING;
 
-    if (!line_length(&op->version))
-        flags &= ~(uint32_t)CONTENT_PROJECTED;
-    if (flags & CONTENT_PROJECTED)
+    if (!waitq_length(&txn->version))
+        flags &= ~(uint32_t)CONTENT_FORECAST;
+    if (flags & CONTENT_FORECAST)
         n += 1 + set->limits.state_words;
-    version_set_flags(&op->version, flags);
-    op->version.content[CONTENT_LAST] = op->at.now_ns;
+    version_set_flags(&txn->version, flags);
+    txn->version.content[CONTENT_LAST_NS] = txn->at.now_ns;
     if (MUTANT(118))
-        op->version.content[CONTENT_LAST] = op->now_ns;
-    op->version.content_n = n;
-    op->version.tells = set->member && op->wakes_n;
+        txn->version.content[CONTENT_LAST_NS] = txn->now_ns;
+    txn->version.content_n = n;
+    txn->version.will_notify = set->participant && txn->notifications_n;
 }
 
-static inline void operation_count_grant(const struct operation *op)
+static inline void txn_count_grant(const struct txn *txn)
 {
-    struct counters *counters = actor_counters(op->actor, op->set->number);
+    struct counters *counters = thread_ctx_counters(txn->ctx, txn->set->number);
 
-    count(&counters->granted, 1);
-    for (uint32_t i = 0; i < op->set->limits.n; i++)
-        count(&counters->limits[i].granted, op->actor->granted_amounts[i]);
+    counter_add(&counters->granted, 1);
+    for (uint32_t i = 0; i < txn->set->limits.n; i++)
+        counter_add(&counters->limits[i].granted, txn->ctx->granted_amounts[i]);
 }
 
 /* Who is woken finds the grant counted. How long it took can wait until he is. */
-static inline void operation_finish(const struct operation *op)
+static inline void txn_finish(const struct txn *txn)
 {
-    if (op->granted)
-        operation_count_grant(op);
-    for (uint32_t i = 0; i < op->wakes_n; i++) {
-        wake_waiter(op->set, op->wakes[i].record, op->wakes[i].word);
-        STEP();
+    if (txn->granted_record)
+        txn_count_grant(txn);
+    for (uint32_t i = 0; i < txn->notifications_n; i++) {
+        notify_waiter(txn->set, txn->notifications[i].record, txn->notifications[i].word);
+        SCHED_POINT();
     }
-    if (op->version.tells)
-        publication_told(op->set->region, op->set->head, &op->version);
-    if (op->arm_ns != WEIR_FOREVER)
-        wake_at(op->set, op->arm.record, op->arm.word, op->arm_ns);
-    if (op->granted)
-        counters_waited(actor_counters(op->actor, op->set->number), op->waited_ns);
+    if (txn->version.will_notify)
+        version_set_notified(txn->set->region, txn->set->head_unit, &txn->version);
+    if (txn->recheck_ns != WEIR_FOREVER)
+        notify_recheck_at(txn->set, txn->recheck.record, txn->recheck.word, txn->recheck_ns);
+    if (txn->granted_record)
+        counters_add_wait(thread_ctx_counters(txn->ctx, txn->set->number), txn->waited_ns);
 }
 
 #endif

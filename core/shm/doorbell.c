@@ -11,152 +11,152 @@
 #include <string.h>
 
 /* Its beginning up to the number of the keeper: the same for all bells of a process. */
-static int name_begin(char *ret, size_t size, const char *encoded, uint32_t slot)
+static int doorbell_name_prefix(char *ret, size_t size, const char *stem, uint32_t slot)
 {
-    int n = snprintf(ret, size, "%s.%" PRIu32 ".", encoded, slot);
+    int n = snprintf(ret, size, "%s.%" PRIu32 ".", stem, slot);
 
     return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : n;
 }
 
-static int name_of(char ret[static DIRECTORY_FILE_SIZE], const char *encoded, uint32_t slot,
-                   uint32_t keeper)
+static int doorbell_name(char ret[static SEGMENT_DIR_FILE_SIZE], const char *stem, uint32_t slot,
+                         uint32_t timer)
 {
-    int begin = name_begin(ret, DIRECTORY_FILE_SIZE, encoded, slot), n;
+    int prefix = doorbell_name_prefix(ret, SEGMENT_DIR_FILE_SIZE, stem, slot), n;
     size_t left;
 
-    if (begin < 0)
-        return begin;
-    left = DIRECTORY_FILE_SIZE - (size_t)begin;
-    n = snprintf(ret + begin, left, "%" PRIu32 BELL_SUFFIX, keeper);
+    if (prefix < 0)
+        return prefix;
+    left = SEGMENT_DIR_FILE_SIZE - (size_t)prefix;
+    n = snprintf(ret + prefix, left, "%" PRIu32 DOORBELL_SUFFIX, timer);
     return n < 0 || (size_t)n >= left ? -ENAMETOOLONG : 0;
 }
 
 /* Opens both ends, so there is a reader whoever lives: no signal, no waiting for one. */
-static int open_pipe(int directory_fd, const char *name)
+static int doorbell_open_fifo(int directory_fd, const char *name)
 {
     struct stat found;
-    int fd = sys_open_in(directory_fd, name, true), r;
+    int fd = os_open_at(directory_fd, name, true), r;
 
     if (fd < 0)
         return fd;
-    r = sys_stat_fd(fd, &found);
-    if (r == 0 && (found.st_mode != (S_IFIFO | S_IRUSR | S_IWUSR) || found.st_uid != sys_user()))
+    r = os_fstat(fd, &found);
+    if (r == 0 && (found.st_mode != (S_IFIFO | S_IRUSR | S_IWUSR) || found.st_uid != os_user_id()))
         r = -EPERM;
     if (r == 0)
         return fd;
-    sys_close(fd);
+    os_close(fd);
     return r;
 }
 
-int bell_open(int directory_fd, const char *encoded, uint32_t slot, uint32_t keeper)
+int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t timer)
 {
-    char name[DIRECTORY_FILE_SIZE];
-    int r = name_of(name, encoded, slot, keeper);
+    char name[SEGMENT_DIR_FILE_SIZE];
+    int r = doorbell_name(name, stem, slot, timer);
 
     if (r < 0)
         return r;
-    r = sys_unlink_in(directory_fd, name);
+    r = os_unlink_at(directory_fd, name);
     if (r == 0 || r == -ENOENT)
-        r = sys_pipe_make(directory_fd, name);
+        r = os_fifo_make(directory_fd, name);
     if (r < 0)
         return r;
-    STEP();
-    r = open_pipe(directory_fd, name);
-    STEP();
+    SCHED_POINT();
+    r = doorbell_open_fifo(directory_fd, name);
+    SCHED_POINT();
     if (r < 0)
-        sys_unlink_in(directory_fd, name);
+        os_unlink_at(directory_fd, name);
     return r;
 }
 
-void bell_close(int directory_fd, int fd, const char *encoded, uint32_t slot, uint32_t keeper)
+void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, uint32_t timer)
 {
-    char name[DIRECTORY_FILE_SIZE];
+    char name[SEGMENT_DIR_FILE_SIZE];
 
-    if (name_of(name, encoded, slot, keeper) == 0)
-        sys_unlink_in(directory_fd, name);
+    if (doorbell_name(name, stem, slot, timer) == 0)
+        os_unlink_at(directory_fd, name);
     if (fd >= 0)
-        sys_close(fd);
+        os_close(fd);
 }
 
-int bell_ring(int directory_fd, const char *encoded, uint32_t slot, uint32_t keeper,
-              uint32_t record)
+int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t timer,
+                  uint32_t record)
 {
-    char name[DIRECTORY_FILE_SIZE];
-    int r = name_of(name, encoded, slot, keeper), fd;
+    char name[SEGMENT_DIR_FILE_SIZE];
+    int r = doorbell_name(name, stem, slot, timer), fd;
 
     if (r < 0)
         return r;
-    fd = open_pipe(directory_fd, name);
+    fd = doorbell_open_fifo(directory_fd, name);
     if (fd < 0)
         return fd;
-    STEP();
-    r = sys_pipe_write(fd, &record, sizeof(record)); /* so few bytes are written whole or not */
-    sys_close(fd);
+    SCHED_POINT();
+    r = os_fifo_write(fd, &record, sizeof(record)); /* so few bytes are written whole or not */
+    os_close(fd);
     return r == -EAGAIN ? 0 : r;
 }
 
 /* Reads it empty. Bounded, if somebody keeps writing: what comes behind is read the next time. */
-static int drain(int fd)
+static int doorbell_drain(int fd)
 {
-    enum { TURNS = 64 }; /* more than a pipe of the usual size holds */
+    enum { DOORBELL_DRAIN_MAX = 64 }; /* more than a pipe of the usual size holds */
     unsigned char unused[4096];
     int n = 1;
 
-    for (int turn = 0; turn < TURNS && n > 0; turn++)
-        n = sys_pipe_read(fd, unused, sizeof(unused));
+    for (int turn = 0; turn < DOORBELL_DRAIN_MAX && n > 0; turn++)
+        n = os_fifo_read(fd, unused, sizeof(unused));
     return n;
 }
 
-int bell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
+int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
 {
-    size_t wanted = (n < BELL_READ_MAX ? n : BELL_READ_MAX) * sizeof(*ret);
-    int size = sys_pipe_read(fd, ret, wanted);
+    size_t wanted = (n < DOORBELL_READ_MAX ? n : DOORBELL_READ_MAX) * sizeof(*ret);
+    int size = os_fifo_read(fd, ret, wanted);
 
     if (size < 0)
         return size;
     *ret_overflowed = (size_t)size == wanted || (size_t)size % sizeof(*ret) != 0;
     if (*ret_overflowed)
-        drain(fd); /* an error will come again; and all is looked at in any case */
+        doorbell_drain(fd); /* an error will come again; and all is looked at in any case */
     return (int)((size_t)size / sizeof(*ret));
 }
 
 /* Whether the name is that of a bell that begins so: after it comes only a number. */
-static bool is_bell(const char *name, const char *begin, size_t length)
+static bool doorbell_is_name(const char *name, const char *prefix, size_t length)
 {
     size_t digits;
 
-    if (strncmp(name, begin, length) != 0)
+    if (strncmp(name, prefix, length) != 0)
         return false;
     digits = strspn(name + length, "0123456789");
-    return digits > 0 && strcmp(name + length + digits, BELL_SUFFIX) == 0;
+    return digits > 0 && strcmp(name + length + digits, DOORBELL_SUFFIX) == 0;
 }
 
 /* Returns 1 while there are more entries; *ret_error: the first failure to remove one. */
-static int remove_next(int directory_fd, void *list, const char *begin, int *ret_error)
+static int doorbell_remove_next(int directory_fd, void *list, const char *prefix, int *ret_error)
 {
-    char name[DIRECTORY_FILE_SIZE];
-    int r = sys_next_entry(list, name, sizeof(name)), removed = 0;
+    char name[SEGMENT_DIR_FILE_SIZE];
+    int r = os_dir_next(list, name, sizeof(name)), removed = 0;
 
-    if (r > 0 && is_bell(name, begin, strlen(begin)))
-        removed = sys_unlink_in(directory_fd, name);
+    if (r > 0 && doorbell_is_name(name, prefix, strlen(prefix)))
+        removed = os_unlink_at(directory_fd, name);
     if (removed < 0 && removed != -ENOENT && *ret_error == 0)
         *ret_error = removed;
     return r;
 }
 
-int bell_remove_all(int directory_fd, const char *encoded, uint32_t slot)
+int doorbell_remove_all(int directory_fd, const char *stem, uint32_t slot)
 {
-    char begin[DIRECTORY_FILE_SIZE];
+    char prefix[SEGMENT_DIR_FILE_SIZE];
     void *list;
-    int error = 0, r = name_begin(begin, sizeof(begin), encoded, slot);
+    int error = 0, r = doorbell_name_prefix(prefix, sizeof(prefix), stem, slot);
 
     if (r < 0)
         return r;
-    r = sys_list_directory(directory_fd, &list);
+    r = os_dir_open_list(directory_fd, &list);
     if (r < 0)
         return r;
-    while ((r = remove_next(directory_fd, list, begin, &error)) > 0)
+    while ((r = doorbell_remove_next(directory_fd, list, prefix, &error)) > 0)
         ;
-    sys_close_directory(list);
+    os_dir_close(list);
     return r < 0 ? r : error;
 }

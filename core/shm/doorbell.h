@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Bells: how a process tells a keeper of another one that a record has changed. A keeper has a
- * named pipe in the directory of the segments (directory.h); it is read by the keeper's epoll, and
+ * named pipe in the directory of the segments (segment_dir.h); it is read by the keeper's epoll, and
  * whoever has changed a record writes the record's number into it.
  *
  * What is heard is a hint. A number may be of any record or of none, because whoever rings may be
@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers to ask bell_read for. Even a pipe of two pages, the least that the kernel makes, is full
+/* Numbers to ask doorbell_read for. Even a pipe of two pages, the least that the kernel makes, is full
  * only when there are more in it: so a loss is always noticed. */
-#define BELL_READ_MAX 1000u
+#define DOORBELL_READ_MAX 1000u
 
 /*
  * Makes and opens the bell of a keeper of the process in `slot`; one of that name that is there is
@@ -25,10 +25,10 @@
  * descriptor that is readable while there are numbers in it; or -ENAMETOOLONG, or a negative errno
  * of making or opening it (-ENOSPC, -EMFILE …), or -EPERM: it could not be made with mode 0600.
  */
-int bell_open(int directory_fd, const char *encoded, uint32_t slot, uint32_t keeper);
+int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t timer);
 
 /* Closes and removes it. fd -1: only removes it, if it is there. */
-void bell_close(int directory_fd, int fd, const char *encoded, uint32_t slot, uint32_t keeper);
+void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, uint32_t timer);
 
 /*
  * Rings the bell of another process's keeper. Never blocks, raises no signal, and is no point where
@@ -36,18 +36,18 @@ void bell_close(int directory_fd, int fd, const char *encoded, uint32_t slot, ui
  * records anyway; -ENOENT: there is no such bell; -EPERM: there is something else, or a bell of
  * somebody else; or a negative errno (-EMFILE, -ELOOP …). Takes four system calls.
  */
-int bell_ring(int directory_fd, const char *encoded, uint32_t slot, uint32_t keeper,
-              uint32_t record);
+int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t timer,
+                  uint32_t record);
 
 /*
- * Reads up to `n` numbers, at most BELL_READ_MAX, and returns how many. *ret_overflowed: there were
+ * Reads up to `n` numbers, at most DOORBELL_READ_MAX, and returns how many. *ret_overflowed: there were
  * as many or more, or they were in disorder, and the bell has been emptied: look at all records.
  * Or a negative errno; then nothing was read.
  */
-int bell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed);
+int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed);
 
 /* Removes all bells of the process in `slot`, which is dead. Returns 0, or the first negative errno;
  * it goes on behind it. */
-int bell_remove_all(int directory_fd, const char *encoded, uint32_t slot);
+int doorbell_remove_all(int directory_fd, const char *stem, uint32_t slot);
 
 #endif

@@ -9,16 +9,16 @@
 #include <string.h>
 
 /* What counts of /proc/PID/stat. */
-struct stat_line {
+struct proc_stat {
     uint64_t pid, threads, start;
     char state;
 };
 
 /* Numbers of its fields, from 1 as the manual does. */
-enum { FIELD_STATE = 3, FIELD_THREADS = 20, FIELD_START = 22 };
+enum { STAT_STATE = 3, STAT_THREADS = 20, STAT_START = 22 };
 
 /* Returns what follows the number, or NULL if there is none. */
-static const char *read_number(const char *text, uint64_t *ret)
+static const char *proc_stat_read_number(const char *text, uint64_t *ret)
 {
     uint64_t number = 0;
     const char *at = text;
@@ -30,7 +30,7 @@ static const char *read_number(const char *text, uint64_t *ret)
 }
 
 /* The field `n` more fields on, or NULL. */
-static const char *skip_fields(const char *text, int n)
+static const char *proc_stat_skip_fields(const char *text, int n)
 {
     while (text && n-- > 0) {
         text = strchr(text, ' ');
@@ -45,84 +45,86 @@ static const char *skip_fields(const char *text, int n)
  * A program may put anything into its name, also parentheses and blanks, but only numbers come
  * after it: it ends at the last parenthesis.
  */
-static int parse(const char *text, struct stat_line *ret)
+static int proc_stat_parse(const char *text, struct proc_stat *ret)
 {
     const char *name_end = strrchr(text, ')'), *state, *threads, *start;
 
-    if (!name_end || !read_number(text, &ret->pid))
+    if (!name_end || !proc_stat_read_number(text, &ret->pid))
         return -EIO;
-    state = skip_fields(name_end, 1);
-    threads = skip_fields(state, FIELD_THREADS - FIELD_STATE);
-    start = skip_fields(threads, FIELD_START - FIELD_THREADS);
-    if (!start || !read_number(threads, &ret->threads) || !read_number(start, &ret->start))
+    state = proc_stat_skip_fields(name_end, 1);
+    threads = proc_stat_skip_fields(state, STAT_THREADS - STAT_STATE);
+    start = proc_stat_skip_fields(threads, STAT_START - STAT_THREADS);
+    if (!start || !proc_stat_read_number(threads, &ret->threads) ||
+        !proc_stat_read_number(start, &ret->start))
         return -EIO;
     ret->state = *state;
     return 0;
 }
 
-static int read_stat(const char *path, struct stat_line *ret)
+static int proc_stat_read(const char *path, struct proc_stat *ret)
 {
     char text[1024]; /* the first 22 fields need half of it */
-    int n = sys_read_part(path, 0, text, sizeof(text) - 1);
+    int n = os_file_read_part(path, 0, text, sizeof(text) - 1);
 
     if (n < 0)
         return n;
     text[n] = '\0';
-    return parse(text, ret);
+    return proc_stat_parse(text, ret);
 }
 
-int process_self(uint64_t *ret_self)
+int peer_id_self(uint64_t *ret_self)
 {
-    struct stat_line line;
-    uint32_t pid = sys_process_id();
-    int r = read_stat("/proc/self/stat", &line);
+    struct proc_stat proc;
+    uint32_t pid = os_process_id();
+    int r = proc_stat_read("/proc/self/stat", &proc);
 
     if (r < 0)
         return r;
-    if (line.pid != pid)
+    if (proc.pid != pid)
         return -EXDEV;
-    *ret_self = process_life(0, line.start, pid);
+    *ret_self = peer_id_make(0, proc.start, pid);
     return 0;
 }
 
-static uint32_t next_generation(uint64_t life)
+static uint32_t peer_slot_next_generation(uint64_t id)
 {
-    uint32_t next = (process_generation(life) + 1) & PROCESS_GENERATION_MASK;
+    uint32_t next = (peer_id_generation(id) + 1) & PEER_GENERATION_MASK;
 
     return next ? next : 1;
 }
 
-int process_claim(struct segment_process *processes, uint32_t n, uint64_t self, uint32_t *ret_slot,
-                  uint64_t *ret_life)
+int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t *ret_slot,
+                    uint64_t *ret_id)
 {
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t before = atomic_load(&processes[i].life), life;
+        uint64_t before = atomic_load(&slots[i].id), id;
 
-        if (process_pid(before))
+        if (peer_id_pid(before))
             continue;
-        life = process_life(next_generation(before), process_start(self), process_pid(self));
-        if (atomic_compare_exchange_strong(&processes[i].life, &before, life)) {
+        id =
+            peer_id_make(peer_slot_next_generation(before), peer_id_start(self), peer_id_pid(self));
+        if (atomic_compare_exchange_strong(&slots[i].id, &before, id)) {
             *ret_slot = i;
-            *ret_life = life;
-            STEP();
+            *ret_id = id;
+            SCHED_POINT();
             return 0;
         }
     }
     return -ENOSPC;
 }
 
-bool process_release(struct segment_process *process, uint64_t life)
+bool peer_slot_free(struct peer_slot *slot, uint64_t id)
 {
-    return atomic_compare_exchange_strong(&process->life, &life,
-                                          process_life(process_generation(life), 0, 0));
+    return atomic_compare_exchange_strong(&slot->id, &id,
+                                          peer_id_make(peer_id_generation(id), 0, 0));
 }
 
-uint64_t process_find(const struct segment_process *processes, uint32_t n, uint32_t key)
+uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key)
 {
-    uint32_t slot = process_key_slot(key);
-    uint64_t life = slot < n ? atomic_load(&processes[slot].life) : 0;
+    uint32_t slot = peer_key_slot(key);
+    uint64_t id = slot < n ? atomic_load(&slots[slot].id) : 0;
 
-    return process_pid(life) && process_key(life, slot) == key ? life : 0;
+    return peer_id_pid(id) && peer_key_make(id, slot) == key ? id : 0;
 }
 
 /*
@@ -130,34 +132,34 @@ uint64_t process_find(const struct segment_process *processes, uint32_t n, uint3
  * ended before others is listed as a zombie, too; and so is, for a moment, the one whose number
  * another thread takes over by exec, which by then belongs to no process and counts 0.
  */
-static bool is_dead(const struct stat_line *line, uint64_t life)
+static bool proc_stat_is_dead(const struct proc_stat *proc, uint64_t id)
 {
-    return (line->start & PROCESS_START_MASK) != process_start(life) ||
-           (line->state == 'Z' && line->threads == 1);
+    return (proc->start & PEER_START_MASK) != peer_id_start(id) ||
+           (proc->state == 'Z' && proc->threads == 1);
 }
 
 /* Being hidden or forbidden says nothing; what may pass, such as a lack of memory, is told. */
-static int unknown(int error)
+static int peer_id_probe_error(int error)
 {
     return error == -ENOENT || error == -ESRCH || error == -EACCES || error == -EPERM ? 1 : error;
 }
 
-int process_look(uint64_t life)
+int peer_id_probe(uint64_t id)
 {
-    struct stat_line line;
+    struct proc_stat proc;
     char path[32];
     int r;
 
-    if (!process_pid(life))
+    if (!peer_id_pid(id))
         return 0;
-    snprintf(path, sizeof(path), "/proc/%u/stat", process_pid(life));
-    r = read_stat(path, &line);
+    snprintf(path, sizeof(path), "/proc/%u/stat", peer_id_pid(id));
+    r = proc_stat_read(path, &proc);
     if (r == 0)
-        return !is_dead(&line, life);
-    return sys_process_exists(process_pid(life)) == -ESRCH ? 0 : unknown(r);
+        return !proc_stat_is_dead(&proc, id);
+    return os_process_exists(peer_id_pid(id)) == -ESRCH ? 0 : peer_id_probe_error(r);
 }
 
-bool process_is_dead(uint64_t life)
+bool peer_id_is_dead(uint64_t id)
 {
-    return process_look(life) == 0;
+    return peer_id_probe(id) == 0;
 }

@@ -5,36 +5,36 @@
 #include "os/os.h"
 #include <errno.h>
 
-int watch_open(struct watch *watch, uint64_t self)
+int peer_watch_open(struct peer_watch *watch, uint64_t self)
 {
-    *watch = (struct watch){.epoll_fd = sys_epoll_create(), .self = self, .stale = true};
+    *watch = (struct peer_watch){.epoll_fd = os_epoll_create(), .self = self, .needs_sync = true};
     return watch->epoll_fd < 0 ? watch->epoll_fd : 0;
 }
 
 /* Takes nothing out of the epoll: in a forked child that is still its parent's. */
-void watch_close(struct watch *watch)
+void peer_watch_close(struct peer_watch *watch)
 {
     for (uint32_t i = 0; i < watch->n; i++)
-        sys_close(watch->slots[i].fd);
-    sys_free(watch->slots);
-    sys_close(watch->epoll_fd);
-    *watch = (struct watch){.epoll_fd = -1};
+        os_close(watch->entries[i].fd);
+    os_free(watch->entries);
+    os_close(watch->epoll_fd);
+    *watch = (struct peer_watch){.epoll_fd = -1};
 }
 
 /* Out of the epoll by name: closing is not enough if a forked child has the descriptor as well. */
-static void unlist(struct watch *watch, int fd)
+static void peer_watch_epoll_remove(struct peer_watch *watch, int fd)
 {
-    sys_epoll_remove(watch->epoll_fd, fd);
-    sys_close(fd);
+    os_epoll_remove(watch->epoll_fd, fd);
+    os_close(fd);
 }
 
-static void forget(struct watch *watch, struct watched *watched)
+static void peer_watch_clear_entry(struct peer_watch *watch, struct peer_watch_entry *entry)
 {
-    if (watched->fd >= 0)
-        unlist(watch, watched->fd);
-    else if (watched->life)
-        watch->unwatched--;
-    *watched = (struct watched){.fd = -1};
+    if (entry->fd >= 0)
+        peer_watch_epoll_remove(watch, entry->fd);
+    else if (entry->id)
+        watch->polled_n--;
+    *entry = (struct peer_watch_entry){.fd = -1};
 }
 
 /*
@@ -42,117 +42,117 @@ static void forget(struct watch *watch, struct watched *watched)
  * First the descriptor, then the look: so what was looked at is what the descriptor is of, not
  * somebody who got the pid later.
  */
-static int list(struct watch *watch, uint32_t slot, uint64_t life)
+static int peer_watch_epoll_add(struct peer_watch *watch, uint32_t slot, uint64_t id)
 {
-    int fd = sys_process_open(process_pid(life));
+    int fd = os_pidfd_open(peer_id_pid(id));
 
     if (fd < 0)
         return -1;
-    if (process_look(life) == 1 && sys_epoll_add(watch->epoll_fd, fd, slot) == 0)
+    if (peer_id_probe(id) == 1 && os_epoll_add(watch->epoll_fd, fd, slot) == 0)
         return fd;
-    sys_close(fd);
+    os_close(fd);
     return -1;
 }
 
-static void follow(struct watch *watch, uint32_t slot, uint64_t life)
+static void peer_watch_update_entry(struct peer_watch *watch, uint32_t slot, uint64_t id)
 {
-    struct watched *watched = &watch->slots[slot];
+    struct peer_watch_entry *entry = &watch->entries[slot];
 
-    if (!process_pid(life) || process_is_same(life, watch->self))
-        life = 0;
-    if (watched->life == life && (!life || watched->fd >= 0))
+    if (!peer_id_pid(id) || peer_id_same_process(id, watch->self))
+        id = 0;
+    if (entry->id == id && (!id || entry->fd >= 0))
         return;
-    forget(watch, watched);
-    if (!life)
+    peer_watch_clear_entry(watch, entry);
+    if (!id)
         return;
-    *watched = (struct watched){life, list(watch, slot, life)};
-    watch->unwatched += watched->fd < 0;
+    *entry = (struct peer_watch_entry){id, peer_watch_epoll_add(watch, slot, id)};
+    watch->polled_n += entry->fd < 0;
 }
 
 /* Room for n slots; they are never fewer than before. */
-static int grow(struct watch *watch, uint32_t n)
+static int peer_watch_reserve(struct peer_watch *watch, uint32_t n)
 {
-    struct watched *slots;
+    struct peer_watch_entry *entries;
 
     if (n <= watch->n)
         return 0;
-    slots = sys_grow(watch->slots, n, sizeof(*slots));
-    if (!slots)
+    entries = os_realloc(watch->entries, n, sizeof(*entries));
+    if (!entries)
         return -ENOMEM;
     for (uint32_t i = watch->n; i < n; i++)
-        slots[i] = (struct watched){.fd = -1};
-    watch->slots = slots;
+        entries[i] = (struct peer_watch_entry){.fd = -1};
+    watch->entries = entries;
     watch->n = n;
     return 0;
 }
 
-int watch_sync(struct watch *watch, const struct segment_process *processes, uint32_t n,
-               uint64_t registrations)
+int peer_watch_sync(struct peer_watch *watch, const struct peer_slot *peers, uint32_t n,
+                    uint64_t registrations)
 {
-    if (registrations == watch->registrations && n <= watch->n && !watch->unwatched &&
-        !watch->stale)
+    if (registrations == watch->registrations && n <= watch->n && !watch->polled_n &&
+        !watch->needs_sync)
         return 0;
-    if (grow(watch, n) < 0)
+    if (peer_watch_reserve(watch, n) < 0)
         return -ENOMEM;
-    watch->processes = processes;
+    watch->peers = peers;
     watch->registrations = registrations;
-    watch->stale = false;
+    watch->needs_sync = false;
     for (uint32_t i = 0; i < watch->n; i++)
-        follow(watch, i, i < n ? atomic_load(&processes[i].life) : 0);
-    return (int)watch->unwatched;
+        peer_watch_update_entry(watch, i, i < n ? atomic_load(&peers[i].id) : 0);
+    return (int)watch->polled_n;
 }
 
 /* Forgets who has died. False: the slot was freed meanwhile, or is somebody else's. */
-static bool tell(struct watch *watch, uint32_t slot, uint64_t *ret_life)
+static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint64_t *ret_id)
 {
-    *ret_life = watch->slots[slot].life;
-    forget(watch, &watch->slots[slot]);
-    watch->stale = true;
-    return atomic_load(&watch->processes[slot].life) == *ret_life;
+    *ret_id = watch->entries[slot].id;
+    peer_watch_clear_entry(watch, &watch->entries[slot]);
+    watch->needs_sync = true;
+    return atomic_load(&watch->peers[slot].id) == *ret_id;
 }
 
 /* Among those that the kernel watches. */
-static int next_event(struct watch *watch, uint32_t *ret_slot, uint64_t *ret_life)
+static int peer_watch_next_event(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id)
 {
     uint64_t slot;
     int r;
 
-    while ((r = sys_epoll_look(watch->epoll_fd, &slot, 1)) > 0) {
+    while ((r = os_epoll_poll(watch->epoll_fd, &slot, 1)) > 0) {
         *ret_slot = (uint32_t)slot;
-        if (tell(watch, *ret_slot, ret_life))
+        if (peer_watch_take_dead(watch, *ret_slot, ret_id))
             return 1;
     }
     return r;
 }
 
 /* Among the others, each once around. */
-static int next_unwatched(struct watch *watch, uint32_t *ret_slot, uint64_t *ret_life)
+static int peer_watch_next_polled(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id)
 {
-    while (watch->unwatched && watch->at < watch->n) {
-        uint32_t slot = watch->at++;
-        const struct watched *watched = &watch->slots[slot];
+    while (watch->polled_n && watch->poll_next < watch->n) {
+        uint32_t slot = watch->poll_next++;
+        const struct peer_watch_entry *entry = &watch->entries[slot];
 
-        if (!watched->life || watched->fd >= 0 || !process_is_dead(watched->life))
+        if (!entry->id || entry->fd >= 0 || !peer_id_is_dead(entry->id))
             continue;
         *ret_slot = slot;
-        if (tell(watch, slot, ret_life))
+        if (peer_watch_take_dead(watch, slot, ret_id))
             return 1;
     }
-    watch->at = 0;
+    watch->poll_next = 0;
     return 0;
 }
 
-int watch_next(struct watch *watch, uint32_t *ret_slot, uint64_t *ret_life)
+int peer_watch_next(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id)
 {
     uint32_t slot = 0;
-    uint64_t life = 0;
-    int r = next_event(watch, &slot, &life);
+    uint64_t id = 0;
+    int r = peer_watch_next_event(watch, &slot, &id);
 
     if (r == 0)
-        r = next_unwatched(watch, &slot, &life);
+        r = peer_watch_next_polled(watch, &slot, &id);
     if (r == 1) {
         *ret_slot = slot;
-        *ret_life = life;
+        *ret_id = id;
     }
     return r;
 }

@@ -6,7 +6,7 @@
  * another epoll.
  *
  * A life that the kernel does not watch for us, mostly because there are no descriptors left, is
- * looked at by process_look whenever watch_next is called. That needs a descriptor, too, for a
+ * looked at by peer_id_probe whenever peer_watch_next is called. That needs a descriptor, too, for a
  * moment: without, only a death is seen that the parent has asked for.
  *
  * One thread at a time may use a watch. A forked child may only close it, and disturbs nobody.
@@ -16,43 +16,43 @@
 
 #include "shm/peer_id.h"
 
-struct watched {
-    uint64_t life; /* 0: nobody is there whom we watch */
-    int fd;        /* -1: not watched by the kernel */
+struct peer_watch_entry {
+    uint64_t id; /* 0: nobody is there whom we watch */
+    int fd;      /* -1: not watched by the kernel */
 };
 
-struct watch {
+struct peer_watch {
     int epoll_fd;
     uint64_t self;
-    const struct segment_process *processes;
-    struct watched *slots;
+    const struct peer_slot *peers;
+    struct peer_watch_entry *entries;
     uint32_t n;             /* of them */
-    uint32_t unwatched;     /* of these, lives without a descriptor */
-    uint32_t at;            /* where the next look at those begins */
+    uint32_t polled_n;      /* of these, lives without a descriptor */
+    uint32_t poll_next;     /* where the next look at those begins */
     uint64_t registrations; /* as of the last look at all slots */
-    bool stale;             /* something else calls for another look */
+    bool needs_sync;        /* something else calls for another look */
 };
 
-/* `self` is process_self's: slots of this process are not watched. Returns 0 or a negative errno
+/* `self` is peer_id_self's: slots of this process are not watched. Returns 0 or a negative errno
  * (-EMFILE, -ENOMEM …), after which it may be closed like any other. */
-int watch_open(struct watch *watch, uint64_t self);
-void watch_close(struct watch *watch);
+int peer_watch_open(struct peer_watch *watch, uint64_t self);
+void peer_watch_close(struct peer_watch *watch);
 
 /*
  * Brings the watch up to date with the first `n` slots if any was claimed since the last time, as
  * the count of registrations tells: read that before `n`. `processes` stays where it is until the
- * next call or watch_close. Returns how many lives are not watched by the kernel (which is tried
+ * next call or peer_watch_close. Returns how many lives are not watched by the kernel (which is tried
  * again each time), or -ENOMEM: then nothing has changed. Deaths before this call are told by
- * watch_next, which is to be called after it; they do not make the epoll readable.
+ * peer_watch_next, which is to be called after it; they do not make the epoll readable.
  */
-int watch_sync(struct watch *watch, const struct segment_process *processes, uint32_t n,
-               uint64_t registrations);
+int peer_watch_sync(struct peer_watch *watch, const struct peer_slot *peers, uint32_t n,
+                    uint64_t registrations);
 
 /*
  * The next one that has died and is still in its slot. Returns 1, the slot and the life; 0: no more
  * now; or a negative errno (-ENOMEM …). Never blocks. A death is told once, and again after the
- * next watch_sync if it is still there: whoever was told may have failed to do what is due.
+ * next peer_watch_sync if it is still there: whoever was told may have failed to do what is due.
  */
-int watch_next(struct watch *watch, uint32_t *ret_slot, uint64_t *ret_life);
+int peer_watch_next(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id);
 
 #endif

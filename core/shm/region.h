@@ -17,15 +17,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNIT_SIZE ((size_t)64)
+#define REGION_UNIT_SIZE ((size_t)64)
 
-struct area {
+struct region_area {
     unsigned char *base;
     size_t used, committed, reserved; /* bytes */
 };
 
 /* Bounds that the widths of a set's word and of a link impose. */
-#define BOXES_RESERVED_MAX   ((size_t)1 << 32)
+#define BLOCKS_RESERVED_MAX  ((size_t)1 << 32)
 #define RECORDS_RESERVED_MAX ((size_t)1 << 32)
 
 /* Records are counted in smaller units than boxes, and made in runs: RUN_UNITS units that hold
@@ -38,8 +38,8 @@ struct area {
 struct segment;
 
 struct region {
-    struct area boxes;
-    struct area records;
+    struct region_area blocks;
+    struct region_area records;
     uint8_t *run_units; /* by run: size of its records in units; 0 for run 0, which is never used */
     size_t runs_capacity;
     size_t gap, gap_end; /* bytes of the boxes area that were skipped to align the last box */
@@ -48,11 +48,11 @@ struct region {
      * Numbers that other processes may have written are checked: what lies beyond is nowhere, and
      * the region is broken from then on. In private memory everything is within.
      */
-    uint32_t record_limit;         /* in units */
+    uint32_t record_end;           /* in units */
     uint64_t slot_first, slots_n;  /* of boxes */
     const struct segment *segment; /* NULL: private memory */
-    uint32_t box_class;            /* of a segment's only set */
-    void *nowhere;                 /* room for a box, or a record */
+    uint32_t block_class;          /* of a segment's only set */
+    void *fallback;                /* room for a box, or a record */
     _Atomic bool *broken;
 };
 
@@ -62,14 +62,14 @@ int region_open(struct region *region);
  * The region of a segment, whose memory stays the segment's. `*broken` is set once something in it
  * turns out to be what no process would have written. Returns 0 or -ENOMEM.
  */
-int region_of_segment(struct region *region, const struct segment *segment, _Atomic bool *broken);
+int region_open_segment(struct region *region, const struct segment *segment, _Atomic bool *broken);
 void region_close(struct region *region);
 
 /*
  * Unit number of `size` zeroed bytes in the boxes area, aligned to `alignment` (a power of two, at
- * least UNIT_SIZE); 0 when there are none. The caller holds the instance's lock.
+ * least REGION_UNIT_SIZE); 0 when there are none. The caller holds the instance's lock.
  */
-uint32_t region_alloc_box(struct region *region, size_t size, size_t alignment);
+uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment);
 
 /*
  * Unit number of a new run of zeroed records of `units` units each; 0 when there is none. It holds
@@ -84,25 +84,25 @@ uint32_t region_next_record(const struct region *region, uint32_t record);
 /* Whether a record begins at this unit. For numbers that come from elsewhere. As above. */
 bool region_has_record(const struct region *region, uint32_t record);
 
-static inline void *region_box(const struct region *region, uint32_t unit)
+static inline void *region_block(const struct region *region, uint32_t unit)
 {
-    return region->boxes.base + unit * UNIT_SIZE;
+    return region->blocks.base + unit * REGION_UNIT_SIZE;
 }
 
 /* Something was read that cannot be: the region is broken, and this is memory to go on with. */
-void *region_stray(const struct region *region);
+void *region_mark_broken(const struct region *region);
 
 /* For numbers that nobody else has written. */
-static inline void *region_at(const struct region *region, uint32_t unit)
+static inline void *region_record_unchecked(const struct region *region, uint32_t unit)
 {
     return region->records.base + unit * RECORD_UNIT_SIZE;
 }
 
 static inline void *region_record(const struct region *region, uint32_t unit)
 {
-    if (unit >= region->record_limit)
-        return region_stray(region);
-    return region_at(region, unit);
+    if (unit >= region->record_end)
+        return region_mark_broken(region);
+    return region_record_unchecked(region, unit);
 }
 
 #endif

@@ -16,114 +16,120 @@
 #define TRIES             100 /* others may remove the segment each time that we find it */
 
 /* A signal takes back what one call has got so far: so much is had between any two. */
-#define ALLOCATE_AT_ONCE ((size_t)1 << 20)
+#define ALLOCATE_STEP_MAX ((size_t)1 << 20)
 
-static size_t round_up(size_t n, size_t to)
+static size_t segment_round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
 }
 
-static bool shape_is_possible(const struct segment_shape *shape)
+static bool segment_shape_is_valid(const struct segment_shape *shape)
 {
     size_t length = strnlen(shape->name, SEGMENT_NAME_SIZE);
 
-    return length > 0 && length < SEGMENT_NAME_SIZE && shape->box_class >= BOX_CLASS_MIN &&
-           shape->box_class <= BOX_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
+    return length > 0 && length < SEGMENT_NAME_SIZE && shape->block_class >= BLOCK_CLASS_MIN &&
+           shape->block_class <= BLOCK_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
            shape->record_units >= record_units(shape->limits_n) &&
            shape->record_units <= RECORD_UNITS_MAX &&
-           shape->counters_size % sizeof(uint64_t) == 0 && (shape->keys_max || !shape->lives_max) &&
-           shape->content_n <= box_capacity(shape->box_class);
+           shape->counters_size % sizeof(uint64_t) == 0 &&
+           (shape->keys_max || !shape->key_sets_max) &&
+           shape->initial_state_n <= block_capacity(shape->block_class);
 }
 
-static uint32_t actors_for(size_t size_of_box)
+static uint32_t segment_threads_for(size_t block_size)
 {
-    size_t n = SEGMENT_BOXES_SIZE_MAX / size_of_box - 1; /* one is the set's */
+    size_t n = SEGMENT_BLOCKS_SIZE_MAX / block_size - 1; /* one is the set's */
 
-    if (n > SEGMENT_ACTORS_MAX)
-        n = SEGMENT_ACTORS_MAX;
-    return n < SEGMENT_ACTORS_MIN ? SEGMENT_ACTORS_MIN : (uint32_t)n;
+    if (n > SEGMENT_THREADS_MAX)
+        n = SEGMENT_THREADS_MAX;
+    return n < SEGMENT_THREADS_MIN ? SEGMENT_THREADS_MIN : (uint32_t)n;
 }
 
 /*
  * Whether all boxes have slots. Then what they take is below 2^50 bytes, a table of keys takes less
  * than 2^38, and no sum of such can be too large for its type.
  */
-static bool slots_suffice(const struct segment_layout *layout, uint64_t boxes_n)
+static bool segment_blocks_have_slots(const struct segment_layout *layout, uint64_t blocks_n)
 {
-    return (layout->boxes_at >> layout->box_class) + boxes_n - 1 <= WORD_SLOT_MASK || MUTANT(592);
+    return (layout->blocks_at >> layout->block_class) + blocks_n - 1 <= BLOCK_SLOT_MASK ||
+           MUTANT(592);
 }
 
 /* What a keyed set has behind the records: 0 or -E2BIG. */
-static int add_keyed(struct segment_layout *layout, const struct segment_shape *shape)
+static int segment_layout_add_keyed(struct segment_layout *layout,
+                                    const struct segment_shape *shape)
 {
-    size_t lives = (size_t)shape->lives_max * sizeof(struct segment_live);
+    size_t key_sets_size = (size_t)shape->key_sets_max * sizeof(struct segment_key_set);
 
     if (shape->keys_max > KEY_TABLE_KEYS_MAX)
         return -E2BIG;
     layout->keys_max = shape->keys_max;
-    layout->lives_max = shape->lives_max;
+    layout->key_sets_max = shape->key_sets_max;
     layout->keyed_at = layout->size;
-    layout->lives_at = layout->keyed_at + SEGMENT_PAGE;
-    layout->keys_at = round_up(layout->lives_at + lives, SEGMENT_PAGE);
-    layout->size = layout->keys_at + round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
-    if (layout->keys_at / UNIT_SIZE > UINT32_MAX && !MUTANT(593))
+    layout->key_sets_at = layout->keyed_at + SEGMENT_PAGE;
+    layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
+    layout->size =
+        layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
+    if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX && !MUTANT(593))
         return -E2BIG; /* live sets are found by their units */
     return 0;
 }
 
 int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret)
 {
-    struct segment_layout layout = {.box_class = shape->box_class,
+    struct segment_layout layout = {.block_class = shape->block_class,
                                     .record_units = shape->record_units,
                                     .limits_n = shape->limits_n,
                                     .runs_n = SEGMENT_RUNS_MAX};
-    uint64_t boxes_n;
-    size_t box;
+    uint64_t blocks_n;
+    size_t block;
 
-    if (!shape_is_possible(shape))
+    if (!segment_shape_is_valid(shape))
         return -EINVAL;
     if (shape->counters_size > COUNTERS_SIZE_MAX)
         return -E2BIG;
-    box = segment_box_size(&layout);
+    block = segment_block_size(&layout);
     layout.counters_size = (uint32_t)shape->counters_size;
-    layout.actors_n = actors_for(box);
-    layout.actor_stride = round_up(sizeof(struct segment_actor) + shape->counters_size, UNIT_SIZE);
-    layout.boxes_at = round_up(SEGMENT_ACTORS_AT + layout.actors_n * layout.actor_stride,
-                               box > SEGMENT_PAGE ? box : SEGMENT_PAGE);
-    boxes_n = UINT64_C(1) + layout.actors_n + shape->lives_max;
-    if (!slots_suffice(&layout, boxes_n))
+    layout.threads_n = segment_threads_for(block);
+    layout.thread_stride =
+        segment_round_up(sizeof(struct segment_thread) + shape->counters_size, REGION_UNIT_SIZE);
+    layout.blocks_at =
+        segment_round_up(SEGMENT_THREADS_AT + layout.threads_n * layout.thread_stride,
+                         block > SEGMENT_PAGE ? block : SEGMENT_PAGE);
+    blocks_n = UINT64_C(1) + layout.threads_n + shape->key_sets_max;
+    if (!segment_blocks_have_slots(&layout, blocks_n))
         return -E2BIG;
-    layout.boxes_n = (uint32_t)boxes_n;
-    layout.records_at = round_up(layout.boxes_at + boxes_n * box, SEGMENT_PAGE);
+    layout.blocks_n = (uint32_t)blocks_n;
+    layout.records_at = segment_round_up(layout.blocks_at + blocks_n * block, SEGMENT_PAGE);
     layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
-    if (shape->keys_max && add_keyed(&layout, shape) < 0)
+    if (shape->keys_max && segment_layout_add_keyed(&layout, shape) < 0)
         return -E2BIG;
     *ret = layout;
     return 0;
 }
 
-int segment_map(struct segment_site *site, struct segment_file *file,
+int segment_map(struct segment_location *location, struct segment_file *file,
                 const struct segment_layout *layout, bool writable, struct segment **ret)
 {
-    struct segment *segment = sys_alloc(1, sizeof(*segment));
+    struct segment *segment = os_alloc(1, sizeof(*segment));
     void *base = NULL;
     int r;
 
     if (!segment)
-        return error_set(site->reterr, -ENOMEM, "out of memory");
-    r = sys_map(file->fd, layout->size, writable, &base);
+        return error_set(location->reterr, -ENOMEM, "out of memory");
+    r = os_map_shared(file->fd, layout->size, writable, &base);
     if (r < 0) {
-        sys_free(segment);
-        return site_error(site, r, "cannot be mapped: %s", strerrordesc_np(-r));
+        os_free(segment);
+        return segment_error(location, r, "cannot be mapped: %s", strerrordesc_np(-r));
     }
     *segment = (struct segment){.base = base,
                                 .layout = *layout,
                                 .fd = file->fd,
-                                .directory_fd = site->directory_fd,
+                                .directory_fd = location->directory_fd,
                                 .while_used = file->header.identity.while_used,
                                 .secret = file->header.identity.secret};
-    memcpy(segment->encoded, site->encoded, sizeof segment->encoded);
-    file->fd = site->directory_fd = -1;
+    memcpy(segment->file_stem, location->file_stem, sizeof segment->file_stem);
+    file->fd = location->directory_fd = -1;
     *ret = segment;
     return 0;
 }
@@ -132,120 +138,121 @@ void segment_close(struct segment *segment)
 {
     if (!segment)
         return;
-    sys_unmap(segment->base, segment->layout.size);
-    sys_close(segment->fd);
-    sys_close(segment->directory_fd);
-    sys_free(segment);
+    os_unmap_shared(segment->base, segment->layout.size);
+    os_close(segment->fd);
+    os_close(segment->directory_fd);
+    os_free(segment);
 }
 
-void segment_abandon(const struct segment *segment)
+void segment_close_in_child(const struct segment *segment)
 {
-    sys_close(segment->fd);
-    sys_close(segment->directory_fd);
+    os_close(segment->fd);
+    os_close(segment->directory_fd);
 }
 
 /* ---- making one ---- */
 
-static int allocate_all(int fd, size_t at, size_t size)
+static int segment_fallocate(int fd, size_t at, size_t size)
 {
     int r = 0;
 
     for (size_t n; size > 0 && r == 0; at += n, size -= n) {
         n = size;
-        if (n > ALLOCATE_AT_ONCE && !MUTANT(594))
-            n = ALLOCATE_AT_ONCE;
-        r = sys_allocate(fd, at, n);
+        if (n > ALLOCATE_STEP_MAX && !MUTANT(594))
+            n = ALLOCATE_STEP_MAX;
+        r = os_fallocate(fd, at, n);
     }
     return r;
 }
 
 /* All that a keyed set has but its live sets. */
-static int give_keys(int fd, const struct segment_layout *layout)
+static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
 {
     int r;
 
     if (!layout->keys_max)
         return 0;
-    r = sys_allocate(fd, layout->keyed_at, SEGMENT_PAGE);
+    r = os_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
     if (r == 0 && !MUTANT(595))
-        r = allocate_all(fd, layout->keys_at, layout->size - layout->keys_at);
+        r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
     return r;
 }
 
 /* The file as far as its first user needs it: the identity, the definition, the set's box, the table
  * of keys. */
-static int give_size(const struct segment_site *site, int fd, const struct segment_shape *shape,
-                     const struct segment_layout *layout)
+static int segment_size_file(const struct segment_location *location, int fd,
+                             const struct segment_shape *shape, const struct segment_layout *layout)
 {
-    size_t definition = strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1) + 1;
-    int r = sys_resize(fd, layout->size);
+    size_t definition_n = strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1) + 1;
+    int r = os_ftruncate(fd, layout->size);
 
     if (r == 0)
-        r = sys_allocate(fd, 0, SEGMENT_DEFINITION_AT + definition);
+        r = os_fallocate(fd, 0, SEGMENT_DEFINITION_AT + definition_n);
     if (r == 0)
-        r = sys_allocate(fd, layout->boxes_at, segment_box_size(layout));
+        r = os_fallocate(fd, layout->blocks_at, segment_block_size(layout));
     if (r == 0)
-        r = give_keys(fd, layout);
+        r = segment_fallocate_keys(fd, layout);
     if (r < 0)
-        return site_error(site, r, "cannot be made: %s", strerrordesc_np(-r));
+        return segment_error(location, r, "cannot be made: %s", strerrordesc_np(-r));
     return 0;
 }
 
-static void fill(struct segment *segment, const struct segment_shape *shape,
-                 const struct segment_here *here)
+static void segment_init(struct segment *segment, const struct segment_shape *shape,
+                         const struct segment_host *host)
 {
     struct segment_header *header = segment_header(segment);
 
     memcpy(segment->base + SEGMENT_DEFINITION_AT, shape->definition,
            strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1));
     segment->while_used = shape->while_used;
-    publication_begin(&header->head, shape->box_class, 0,
-                      (struct box *)(void *)(segment->base + segment->layout.boxes_at),
-                      segment_box_slot(segment, 0), shape->content, shape->content_n);
-    segment_identify(header, shape, &segment->layout, here);
+    version_init(&header->head, shape->block_class, 0,
+                 (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
+                 segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
+    segment_identity_write(header, shape, &segment->layout, host);
     segment->secret = header->identity.secret;
 }
 
 /* -EAGAIN: somebody else was faster. */
-static int make_in(struct segment_site *site, const struct segment_shape *shape,
-                   const struct segment_layout *layout, const struct segment_here *here,
-                   struct segment_file *file, struct segment **ret)
+static int segment_create_in(struct segment_location *location, const struct segment_shape *shape,
+                             const struct segment_layout *layout, const struct segment_host *host,
+                             struct segment_file *file, struct segment **ret)
 {
     struct segment *segment = NULL;
-    int directory_fd = site->directory_fd;
-    int r = give_size(site, file->fd, shape, layout);
+    int directory_fd = location->directory_fd;
+    int r = segment_size_file(location, file->fd, shape, layout);
 
     if (r == 0)
-        r = segment_map(site, file, layout, true, &segment);
+        r = segment_map(location, file, layout, true, &segment);
     if (r < 0)
         return r;
-    STEP();
-    fill(segment, shape, here);
-    STEP();
-    r = sys_give_name(segment->fd, directory_fd, site->file);
-    STEP();
+    SCHED_POINT();
+    segment_init(segment, shape, host);
+    SCHED_POINT();
+    r = os_link_at(segment->fd, directory_fd, location->file);
+    SCHED_POINT();
     if (r == 0) {
         *ret = segment;
         return 0;
     }
     segment->directory_fd = -1; /* it stays the caller's, who may try again */
-    site->directory_fd = directory_fd;
+    location->directory_fd = directory_fd;
     segment_close(segment);
-    return r == -EEXIST ? -EAGAIN
-                        : site_error(site, r, "cannot get its name: %s", strerrordesc_np(-r));
+    return r == -EEXIST
+               ? -EAGAIN
+               : segment_error(location, r, "cannot get its name: %s", strerrordesc_np(-r));
 }
 
-static int make(struct segment_site *site, const struct segment_shape *shape,
-                const struct segment_layout *layout, const struct segment_here *here,
-                struct segment_file *file, struct segment **ret)
+static int segment_create(struct segment_location *location, const struct segment_shape *shape,
+                          const struct segment_layout *layout, const struct segment_host *host,
+                          struct segment_file *file, struct segment **ret)
 {
     int r;
 
-    STEP();
-    file->fd = sys_open_nameless(site->directory_fd);
+    SCHED_POINT();
+    file->fd = os_open_tmpfile(location->directory_fd);
     if (file->fd < 0)
-        return site_error(site, file->fd, "cannot be made: %s", strerrordesc_np(-file->fd));
-    r = make_in(site, shape, layout, here, file, ret);
+        return segment_error(location, file->fd, "cannot be made: %s", strerrordesc_np(-file->fd));
+    r = segment_create_in(location, shape, layout, host, file, ret);
     segment_file_close(file);
     return r;
 }
@@ -254,22 +261,22 @@ static int make(struct segment_site *site, const struct segment_shape *shape,
 
 /* The box that the set's word names, or else the spare one, is there and holds that version. Read,
  * not mapped: it may be a hole. */
-static int head_is_sound(const struct segment *segment)
+static int segment_check_head(const struct segment *segment)
 {
     const struct set_head *head = &segment_header(segment)->head;
-    const _Atomic uint64_t *word = &head->word;
+    const _Atomic uint64_t *word = &head->state_word;
     unsigned turn = 0;
 
-    for (int i = 0; i < TRIES; i++, publication_back_off(&turn)) {
+    for (int i = 0; i < TRIES; i++, spin_backoff(&turn)) {
         uint64_t now = atomic_load(word);
-        uint64_t box = now & WORD_BOXED ? now : atomic_load(&head->spare);
-        uint64_t slot = box & WORD_SLOT_MASK, found = 0;
-        uint64_t version = (box & ~WORD_BOXED) >> WORD_SLOT_BITS;
+        uint64_t block = now & INFLATED_BIT ? now : atomic_load(&head->reserve_block);
+        uint64_t slot = block & BLOCK_SLOT_MASK, found = 0;
+        uint64_t version = (block & ~INFLATED_BIT) >> BLOCK_SLOT_BITS;
         int r;
 
-        if (!segment_has_slot(segment, slot))
+        if (!segment_has_block(segment, slot))
             return -EUCLEAN;
-        r = sys_read_at(segment->fd, slot << segment->layout.box_class, &found, sizeof found);
+        r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof found);
         if (r < 0)
             return r;
         if (atomic_load(word) == now)
@@ -279,78 +286,80 @@ static int head_is_sound(const struct segment *segment)
 }
 
 /* What is said of live sets is of some that there can be. Read, not mapped, as above. */
-static int keyed_is_sound(const struct segment *segment)
+static int segment_check_keyed(const struct segment *segment)
 {
-    const uint32_t max = segment->layout.lives_max;
+    const uint32_t max = segment->layout.key_sets_max;
     struct segment_keyed keyed;
     int r;
 
     if (!segment->layout.keys_max)
         return 0;
-    r = sys_read_at(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
+    r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
     if (r < 0)
         return r;
-    if ((size_t)r < sizeof keyed || atomic_load(&keyed.lives_high) > max ||
-        ((uint32_t)atomic_load(&keyed.idle) > max && !MUTANT(596)))
+    if ((size_t)r < sizeof keyed || atomic_load(&keyed.key_sets_high) > max ||
+        ((uint32_t)atomic_load(&keyed.unbound_list) > max && !MUTANT(596)))
         return -EUCLEAN;
     return 0;
 }
 
-static int is_sound(const struct segment_site *site, const struct segment *segment)
+static int segment_check_state(const struct segment_location *location,
+                               const struct segment *segment)
 {
     const struct set_head *head = &segment_header(segment)->head;
-    bool same = head->box_class == segment->layout.box_class && head->number == 0;
-    int r = same ? head_is_sound(segment) : -EUCLEAN;
+    bool same = head->block_class == segment->layout.block_class && head->number == 0;
+    int r = same ? segment_check_head(segment) : -EUCLEAN;
 
     if (r == 0)
-        r = keyed_is_sound(segment);
+        r = segment_check_keyed(segment);
     if (r < 0)
-        return site_error(site, r,
-                          "is damaged: its state cannot be found (%s); remove it with "
-                          "`weir rm`",
-                          strerrordesc_np(-r));
+        return segment_error(location, r,
+                             "is damaged: its state cannot be found (%s); remove it with "
+                             "`weir rm`",
+                             strerrordesc_np(-r));
     return 0;
 }
 
 /* One of another definition that is there for its users only, all of whom have died, who would have
  * removed it: -EAGAIN, it is gone. Else -EEXIST, which was told, or an error. */
-static int replace(struct segment_site *site, const struct segment_shape *shape,
-                   struct segment_file *file)
+static int segment_replace_unused(struct segment_location *location,
+                                  const struct segment_shape *shape, struct segment_file *file)
 {
     struct segment_layout layout;
     int r;
 
-    if ((!file->header.identity.while_used && !MUTANT(632)) || !shape->used ||
+    if ((!file->header.identity.while_used && !MUTANT(632)) || !shape->in_use ||
         (shape->must_exist && !MUTANT(634)))
         return -EEXIST;
-    r = segment_file_layout(site, file, &layout);
+    r = segment_file_read_layout(location, file, &layout);
     if (r == 0)
-        r = segment_file_retire(site, file, &layout, MUTANT(633), shape->used, shape->userdata);
+        r = segment_file_try_remove(location, file, &layout, MUTANT(633), shape->in_use,
+                                    shape->userdata);
     return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
 }
 
-static int attach_to(struct segment_site *site, const struct segment_shape *shape,
-                     const struct segment_layout *layout, const struct segment_here *here,
-                     struct segment_file *file, struct segment **ret)
+static int segment_attach(struct segment_location *location, const struct segment_shape *shape,
+                          const struct segment_layout *layout, const struct segment_host *host,
+                          struct segment_file *file, struct segment **ret)
 {
     struct segment *segment = NULL;
-    int r = segment_file_usable(site, file, here);
+    int r = segment_file_check_usable(location, file, host);
 
-    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removed) & 1))) {
-        r = segment_file_take_name(site->directory_fd, site->encoded, file->fd);
+    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removal) & 1))) {
+        r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
         return r == 0 ? -EAGAIN
-                      : site_error(site, r, "is out of use, but cannot be removed: %s",
-                                   strerrordesc_np(-r));
+                      : segment_error(location, r, "is out of use, but cannot be removed: %s",
+                                      strerrordesc_np(-r));
     }
     if (r == 0)
-        r = segment_file_matches(site, file, shape, layout);
+        r = segment_file_check_match(location, file, shape, layout);
     if (r == -EEXIST)
-        r = replace(site, shape, file);
+        r = segment_replace_unused(location, shape, file);
     if (r == 0)
-        r = segment_map(site, file, layout, true, &segment);
+        r = segment_map(location, file, layout, true, &segment);
     if (r < 0)
         return r;
-    r = is_sound(site, segment);
+    r = segment_check_state(location, segment);
     if (r < 0)
         segment_close(segment);
     else
@@ -358,57 +367,62 @@ static int attach_to(struct segment_site *site, const struct segment_shape *shap
     return r;
 }
 
-static int attach_or_make(struct segment_site *site, const struct segment_shape *shape,
-                          const struct segment_layout *layout, const struct segment_here *here,
-                          struct segment_file *file, struct segment **ret)
+static int segment_attach_or_create(struct segment_location *location,
+                                    const struct segment_shape *shape,
+                                    const struct segment_layout *layout,
+                                    const struct segment_host *host, struct segment_file *file,
+                                    struct segment **ret)
 {
-    int r = segment_file_open(site, true, file);
+    int r = segment_file_open(location, true, file);
 
     if (r == 0)
-        r = attach_to(site, shape, layout, here, file, ret);
+        r = segment_attach(location, shape, layout, host, file, ret);
     segment_file_close(file);
-    return r == -ENOENT && !shape->must_exist ? make(site, shape, layout, here, file, ret) : r;
+    return r == -ENOENT && !shape->must_exist
+               ? segment_create(location, shape, layout, host, file, ret)
+               : r;
 }
 
-static int open_in(struct segment_site *site, const struct segment_shape *shape,
-                   const struct segment_layout *layout, struct segment **ret)
+static int segment_open_location(struct segment_location *location,
+                                 const struct segment_shape *shape,
+                                 const struct segment_layout *layout, struct segment **ret)
 {
-    struct segment_file *file = sys_alloc(1, sizeof(*file));
-    struct segment_here here;
+    struct segment_file *file = os_alloc(1, sizeof(*file));
+    struct segment_host host;
     int r = -EAGAIN;
 
     if (!file)
-        return error_set(site->reterr, -ENOMEM, "out of memory");
-    if (segment_here(&here, site->reterr) < 0) {
-        sys_free(file);
-        return site->reterr->code;
+        return error_set(location->reterr, -ENOMEM, "out of memory");
+    if (segment_host_read(&host, location->reterr) < 0) {
+        os_free(file);
+        return location->reterr->code;
     }
     for (int i = 0; i < TRIES && r == -EAGAIN; i++)
-        r = attach_or_make(site, shape, layout, &here, file, ret);
-    sys_free(file);
+        r = segment_attach_or_create(location, shape, layout, &host, file, ret);
+    os_free(file);
     if (r == -EAGAIN)
-        return site_error(site, -EBUSY, "%s", "is removed again and again");
+        return segment_error(location, -EBUSY, "%s", "is removed again and again");
     return r;
 }
 
 int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
                  struct weir_error *reterr)
 {
-    struct segment_site site;
+    struct segment_location location;
     struct segment_layout layout;
     struct weir_error error;
     int r = segment_layout_compute(shape, &layout);
 
     if (r < 0)
         return error_set(reterr, r, "the set `%s` cannot be shared by processes: %s",
-                         show(shape->name).text,
+                         error_text(shape->name).text,
                          r == -E2BIG && shape->keys_max
                              ? "it would be too large; lower `max_keys`, or bound `memory`"
                              : strerrordesc_np(-r));
-    r = site_open(directory, shape->name, true, &site, &error);
+    r = segment_location_open(directory, shape->name, true, &location, &error);
     if (r == 0)
-        r = open_in(&site, shape, &layout, ret);
-    site_close(&site);
+        r = segment_open_location(&location, shape, &layout, ret);
+    segment_location_close(&location);
     if (r < 0 && reterr)
         *reterr = error;
     return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Segments: the shared memory of a set whose backend is `process`, one file per set
- * (segment_layout.h says what is in it, directory.h where it lies).
+ * (segment_layout.h says what is in it, segment_dir.h where it lies).
  *
  * A segment is made by exactly one process, in a file without a name that gets its name when it is
  * complete. Everybody else attaches: opens it without following links, checks that it is a plain
@@ -16,7 +16,7 @@
  * No name is taken away except under a lock on the file that has it, after another look whether it
  * still has it: else the successor of a removed segment could be removed in its place.
  *
- * Functions may be called from any thread; segment_admit and segment_retire by one at a time for one
+ * Functions may be called from any thread; segment_confirm_attach and segment_remove_if_unused by one at a time for one
  * struct segment. Not in a forked child, where the mapping is missing.
  */
 #ifndef WEIR_CORE_SHM_SEGMENT_H
@@ -32,32 +32,32 @@
 struct segment;
 
 /* Whether any process takes part that is alive. */
-typedef bool segment_used_fn(const struct segment *segment, void *userdata);
+typedef bool segment_in_use_fn(const struct segment *segment, void *userdata);
 
 /* What a set's segment follows from. */
 struct segment_shape {
-    const char *name;         /* of the set, 1 … 255 bytes */
-    const char *definition;   /* as it was written: shown where definitions differ */
-    uint64_t definition_hash; /* of what it means: decides whether two are the same */
-    bool while_used;          /* lifetime: users */
-    bool must_exist;          /* it is not made, nor replaced: -ENOENT, -EEXIST */
-    segment_used_fn *used;    /* by which one of another definition is replaced; NULL: none is */
+    const char *name;          /* of the set, 1 … 255 bytes */
+    const char *definition;    /* as it was written: shown where definitions differ */
+    uint64_t definition_hash;  /* of what it means: decides whether two are the same */
+    bool while_used;           /* lifetime: users */
+    bool must_exist;           /* it is not made, nor replaced: -ENOENT, -EEXIST */
+    segment_in_use_fn *in_use; /* by which one of another definition is replaced; NULL: none is */
     void *userdata;
-    uint32_t box_class, record_units, limits_n;
-    size_t counters_size;    /* of an actor's counters; a multiple of 8 */
-    const uint64_t *content; /* the first version of the set, for whoever makes the segment */
-    uint32_t content_n;
-    uint64_t keys_max;  /* how many keys there is to be room for; 0: the set is not keyed */
-    uint32_t lives_max; /* and live sets for them */
+    uint32_t block_class, record_units, limits_n;
+    size_t counters_size;          /* of an actor's counters; a multiple of 8 */
+    const uint64_t *initial_state; /* the first version of the set, for whoever makes the segment */
+    uint32_t initial_state_n;
+    uint64_t keys_max;     /* how many keys there is to be room for; 0: the set is not keyed */
+    uint32_t key_sets_max; /* and live sets for them */
 };
 
 /* Where everything is: computed, never read. Offsets are in bytes from the beginning. */
 struct segment_layout {
-    size_t actor_stride, boxes_at, records_at, size;
-    size_t keyed_at, lives_at, keys_at; /* 0: the set is not keyed */
+    size_t thread_stride, blocks_at, records_at, size;
+    size_t keyed_at, key_sets_at, keys_at; /* 0: the set is not keyed */
     uint64_t keys_max;
-    uint32_t box_class, record_units, limits_n, counters_size;
-    uint32_t actors_n, runs_n, lives_max, boxes_n;
+    uint32_t block_class, record_units, limits_n, counters_size;
+    uint32_t threads_n, runs_n, key_sets_max, blocks_n;
 };
 
 /* Its fields do not change while it is open. */
@@ -66,8 +66,8 @@ struct segment {
     struct segment_layout layout;
     int fd, directory_fd;
     bool while_used;
-    struct key_secret secret;          /* of a keyed set */
-    char encoded[DIRECTORY_FILE_SIZE]; /* the set's name as files have it, without a suffix */
+    struct siphash_secret secret;          /* of a keyed set */
+    char file_stem[SEGMENT_DIR_FILE_SIZE]; /* the set's name as files have it, without a suffix */
 };
 
 /* 0, -EINVAL for a shape that cannot be, or -E2BIG: more keys or live sets than can be numbered. */
@@ -100,33 +100,33 @@ int segment_view(const char *directory, const char *name, struct segment **ret,
 void segment_close(struct segment *segment);
 /* For a forked child, in which nothing is mapped there, or by now something else: closes what it
  * has inherited, and leaves all else to the parent. */
-void segment_abandon(const struct segment *segment);
+void segment_close_in_child(const struct segment *segment);
 
 /*
  * These give memory to a place before it is used for the first time, so that no store meets a full
  * file system: 0, -ENOSPC, -EINVAL (no such place), or what the system says. They may be called
  * for the same place again, also by several processes at once. Whoever looks for a free place goes
- * up from the first, and calls the one for each from segment_processes_n() (…) on, before
+ * up from the first, and calls the one for each from segment_peers_n() (…) on, before
  * claiming it.
  */
-int segment_commit_process(const struct segment *segment, uint32_t i);
+int segment_alloc_peer(const struct segment *segment, uint32_t i);
 /* The actor gets a box of its own, if it never had one, and a generation other than 0. */
-int segment_commit_actor(const struct segment *segment, uint32_t i);
-int segment_commit_run(const struct segment *segment, uint32_t run); /* not run 0 */
+int segment_alloc_thread(const struct segment *segment, uint32_t i);
+int segment_alloc_run(const struct segment *segment, uint32_t run); /* not run 0 */
 /*
  * The live set gets a box of its own, if it never had one, and an empty version: one without any
  * content, which nobody publishes, so it says that the live set was never used. As neither needs
  * a store but that of the word, and a live set is boxed for ever after, so that its word is never 0
  * again, it does not matter who else does this, how late, or dies meanwhile.
  */
-int segment_commit_live(const struct segment *segment, uint32_t i);
+int segment_alloc_key_set(const struct segment *segment, uint32_t i);
 
 /*
  * Called by a process that has just claimed its place in `processes`. 0: it takes part. -ESTALE: the
  * segment was removed before; its name is free now. Then it gives back its place, closes the segment
  * and opens it anew. Another negative errno: the name could not be taken away.
  */
-int segment_admit(const struct segment *segment);
+int segment_confirm_attach(const struct segment *segment);
 
 /* As their places and the system say; in doubt they live. */
 bool segment_has_users(const struct segment *segment, void *unused);
@@ -136,34 +136,35 @@ bool segment_has_users(const struct segment *segment, void *unused);
  * used, or another process that left later has taken over; or a negative errno. Called by a process
  * that has just given back its own place, if the set is there for its users only.
  */
-int segment_retire(const struct segment *segment, segment_used_fn *used, void *userdata);
+int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use,
+                             void *userdata);
 
 /*
  * Removes a set's segment by name. With `force` also if it is in use, damaged or of another version
  * of weir: those who use it go on, apart from everybody who comes later. 0, -ENOENT, -EBUSY (in
  * use), or as segment_open.
  */
-int segment_remove(const char *directory, const char *name, bool force, segment_used_fn *used,
+int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
                    void *userdata, struct weir_error *reterr);
 
 /* What is told about a segment without mapping it. */
 enum segment_state {
     SEGMENT_USABLE = 0,
-    SEGMENT_REMOVED,  /* its name is about to go */
-    SEGMENT_STALE,    /* of an earlier boot: the next to open it replaces it */
-    SEGMENT_ELSEWHERE /* of another namespace of processes or of time */
+    SEGMENT_REMOVED, /* its name is about to go */
+    SEGMENT_STALE,   /* of an earlier boot: the next to open it replaces it */
+    SEGMENT_FOREIGN  /* of another namespace of processes or of time */
 };
 
 struct segment_summary {
     enum segment_state state;
     char name[SEGMENT_NAME_SIZE]; /* of the set */
-    uint64_t creator;             /* its process id */
+    uint64_t creator_pid;         /* its process id */
     uint64_t created_ns;          /* by the wall clock */
     uint64_t size, real_size;     /* bytes of the file; bytes that take up room */
     uint32_t limits_n;
     bool while_used;
-    uint32_t lives_n;                      /* places in use, whether by the living or by the dead */
-    uint64_t lives[SEGMENT_PROCESSES_MAX]; /* their words, see struct segment_process */
+    uint32_t peers_n;                     /* places in use, whether by the living or by the dead */
+    uint64_t peer_ids[SEGMENT_PEERS_MAX]; /* their words, see struct segment_process */
     char definition[SEGMENT_DEFINITION_MAX];
 };
 
@@ -173,9 +174,9 @@ int segment_inspect(const char *directory, const char *name, struct segment_summ
 
 /* ---- places ---- */
 
-static inline size_t segment_box_size(const struct segment_layout *layout)
+static inline size_t segment_block_size(const struct segment_layout *layout)
 {
-    return (size_t)1 << layout->box_class;
+    return (size_t)1 << layout->block_class;
 }
 
 static inline struct segment_header *segment_header(const struct segment *segment)
@@ -188,10 +189,10 @@ static inline const char *segment_definition(const struct segment *segment)
     return (const char *)segment->base + SEGMENT_DEFINITION_AT;
 }
 
-/* i < SEGMENT_PROCESSES_MAX */
-static inline struct segment_process *segment_process(const struct segment *segment, uint32_t i)
+/* i < SEGMENT_PEERS_MAX */
+static inline struct peer_slot *segment_peer(const struct segment *segment, uint32_t i)
 {
-    return (struct segment_process *)(void *)(segment->base + SEGMENT_PROCESSES_AT) + i;
+    return (struct peer_slot *)(void *)(segment->base + SEGMENT_PEERS_AT) + i;
 }
 
 /* run < layout.runs_n */
@@ -200,43 +201,44 @@ static inline _Atomic uint64_t *segment_run_owner(const struct segment *segment,
     return (_Atomic uint64_t *)(void *)(segment->base + SEGMENT_RUN_OWNERS_AT) + run;
 }
 
-static inline size_t segment_actor_at(const struct segment *segment, uint32_t i)
+static inline size_t segment_thread_at(const struct segment *segment, uint32_t i)
 {
-    return SEGMENT_ACTORS_AT + i * segment->layout.actor_stride;
+    return SEGMENT_THREADS_AT + i * segment->layout.thread_stride;
 }
 
 /* i < layout.actors_n */
-static inline struct segment_actor *segment_actor(const struct segment *segment, uint32_t i)
+static inline struct segment_thread *segment_thread(const struct segment *segment, uint32_t i)
 {
-    return (struct segment_actor *)(void *)(segment->base + segment_actor_at(segment, i));
+    return (struct segment_thread *)(void *)(segment->base + segment_thread_at(segment, i));
 }
 
 /* Behind the actor, counters_size bytes. */
-static inline void *segment_actor_counters(const struct segment *segment, uint32_t i)
+static inline void *segment_thread_counters(const struct segment *segment, uint32_t i)
 {
-    return segment_actor(segment, i) + 1;
+    return segment_thread(segment, i) + 1;
 }
 
-/* Units of 64 bytes from the beginning, as region_box counts them. */
-static inline uint32_t segment_head_unit(void)
+/* Units of 64 bytes from the beginning, as region_block counts them. */
+static inline uint32_t segment_set_head_unit(void)
 {
-    return (uint32_t)(offsetof(struct segment_header, head) / UNIT_SIZE);
+    return (uint32_t)(offsetof(struct segment_header, head) / REGION_UNIT_SIZE);
 }
 
-static inline uint32_t segment_actor_unit(const struct segment *segment, uint32_t i)
+static inline uint32_t segment_thread_unit(const struct segment *segment, uint32_t i)
 {
-    return (uint32_t)(segment_actor_at(segment, i) / UNIT_SIZE);
+    return (uint32_t)(segment_thread_at(segment, i) / REGION_UNIT_SIZE);
 }
 
 /* The actor of a unit; false: there is none. For units that were read from the segment. */
-static inline bool segment_actor_of(const struct segment *segment, uint32_t unit, uint32_t *ret)
+static inline bool segment_thread_of_unit(const struct segment *segment, uint32_t unit,
+                                          uint32_t *ret)
 {
-    size_t at = (size_t)unit * UNIT_SIZE, i;
+    size_t at = (size_t)unit * REGION_UNIT_SIZE, i;
 
-    if (at < SEGMENT_ACTORS_AT || (at - SEGMENT_ACTORS_AT) % segment->layout.actor_stride != 0)
+    if (at < SEGMENT_THREADS_AT || (at - SEGMENT_THREADS_AT) % segment->layout.thread_stride != 0)
         return false;
-    i = (at - SEGMENT_ACTORS_AT) / segment->layout.actor_stride;
-    if (i >= segment->layout.actors_n)
+    i = (at - SEGMENT_THREADS_AT) / segment->layout.thread_stride;
+    if (i >= segment->layout.threads_n)
         return false;
     *ret = (uint32_t)i;
     return true;
@@ -244,21 +246,21 @@ static inline bool segment_actor_of(const struct segment *segment, uint32_t unit
 
 /* Numbers of boxes, slot << box_class bytes from the beginning: the set's first, then one of each
  * actor, then one of each live set. Later they go from hand to hand. */
-static inline uint64_t segment_box_slot(const struct segment *segment, uint32_t box)
+static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
-    return (segment->layout.boxes_at >> segment->layout.box_class) + box;
+    return (segment->layout.blocks_at >> segment->layout.block_class) + block;
 }
 
 /* That which a live set begins with. */
-static inline uint64_t segment_live_slot(const struct segment *segment, uint32_t i)
+static inline uint64_t segment_key_set_slot(const struct segment *segment, uint32_t i)
 {
-    return segment_box_slot(segment, segment->layout.actors_n + 1 + i);
+    return segment_block_slot(segment, segment->layout.threads_n + 1 + i);
 }
 
 /* Whether there is a box of this slot. For slots that were read from the segment. */
-static inline bool segment_has_slot(const struct segment *segment, uint64_t slot)
+static inline bool segment_has_block(const struct segment *segment, uint64_t slot)
 {
-    return slot - segment_box_slot(segment, 0) < segment->layout.boxes_n;
+    return slot - segment_block_slot(segment, 0) < segment->layout.blocks_n;
 }
 
 /* Record 0: a region's records.base. Units of 16 bytes from here on, SEGMENT_RUN_UNITS to a run. */
@@ -277,27 +279,27 @@ static inline bool segment_has_record(const struct segment *segment, uint32_t re
 }
 
 /* How many places a scan looks at: all that were ever in use, never more than there are. */
-static inline uint32_t segment_below(const _Atomic uint64_t *high, uint32_t n)
+static inline uint32_t segment_scan_count(const _Atomic uint64_t *high, uint32_t n)
 {
     uint64_t value = atomic_load(high);
 
     return value < n ? (uint32_t)value : n;
 }
 
-static inline uint32_t segment_processes_n(const struct segment *segment)
+static inline uint32_t segment_peers_n(const struct segment *segment)
 {
-    return segment_below(&segment_header(segment)->processes_high, SEGMENT_PROCESSES_MAX);
+    return segment_scan_count(&segment_header(segment)->peers_high, SEGMENT_PEERS_MAX);
 }
 
-static inline uint32_t segment_actors_n(const struct segment *segment)
+static inline uint32_t segment_threads_n(const struct segment *segment)
 {
-    return segment_below(&segment_header(segment)->actors_high, segment->layout.actors_n);
+    return segment_scan_count(&segment_header(segment)->threads_high, segment->layout.threads_n);
 }
 
 /* From 1, for run 0 is never used. */
 static inline uint32_t segment_runs_n(const struct segment *segment)
 {
-    return segment_below(&segment_header(segment)->runs_high, segment->layout.runs_n);
+    return segment_scan_count(&segment_header(segment)->runs_high, segment->layout.runs_n);
 }
 
 /* ---- of a keyed set ---- */
@@ -308,37 +310,39 @@ static inline struct segment_keyed *segment_keyed(const struct segment *segment)
 }
 
 /* Memory of a table for layout.keys_max keys. */
-static inline void *segment_keys(const struct segment *segment)
+static inline void *segment_key_table(const struct segment *segment)
 {
     return segment->base + segment->layout.keys_at;
 }
 
-/* i < layout.lives_max */
-static inline struct segment_live *segment_live(const struct segment *segment, uint32_t i)
+/* i < layout.keyed_key_sets_max */
+static inline struct segment_key_set *segment_key_set(const struct segment *segment, uint32_t i)
 {
-    return (struct segment_live *)(void *)(segment->base + segment->layout.lives_at) + i;
+    return (struct segment_key_set *)(void *)(segment->base + segment->layout.key_sets_at) + i;
 }
 
 /* Of its head. */
-static inline uint32_t segment_live_unit(const struct segment *segment, uint32_t i)
+static inline uint32_t segment_key_set_unit(const struct segment *segment, uint32_t i)
 {
-    return (uint32_t)((segment->layout.lives_at + i * sizeof(struct segment_live)) / UNIT_SIZE);
+    return (uint32_t)((segment->layout.key_sets_at + i * sizeof(struct segment_key_set)) /
+                      REGION_UNIT_SIZE);
 }
 
-static inline uint32_t segment_lives_n(const struct segment *segment)
+static inline uint32_t segment_key_sets_n(const struct segment *segment)
 {
-    if (!segment->layout.lives_max)
+    if (!segment->layout.key_sets_max)
         return 0;
-    return segment_below(&segment_keyed(segment)->lives_high, segment->layout.lives_max);
+    return segment_scan_count(&segment_keyed(segment)->key_sets_high, segment->layout.key_sets_max);
 }
 
 /* The live set of a unit; false: there is none. For units that were read from the segment. */
-static inline bool segment_live_of(const struct segment *segment, uint32_t unit, uint32_t *ret)
+static inline bool segment_key_set_of_unit(const struct segment *segment, uint32_t unit,
+                                           uint32_t *ret)
 {
-    const uint32_t units = sizeof(struct segment_live) / UNIT_SIZE;
-    uint32_t from = unit - (uint32_t)(segment->layout.lives_at / UNIT_SIZE);
+    const uint32_t units = sizeof(struct segment_key_set) / REGION_UNIT_SIZE;
+    uint32_t from = unit - (uint32_t)(segment->layout.key_sets_at / REGION_UNIT_SIZE);
 
-    if (from % units != 0 || from / units >= segment_lives_n(segment))
+    if (from % units != 0 || from / units >= segment_key_sets_n(segment))
         return false;
     *ret = from / units;
     return true;

@@ -7,81 +7,81 @@
 #include "os/os.h"
 #include <errno.h>
 
-static void raise(_Atomic uint64_t *high, uint64_t n)
+static void segment_raise_high(_Atomic uint64_t *high, uint64_t n)
 {
     uint64_t value = atomic_load(high);
 
     while (value < n && !atomic_compare_exchange_weak(high, &value, n))
         ;
-    STEP();
+    SCHED_POINT();
 }
 
-int segment_commit_process(const struct segment *segment, uint32_t i)
+int segment_alloc_peer(const struct segment *segment, uint32_t i)
 {
-    const size_t at = SEGMENT_PROCESSES_AT + i * sizeof(struct segment_process);
+    const size_t at = SEGMENT_PEERS_AT + i * sizeof(struct peer_slot);
     int r;
 
-    if (i >= SEGMENT_PROCESSES_MAX)
+    if (i >= SEGMENT_PEERS_MAX)
         return -EINVAL;
-    r = sys_allocate(segment->fd, at, sizeof(struct segment_process));
+    r = os_fallocate(segment->fd, at, sizeof(struct peer_slot));
     if (r == 0)
-        raise(&segment_header(segment)->processes_high, i + UINT64_C(1));
+        segment_raise_high(&segment_header(segment)->peers_high, i + UINT64_C(1));
     return r;
 }
 
 /* Neither word is ever 0 again, so it does not matter how late this comes. */
-static void begin_actor(const struct segment *segment, uint32_t i)
+static void segment_init_thread(const struct segment *segment, uint32_t i)
 {
-    struct actor_head *head = &segment_actor(segment, i)->head;
-    uint64_t none = 0, no_life = 0;
+    struct thread_head *head = &segment_thread(segment, i)->head;
+    uint64_t none = 0, no_generation = 0;
 
-    atomic_compare_exchange_strong(&head->own[segment->layout.box_class - BOX_CLASS_MIN], &none,
-                                   segment_box_slot(segment, i + 1));
-    STEP();
-    atomic_compare_exchange_strong(&head->generation, &no_life, 1);
+    atomic_compare_exchange_strong(&head->own_blocks[segment->layout.block_class - BLOCK_CLASS_MIN],
+                                   &none, segment_block_slot(segment, i + 1));
+    SCHED_POINT();
+    atomic_compare_exchange_strong(&head->generation, &no_generation, 1);
 }
 
-int segment_commit_actor(const struct segment *segment, uint32_t i)
+int segment_alloc_thread(const struct segment *segment, uint32_t i)
 {
     const struct segment_layout *layout = &segment->layout;
     int r;
 
-    if (i >= layout->actors_n)
+    if (i >= layout->threads_n)
         return -EINVAL;
-    r = sys_allocate(segment->fd, segment_actor_at(segment, i), layout->actor_stride);
+    r = os_fallocate(segment->fd, segment_thread_at(segment, i), layout->thread_stride);
     if (r == 0)
-        r = sys_allocate(segment->fd, segment_box_slot(segment, i + 1) << layout->box_class,
-                         segment_box_size(layout));
+        r = os_fallocate(segment->fd, segment_block_slot(segment, i + 1) << layout->block_class,
+                         segment_block_size(layout));
     if (r < 0)
         return r;
-    STEP();
-    begin_actor(segment, i);
-    STEP();
-    raise(&segment_header(segment)->actors_high, i + UINT64_C(1));
+    SCHED_POINT();
+    segment_init_thread(segment, i);
+    SCHED_POINT();
+    segment_raise_high(&segment_header(segment)->threads_high, i + UINT64_C(1));
     return 0;
 }
 
-int segment_commit_run(const struct segment *segment, uint32_t run)
+int segment_alloc_run(const struct segment *segment, uint32_t run)
 {
     int r;
 
     if (run == 0 || run >= segment->layout.runs_n)
         return -EINVAL;
-    r = sys_allocate(segment->fd, SEGMENT_RUN_OWNERS_AT + run * sizeof(uint64_t), sizeof(uint64_t));
-    STEP();
+    r = os_fallocate(segment->fd, SEGMENT_RUN_OWNERS_AT + run * sizeof(uint64_t), sizeof(uint64_t));
+    SCHED_POINT();
     if (r == 0)
-        r = sys_allocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
+        r = os_fallocate(segment->fd, segment->layout.records_at + run * SEGMENT_RUN_SIZE,
                          SEGMENT_RUN_SIZE);
     if (r == 0)
-        raise(&segment_header(segment)->runs_high, run + UINT64_C(1));
+        segment_raise_high(&segment_header(segment)->runs_high, run + UINT64_C(1));
     return r;
 }
 
 /* An empty version, as a hole reads: no box is written. */
-static void begin_live(const struct segment *segment, uint32_t i)
+static void segment_init_key_set(const struct segment *segment, uint32_t i)
 {
-    _Atomic uint64_t *word = &segment_live(segment, i)->head.word;
-    uint64_t none = 0, first = WORD_BOXED | segment_live_slot(segment, i);
+    _Atomic uint64_t *word = &segment_key_set(segment, i)->head.state_word;
+    uint64_t none = 0, first = INFLATED_BIT | segment_key_set_slot(segment, i);
 
     if (MUTANT(597))
         atomic_store(word, first);
@@ -89,25 +89,25 @@ static void begin_live(const struct segment *segment, uint32_t i)
         atomic_compare_exchange_strong(word, &none, first);
 }
 
-int segment_commit_live(const struct segment *segment, uint32_t i)
+int segment_alloc_key_set(const struct segment *segment, uint32_t i)
 {
     const struct segment_layout *layout = &segment->layout;
     int r;
 
-    if (i >= layout->lives_max)
+    if (i >= layout->key_sets_max)
         return -EINVAL;
-    r = sys_allocate(segment->fd, layout->lives_at + i * sizeof(struct segment_live),
-                     sizeof(struct segment_live));
+    r = os_fallocate(segment->fd, layout->key_sets_at + i * sizeof(struct segment_key_set),
+                     sizeof(struct segment_key_set));
     if (r == 0)
-        r = sys_allocate(segment->fd, segment_live_slot(segment, i) << layout->box_class,
-                         segment_box_size(layout));
+        r = os_fallocate(segment->fd, segment_key_set_slot(segment, i) << layout->block_class,
+                         segment_block_size(layout));
     if (r < 0)
         return r;
     if (MUTANT(598))
-        raise(&segment_keyed(segment)->lives_high, i + UINT64_C(1));
-    STEP();
-    begin_live(segment, i);
-    STEP();
-    raise(&segment_keyed(segment)->lives_high, i + UINT64_C(1));
+        segment_raise_high(&segment_keyed(segment)->key_sets_high, i + UINT64_C(1));
+    SCHED_POINT();
+    segment_init_key_set(segment, i);
+    SCHED_POINT();
+    segment_raise_high(&segment_keyed(segment)->key_sets_high, i + UINT64_C(1));
     return 0;
 }

@@ -14,39 +14,39 @@
 #include <stddef.h>
 #include <weir/error.h>
 
-#define DIRECTORY_ENCODED_MAX 200u /* bytes of an encoded name */
-#define DIRECTORY_FILE_SIZE   256u /* of a buffer for any name of a file */
-#define DIRECTORY_PATH_SIZE   40u  /* of a buffer for the default */
+#define SEGMENT_DIR_STEM_MAX  200u /* bytes of an encoded name */
+#define SEGMENT_DIR_FILE_SIZE 256u /* of a buffer for any name of a file */
+#define SEGMENT_DIR_PATH_SIZE 40u  /* of a buffer for the default */
 
-#define SEGMENT_SUFFIX ".weir"
-#define BELL_SUFFIX    ".bell"
+#define SEGMENT_SUFFIX  ".weir"
+#define DOORBELL_SUFFIX ".bell"
 
 /* "/dev/shm/weir-1000", with the effective user's number. */
-void directory_default(char ret[static DIRECTORY_PATH_SIZE]);
+void segment_dir_default(char ret[static SEGMENT_DIR_PATH_SIZE]);
 
 /*
  * Opens a directory after checking it; `path` NULL means the default one, which is made if it is
- * not there (with `make`). Returns a descriptor, to be closed with sys_close, or -ENOENT, -EPERM (it
+ * not there (with `make`). Returns a descriptor, to be closed with os_close, or -ENOENT, -EPERM (it
  * is a link, or somebody else's, or others may enter it), or what the system says; `reterr` has the
  * reason.
  */
-int directory_open(const char *path, bool make, struct weir_error *reterr);
+int segment_dir_open(const char *path, bool make, struct weir_error *reterr);
 
 /* The name of a set's files without their suffix: 0, -EINVAL for an empty one, -ENAMETOOLONG. */
-int directory_encode(const char *name, char ret[static DIRECTORY_FILE_SIZE]);
+int segment_dir_encode(const char *name, char ret[static SEGMENT_DIR_FILE_SIZE]);
 
 /* The name of the set whose segment this file is. False: it is not the name of a segment. */
-bool directory_decode(const char *file, char ret[static DIRECTORY_FILE_SIZE]);
+bool segment_dir_decode(const char *file, char ret[static SEGMENT_DIR_FILE_SIZE]);
 
 /*
  * Calls `found` with each set that has a file in the directory, until it returns something other
  * than 0, which is then returned. Otherwise 0, or a negative errno with the reason. `found` may
  * remove what it is told of.
  */
-int directory_list(const char *path, int (*found)(void *userdata, const char *set), void *userdata,
-                   struct weir_error *reterr);
+int segment_dir_list(const char *path, int (*found)(void *userdata, const char *set),
+                     void *userdata, struct weir_error *reterr);
 
 /* Removes the bells of a set, as far as that succeeds. */
-void directory_remove_bells(int directory_fd, const char *encoded);
+void segment_dir_remove_doorbells(int directory_fd, const char *stem);
 
 #endif

@@ -4,7 +4,7 @@
 #include "os/os.h"
 #include <errno.h>
 
-int process_dir_choose(const struct weir_options *options, const char *configured,
+int segment_dir_choose(const struct weir_options *options, const char *configured,
                        struct complaints *complaints, char **ret)
 {
     const char *dir = options->process_dir ? options->process_dir : configured;
@@ -12,17 +12,18 @@ int process_dir_choose(const struct weir_options *options, const char *configure
 
     *ret = NULL;
     if (!dir) {
-        dir = sys_environment("WEIR_PROCESS_DIR");
+        dir = os_getenv("WEIR_PROCESS_DIR");
         what = "WEIR_PROCESS_DIR";
         if (!dir || !dir[0])
             return 0;
     }
     if (dir[0] != '/') {
         complaints->file = "";
-        complain(complaints, -EINVAL, (struct mark){0, 0},
-                 "%s is `%s`, not an absolute path: begin it with `/`", what, show(dir).text);
-        return complaints_tell(complaints);
+        complaint_add(complaints, -EINVAL, (struct mark){0, 0},
+                      "%s is `%s`, not an absolute path: begin it with `/`", what,
+                      error_text(dir).text);
+        return complaints_report(complaints);
     }
-    *ret = sys_strdup(dir);
+    *ret = os_strdup(dir);
     return *ret ? 0 : -ENOMEM;
 }

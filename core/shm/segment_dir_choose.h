@@ -9,9 +9,9 @@
 /*
  * As the options say, or `configured`, or the environment; NULL: the default. Returns 0, -EINVAL (it
  * is no absolute path: a relative one would be another directory in every process) or -ENOMEM.
- * `*ret` goes back with sys_free.
+ * `*ret` goes back with os_free.
  */
-int process_dir_choose(const struct weir_options *options, const char *configured,
+int segment_dir_choose(const struct weir_options *options, const char *configured,
                        struct complaints *complaints, char **ret);
 
 #endif

@@ -14,12 +14,12 @@
 #include <weir/plugin.h>
 #include <weir/set.h>
 
-static const char magic[8] = "weir seg"; /* without a NUL */
+static const char segment_magic[8] = "weir seg"; /* without a NUL */
 
-#define HASH_BEGIN UINT64_C(14695981039346656037)
+#define SEGMENT_HASH_INIT UINT64_C(14695981039346656037)
 
 /* FNV-1a. */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
+static uint64_t segment_hash_bytes(uint64_t hash, const void *bytes, size_t n)
 {
     const unsigned char *byte = bytes;
 
@@ -29,97 +29,98 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
 }
 
 /* Two builds for which any of these differs must not share a segment. */
-static uint64_t abi_hash(void)
+static uint64_t segment_abi_hash(void)
 {
     const uint64_t sizes[] = {
         WEIR_PLUGIN_ABI_MAJOR,
         sizeof(struct segment_header),
-        offsetof(struct segment_header, removed),
+        offsetof(struct segment_header, removal),
         offsetof(struct segment_header, registrations),
-        offsetof(struct segment_header, processes_high),
+        offsetof(struct segment_header, peers_high),
         offsetof(struct segment_header, head),
-        offsetof(struct segment_header, seats),
-        offsetof(struct seats, at),
-        LEDGER_SEATS,
-        sizeof(struct segment_process),
-        sizeof(struct segment_actor),
-        offsetof(struct segment_actor, process),
+        offsetof(struct segment_header, announce_slots),
+        offsetof(struct announce_slots, slots),
+        DCAS_SLOTS,
+        sizeof(struct peer_slot),
+        sizeof(struct segment_thread),
+        offsetof(struct segment_thread, peer_key),
         sizeof(struct segment_keyed),
-        offsetof(struct segment_keyed, quiet_ns),
-        offsetof(struct segment_keyed, idle),
+        offsetof(struct segment_keyed, unbound_ns),
+        offsetof(struct segment_keyed, unbound_list),
         offsetof(struct segment_keyed, forgotten),
         offsetof(struct segment_keyed, evicted),
         offsetof(struct segment_keyed, refused),
-        sizeof(struct segment_live),
-        offsetof(struct segment_live, next),
-        offsetof(struct segment_live, listed),
-        sizeof(struct key_secret),
-        sizeof(struct double_word),
-        offsetof(struct double_word, high),
+        sizeof(struct segment_key_set),
+        offsetof(struct segment_key_set, unbound_next),
+        offsetof(struct segment_key_set, unbound_listed),
+        sizeof(struct siphash_secret),
+        sizeof(struct atomic128),
+        offsetof(struct atomic128, high),
         key_table_size(1),
         key_table_size(KEY_TABLE_KEYS_MAX),
         sizeof(struct set_head),
-        offsetof(struct set_head, spare),
-        sizeof(struct actor_head),
-        offsetof(struct actor_head, intent),
-        offsetof(struct actor_head, generation),
-        sizeof(struct box),
-        offsetof(struct box, done),
-        offsetof(struct box, replaced),
-        offsetof(struct box, meta),
-        offsetof(struct box, places),
-        offsetof(struct box, effects),
-        sizeof(struct record),
-        offsetof(struct record, next),
-        offsetof(struct record, prev),
-        offsetof(struct record, granted),
-        offsetof(struct record, since),
-        offsetof(struct record, owner),
-        offsetof(struct record, set),
-        offsetof(struct record, waker),
-        offsetof(struct record, before),
-        offsetof(struct record, amounts),
+        offsetof(struct set_head, reserve_block),
+        sizeof(struct thread_head),
+        offsetof(struct thread_head, active_set),
+        offsetof(struct thread_head, generation),
+        sizeof(struct version_block),
+        offsetof(struct version_block, completed),
+        offsetof(struct version_block, predecessor),
+        offsetof(struct version_block, meta),
+        offsetof(struct version_block, targets),
+        offsetof(struct version_block, writes),
+        sizeof(struct acq_record),
+        offsetof(struct acq_record, next),
+        offsetof(struct acq_record, prev),
+        offsetof(struct acq_record, granted_ns),
+        offsetof(struct acq_record, enqueued_ns),
+        offsetof(struct acq_record, owner),
+        offsetof(struct acq_record, set),
+        offsetof(struct acq_record, wait_target),
+        offsetof(struct acq_record, bucket_prev_flags),
+        offsetof(struct acq_record, amounts),
         sizeof(struct counters),
         offsetof(struct counters, taken),
         offsetof(struct counters, wait_histogram),
-        EFFECTS_MAX,
-        LINK_BITS,
-        WORD_SLOT_BITS,
-        BOX_CLASS_MIN,
+        DEFERRED_WRITES_MAX,
+        RECORD_LINK_BITS,
+        BLOCK_SLOT_BITS,
+        BLOCK_CLASS_MIN,
         SEGMENT_RUN_UNITS,
         SEGMENT_RUNS_MAX,
-        SEGMENT_PROCESSES_MAX,
+        SEGMENT_PEERS_MAX,
         SEGMENT_DEFINITION_MAX,
         RECORD_UNIT_SIZE,
     };
 
-    return hash_bytes(HASH_BEGIN, sizes, sizeof sizes);
+    return segment_hash_bytes(SEGMENT_HASH_INIT, sizes, sizeof sizes);
 }
 
 /* Everything behind the field itself, and the definition. */
-static uint64_t checksum(const struct segment_identity *identity, const char *definition)
+static uint64_t segment_checksum(const struct segment_identity *identity, const char *definition)
 {
     const size_t from = offsetof(struct segment_identity, abi);
-    uint64_t hash = hash_bytes(HASH_BEGIN, (const char *)identity + from, sizeof *identity - from);
+    uint64_t hash = segment_hash_bytes(SEGMENT_HASH_INIT, (const char *)identity + from,
+                                       sizeof *identity - from);
 
-    return hash_bytes(hash, definition, identity->definition_length);
+    return segment_hash_bytes(hash, definition, identity->definition_length);
 }
 
-int segment_here(struct segment_here *ret, struct weir_error *reterr)
+int segment_host_read(struct segment_host *ret, struct weir_error *reterr)
 {
-    int r = sys_boot_id(ret->boot);
+    int r = os_boot_id(ret->boot_id);
 
     if (r == 0)
-        r = sys_namespace("pid", &ret->pid_namespace);
+        r = os_namespace_id("pid", &ret->pid_namespace);
     if (r == 0)
-        r = sys_namespace("time", &ret->time_namespace);
+        r = os_namespace_id("time", &ret->time_namespace);
     if (r < 0)
         return error_set(reterr, r, "a set of processes needs /proc: %s", strerrordesc_np(-r));
     return 0;
 }
 
-void segment_identify(struct segment_header *header, const struct segment_shape *shape,
-                      const struct segment_layout *layout, const struct segment_here *here)
+void segment_identity_write(struct segment_header *header, const struct segment_shape *shape,
+                            const struct segment_layout *layout, const struct segment_host *here)
 {
     struct segment_identity *identity = &header->identity;
     const char *definition = (const char *)header + SEGMENT_DEFINITION_AT;
@@ -127,172 +128,180 @@ void segment_identify(struct segment_header *header, const struct segment_shape 
     *identity = (struct segment_identity){
         .layout = SEGMENT_LAYOUT,
         .header_size = sizeof *header,
-        .abi = abi_hash(),
+        .abi = segment_abi_hash(),
         .pid_namespace = here->pid_namespace,
         .time_namespace = here->time_namespace,
-        .creator = sys_process_id(),
-        .created_ns = (uint64_t)((int64_t)sys_now_ns() + sys_wall_offset_ns()),
+        .creator_pid = os_process_id(),
+        .created_ns = (uint64_t)((int64_t)os_now_ns() + os_wall_offset_ns()),
         .size = layout->size,
         .definition_hash = shape->definition_hash,
         .definition_length = (uint32_t)strlen(definition),
         .while_used = shape->while_used,
-        .box_class = shape->box_class,
+        .block_class = shape->block_class,
         .record_units = shape->record_units,
         .limits_n = shape->limits_n,
         .counters_size = (uint32_t)shape->counters_size,
-        .actors_n = layout->actors_n,
+        .threads_n = layout->threads_n,
         .runs_n = layout->runs_n,
         .keys_max = layout->keys_max,
-        .lives_max = layout->lives_max,
+        .key_sets_max = layout->key_sets_max,
     };
     if (layout->keys_max)
-        key_secret_new(&identity->secret);
-    memcpy(identity->magic, magic, sizeof magic);
-    memcpy(identity->boot, here->boot, sizeof here->boot);
+        siphash_secret_new(&identity->secret);
+    memcpy(identity->magic, segment_magic, sizeof segment_magic);
+    memcpy(identity->boot_id, here->boot_id, sizeof here->boot_id);
     memcpy(identity->name, shape->name, strlen(shape->name));
-    identity->checksum = checksum(identity, definition);
+    identity->checksum = segment_checksum(identity, definition);
 }
 
-static int damaged(const struct segment_site *site, const char *what)
+static int segment_error_damaged(const struct segment_location *location, const char *what)
 {
-    return site_error(site, -EUCLEAN, "is damaged: %s; remove it with `weir rm`", what);
+    return segment_error(location, -EUCLEAN, "is damaged: %s; remove it with `weir rm`", what);
 }
 
 /* Whether the identity is as somebody wrote it. */
-static int is_whole(const struct segment_site *site, const struct segment_file *file)
+static int segment_check_identity(const struct segment_location *location,
+                                  const struct segment_file *file)
 {
     const struct segment_identity *identity = &file->header.identity;
 
-    if (memcmp(identity->magic, magic, sizeof magic) != 0)
-        return damaged(site, "it does not begin as a segment of weir does");
+    if (memcmp(identity->magic, segment_magic, sizeof segment_magic) != 0)
+        return segment_error_damaged(location, "it does not begin as a segment of weir does");
     if (identity->layout != SEGMENT_LAYOUT || identity->header_size != sizeof file->header)
-        return site_error(site, -EPROTONOSUPPORT,
-                          "was made by another version of weir (layout %u, here %u): when nobody "
-                          "uses it any more, remove it with `weir rm`",
-                          identity->layout, SEGMENT_LAYOUT);
+        return segment_error(
+            location, -EPROTONOSUPPORT,
+            "was made by another version of weir (layout %u, here %u): when nobody "
+            "uses it any more, remove it with `weir rm`",
+            identity->layout, SEGMENT_LAYOUT);
     if (identity->definition_length >= SEGMENT_DEFINITION_MAX ||
-        identity->checksum != checksum(identity, file->definition) ||
+        identity->checksum != segment_checksum(identity, file->definition) ||
         file->definition[identity->definition_length] != '\0' ||
         memchr(identity->name, '\0', sizeof identity->name) == NULL)
-        return damaged(site, "its header was changed");
+        return segment_error_damaged(location, "its header was changed");
     return 0;
 }
 
-int segment_file_usable(const struct segment_site *site, const struct segment_file *file,
-                        const struct segment_here *here)
+int segment_file_check_usable(const struct segment_location *location,
+                              const struct segment_file *file, const struct segment_host *here)
 {
     const struct segment_identity *identity = &file->header.identity;
-    int r = is_whole(site, file);
+    int r = segment_check_identity(location, file);
 
     if (r < 0)
         return r;
-    if (memcmp(identity->boot, here->boot, sizeof here->boot) != 0)
-        return site_error(site, -ESTALE, "is of %s", "an earlier boot of the machine");
-    if (identity->abi != abi_hash())
-        return site_error(site, -EPROTONOSUPPORT,
-                          "was made by another build of weir (%016llx, here %016llx): when nobody "
-                          "uses it any more, remove it with `weir rm`",
-                          (unsigned long long)identity->abi, (unsigned long long)abi_hash());
+    if (memcmp(identity->boot_id, here->boot_id, sizeof here->boot_id) != 0)
+        return segment_error(location, -ESTALE, "is of %s", "an earlier boot of the machine");
+    if (identity->abi != segment_abi_hash())
+        return segment_error(
+            location, -EPROTONOSUPPORT,
+            "was made by another build of weir (%016llx, here %016llx): when nobody "
+            "uses it any more, remove it with `weir rm`",
+            (unsigned long long)identity->abi, (unsigned long long)segment_abi_hash());
     if (identity->pid_namespace != here->pid_namespace)
-        return site_error(site, -EXDEV,
-                          "belongs to another pid namespace (%llu, here %llu), in which processes "
-                          "cannot be told dead or alive from here",
-                          (unsigned long long)identity->pid_namespace,
-                          (unsigned long long)here->pid_namespace);
+        return segment_error(
+            location, -EXDEV,
+            "belongs to another pid namespace (%llu, here %llu), in which processes "
+            "cannot be told dead or alive from here",
+            (unsigned long long)identity->pid_namespace, (unsigned long long)here->pid_namespace);
     if (identity->time_namespace != here->time_namespace)
-        return site_error(
-            site, -EXDEV,
+        return segment_error(
+            location, -EXDEV,
             "belongs to another time namespace (%llu, here %llu), whose clock differs",
             (unsigned long long)identity->time_namespace, (unsigned long long)here->time_namespace);
     return 0;
 }
 
 /* A definition as a message shows it: from shortly before it differs, if it is long. */
-struct excerpt {
+struct definition_excerpt {
     char text[192];
 };
 
-static struct excerpt excerpt(const char *definition, size_t differs_at)
+static struct definition_excerpt definition_excerpt(const char *definition, size_t differs_at)
 {
-    enum { BEFORE = 40, ROOM = 160 };
-    struct excerpt ret;
-    size_t from = differs_at > BEFORE && strlen(definition) > ROOM ? differs_at - BEFORE : 0;
+    enum { EXCERPT_CONTEXT = 40, EXCERPT_MAX = 160 };
+    struct definition_excerpt ret;
+    size_t from = differs_at > EXCERPT_CONTEXT && strlen(definition) > EXCERPT_MAX
+                      ? differs_at - EXCERPT_CONTEXT
+                      : 0;
 
     while (from > 0 && ((unsigned char)definition[from] & 0xc0) == 0x80)
         from--;
-    snprintf(ret.text, sizeof ret.text, "%s%.*s%s", from > 0 ? "…" : "", (int)ROOM,
-             definition + from, strlen(definition + from) > ROOM ? "…" : "");
+    snprintf(ret.text, sizeof ret.text, "%s%.*s%s", from > 0 ? "…" : "", (int)EXCERPT_MAX,
+             definition + from, strlen(definition + from) > EXCERPT_MAX ? "…" : "");
     for (char *c = ret.text; *c != '\0'; c++)
         if (*c == '\n')
             *c = ' ';
     return ret;
 }
 
-static int differs(const struct segment_site *site, const char *there, const char *here)
+static int segment_error_differs(const struct segment_location *location, const char *there,
+                                 const char *here)
 {
     size_t at = 0;
 
     while (there[at] != '\0' && there[at] == here[at])
         at++;
-    return error_set(site->reterr, -EEXIST,
+    return error_set(location->reterr, -EEXIST,
                      "the set is defined otherwise by those who share it: there `%s`, here `%s`%s "
                      "(segment `%s` in `%s`)",
-                     excerpt(there, at).text, excerpt(here, at).text,
+                     definition_excerpt(there, at).text, definition_excerpt(here, at).text,
                      there[at] == here[at] ? ", with plugins of another version" : "",
-                     show(site->file).text, show(site->directory).text);
+                     error_text(location->file).text, error_text(location->directory).text);
 }
 
 /* Whether its numbers are those of the layout. */
-static int fits(const struct segment_site *site, const struct segment_file *file,
-                const struct segment_layout *layout)
+static int segment_check_layout(const struct segment_location *location,
+                                const struct segment_file *file,
+                                const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
 
-    if (identity->box_class != layout->box_class ||
+    if (identity->block_class != layout->block_class ||
         identity->record_units != layout->record_units || identity->limits_n != layout->limits_n ||
-        identity->actors_n != layout->actors_n || identity->runs_n != layout->runs_n ||
+        identity->threads_n != layout->threads_n || identity->runs_n != layout->runs_n ||
         identity->counters_size != layout->counters_size ||
         (identity->keys_max != layout->keys_max && !MUTANT(590)) ||
-        (identity->lives_max != layout->lives_max && !MUTANT(591)) ||
+        (identity->key_sets_max != layout->key_sets_max && !MUTANT(591)) ||
         identity->size != layout->size)
-        return damaged(site, "its numbers are not those of its definition");
+        return segment_error_damaged(location, "its numbers are not those of its definition");
     if (file->size != layout->size)
-        return site_error(site, -EUCLEAN,
-                          "is damaged: it is %llu bytes long instead of %llu; remove it with "
-                          "`weir rm`",
-                          (unsigned long long)file->size, (unsigned long long)layout->size);
+        return segment_error(location, -EUCLEAN,
+                             "is damaged: it is %llu bytes long instead of %llu; remove it with "
+                             "`weir rm`",
+                             (unsigned long long)file->size, (unsigned long long)layout->size);
     return 0;
 }
 
-int segment_file_matches(const struct segment_site *site, const struct segment_file *file,
-                         const struct segment_shape *shape, const struct segment_layout *layout)
+int segment_file_check_match(const struct segment_location *location,
+                             const struct segment_file *file, const struct segment_shape *shape,
+                             const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
 
     if (strcmp(identity->name, shape->name) != 0)
-        return damaged(site, "it is that of another set");
+        return segment_error_damaged(location, "it is that of another set");
     if (identity->definition_hash != shape->definition_hash ||
         identity->while_used != shape->while_used)
-        return differs(site, file->definition, shape->definition);
-    return fits(site, file, layout);
+        return segment_error_differs(location, file->definition, shape->definition);
+    return segment_check_layout(location, file, layout);
 }
 
-int segment_file_layout(const struct segment_site *site, const struct segment_file *file,
-                        struct segment_layout *ret)
+int segment_file_read_layout(const struct segment_location *location,
+                             const struct segment_file *file, struct segment_layout *ret)
 {
     const struct segment_identity *identity = &file->header.identity;
     const struct segment_shape shape = {
         .name = identity->name,
         .definition = file->definition,
-        .box_class = identity->box_class,
+        .block_class = identity->block_class,
         .record_units = identity->record_units,
         .limits_n = identity->limits_n,
         .counters_size = identity->counters_size,
         .keys_max = identity->keys_max,
-        .lives_max = (uint32_t)identity->lives_max,
+        .key_sets_max = (uint32_t)identity->key_sets_max,
     };
 
     if (segment_layout_compute(&shape, ret) < 0)
-        return damaged(site, "its numbers cannot be");
-    return fits(site, file, ret);
+        return segment_error_damaged(location, "its numbers cannot be");
+    return segment_check_layout(location, file, ret);
 }

@@ -7,132 +7,132 @@
 #include <errno.h>
 #include <string.h>
 
-static int state_of(const struct segment_site *site, const struct segment_file *file,
-                    enum segment_state *ret)
+static int segment_read_state(const struct segment_location *location,
+                              const struct segment_file *file, enum segment_state *ret)
 {
-    struct segment_here here;
+    struct segment_host host;
     struct segment_layout layout;
-    int r = segment_here(&here, site->reterr);
+    int r = segment_host_read(&host, location->reterr);
 
     if (r < 0)
         return r;
-    r = segment_file_usable(site, file, &here);
+    r = segment_file_check_usable(location, file, &host);
     if (r == -ESTALE || r == -EXDEV) {
-        *ret = r == -ESTALE ? SEGMENT_STALE : SEGMENT_ELSEWHERE;
+        *ret = r == -ESTALE ? SEGMENT_STALE : SEGMENT_FOREIGN;
         return 0;
     }
     if (r == 0)
-        r = segment_file_layout(site, file, &layout);
+        r = segment_file_read_layout(location, file, &layout);
     if (r == 0)
-        *ret = atomic_load(&file->header.removed) & 1 ? SEGMENT_REMOVED : SEGMENT_USABLE;
+        *ret = atomic_load(&file->header.removal) & 1 ? SEGMENT_REMOVED : SEGMENT_USABLE;
     return r;
 }
 
 /* Places are read, not mapped, so that looking at a hole makes no page of it. */
-static int read_lives(const struct segment_site *site, const struct segment_file *file,
-                      struct segment_summary *ret)
+static int segment_read_peers(const struct segment_location *location,
+                              const struct segment_file *file, struct segment_summary *ret)
 {
-    enum { AT_ONCE = 64 };
-    struct segment_process processes[AT_ONCE];
+    enum { BATCH_SIZE = 64 };
+    struct peer_slot peers[BATCH_SIZE];
 
-    for (uint32_t at = 0; at < SEGMENT_PROCESSES_MAX; at += AT_ONCE) {
-        int n = sys_read_at(file->fd, SEGMENT_PROCESSES_AT + at * sizeof processes[0], processes,
-                            sizeof processes);
+    for (uint32_t at = 0; at < SEGMENT_PEERS_MAX; at += BATCH_SIZE) {
+        int n = os_pread(file->fd, SEGMENT_PEERS_AT + at * sizeof peers[0], peers, sizeof peers);
 
         if (n < 0)
-            return site_error(site, n, "cannot be read: %s", strerrordesc_np(-n));
-        for (size_t i = 0; i < (size_t)n / sizeof processes[0]; i++) {
-            uint64_t life = atomic_load(&processes[i].life);
+            return segment_error(location, n, "cannot be read: %s", strerrordesc_np(-n));
+        for (size_t i = 0; i < (size_t)n / sizeof peers[0]; i++) {
+            uint64_t id = atomic_load(&peers[i].id);
 
-            if (process_pid(life))
-                ret->lives[ret->lives_n++] = life;
+            if (peer_id_pid(id))
+                ret->peer_ids[ret->peers_n++] = id;
         }
     }
     return 0;
 }
 
-static int summarize(const struct segment_site *site, const struct segment_file *file,
-                     struct segment_summary *ret)
+static int segment_summarize(const struct segment_location *location,
+                             const struct segment_file *file, struct segment_summary *ret)
 {
     const struct segment_identity *identity = &file->header.identity;
-    int r = state_of(site, file, &ret->state);
+    int r = segment_read_state(location, file, &ret->state);
 
     if (r < 0)
         return r;
     memcpy(ret->name, identity->name, sizeof ret->name);
     memcpy(ret->definition, file->definition, sizeof ret->definition);
-    ret->creator = identity->creator;
+    ret->creator_pid = identity->creator_pid;
     ret->created_ns = identity->created_ns;
     ret->size = file->size;
     ret->real_size = file->real_size;
     ret->limits_n = identity->limits_n;
     ret->while_used = identity->while_used;
-    ret->lives_n = 0;
-    return read_lives(site, file, ret);
+    ret->peers_n = 0;
+    return segment_read_peers(location, file, ret);
 }
 
 int segment_inspect(const char *directory, const char *name, struct segment_summary *ret,
                     struct weir_error *reterr)
 {
-    struct segment_site site;
-    struct segment_file *file = sys_alloc(1, sizeof(*file));
+    struct segment_location location;
+    struct segment_file *file = os_alloc(1, sizeof(*file));
     struct weir_error error;
     int r;
 
     if (!file)
         return error_set(reterr, -ENOMEM, "out of memory");
-    r = site_open(directory, name, false, &site, &error);
+    r = segment_location_open(directory, name, false, &location, &error);
     if (r == 0) {
-        r = segment_file_open(&site, false, file);
+        r = segment_file_open(&location, false, file);
         if (r == 0)
-            r = summarize(&site, file, ret);
+            r = segment_summarize(&location, file, ret);
         segment_file_close(file);
     }
-    site_close(&site);
-    sys_free(file);
+    segment_location_close(&location);
+    os_free(file);
     if (r == -EAGAIN)
         return error_set(reterr, -ENOENT, "there is no segment of the set `%s` any more",
-                         show(name).text);
+                         error_text(name).text);
     if (r < 0 && reterr)
         *reterr = error;
     return r;
 }
 
-static int map_usable(struct segment_site *site, struct segment_file *file, struct segment **ret)
+static int segment_map_usable(struct segment_location *location, struct segment_file *file,
+                              struct segment **ret)
 {
     struct segment_layout layout;
-    struct segment_here here;
-    int r = segment_here(&here, site->reterr);
+    struct segment_host host;
+    int r = segment_host_read(&host, location->reterr);
 
     if (r == 0)
-        r = segment_file_usable(site, file, &here);
+        r = segment_file_check_usable(location, file, &host);
     if (r == 0)
-        r = segment_file_layout(site, file, &layout);
-    return r == 0 ? segment_map(site, file, &layout, false, ret) : r;
+        r = segment_file_read_layout(location, file, &layout);
+    return r == 0 ? segment_map(location, file, &layout, false, ret) : r;
 }
 
 int segment_view(const char *directory, const char *name, struct segment **ret,
                  struct weir_error *reterr)
 {
-    struct segment_site site;
-    struct segment_file *file = sys_alloc(1, sizeof(*file));
+    struct segment_location location;
+    struct segment_file *file = os_alloc(1, sizeof(*file));
     struct weir_error error;
     int r;
 
     if (!file)
         return error_set(reterr, -ENOMEM, "out of memory");
-    r = site_open(directory, name, false, &site, &error);
+    r = segment_location_open(directory, name, false, &location, &error);
     if (r == 0) {
-        r = segment_file_open(&site, false, file);
+        r = segment_file_open(&location, false, file);
         if (r == 0)
-            r = map_usable(&site, file, ret);
+            r = segment_map_usable(&location, file, ret);
         segment_file_close(file);
     }
-    site_close(&site);
-    sys_free(file);
+    segment_location_close(&location);
+    os_free(file);
     if (r == -EAGAIN)
         return error_set(reterr, -ENOENT, "there is no segment of the set `%s` any more",
-                         show(name).text);
+                         error_text(name).text);
     if (r < 0 && reterr)
         *reterr = error;
     return r;

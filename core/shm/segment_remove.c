@@ -19,154 +19,156 @@
 bool segment_has_users(const struct segment *segment, void *unused)
 {
     (void)unused;
-    for (uint32_t i = 0; i < segment_processes_n(segment); i++) {
-        uint64_t life = atomic_load(&segment_process(segment, i)->life);
+    for (uint32_t i = 0; i < segment_peers_n(segment); i++) {
+        uint64_t id = atomic_load(&segment_peer(segment, i)->id);
 
-        if (process_pid(life) && !process_is_dead(life))
+        if (peer_id_pid(id) && !peer_id_is_dead(id))
             return true;
     }
     return false;
 }
 
-static int take_name(const struct segment *segment)
+static int segment_unlink(const struct segment *segment)
 {
-    return segment_file_take_name(segment->directory_fd, segment->encoded, segment->fd);
+    return segment_file_unlink(segment->directory_fd, segment->file_stem, segment->fd);
 }
 
-int segment_admit(const struct segment *segment)
+int segment_confirm_attach(const struct segment *segment)
 {
-    _Atomic uint64_t *removed = &segment_header(segment)->removed;
-    uint64_t value = atomic_load(removed);
+    _Atomic uint64_t *removal = &segment_header(segment)->removal;
+    uint64_t value = atomic_load(removal);
     int r;
 
-    STEP();
+    SCHED_POINT();
     while (value && !(value & 1))
-        if (atomic_compare_exchange_weak(removed, &value, 0))
+        if (atomic_compare_exchange_weak(removal, &value, 0))
             return 0;
     if (!value)
         return 0;
-    r = take_name(segment);
+    r = segment_unlink(segment);
     return r < 0 ? r : -ESTALE;
 }
 
-int segment_retire(const struct segment *segment, segment_used_fn *used, void *userdata)
+int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use,
+                             void *userdata)
 {
-    _Atomic uint64_t *removed = &segment_header(segment)->removed;
-    const uint64_t mine = (sys_random() | 1) << 1; /* not 0; no two are the same */
-    uint64_t value = atomic_load(removed);
+    _Atomic uint64_t *removal = &segment_header(segment)->removal;
+    const uint64_t claim = (os_random() | 1) << 1; /* not 0; no two are the same */
+    uint64_t value = atomic_load(removal);
     int r;
 
-    while (!(value & 1) && !atomic_compare_exchange_weak(removed, &value, mine))
+    while (!(value & 1) && !atomic_compare_exchange_weak(removal, &value, claim))
         ;
-    STEP();
+    SCHED_POINT();
     if (!(value & 1)) {
-        value = mine;
-        if (used(segment, userdata)) {
-            STEP();
-            atomic_compare_exchange_strong(removed, &value, 0);
+        value = claim;
+        if (in_use(segment, userdata)) {
+            SCHED_POINT();
+            atomic_compare_exchange_strong(removal, &value, 0);
             return 0;
         }
-        STEP();
-        if (!atomic_compare_exchange_strong(removed, &value, mine | 1) && !(value & 1))
+        SCHED_POINT();
+        if (!atomic_compare_exchange_strong(removal, &value, claim | 1) && !(value & 1))
             return 0;
     }
-    STEP();
-    r = take_name(segment);
+    SCHED_POINT();
+    r = segment_unlink(segment);
     return r < 0 ? r : 1;
 }
 
 /* Whoever takes part already goes on; nobody else can. */
-static void force(const struct segment *segment)
+static void segment_force_removal(const struct segment *segment)
 {
-    atomic_store(&segment_header(segment)->removed, sys_random() | 1);
+    atomic_store(&segment_header(segment)->removal, os_random() | 1);
 }
 
 /* Others who remove it may take over, and die before they are done. */
-static int retire_surely(const struct segment *segment, segment_used_fn *used, void *userdata)
+static int segment_retry_removal(const struct segment *segment, segment_in_use_fn *in_use,
+                                 void *userdata)
 {
     enum { TRIES = 100 };
     int r = 0;
 
     for (int i = 0; i < TRIES && r == 0; i++) {
-        r = segment_retire(segment, used, userdata);
-        if (r == 0 && used(segment, userdata))
+        r = segment_remove_if_unused(segment, in_use, userdata);
+        if (r == 0 && in_use(segment, userdata))
             break;
     }
     return r;
 }
 
-int segment_file_retire(struct segment_site *site, struct segment_file *file,
-                        const struct segment_layout *layout, bool forced, segment_used_fn *used,
-                        void *userdata)
+int segment_file_try_remove(struct segment_location *location, struct segment_file *file,
+                            const struct segment_layout *layout, bool force,
+                            segment_in_use_fn *in_use, void *userdata)
 {
     struct segment *segment = NULL;
-    int directory_fd = site->directory_fd;
-    int r = segment_map(site, file, layout, true, &segment);
+    int directory_fd = location->directory_fd;
+    int r = segment_map(location, file, layout, true, &segment);
 
     if (r < 0)
         return r;
-    if (forced)
-        force(segment);
-    r = retire_surely(segment, used, userdata);
+    if (force)
+        segment_force_removal(segment);
+    r = segment_retry_removal(segment, in_use, userdata);
     segment->directory_fd = -1; /* it stays the caller's, who may go on there */
-    site->directory_fd = directory_fd;
+    location->directory_fd = directory_fd;
     segment_close(segment);
-    return r < 0 ? site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
+    return r < 0 ? segment_error(location, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
 }
 
 /* One whose users can be asked for. */
-static int remove_usable(struct segment_site *site, struct segment_file *file,
-                         const struct segment_layout *layout, bool forced, segment_used_fn *used,
-                         void *userdata)
+static int segment_remove_usable(struct segment_location *location, struct segment_file *file,
+                                 const struct segment_layout *layout, bool force,
+                                 segment_in_use_fn *in_use, void *userdata)
 {
-    int r = segment_file_retire(site, file, layout, forced, used, userdata);
+    int r = segment_file_try_remove(location, file, layout, force, in_use, userdata);
 
     if (r == 0)
-        return site_error(site, -EBUSY, "is %s", "in use");
+        return segment_error(location, -EBUSY, "is %s", "in use");
     return r < 0 ? r : 0;
 }
 
-static int remove_file(struct segment_site *site, struct segment_file *file, bool forced,
-                       segment_used_fn *used, void *userdata)
+static int segment_remove_file(struct segment_location *location, struct segment_file *file,
+                               bool force, segment_in_use_fn *in_use, void *userdata)
 {
     struct segment_layout layout;
-    struct segment_here here;
-    int r = segment_here(&here, site->reterr);
+    struct segment_host host;
+    int r = segment_host_read(&host, location->reterr);
 
     if (r < 0)
         return r;
-    r = segment_file_usable(site, file, &here);
+    r = segment_file_check_usable(location, file, &host);
     if (r == 0)
-        r = segment_file_layout(site, file, &layout);
+        r = segment_file_read_layout(location, file, &layout);
     if (r == 0)
-        return remove_usable(site, file, &layout, forced, used, userdata);
-    if (r != -ESTALE && !forced)
+        return segment_remove_usable(location, file, &layout, force, in_use, userdata);
+    if (r != -ESTALE && !force)
         return r;
-    r = segment_file_take_name(site->directory_fd, site->encoded, file->fd);
+    r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
     if (r < 0)
-        site_error(site, r, "cannot be removed: %s", strerrordesc_np(-r));
+        segment_error(location, r, "cannot be removed: %s", strerrordesc_np(-r));
     return r;
 }
 
-int segment_remove(const char *directory, const char *name, bool forced, segment_used_fn *used,
+int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
                    void *userdata, struct weir_error *reterr)
 {
-    struct segment_site site;
-    struct segment_file *file = sys_alloc(1, sizeof(*file));
+    struct segment_location location;
+    struct segment_file *file = os_alloc(1, sizeof(*file));
     struct weir_error error;
     int r;
 
     if (!file)
         return error_set(reterr, -ENOMEM, "out of memory");
-    r = site_open(directory, name, false, &site, &error);
+    r = segment_location_open(directory, name, false, &location, &error);
     if (r == 0) {
-        r = segment_file_open(&site, true, file);
-        if (r == 0 || (r == -EUCLEAN && forced))
-            r = remove_file(&site, file, forced, used, userdata);
+        r = segment_file_open(&location, true, file);
+        if (r == 0 || (r == -EUCLEAN && force))
+            r = segment_remove_file(&location, file, force, in_use, userdata);
         segment_file_close(file);
     }
-    site_close(&site);
-    sys_free(file);
+    segment_location_close(&location);
+    os_free(file);
     if (r == -EAGAIN) /* somebody else removed it */
         return 0;
     if (r < 0 && reterr)

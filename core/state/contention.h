@@ -18,25 +18,25 @@
 #include "state/version.h"
 
 /* So many times he has lost then. */
-#define PRESSING_TURNS 2u
+#define CONTENTION_TURNS 2u
 
 /* Somebody was faster, for the `*turn`-th time; it begins at 0. */
-void pressing_lost(struct set_head *set, unsigned *turn);
+void contention_backoff(struct set_head *set, unsigned *turn);
 /* Waits for who presses: 64 pauses at most. */
-void pressing_wait(struct set_head *set);
+void contention_wait(struct set_head *set);
 
 /* After as many turns nobody was faster. */
-static inline void pressing_won(struct set_head *set, unsigned turn)
+static inline void contention_clear(struct set_head *set, unsigned turn)
 {
-    if (turn >= PRESSING_TURNS && !MUTANT(650))
-        atomic_store_explicit(&set->pressed, 0, memory_order_relaxed);
+    if (turn >= CONTENTION_TURNS && !MUTANT(650))
+        atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
 }
 
 /* Before something new is begun, and before its instant is read. */
-static inline void pressing_heed(struct set_head *set)
+static inline void contention_yield(struct set_head *set)
 {
-    if (atomic_load_explicit(&set->pressed, memory_order_relaxed))
-        pressing_wait(set);
+    if (atomic_load_explicit(&set->yield_hint, memory_order_relaxed))
+        contention_wait(set);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger: see ledger.h. */
+/* The ledger: see detectable_cas.h. */
 #include "state/detectable_cas.h"
 
 #include "base/mutant.h"
@@ -7,105 +7,106 @@
 #include "set/txn.h"
 #include "state/inline_state.h"
 
-_Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <=
-                   UINT64_C(1) << (64 - ANNOUNCED_RECORD_SHIFT),
+_Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <= UINT64_C(1)
+                                                                    << (64 - DCAS_RECORD_SHIFT),
                "every record of a segment can be announced");
 
-static bool claim(_Atomic uint64_t *owner, uint32_t key)
+static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
 {
     uint64_t nobody = 0;
 
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
-    STEP();
+    SCHED_POINT();
     return atomic_compare_exchange_strong(owner, &nobody, key);
 }
 
 /* Seats become free as processes go, so whoever has none looks again each time. */
-static uint32_t find_seat(struct actor *actor, const weir_set *set)
+static uint32_t dcas_find_slot(struct thread_ctx *ctx, const weir_set *set)
 {
-    for (uint32_t i = 0; set->member && i < LEDGER_SEATS; i++)
-        if (claim(&set->seats->owners[i], set->member->key)) {
-            actor->parts[set->number].seat = (uint8_t)(i + 1);
-            STEP();
+    for (uint32_t i = 0; set->participant && i < DCAS_SLOTS; i++)
+        if (dcas_claim_slot(&set->announce_slots->owners[i], set->participant->peer_key)) {
+            ctx->set_ctxs[set->number].dcas_slot = (uint8_t)(i + 1);
+            SCHED_POINT();
             return i + 1;
         }
     return 0;
 }
 
-uint32_t ledger_seat(struct actor *actor, const weir_set *set)
+uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set)
 {
-    uint32_t seat = actor->parts[set->number].seat;
+    uint32_t slot = ctx->set_ctxs[set->number].dcas_slot;
 
-    return seat ? seat : find_seat(actor, set);
+    return slot ? slot : dcas_find_slot(ctx, set);
 }
 
-void ledger_release_seats(struct seats *seats, uint32_t key)
+void dcas_release_slots(struct announce_slots *slots, uint32_t key)
 {
-    for (uint32_t i = 0; i < LEDGER_SEATS; i++) {
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
         uint64_t mine = key;
 
-        if (atomic_load_explicit(&seats->owners[i], memory_order_relaxed) == key)
-            atomic_compare_exchange_strong(&seats->owners[i], &mine, 0);
-        STEP();
+        if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
+            atomic_compare_exchange_strong(&slots->owners[i], &mine, 0);
+        SCHED_POINT();
     }
 }
 
 /* Whether that is the record's next word, and what it is. */
-static bool comes_next(uint64_t announced, uint64_t before, uint64_t *ret)
+static bool dcas_is_next_word(uint64_t announcement, uint64_t expected, uint64_t *ret)
 {
-    bool held = announced >> ANNOUNCED_HELD_SHIFT & 1;
+    bool held = announcement >> DCAS_HELD_SHIFT & 1;
 
-    *ret = record_next_word(before, held ? RECORD_HELD : RECORD_FREE);
-    return (*ret >> 8 & ANNOUNCED_SEQUENCE_MASK) == (announced & ANNOUNCED_SEQUENCE_MASK) &&
-           record_state(before) == (held ? RECORD_FREE : RECORD_HELD);
+    *ret = record_next_word(expected, held ? RECORD_HELD : RECORD_FREE);
+    return (*ret >> 8 & DCAS_SEQUENCE_MASK) == (announcement & DCAS_SEQUENCE_MASK) &&
+           record_state(expected) == (held ? RECORD_FREE : RECORD_HELD);
 }
 
 /* False: the set has changed. */
-static bool complete_seat(const weir_set *set, const struct version *version, uint32_t i,
-                          uint32_t record)
+static bool dcas_complete_slot(const weir_set *set, const struct version *version, uint32_t i,
+                               uint32_t record)
 {
-    uint64_t announced = atomic_load_explicit(&set->seats->at[i].announced, memory_order_acquire);
-    uint64_t before, after;
-    struct record *r;
+    uint64_t announcement =
+        atomic_load_explicit(&set->announce_slots->slots[i].announcement, memory_order_acquire);
+    uint64_t expected, desired;
+    struct acq_record *r;
 
-    if (record && announced >> ANNOUNCED_RECORD_SHIFT != record)
+    if (record && announcement >> DCAS_RECORD_SHIFT != record)
         return true;
-    STEP();
-    if (!publication_current(set->region, set->head, version) && !MUTANT(571))
+    SCHED_POINT();
+    if (!version_is_current(set->region, set->head_unit, version) && !MUTANT(571))
         return false;
-    if ((announced >> ANNOUNCED_BIT_SHIFT & 1) != (version->content[LEDGER_BITS_AT] >> i & 1) &&
+    if ((announcement >> DCAS_BIT_SHIFT & 1) != (version->content[DCAS_BITS_AT] >> i & 1) &&
         !MUTANT(575))
         return true;
-    r = record_at(set->region, (uint32_t)(announced >> ANNOUNCED_RECORD_SHIFT));
-    before = record_load(&r->word);
-    STEP();
-    if (announced && comes_next(announced, before, &after))
-        atomic_compare_exchange_strong(&r->word, &before, after);
-    STEP();
+    r = record_at(set->region, (uint32_t)(announcement >> DCAS_RECORD_SHIFT));
+    expected = record_load(&r->word);
+    SCHED_POINT();
+    if (announcement && dcas_is_next_word(announcement, expected, &desired))
+        atomic_compare_exchange_strong(&r->word, &expected, desired);
+    SCHED_POINT();
     return true;
 }
 
-void ledger_complete(const weir_set *set, const struct version *version, uint32_t record)
+void dcas_complete(const weir_set *set, const struct version *version, uint32_t record)
 {
-    for (uint32_t i = 0; i < LEDGER_SEATS; i++)
-        if (!complete_seat(set, version, i, record))
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++)
+        if (!dcas_complete_slot(set, version, i, record))
             return;
 }
 
-void ledger_complete_all(struct actor *actor, weir_set *set)
+void dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
 {
-    struct operation op;
+    struct txn txn;
     uint32_t i = 0;
 
-    while (i < LEDGER_SEATS) {
-        operation_read(&op, actor, set);
+    while (i < DCAS_SLOTS) {
+        txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return;
-        if (!version_is_boxed(&op.version))
-            word_box(actor, set, op.version.word);
+        if (!version_is_inflated(&txn.version))
+            set_inflate(ctx, set, txn.version.state_word);
         else
-            while (i < LEDGER_SEATS && complete_seat(set, &op.version, i, 0))
+            while (i < DCAS_SLOTS && dcas_complete_slot(set, &txn.version, i, 0))
                 i++;
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ledger of a resource that processes share, whose word is its state (WORD_LEDGER): a death
+ * The ledger of a resource that processes share, whose word is its state (INLINE_DCAS): a death
  * between any two steps must lose nothing of it. The word changes alone, and then the record whose
  * grant or release that was; so somebody has to be able to tell, for as long as the second is
  * missing, that the first has happened. And nobody who comes after should have to look: what he
@@ -35,6 +35,7 @@
 #ifndef WEIR_CORE_STATE_DETECTABLE_CAS_H
 #define WEIR_CORE_STATE_DETECTABLE_CAS_H
 
+#include "base/compiler.h"
 #include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/thread_ctx.h"
@@ -43,51 +44,50 @@
 #include <weir/set.h>
 
 /* record:24 | held:1 | the bit:1 | sequence:38 of the record's word. */
-#define ANNOUNCED_SEQUENCE_BITS 38u
-#define ANNOUNCED_SEQUENCE_MASK ((UINT64_C(1) << ANNOUNCED_SEQUENCE_BITS) - 1)
-#define ANNOUNCED_BIT_SHIFT     38u
-#define ANNOUNCED_HELD_SHIFT    39u
-#define ANNOUNCED_RECORD_SHIFT  40u
+#define DCAS_SEQUENCE_BITS 38u
+#define DCAS_SEQUENCE_MASK ((UINT64_C(1) << DCAS_SEQUENCE_BITS) - 1)
+#define DCAS_BIT_SHIFT     38u
+#define DCAS_HELD_SHIFT    39u
+#define DCAS_RECORD_SHIFT  40u
 
 /* The actor's seat, counted from 1; 0: there is none for it. Only by the actor's thread. */
-uint32_t ledger_seat(struct actor *actor, const weir_set *set);
+uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set);
 
 /* Also for compilers, which would otherwise have to believe in others. */
-static inline bool ledger_is_seat(uint32_t seat)
+static inline bool dcas_is_slot(uint32_t slot)
 {
-    return seat - 1 < LEDGER_SEATS;
+    return slot - 1 < DCAS_SLOTS;
 }
 
 /*
  * Announces that `record` is to have `record_word`, by the change of the set's word from `word` to
  * the one that is returned, which says that `state` is held.
  */
-static inline __attribute__((always_inline)) uint64_t
-ledger_announce(struct seats *seats, uint32_t seat, uint64_t word, uint64_t state, uint32_t record,
-                uint64_t record_word)
+WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t slot,
+                                          uint64_t word, uint64_t state, uint32_t record,
+                                          uint64_t record_word)
 {
-    uint64_t bits = (word & LEDGER_BITS) ^ UINT64_C(1) << (seat - 1);
+    uint64_t bits = (word & DCAS_BITS) ^ UINT64_C(1) << (slot - 1);
     uint64_t held = record_state(record_word) == RECORD_HELD;
 
     if (!MUTANT(570))
-        atomic_store_explicit(&seats->at[seat - 1].announced,
-                              (uint64_t)record << ANNOUNCED_RECORD_SHIFT |
-                                  held << ANNOUNCED_HELD_SHIFT |
-                                  (bits >> (seat - 1) & 1) << ANNOUNCED_BIT_SHIFT |
-                                  (record_word >> 8 & ANNOUNCED_SEQUENCE_MASK),
+        atomic_store_explicit(&slots->slots[slot - 1].announcement,
+                              (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |
+                                  (bits >> (slot - 1) & 1) << DCAS_BIT_SHIFT |
+                                  (record_word >> 8 & DCAS_SEQUENCE_MASK),
                               memory_order_release);
-    STEP();
-    return state << LEDGER_USED_SHIFT | bits;
+    SCHED_POINT();
+    return state << DCAS_USED_SHIFT | bits;
 }
 
 /* Completes what has been announced of `record` and has happened by this version, which is boxed.
  * What was read of the record afterwards counts if the version is still current then. */
-void ledger_complete(const weir_set *set, const struct version *version, uint32_t record);
+void dcas_complete(const weir_set *set, const struct version *version, uint32_t record);
 
 /* The same of all records, of what has happened before the call. Boxes the set if it is not. */
-void ledger_complete_all(struct actor *actor, weir_set *set);
+void dcas_complete_all(struct thread_ctx *ctx, weir_set *set);
 
 /* The seats of a process go back, all of whose actors were recovered. */
-void ledger_release_seats(struct seats *seats, uint32_t key);
+void dcas_release_slots(struct announce_slots *slots, uint32_t key);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets whose state is in their word: see word.h. */
+/* Sets whose state is in their word: see inline_state.h. */
 #include "state/inline_state.h"
 
 #include "api/instance.h"
@@ -11,67 +11,67 @@
 #include "state/inline_state_step.h"
 #include <errno.h>
 
-enum word_form word_form_for(const struct limits *limits, bool ledger)
+enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
 {
     const struct limit *limit = limits->items;
 
     if (limits->n != 1 || limits->state_words != 1)
-        return WORD_NONE;
+        return INLINE_NONE;
     if (limit->algorithm && !(limit->algorithm->flags & WEIR_ALGORITHM_WORD))
-        return WORD_NONE;
-    if (limit->type != WEIR_LIMIT_RESOURCE || !ledger)
-        return WORD_STATE;
-    return !limit->algorithm && limit->capacity <= LEDGER_USED_MAX ? WORD_LEDGER : WORD_NONE;
+        return INLINE_NONE;
+    if (limit->type != WEIR_LIMIT_RESOURCE || !use_dcas)
+        return INLINE_STATE;
+    return !limit->algorithm && limit->capacity <= DCAS_USED_MAX ? INLINE_DCAS : INLINE_NONE;
 }
 
-static struct record *record_of(const weir_set *set, uint32_t record)
+static struct acq_record *inline_record(const weir_set *set, uint32_t record)
 {
     return record_at(set->region, record);
 }
 
 /* Whether others can die in the set and be recovered. */
-static bool is_shared(const weir_set *set)
+static bool inline_is_shared(const weir_set *set)
 {
-    return set->member || set->form == WORD_LEDGER;
+    return set->participant || set->inline_format == INLINE_DCAS;
 }
 
-int word_box(struct actor *actor, weir_set *set, uint64_t word)
+int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
 {
-    struct operation op;
+    struct txn txn;
     int r = 0;
 
     /* Private sets have no box until they first need one. */
-    if (!set->member && !publication_spare(set->region, set->head)) {
+    if (!set->participant && !version_reserve_block(set->region, set->head_unit)) {
         pthread_mutex_lock(&set->w->lock);
-        r = publication_reserve(set->region, set->head);
+        r = version_add_reserve_block(set->region, set->head_unit);
         pthread_mutex_unlock(&set->w->lock);
     }
     if (r == 0)
-        operation_box(&op, actor, set, word);
+        txn_inflate(&txn, ctx, set, word);
     return r < 0 ? r : -EINPROGRESS;
 }
 
 /* Nobody is in line, so what the state says is all that there is to say. 1: it has to wait. */
-static int refuse(struct actor *actor, weir_set *set, uint64_t now_ns, uint64_t ready,
-                  enum entry entry, struct verdict *ret)
+static int inline_refuse(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns, uint64_t ready,
+                         enum wait_mode mode, struct decision *ret)
 {
     const struct limit *limit = set->limits.items;
 
     /* What is short may be held by the dead. */
-    if (set->member && !MUTANT(330) && burial_attend_rarely(actor, set, now_ns))
+    if (set->participant && !MUTANT(330) && peer_reap_if_due(ctx, set, now_ns))
         return -EINPROGRESS;
-    *ret = (struct verdict){.now_ns = now_ns, .estimate_ns = ready, .blame = limit};
+    *ret = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
-        set_count_refusal(actor, set, -ERANGE, limit->key);
+        set_count_refusal(ctx, set, -ERANGE, limit->key);
         return -ERANGE;
     }
-    if (entry == ENTRY_PROBE)
+    if (mode == MODE_PROBE)
         return -EAGAIN;
-    if (entry != ENTRY_TRY)
+    if (mode != MODE_TRY)
         return 1;
     if (limit->type == WEIR_LIMIT_RESOURCE)
-        ret->estimate_ns = now_ns; /* not foreseen */
-    set_count_busy(actor, set, limit);
+        ret->forecast_ns = now_ns; /* not foreseen */
+    set_count_busy(ctx, set, limit);
     return -EAGAIN;
 }
 
@@ -79,14 +79,14 @@ static int refuse(struct actor *actor, weir_set *set, uint64_t now_ns, uint64_t 
  * The newcomer's record, which is free until its word says HELD: that one. Who completes a ledger
  * knows nothing of the instants, so they come first.
  */
-static uint64_t announce(const weir_set *set, uint32_t record, uint64_t now_ns)
+static uint64_t inline_prepare_record(const weir_set *set, uint32_t record, uint64_t now_ns)
 {
-    struct record *r = record_of(set, record);
+    struct acq_record *r = inline_record(set, record);
 
-    record_store(&r->granted, now_ns);
-    STEP();
-    record_store(&r->since, now_ns);
-    STEP();
+    record_store(&r->granted_ns, now_ns);
+    SCHED_POINT();
+    record_store(&r->enqueued_ns, now_ns);
+    SCHED_POINT();
     return record_next_word(record_load(&r->word), RECORD_HELD);
 }
 
@@ -94,131 +94,135 @@ static uint64_t announce(const weir_set *set, uint32_t record, uint64_t now_ns)
  * What was granted is now the record's. Nobody knows of one that does not wait. Of others whoever
  * completed a ledger may have woken the waiter, who may have given it back.
  */
-static void hold(const weir_set *set, uint32_t record, uint64_t held, enum entry entry)
+static void inline_set_held(const weir_set *set, uint32_t record, uint64_t held,
+                            enum wait_mode mode)
 {
-    struct record *r = record_of(set, record);
-    uint64_t before = ((held >> 8) - 1) << 8 | RECORD_FREE;
+    struct acq_record *r = inline_record(set, record);
+    uint64_t expected = ((held >> 8) - 1) << 8 | RECORD_FREE;
 
-    if (entry == ENTRY_PROBE || entry == ENTRY_TRY)
+    if (mode == MODE_PROBE || mode == MODE_TRY)
         atomic_store_explicit(&r->word, held, memory_order_release);
     else
-        atomic_compare_exchange_strong(&r->word, &before, held);
-    STEP();
+        atomic_compare_exchange_strong(&r->word, &expected, held);
+    SCHED_POINT();
 }
 
-static void count_entry(struct actor *actor, const weir_set *set, uint64_t amount, uint32_t record)
+static void inline_count_grant(struct thread_ctx *ctx, const weir_set *set, uint64_t amount,
+                               uint32_t record)
 {
-    struct counters *counters = actor_counters(actor, set->number);
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
 
-    count(&counters->granted, 1);
-    count(&counters->limits[0].granted, amount);
+    counter_add(&counters->granted, 1);
+    counter_add(&counters->limits[0].granted, amount);
     if (!record)
-        count(&counters->taken, 1);
+        counter_add(&counters->taken, 1);
 }
 
 /* The actor's seat in a ledger, if there is one for it. Whoever recovers it looks there first. */
-static uint32_t sit_down(struct actor *actor, const weir_set *set)
+static uint32_t inline_dcas_slot(struct thread_ctx *ctx, const weir_set *set)
 {
-    publication_intend(set->region, actor_part(actor, set->number)->unit, set->head);
-    return ledger_seat(actor, set);
+    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    return dcas_slot(ctx, set);
 }
 
-WORD_INLINE int enter(bool shared, struct actor *actor, weir_set *set, uint64_t amount,
-                      uint64_t lease, uint32_t record, enum entry entry, struct verdict *ret)
+WEIR_ALWAYS_INLINE int inline_acquire_impl(bool shared, struct thread_ctx *ctx, weir_set *set,
+                                           uint64_t amount, uint64_t lease, uint32_t record,
+                                           enum wait_mode mode, struct decision *ret)
 {
-    struct word_grant grant = {.amount = amount, .lease = lease, .record = record};
+    struct inline_grant grant = {.amount = amount, .lease = lease, .record = record};
     struct weir_instant at;
     uint64_t word, ready;
     int r;
 
-    if (shared && set->form == WORD_LEDGER)
-        grant.seat = sit_down(actor, set);
-    at = word_instant(set);
-    publication_prefetch(set->region, set->head);
+    if (shared && set->inline_format == INLINE_DCAS)
+        grant.dcas_slot = inline_dcas_slot(ctx, set);
+    at = inline_clock(set);
+    version_prefetch(set->region, set->head_unit);
     for (;;) {
-        grant.held = record ? announce(set, record, at.now_ns) : 0;
-        r = word_take(shared, set, &at, &grant, &word, &ready);
+        grant.held_word = record ? inline_prepare_record(set, record, at.now_ns) : 0;
+        r = inline_try_take(shared, set, &at, &grant, &word, &ready);
         if (r != -EINPROGRESS)
             break;
-        if (word & WORD_BOXED)
+        if (word & INFLATED_BIT)
             return -EINPROGRESS;
-        if (at.now_ns >= word_unboxed_ns(set))
-            return word_box(actor, set, word); /* it does not fit */
+        if (at.now_ns >= inline_deflated_ns(set))
+            return set_inflate(ctx, set, word); /* it does not fit */
         at = instance_instant(set->w, set->limits.reads_wall);
-        if (at.now_ns < word_unboxed_ns(set))
-            return word_box(actor, set, word); /* it goes backwards: until it catches up */
+        if (at.now_ns < inline_deflated_ns(set))
+            return set_inflate(ctx, set, word); /* it goes backwards: until it catches up */
     }
     if (r == -EAGAIN) {
-        r = refuse(actor, set, at.now_ns, ready, entry, ret);
-        return r == 1 ? word_box(actor, set, word) : r;
+        r = inline_refuse(ctx, set, at.now_ns, ready, mode, ret);
+        return r == 1 ? set_inflate(ctx, set, word) : r;
     }
-    STEP();
+    SCHED_POINT();
     if (record)
-        hold(set, record, grant.held, entry);
-    ret->now_ns = ret->estimate_ns = at.now_ns;
-    ret->leased = grant.leased;
-    count_entry(actor, set, amount, record);
+        inline_set_held(set, record, grant.held_word, mode);
+    ret->now_ns = ret->forecast_ns = at.now_ns;
+    ret->lease_rest = grant.lease_rest;
+    inline_count_grant(ctx, set, amount, record);
     return 0;
 }
 
-int word_enter(struct actor *actor, weir_set *set, const uint64_t *amounts, uint32_t record,
-               enum entry entry, struct verdict *ret)
+int inline_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
+                   enum wait_mode mode, struct decision *ret)
 {
     /* Who can wait often finds others in line, and then needs no clock here. */
-    if (entry != ENTRY_TRY && publication_peek(set->region, set->head) & WORD_BOXED)
+    if (mode != MODE_TRY && version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
         return -EINPROGRESS;
-    return is_shared(set) ? enter(true, actor, set, amounts[0], 0, record, entry, ret)
-                          : enter(false, actor, set, amounts[0], 0, record, entry, ret);
+    return inline_is_shared(set)
+               ? inline_acquire_impl(true, ctx, set, amounts[0], 0, record, mode, ret)
+               : inline_acquire_impl(false, ctx, set, amounts[0], 0, record, mode, ret);
 }
 
-int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
-               struct verdict *ret)
+int inline_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+                 struct decision *ret)
 {
-    ret->leased = 0;
-    return enter(is_shared(set), actor, set, amount, lease, 0, ENTRY_TRY, ret);
+    ret->lease_rest = 0;
+    return inline_acquire_impl(inline_is_shared(set), ctx, set, amount, lease, 0, MODE_TRY, ret);
 }
 
 /*
  * Gives back by a ledger what is the caller's own. For others that is done with the whole of the set,
  * and once it is boxed they are told apart who did it before.
  */
-static int settle_ledger(struct actor *actor, weir_set *set, uint32_t record, uint64_t word,
-                         bool own, const struct settlement *settlement)
+static int inline_release_dcas(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                               uint64_t word, bool is_owner, const struct release_args *args)
 {
-    uint32_t seat = sit_down(actor, set);
-    struct record *of = record_of(set, record);
-    uint64_t before;
-    int r = word_return(set, own || MUTANT(573) ? seat : 0, record, of, word,
-                        settlement->amounts[0], &before);
+    uint32_t slot = inline_dcas_slot(ctx, set);
+    struct acq_record *of = inline_record(set, record);
+    uint64_t expected;
+    int r = inline_try_give_back(set, is_owner || MUTANT(573) ? slot : 0, record, of, word,
+                                 args->amounts[0], &expected);
 
-    if (r == -EINPROGRESS && !(before & WORD_BOXED) && !set_is_broken(set))
-        word_box(actor, set, before);
+    if (r == -EINPROGRESS && !(expected & INFLATED_BIT) && !set_is_broken(set))
+        set_inflate(ctx, set, expected);
     if (r != 1)
         return r;
-    STEP();
+    SCHED_POINT();
     atomic_store_explicit(&of->word, record_next_word(word, RECORD_FREE), memory_order_release);
-    STEP();
+    SCHED_POINT();
     return 1;
 }
 
 /* From HELD to FREE: of all who try, one gives back what the record held. */
-static bool claim(const weir_set *set, uint32_t record, uint64_t word, bool own)
+static bool inline_claim_record(const weir_set *set, uint32_t record, uint64_t word, bool is_owner)
 {
-    _Atomic uint64_t *at = &record_of(set, record)->word;
+    _Atomic uint64_t *at = &inline_record(set, record)->word;
     uint64_t free_word = record_next_word(word, RECORD_FREE);
-    bool claimed = true;
+    bool record_freed = true;
 
-    if (own)
+    if (is_owner)
         atomic_store_explicit(at, free_word, memory_order_release);
     else
-        claimed = atomic_compare_exchange_strong(at, &word, free_word);
+        record_freed = atomic_compare_exchange_strong(at, &word, free_word);
 
-    STEP();
-    return claimed;
+    SCHED_POINT();
+    return record_freed;
 }
 
-WORD_INLINE int settle_state(bool shared, weir_set *set, uint64_t granted_ns,
-                             const struct settlement *settlement)
+WEIR_ALWAYS_INLINE int inline_release_state(bool shared, weir_set *set, uint64_t granted_ns,
+                                            const struct release_args *args)
 {
     const struct limit *limit = set->limits.items;
     struct weir_instant at = {0};
@@ -226,69 +230,70 @@ WORD_INLINE int settle_state(bool shared, weir_set *set, uint64_t granted_ns,
 
     if (limit->algorithm)
         at = instance_instant(set->w, set->limits.reads_wall);
-    for (;; publication_back_off(&turn)) {
+    for (;; spin_backoff(&turn)) {
         uint64_t word, state;
 
-        if (!word_read(shared, set, &word, &state))
+        if (!inline_read(shared, set, &word, &state))
             return -EINPROGRESS;
         if (limit->algorithm)
-            set_settle_limit(set, 0, &state, &at, settlement, granted_ns);
+            set_release_limit(set, 0, &state, &at, args, granted_ns);
         else
-            state -= settlement->amounts[0];
-        if (state & WORD_BOXED)
+            state -= args->amounts[0];
+        if (state & INFLATED_BIT)
             return 1; /* the algorithm broke its word */
-        if (publication_swap(set->region, set->head, word, state))
+        if (version_cas_word(set->region, set->head_unit, word, state))
             return 1;
     }
 }
 
-int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
-                const struct settlement *settlement, bool *claimed)
+int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                   bool is_owner, const struct release_args *args, bool *record_freed)
 {
     uint64_t granted_ns;
 
-    if (set->form == WORD_LEDGER)
-        return settle_ledger(actor, set, record, word, own, settlement);
-    granted_ns = set_granted_ns(set, record, settlement);
-    if (!*claimed && !claim(set, record, word, own))
+    if (set->inline_format == INLINE_DCAS)
+        return inline_release_dcas(ctx, set, record, word, is_owner, args);
+    granted_ns = set_granted_ns(set, record, args);
+    if (!*record_freed && !inline_claim_record(set, record, word, is_owner))
         return 0;
-    *claimed = true;
-    return set->member ? settle_state(true, set, granted_ns, settlement)
-                       : settle_state(false, set, granted_ns, settlement);
+    *record_freed = true;
+    return set->participant ? inline_release_state(true, set, granted_ns, args)
+                            : inline_release_state(false, set, granted_ns, args);
 }
 
 /* What the word would be; boxed: it does not fit. */
-static uint64_t word_of(const struct operation *op)
+static uint64_t inline_encode(const struct txn *txn)
 {
-    uint64_t state = *operation_states(op);
+    uint64_t state = *txn_states(txn);
 
-    if (op->set->form != WORD_LEDGER)
+    if (txn->set->inline_format != INLINE_DCAS)
         return state;
-    return state > LEDGER_USED_MAX
-               ? WORD_BOXED
-               : state << LEDGER_USED_SHIFT |
-                     (MUTANT(572) ? 0 : op->version.content[LEDGER_BITS_AT] & LEDGER_BITS);
+    return state > DCAS_USED_MAX
+               ? INFLATED_BIT
+               : state << DCAS_USED_SHIFT |
+                     (MUTANT(572) ? 0 : txn->version.content[DCAS_BITS_AT] & DCAS_BITS);
 }
 
 /* Whoever unboxes a later version may have been faster. */
-static void advance(const weir_set *set, uint64_t now_ns)
+static void inline_raise_deflated(const weir_set *set, uint64_t now_ns)
 {
-    uint64_t before = atomic_load_explicit(set->unboxed_ns, memory_order_relaxed);
+    uint64_t expected = atomic_load_explicit(set->deflated_ns, memory_order_relaxed);
 
-    while (before < now_ns && !atomic_compare_exchange_weak(set->unboxed_ns, &before, now_ns))
+    while (expected < now_ns && !atomic_compare_exchange_weak(set->deflated_ns, &expected, now_ns))
         ;
-    STEP();
+    SCHED_POINT();
 }
 
-bool word_put_back(const struct operation *op)
+bool set_deflate(const struct txn *txn)
 {
-    const struct version *version = &op->version;
+    const struct version *version = &txn->version;
 
-    if ((version_flags(version) & (CONTENT_SHUT | CONTENT_EXPECTED)) ||
-        (version->content[CONTENT_LAST] > op->now_ns && !MUTANT(503)) || (word_of(op) & WORD_BOXED))
+    if ((version_flags(version) & (CONTENT_SHUT_DOWN | CONTENT_JOIN_PENDING)) ||
+        (version->content[CONTENT_LAST_NS] > txn->now_ns && !MUTANT(503)) ||
+        (inline_encode(txn) & INFLATED_BIT))
         return false;
-    if (op->set->form == WORD_LEDGER && !ledger_seat(op->actor, op->set))
+    if (txn->set->inline_format == INLINE_DCAS && !dcas_slot(txn->ctx, txn->set))
         return false; /* who has no seat there leaves it as he needs it */
-    advance(op->set, op->now_ns);
-    return publication_unbox(op->set->region, op->set->head, version, word_of(op));
+    inline_raise_deflated(txn->set, txn->now_ns);
+    return version_deflate(txn->set->region, txn->set->head_unit, version, inline_encode(txn));
 }

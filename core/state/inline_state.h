@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sets whose whole state is one word, while nobody is in line: one rate or call whose algorithm
- * needs no more, or one resource. Then the set's word is not the name of a box (publication.h) but
+ * needs no more, or one resource. Then the set's word is not the name of a box (version.h) but
  * the state itself; a grant is one compare-and-swap of it, a refusal one load, and nothing is
  * allocated. Whoever has to wait boxes the set, and then joins the line; the first who comes once the
  * line is empty puts the state back into the word.
@@ -11,7 +11,7 @@
  * between the set still counts it as held.
  *
  * A resource that processes share must lose nothing by a death between any two steps. There the
- * word also has a bit for each actor, which says whether what it has announced has happened: ledger.h.
+ * word also has a bit for each actor, which says whether what it has announced has happened: detectable_cas.h.
  * Of rates and calls nothing is given back after a death, so they do without.
  *
  * The clock is read before the word, so that as little time as can be passes between that and the
@@ -29,39 +29,39 @@
 #include "set/txn.h"
 
 /* The form that the word of such a set can have. */
-enum word_form word_form_for(const struct limits *limits, bool ledger);
+enum inline_format inline_format_for(const struct limits *limits, bool use_dcas);
 
-/* word_enter(), as set_enter() if the set's word is its state and nothing has to wait, is declared in
+/* inline_acquire(), as set_acquire() if the set's word is its state and nothing has to wait, is declared in
  * set.h. -EINPROGRESS: nothing has happened yet, and the set is boxed, for it had to be or was
  * already; or something is strange. Also -ENOMEM. */
 
 /*
- * As word_enter() of a take of `amount`, but if there is that much, `lease` is taken, which is more
+ * As inline_acquire() of a take of `amount`, but if there is that much, `lease` is taken, which is more
  * or 0: `ret->leased` is the rest.
  */
-int word_lease(struct actor *actor, weir_set *set, uint64_t amount, uint64_t lease,
-               struct verdict *ret);
+int inline_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+                 struct decision *ret);
 
 /*
- * As set_settle_exactly(): 1 done, 0 somebody else did it. -EINPROGRESS: the set is boxed; then, if
+ * As set_release_exact(): 1 done, 0 somebody else did it. -EINPROGRESS: the set is boxed; then, if
  * `*claimed`, the record is FREE already and only its set lacks what it gives back. If it is so from the start,
  * there need not be a record.
  */
-int word_settle(struct actor *actor, weir_set *set, uint32_t record, uint64_t word, bool own,
-                const struct settlement *settlement, bool *claimed);
+int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                   bool is_owner, const struct release_args *args, bool *record_freed);
 
 /* Puts the state that was read into the word, if nobody is in line or expected there. False: it is
  * there already, or does not fit, or the set has changed. The first is the second for a set with a
  * box and without a line, whose word could be its state. */
-bool word_put_back(const struct operation *op);
-static inline bool word_unbox(const struct operation *op)
+bool set_deflate(const struct txn *txn);
+static inline bool set_try_deflate(const struct txn *txn)
 {
-    return op->set->form != WORD_NONE && version_is_boxed(&op->version) &&
-           (!line_length(&op->version) || MUTANT(486)) && word_put_back(op);
+    return txn->set->inline_format != INLINE_NONE && version_is_inflated(&txn->version) &&
+           (!waitq_length(&txn->version) || MUTANT(486)) && set_deflate(txn);
 }
 
 /* Boxes the set, whose word is not, so that somebody can join its line: -EINPROGRESS, whether that
  * was done or the set has changed; or -ENOMEM. */
-int word_box(struct actor *actor, weir_set *set, uint64_t word);
+int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 #endif

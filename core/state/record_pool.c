@@ -11,22 +11,22 @@
 #include "wait/waiter.h"
 
 /* Stand-ins have a depot of their own, for they stay stand-ins. */
-#define STAND_INS 0u
+#define PROXY_RECORDS 0u
 
-static struct record *at(const weir *w, uint32_t record)
+static struct acq_record *record_pool_at(const weir *w, uint32_t record)
 {
     return record_at(&w->region, record);
 }
 
-static void depot_put(weir *w, uint32_t depot, uint32_t record)
+static void record_depot_put(weir *w, uint32_t depot, uint32_t record)
 {
-    struct record *r = at(w, record);
+    struct acq_record *r = record_pool_at(w, record);
 
-    record_store(&r->next, link_next(record_load(&r->next), w->depot[depot].first));
+    record_store(&r->next, record_link_next(record_load(&r->next), w->depot[depot].first));
     w->depot[depot].first = record;
 }
 
-static bool add_run(weir *w, uint32_t depot, uint32_t units)
+static bool record_pool_add_run(weir *w, uint32_t depot, uint32_t units)
 {
     uint32_t run = region_alloc_run(&w->region, units);
 
@@ -38,13 +38,13 @@ static bool add_run(weir *w, uint32_t depot, uint32_t units)
 }
 
 /* One that was never used. Nothing is written there before, so it takes no memory until then. */
-static uint32_t get_fresh(weir *w, uint32_t depot)
+static uint32_t record_pool_get_unused(weir *w, uint32_t depot)
 {
-    uint32_t units = depot == STAND_INS ? record_units(0) : depot;
-    struct depot *from = &w->depot[depot];
+    uint32_t units = depot == PROXY_RECORDS ? record_units(0) : depot;
+    struct record_depot *from = &w->depot[depot];
     uint32_t record;
 
-    if (!from->fresh_n && !add_run(w, depot, units))
+    if (!from->fresh_n && !record_pool_add_run(w, depot, units))
         return 0;
     record = from->fresh;
     from->fresh += units;
@@ -53,112 +53,115 @@ static uint32_t get_fresh(weir *w, uint32_t depot)
 }
 
 /* 0: out of memory. */
-static uint32_t depot_get(weir *w, uint32_t depot)
+static uint32_t record_depot_get(weir *w, uint32_t depot)
 {
     uint32_t record = w->depot[depot].first;
 
     if (!record)
-        return get_fresh(w, depot);
+        return record_pool_get_unused(w, depot);
     if (!MUTANT(7))
-        w->depot[depot].first = link_record(record_load(&at(w, record)->next));
+        w->depot[depot].first = record_link_target(record_load(&record_pool_at(w, record)->next));
     return record;
 }
 
 /* The first one that comes from the depot is the first to be used: what was never used is then used in
  * the order in which it lies in memory. */
-static void refill(weir *w, struct magazine *magazine, uint32_t depot)
+static void record_pool_refill(weir *w, struct magazine *magazine, uint32_t depot)
 {
     uint32_t records[MAGAZINE_SIZE / 2], n = 0;
 
     pthread_mutex_lock(&w->lock);
-    while (magazine->n + n < MAGAZINE_SIZE / 2 && (records[n] = depot_get(w, depot)) != 0)
+    while (magazine->n + n < MAGAZINE_SIZE / 2 && (records[n] = record_depot_get(w, depot)) != 0)
         n++;
     while (n > 0)
         magazine->records[magazine->n++] = records[--n];
     pthread_mutex_unlock(&w->lock);
 }
 
-static void empty(weir *w, struct magazine *magazine, uint32_t depot)
+static void record_pool_drain(weir *w, struct magazine *magazine, uint32_t depot)
 {
     pthread_mutex_lock(&w->lock);
     while (magazine->n > MAGAZINE_SIZE / 2)
-        depot_put(w, depot, magazine->records[--magazine->n]);
+        record_depot_put(w, depot, magazine->records[--magazine->n]);
     pthread_mutex_unlock(&w->lock);
 }
 
 /* The same with the records of a segment that are ours. */
-static void refill_shared(weir *w, struct magazine *magazine, struct member *member)
+static void record_pool_refill_shared(weir *w, struct magazine *magazine,
+                                      struct participant *participant)
 {
     uint32_t record;
 
     pthread_mutex_lock(&w->lock);
-    while (magazine->n < MAGAZINE_SIZE / 2 && (record = member_get_record(member)) != 0)
+    while (magazine->n < MAGAZINE_SIZE / 2 && (record = participant_get_record(participant)) != 0)
         magazine->records[magazine->n++] = record;
     pthread_mutex_unlock(&w->lock);
 }
 
-static void empty_shared(weir *w, struct magazine *magazine, struct member *member)
+static void record_pool_drain_shared(weir *w, struct magazine *magazine,
+                                     struct participant *participant)
 {
     pthread_mutex_lock(&w->lock);
     while (magazine->n > MAGAZINE_SIZE / 2)
-        member_put_record(member, magazine->records[--magazine->n]);
+        participant_put_record(participant, magazine->records[--magazine->n]);
     pthread_mutex_unlock(&w->lock);
 }
 
 bool magazine_refill(const weir_set *set, struct magazine *magazine)
 {
-    if (set->member)
-        refill_shared(set->w, magazine, set->member);
+    if (set->participant)
+        record_pool_refill_shared(set->w, magazine, set->participant);
     else
-        refill(set->w, magazine, set->record_units);
+        record_pool_refill(set->w, magazine, set->record_units);
     return magazine->n;
 }
 
-void magazine_empty(const weir_set *set, struct magazine *magazine)
+void magazine_drain(const weir_set *set, struct magazine *magazine)
 {
-    if (set->member)
-        empty_shared(set->w, magazine, set->member);
+    if (set->participant)
+        record_pool_drain_shared(set->w, magazine, set->participant);
     else
-        empty(set->w, magazine, set->record_units);
+        record_pool_drain(set->w, magazine, set->record_units);
 }
 
 /* A new stand-in, or 0. It is of one shared record for ever: so their words tell its lives apart. */
-static uint32_t stand_in_new(weir *w)
+static uint32_t proxy_record_alloc(weir *w)
 {
-    uint32_t kept;
+    uint32_t waiter;
 
     pthread_mutex_lock(&w->lock);
-    kept = depot_get(w, STAND_INS);
+    waiter = record_depot_get(w, PROXY_RECORDS);
     pthread_mutex_unlock(&w->lock);
-    return kept;
+    return waiter;
 }
 
-static void stand_in_fill(struct record *r, const weir_set *set, uint32_t record)
+static void proxy_record_init(struct acq_record *r, const weir_set *set, uint32_t record)
 {
-    record_store(&r->next, link_next(record_load(&r->next), record));
+    record_store(&r->next, record_link_next(record_load(&r->next), record));
     record_store(&r->set, (uint64_t)set->number << 32);
-    record_set_stand_in(r, RECORD_WAKE_FUTEX, 0, false); /* it may end before anybody waits on it */
-    record_set_before(r, 0);
-    r->after = r->timer = 0;
+    record_set_proxy_target(r, WAIT_TARGET_FUTEX, 0,
+                            false); /* it may end before anybody waits on it */
+    record_set_prev_flags(r, 0);
+    r->bucket_next = r->heap_index = 0;
     record_store(&r->data, 0);
-    record_store(&r->since, 0); /* of a submission: it has not entered its set */
+    record_store(&r->enqueued_ns, 0); /* of a submission: it has not entered its set */
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
-uint32_t stand_in_begin(const weir_set *set, uint32_t record)
+uint32_t proxy_record_acquire(const weir_set *set, uint32_t record)
 {
-    uint32_t kept = member_stand_in(set->member, record);
+    uint32_t waiter = participant_proxy(set->participant, record);
 
-    if (!kept)
-        kept = stand_in_new(set->w);
-    if (!kept)
+    if (!waiter)
+        waiter = proxy_record_alloc(set->w);
+    if (!waiter)
         return 0;
-    stand_in_fill(kept_at(set->w, kept), set, record);
-    member_set_kept(set->member, record, kept, true);
-    return kept;
+    proxy_record_init(waiter_at(set->w, waiter), set, record);
+    participant_set_proxy(set->participant, record, waiter, true);
+    return waiter;
 }
 
-void stand_in_end(const weir_set *set, uint32_t kept)
+void proxy_record_release(const weir_set *set, uint32_t waiter)
 {
-    member_set_kept(set->member, kept_record(set->w, kept), kept, false);
+    participant_set_proxy(set->participant, waiter_record(set->w, waiter), waiter, false);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Publication: see publication.h for the scheme and its invariants.
+ * Publication: see version.h for the scheme and its invariants.
  *
  * Memory order. All shared words are atomic; what is not said otherwise is relaxed.
  *   - Commit is a compare-and-swap with acquire and release: it publishes the box before it, and
@@ -13,36 +13,36 @@
  *   - `done` is stored with release after the effects and loaded with acquire before relying on
  * them.
  */
+#include "base/compiler.h"
 #include "state/version_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct box) == 120, "nearly two lines of a box are its header");
-_Static_assert(sizeof(struct actor_head) % 8 == 0, "flat");
+_Static_assert(sizeof(struct version_block) == 120, "nearly two lines of a box are its header");
+_Static_assert(sizeof(struct thread_head) % 8 == 0, "flat");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
 
-#define BACK_OFF_MAX 6u
+#define BACKOFF_MAX 6u
 
-/* What is done rarely shall not take registers from what is done most often. */
-#define RARELY static __attribute__((noinline))
-
-static struct box *word_box(const struct region *region, uint32_t box_class, uint64_t word)
+static struct version_block *version_block_at(const struct region *region, uint32_t block_class,
+                                              uint64_t word)
 {
-    return boxes_at(true, region, box_class, word);
+    return block_at(true, region, block_class, word);
 }
 
-static uint32_t class_of(const struct region *region, const struct set_head *set)
+static uint32_t version_block_class(const struct region *region, const struct set_head *set)
 {
-    return boxes_class(true, region, set);
+    return block_class_of(true, region, set);
 }
 
-static _Atomic uint64_t *own_of(const struct region *region, uint32_t actor, uint32_t box_class)
+static _Atomic uint64_t *version_own_ref(const struct region *region, uint32_t ctx,
+                                         uint32_t block_class)
 {
-    return boxes_own(true, region, actor, box_class);
+    return block_own_ref(true, region, ctx, block_class);
 }
 
-void publication_back_off(unsigned *turn)
+void spin_backoff(unsigned *turn)
 {
     for (unsigned i = 0; i < 1u << *turn; i++) {
 #if defined(__x86_64__)
@@ -51,295 +51,308 @@ void publication_back_off(unsigned *turn)
         __asm__ volatile("yield");
 #endif
     }
-    if (*turn < BACK_OFF_MAX)
+    if (*turn < BACKOFF_MAX)
         ++*turn;
 }
 
-uint32_t box_class_for(size_t content_words)
+uint32_t block_class_for(size_t content_words)
 {
-    uint32_t box_class = BOX_CLASS_MIN;
+    uint32_t block_class = BLOCK_CLASS_MIN;
 
-    while (box_class <= BOX_CLASS_MAX && box_capacity(box_class) < content_words)
-        box_class++;
-    return box_class <= BOX_CLASS_MAX ? box_class : 0;
+    while (block_class <= BLOCK_CLASS_MAX && block_capacity(block_class) < content_words)
+        block_class++;
+    return block_class <= BLOCK_CLASS_MAX ? block_class : 0;
 }
 
-size_t box_capacity(uint32_t box_class)
+size_t block_capacity(uint32_t block_class)
 {
-    return (((size_t)1 << box_class) - sizeof(struct box)) / sizeof(uint64_t);
+    return (((size_t)1 << block_class) - sizeof(struct version_block)) / sizeof(uint64_t);
 }
 
 /* A box of this class as version 0 of its slot, in the form of an own word; 0: no memory. */
-static uint64_t new_box(struct region *region, uint32_t box_class)
+static uint64_t version_new_block(struct region *region, uint32_t block_class)
 {
-    size_t size = (size_t)1 << box_class;
-    uint32_t unit = region_alloc_box(region, size, size);
-    uint64_t slot = (uint64_t)unit * UNIT_SIZE >> box_class;
+    size_t size = (size_t)1 << block_class;
+    uint32_t unit = region_alloc_block(region, size, size);
+    uint64_t slot = (uint64_t)unit * REGION_UNIT_SIZE >> block_class;
 
-    return unit && slot <= WORD_SLOT_MASK ? word_make(slot, 0) : 0;
+    return unit && slot <= BLOCK_SLOT_MASK ? block_ref_make(slot, 0) : 0;
 }
 
-void publication_begin(struct set_head *set, uint32_t box_class, uint32_t number, struct box *box,
-                       uint64_t slot, const uint64_t *content, size_t content_n)
+void version_init(struct set_head *set, uint32_t block_class, uint32_t number,
+                  struct version_block *block, uint64_t slot, const uint64_t *content,
+                  size_t content_n)
 {
     for (size_t i = 0; i < content_n; i++)
-        store(&box->content[i], content[i]);
-    store(&box->meta, box_meta(0, (uint32_t)content_n, 0));
-    store(&box->version, 1);
-    store(&box->done, 1);
-    store(&box->told, 1);
-    set->box_class = box_class;
+        version_store(&block->content[i], content[i]);
+    version_store(&block->meta, block_meta(0, (uint32_t)content_n, 0));
+    version_store(&block->version, 1);
+    version_store(&block->completed, 1);
+    version_store(&block->notified, 1);
+    set->block_class = block_class;
     set->number = number;
-    atomic_store_explicit(&set->word, WORD_BOXED | word_make(slot, 1), memory_order_release);
+    atomic_store_explicit(&set->state_word, INFLATED_BIT | block_ref_make(slot, 1),
+                          memory_order_release);
 }
 
-uint32_t publication_new_set(struct region *region, uint32_t box_class, uint32_t number,
-                             const uint64_t *content, size_t content_n)
+uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
+                         const uint64_t *content, size_t content_n)
 {
-    uint32_t unit = region_alloc_box(region, sizeof(struct set_head), UNIT_SIZE);
-    uint64_t own = unit ? new_box(region, box_class) : 0;
+    uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
+    uint64_t own_ref = unit ? version_new_block(region, block_class) : 0;
 
-    if (!own)
+    if (!own_ref)
         return 0;
-    publication_begin(region_box(region, unit), box_class, number, word_box(region, box_class, own),
-                      word_slot(own), content, content_n);
+    version_init(region_block(region, unit), block_class, number,
+                 version_block_at(region, block_class, own_ref), state_word_slot(own_ref), content,
+                 content_n);
     return unit;
 }
 
-uint32_t publication_new_word(struct region *region, uint32_t box_class, uint32_t number,
-                              uint64_t word)
+uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,
+                                uint64_t word)
 {
-    uint32_t unit = region_alloc_box(region, sizeof(struct set_head), UNIT_SIZE);
+    uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
 
     if (unit) {
-        struct set_head *set = region_box(region, unit);
+        struct set_head *set = region_block(region, unit);
 
-        set->box_class = box_class;
+        set->block_class = block_class;
         set->number = number;
-        atomic_store_explicit(&set->word, word, memory_order_release);
+        atomic_store_explicit(&set->state_word, word, memory_order_release);
     }
     return unit;
 }
 
-int publication_reserve(struct region *region, uint32_t set_unit)
+int version_add_reserve_block(struct region *region, uint32_t set_unit)
 {
-    struct set_head *set = set_at(region, set_unit);
-    uint64_t box;
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t block;
 
-    if (load(&set->spare))
+    if (version_load(&set->reserve_block))
         return 0;
-    box = new_box(region, class_of(region, set));
-    if (!box)
+    block = version_new_block(region, version_block_class(region, set));
+    if (!block)
         return -ENOMEM;
-    atomic_store_explicit(&set->spare, box, memory_order_release);
+    atomic_store_explicit(&set->reserve_block, block, memory_order_release);
     return 0;
 }
 
-uint32_t publication_new_actor(struct region *region)
+uint32_t version_new_thread(struct region *region)
 {
-    uint32_t unit = region_alloc_box(region, sizeof(struct actor_head), UNIT_SIZE);
+    uint32_t unit = region_alloc_block(region, sizeof(struct thread_head), REGION_UNIT_SIZE);
 
     if (unit) {
-        struct actor_head *actor = region_box(region, unit);
+        struct thread_head *ctx = region_block(region, unit);
 
-        store(&actor->generation, 1);
+        version_store(&ctx->generation, 1);
     }
     return unit;
 }
 
-int publication_prepare(struct region *region, uint32_t actor, uint32_t box_class)
+int version_add_own_block(struct region *region, uint32_t ctx, uint32_t block_class)
 {
-    _Atomic uint64_t *own = own_of(region, actor, box_class);
-    uint64_t box;
+    _Atomic uint64_t *own_ref = version_own_ref(region, ctx, block_class);
+    uint64_t block;
 
-    if (load(own))
+    if (version_load(own_ref))
         return 0;
-    box = new_box(region, box_class);
-    if (!box)
+    block = version_new_block(region, block_class);
+    if (!block)
         return -ENOMEM;
-    atomic_store_explicit(own, box, memory_order_release);
+    atomic_store_explicit(own_ref, block, memory_order_release);
     return 0;
 }
 
 /* Everything that a version owes, copied before it is known to be still current. */
-struct debt {
-    uint32_t actor, effects_n;
-    uint64_t replaced;
-    struct effect effects[EFFECTS_MAX];
+struct deferred_writes {
+    uint32_t thread_unit, writes_n;
+    uint64_t predecessor;
+    struct deferred_write writes[DEFERRED_WRITES_MAX];
 };
 
-static void copy_debt(const struct box *box, struct debt *ret)
+static void version_copy_deferred(const struct version_block *block, struct deferred_writes *ret)
 {
-    uint64_t meta = load(&box->meta);
+    uint64_t meta = version_load(&block->meta);
 
-    ret->actor = (uint32_t)(meta >> 32);
-    ret->effects_n = (uint32_t)(meta & 0xff);
-    if (ret->effects_n > EFFECTS_MAX)
-        ret->effects_n = EFFECTS_MAX; /* never, but in a segment that was tampered with */
-    ret->replaced = load(&box->replaced);
-    for (uint32_t i = 0; i < ret->effects_n; i++) {
-        ret->effects[i] =
-            (struct effect){.place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2)),
-                            .before = load(&box->effects[i][0]),
-                            .after = load(&box->effects[i][1])};
+    ret->thread_unit = (uint32_t)(meta >> 32);
+    ret->writes_n = (uint32_t)(meta & 0xff);
+    if (ret->writes_n > DEFERRED_WRITES_MAX)
+        ret->writes_n = DEFERRED_WRITES_MAX; /* never, but in a segment that was tampered with */
+    ret->predecessor = version_load(&block->predecessor);
+    for (uint32_t i = 0; i < ret->writes_n; i++) {
+        ret->writes[i] = (struct deferred_write){
+            .target = (uint32_t)(version_load(&block->targets[i / 2]) >> 32 * (i % 2)),
+            .expected = version_load(&block->writes[i][0]),
+            .desired = version_load(&block->writes[i][1])};
     }
 }
 
 /* Completes what the version named by `word` owes, unless it has been superseded: then somebody
  * else completed it before. Any number of helpers, any delay between any two lines. */
-void publication_help_with(const struct region *region, struct set_head *set, uint64_t word)
+void version_help_word(const struct region *region, struct set_head *set, uint64_t word)
 {
-    struct box *box = word_box(region, class_of(region, set), word);
-    uint64_t version = word_version(word);
-    _Atomic uint64_t *own;
-    struct debt debt;
+    struct version_block *block = version_block_at(region, version_block_class(region, set), word);
+    uint64_t version = state_word_version(word);
+    _Atomic uint64_t *own_ref;
+    struct deferred_writes deferred;
 
-    if (load_acquire(&box->done) == version)
+    if (version_load_acquire(&block->completed) == version)
         return;
-    STEP();
-    copy_debt(box, &debt);
-    STEP();
-    if (!(debt.replaced & WORD_BOXED))
-        debt.replaced = load(&set->spare);
+    SCHED_POINT();
+    version_copy_deferred(block, &deferred);
+    SCHED_POINT();
+    if (!(deferred.predecessor & INFLATED_BIT))
+        deferred.predecessor = version_load(&set->reserve_block);
     atomic_thread_fence(memory_order_acquire);
-    if (load(&set->word) != word && !MUTANT(23))
+    if (version_load(&set->state_word) != word && !MUTANT(23))
         return;
-    STEP();
+    SCHED_POINT();
     if (MUTANT(22))
-        atomic_store_explicit(&box->done, version, memory_order_release);
-    for (uint32_t i = 0; i < debt.effects_n; i++)
+        atomic_store_explicit(&block->completed, version, memory_order_release);
+    for (uint32_t i = 0; i < deferred.writes_n; i++)
         if (!(MUTANT(1) && i == 1))
-            apply(true, region, &debt.effects[i]);
-    own = own_of(region, debt.actor, class_of(region, set));
+            version_apply_write(true, region, &deferred.writes[i]);
+    own_ref = version_own_ref(region, deferred.thread_unit, version_block_class(region, set));
     if (MUTANT(20))
-        store(own, word_own(debt.replaced));
+        version_store(own_ref, block_ref_of_word(deferred.predecessor));
     else
-        swap(own, word_make(word_slot(word), version - 1), word_own(debt.replaced));
-    STEP();
-    atomic_store_explicit(&box->done, version, memory_order_release);
-    STEP();
+        version_cas(own_ref, block_ref_make(state_word_slot(word), version - 1),
+                    block_ref_of_word(deferred.predecessor));
+    SCHED_POINT();
+    atomic_store_explicit(&block->completed, version, memory_order_release);
+    SCHED_POINT();
 }
 
-void publication_help(const struct region *region, uint32_t set_unit)
+void version_help(const struct region *region, uint32_t set_unit)
 {
-    struct set_head *set = set_at(region, set_unit);
+    struct set_head *set = set_head_at(region, set_unit);
     uint64_t word;
 
     do {
-        word = load_acquire(&set->word);
-        if (word & WORD_BOXED)
-            publication_help_with(region, set, word);
-    } while (load_acquire(&set->word) != word);
+        word = version_load_acquire(&set->state_word);
+        if (word & INFLATED_BIT)
+            version_help_word(region, set, word);
+    } while (version_load_acquire(&set->state_word) != word);
 }
 
-uint64_t publication_guess(const struct region *region, uint32_t set_unit, uint32_t i)
+uint64_t version_peek_content(const struct region *region, uint32_t set_unit, uint32_t i)
 {
-    struct set_head *set = set_at(region, set_unit);
-    uint64_t word = load_acquire(&set->word);
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t word = version_load_acquire(&set->state_word);
 
-    return word & WORD_BOXED ? load(&word_box(region, class_of(region, set), word)->content[i]) : 0;
+    return word & INFLATED_BIT
+               ? version_load(
+                     &version_block_at(region, version_block_class(region, set), word)->content[i])
+               : 0;
 }
 
-void publication_read_word(struct version *version, uint64_t word)
+void version_from_inline(struct version *version, uint64_t word)
 {
-    memset(version->content, 0, WORD_STATE_AT * sizeof(uint64_t));
-    version->content[WORD_STATE_AT] = word_state(version->form, word);
-    version->content_n = WORD_STATE_AT + 1;
-    if (version->form == WORD_LEDGER)
-        version->content[version->content_n++] = word & LEDGER_BITS;
-    version->strange = version->form == WORD_NONE;
-    version->untold = false;
-    version->word = word;
-    version->effects_n = 0;
+    memset(version->content, 0, INLINE_STATE_AT * sizeof(uint64_t));
+    version->content[INLINE_STATE_AT] = inline_state_decode(version->inline_format, word);
+    version->content_n = INLINE_STATE_AT + 1;
+    if (version->inline_format == INLINE_DCAS)
+        version->content[version->content_n++] = word & DCAS_BITS;
+    version->is_mismatch = version->inline_format == INLINE_NONE;
+    version->needs_notify = false;
+    version->state_word = word;
+    version->writes_n = 0;
 }
 
 /* Until it is whole. */
-RARELY void read_on(const struct region *region, struct set_head *set, struct version *version,
-                    enum reading reading)
+WEIR_NOINLINE void version_read_retry(const struct region *region, struct set_head *set,
+                                      struct version *version, enum read_result result)
 {
-    for (unsigned turn = 0; reading != READ_WHOLE;) {
-        if (reading == READ_STATE) {
-            publication_read_word(version, version->word);
+    for (unsigned turn = 0; result != READ_COMPLETE;) {
+        if (result == READ_INLINE) {
+            version_from_inline(version, version->state_word);
             return;
         }
-        if (reading == READ_OWING && turn >= HELP_AFTER) {
-            publication_help_with(region, set, version->word);
+        if (result == READ_INCOMPLETE && turn >= HELP_AFTER) {
+            version_help_word(region, set, version->state_word);
             return;
         }
-        publication_back_off(&turn);
-        reading = read_once(true, region, set, version);
+        spin_backoff(&turn);
+        result = version_read_once(true, region, set, version);
     }
 }
 
-void publication_read(const struct region *region, uint32_t set_unit, struct version *version)
+void version_read(const struct region *region, uint32_t set_unit, struct version *version)
 {
-    struct set_head *set = set_at(region, set_unit);
-    enum reading reading;
+    struct set_head *set = set_head_at(region, set_unit);
+    enum read_result result;
 
-    version->effects_n = 0;
-    reading = region->segment ? read_once(true, region, set, version)
-                              : read_once(false, region, set, version);
-    if (reading != READ_WHOLE)
-        read_on(region, set, version, reading);
+    version->writes_n = 0;
+    result = region->segment ? version_read_once(true, region, set, version)
+                             : version_read_once(false, region, set, version);
+    if (result != READ_COMPLETE)
+        version_read_retry(region, set, version, result);
 }
 
-bool publication_current(const struct region *region, uint32_t set_unit,
-                         const struct version *version)
+bool version_is_current(const struct region *region, uint32_t set_unit,
+                        const struct version *version)
 {
     atomic_thread_fence(memory_order_acquire);
-    return load(&set_at(region, set_unit)->word) == version->word;
+    return version_load(&set_head_at(region, set_unit)->state_word) == version->state_word;
 }
 
-uint32_t publication_effects(const struct region *region, uint32_t set_unit,
-                             const struct version *version, struct effect *ret)
+uint32_t version_deferred_writes(const struct region *region, uint32_t set_unit,
+                                 const struct version *version, struct deferred_write *ret)
 {
-    struct set_head *set = set_at(region, set_unit);
-    const struct box *box;
+    struct set_head *set = set_head_at(region, set_unit);
+    const struct version_block *block;
     uint32_t n;
 
-    if (!version_is_boxed(version))
+    if (!version_is_inflated(version))
         return 0;
-    box = word_box(region, class_of(region, set), version->word);
-    n = load(&box->meta) & 0xff;
-    n = n < EFFECTS_MAX ? n : EFFECTS_MAX;
+    block = version_block_at(region, version_block_class(region, set), version->state_word);
+    n = version_load(&block->meta) & 0xff;
+    n = n < DEFERRED_WRITES_MAX ? n : DEFERRED_WRITES_MAX;
     for (uint32_t i = 0; i < n; i++)
-        ret[i] = (struct effect){.place = (uint32_t)(load(&box->places[i / 2]) >> 32 * (i % 2)),
-                                 .before = load(&box->effects[i][0]),
-                                 .after = load(&box->effects[i][1])};
-    return publication_current(region, set_unit, version) ? n : 0;
+        ret[i] = (struct deferred_write){
+            .target = (uint32_t)(version_load(&block->targets[i / 2]) >> 32 * (i % 2)),
+            .expected = version_load(&block->writes[i][0]),
+            .desired = version_load(&block->writes[i][1])};
+    return version_is_current(region, set_unit, version) ? n : 0;
 }
 
 /* If the box is another version's by now, that one counts as untold, and is told of again. */
-void publication_told(const struct region *region, uint32_t set_unit, const struct version *version)
+void version_set_notified(const struct region *region, uint32_t set_unit,
+                          const struct version *version)
 {
-    struct set_head *set = set_at(region, set_unit);
-    struct box *box = word_box(region, class_of(region, set), version->word);
+    struct set_head *set = set_head_at(region, set_unit);
+    struct version_block *block =
+        version_block_at(region, version_block_class(region, set), version->state_word);
 
-    atomic_store_explicit(&box->told, word_version(version->word), memory_order_release);
-    STEP();
+    atomic_store_explicit(&block->notified, state_word_version(version->state_word),
+                          memory_order_release);
+    SCHED_POINT();
 }
 
-bool publication_commit(const struct region *region, uint32_t actor, uint32_t set_unit,
-                        struct version *version)
+bool version_commit(const struct region *region, uint32_t ctx, uint32_t set_unit,
+                    struct version *version)
 {
-    return region->segment ? commit(true, region, actor, set_unit, version)
-                           : commit(false, region, actor, set_unit, version);
+    return region->segment ? version_commit_impl(true, region, ctx, set_unit, version)
+                           : version_commit_impl(false, region, ctx, set_unit, version);
 }
 
-bool publication_unbox(const struct region *region, uint32_t set_unit,
-                       const struct version *version, uint64_t word)
+bool version_deflate(const struct region *region, uint32_t set_unit, const struct version *version,
+                     uint64_t word)
 {
-    struct set_head *set = set_at(region, set_unit);
-    uint64_t spare;
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t reserve;
 
     do {
-        spare = load_acquire(&set->spare);
-        STEP();
-        if (load(&set->word) != version->word && !MUTANT(482))
+        reserve = version_load_acquire(&set->reserve_block);
+        SCHED_POINT();
+        if (version_load(&set->state_word) != version->state_word && !MUTANT(482))
             return false;
-        STEP();
-    } while (!MUTANT(506) && spare != word_own(version->word) &&
-             !swap(&set->spare, MUTANT(481) ? load(&set->spare) : spare, word_own(version->word)));
-    STEP();
-    return publication_swap(region, set_unit, version->word, word);
+        SCHED_POINT();
+    } while (!MUTANT(506) && reserve != block_ref_of_word(version->state_word) &&
+             !version_cas(&set->reserve_block,
+                          MUTANT(481) ? version_load(&set->reserve_block) : reserve,
+                          block_ref_of_word(version->state_word)));
+    SCHED_POINT();
+    return version_cas_word(region, set_unit, version->state_word, word);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of publication_read() and publication_commit(), compiled into them, and into what is
- * done most often. What order they are in is said in publication.c. */
+/* The steps of version_read() and version_commit(), compiled into them, and into what is
+ * done most often. What order they are in is said in version.c. */
 #ifndef WEIR_CORE_STATE_VERSION_INTERNAL_H
 #define WEIR_CORE_STATE_VERSION_INTERNAL_H
 
@@ -9,150 +9,159 @@
 #include "state/version.h"
 #include "state/version_block.h"
 
-static inline uint64_t load(const _Atomic uint64_t *word)
+static inline uint64_t version_load(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static inline uint64_t load_acquire(const _Atomic uint64_t *word)
+static inline uint64_t version_load_acquire(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_acquire);
 }
 
-static inline void store(_Atomic uint64_t *word, uint64_t value)
+static inline void version_store(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-static inline bool swap(_Atomic uint64_t *word, uint64_t before, uint64_t after)
+static inline bool version_cas(_Atomic uint64_t *word, uint64_t expected, uint64_t desired)
 {
-    return atomic_compare_exchange_strong_explicit(word, &before, after, memory_order_acq_rel,
+    return atomic_compare_exchange_strong_explicit(word, &expected, desired, memory_order_acq_rel,
                                                    memory_order_relaxed);
 }
 
-static inline struct set_head *set_at(const struct region *region, uint32_t set)
+static inline struct set_head *set_head_at(const struct region *region, uint32_t set)
 {
-    return region_box(region, set);
+    return region_block(region, set);
 }
 
-TWICE void apply(bool shared, const struct region *region, const struct effect *effect)
+WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *region,
+                                            const struct deferred_write *write)
 {
-    uint32_t record = effect->place >> 3;
-    _Atomic uint64_t *at = shared ? region_record(region, record) : region_at(region, record);
+    uint32_t record = write->target >> 3;
+    _Atomic uint64_t *at =
+        shared ? region_record(region, record) : region_record_unchecked(region, record);
 
-    at += effect->place & 7;
-    STEP();
-    if (effect->own || MUTANT(21))
-        atomic_store_explicit(at, effect->after, memory_order_release);
+    at += write->target & 7;
+    SCHED_POINT();
+    if (write->is_exclusive || MUTANT(21))
+        atomic_store_explicit(at, write->desired, memory_order_release);
     else
-        swap(at, effect->before, effect->after);
-    STEP();
+        version_cas(at, write->expected, write->desired);
+    SCHED_POINT();
 }
 
-TWICE void copy_content(const struct box *box, struct version *version)
+WEIR_ALWAYS_INLINE void version_copy_content(const struct version_block *block,
+                                             struct version *version)
 {
-    uint32_t n = box_content_n(load(&box->meta));
+    uint32_t n = block_content_n(version_load(&block->meta));
     uint64_t *content = version->content;
 
     if (n > version->content_capacity)
         n = version->content_capacity; /* torn: the word has moved, and the copy is thrown away */
     for (uint32_t i = 0; i < n; i++) {
-        content[i] = load(&box->content[i]);
-        STEP();
+        content[i] = version_load(&block->content[i]);
+        SCHED_POINT();
     }
     version->content_n = n;
 }
 
 /* What came of reading a version. */
-enum reading {
-    READ_WHOLE,
-    READ_STATE, /* the word is not boxed */
-    READ_MOVED, /* somebody was faster */
-    READ_OWING  /* its effects are not complete */
+enum read_result {
+    READ_COMPLETE,
+    READ_INLINE,    /* the word is not boxed */
+    READ_STALE,     /* somebody was faster */
+    READ_INCOMPLETE /* its effects are not complete */
 };
 
 /* What others can write need not be of the version that the word names; nor need they have come to
  * wake anybody. */
-TWICE void judge(const struct box *box, struct version *version)
+WEIR_ALWAYS_INLINE void version_check_block(const struct version_block *block,
+                                            struct version *version)
 {
-    uint64_t word = version->word;
+    uint64_t word = version->state_word;
 
-    version->strange = (WORD_BOXED | word_make(word_slot(word), load(&box->version))) != word;
-    version->untold = load(&box->told) != word_version(word);
+    version->is_mismatch = (INFLATED_BIT | block_ref_make(state_word_slot(word),
+                                                          version_load(&block->version))) != word;
+    version->needs_notify = version_load(&block->notified) != state_word_version(word);
 }
 
-TWICE enum reading read_once(bool shared, const struct region *region, const struct set_head *set,
-                             struct version *version)
+WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct region *region,
+                                                      const struct set_head *set,
+                                                      struct version *version)
 {
-    uint64_t word = version->word = load_acquire(&set->word), done;
-    const struct box *box;
+    uint64_t word = version->state_word = version_load_acquire(&set->state_word), done;
+    const struct version_block *block;
 
-    if (!(word & WORD_BOXED))
-        return READ_STATE;
-    box = boxes_at(shared, region, boxes_class(shared, region, set), word);
-    done = load_acquire(&box->done);
-    version->strange = version->untold = false;
+    if (!(word & INFLATED_BIT))
+        return READ_INLINE;
+    block = block_at(shared, region, block_class_of(shared, region, set), word);
+    done = version_load_acquire(&block->completed);
+    version->is_mismatch = version->needs_notify = false;
     if (shared && region->segment)
-        judge(box, version);
-    copy_content(box, version);
+        version_check_block(block, version);
+    version_copy_content(block, version);
     atomic_thread_fence(memory_order_acquire);
-    if (load(&set->word) != word && !MUTANT(2))
-        return READ_MOVED;
-    if (done != word_version(word) && !MUTANT(3))
-        return READ_OWING;
-    return READ_WHOLE;
+    if (version_load(&set->state_word) != word && !MUTANT(2))
+        return READ_STALE;
+    if (done != state_word_version(word) && !MUTANT(3))
+        return READ_INCOMPLETE;
+    return READ_COMPLETE;
 }
 
-/* help() in publication.c: completes what this version owes. */
-void publication_help_with(const struct region *region, struct set_head *set, uint64_t word);
+/* help() in version.c: completes what this version owes. */
+void version_help_word(const struct region *region, struct set_head *set, uint64_t word);
 
-TWICE void write_effect(struct box *box, uint32_t i, const struct effect *effect)
+WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t i,
+                                          const struct deferred_write *write)
 {
-    store(&box->effects[i][0], effect->before);
-    STEP();
-    store(&box->effects[i][1], effect->after);
-    STEP();
+    version_store(&block->writes[i][0], write->expected);
+    SCHED_POINT();
+    version_store(&block->writes[i][1], write->desired);
+    SCHED_POINT();
 }
 
 /* Two have their places in one word. */
-TWICE void write_effects(struct box *box, const struct effect *effects, uint32_t n)
+WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
+                                           const struct deferred_write *writes, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 2) {
-        uint64_t places = effects[i].place;
+        uint64_t places = writes[i].target;
 
-        write_effect(box, i, &effects[i]);
+        version_put_write(block, i, &writes[i]);
         if (i + 1 < n) {
-            write_effect(box, i + 1, &effects[i + 1]);
-            places |= (uint64_t)effects[i + 1].place << 32;
+            version_put_write(block, i + 1, &writes[i + 1]);
+            places |= (uint64_t)writes[i + 1].target << 32;
         }
-        store(&box->places[i / 2], places);
-        STEP();
+        version_store(&block->targets[i / 2], places);
+        SCHED_POINT();
     }
 }
 
 /* Writes a version into this box of the actor's as the one that `word` names. */
-TWICE void write_box(struct box *box, uint32_t actor, uint64_t word, const struct version *version)
+WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_t ctx,
+                                            uint64_t word, const struct version *version)
 {
     uint32_t n = version->content_n;
     const uint64_t *content = version->content;
 
     atomic_thread_fence(memory_order_release);
-    store(&box->version, word_version(word));
-    STEP();
+    version_store(&block->version, state_word_version(word));
+    SCHED_POINT();
     /* It may say that this very version is complete: a short one, which was not published. */
     if (!MUTANT(566))
-        store(&box->done, word_version(word) - 1);
-    STEP();
-    store(&box->told, version->tells ? 0 : word_version(word));
-    STEP();
-    store(&box->replaced, version->word);
-    STEP();
-    store(&box->meta, box_meta(actor, n, version->effects_n));
-    STEP();
-    write_effects(box, version->effects, version->effects_n);
+        version_store(&block->completed, state_word_version(word) - 1);
+    SCHED_POINT();
+    version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
+    SCHED_POINT();
+    version_store(&block->predecessor, version->state_word);
+    SCHED_POINT();
+    version_store(&block->meta, block_meta(ctx, n, version->writes_n));
+    SCHED_POINT();
+    version_put_writes(block, version->writes, version->writes_n);
     for (uint32_t i = 0; i < n; i++) {
-        store(&box->content[i], content[i]);
-        STEP();
+        version_store(&block->content[i], content[i]);
+        SCHED_POINT();
     }
 }
 
@@ -161,41 +170,45 @@ TWICE void write_box(struct box *box, uint32_t actor, uint64_t word, const struc
  * swap where only helpers could have been faster, with the same value: its own box, and the words of
  * its own record.
  */
-TWICE void complete(bool shared, const struct region *region, _Atomic uint64_t *own,
-                    struct box *box, const struct version *version, uint64_t replaced)
+WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *region,
+                                         _Atomic uint64_t *own_ref, struct version_block *block,
+                                         const struct version *version, uint64_t predecessor)
 {
-    uint32_t effects_n = version->effects_n;
+    uint32_t writes_n = version->writes_n;
 
-    for (uint32_t i = 0; i < effects_n; i++)
-        apply(shared, region, &version->effects[i]);
-    store(own, replaced);
-    STEP();
-    atomic_store_explicit(&box->done, word_version(version->word), memory_order_release);
-    STEP();
+    for (uint32_t i = 0; i < writes_n; i++)
+        version_apply_write(shared, region, &version->writes[i]);
+    version_store(own_ref, predecessor);
+    SCHED_POINT();
+    atomic_store_explicit(&block->completed, state_word_version(version->state_word),
+                          memory_order_release);
+    SCHED_POINT();
 }
 
-TWICE bool commit(bool shared, const struct region *region, uint32_t actor, uint32_t set_unit,
-                  struct version *version)
+WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *region, uint32_t ctx,
+                                            uint32_t set_unit, struct version *version)
 {
-    struct set_head *set = set_at(region, set_unit);
-    uint32_t box_class = boxes_class(shared, region, set);
-    _Atomic uint64_t *own = boxes_own(shared, region, actor, box_class);
-    uint64_t mine = load_acquire(own), before = version->word;
-    struct box *box = boxes_at(shared, region, box_class, mine);
-    uint64_t word = WORD_BOXED | word_make(word_slot(mine), word_version(mine) + 1);
+    struct set_head *set = set_head_at(region, set_unit);
+    uint32_t block_class = block_class_of(shared, region, set);
+    _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, block_class);
+    uint64_t mine = version_load_acquire(own_ref), expected = version->state_word;
+    struct version_block *block = block_at(shared, region, block_class, mine);
+    uint64_t word =
+        INFLATED_BIT | block_ref_make(state_word_slot(mine), state_word_version(mine) + 1);
 
-    write_box(box, actor, word, version);
-    if (!publication_swap(region, set_unit, before, word))
+    version_write_block(block, ctx, word, version);
+    if (!version_cas_word(region, set_unit, expected, word))
         return false;
-    STEP();
-    version->word = word;
-    if (before & WORD_BOXED)
-        complete(shared, region, own, box, version, word_own(before));
+    SCHED_POINT();
+    version->state_word = word;
+    if (expected & INFLATED_BIT)
+        version_complete(shared, region, own_ref, block, version, block_ref_of_word(expected));
     else if (MUTANT(480))
-        complete(shared, region, own, box, version, load(&set->spare));
+        version_complete(shared, region, own_ref, block, version,
+                         version_load(&set->reserve_block));
     else
-        publication_help_with(region, set,
-                              word); /* the box that it receives may have been changed by others */
+        version_help_word(region, set,
+                          word); /* the box that it receives may have been changed by others */
     return true;
 }
 

@@ -13,238 +13,238 @@
 
 /* Neighbors lie close together, whether they are numbers or addresses: a cache line each would be
  * most of what a submission costs. */
-_Atomic uint32_t *queue_bucket(const weir_queue *queue, uint64_t user_data)
+_Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
 {
     uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
 
     return &queue->buckets[(block & ~UINT64_C(63)) | ((block + user_data) & 63)];
 }
 
-static void set_before(struct record *r, uint32_t record)
+static void cq_set_bucket_prev(struct acq_record *r, uint32_t record)
 {
-    record_set_before(r, (record_before(r) & ~(uint32_t)LINK_MASK) | record);
+    record_set_prev_flags(r, (record_prev_flags(r) & ~(uint32_t)RECORD_LINK_MASK) | record);
 }
 
-uint32_t queue_first(const _Atomic uint32_t *bucket)
+uint32_t cq_bucket_first(const _Atomic uint32_t *bucket)
 {
     return atomic_load_explicit(bucket, memory_order_relaxed);
 }
 
-static void set_first(_Atomic uint32_t *bucket, uint32_t record)
+static void cq_set_bucket_first(_Atomic uint32_t *bucket, uint32_t record)
 {
     atomic_store_explicit(bucket, record, memory_order_relaxed);
 }
 
-void queue_list(weir_queue *queue, uint32_t record)
+void cq_index_add(weir_queue *queue, uint32_t record)
 {
-    struct record *r = queue_record(queue, record);
+    struct acq_record *r = cq_record(queue, record);
     _Atomic uint32_t *bucket;
 
-    if (record_before(r) & RECORD_LISTED)
+    if (record_prev_flags(r) & RECORD_INDEXED)
         return;
-    bucket = queue_bucket(queue, queue_user_data(r));
-    r->after = queue_first(bucket);
-    set_before(r, 0);
-    queue_set_flag(r, RECORD_LISTED);
-    if (r->after)
-        set_before(queue_record(queue, r->after), record);
-    set_first(bucket, record);
+    bucket = cq_bucket(queue, cq_user_data(r));
+    r->bucket_next = cq_bucket_first(bucket);
+    cq_set_bucket_prev(r, 0);
+    cq_set_flag(r, RECORD_INDEXED);
+    if (r->bucket_next)
+        cq_set_bucket_prev(cq_record(queue, r->bucket_next), record);
+    cq_set_bucket_first(bucket, record);
 }
 
-void queue_unlist(weir_queue *queue, uint32_t record)
+void cq_index_remove(weir_queue *queue, uint32_t record)
 {
-    struct record *r = queue_record(queue, record);
-    uint32_t before = record_before(r) & LINK_MASK;
+    struct acq_record *r = cq_record(queue, record);
+    uint32_t before = record_prev_flags(r) & RECORD_LINK_MASK;
 
-    if (!(record_before(r) & RECORD_LISTED))
+    if (!(record_prev_flags(r) & RECORD_INDEXED))
         return;
-    record_set_before(r, record_before(r) & ~RECORD_LISTED);
-    if (r->after)
-        set_before(queue_record(queue, r->after), before);
+    record_set_prev_flags(r, record_prev_flags(r) & ~RECORD_INDEXED);
+    if (r->bucket_next)
+        cq_set_bucket_prev(cq_record(queue, r->bucket_next), before);
     if (before)
-        queue_record(queue, before)->after = r->after;
+        cq_record(queue, before)->bucket_next = r->bucket_next;
     else
-        set_first(queue_bucket(queue, queue_user_data(r)), r->after);
+        cq_set_bucket_first(cq_bucket(queue, cq_user_data(r)), r->bucket_next);
 }
 
 /* Where the completion of a record is while it was delivered. */
-struct completions *queue_completions(weir_queue *queue, const struct record *r)
+struct cq_list *cq_completions(weir_queue *queue, const struct acq_record *r)
 {
-    return queue_acquisition(r) && posting_is_on(&queue->posting) ? &queue->posts : &queue->ready;
+    return cq_acquisition(r) && cq_ring_is_on(&queue->ring) ? &queue->to_post : &queue->to_reap;
 }
 
 /* One ring per change. */
-void queue_update_alarm(weir_queue *queue)
+void cq_update_wake_fd(weir_queue *queue)
 {
-    struct alarm *alarm = &queue->keeper.alarm;
+    struct wake_fd *wake_fd = &queue->timer.wake_fd;
 
-    if (alarm->attended)
+    if (wake_fd->reader_active)
         return;
-    if (queue->ready.first || alarm->failing)
-        alarm_ring(alarm);
+    if (queue->to_reap.first || wake_fd->failing)
+        wake_fd_signal(wake_fd);
     else
-        alarm_silence(alarm);
+        wake_fd_clear(wake_fd);
 }
 
 /* The same, where something has come to be reaped: whether to call, once the lock is given back. */
-static bool claim_call(weir_queue *queue)
+static bool cq_claim_signal(weir_queue *queue)
 {
-    return queue->ready.first && !MUTANT(102) && alarm_claim(&queue->keeper.alarm);
+    return queue->to_reap.first && !MUTANT(102) && wake_fd_claim(&queue->timer.wake_fd);
 }
 
 /* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
  * whether to call. */
-bool queue_complete(weir_queue *queue, uint32_t record, uint64_t word)
+bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
 {
-    struct record *r = queue_record(queue, record);
-    bool listed = record_before(r) & RECORD_LISTED;
-    bool stays = record_state(word) == RECORD_HELD && !queue_acquisition(r);
+    struct acq_record *r = cq_record(queue, record);
+    bool listed = record_prev_flags(r) & RECORD_INDEXED;
+    bool stays = record_state(word) == RECORD_HELD && !cq_acquisition(r);
 
     if (stays && !listed)
-        queue_list(queue, record);
+        cq_index_add(queue, record);
     else if (listed && !stays)
-        queue_unlist(queue, record);
+        cq_index_remove(queue, record);
     if (!MUTANT(103))
-        heap_remove(&queue->keeper.heap, record);
-    queue_set_flag(r, RECORD_DELIVERED);
-    (MUTANT(106) ? completions_prepend : completions_append)(queue_region(queue),
-                                                             queue_completions(queue, r), record);
-    if (queue->posts.first)
-        posting_continue(queue);
-    return claim_call(queue);
+        deadline_heap_remove(&queue->timer.heap, record);
+    cq_set_flag(r, RECORD_DELIVERED);
+    (MUTANT(106) ? cq_list_prepend : cq_list_append)(cq_region(queue), cq_completions(queue, r),
+                                                     record);
+    if (queue->to_post.first)
+        cq_ring_continue(queue);
+    return cq_claim_signal(queue);
 }
 
-int queue_result(const weir *w, uint32_t record)
+int cq_result(const weir *w, uint32_t record)
 {
-    const weir_set *set = kept_set(w, record);
-    enum record_state state = record_state(kept_word(w, record));
+    const weir_set *set = waiter_set(w, record);
+    enum record_state state = record_state(waiter_word(w, record));
 
-    if (state != RECORD_WAITING || !set->member)
+    if (state != RECORD_WAITING || !set->participant)
         return acquisition_result_of(state);
-    member_break(set->member);
+    participant_mark_broken(set->participant);
     return acquisition_result_of(RECORD_BROKEN);
 }
 
 /* ---- for others ---- */
 
-weir_queue *queue_at(const weir *w, uint32_t number)
+weir_queue *cq_at(const weir *w, uint32_t number)
 {
-    return *table_at(&w->queues, number);
+    return *stable_array_at(&w->queues, number);
 }
 
 /* Whether it is a submission to this queue, which has entered its set. Of a stand-in that is not to be
  * seen from its word, which others may have written. */
-static bool has_entered(const weir_queue *queue, uint32_t record)
+static bool cq_has_entered(const weir_queue *queue, uint32_t record)
 {
-    const struct record *r = queue_record(queue, record);
-    uint32_t waker = record_waker(r);
+    const struct acq_record *r = cq_record(queue, record);
+    uint32_t waker = record_wait_target(r);
 
-    if (waker_kind(waker) != RECORD_WAKE_QUEUE || waker_queue(waker) != queue->number)
+    if (wait_target_kind(waker) != WAIT_TARGET_CQ || wait_target_cq(waker) != queue->number)
         return MUTANT(693);
-    return !kept_stands_in(r) || record_load(&r->since) || MUTANT(692);
+    return !waiter_is_proxy(r) || record_load(&r->enqueued_ns) || MUTANT(692);
 }
 
-void queue_deliver(weir_queue *queue, uint32_t record, uint64_t word)
+void cq_deliver(weir_queue *queue, uint32_t record, uint64_t word)
 {
     uint32_t before;
-    bool call = false;
+    bool must_signal = false;
 
-    pthread_mutex_lock(&queue->keeper.lock);
-    if ((kept_still(queue->keeper.w, record, word, &before) || MUTANT(149)) &&
-        has_entered(queue, record) && (!(before & RECORD_DELIVERED) || MUTANT(104)))
-        call = queue_complete(queue, record, word);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    if (call)
-        keeper_call(&queue->keeper);
+    pthread_mutex_lock(&queue->timer.lock);
+    if ((waiter_load(queue->timer.w, record, word, &before) || MUTANT(149)) &&
+        cq_has_entered(queue, record) && (!(before & RECORD_DELIVERED) || MUTANT(104)))
+        must_signal = cq_complete(queue, record, word);
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
 }
 
 /* The queue has nothing to do with the record any more. */
-void queue_drop(weir_queue *queue, uint32_t record)
+void cq_drop(weir_queue *queue, uint32_t record)
 {
-    struct record *r = queue_record(queue, record);
+    struct acq_record *r = cq_record(queue, record);
 
-    queue_unlist(queue, record);
-    heap_remove(&queue->keeper.heap, record);
-    if (record_before(r) & RECORD_DELIVERED)
-        completions_remove(queue_region(queue), queue_completions(queue, r), record);
-    queue_set_flag(r, RECORD_DELIVERED);
+    cq_index_remove(queue, record);
+    deadline_heap_remove(&queue->timer.heap, record);
+    if (record_prev_flags(r) & RECORD_DELIVERED)
+        cq_list_remove(cq_region(queue), cq_completions(queue, r), record);
+    cq_set_flag(r, RECORD_DELIVERED);
 }
 
-weir_queue *queue_lock_of(weir_acquisition *acquisition)
+weir_queue *cq_lock_of(weir_acquisition *acquisition)
 {
     weir_queue *queue = acquisition->queue;
 
     if (!queue)
         return NULL;
-    pthread_mutex_lock(&queue->keeper.lock);
+    pthread_mutex_lock(&queue->timer.lock);
     if (acquisition->queue || MUTANT(120))
         return queue;
-    pthread_mutex_unlock(&queue->keeper.lock);
+    pthread_mutex_unlock(&queue->timer.lock);
     return NULL;
 }
 
-bool queue_has(weir_acquisition *acquisition)
+bool cq_has_acquisition(weir_acquisition *acquisition)
 {
-    weir_queue *queue = queue_lock_of(acquisition);
+    weir_queue *queue = cq_lock_of(acquisition);
 
     if (queue)
-        pthread_mutex_unlock(&queue->keeper.lock);
+        pthread_mutex_unlock(&queue->timer.lock);
     return queue != NULL;
 }
 
-void queue_forget(weir_acquisition *acquisition)
+void cq_forget_acquisition(weir_acquisition *acquisition)
 {
-    weir_queue *queue = queue_lock_of(acquisition);
+    weir_queue *queue = cq_lock_of(acquisition);
 
     if (!queue)
         return;
-    queue_drop(queue, acquisition->keeping);
+    cq_drop(queue, acquisition->waiter);
     acquisition->queue = NULL;
-    queue_update_alarm(queue);
+    cq_update_wake_fd(queue);
     /* Before the lock is given back: then somebody else may close the queue and use it again. */
     atomic_fetch_sub(&queue->pending, !MUTANT(135));
-    pthread_mutex_unlock(&queue->keeper.lock);
+    pthread_mutex_unlock(&queue->timer.lock);
 }
 
 /* ---- opening and closing ---- */
 
-static int take_number(weir *w, weir_queue **ret)
+static int cq_alloc(weir *w, weir_queue **ret)
 {
     uint32_t number = w->queues_n + 1;
     weir_queue *queue;
 
-    if (table_reserve(&w->queues, number + 1) < 0)
+    if (stable_array_reserve(&w->queues, number + 1) < 0)
         return -ENOMEM;
-    queue = sys_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
+    queue = os_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)
         return -ENOMEM;
-    keeper_init(&queue->keeper, w);
+    timer_init(&queue->timer, w);
     queue->number = number;
-    *table_at(&w->queues, number) = queue;
+    *stable_array_at(&w->queues, number) = queue;
     w->queues_n = number;
     *ret = queue;
     return 0;
 }
 
 /* A queue's memory, new or used before. */
-static int get_queue(weir *w, weir_queue **ret)
+static int cq_get(weir *w, weir_queue **ret)
 {
     int r = 0;
 
     pthread_mutex_lock(&w->lock);
-    if (instance_closed(w)) {
+    if (instance_is_closed(w)) {
         r = -ESHUTDOWN;
     } else if (w->closed_queues) {
         *ret = w->closed_queues;
         w->closed_queues = (*ret)->next_closed;
     } else {
-        r = take_number(w, ret);
+        r = cq_alloc(w, ret);
     }
     pthread_mutex_unlock(&w->lock);
     return r;
 }
 
-static void put_queue(weir *w, weir_queue *queue)
+static void cq_put(weir *w, weir_queue *queue)
 {
     pthread_mutex_lock(&w->lock);
     queue->next_closed = w->closed_queues;
@@ -254,34 +254,34 @@ static void put_queue(weir *w, weir_queue *queue)
 
 /* Between half a bucket and a whole one for each submission: more would be memory, fewer a longer
  * way. */
-static int make_buckets(weir_queue *queue, uint32_t capacity)
+static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
 {
     uint32_t bits = 6;
 
     while (UINT32_C(2) << bits <= capacity)
         bits++;
     queue->bucket_shift = (uint8_t)(64 - bits);
-    queue->buckets = sys_alloc((size_t)1 << bits, sizeof(*queue->buckets));
+    queue->buckets = os_alloc((size_t)1 << bits, sizeof(*queue->buckets));
     return queue->buckets ? 0 : -ENOMEM;
 }
 
-static void release_parts(weir_queue *queue)
+static void cq_release_parts(weir_queue *queue)
 {
-    pthread_mutex_lock(&queue->keeper.lock);
-    sys_free((void *)(uintptr_t)queue->buckets);
+    pthread_mutex_lock(&queue->timer.lock);
+    os_free((void *)(uintptr_t)queue->buckets);
     queue->buckets = NULL;
-    heap_free(&queue->keeper.heap);
-    queue->room = 0;
-    hearing_end(&queue->keeper, queue->number);
-    alarm_close(&queue->keeper.alarm);
-    pthread_mutex_unlock(&queue->keeper.lock);
+    deadline_heap_free(&queue->timer.heap);
+    queue->heap_room = 0;
+    peer_events_close(&queue->timer, queue->number);
+    wake_fd_close(&queue->timer.wake_fd);
+    pthread_mutex_unlock(&queue->timer.lock);
 }
 
 /* Bells of other processes wake the reaper by the queue's own descriptor if it can be foreseen that
- * there will be any, and by way of the timekeeper if not (hearing.c). */
-static bool gathers(const weir *w)
+ * there will be any, and by way of the timekeeper if not (peer_events.c). */
+static bool cq_needs_epoll(const weir *w)
 {
-    return atomic_load(&w->shares) || w->clock.now_ns;
+    return atomic_load(&w->has_shared_sets) || w->clock.now_ns;
 }
 
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
@@ -291,50 +291,50 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
 
     if (!ret || !w || !capacity || capacity > WEIR_QUEUE_CAPACITY_MAX)
         return -EINVAL;
-    if (instance_forked(w))
+    if (instance_is_forked(w))
         return -ECHILD;
-    r = get_queue(w, &queue);
+    r = cq_get(w, &queue);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&queue->keeper.lock);
+    pthread_mutex_lock(&queue->timer.lock);
     queue->capacity = capacity;
-    r = make_buckets(queue, capacity);
+    r = cq_make_buckets(queue, capacity);
     if (r == 0)
-        r = alarm_open(&queue->keeper.alarm, gathers(w));
-    pthread_mutex_unlock(&queue->keeper.lock);
+        r = wake_fd_open(&queue->timer.wake_fd, cq_needs_epoll(w));
+    pthread_mutex_unlock(&queue->timer.lock);
     if (r < 0) {
-        release_parts(queue);
-        put_queue(w, queue);
+        cq_release_parts(queue);
+        cq_put(w, queue);
         return r;
     }
-    instance_hold(w, 1);
+    instance_ref(w, 1);
     *ret = queue;
     return 0;
 }
 
 int weir_queue_fd(weir_queue *queue)
 {
-    return instance_forked(queue->keeper.w) ? -ECHILD : alarm_fd(&queue->keeper.alarm);
+    return instance_is_forked(queue->timer.w) ? -ECHILD : wake_fd_pollable(&queue->timer.wake_fd);
 }
 
 /* Some submission that waits, or 0; those that were decided become completions on the way, of which
  * nobody is told. */
-static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
+static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
 {
     uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
 
     while (*bucket < buckets) {
-        uint32_t record = queue_first(&queue->buckets[*bucket]);
+        uint32_t record = cq_bucket_first(&queue->buckets[*bucket]);
 
         if (!record) {
             ++*bucket;
             continue;
         }
-        if (record_state(queue_word(queue, record)) == RECORD_WAITING)
+        if (record_state(cq_word(queue, record)) == RECORD_WAITING)
             return record;
-        if (!(record_before(queue_record(queue, record)) & RECORD_DELIVERED))
-            queue_complete(queue, record, queue_word(queue, record));
-        queue_unlist(queue, record);
+        if (!(record_prev_flags(cq_record(queue, record)) & RECORD_DELIVERED))
+            cq_complete(queue, record, cq_word(queue, record));
+        cq_index_remove(queue, record);
     }
     return 0;
 }
@@ -343,154 +343,154 @@ static uint32_t any_waiting(weir_queue *queue, uint32_t *bucket)
  * Any submission that the queue still has: it has no longer afterwards. First those that wait, lest
  * they are granted what the others give back. False: there is none.
  */
-static bool drop_any(weir_queue *queue, uint32_t *bucket, struct found *ret)
+static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot *ret)
 {
     weir_acquisition *acquisition;
     uint32_t record = 0;
 
-    if (!MUTANT(134) || !queue->ready.first)
-        record = any_waiting(queue, bucket);
+    if (!MUTANT(134) || !queue->to_reap.first)
+        record = cq_find_waiting(queue, bucket);
     if (!record)
-        record = queue->ready.first;
+        record = queue->to_reap.first;
     if (!record)
         return false;
-    acquisition = queue_acquisition(queue_record(queue, record));
+    acquisition = cq_acquisition(cq_record(queue, record));
     ret->record = record;
-    ret->word = queue_word(queue, record);
-    ret->set = kept_set(queue->keeper.w, record);
-    ret->withheld = !acquisition;
-    queue_drop(queue, record);
+    ret->word = cq_word(queue, record);
+    ret->set = waiter_set(queue->timer.w, record);
+    ret->is_exclusive = !acquisition;
+    cq_drop(queue, record);
     if (acquisition)
         acquisition->queue = NULL;
     return true;
 }
 
 /* Nobody else knows of it. */
-static void free_submission(struct actor *actor, const struct found *found)
+static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot *snapshot)
 {
-    weir *w = found->set->w;
-    uint32_t record = kept_record(w, found->record);
-    uint64_t word = kept_word(w, found->record);
+    weir *w = snapshot->set->w;
+    uint32_t record = waiter_record(w, snapshot->record);
+    uint64_t word = waiter_word(w, snapshot->record);
 
     if (record_state(word) == RECORD_HELD)
-        acquisition_undo(actor, found->set, record, word);
+        acquisition_undo(ctx, snapshot->set, record, word);
     else if (record_state(word) != RECORD_FREE)
-        acquisition_free_word(found->set, record);
-    kept_free(found->set, found->record);
-    record_free(actor, found->set, record);
+        acquisition_mark_free(snapshot->set, record);
+    waiter_free(snapshot->set, snapshot->record);
+    record_pool_put(ctx, snapshot->set, record);
 }
 
 /* Ends what was submitted, wherever it is; an acquisition that the program has stays, and may be
  * released this moment: of its record only the word that was found may be touched. */
-static void end_submission(const struct found *found)
+static void cq_end_submission(const struct cq_snapshot *snapshot)
 {
-    struct actor *actor = actor_borrow(found->set);
+    struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
 
-    if (record_state(found->word) == RECORD_WAITING)
-        set_withdraw(actor, found->set, kept_record(found->set->w, found->record), found->word,
-                     RECORD_CANCELED);
-    if (found->withheld)
-        free_submission(actor, found);
-    actor_return(actor);
+    if (record_state(snapshot->word) == RECORD_WAITING)
+        set_cancel_wait(ctx, snapshot->set, waiter_record(snapshot->set->w, snapshot->record),
+                        snapshot->word, RECORD_CANCELED);
+    if (snapshot->is_exclusive)
+        cq_free_submission(ctx, snapshot);
+    thread_ctx_return(ctx);
 }
 
 weir_queue *weir_queue_close(weir_queue *queue)
 {
     uint32_t bucket = 0;
-    weir *w = queue ? queue->keeper.w : NULL;
-    struct found found;
-    bool more;
+    weir *w = queue ? queue->timer.w : NULL;
+    struct cq_snapshot snapshot;
+    bool has_more;
 
     if (!queue)
         return NULL;
-    if (instance_forked(w)) {
-        hearing_close_in_child(&queue->keeper);
-        alarm_close(&queue->keeper.alarm);
-        posting_end_in_child(queue);
+    if (instance_is_forked(w)) {
+        peer_events_close_in_child(&queue->timer);
+        wake_fd_close(&queue->timer.wake_fd);
+        cq_ring_end_in_child(queue);
         return NULL;
     }
-    posting_end(queue);
+    cq_ring_end(queue);
     do {
-        pthread_mutex_lock(&queue->keeper.lock);
-        queue->keeper.alarm.attended = true;
-        more = drop_any(queue, &bucket, &found);
-        pthread_mutex_unlock(&queue->keeper.lock);
-        if (more)
-            end_submission(&found);
-    } while (more);
+        pthread_mutex_lock(&queue->timer.lock);
+        queue->timer.wake_fd.reader_active = true;
+        has_more = cq_drop_any(queue, &bucket, &snapshot);
+        pthread_mutex_unlock(&queue->timer.lock);
+        if (has_more)
+            cq_end_submission(&snapshot);
+    } while (has_more);
     atomic_store(&queue->pending, 0);
-    alarm_await(&queue->keeper.alarm);
-    release_parts(queue);
-    put_queue(w, queue);
-    instance_drop(w, 1);
+    wake_fd_await_users(&queue->timer.wake_fd);
+    cq_release_parts(queue);
+    cq_put(w, queue);
+    instance_unref(w, 1);
     return NULL;
 }
 
 /* ---- all queues ---- */
 
-int queues_run(weir *w)
+int cq_run_all(weir *w)
 {
     uint32_t n = w->queues_n;
     int decided = 0;
 
     for (uint32_t i = 1; i <= n && !MUTANT(141); i++) {
-        weir_queue *queue = queue_at(w, i);
+        weir_queue *queue = cq_at(w, i);
 
-        decided += keeper_run(&queue->keeper);
-        posting_tell(queue);
+        decided += timer_run(&queue->timer);
+        cq_ring_report_loss(queue);
     }
     return decided;
 }
 
 /* Posts what was left to this thread. */
-static void post(weir_queue *queue)
+static void cq_post(weir_queue *queue)
 {
-    pthread_mutex_lock(&queue->keeper.lock);
-    posting_run(queue);
-    queue_update_alarm(queue);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    posting_tell(queue);
+    pthread_mutex_lock(&queue->timer.lock);
+    cq_ring_flush(queue);
+    cq_update_wake_fd(queue);
+    pthread_mutex_unlock(&queue->timer.lock);
+    cq_ring_report_loss(queue);
 }
 
-bool queue_attend(weir_queue *queue)
+bool cq_service(weir_queue *queue)
 {
     bool failing = false;
 
-    if (posting_is_timed(queue)) {
-        keeper_run_ahead(&queue->keeper);
-        failing = keeper_is_failing(&queue->keeper);
+    if (cq_ring_has_timer(queue)) {
+        timer_run_ahead(&queue->timer);
+        failing = timer_is_failing(&queue->timer);
     } else {
-        hearing_attend(&queue->keeper);
+        peer_events_handle(&queue->timer);
     }
-    post(queue);
+    cq_post(queue);
     return !failing;
 }
 
-bool queues_attend(weir *w)
+bool cq_service_all(weir *w)
 {
     uint32_t n = w->queues_n;
     bool whole = true;
 
     for (uint32_t i = 1; i <= n; i++)
-        whole &= queue_attend(queue_at(w, i));
+        whole &= cq_service(cq_at(w, i));
     return whole;
 }
 
-void queues_end_posting(weir *w)
+void cq_detach_all(weir *w)
 {
     uint32_t n = w->queues_n;
 
     for (uint32_t i = 1; i <= n; i++)
-        posting_end(queue_at(w, i));
+        cq_ring_end(cq_at(w, i));
 }
 
-void queues_free(weir *w)
+void cq_free_all(weir *w)
 {
     for (uint32_t i = 1; i <= w->queues_n; i++) {
-        weir_queue *queue = queue_at(w, i);
+        weir_queue *queue = cq_at(w, i);
 
-        keeper_free(&queue->keeper);
-        sys_free(queue);
+        timer_free(&queue->timer);
+        os_free(queue);
     }
-    table_free(&w->queues);
+    stable_array_free(&w->queues);
 }

@@ -10,113 +10,114 @@
  * Whether there is something to cancel. One that is FREE was canceled by its acquisition. Of those
  * that were delivered only grants are listed, and nothing else becomes of them but in a broken set.
  */
-static bool is_cancelable(const struct record *r, uint64_t word)
+static bool cq_is_cancelable(const struct acq_record *r, uint64_t word)
 {
     return record_state(word) == RECORD_HELD ||
-           (record_state(word) != RECORD_FREE && !(record_before(r) & RECORD_DELIVERED));
+           (record_state(word) != RECORD_FREE && !(record_prev_flags(r) & RECORD_DELIVERED));
 }
 
 /* The first submission with this user_data that can be canceled, and its word; or 0. */
-static uint32_t find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
+static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
 {
-    uint32_t record = queue_first(queue_bucket(queue, user_data));
+    uint32_t record = cq_bucket_first(cq_bucket(queue, user_data));
 
-    for (; record; record = queue_record(queue, record)->after) {
-        *ret_word = queue_word(queue, record);
-        if ((queue_user_data(queue_record(queue, record)) == user_data || MUTANT(138)) &&
-            is_cancelable(queue_record(queue, record), *ret_word))
+    for (; record; record = cq_record(queue, record)->bucket_next) {
+        *ret_word = cq_word(queue, record);
+        if ((cq_user_data(cq_record(queue, record)) == user_data || MUTANT(138)) &&
+            cq_is_cancelable(cq_record(queue, record), *ret_word))
             break;
     }
     return record;
 }
 
-static void deliver_withheld(weir_queue *queue, uint32_t record)
+static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
 {
-    bool call;
+    bool must_signal;
 
-    pthread_mutex_lock(&queue->keeper.lock);
-    call = queue_complete(queue, record, queue_word(queue, record));
-    pthread_mutex_unlock(&queue->keeper.lock);
-    if (call)
-        keeper_call(&queue->keeper);
+    pthread_mutex_lock(&queue->timer.lock);
+    must_signal = cq_complete(queue, record, cq_word(queue, record));
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
 }
 
-static bool find_one(weir_queue *queue, uint64_t user_data, struct found *ret)
+static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapshot *ret)
 {
-    const weir *w = queue->keeper.w;
+    const weir *w = queue->timer.w;
 
-    pthread_mutex_lock(&queue->keeper.lock);
-    ret->record = find(queue, user_data, &ret->word);
+    pthread_mutex_lock(&queue->timer.lock);
+    ret->record = cq_find(queue, user_data, &ret->word);
     if (ret->record) {
-        const struct record *r = queue_record(queue, ret->record);
+        const struct acq_record *r = cq_record(queue, ret->record);
 
-        ret->set = kept_set(w, ret->record);
-        ret->withheld = record_state(ret->word) == RECORD_HELD && !queue_acquisition(r);
-        if (ret->withheld)
-            queue_drop(queue, ret->record);
+        ret->set = waiter_set(w, ret->record);
+        ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !cq_acquisition(r);
+        if (ret->is_exclusive)
+            cq_drop(queue, ret->record);
     }
-    pthread_mutex_unlock(&queue->keeper.lock);
+    pthread_mutex_unlock(&queue->timer.lock);
     return ret->record != 0;
 }
 
 /* Returns whether this call canceled it. */
-static bool cancel(weir_queue *queue, const struct found *found)
+static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
 {
-    struct actor *actor = actor_borrow(found->set);
-    weir *w = queue->keeper.w;
+    struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
+    weir *w = queue->timer.w;
     bool canceled = true;
 
-    if (found->withheld) {
+    if (snapshot->is_exclusive) {
         if (!MUTANT(108))
-            acquisition_undo(actor, found->set, kept_record(w, found->record), found->word);
-        deliver_withheld(queue, found->record);
-    } else if (record_state(found->word) == RECORD_WAITING) {
-        canceled = set_withdraw(actor, found->set, kept_record(w, found->record), found->word,
-                                RECORD_CANCELED);
+            acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record),
+                             snapshot->word);
+        cq_deliver_exclusive(queue, snapshot->record);
+    } else if (record_state(snapshot->word) == RECORD_WAITING) {
+        canceled = set_cancel_wait(ctx, snapshot->set, waiter_record(w, snapshot->record),
+                                   snapshot->word, RECORD_CANCELED);
         if (canceled)
-            keeper_wake(w, found->record, record_next_word(found->word, RECORD_CANCELED));
+            timer_notify(w, snapshot->record, record_next_word(snapshot->word, RECORD_CANCELED));
     } else {
         canceled = false; /* decided a moment ago: whoever did that is about to say so */
-        keeper_wake(w, found->record, found->word);
+        timer_notify(w, snapshot->record, snapshot->word);
     }
-    actor_return(actor);
+    thread_ctx_return(ctx);
     return canceled;
 }
 
 int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
 {
-    struct found found;
+    struct cq_snapshot snapshot;
     int n = 0;
 
-    if (instance_forked(queue->keeper.w))
+    if (instance_is_forked(queue->timer.w))
         return -ECHILD;
-    while (find_one(queue, user_data, &found))
-        n += cancel(queue, &found);
+    while (cq_find_one(queue, user_data, &snapshot))
+        n += cq_cancel_one(queue, &snapshot);
     return n;
 }
 
 /* What there is to cancel of an acquisition that the queue still has; false: it was decided. */
-static bool find_acquisition(weir_acquisition *acquisition, struct found *ret)
+static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapshot *ret)
 {
-    weir_queue *queue = queue_lock_of(acquisition);
+    weir_queue *queue = cq_lock_of(acquisition);
     if (!queue)
         return false;
-    *ret = (struct found){acquisition->keeping, queue_word(queue, acquisition->keeping),
-                          acquisition->set, false};
-    ret->withheld = record_state(ret->word) == RECORD_HELD && !acquisition->seen;
-    if (ret->withheld && !MUTANT(128))
-        queue_drop(queue, ret->record);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    return ret->withheld || record_state(ret->word) == RECORD_WAITING;
+    *ret = (struct cq_snapshot){acquisition->waiter, cq_word(queue, acquisition->waiter),
+                                acquisition->set, false};
+    ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !acquisition->observed;
+    if (ret->is_exclusive && !MUTANT(128))
+        cq_drop(queue, ret->record);
+    pthread_mutex_unlock(&queue->timer.lock);
+    return ret->is_exclusive || record_state(ret->word) == RECORD_WAITING;
 }
 
-int queue_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition)
+int cq_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition)
 {
-    struct found found;
+    struct cq_snapshot snapshot;
 
     /* Again if it was decided between the two. */
-    while (find_acquisition(acquisition, &found))
-        if (cancel(queue, &found))
+    while (cq_find_acquisition(acquisition, &snapshot))
+        if (cq_cancel_one(queue, &snapshot))
             return 0;
     return -EALREADY;
 }

@@ -8,18 +8,18 @@
 
 #include "state/acq_record.h"
 
-struct completions {
+struct cq_list {
     uint32_t first, last;
 };
 
-void completions_append(const struct region *region, struct completions *list, uint32_t record);
-void completions_prepend(const struct region *region, struct completions *list, uint32_t record);
-void completions_remove(const struct region *region, struct completions *list, uint32_t record);
+void cq_list_append(const struct region *region, struct cq_list *list, uint32_t record);
+void cq_list_prepend(const struct region *region, struct cq_list *list, uint32_t record);
+void cq_list_remove(const struct region *region, struct cq_list *list, uint32_t record);
 
 /* The one behind a record, or 0. */
-static inline uint32_t completions_next(const struct region *region, uint32_t record)
+static inline uint32_t cq_list_next(const struct region *region, uint32_t record)
 {
-    return record_at(region, record)->ready[0];
+    return record_at(region, record)->cq_links[0];
 }
 
 #endif

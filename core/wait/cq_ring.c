@@ -13,103 +13,104 @@
 
 /* ---- under the lock ---- */
 
-static int result_of(const weir_queue *queue, uint32_t record)
+static int cq_ring_result(const weir_queue *queue, uint32_t record)
 {
-    return queue_result(queue->keeper.w, record);
+    return cq_result(queue->timer.w, record);
 }
 
-static void move(weir_queue *queue, struct completions *from, struct completions *to,
-                 uint32_t record)
+static void cq_ring_move(weir_queue *queue, struct cq_list *from, struct cq_list *to,
+                         uint32_t record)
 {
-    completions_remove(queue_region(queue), from, record);
-    completions_append(queue_region(queue), to, record);
+    cq_list_remove(cq_region(queue), from, record);
+    cq_list_append(cq_region(queue), to, record);
 }
 
-static void reap_posts(weir_queue *queue)
+static void cq_ring_unpost_all(weir_queue *queue)
 {
-    while (queue->posts.first && !MUTANT(121))
-        move(queue, &queue->posts, &queue->ready, queue->posts.first);
+    while (queue->to_post.first && !MUTANT(121))
+        cq_ring_move(queue, &queue->to_post, &queue->to_reap, queue->to_post.first);
 }
 
 /* What was to be posted is to be reaped. */
-static void fail(weir_queue *queue, int failure)
+static void cq_ring_fail(weir_queue *queue, int failure)
 {
-    queue->posting.failure = failure;
-    queue->posting_news = true;
-    reap_posts(queue);
-    timekeeper_call(queue->keeper.w); /* without it, the next reap tells */
+    queue->ring.failure = failure;
+    queue->ring_loss_unreported = true;
+    cq_ring_unpost_all(queue);
+    timer_thread_signal(queue->timer.w); /* without it, the next reap tells */
 }
 
 /* It was sent: the program has it. */
-static void take_out(weir_queue *queue, uint32_t record)
+static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
 {
-    completions_remove(queue_region(queue), &queue->posts, record);
-    queue_hand_over(queue_acquisition(queue_record(queue, record)), result_of(queue, record));
+    cq_list_remove(cq_region(queue), &queue->to_post, record);
+    cq_hand_out(cq_acquisition(cq_record(queue, record)), cq_ring_result(queue, record));
     atomic_fetch_sub(&queue->pending, 1);
 }
 
 /* Sends the first of the list. Returns 0, or why one of them was not sent. */
-static int send_some(weir_queue *queue)
+static int cq_ring_send_some(weir_queue *queue)
 {
-    struct sys_message messages[SYS_MESSAGES_MAX];
-    uint32_t records[SYS_MESSAGES_MAX], record = queue->posts.first;
+    struct os_uring_message messages[OS_URING_MESSAGES_MAX];
+    uint32_t records[OS_URING_MESSAGES_MAX], record = queue->to_post.first;
     unsigned n = 0;
     int failure = 0;
 
-    for (; record && n < SYS_MESSAGES_MAX; record = completions_next(queue_region(queue), record)) {
+    for (; record && n < OS_URING_MESSAGES_MAX; record = cq_list_next(cq_region(queue), record)) {
         records[n] = record;
         messages[n++] =
-            (struct sys_message){.user_data = queue_user_data(queue_record(queue, record)),
-                                 .result = result_of(queue, record)};
+            (struct os_uring_message){.user_data = cq_user_data(cq_record(queue, record)),
+                                      .result = cq_ring_result(queue, record)};
     }
-    sys_ring_send(queue->posting.ring, messages, n);
+    os_uring_send(queue->ring.uring, messages, n);
     for (unsigned i = 0; i < n; i++) {
         if (!messages[i].code || MUTANT(122))
-            take_out(queue, records[i]);
+            cq_ring_mark_sent(queue, records[i]);
         else if (!failure)
             failure = messages[i].code;
     }
     return failure;
 }
 
-void posting_run(weir_queue *queue)
+void cq_ring_flush(weir_queue *queue)
 {
-    while (queue->posts.first && posting_is_on(&queue->posting)) {
-        int r = life_is_over(queue->posting.owner) && !MUTANT(123) ? -EOWNERDEAD : send_some(queue);
+    while (queue->to_post.first && cq_ring_is_on(&queue->ring)) {
+        int r = thread_exit_has_ended(queue->ring.owner) && !MUTANT(123) ? -EOWNERDEAD
+                                                                         : cq_ring_send_some(queue);
 
         if (r < 0)
-            fail(queue, r);
+            cq_ring_fail(queue, r);
     }
 }
 
-void posting_continue(weir_queue *queue)
+void cq_ring_continue(weir_queue *queue)
 {
-    if (sys_ring_any_thread(queue->posting.ring))
-        posting_run(queue);
-    else if (!timekeeper_call(queue->keeper.w))
-        fail(queue, -EIO);
+    if (os_uring_any_thread(queue->ring.uring))
+        cq_ring_flush(queue);
+    else if (!timer_thread_signal(queue->timer.w))
+        cq_ring_fail(queue, -EIO);
 }
 
 /* ---- without ---- */
 
-bool posting_is_timed(weir_queue *queue)
+bool cq_ring_has_timer(weir_queue *queue)
 {
-    bool timed;
+    bool has_timer;
 
-    pthread_mutex_lock(&queue->keeper.lock);
-    timed = queue->posting.timed;
-    pthread_mutex_unlock(&queue->keeper.lock);
-    return timed;
+    pthread_mutex_lock(&queue->timer.lock);
+    has_timer = queue->ring.has_timer;
+    pthread_mutex_unlock(&queue->timer.lock);
+    return has_timer;
 }
 
 /* What a posting has of its own, when nobody else has it any more. */
-static void close_parts(const struct posting *posting)
+static void cq_ring_close_parts(const struct cq_ring *ring)
 {
-    sys_ring_close(posting->ring);
-    life_drop(posting->owner);
+    os_uring_close(ring->uring);
+    thread_exit_unref(ring->owner);
 }
 
-static void say(weir *w, const char *what, int why)
+static void cq_ring_log(weir *w, const char *what, int why)
 {
     instance_log(w, WEIR_LOG_WARNING, "%s, so completions are to be reaped: %s", what,
                  strerrordesc_np(-why));
@@ -117,185 +118,186 @@ static void say(weir *w, const char *what, int why)
 
 /* Why posting has ended by itself if the program is yet to be told, which is then up to the caller;
  * or 0. Under the lock. */
-static int take_news(weir_queue *queue)
+static int cq_ring_take_loss(weir_queue *queue)
 {
-    int failure = queue->posting_news ? queue->posting.failure : 0;
+    int failure = queue->ring_loss_unreported ? queue->ring.failure : 0;
 
     if (failure)
-        queue->posting_news = MUTANT(124);
+        queue->ring_loss_unreported = MUTANT(124);
     return failure;
 }
 
-static void say_news(const weir_queue *queue, int failure)
+static void cq_ring_log_loss(const weir_queue *queue, int failure)
 {
     if (failure)
-        say(queue->keeper.w, "a queue cannot post to its ring any more", failure);
+        cq_ring_log(queue->timer.w, "a queue cannot post to its ring any more", failure);
 }
 
-void posting_tell(weir_queue *queue)
+void cq_ring_report_loss(weir_queue *queue)
 {
-    struct sys_ring *ring = NULL;
+    struct os_uring *uring = NULL;
     int failure;
 
-    if (!atomic_load_explicit(&queue->posting_news, memory_order_relaxed))
+    if (!atomic_load_explicit(&queue->ring_loss_unreported, memory_order_relaxed))
         return;
-    pthread_mutex_lock(&queue->keeper.lock);
-    failure = take_news(queue);
+    pthread_mutex_lock(&queue->timer.lock);
+    failure = cq_ring_take_loss(queue);
     if (failure) {
-        ring = queue->posting.ring;
-        queue->posting.ring = NULL;
+        uring = queue->ring.uring;
+        queue->ring.uring = NULL;
     }
-    pthread_mutex_unlock(&queue->keeper.lock);
-    sys_ring_close(ring);
-    say_news(queue, failure);
+    pthread_mutex_unlock(&queue->timer.lock);
+    os_uring_close(uring);
+    cq_ring_log_loss(queue, failure);
 }
 
-void posting_end(weir_queue *queue)
+void cq_ring_end(weir_queue *queue)
 {
-    struct posting ended;
+    struct cq_ring old_ring;
     int failure;
 
-    pthread_mutex_lock(&queue->keeper.lock);
-    failure = take_news(queue);
-    ended = queue->posting;
-    queue->posting = (struct posting){0};
-    reap_posts(queue);
-    queue->keeper.advance_ns = 0;
-    if (ended.timed)
-        sys_epoll_remove(alarm_fd(&queue->keeper.w->keeper.alarm), queue->keeper.alarm.timer_fd);
-    hearing_end_relay(&queue->keeper);
-    queue_update_alarm(queue);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    if (ended.ring)
-        sys_ring_settle(ended.ring);
-    close_parts(&ended);
-    say_news(queue, failure);
+    pthread_mutex_lock(&queue->timer.lock);
+    failure = cq_ring_take_loss(queue);
+    old_ring = queue->ring;
+    queue->ring = (struct cq_ring){0};
+    cq_ring_unpost_all(queue);
+    queue->timer.advance_ns = 0;
+    if (old_ring.has_timer)
+        os_epoll_remove(wake_fd_pollable(&queue->timer.w->timer.wake_fd),
+                        queue->timer.wake_fd.timer_fd);
+    peer_events_end_relay(&queue->timer);
+    cq_update_wake_fd(queue);
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (old_ring.uring)
+        os_uring_flush(old_ring.uring);
+    cq_ring_close_parts(&old_ring);
+    cq_ring_log_loss(queue, failure);
 }
 
-void posting_end_in_child(weir_queue *queue)
+void cq_ring_end_in_child(weir_queue *queue)
 {
-    close_parts(&queue->posting);
-    queue->posting = (struct posting){0};
+    cq_ring_close_parts(&queue->ring);
+    queue->ring = (struct cq_ring){0};
 }
 
 int weir_queue_detach(weir_queue *queue)
 {
     if (!queue)
         return -EINVAL;
-    if (instance_forked(queue->keeper.w))
+    if (instance_is_forked(queue->timer.w))
         return -ECHILD;
-    posting_end(queue);
+    cq_ring_end(queue);
     return 0;
 }
 
 /* ---- attaching ---- */
 
-static bool is_refusal(int r)
+static bool cq_ring_is_refusal(int r)
 {
     return (r == -EPERM || r == -EACCES || r == -ENOSYS) && !MUTANT(126);
 }
 
 /* What can fail without the lock, besides the ring. */
-static int prepare(weir *w, struct posting *posting)
+static int cq_ring_prepare(weir *w, struct cq_ring *ring)
 {
-    posting->owner = life_hold();
-    if (!posting->owner)
+    ring->owner = thread_exit_ref();
+    if (!ring->owner)
         return -ENOMEM;
-    if (w->clock.now_ns && sys_ring_any_thread(posting->ring))
+    if (w->clock.now_ns && os_uring_any_thread(ring->uring))
         return 0;
-    return timekeeper_start(w);
+    return timer_thread_start(w);
 }
 
 /* Those that were decided before are posted first. */
-static void collect(weir_queue *queue)
+static void cq_ring_collect(weir_queue *queue)
 {
-    uint32_t record = queue->ready.first, next;
+    uint32_t record = queue->to_reap.first, next;
 
     for (; record; record = next) {
-        next = completions_next(queue_region(queue), record);
-        if (queue_acquisition(queue_record(queue, record)))
-            move(queue, &queue->ready, &queue->posts, record);
+        next = cq_list_next(cq_region(queue), record);
+        if (cq_acquisition(cq_record(queue, record)))
+            cq_ring_move(queue, &queue->to_reap, &queue->to_post, record);
     }
 }
 
 /* The timekeeper gets to know the queue's timer, and what it hears by; unless it still does, of a
  * ring that posting has ended for by itself. */
-static int have_timed(weir_queue *queue)
+static int cq_ring_register_timer(weir_queue *queue)
 {
-    const struct alarm *alarm = &queue->keeper.alarm;
-    int epoll_fd = alarm_fd(&queue->keeper.w->keeper.alarm), r = 0;
+    const struct wake_fd *wake_fd = &queue->timer.wake_fd;
+    int epoll_fd = wake_fd_pollable(&queue->timer.w->timer.wake_fd), r = 0;
 
-    if (queue->posting.timed && !MUTANT(683))
+    if (queue->ring.has_timer && !MUTANT(683))
         return 0;
     if (!MUTANT(127))
-        r = sys_epoll_add_edge(epoll_fd, alarm->timer_fd, queue->number);
+        r = os_epoll_add_edge(epoll_fd, wake_fd->timer_fd, queue->number);
     if (r < 0)
         return r;
-    r = hearing_relay(&queue->keeper, queue->number);
+    r = peer_events_relay(&queue->timer, queue->number);
     if (r < 0)
-        sys_epoll_remove(epoll_fd, alarm->timer_fd);
+        os_epoll_remove(epoll_fd, wake_fd->timer_fd);
     return r;
 }
 
 /* Swaps the new posting for the old one, which failed or never was. */
-static int switch_on(weir_queue *queue, struct posting *posting)
+static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
 {
-    weir *w = queue->keeper.w;
-    struct posting old = queue->posting;
+    weir *w = queue->timer.w;
+    struct cq_ring old = queue->ring;
     int r;
 
     /* Once this is set, weir_close looks for attached queues under their locks. */
-    if (instance_closed(w))
+    if (instance_is_closed(w))
         return -ESHUTDOWN;
-    if (posting_is_on(&old))
+    if (cq_ring_is_on(&old))
         return -EBUSY;
-    posting->timed = !w->clock.now_ns;
-    r = posting->timed ? have_timed(queue) : 0;
+    ring->has_timer = !w->clock.now_ns;
+    r = ring->has_timer ? cq_ring_register_timer(queue) : 0;
     if (r < 0)
         return r;
-    queue->posting = *posting;
-    queue->keeper.advance_ns = posting->timed ? w->timer_advance_ns : 0;
-    *posting = old;
+    queue->ring = *ring;
+    queue->timer.advance_ns = ring->has_timer ? w->timer_advance_ns : 0;
+    *ring = old;
     if (!MUTANT(125))
-        collect(queue);
-    if (queue->posts.first)
-        posting_continue(queue);
-    queue_update_alarm(queue);
+        cq_ring_collect(queue);
+    if (queue->to_post.first)
+        cq_ring_continue(queue);
+    cq_update_wake_fd(queue);
     return 0;
 }
 
-static int attach(weir_queue *queue, struct posting *posting)
+static int cq_ring_attach(weir_queue *queue, struct cq_ring *ring)
 {
-    int r = prepare(queue->keeper.w, posting), failure;
+    int r = cq_ring_prepare(queue->timer.w, ring), failure;
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&queue->keeper.lock);
-    failure = take_news(queue); /* of an earlier ring */
-    r = switch_on(queue, posting);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    say_news(queue, failure);
+    pthread_mutex_lock(&queue->timer.lock);
+    failure = cq_ring_take_loss(queue); /* of an earlier ring */
+    r = cq_ring_switch(queue, ring);
+    pthread_mutex_unlock(&queue->timer.lock);
+    cq_ring_log_loss(queue, failure);
     return r;
 }
 
 int weir_queue_attach(weir_queue *queue, int ring_fd)
 {
-    struct posting posting = {0};
-    weir *w = queue ? queue->keeper.w : NULL;
+    struct cq_ring ring = {0};
+    weir *w = queue ? queue->timer.w : NULL;
     int r;
 
     if (!queue)
         return -EINVAL;
-    if (instance_forked(w))
+    if (instance_is_forked(w))
         return -ECHILD;
-    r = sys_ring_open(&posting.ring, ring_fd);
-    if (is_refusal(r)) {
-        if (!atomic_exchange(&w->rings_refused, true))
-            say(w, "queues cannot post to rings here", r);
+    r = os_uring_open(&ring.uring, ring_fd);
+    if (cq_ring_is_refusal(r)) {
+        if (!atomic_exchange(&w->ring_refusal_reported, true))
+            cq_ring_log(w, "queues cannot post to rings here", r);
         return 1;
     }
     if (r == 0)
-        r = attach(queue, &posting);
-    close_parts(&posting);
+        r = cq_ring_attach(queue, &ring);
+    cq_ring_close_parts(&ring);
     return r;
 }

@@ -8,7 +8,7 @@
  * anew) with what was not sent, and whoever comes along without a lock tells the program.
  *
  * The timekeeper moves an attached queue's time, for the program sleeps on its ring. It also sends
- * where the kernel has no way to send from any thread (see sys_ring.h).
+ * where the kernel has no way to send from any thread (see os_uring.h).
  */
 #ifndef WEIR_CORE_WAIT_CQ_RING_H
 #define WEIR_CORE_WAIT_CQ_RING_H
@@ -19,32 +19,32 @@
 #include <weir/queue.h>
 
 /* A queue's part; all 0: not attached. Under the queue's lock. */
-struct posting {
-    struct sys_ring *ring; /* NULL, too, once failure was told */
-    struct life *owner;    /* of the thread that takes the CQEs */
-    int failure;           /* why posting has ended by itself; 0: it has not */
-    bool timed;            /* the timekeeper has the queue's timer among its events */
+struct cq_ring {
+    struct os_uring *uring;          /* NULL, too, once failure was told */
+    struct thread_exit_state *owner; /* of the thread that takes the CQEs */
+    int failure;                     /* why posting has ended by itself; 0: it has not */
+    bool has_timer;                  /* the timekeeper has the queue's timer among its events */
 };
 
 /* Under the queue's lock. */
 
-static inline bool posting_is_on(const struct posting *posting)
+static inline bool cq_ring_is_on(const struct cq_ring *ring)
 {
-    return posting->ring && !posting->failure;
+    return ring->uring && !ring->failure;
 }
 
 /* There is something to be posted: posts it, or has it posted. */
-void posting_continue(weir_queue *queue);
+void cq_ring_continue(weir_queue *queue);
 /* Posts what is to be posted, in a thread that may. */
-void posting_run(weir_queue *queue);
+void cq_ring_flush(weir_queue *queue);
 
 /* Without. */
 
-bool posting_is_timed(weir_queue *queue);
+bool cq_ring_has_timer(weir_queue *queue);
 /* Tells the program, once, that posting has ended by itself. */
-void posting_tell(weir_queue *queue);
+void cq_ring_report_loss(weir_queue *queue);
 /* Ends it; what was not posted is to be reaped. */
-void posting_end(weir_queue *queue);
-void posting_end_in_child(weir_queue *queue);
+void cq_ring_end(weir_queue *queue);
+void cq_ring_end_in_child(weir_queue *queue);
 
 #endif

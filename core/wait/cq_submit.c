@@ -12,7 +12,7 @@
 #include <errno.h>
 
 /* Returns how many places are taken now, or 0: there was none left. */
-static uint32_t take_place(weir_queue *queue)
+static uint32_t cq_take_slot(weir_queue *queue)
 {
     uint32_t pending = atomic_load(&queue->pending);
 
@@ -24,17 +24,17 @@ static uint32_t take_place(weir_queue *queue)
 }
 
 /* Makes room for the deadlines of so many: then putting one in cannot fail. */
-static int make_room(weir_queue *queue, uint32_t pending)
+static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
 {
     int r;
 
-    if (pending <= atomic_load(&queue->room))
+    if (pending <= atomic_load(&queue->heap_room))
         return 0;
-    pthread_mutex_lock(&queue->keeper.lock);
-    r = heap_reserve(&queue->keeper.heap, pending);
+    pthread_mutex_lock(&queue->timer.lock);
+    r = deadline_heap_reserve(&queue->timer.heap, pending);
     if (r == 0)
-        atomic_store(&queue->room, heap_room(&queue->keeper.heap));
-    pthread_mutex_unlock(&queue->keeper.lock);
+        atomic_store(&queue->heap_room, deadline_heap_room(&queue->timer.heap));
+    pthread_mutex_unlock(&queue->timer.lock);
     return r;
 }
 
@@ -42,131 +42,131 @@ static int make_room(weir_queue *queue, uint32_t pending)
  * Whoever is in the same bucket becomes the one behind it, which may have been there for long: by
  * then his record is near. Without the lock this is no more than a guess.
  */
-static void prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
+static void cq_prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
 {
-    uint32_t neighbor = queue_first(queue_bucket(queue, user_data));
+    uint32_t neighbor = cq_bucket_first(cq_bucket(queue, user_data));
 
     if (neighbor)
-        __builtin_prefetch(&queue_record(queue, neighbor)->before, 1);
+        __builtin_prefetch(&cq_record(queue, neighbor)->bucket_prev_flags, 1);
 }
 
 /* A record for this request, as the queue keeps it. 0: no memory. Nobody else knows of it before the
  * set has it. */
-static uint32_t make_record(const struct asking *asking, const weir_queue *queue,
-                            uint64_t user_data)
+static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *queue,
+                               uint64_t user_data)
 {
-    uint32_t record = record_new(asking->actor, asking->set), kept;
+    uint32_t record = record_pool_get(op->ctx, op->set), waiter;
 
     if (!record)
         return 0;
-    asking_fill(asking, record);
-    if (asking->set->member)
-        asking_publish_deadline(asking, record);
-    kept = kept_new(asking->set, record);
-    if (!kept) {
-        record_free(asking->actor, asking->set, record);
+    acquire_op_fill_record(op, record);
+    if (op->set->participant)
+        acquire_op_publish_deadline(op, record);
+    waiter = waiter_new(op->set, record);
+    if (!waiter) {
+        record_pool_put(op->ctx, op->set, record);
         return 0;
     }
-    kept_set_waker(asking->set, kept, RECORD_WAKE_QUEUE, queue->number,
-                   (asking->request->flags & WEIR_STRICT) != 0);
-    record_store(&kept_at(asking->set->w, kept)->data, user_data);
-    return kept;
+    waiter_set_target(op->set, waiter, WAIT_TARGET_CQ, queue->number,
+                      (op->request->flags & WEIR_STRICT) != 0);
+    record_store(&waiter_at(op->set->w, waiter)->data, user_data);
+    return waiter;
 }
 
 /* The request failed. Nobody has heard of it, but somebody may have been told to look at it. */
-static void free_record(const struct asking *asking, weir_queue *queue, uint32_t kept)
+static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint32_t waiter)
 {
-    weir *w = asking->set->w;
-    weir_acquisition *acquisition = queue_acquisition(kept_at(w, kept));
-    uint32_t record = kept_record(w, kept);
+    weir *w = op->set->w;
+    weir_acquisition *acquisition = cq_acquisition(waiter_at(w, waiter));
+    uint32_t record = waiter_record(w, waiter);
 
-    pthread_mutex_lock(&queue->keeper.lock);
+    pthread_mutex_lock(&queue->timer.lock);
     if (!MUTANT(694))
-        queue_drop(queue, kept);
-    pthread_mutex_unlock(&queue->keeper.lock);
+        cq_drop(queue, waiter);
+    pthread_mutex_unlock(&queue->timer.lock);
 
     if (acquisition) {
-        acquisition_free(asking->actor, acquisition);
+        acquisition_free(op->ctx, acquisition);
         return;
     }
-    kept_free(asking->set, kept);
-    record_free(asking->actor, asking->set, record);
+    waiter_free(op->set, waiter);
+    record_pool_put(op->ctx, op->set, record);
 }
 
 /* The acquisition that the submitter wants to have. False: no memory. */
-static bool make_acquisition(struct asking *asking, weir_queue *queue, uint32_t kept)
+static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32_t waiter)
 {
-    struct record *r = kept_at(asking->set->w, kept);
+    struct acq_record *r = waiter_at(op->set->w, waiter);
     weir_acquisition *acquisition =
-        acquisition_adopt(asking->actor, asking->set, kept_record(asking->set->w, kept), kept);
+        acquisition_from_record(op->ctx, op->set, waiter_record(op->set->w, waiter), waiter);
 
     if (!acquisition)
         return false;
-    acquisition->strict = (asking->request->flags & WEIR_STRICT) != 0;
+    acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     acquisition->user_data = record_load(&r->data);
     acquisition->queue = queue;
-    asking->acquisition = acquisition;
+    op->acquisition = acquisition;
     record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
-    queue_set_flag(r, RECORD_HAS_ACQUISITION);
+    cq_set_flag(r, RECORD_HAS_ACQUISITION);
     return true;
 }
 
 /* A record that never was in the set becomes `state`. */
-static uint64_t set_state(const struct asking *asking, uint32_t record, enum record_state state)
+static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum record_state state)
 {
-    struct record *r = record_at(asking->set->region, kept_record(asking->set->w, record));
+    struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
     uint64_t word = record_next_word(record_load(&r->word), state);
 
     atomic_store_explicit(&r->word, word, memory_order_release);
-    STEP();
+    SCHED_POINT();
     return word;
 }
 
 /* Asks the set: 0 granted, 1 waiting, -EAGAIN and -ENOBUFS refused, or an error. */
-static int ask(struct asking *asking, uint32_t record)
+static int cq_acquire(struct acquire_op *op, uint32_t record)
 {
-    weir_set *set = asking->set;
-    uint64_t max_wait_ns = request_max_wait(set, asking->request);
-    uint32_t entered = kept_record(set->w, record);
+    weir_set *set = op->set;
+    uint64_t max_wait_ns = request_max_wait(set, op->request);
+    uint32_t entered = waiter_record(set->w, record);
     int r = -EINPROGRESS;
 
-    if (request_is_empty(set, asking->amounts)) {
-        set_state(asking, record, RECORD_HELD);
-        count(&actor_counters(asking->actor, set->number)->granted, 1);
+    if (request_is_empty(set, op->amounts)) {
+        cq_set_state(op, record, RECORD_HELD);
+        counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
         return 0;
     }
-    if (!set->keyed && join_is_worth_trying(set))
-        r = set_join(asking->actor, set, asking->amounts, entered, max_wait_ns, &asking->verdict);
-    return r == -EINPROGRESS ? asking_ask(asking, entered, ENTRY_WAIT, max_wait_ns) : r;
+    if (!set->keyed && enqueue_is_likely(set))
+        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->verdict);
+    return r == -EINPROGRESS ? acquire_op_submit(op, entered, MODE_WAIT, max_wait_ns) : r;
 }
 
 /* A submission, as it was when it entered the set. */
-struct submission {
+struct cq_submission {
     uint32_t record;
     uint64_t word;
-    uint64_t life; /* of its stand-in; 0: it has none */
+    uint64_t proxy_link; /* of its stand-in; 0: it has none */
 };
 
-static uint64_t life_of(const struct record *r)
+static uint64_t cq_proxy_link(const struct acq_record *r)
 {
-    return kept_stands_in(r) ? record_load(&r->next) : 0;
+    return waiter_is_proxy(r) ? record_load(&r->next) : 0;
 }
 
-/* As queue_word() and kept_still(), which have to find out first what it is. */
-static uint64_t word_of(const weir_queue *queue, const struct submission *submission)
+/* As cq_word() and waiter_load(), which have to find out first what it is. */
+static uint64_t cq_submission_word(const weir_queue *queue, const struct cq_submission *submission)
 {
-    return submission->life ? queue_word(queue, submission->record)
-                            : record_load(&queue_record(queue, submission->record)->word);
+    return submission->proxy_link ? cq_word(queue, submission->record)
+                                  : record_load(&cq_record(queue, submission->record)->word);
 }
 
-static bool still_waits(const weir_queue *queue, const struct submission *submission,
-                        uint32_t *ret_before)
+static bool cq_submission_waits(const weir_queue *queue, const struct cq_submission *submission,
+                                uint32_t *ret_flags)
 {
-    const struct record *r = queue_record(queue, submission->record);
+    const struct acq_record *r = cq_record(queue, submission->record);
 
-    if (submission->life)
-        return kept_still(queue->keeper.w, submission->record, submission->word, ret_before);
-    *ret_before = atomic_load_explicit(&r->before, memory_order_acquire);
+    if (submission->proxy_link)
+        return waiter_load(queue->timer.w, submission->record, submission->word, ret_flags);
+    *ret_flags = atomic_load_explicit(&r->bucket_prev_flags, memory_order_acquire);
     return record_load(&r->word) == submission->word;
 }
 
@@ -175,112 +175,113 @@ static bool still_waits(const weir_queue *queue, const struct submission *submis
  * know. With any other word the record was reaped and is somebody else's. A stand-in says that by
  * itself: of what processes share the word may be anything.
  */
-static bool is_ours(const weir_queue *queue, const struct submission *submission)
+static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submission *submission)
 {
-    const struct record *r = queue_record(queue, submission->record);
-    uint64_t now = word_of(queue, submission);
+    const struct acq_record *r = cq_record(queue, submission->record);
+    uint64_t now = cq_submission_word(queue, submission);
 
-    if (submission->life)
-        return life_of(r) == submission->life;
+    if (submission->proxy_link)
+        return cq_proxy_link(r) == submission->proxy_link;
     return record_next_word(submission->word, record_state(now)) == now;
 }
 
-/* From here on its word says what has become of it: see queue_deliver(). Under the lock, and before that
+/* From here on its word says what has become of it: see cq_deliver(). Under the lock, and before that
  * is looked at. */
-static void enters(const weir_queue *queue, const struct submission *submission)
+static void cq_mark_entered(const weir_queue *queue, const struct cq_submission *submission)
 {
-    struct record *r = queue_record(queue, submission->record);
+    struct acq_record *r = cq_record(queue, submission->record);
 
-    if (submission->life && life_of(r) == submission->life)
-        record_store(&r->since, 1);
+    if (submission->proxy_link && cq_proxy_link(r) == submission->proxy_link)
+        record_store(&r->enqueued_ns, 1);
 }
 
 /* It waited when its word was that; under the lock. Whether to call, once that is given back. */
-static bool list_or_complete(weir_queue *queue, const struct submission *submission,
-                             uint64_t deadline_ns, enum record_state state)
+static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *submission,
+                                 uint64_t deadline_ns, enum record_state state)
 {
     uint32_t record = submission->record, before;
-    bool still;
+    bool waits;
 
-    enters(queue, submission);
-    still = still_waits(queue, submission, &before);
+    cq_mark_entered(queue, submission);
+    waits = cq_submission_waits(queue, submission, &before);
 
     if (before & RECORD_DELIVERED && !MUTANT(172))
         return false;
-    if (still) {
-        queue_list(queue, record);
+    if (waits) {
+        cq_index_add(queue, record);
         if (deadline_ns != WEIR_FOREVER)
-            keeper_watch_locked(&queue->keeper, record, deadline_ns, state);
+            timer_set_deadline_locked(&queue->timer, record, deadline_ns, state);
         return false;
     }
-    return is_ours(queue, submission) && !MUTANT(171) &&
-           queue_complete(queue, record, queue_word(queue, record));
+    return cq_submission_is_ours(queue, submission) && !MUTANT(171) &&
+           cq_complete(queue, record, cq_word(queue, record));
 }
 
 /* It was decided as it entered the set. */
-static void deliver(weir_queue *queue, const struct submission *submission)
+static void cq_deliver_submission(weir_queue *queue, const struct cq_submission *submission)
 {
     uint32_t before;
-    bool call = false;
+    bool must_signal = false;
 
-    if (!submission->life) {
-        queue_deliver(queue, submission->record, submission->word);
+    if (!submission->proxy_link) {
+        cq_deliver(queue, submission->record, submission->word);
         return;
     }
-    pthread_mutex_lock(&queue->keeper.lock);
-    enters(queue, submission);
-    before = atomic_load_explicit(&queue_record(queue, submission->record)->before,
+    pthread_mutex_lock(&queue->timer.lock);
+    cq_mark_entered(queue, submission);
+    before = atomic_load_explicit(&cq_record(queue, submission->record)->bucket_prev_flags,
                                   memory_order_acquire);
-    if (!(before & RECORD_DELIVERED) && is_ours(queue, submission))
-        call = queue_complete(queue, submission->record, queue_word(queue, submission->record));
-    pthread_mutex_unlock(&queue->keeper.lock);
-    if (call)
-        keeper_call(&queue->keeper);
+    if (!(before & RECORD_DELIVERED) && cq_submission_is_ours(queue, submission))
+        must_signal = cq_complete(queue, submission->record, cq_word(queue, submission->record));
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
 }
 
 /* It stands in line: from here on it is found by its user_data, and its wait ends in time. */
-static void park(weir_queue *queue, const struct asking *asking,
-                 const struct submission *submission)
+static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
+                              const struct cq_submission *submission)
 {
     enum record_state state;
-    uint64_t deadline_ns = asking_deadline(asking, &state);
-    bool call;
+    uint64_t deadline_ns = acquire_op_deadline(op, &state);
+    bool must_signal;
 
-    pthread_mutex_lock(&queue->keeper.lock);
-    call = list_or_complete(queue, submission, deadline_ns, state);
-    pthread_mutex_unlock(&queue->keeper.lock);
-    if (call)
-        keeper_call(&queue->keeper);
+    pthread_mutex_lock(&queue->timer.lock);
+    must_signal = cq_index_or_complete(queue, submission, deadline_ns, state);
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
 }
 
 /* Enters the set. 0: one completion follows. */
-static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
+static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t record)
 {
-    struct submission submission = {.record = record, .life = life_of(queue_record(queue, record))};
+    struct cq_submission submission = {.record = record,
+                                       .proxy_link = cq_proxy_link(cq_record(queue, record))};
     int r;
 
-    submission.word = record_next_word(word_of(queue, &submission), RECORD_HELD);
+    submission.word = record_next_word(cq_submission_word(queue, &submission), RECORD_HELD);
 
-    switch (r = ask(asking, record)) {
+    switch (r = cq_acquire(op, record)) {
     case 0:
-        deliver(queue, &submission);
+        cq_deliver_submission(queue, &submission);
         return 0;
     case 1:
         submission.word += RECORD_WAITING - RECORD_HELD;
-        park(queue, asking, &submission);
-        if (asking->set->member)
-            asking_stay(asking, record, submission.word);
+        cq_await_decision(queue, op, &submission);
+        if (op->set->participant)
+            acquire_op_schedule(op, record, submission.word);
         return 0;
     case -EAGAIN:
-        submission.word = set_state(asking, record, RECORD_REFUSED);
-        deliver(queue, &submission);
+        submission.word = cq_set_state(op, record, RECORD_REFUSED);
+        cq_deliver_submission(queue, &submission);
         return 0;
     case -ENOBUFS:
-        submission.word = set_state(asking, record, RECORD_TURNED_AWAY);
-        deliver(queue, &submission);
+        submission.word = cq_set_state(op, record, RECORD_QUEUE_FULL);
+        cq_deliver_submission(queue, &submission);
         return 0;
     case -ERANGE:
-        asking_say(asking->retref, asking->set, &asking->verdict);
+        acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
         return -ERANGE;
     default:
         return r;
@@ -288,56 +289,56 @@ static int enter(weir_queue *queue, struct asking *asking, uint32_t record)
 }
 
 /* Whoever takes its CQE may do so before this has returned, and shall find the acquisition. */
-static int enter_known(weir_queue *queue, struct asking *asking, uint32_t record,
-                       weir_acquisition **ret)
+static int cq_enter_with_handle(weir_queue *queue, struct acquire_op *op, uint32_t record,
+                                weir_acquisition **ret)
 {
     weir_acquisition *before = ret ? *ret : NULL;
     int r;
 
     if (ret)
-        *ret = queue_acquisition(queue_record(queue, record));
-    r = enter(queue, asking, record);
+        *ret = cq_acquisition(cq_record(queue, record));
+    r = cq_enter_set(queue, op, record);
     if (r < 0 && ret)
         *ret = before;
     return r;
 }
 
-static int submit(weir_queue *queue, struct asking *asking, uint64_t user_data,
-                  weir_acquisition **ret)
+static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_data,
+                     weir_acquisition **ret)
 {
     uint32_t record;
     int r = -ENOMEM;
 
-    prefetch_neighbor(queue, user_data);
-    record = make_record(asking, queue, user_data);
+    cq_prefetch_neighbor(queue, user_data);
+    record = cq_make_record(op, queue, user_data);
     if (!record)
         return -ENOMEM;
-    if (!ret || make_acquisition(asking, queue, record))
-        r = enter_known(queue, asking, record, ret);
+    if (!ret || cq_make_acquisition(op, queue, record))
+        r = cq_enter_with_handle(queue, op, record, ret);
     if (r < 0)
-        free_record(asking, queue, record);
+        cq_free_failed(op, queue, record);
     return r;
 }
 
 int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
                       uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
 {
-    struct asking asking;
+    struct acquire_op op;
     uint32_t pending;
-    int r = queue && pool && pool->w == queue->keeper.w ? 0 : -EINVAL;
+    int r = queue && pool && pool->w == queue->timer.w ? 0 : -EINVAL;
 
     if (r == 0)
-        r = asking_begin(&asking, pool, request, PURPOSE_ACQUIRE, retref);
+        r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
     if (r < 0)
         return r;
-    pending = take_place(queue);
+    pending = cq_take_slot(queue);
     if (!pending)
         return -ENOSPC;
-    r = make_room(queue, pending);
-    if (r == 0 && asking.set->member)
-        r = hearing_begin(&queue->keeper, queue->number, asking.set);
+    r = cq_reserve_heap(queue, pending);
+    if (r == 0 && op.set->participant)
+        r = peer_events_subscribe(&queue->timer, queue->number, op.set);
     if (r == 0)
-        r = submit(queue, &asking, user_data, ret);
+        r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)
         atomic_fetch_sub(&queue->pending, !MUTANT(136));
     return r;

@@ -7,16 +7,16 @@
 #include <errno.h>
 #include <weir/error.h>
 
-int heap_reserve(struct heap *heap, size_t n)
+int deadline_heap_reserve(struct deadline_heap *heap, size_t n)
 {
     size_t capacity = heap->capacity ? heap->capacity : 16;
-    struct heap_entry *grown;
+    struct deadline_entry *grown;
 
     while (capacity < n + 1)
         capacity *= 2;
     if (capacity == heap->capacity)
         return 0;
-    grown = sys_grow(heap->entries, capacity, sizeof(*grown));
+    grown = os_realloc(heap->entries, capacity, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
     heap->entries = grown;
@@ -24,110 +24,118 @@ int heap_reserve(struct heap *heap, size_t n)
     return 0;
 }
 
-void heap_free(struct heap *heap)
+void deadline_heap_free(struct deadline_heap *heap)
 {
-    sys_free(heap->entries);
+    os_free(heap->entries);
     /* The region stays, and is not even written: whoever comes late to a closed queue reads it. */
     heap->entries = NULL;
     heap->n = heap->capacity = 0;
 }
 
-uint64_t heap_instant(const struct heap *heap, uint32_t record)
+uint64_t deadline_heap_get(const struct deadline_heap *heap, uint32_t record)
 {
-    uint32_t index = record_at(heap->region, record)->timer;
+    uint32_t index = record_at(heap->region, record)->heap_index;
 
-    return index ? heap_entry_at(&heap->entries[index]) : WEIR_FOREVER;
+    return index ? deadline_entry_ns(&heap->entries[index]) : WEIR_FOREVER;
 }
 
-static bool is_earlier(const struct heap_entry *a, const struct heap_entry *b)
+static bool deadline_entry_is_earlier(const struct deadline_entry *a,
+                                      const struct deadline_entry *b)
 {
-    return heap_entry_at(a) < heap_entry_at(b);
+    return deadline_entry_ns(a) < deadline_entry_ns(b);
 }
 
-static void put(struct heap *heap, struct heap_entry entry, size_t index)
+static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entry entry,
+                                size_t index)
 {
     heap->entries[index] = entry;
-    record_at(heap->region, entry.record)->timer = (uint32_t)index;
+    record_at(heap->region, entry.record)->heap_index = (uint32_t)index;
 }
 
-/* Those below `index`: four, or fewer at the end. Its place in the heap is above them: PARENT. */
-#define ARITY         4u
-#define FIRST(index)  (ARITY * ((index)-1) + 2)
-#define PARENT(index) (((index) + ARITY - 2) / ARITY)
+/* Those below `index`: four, or fewer at the end. Its place in the heap is above them: HEAP_PARENT. */
+#define HEAP_ARITY              4u
+#define HEAP_FIRST_CHILD(index) (HEAP_ARITY * ((index)-1) + 2)
+#define HEAP_PARENT(index)      (((index) + HEAP_ARITY - 2) / HEAP_ARITY)
 
-static void sift_up(struct heap *heap, struct heap_entry entry, size_t index)
+static void deadline_heap_sift_up(struct deadline_heap *heap, struct deadline_entry entry,
+                                  size_t index)
 {
-    for (; index > 1 && is_earlier(&entry, &heap->entries[PARENT(index)]); index = PARENT(index))
-        put(heap, heap->entries[PARENT(index)], index);
-    put(heap, entry, index);
+    for (; index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]);
+         index = HEAP_PARENT(index))
+        deadline_heap_store(heap, heap->entries[HEAP_PARENT(index)], index);
+    deadline_heap_store(heap, entry, index);
 }
 
 /* The earliest of those below `index`; 0: there are none. */
-static size_t earliest_below(const struct heap *heap, size_t index)
+static size_t deadline_heap_first_child(const struct deadline_heap *heap, size_t index)
 {
-    size_t first = FIRST(index), last = first + ARITY - 1, earliest = first;
+    size_t first = HEAP_FIRST_CHILD(index), last = first + HEAP_ARITY - 1, earliest = first;
 
     if (first > heap->n)
         return 0;
     if (last > heap->n)
         last = heap->n;
     for (size_t i = first + 1; i <= last; i++)
-        if (is_earlier(&heap->entries[i], &heap->entries[earliest]) != MUTANT(5))
+        if (deadline_entry_is_earlier(&heap->entries[i], &heap->entries[earliest]) != MUTANT(5))
             earliest = i;
     return earliest;
 }
 
-static void sift_down(struct heap *heap, struct heap_entry entry, size_t index)
+static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_entry entry,
+                                    size_t index)
 {
     size_t below;
 
-    while ((below = earliest_below(heap, index)) != 0 &&
-           is_earlier(&heap->entries[below], &entry)) {
-        put(heap, heap->entries[below], index);
+    while ((below = deadline_heap_first_child(heap, index)) != 0 &&
+           deadline_entry_is_earlier(&heap->entries[below], &entry)) {
+        deadline_heap_store(heap, heap->entries[below], index);
         index = below;
     }
-    put(heap, entry, index);
+    deadline_heap_store(heap, entry, index);
 }
 
 /* Puts an entry where another was taken out. */
-static void settle(struct heap *heap, struct heap_entry entry, size_t index)
+static void deadline_heap_restore(struct deadline_heap *heap, struct deadline_entry entry,
+                                  size_t index)
 {
-    if (index > 1 && is_earlier(&entry, &heap->entries[PARENT(index)]) && !MUTANT(6))
-        sift_up(heap, entry, index);
+    if (index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]) &&
+        !MUTANT(6))
+        deadline_heap_sift_up(heap, entry, index);
     else
-        sift_down(heap, entry, index);
+        deadline_heap_sift_down(heap, entry, index);
 }
 
-static inline void put_at(struct heap *heap, uint32_t record, uint64_t at_ns, uint32_t index)
+static inline void deadline_heap_put_at(struct deadline_heap *heap, uint32_t record, uint64_t at_ns,
+                                        uint32_t index)
 {
-    struct heap_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
+    struct deadline_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
 
     if (index)
-        settle(heap, entry, index);
+        deadline_heap_restore(heap, entry, index);
     else
-        sift_up(heap, entry, ++heap->n);
+        deadline_heap_sift_up(heap, entry, ++heap->n);
 }
 
-void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns)
+void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
 {
-    put_at(heap, record, at_ns, record_at(heap->region, record)->timer);
+    deadline_heap_put_at(heap, record, at_ns, record_at(heap->region, record)->heap_index);
 }
 
-void heap_put_before(struct heap *heap, uint32_t record, uint64_t at_ns)
+void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
 {
-    uint32_t index = record_at(heap->region, record)->timer;
+    uint32_t index = record_at(heap->region, record)->heap_index;
 
-    if (!index || at_ns < heap_entry_at(&heap->entries[index]))
-        put_at(heap, record, at_ns, index);
+    if (!index || at_ns < deadline_entry_ns(&heap->entries[index]))
+        deadline_heap_put_at(heap, record, at_ns, index);
 }
 
-void heap_take_out(struct heap *heap, struct record *r, uint32_t record)
+void deadline_heap_delete(struct deadline_heap *heap, struct acq_record *r, uint32_t record)
 {
-    size_t index = r->timer;
-    struct heap_entry last;
+    size_t index = r->heap_index;
+    struct deadline_entry last;
 
-    r->timer = 0;
+    r->heap_index = 0;
     last = heap->entries[heap->n--];
     if (last.record != record)
-        settle(heap, last, index);
+        deadline_heap_restore(heap, last, index);
 }

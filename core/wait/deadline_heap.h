@@ -8,47 +8,49 @@
 #include <stdint.h>
 
 /* The instant in halves: 12 bytes, not 16. */
-struct heap_entry {
+struct deadline_entry {
     uint32_t at_low, at_high;
     uint32_t record;
 };
 
-static inline uint64_t heap_entry_at(const struct heap_entry *entry)
+static inline uint64_t deadline_entry_ns(const struct deadline_entry *entry)
 {
     return (uint64_t)entry->at_high << 32 | entry->at_low;
 }
 
-struct heap {
+struct deadline_heap {
     const struct region *region;
-    struct heap_entry *entries; /* from index 1 */
+    struct deadline_entry *entries; /* from index 1 */
     size_t n, capacity;
 };
 
 /* Makes room for `n` entries in all, so that adding that many cannot fail. Returns 0 or -ENOMEM. */
-int heap_reserve(struct heap *heap, size_t n);
-void heap_free(struct heap *heap);
-static inline uint32_t heap_room(const struct heap *heap) /* how many it has room for */
+int deadline_heap_reserve(struct deadline_heap *heap, size_t n);
+void deadline_heap_free(struct deadline_heap *heap);
+static inline uint32_t
+deadline_heap_room(const struct deadline_heap *heap) /* how many it has room for */
 {
     return heap->capacity ? (uint32_t)(heap->capacity - 1) : 0;
 }
-static inline const struct heap_entry *heap_first(const struct heap *heap) /* or NULL */
+static inline const struct deadline_entry *
+deadline_heap_first(const struct deadline_heap *heap) /* or NULL */
 {
     return heap->n ? &heap->entries[1] : NULL;
 }
 /* The instant of a record, or WEIR_FOREVER if it has none. */
-uint64_t heap_instant(const struct heap *heap, uint32_t record);
+uint64_t deadline_heap_get(const struct deadline_heap *heap, uint32_t record);
 /* Gives a record this instant, instead of another if it had one. Room was reserved. */
-void heap_put(struct heap *heap, uint32_t record, uint64_t at_ns);
+void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
 /* The same unless it has an earlier one. */
-void heap_put_before(struct heap *heap, uint32_t record, uint64_t at_ns);
-void heap_take_out(struct heap *heap, struct record *r, uint32_t record);
+void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
+void deadline_heap_delete(struct deadline_heap *heap, struct acq_record *r, uint32_t record);
 /* Fine if it is not in the heap. */
-static inline void heap_remove(struct heap *heap, uint32_t record)
+static inline void deadline_heap_remove(struct deadline_heap *heap, uint32_t record)
 {
-    struct record *r = record_at(heap->region, record);
+    struct acq_record *r = record_at(heap->region, record);
 
-    if (r->timer)
-        heap_take_out(heap, r, record);
+    if (r->heap_index)
+        deadline_heap_delete(heap, r, record);
 }
 
 #endif

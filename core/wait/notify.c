@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Waking: see wake.h. */
+/* Waking: see notify.h. */
 #include "wait/notify.h"
 
 #include "peer/participant.h"
 
-void wake_shared(weir_set *set, uint32_t record, uint64_t word)
+void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)
 {
-    uint32_t kept = member_kept(set->member, record);
+    uint32_t waiter = participant_waiter(set->participant, record);
 
-    if (kept)
-        keeper_wake(set->w, kept, word);
+    if (waiter)
+        timer_notify(set->w, waiter, word);
     else
-        member_call(set->member, record);
+        participant_notify_owner(set->participant, record);
 }
 
-void wake_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns)
+void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns)
 {
-    uint32_t kept = set->member ? member_kept(set->member, record) : record;
+    uint32_t waiter = set->participant ? participant_waiter(set->participant, record) : record;
 
-    if (kept)
-        keeper_arm(set->w, kept, word, at_ns);
+    if (waiter)
+        timer_arm_recheck(set->w, waiter, word, at_ns);
     else
-        member_call(set->member, record);
+        participant_notify_owner(set->participant, record);
 }

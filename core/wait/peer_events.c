@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Hearing: see hearing.h. */
+/* Hearing: see peer_events.h. */
 #include "wait/peer_events.h"
 
 #include "base/mutant.h"
@@ -11,231 +11,235 @@
 #include "wait/waiter.h"
 #include <errno.h>
 
-struct hearing {
-    struct hearing *next;
+struct peer_events {
+    struct peer_events *next;
     weir_set *set;
     int fd;
 };
 
-static struct hearing *find(const struct keeper *keeper, const weir_set *set)
+static struct peer_events *peer_events_find(const struct wait_timer *timer, const weir_set *set)
 {
-    struct hearing *hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_acquire);
 
-    while (hearing && hearing->set != set)
-        hearing = hearing->next;
-    return hearing;
+    while (events && events->set != set)
+        events = events->next;
+    return events;
 }
 
 /* With an injected clock nobody would attend to the instance's keeper but weir_tick, which looks by
  * itself. */
-static int add_to_epoll(const struct keeper *keeper, const struct hearing *hearing)
+static int peer_events_epoll_add(const struct wait_timer *timer, const struct peer_events *events)
 {
-    int epoll_fd = keeper->alarm.epoll_fd, r;
-    const weir *w = keeper->w;
+    int epoll_fd = timer->wake_fd.epoll_fd, r;
+    const weir *w = timer->w;
 
-    if (epoll_fd < 0 || (keeper == &w->keeper && w->clock.now_ns))
+    if (epoll_fd < 0 || (timer == &w->timer && w->clock.now_ns))
         return 0;
-    r = sys_epoll_add(epoll_fd, hearing->fd, 0);
+    r = os_epoll_add(epoll_fd, events->fd, 0);
     if (r < 0)
         return r;
-    r = sys_epoll_add(epoll_fd, hearing->set->member->watch.epoll_fd, 0);
+    r = os_epoll_add(epoll_fd, events->set->participant->peer_watch.epoll_fd, 0);
     if (r < 0)
-        sys_epoll_remove(epoll_fd, hearing->fd);
+        os_epoll_remove(epoll_fd, events->fd);
     return r;
 }
 
 /* By name, as everywhere: closing is not enough if a forked child has the descriptor as well. */
-static void take_from_epoll(const struct keeper *keeper, const struct hearing *hearing)
+static void peer_events_epoll_remove(const struct wait_timer *timer,
+                                     const struct peer_events *events)
 {
-    if (keeper->alarm.epoll_fd < 0 || MUTANT(680))
+    if (timer->wake_fd.epoll_fd < 0 || MUTANT(680))
         return;
-    sys_epoll_remove(keeper->alarm.epoll_fd, hearing->fd);
-    sys_epoll_remove(keeper->alarm.epoll_fd, hearing->set->member->watch.epoll_fd);
+    os_epoll_remove(timer->wake_fd.epoll_fd, events->fd);
+    os_epoll_remove(timer->wake_fd.epoll_fd, events->set->participant->peer_watch.epoll_fd);
 }
 
 /* Who has died the timekeeper hears for itself: this keeper may be gone by then. */
-static int relay(const struct keeper *keeper, uint32_t number, const struct hearing *hearing)
+static int peer_events_relay_one(const struct wait_timer *timer, uint32_t number,
+                                 const struct peer_events *events)
 {
-    struct keeper *own = &keeper->w->keeper;
+    struct wait_timer *own = &timer->w->timer;
     int r;
 
-    if (!alarm_is_open(&own->alarm))
+    if (!wake_fd_is_open(&own->wake_fd))
         return 0; /* the instance is closed */
-    r = hearing_begin(own, 0, hearing->set);
-    return r < 0 ? r : sys_epoll_add(alarm_fd(&own->alarm), hearing->fd, number);
+    r = peer_events_subscribe(own, 0, events->set);
+    return r < 0 ? r : os_epoll_add(wake_fd_pollable(&own->wake_fd), events->fd, number);
 }
 
-static void end_relay(const struct keeper *keeper)
+static void peer_events_unrelay_all(const struct wait_timer *timer)
 {
-    struct hearing *hearing = atomic_load(&keeper->hearings);
+    struct peer_events *events = atomic_load(&timer->peer_events);
 
-    for (; hearing; hearing = hearing->next)
-        sys_epoll_remove(alarm_fd(&keeper->w->keeper.alarm), hearing->fd);
+    for (; events; events = events->next)
+        os_epoll_remove(wake_fd_pollable(&timer->w->timer.wake_fd), events->fd);
 }
 
 /* A queue whose alarm gathers nothing has no other way to hear than the timekeeper. */
-static bool needs_relay(const struct keeper *keeper)
+static bool peer_events_needs_relay(const struct wait_timer *timer)
 {
-    return alarm_is_open(&keeper->alarm) && keeper->alarm.epoll_fd < 0;
+    return wake_fd_is_open(&timer->wake_fd) && timer->wake_fd.epoll_fd < 0;
 }
 
-int hearing_relay(struct keeper *keeper, uint32_t number)
+int peer_events_relay(struct wait_timer *timer, uint32_t number)
 {
-    struct hearing *hearing = atomic_load(&keeper->hearings);
+    struct peer_events *events = atomic_load(&timer->peer_events);
     int r = 0;
 
-    if (needs_relay(keeper))
+    if (peer_events_needs_relay(timer))
         return 0;
-    for (; hearing && r == 0; hearing = hearing->next)
-        r = relay(keeper, number, hearing);
+    for (; events && r == 0; events = events->next)
+        r = peer_events_relay_one(timer, number, events);
     if (r < 0)
-        end_relay(keeper);
-    keeper->relayed = r == 0;
+        peer_events_unrelay_all(timer);
+    timer->is_relayed = r == 0;
     return r;
 }
 
-void hearing_end_relay(struct keeper *keeper)
+void peer_events_end_relay(struct wait_timer *timer)
 {
-    if (keeper->relayed)
-        end_relay(keeper);
-    keeper->relayed = false;
+    if (timer->is_relayed)
+        peer_events_unrelay_all(timer);
+    timer->is_relayed = false;
 }
 
 /* Makes what is heard known to whoever moves the keeper. */
-static int announce(const struct keeper *keeper, uint32_t number, const struct hearing *hearing)
+static int peer_events_register(const struct wait_timer *timer, uint32_t number,
+                                const struct peer_events *events)
 {
-    int r = needs_relay(keeper) ? timekeeper_start(keeper->w) : add_to_epoll(keeper, hearing);
+    int r = peer_events_needs_relay(timer) ? timer_thread_start(timer->w)
+                                           : peer_events_epoll_add(timer, events);
 
-    if (r < 0 || !(keeper->relayed || needs_relay(keeper)) || MUTANT(545))
+    if (r < 0 || !(timer->is_relayed || peer_events_needs_relay(timer)) || MUTANT(545))
         return r;
-    r = relay(keeper, number, hearing);
+    r = peer_events_relay_one(timer, number, events);
     if (r < 0)
-        take_from_epoll(keeper, hearing);
+        peer_events_epoll_remove(timer, events);
     return r;
 }
 
 /* Under the keeper's lock. */
-static int begin(struct keeper *keeper, uint32_t number, weir_set *set)
+static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set *set)
 {
-    const struct member *member = set->member;
-    struct hearing *hearing = sys_alloc(1, sizeof(*hearing));
+    const struct participant *participant = set->participant;
+    struct peer_events *events = os_alloc(1, sizeof(*events));
     int r;
 
-    if (!hearing)
+    if (!events)
         return -ENOMEM;
-    r = hearing->fd =
-        bell_open(member->segment->directory_fd, member->segment->encoded, member->key, number);
+    r = events->fd = doorbell_open(participant->segment->directory_fd,
+                                   participant->segment->file_stem, participant->peer_key, number);
     if (r == -ENOSPC)
         r = -ENOMEM; /* as for all that calls need in a segment: a full queue is something else */
-    hearing->set = set;
+    events->set = set;
     if (r >= 0)
-        r = announce(keeper, number, hearing);
+        r = peer_events_register(timer, number, events);
     if (r < 0) {
-        if (hearing->fd >= 0)
-            bell_close(member->segment->directory_fd, hearing->fd, member->segment->encoded,
-                       member->key, number);
-        sys_free(hearing);
+        if (events->fd >= 0)
+            doorbell_close(participant->segment->directory_fd, events->fd,
+                           participant->segment->file_stem, participant->peer_key, number);
+        os_free(events);
         return r;
     }
-    hearing->next = atomic_load(&keeper->hearings);
-    atomic_store_explicit(&keeper->hearings, hearing, memory_order_release);
+    events->next = atomic_load(&timer->peer_events);
+    atomic_store_explicit(&timer->peer_events, events, memory_order_release);
     return 0;
 }
 
-int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set)
+int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *set)
 {
     int r = 0;
 
-    if (find(keeper, set))
+    if (peer_events_find(timer, set))
         return 0;
-    pthread_mutex_lock(&keeper->lock);
-    if (!find(keeper, set))
-        r = begin(keeper, number, set);
-    pthread_mutex_unlock(&keeper->lock);
+    pthread_mutex_lock(&timer->lock);
+    if (!peer_events_find(timer, set))
+        r = peer_events_open(timer, number, set);
+    pthread_mutex_unlock(&timer->lock);
     return r;
 }
 
 /* Something was done to a record of ours; what, its word says. To a free one, in an earlier life:
  * it is about to enter the set, or was taken back. Of a broken set all find out when they look. */
-static void hear(weir_set *set, uint32_t kept)
+static void peer_events_recheck(weir_set *set, uint32_t waiter)
 {
-    uint64_t word = kept_word(set->w, kept);
+    uint64_t word = waiter_word(set->w, waiter);
 
     if (record_state(word) == RECORD_FREE || MUTANT(325) || set_is_broken(set))
         return;
     if (record_state(word) == RECORD_WAITING)
-        keeper_arm(set->w, kept, word, instance_now(set->w));
+        timer_arm_recheck(set->w, waiter, word, instance_now(set->w));
     else
-        keeper_wake(set->w, kept, word);
+        timer_notify(set->w, waiter, word);
 }
 
-static void hear_each(void *set, uint32_t record, uint32_t kept)
+static void peer_events_recheck_each(void *set, uint32_t record, uint32_t waiter)
 {
     (void)record;
-    hear(set, kept);
+    peer_events_recheck(set, waiter);
 }
 
-static void attend(const struct hearing *hearing)
+static void peer_events_handle_one(const struct peer_events *events)
 {
-    weir_set *set = hearing->set;
-    uint32_t records[BELL_READ_MAX], kept;
+    weir_set *set = events->set;
+    uint32_t records[DOORBELL_READ_MAX], waiter;
     bool overflowed = false;
-    int n = bell_read(hearing->fd, records, BELL_READ_MAX, &overflowed);
+    int n = doorbell_read(events->fd, records, DOORBELL_READ_MAX, &overflowed);
 
     for (int i = 0; i < n; i++)
-        if ((kept = member_kept(set->member, records[i])) != 0)
-            hear(set, kept);
+        if ((waiter = participant_waiter(set->participant, records[i])) != 0)
+            peer_events_recheck(set, waiter);
     if (overflowed)
-        member_each_kept(set->member, hear_each, set);
-    burial_attend(NULL, set);
+        participant_each_waiter(set->participant, peer_events_recheck_each, set);
+    peer_reap(NULL, set);
 }
 
-void hearing_attend_all(struct keeper *keeper)
+void peer_events_handle_all(struct wait_timer *timer)
 {
-    struct hearing *hearing;
+    struct peer_events *events;
 
-    if (!alarm_enter(&keeper->alarm))
+    if (!wake_fd_enter(&timer->wake_fd))
         return;
-    hearing = atomic_load_explicit(&keeper->hearings, memory_order_acquire);
-    for (; hearing; hearing = hearing->next)
-        attend(hearing);
-    alarm_leave(&keeper->alarm);
+    events = atomic_load_explicit(&timer->peer_events, memory_order_acquire);
+    for (; events; events = events->next)
+        peer_events_handle_one(events);
+    wake_fd_leave(&timer->wake_fd);
 }
 
 /* Of a queue that could not hear but by the timekeeper, which may have ended. */
-static void end_needed_relay(const struct keeper *keeper)
+static void peer_events_end_forced_relay(const struct wait_timer *timer)
 {
-    struct keeper *own = &keeper->w->keeper;
+    struct wait_timer *own = &timer->w->timer;
 
-    if (!needs_relay(keeper) || MUTANT(681))
+    if (!peer_events_needs_relay(timer) || MUTANT(681))
         return;
     pthread_mutex_lock(&own->lock);
-    if (alarm_is_open(&own->alarm))
-        end_relay(keeper);
+    if (wake_fd_is_open(&own->wake_fd))
+        peer_events_unrelay_all(timer);
     pthread_mutex_unlock(&own->lock);
 }
 
-void hearing_end(struct keeper *keeper, uint32_t number)
+void peer_events_close(struct wait_timer *timer, uint32_t number)
 {
-    struct hearing *hearing = atomic_load(&keeper->hearings);
+    struct peer_events *events = atomic_load(&timer->peer_events);
 
-    end_needed_relay(keeper);
-    atomic_store(&keeper->hearings, NULL);
-    while (hearing) {
-        const struct member *member = hearing->set->member;
-        struct hearing *next = hearing->next;
+    peer_events_end_forced_relay(timer);
+    atomic_store(&timer->peer_events, NULL);
+    while (events) {
+        const struct participant *participant = events->set->participant;
+        struct peer_events *next = events->next;
 
-        bell_close(member->segment->directory_fd, hearing->fd, member->segment->encoded,
-                   member->key, number);
-        sys_free(hearing);
-        hearing = next;
+        doorbell_close(participant->segment->directory_fd, events->fd,
+                       participant->segment->file_stem, participant->peer_key, number);
+        os_free(events);
+        events = next;
     }
 }
 
-void hearing_close_in_child(struct keeper *keeper)
+void peer_events_close_in_child(struct wait_timer *timer)
 {
-    struct hearing *hearing = atomic_exchange(&keeper->hearings, NULL);
+    struct peer_events *events = atomic_exchange(&timer->peer_events, NULL);
 
-    for (; hearing && !MUTANT(682); hearing = hearing->next)
-        sys_close(hearing->fd);
+    for (; events && !MUTANT(682); events = events->next)
+        os_close(events->fd);
 }

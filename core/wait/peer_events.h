@@ -15,27 +15,27 @@
  * instance's. Before a record enters the set, which processes share, under this keeper. Returns 0 or
  * a negative errno. Any thread.
  */
-int hearing_begin(struct keeper *keeper, uint32_t number, weir_set *set);
+int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *set);
 
 /*
  * The timekeeper hears for a queue's keeper, or no longer. Under the keeper's lock. Returns 0 or a
  * negative errno, and then it hears nothing.
  */
-int hearing_relay(struct keeper *keeper, uint32_t number);
-void hearing_end_relay(struct keeper *keeper);
+int peer_events_relay(struct wait_timer *timer, uint32_t number);
+void peer_events_end_relay(struct wait_timer *timer);
 
 /* Sees to all that was heard. Without locks. */
-void hearing_attend_all(struct keeper *keeper);
+void peer_events_handle_all(struct wait_timer *timer);
 
-static inline void hearing_attend(struct keeper *keeper)
+static inline void peer_events_handle(struct wait_timer *timer)
 {
-    if (atomic_load_explicit(&keeper->hearings, memory_order_acquire))
-        hearing_attend_all(keeper);
+    if (atomic_load_explicit(&timer->peer_events, memory_order_acquire))
+        peer_events_handle_all(timer);
 }
 
 /* The keeper is closed. */
-void hearing_end(struct keeper *keeper, uint32_t number);
+void peer_events_close(struct wait_timer *timer, uint32_t number);
 /* Closes a forked child's copies of its descriptors; what the parent hears by stays. */
-void hearing_close_in_child(struct keeper *keeper);
+void peer_events_close_in_child(struct wait_timer *timer);
 
 #endif

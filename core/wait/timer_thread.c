@@ -10,32 +10,32 @@
 #include <errno.h>
 
 /* How long the thread rests when the kernel refuses what it has no reason to refuse. */
-#define RETRY_NS UINT64_C(10000000)
+#define TIMER_THREAD_RETRY_NS UINT64_C(10000000)
 
 /* Events at once: the own alarm, whose data is 0, and those of queues. */
-enum { EVENTS = 16 };
+enum { TIMER_THREAD_EVENTS_MAX = 16 };
 
 /* Whether somebody has called, or may have. */
-static bool hear(weir *w)
+static bool timer_thread_take_signal(weir *w)
 {
-    struct keeper *keeper = &w->keeper;
-    bool called;
+    struct wait_timer *timer = &w->timer;
+    bool signaled;
 
-    pthread_mutex_lock(&keeper->lock);
-    called = keeper->alarm.rung || (alarm_was_mended(&keeper->alarm) && !MUTANT(684));
-    alarm_silence(&keeper->alarm);
-    pthread_mutex_unlock(&keeper->lock);
-    return called;
+    pthread_mutex_lock(&timer->lock);
+    signaled = timer->wake_fd.signaled || (wake_fd_fell_back(&timer->wake_fd) && !MUTANT(684));
+    wake_fd_clear(&timer->wake_fd);
+    pthread_mutex_unlock(&timer->lock);
+    return signaled;
 }
 
 /* When something becomes due next, of those whose timers have expired. */
-static uint64_t next_of(weir *w, const uint64_t *events, int n)
+static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 {
-    uint64_t next_ns = keeper_next(&w->keeper);
+    uint64_t next_ns = timer_next_ns(&w->timer);
 
     for (int i = 0; i < n; i++) {
         uint64_t at_ns =
-            events[i] ? keeper_next(&queue_at(w, (uint32_t)events[i])->keeper) : WEIR_FOREVER;
+            events[i] ? timer_next_ns(&cq_at(w, (uint32_t)events[i])->timer) : WEIR_FOREVER;
 
         if (at_ns < next_ns)
             next_ns = at_ns;
@@ -43,170 +43,171 @@ static uint64_t next_of(weir *w, const uint64_t *events, int n)
     return next_ns;
 }
 
-void timekeeper_hasten(weir *w, uint64_t at_ns)
+void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
-    uint64_t until = atomic_load(&w->timekeeper_spins_until);
+    uint64_t until = atomic_load(&w->timer_spin_until_ns);
 
     while (at_ns < until && !(MUTANT(174) && until != WEIR_FOREVER) &&
-           !atomic_compare_exchange_weak(&w->timekeeper_spins_until, &until, at_ns))
+           !atomic_compare_exchange_weak(&w->timer_spin_until_ns, &until, at_ns))
         ;
 }
 
 /* Until the instant has come that a timer was set ahead of, or somebody has to be looked after
  * before. */
-static void spin(weir *w)
+static void timer_thread_spin(weir *w)
 {
-    while (sys_now_ns() < atomic_load(&w->timekeeper_spins_until) &&
-           (!atomic_load(&w->timekeeper_ends) || MUTANT(175))) {
+    while (os_now_ns() < atomic_load(&w->timer_spin_until_ns) &&
+           (!atomic_load(&w->timer_thread_stop) || MUTANT(175))) {
         unsigned turn = 0;
 
-        publication_back_off(&turn);
+        spin_backoff(&turn);
     }
 }
 
 /* Returns whether somebody has called. From before it looks, whoever comes hastens the thread. */
-static bool hear_and_spin(weir *w, const uint64_t *events, int n)
+static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 {
     uint64_t next_ns, now_ns;
-    bool called;
+    bool signaled;
 
     if (!w->timer_advance_ns)
-        return hear(w);
-    atomic_store(&w->timekeeper_spins_until, WEIR_FOREVER);
-    called = hear(w);
-    next_ns = next_of(w, events, n);
-    now_ns = sys_now_ns();
-    if (!called && next_ns > now_ns && next_ns - now_ns <= w->timer_advance_ns) {
-        timekeeper_hasten(w, next_ns);
-        spin(w);
+        return timer_thread_take_signal(w);
+    atomic_store(&w->timer_spin_until_ns, WEIR_FOREVER);
+    signaled = timer_thread_take_signal(w);
+    next_ns = timer_thread_next_ns(w, events, n);
+    now_ns = os_now_ns();
+    if (!signaled && next_ns > now_ns && next_ns - now_ns <= w->timer_advance_ns) {
+        timer_thread_limit_spin(w, next_ns);
+        timer_thread_spin(w);
     }
-    atomic_store(&w->timekeeper_spins_until, 0);
-    return called;
+    atomic_store(&w->timer_spin_until_ns, 0);
+    return signaled;
 }
 
 /* Once around. False: a timer could not be set. */
-static bool turn(weir *w, const uint64_t *events, int n)
+static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
 {
-    bool called = hear_and_spin(w, events, n), whole;
+    bool signaled = timer_thread_await_due(w, events, n), complete;
 
     if (!w->clock.now_ns)
-        keeper_run_ahead(&w->keeper);
-    whole = !keeper_is_failing(&w->keeper);
-    if (called || n < 0)
-        return queues_attend(w) && whole;
+        timer_run_ahead(&w->timer);
+    complete = !timer_is_failing(&w->timer);
+    if (signaled || n < 0)
+        return cq_service_all(w) && complete;
     for (int i = 0; i < n; i++)
         if (events[i])
-            whole = queue_attend(queue_at(w, (uint32_t)events[i])) && whole;
-    return whole;
+            complete = cq_service(cq_at(w, (uint32_t)events[i])) && complete;
+    return complete;
 }
 
-static void run_thread(void *argument)
+static void timer_thread_main(void *argument)
 {
     weir *w = argument;
-    const uint32_t *ends = (const uint32_t *)(uintptr_t)&w->timekeeper_ends;
-    uint64_t events[EVENTS];
+    const uint32_t *stop = (const uint32_t *)(uintptr_t)&w->timer_thread_stop;
+    uint64_t events[TIMER_THREAD_EVENTS_MAX];
 
     /* Looked at after each turn, which may have drained the signal to stop. */
-    while (!atomic_load(&w->timekeeper_ends)) {
-        int n = sys_epoll_wait(alarm_fd(&w->keeper.alarm), events, EVENTS);
+    while (!atomic_load(&w->timer_thread_stop)) {
+        int n = os_epoll_wait(wake_fd_pollable(&w->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX);
 
-        if (!turn(w, events, n) || n < 0)
-            sys_futex_wait(ends, 0, sys_now_ns() + RETRY_NS); /* never an injected clock's */
+        if (!timer_thread_iterate(w, events, n) || n < 0)
+            os_futex_wait(stop, 0,
+                          os_now_ns() + TIMER_THREAD_RETRY_NS); /* never an injected clock's */
     }
-    queues_attend(w); /* what weir_close has decided is posted */
+    cq_service_all(w); /* what weir_close has decided is posted */
 }
 
-static int start(weir *w)
+static int timer_thread_launch(weir *w)
 {
-    int r = alarm_open(&w->keeper.alarm, true);
+    int r = wake_fd_open(&w->timer.wake_fd, true);
 
     if (r < 0)
         return r;
-    r = sys_thread_start(&w->timekeeper, run_thread, w, "weir-keeper");
+    r = os_thread_start(&w->timer_thread, timer_thread_main, w, "weir-keeper");
     if (r < 0)
-        alarm_close(&w->keeper.alarm);
+        wake_fd_close(&w->timer.wake_fd);
     return r;
 }
 
-int timekeeper_start(weir *w)
+int timer_thread_start(weir *w)
 {
     int r = 0;
 
-    pthread_mutex_lock(&w->keeper.lock);
-    if (instance_closed(w))
+    pthread_mutex_lock(&w->timer.lock);
+    if (instance_is_closed(w))
         r = -ESHUTDOWN;
-    else if (!w->timekeeper)
-        r = start(w);
-    pthread_mutex_unlock(&w->keeper.lock);
+    else if (!w->timer_thread)
+        r = timer_thread_launch(w);
+    pthread_mutex_unlock(&w->timer.lock);
     return r;
 }
 
-bool timekeeper_call(weir *w)
+bool timer_thread_signal(weir *w)
 {
-    bool called;
+    bool signaled;
 
-    pthread_mutex_lock(&w->keeper.lock);
-    if (w->timekeeper)
-        alarm_ring(&w->keeper.alarm);
-    timekeeper_hasten(w, 0);
-    called = w->timekeeper && w->keeper.alarm.rung;
-    pthread_mutex_unlock(&w->keeper.lock);
-    return called;
+    pthread_mutex_lock(&w->timer.lock);
+    if (w->timer_thread)
+        wake_fd_signal(&w->timer.wake_fd);
+    timer_thread_limit_spin(w, 0);
+    signaled = w->timer_thread && w->timer.wake_fd.signaled;
+    pthread_mutex_unlock(&w->timer.lock);
+    return signaled;
 }
 
-int timekeeper_expect(weir *w)
+int timer_thread_reserve(weir *w)
 {
-    struct keeper *keeper = &w->keeper;
+    struct wait_timer *timer = &w->timer;
     int r = 0;
 
-    pthread_mutex_lock(&keeper->lock);
-    if (instance_closed(w))
+    pthread_mutex_lock(&timer->lock);
+    if (instance_is_closed(w))
         r = -ESHUTDOWN;
-    else if (heap_reserve(&keeper->heap, w->kept + 1) < 0)
+    else if (deadline_heap_reserve(&timer->heap, w->timed_n + 1) < 0)
         r = -ENOMEM;
-    else if (!w->timekeeper && !w->clock.now_ns)
-        r = start(w);
+    else if (!w->timer_thread && !w->clock.now_ns)
+        r = timer_thread_launch(w);
     if (r == 0)
-        w->kept++;
-    pthread_mutex_unlock(&keeper->lock);
+        w->timed_n++;
+    pthread_mutex_unlock(&timer->lock);
     return r;
 }
 
-void timekeeper_forget(weir *w, uint32_t record)
+void timer_thread_forget(weir *w, uint32_t record)
 {
-    pthread_mutex_lock(&w->keeper.lock);
-    heap_remove(&w->keeper.heap, record);
-    record_store(&kept_at(w, record)->data,
+    pthread_mutex_lock(&w->timer.lock);
+    deadline_heap_remove(&w->timer.heap, record);
+    record_store(&waiter_at(w, record)->data,
                  0); /* whatever its word says later, the acquisition is gone */
-    w->kept--;
-    pthread_mutex_unlock(&w->keeper.lock);
+    w->timed_n--;
+    pthread_mutex_unlock(&w->timer.lock);
 }
 
-static void end_thread(weir *w, struct sys_thread *thread)
+static void timer_thread_join(weir *w, struct os_thread *thread)
 {
-    struct keeper *keeper = &w->keeper;
+    struct wait_timer *timer = &w->timer;
 
-    atomic_store(&w->timekeeper_ends, 1);
-    pthread_mutex_lock(&keeper->lock);
-    alarm_ring(&keeper->alarm);
-    pthread_mutex_unlock(&keeper->lock);
-    sys_thread_join(thread);
-    pthread_mutex_lock(&keeper->lock);
-    w->timekeeper = NULL;
-    pthread_mutex_unlock(&keeper->lock);
+    atomic_store(&w->timer_thread_stop, 1);
+    pthread_mutex_lock(&timer->lock);
+    wake_fd_signal(&timer->wake_fd);
+    pthread_mutex_unlock(&timer->lock);
+    os_thread_join(thread);
+    pthread_mutex_lock(&timer->lock);
+    w->timer_thread = NULL;
+    pthread_mutex_unlock(&timer->lock);
 }
 
-void timekeeper_stop(weir *w)
+void timer_thread_stop(weir *w)
 {
-    struct sys_thread *thread;
+    struct os_thread *thread;
 
-    pthread_mutex_lock(&w->keeper.lock);
-    thread = w->timekeeper;
-    pthread_mutex_unlock(&w->keeper.lock);
+    pthread_mutex_lock(&w->timer.lock);
+    thread = w->timer_thread;
+    pthread_mutex_unlock(&w->timer.lock);
     if (thread)
-        end_thread(w, thread);
-    queues_end_posting(w);
-    pthread_mutex_lock(&w->keeper.lock);
-    alarm_close(&w->keeper.alarm);
-    pthread_mutex_unlock(&w->keeper.lock);
+        timer_thread_join(w, thread);
+    cq_detach_all(w);
+    pthread_mutex_lock(&w->timer.lock);
+    wake_fd_close(&w->timer.wake_fd);
+    pthread_mutex_unlock(&w->timer.lock);
 }

@@ -13,21 +13,21 @@
 
 /*
  * Makes room for one more acquisition and starts the thread if there is none. Returns 0, -ENOMEM,
- * -ESHUTDOWN or what the kernel said. timekeeper_forget() takes the room back, and the record out.
+ * -ESHUTDOWN or what the kernel said. timer_thread_forget() takes the room back, and the record out.
  */
-int timekeeper_expect(weir *w);
-void timekeeper_forget(weir *w, uint32_t record);
+int timer_thread_reserve(weir *w);
+void timer_thread_forget(weir *w, uint32_t record);
 
 /* Starts the thread if there is none. Returns 0, -ENOMEM, -ESHUTDOWN or what the kernel said. */
-int timekeeper_start(weir *w);
+int timer_thread_start(weir *w);
 /* Has the thread look after all attached queues, soon. False: it could not be told. Any lock but
  * that of the instance's own keeper may be held. */
-bool timekeeper_call(weir *w);
+bool timer_thread_signal(weir *w);
 
 /* If it spins, it does not spin beyond this instant. */
-void timekeeper_hasten(weir *w, uint64_t at_ns);
+void timer_thread_limit_spin(weir *w, uint64_t at_ns);
 
 /* Ends the thread. No acquisition pends any more. */
-void timekeeper_stop(weir *w);
+void timer_thread_stop(weir *w);
 
 #endif

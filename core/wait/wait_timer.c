@@ -12,184 +12,185 @@
 #include "wait/waiter.h"
 #include <errno.h>
 
-void keeper_init(struct keeper *keeper, weir *w)
+void timer_init(struct wait_timer *timer, weir *w)
 {
-    pthread_mutex_init(&keeper->lock, NULL);
-    keeper->w = w;
-    keeper->heap.region = &w->region;
-    alarm_init(&keeper->alarm);
+    pthread_mutex_init(&timer->lock, NULL);
+    timer->w = w;
+    timer->heap.region = &w->region;
+    wake_fd_init(&timer->wake_fd);
 }
 
-void keeper_free(struct keeper *keeper)
+void timer_free(struct wait_timer *timer)
 {
-    heap_free(&keeper->heap);
-    pthread_mutex_destroy(&keeper->lock);
+    deadline_heap_free(&timer->heap);
+    pthread_mutex_destroy(&timer->lock);
 }
 
-void keeper_call(struct keeper *keeper)
+void timer_signal(struct wait_timer *timer)
 {
-    if (alarm_sound(&keeper->alarm) < 0) {
-        pthread_mutex_lock(&keeper->lock);
-        alarm_mend(&keeper->alarm);
-        pthread_mutex_unlock(&keeper->lock);
+    if (wake_fd_write(&timer->wake_fd) < 0) {
+        pthread_mutex_lock(&timer->lock);
+        wake_fd_fall_back(&timer->wake_fd);
+        pthread_mutex_unlock(&timer->lock);
     }
-    alarm_leave(&keeper->alarm);
+    wake_fd_leave(&timer->wake_fd);
 }
 
 /* Whoever runs the keeper will try again if that fails. */
-static void set_alarm(struct keeper *keeper, uint64_t at_ns)
+static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 {
-    alarm_set(&keeper->alarm, at_ns);
-    if (keeper->alarm.failing && keeper != &keeper->w->keeper)
-        timekeeper_call(keeper->w);
+    wake_fd_set_timer(&timer->wake_fd, at_ns);
+    if (timer->wake_fd.failing && timer != &timer->w->timer)
+        timer_thread_signal(timer->w);
 }
 
 /* When to wake up for an instant. */
-static uint64_t ahead_of(const struct keeper *keeper, uint64_t at_ns)
+static uint64_t timer_wake_ns(const struct wait_timer *timer, uint64_t at_ns)
 {
     if (at_ns == WEIR_FOREVER || MUTANT(173))
         return at_ns;
-    return at_ns > keeper->advance_ns ? at_ns - keeper->advance_ns : 0;
+    return at_ns > timer->advance_ns ? at_ns - timer->advance_ns : 0;
 }
 
-static uint64_t earliest(const struct keeper *keeper)
+static uint64_t timer_earliest_ns(const struct wait_timer *timer)
 {
-    const struct heap_entry *first = heap_first(&keeper->heap);
+    const struct deadline_entry *first = deadline_heap_first(&timer->heap);
 
-    return first ? heap_entry_at(first) : WEIR_FOREVER;
+    return first ? deadline_entry_ns(first) : WEIR_FOREVER;
 }
 
 /* Only an earlier instant is worth a system call; an alarm that comes too early finds nothing due.
  * Whoever runs the keeper sets it at the end. */
-static void rearm(struct keeper *keeper)
+static void timer_rearm(struct wait_timer *timer)
 {
-    uint64_t at_ns = earliest(keeper), wake_ns = ahead_of(keeper, at_ns);
+    uint64_t at_ns = timer_earliest_ns(timer), wake_ns = timer_wake_ns(timer, at_ns);
 
-    if (keeper->advance_ns)
-        timekeeper_hasten(keeper->w, at_ns);
-    if (wake_ns < keeper->alarm.at_ns && !keeper->running && alarm_is_open(&keeper->alarm) &&
-        !keeper->w->clock.now_ns)
-        set_alarm(keeper, wake_ns);
+    if (timer->advance_ns)
+        timer_thread_limit_spin(timer->w, at_ns);
+    if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
+        !timer->w->clock.now_ns)
+        timer_set_wake(timer, wake_ns);
 }
 
 /* The keeper of a record that waits for one. */
-static struct keeper *keeper_of(weir *w, const struct record *r)
+static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
 {
-    uint32_t waker = record_waker(r);
+    uint32_t waker = record_wait_target(r);
 
-    return waker_kind(waker) == RECORD_WAKE_QUEUE ? &queue_at(w, waker_queue(waker))->keeper
-                                                  : &w->keeper;
+    return wait_target_kind(waker) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(waker))->timer
+                                                     : &w->timer;
 }
 
 /* Nobody will take it out again: its queue has dropped it and it is about to leave the line, or its
  * acquisition is gone, whatever the word in memory that processes share says by then. */
-static bool is_forgotten(const struct record *r, uint32_t before)
+static bool timer_waiter_is_dropped(const struct acq_record *r, uint32_t before)
 {
-    if (waker_kind(record_waker(r)) == RECORD_WAKE_QUEUE)
+    if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ)
         return before & RECORD_DELIVERED && !MUTANT(131);
     return !record_load(&r->data) && !MUTANT(689);
 }
 
-void keeper_arm(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
+void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
 {
-    struct record *r = record_at(&w->region, record);
-    struct keeper *keeper = keeper_of(w, r);
+    struct acq_record *r = record_at(&w->region, record);
+    struct wait_timer *timer = timer_of_waiter(w, r);
     uint32_t before;
 
     /* Who headed a line that is no longer so may be of nobody by now, and free. */
     if (record_state(word) != RECORD_WAITING && !MUTANT(688))
         return;
-    pthread_mutex_lock(&keeper->lock);
+    pthread_mutex_lock(&timer->lock);
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. And where
      * words are others' to write, it may be another's meanwhile though its word is that again. */
-    if (kept_still(w, record, word, &before) && keeper_of(w, r) == keeper &&
-        !is_forgotten(r, before) && (at_ns < heap_instant(&keeper->heap, record) || MUTANT(93))) {
-        heap_put(&keeper->heap, record, at_ns);
-        rearm(keeper);
+    if (waiter_load(w, record, word, &before) && timer_of_waiter(w, r) == timer &&
+        !timer_waiter_is_dropped(r, before) &&
+        (at_ns < deadline_heap_get(&timer->heap, record) || MUTANT(93))) {
+        deadline_heap_put(&timer->heap, record, at_ns);
+        timer_rearm(timer);
     }
-    pthread_mutex_unlock(&keeper->lock);
+    pthread_mutex_unlock(&timer->lock);
 }
 
-void keeper_watch_locked(struct keeper *keeper, uint32_t record, uint64_t deadline_ns,
-                         enum record_state state)
+void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
+                               enum record_state state)
 {
-    struct record *r = record_at(keeper->heap.region, record);
+    struct acq_record *r = record_at(timer->heap.region, record);
 
     record_store(&r->deadline_ns, deadline_ns);
     if (state == RECORD_REFUSED)
-        record_set_before(r, record_before(r) | RECORD_REFUSES);
-    heap_put_before(&keeper->heap, record, deadline_ns);
-    if (deadline_ns < keeper->alarm.at_ns || keeper->advance_ns)
-        rearm(keeper);
+        record_set_prev_flags(r, record_prev_flags(r) | RECORD_REFUSE_AT_DEADLINE);
+    deadline_heap_put_earlier(&timer->heap, record, deadline_ns);
+    if (deadline_ns < timer->wake_fd.at_ns || timer->advance_ns)
+        timer_rearm(timer);
 }
 
-void keeper_watch(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
-                  enum record_state state)
+void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
+                        enum record_state state)
 {
-    const struct record *r = record_at(&w->region, record);
-    struct keeper *keeper = keeper_of(w, r);
+    const struct acq_record *r = record_at(&w->region, record);
+    struct wait_timer *timer = timer_of_waiter(w, r);
 
-    pthread_mutex_lock(&keeper->lock);
+    pthread_mutex_lock(&timer->lock);
     /* If it was decided meanwhile, nobody will take it out again before it is due. Of a stand-in that
      * cannot be known: somebody may write into what is shared whatever he likes. */
-    if (kept_word(w, record) == word || kept_stands_in(r))
-        keeper_watch_locked(keeper, record, deadline_ns, state);
-    pthread_mutex_unlock(&keeper->lock);
+    if (waiter_word(w, record) == word || waiter_is_proxy(r))
+        timer_set_deadline_locked(timer, record, deadline_ns, state);
+    pthread_mutex_unlock(&timer->lock);
 }
 
-static void wake_acquisition(weir *w, uint32_t record, uint64_t word)
+static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
 {
-    struct record *r = record_at(&w->region, record);
+    struct acq_record *r = record_at(&w->region, record);
 
-    pthread_mutex_lock(&w->keeper.lock);
+    pthread_mutex_lock(&w->timer.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
-    if (waker_kind(record_waker(r)) == RECORD_WAKE_KEEPER && kept_lives(w, record, word) &&
-        record_load(&r->data)) {
+    if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_TIMER &&
+        waiter_is_current(w, record, word) && record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
         if (!MUTANT(92))
-            heap_remove(&w->keeper.heap, record);
-        atomic_store_explicit(&acquisition->told, true, memory_order_release);
+            deadline_heap_remove(&w->timer.heap, record);
+        atomic_store_explicit(&acquisition->notified, true, memory_order_release);
         acquisition_signal(acquisition);
     }
-    pthread_mutex_unlock(&w->keeper.lock);
+    pthread_mutex_unlock(&w->timer.lock);
 }
 
-void keeper_wake(weir *w, uint32_t record, uint64_t word)
+void timer_notify(weir *w, uint32_t record, uint64_t word)
 {
-    struct record *r = record_at(&w->region, record);
-    uint32_t waker = record_waker(r);
+    struct acq_record *r = record_at(&w->region, record);
+    uint32_t waker = record_wait_target(r);
 
     /* Who headed a line that is no longer so, as above: that it is free is no news. */
     if (record_state(word) == RECORD_FREE && !MUTANT(690))
         return;
-    switch (waker_kind(waker)) {
-    case RECORD_WAKE_FUTEX:
-        sys_futex_wake(record_futex(r), 1);
+    switch (wait_target_kind(waker)) {
+    case WAIT_TARGET_FUTEX:
+        os_futex_wake(record_futex(r), 1);
         break;
-    case RECORD_WAKE_KEEPER:
-        wake_acquisition(w, record, word);
+    case WAIT_TARGET_TIMER:
+        timer_notify_acquisition(w, record, word);
         break;
-    case RECORD_WAKE_QUEUE:
-        queue_deliver(queue_at(w, waker_queue(waker)), record, word);
+    case WAIT_TARGET_CQ:
+        cq_deliver(cq_at(w, wait_target_cq(waker)), record, word);
         break;
     }
 }
 
 /* A record whose instant has come. */
-struct due {
+struct due_waiter {
     uint32_t record;
     uint64_t word;
     weir_set *set;
-    bool expired; /* its deadline has passed; otherwise it is to be looked at */
-    enum record_state end;
+    bool is_expired; /* its deadline has passed; otherwise it is to be looked at */
+    enum record_state end_state;
 };
 
 /* How many waiters this actor has decided for good. */
-static uint64_t decided_by(const struct actor *actor, const weir_set *set)
+static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_set *set)
 {
-    const struct counters *counters = actor_counters(actor, set->number);
+    const struct counters *counters = thread_ctx_counters(ctx, set->number);
 
     return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
            atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
@@ -197,180 +198,181 @@ static uint64_t decided_by(const struct actor *actor, const weir_set *set)
 }
 
 /* Somebody may be granted; of a shared set, somebody may also have been stopped midway. */
-static void look(struct actor *actor, const struct due *due)
+static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 {
-    if (!due->set->member) {
-        set_serve(actor, due->set);
+    if (!due->set->participant) {
+        set_grant_waiters(ctx, due->set);
         return;
     }
-    guard_look(actor, due->set, kept_record(due->set->w, due->record), due->word);
-    guard_again(actor, due->set, due->record);
+    stall_check_run(ctx, due->set, waiter_record(due->set->w, due->record), due->word);
+    stall_check_rearm(ctx, due->set, due->record);
 }
 
 /* Returns how many waiters it decided. */
-static int act(weir *w, const struct due *due)
+static int timer_handle_due(weir *w, const struct due_waiter *due)
 {
-    struct actor *actor = actor_borrow(due->set);
-    uint64_t before = decided_by(actor, due->set), decided;
+    struct thread_ctx *ctx = thread_ctx_borrow(due->set);
+    uint64_t before = timer_count_decisions(ctx, due->set), decided;
 
-    if (due->expired &&
-        set_withdraw(actor, due->set, kept_record(w, due->record), due->word, due->end))
-        keeper_wake(w, due->record, record_next_word(due->word, due->end));
+    if (due->is_expired &&
+        set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
+        timer_notify(w, due->record, record_next_word(due->word, due->end_state));
     /* In a damaged segment it may wait all the same: a look finds that out. */
-    if (!due->expired || due->set->member)
-        look(actor, due);
-    decided = decided_by(actor, due->set) - before;
-    actor_return(actor);
+    if (!due->is_expired || due->set->participant)
+        timer_recheck(ctx, due);
+    decided = timer_count_decisions(ctx, due->set) - before;
+    thread_ctx_return(ctx);
     return (int)decided;
 }
 
 /* Whoever reads what a tamperer has written for a moment must not lose sight of a record for that: what
  * is in a segment is looked at again as long as nobody was told that it was decided. */
-#define SECOND_LOOK_NS UINT64_C(1000000000)
+#define TIMER_RECHECK_NS UINT64_C(1000000000)
 
 /* It was due, and what comes next is nobody's but the caller's. */
-static void put_off(struct keeper *keeper, uint32_t record, const struct record *r)
+static void timer_postpone(struct wait_timer *timer, uint32_t record, const struct acq_record *r)
 {
-    if (kept_stands_in(r) && !MUTANT(548))
-        heap_put(&keeper->heap, record, keeper->ran_ns + SECOND_LOOK_NS);
+    if (waiter_is_proxy(r) && !MUTANT(548))
+        deadline_heap_put(&timer->heap, record, timer->last_run_ns + TIMER_RECHECK_NS);
     else
-        heap_remove(&keeper->heap, record);
+        deadline_heap_remove(&timer->heap, record);
 }
 
 /* Takes the first record of the heap, which is due: it stays for its deadline after a look. */
-static struct due take_first(struct keeper *keeper)
+static struct due_waiter timer_take_first(struct wait_timer *timer)
 {
-    struct heap_entry first = *heap_first(&keeper->heap);
-    struct record *r = record_at(keeper->heap.region, first.record);
-    struct due due = {.record = first.record, .word = kept_word(keeper->w, first.record)};
+    struct deadline_entry first = *deadline_heap_first(&timer->heap);
+    struct acq_record *r = record_at(timer->heap.region, first.record);
+    struct due_waiter due = {.record = first.record, .word = waiter_word(timer->w, first.record)};
 
     if (record_state(due.word) == RECORD_WAITING) {
-        due.set = kept_set(keeper->w, first.record);
-        due.expired =
-            (MUTANT(140) ? keeper->ran_ns : heap_entry_at(&first)) >= record_load(&r->deadline_ns);
-        due.end = record_before(r) & RECORD_REFUSES ? RECORD_REFUSED : RECORD_TIMED_OUT;
+        due.set = waiter_set(timer->w, first.record);
+        due.is_expired = (MUTANT(140) ? timer->last_run_ns : deadline_entry_ns(&first)) >=
+                         record_load(&r->deadline_ns);
+        due.end_state =
+            record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }
-    if (due.set && !due.expired && record_load(&r->deadline_ns) != WEIR_FOREVER && !MUTANT(139))
-        heap_put(&keeper->heap, first.record, record_load(&r->deadline_ns));
+    if (due.set && !due.is_expired && record_load(&r->deadline_ns) != WEIR_FOREVER && !MUTANT(139))
+        deadline_heap_put(&timer->heap, first.record, record_load(&r->deadline_ns));
     else
-        put_off(keeper, first.record, r);
+        timer_postpone(timer, first.record, r);
     return due;
 }
 
 /* What comes next is set; or, if the instant has come for nothing, that is taken back. Whoever does
  * not spin is not woken ahead of what is near, for he would come back again and again. */
-static void finish_run(struct keeper *keeper, bool spins)
+static void timer_finish_run(struct wait_timer *timer, bool spins)
 {
-    struct alarm *alarm = &keeper->alarm;
-    uint64_t at_ns = keeper->w->clock.now_ns ? WEIR_FOREVER : earliest(keeper);
-    uint64_t next = ahead_of(keeper, at_ns);
+    struct wake_fd *wake_fd = &timer->wake_fd;
+    uint64_t at_ns = timer->w->clock.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
+    uint64_t next = timer_wake_ns(timer, at_ns);
 
-    if (next <= keeper->ran_ns && !spins)
+    if (next <= timer->last_run_ns && !spins)
         next = at_ns;
-    keeper->running -= !MUTANT(130);
-    if (keeper->running || !alarm_is_open(alarm) || MUTANT(94))
+    timer->runs_n -= !MUTANT(130);
+    if (timer->runs_n || !wake_fd_is_open(wake_fd) || MUTANT(94))
         return;
-    if (next < alarm->at_ns || (alarm->at_ns <= keeper->ran_ns && !MUTANT(109)) || alarm->failing ||
-        MUTANT(170))
-        set_alarm(keeper, next);
+    if (next < wake_fd->at_ns || (wake_fd->at_ns <= timer->last_run_ns && !MUTANT(109)) ||
+        wake_fd->failing || MUTANT(170))
+        timer_set_wake(timer, next);
 }
 
-bool keeper_is_failing(struct keeper *keeper)
+bool timer_is_failing(struct wait_timer *timer)
 {
     bool failing;
 
-    pthread_mutex_lock(&keeper->lock);
-    failing = keeper->alarm.failing;
-    pthread_mutex_unlock(&keeper->lock);
+    pthread_mutex_lock(&timer->lock);
+    failing = timer->wake_fd.failing;
+    pthread_mutex_unlock(&timer->lock);
     return failing;
 }
 
 /* Nothing is or was to become due, so that a run would do nothing. */
-static bool is_idle(const struct keeper *keeper)
+static bool timer_is_idle(const struct wait_timer *timer)
 {
-    return !keeper->heap.n && keeper->alarm.at_ns == WEIR_FOREVER && !keeper->alarm.failing;
+    return !timer->heap.n && timer->wake_fd.at_ns == WEIR_FOREVER && !timer->wake_fd.failing;
 }
 
 /* Another process decided, and may have been stopped before it rang. A record that is free is about
  * to be forgotten, and its acquisition with it. */
-static bool may_be_untold(const weir *w, const struct due *due)
+static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
 {
-    return kept_stands_in(kept_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
+    return waiter_is_proxy(waiter_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
 }
 
 /* The alarm comes a moment early. Who is so fast as to notice waits for the instant: it is shorter
  * than to be woken again. Returns what time it is then. */
-static uint64_t await_alarm(struct keeper *keeper, uint64_t now)
+static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
 {
-    struct alarm *alarm = &keeper->alarm;
-    bool ahead = alarm_is_ahead(alarm, now) && !keeper->w->clock.now_ns && !MUTANT(546);
+    struct wake_fd *wake_fd = &timer->wake_fd;
+    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.now_ns && !MUTANT(546);
 
-    alarm_attend(alarm, now);
+    wake_fd_adapt_lead(wake_fd, now);
     if (!ahead)
         return now;
-    while (sys_now_ns() < alarm->at_ns)
+    while (os_now_ns() < wake_fd->at_ns)
         ;
-    return instance_now_fresh(keeper->w);
+    return instance_now_fresh(timer->w);
 }
 
-static int run_until(struct keeper *keeper, uint64_t now, bool spins)
+static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
 {
     int n = 0;
 
-    now = await_alarm(keeper, now);
-    keeper->running++;
-    keeper->ran_ns = now > keeper->ran_ns ? now : keeper->ran_ns;
-    while (earliest(keeper) <= (MUTANT(39) ? now - 1 : now)) {
-        struct due due = take_first(keeper);
+    now = timer_await_wake(timer, now);
+    timer->runs_n++;
+    timer->last_run_ns = now > timer->last_run_ns ? now : timer->last_run_ns;
+    while (timer_earliest_ns(timer) <= (MUTANT(39) ? now - 1 : now)) {
+        struct due_waiter due = timer_take_first(timer);
 
-        pthread_mutex_unlock(&keeper->lock);
+        pthread_mutex_unlock(&timer->lock);
         if (due.set)
-            n += act(keeper->w, &due);
-        else if (may_be_untold(keeper->w, &due))
-            keeper_wake(keeper->w, due.record, due.word);
-        pthread_mutex_lock(&keeper->lock);
+            n += timer_handle_due(timer->w, &due);
+        else if (timer_needs_notify(timer->w, &due))
+            timer_notify(timer->w, due.record, due.word);
+        pthread_mutex_lock(&timer->lock);
     }
-    finish_run(keeper, spins);
+    timer_finish_run(timer, spins);
     return n;
 }
 
-int keeper_run_locked(struct keeper *keeper, uint64_t injected_ns)
+int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
 {
-    if (is_idle(keeper))
+    if (timer_is_idle(timer))
         return 0;
-    return run_until(keeper, keeper->w->clock.now_ns ? injected_ns : instance_now_fresh(keeper->w),
-                     false);
+    return timer_run_until(
+        timer, timer->w->clock.now_ns ? injected_ns : instance_now_fresh(timer->w), false);
 }
 
-static int run(struct keeper *keeper, bool spins)
+static int timer_run_unlocked(struct wait_timer *timer, bool spins)
 {
     uint64_t now;
     int n;
 
-    hearing_attend(keeper);
-    now = instance_now_fresh(keeper->w);
-    pthread_mutex_lock(&keeper->lock);
-    n = run_until(keeper, now, spins);
-    pthread_mutex_unlock(&keeper->lock);
+    peer_events_handle(timer);
+    now = instance_now_fresh(timer->w);
+    pthread_mutex_lock(&timer->lock);
+    n = timer_run_until(timer, now, spins);
+    pthread_mutex_unlock(&timer->lock);
     return n;
 }
 
-int keeper_run(struct keeper *keeper)
+int timer_run(struct wait_timer *timer)
 {
-    return run(keeper, false);
+    return timer_run_unlocked(timer, false);
 }
 
-void keeper_run_ahead(struct keeper *keeper)
+void timer_run_ahead(struct wait_timer *timer)
 {
-    run(keeper, true);
+    timer_run_unlocked(timer, true);
 }
 
-uint64_t keeper_next(struct keeper *keeper)
+uint64_t timer_next_ns(struct wait_timer *timer)
 {
     uint64_t at_ns;
 
-    pthread_mutex_lock(&keeper->lock);
-    at_ns = earliest(keeper);
-    pthread_mutex_unlock(&keeper->lock);
+    pthread_mutex_lock(&timer->lock);
+    at_ns = timer_earliest_ns(timer);
+    pthread_mutex_unlock(&timer->lock);
     return at_ns;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Kept records: see kept.h. */
+/* Kept records: see waiter.h. */
 #include "wait/waiter.h"
 
 #include "base/sched_point.h"
 
-void stand_in_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
-                        bool strict)
+void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_target_kind wake,
+                             uint32_t queue, bool strict)
 {
-    struct record *r = kept_at(set->w, kept);
-    uint32_t record = link_record(record_load(&r->next));
+    struct acq_record *r = waiter_at(set->w, waiter);
+    uint32_t record = record_link_target(record_load(&r->next));
 
-    record_set_waker(record_at(set->region, record), wake, queue, false);
-    STEP();
-    record_set_stand_in(r, wake, queue, strict);
+    record_set_wait_target(record_at(set->region, record), wake, queue, false);
+    SCHED_POINT();
+    record_set_proxy_target(r, wake, queue, strict);
 }

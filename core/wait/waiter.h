@@ -11,92 +11,93 @@
 #include "api/instance.h"
 #include "peer/participant.h"
 
-static inline struct record *kept_at(const weir *w, uint32_t kept)
+static inline struct acq_record *waiter_at(const weir *w, uint32_t waiter)
 {
-    return record_at(&w->region, kept);
+    return record_at(&w->region, waiter);
 }
 
-static inline weir_set *kept_set(const weir *w, uint32_t kept)
+static inline weir_set *waiter_set(const weir *w, uint32_t waiter)
 {
-    return instance_set(w, record_set_number(kept_at(w, kept)));
+    return instance_set(w, record_set_number(waiter_at(w, waiter)));
 }
 
-static inline bool kept_stands_in(const struct record *r)
+static inline bool waiter_is_proxy(const struct acq_record *r)
 {
-    return (record_waker(r) & WAKER_STANDS_IN) != 0;
+    return (record_wait_target(r) & WAIT_TARGET_PROXY) != 0;
 }
 
 /* The number of the record in its set's region. */
-static inline uint32_t kept_record(const weir *w, uint32_t kept)
+static inline uint32_t waiter_record(const weir *w, uint32_t waiter)
 {
-    const struct record *r = kept_at(w, kept);
+    const struct acq_record *r = waiter_at(w, waiter);
 
-    return kept_stands_in(r) ? link_record(record_load(&r->next)) : kept;
+    return waiter_is_proxy(r) ? record_link_target(record_load(&r->next)) : waiter;
 }
 
 /* The word that says whether it was decided. Stand-ins stay stand-ins, so that whoever comes late
  * finds some record of some set, whose word is another. */
-static inline uint64_t kept_word(const weir *w, uint32_t kept)
+static inline uint64_t waiter_word(const weir *w, uint32_t waiter)
 {
-    const struct record *r = kept_at(w, kept);
+    const struct acq_record *r = waiter_at(w, waiter);
 
-    if (!kept_stands_in(r))
+    if (!waiter_is_proxy(r))
         return record_load(&r->word);
-    return set_word(kept_set(w, kept), kept_record(w, kept));
+    return set_record_word(waiter_set(w, waiter), waiter_record(w, waiter));
 }
 
 /*
  * Whether the record's word is `word`, and that life of it is kept: a shared record may be used
  * again without its stand-in. In this order: the stand-in is given back before that.
  */
-static inline bool kept_lives(const weir *w, uint32_t kept, uint64_t word)
+static inline bool waiter_is_current(const weir *w, uint32_t waiter, uint64_t word)
 {
-    const struct record *r = kept_at(w, kept);
+    const struct acq_record *r = waiter_at(w, waiter);
 
-    if (!kept_stands_in(r))
+    if (!waiter_is_proxy(r))
         return record_load(&r->word) == word;
-    return kept_word(w, kept) == word &&
-           member_kept(kept_set(w, kept)->member, kept_record(w, kept)) == kept;
+    return waiter_word(w, waiter) == word && participant_waiter(waiter_set(w, waiter)->participant,
+                                                                waiter_record(w, waiter)) == waiter;
 }
 
 /*
  * `before` as it is in the life of `word`: false if the record's word is not that any more. In this
  * order, for the word may change and the record be used again between the two.
  */
-static inline bool kept_still(const weir *w, uint32_t kept, uint64_t word, uint32_t *ret_before)
+static inline bool waiter_load(const weir *w, uint32_t waiter, uint64_t word, uint32_t *ret_flags)
 {
-    *ret_before = atomic_load_explicit(&kept_at(w, kept)->before, memory_order_acquire);
-    return kept_lives(w, kept, word);
+    *ret_flags =
+        atomic_load_explicit(&waiter_at(w, waiter)->bucket_prev_flags, memory_order_acquire);
+    return waiter_is_current(w, waiter, word);
 }
 
-/* records.c: a shared record gets its stand-in, or 0: out of memory; and is kept no longer. */
-uint32_t stand_in_begin(const weir_set *set, uint32_t record);
-void stand_in_end(const weir_set *set, uint32_t kept);
-/* kept.c: who waits on it, here and in the segment. */
-void stand_in_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake, uint32_t queue,
-                        bool strict);
+/* record_pool.c: a shared record gets its stand-in, or 0: out of memory; and is kept no longer. */
+uint32_t proxy_record_acquire(const weir_set *set, uint32_t record);
+void proxy_record_release(const weir_set *set, uint32_t waiter);
+/* waiter.c: who waits on it, here and in the segment. */
+void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_target_kind wake,
+                             uint32_t queue, bool strict);
 
 /* The number by which keepers know a record of this set, or 0 when out of memory; and back, before
  * the record. */
-static inline uint32_t kept_new(const weir_set *set, uint32_t record)
+static inline uint32_t waiter_new(const weir_set *set, uint32_t record)
 {
-    return set->member ? stand_in_begin(set, record) : record;
+    return set->participant ? proxy_record_acquire(set, record) : record;
 }
 
-static inline void kept_free(const weir_set *set, uint32_t kept)
+static inline void waiter_free(const weir_set *set, uint32_t waiter)
 {
-    if (set->member)
-        stand_in_end(set, kept);
+    if (set->participant)
+        proxy_record_release(set, waiter);
 }
 
 /* Who waits on it, for whoever decides it, and for its keeper. Before it enters its set. */
-static inline void kept_set_waker(const weir_set *set, uint32_t kept, enum record_wake wake,
-                                  uint32_t queue, bool strict)
+static inline void waiter_set_target(const weir_set *set, uint32_t waiter,
+                                     enum wait_target_kind wake, uint32_t queue, bool strict)
 {
-    if (set->member)
-        stand_in_set_waker(set, kept, wake, queue, strict);
+    if (set->participant)
+        proxy_record_set_target(set, waiter, wake, queue, strict);
     else
-        record_set_waker(kept_at(set->w, kept), wake, queue, strict);
+        record_set_wait_target(waiter_at(set->w, waiter), wake, queue, strict);
 }
 
 #endif

@@ -6,217 +6,217 @@
 #include "os/os.h"
 #include <weir/error.h>
 
-void alarm_init(struct alarm *alarm)
+void wake_fd_init(struct wake_fd *wake_fd)
 {
     uint32_t unused;
 
-    alarm->timer_fd = alarm->event_fd = alarm->epoll_fd = -1;
-    alarm->rung = alarm->stale = alarm->attended = alarm->failing = false;
-    alarm->at_ns = WEIR_FOREVER;
-    alarm->set_ahead_ns = 0;
-    sys_timer_lead(&alarm->lead_ns, &unused);
+    wake_fd->timer_fd = wake_fd->event_fd = wake_fd->epoll_fd = -1;
+    wake_fd->signaled = wake_fd->maybe_readable = wake_fd->reader_active = wake_fd->failing = false;
+    wake_fd->at_ns = WEIR_FOREVER;
+    wake_fd->set_ahead_ns = 0;
+    os_timer_lead(&wake_fd->lead_ns, &unused);
 }
 
-void alarm_close(struct alarm *alarm)
+void wake_fd_close(struct wake_fd *wake_fd)
 {
-    sys_close(alarm->epoll_fd);
-    sys_close(alarm->event_fd);
-    sys_close(alarm->timer_fd);
-    alarm_init(alarm);
+    os_close(wake_fd->epoll_fd);
+    os_close(wake_fd->event_fd);
+    os_close(wake_fd->timer_fd);
+    wake_fd_init(wake_fd);
 }
 
 /* Whether it can be rung, which is taken back; or a negative errno. */
-static int rings(int timer_fd)
+static int wake_fd_probe_timerfd(int timer_fd)
 {
     int r;
 
-    if (sys_timerfd_ring(timer_fd) < 0)
+    if (os_timerfd_expire(timer_fd) < 0)
         return 0;
-    r = sys_timerfd_set(timer_fd, WEIR_FOREVER);
+    r = os_timerfd_set(timer_fd, WEIR_FOREVER);
     return r < 0 ? r : 1;
 }
 
-static int open_event(struct alarm *alarm)
+static int wake_fd_open_event(struct wake_fd *wake_fd)
 {
-    alarm->event_fd = sys_eventfd();
-    return alarm->event_fd < 0 ? alarm->event_fd : 0;
+    wake_fd->event_fd = os_eventfd();
+    return wake_fd->event_fd < 0 ? wake_fd->event_fd : 0;
 }
 
-static int open_epoll(struct alarm *alarm)
+static int wake_fd_open_epoll(struct wake_fd *wake_fd)
 {
-    int r = alarm->epoll_fd = sys_epoll_create();
+    int r = wake_fd->epoll_fd = os_epoll_create();
 
     if (r >= 0)
-        r = sys_epoll_add(alarm->epoll_fd, alarm->timer_fd, 0);
-    if (r >= 0 && alarm->event_fd >= 0)
-        r = sys_epoll_add(alarm->epoll_fd, alarm->event_fd, 0);
+        r = os_epoll_add(wake_fd->epoll_fd, wake_fd->timer_fd, 0);
+    if (r >= 0 && wake_fd->event_fd >= 0)
+        r = os_epoll_add(wake_fd->epoll_fd, wake_fd->event_fd, 0);
     return r;
 }
 
-int alarm_open(struct alarm *alarm, bool gathers)
+int wake_fd_open(struct wake_fd *wake_fd, bool gathers)
 {
     int r;
 
-    alarm_init(alarm);
-    atomic_store(&alarm->closing, false);
-    r = alarm->timer_fd = sys_timerfd();
+    wake_fd_init(wake_fd);
+    atomic_store(&wake_fd->closing, false);
+    r = wake_fd->timer_fd = os_timerfd();
     if (r >= 0)
-        r = rings(alarm->timer_fd);
+        r = wake_fd_probe_timerfd(wake_fd->timer_fd);
     if (r == 0) {
         gathers = true;
-        r = open_event(alarm);
+        r = wake_fd_open_event(wake_fd);
     }
     if (r >= 0 && gathers)
-        r = open_epoll(alarm);
+        r = wake_fd_open_epoll(wake_fd);
     if (r < 0)
-        alarm_close(alarm);
+        wake_fd_close(wake_fd);
     return r < 0 ? r : 0;
 }
 
 /* ---- users ---- */
 
-bool alarm_enter(struct alarm *alarm)
+bool wake_fd_enter(struct wake_fd *wake_fd)
 {
-    atomic_fetch_add(&alarm->users, 1);
-    if (!atomic_load(&alarm->closing))
+    atomic_fetch_add(&wake_fd->users, 1);
+    if (!atomic_load(&wake_fd->closing))
         return true;
-    alarm_leave(alarm);
+    wake_fd_leave(wake_fd);
     return false;
 }
 
-void alarm_leave(struct alarm *alarm)
+void wake_fd_leave(struct wake_fd *wake_fd)
 {
-    if (atomic_fetch_sub(&alarm->users, 1) == 1 && atomic_load(&alarm->closing))
-        sys_futex_wake((const uint32_t *)(uintptr_t)&alarm->users, 1);
+    if (atomic_fetch_sub(&wake_fd->users, 1) == 1 && atomic_load(&wake_fd->closing))
+        os_futex_wake((const uint32_t *)(uintptr_t)&wake_fd->users, 1);
 }
 
-void alarm_await(struct alarm *alarm)
+void wake_fd_await_users(struct wake_fd *wake_fd)
 {
-    const uint32_t *futex = (const uint32_t *)(uintptr_t)&alarm->users;
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)&wake_fd->users;
     uint32_t users;
 
-    atomic_store(&alarm->closing, true);
-    while ((users = atomic_load(&alarm->users)) != 0)
-        sys_futex_wait(futex, users, WEIR_FOREVER);
+    atomic_store(&wake_fd->closing, true);
+    while ((users = atomic_load(&wake_fd->users)) != 0)
+        os_futex_wait(futex, users, WEIR_FOREVER);
 }
 
 /* ---- ringing ---- */
 
-bool alarm_claim(struct alarm *alarm)
+bool wake_fd_claim(struct wake_fd *wake_fd)
 {
-    if (alarm->attended || (alarm->rung && !MUTANT(161)))
+    if (wake_fd->reader_active || (wake_fd->signaled && !MUTANT(161)))
         return false;
-    alarm->rung = alarm->stale = true;
-    atomic_fetch_add(&alarm->users, 1);
+    wake_fd->signaled = wake_fd->maybe_readable = true;
+    atomic_fetch_add(&wake_fd->users, 1);
     return true;
 }
 
-int alarm_sound(const struct alarm *alarm)
+int wake_fd_write(const struct wake_fd *wake_fd)
 {
-    return alarm->event_fd >= 0 ? sys_signal_fd(alarm->event_fd)
-                                : sys_timerfd_ring(alarm->timer_fd);
+    return wake_fd->event_fd >= 0 ? os_eventfd_signal(wake_fd->event_fd)
+                                  : os_timerfd_expire(wake_fd->timer_fd);
 }
 
 /* What could be rung when it was opened can no longer be: a sandbox has closed in, or somebody has
  * closed what is not his. An instant that has passed does as well. */
-void alarm_mend(struct alarm *alarm)
+void wake_fd_fall_back(struct wake_fd *wake_fd)
 {
-    alarm->rung = false;
-    alarm->at_ns = 0;
-    sys_timerfd_set(alarm->timer_fd, 0);
+    wake_fd->signaled = false;
+    wake_fd->at_ns = 0;
+    os_timerfd_set(wake_fd->timer_fd, 0);
 }
 
-void alarm_ring(struct alarm *alarm)
+void wake_fd_signal(struct wake_fd *wake_fd)
 {
-    if (!alarm_claim(alarm))
+    if (!wake_fd_claim(wake_fd))
         return;
-    if (alarm_sound(alarm) < 0)
-        alarm_mend(alarm);
-    alarm_leave(alarm);
+    if (wake_fd_write(wake_fd) < 0)
+        wake_fd_fall_back(wake_fd);
+    wake_fd_leave(wake_fd);
 }
 
 /* Whether a ring was claimed and may be yet to sound. To be asked before it is silenced: what has
  * sounded by then is not heard afterwards. */
-static bool is_late(const struct alarm *alarm)
+static bool wake_fd_has_late_signal(const struct wake_fd *wake_fd)
 {
-    return atomic_load(&alarm->users) != 0 && !MUTANT(542);
+    return atomic_load(&wake_fd->users) != 0 && !MUTANT(542);
 }
 
-static void silenced(struct alarm *alarm, bool late)
+static void wake_fd_mark_clear(struct wake_fd *wake_fd, bool late)
 {
-    alarm->rung = false;
-    alarm->stale = late;
+    wake_fd->signaled = false;
+    wake_fd->maybe_readable = late;
 }
 
 /* A read takes back that the instant has come as well. Unless it is still to come afterwards, it is
  * set again. */
-static void look_at_instant(struct alarm *alarm)
+static void wake_fd_restore_timer(struct wake_fd *wake_fd)
 {
     uint64_t now_ns;
 
-    if (alarm->event_fd >= 0 || alarm->at_ns == WEIR_FOREVER || MUTANT(543))
+    if (wake_fd->event_fd >= 0 || wake_fd->at_ns == WEIR_FOREVER || MUTANT(543))
         return;
-    now_ns = sys_now_ns();
-    if (now_ns >= alarm->at_ns || alarm_is_ahead(alarm, now_ns))
-        alarm_set(alarm, alarm->at_ns);
+    now_ns = os_now_ns();
+    if (now_ns >= wake_fd->at_ns || wake_fd_is_ahead(wake_fd, now_ns))
+        wake_fd_set_timer(wake_fd, wake_fd->at_ns);
 }
 
-void alarm_silence(struct alarm *alarm)
+void wake_fd_clear(struct wake_fd *wake_fd)
 {
-    bool late = is_late(alarm);
+    bool late = wake_fd_has_late_signal(wake_fd);
 
-    alarm->rung = false;
-    if (!alarm->stale)
+    wake_fd->signaled = false;
+    if (!wake_fd->maybe_readable)
         return;
-    if (sys_drain_fd(alarm->event_fd >= 0 ? alarm->event_fd : alarm->timer_fd) >= 0 ||
+    if (os_fd_drain(wake_fd->event_fd >= 0 ? wake_fd->event_fd : wake_fd->timer_fd) >= 0 ||
         MUTANT(133)) {
-        silenced(alarm, late);
-        look_at_instant(alarm);
+        wake_fd_mark_clear(wake_fd, late);
+        wake_fd_restore_timer(wake_fd);
     }
 }
 
-void alarm_ring_again(struct alarm *alarm)
+void wake_fd_signal_again(struct wake_fd *wake_fd)
 {
     if (!MUTANT(160))
-        alarm_silence(alarm);
-    alarm_ring(alarm);
+        wake_fd_clear(wake_fd);
+    wake_fd_signal(wake_fd);
 }
 
 /* ---- the instant ---- */
 
-void alarm_set(struct alarm *alarm, uint64_t at_ns)
+void wake_fd_set_timer(struct wake_fd *wake_fd, uint64_t at_ns)
 {
-    bool rung = alarm->rung, late = is_late(alarm);
-    uint32_t ahead_ns = at_ns != WEIR_FOREVER && at_ns > alarm->lead_ns ? alarm->lead_ns : 0;
+    bool signaled = wake_fd->signaled, late = wake_fd_has_late_signal(wake_fd);
+    uint32_t ahead_ns = at_ns != WEIR_FOREVER && at_ns > wake_fd->lead_ns ? wake_fd->lead_ns : 0;
 
-    alarm->failing = sys_timerfd_set(alarm->timer_fd, at_ns - ahead_ns) < 0;
-    alarm->at_ns = alarm->failing ? WEIR_FOREVER : at_ns;
-    alarm->set_ahead_ns = ahead_ns;
-    if (alarm->failing) {
-        alarm_ring_again(alarm); /* whoever attends to it will try again */
-    } else if (alarm->event_fd < 0) {
-        silenced(alarm, late); /* setting the instant has done that, too */
-        if (rung && !MUTANT(544))
-            alarm_ring(alarm);
+    wake_fd->failing = os_timerfd_set(wake_fd->timer_fd, at_ns - ahead_ns) < 0;
+    wake_fd->at_ns = wake_fd->failing ? WEIR_FOREVER : at_ns;
+    wake_fd->set_ahead_ns = ahead_ns;
+    if (wake_fd->failing) {
+        wake_fd_signal_again(wake_fd); /* whoever attends to it will try again */
+    } else if (wake_fd->event_fd < 0) {
+        wake_fd_mark_clear(wake_fd, late); /* setting the instant has done that, too */
+        if (signaled && !MUTANT(544))
+            wake_fd_signal(wake_fd);
     }
 }
 
 /* Shorter at once, for who comes before the instant has to wait for it; longer bit by bit. */
-void alarm_attend(struct alarm *alarm, uint64_t now_ns)
+void wake_fd_adapt_lead(struct wake_fd *wake_fd, uint64_t now_ns)
 {
-    uint64_t expired_ns = alarm->at_ns - alarm->set_ahead_ns, took_ns;
+    uint64_t expired_ns = wake_fd->at_ns - wake_fd->set_ahead_ns, took_ns;
     uint32_t least_ns, most_ns;
 
-    if (alarm->at_ns == WEIR_FOREVER || now_ns < expired_ns || MUTANT(547))
+    if (wake_fd->at_ns == WEIR_FOREVER || now_ns < expired_ns || MUTANT(547))
         return;
-    sys_timer_lead(&least_ns, &most_ns);
+    os_timer_lead(&least_ns, &most_ns);
     took_ns = now_ns - expired_ns;
     if (took_ns > most_ns)
         took_ns = most_ns;
     if (took_ns < least_ns)
         took_ns = least_ns;
-    if (took_ns < alarm->lead_ns)
-        alarm->lead_ns = (uint32_t)took_ns;
+    if (took_ns < wake_fd->lead_ns)
+        wake_fd->lead_ns = (uint32_t)took_ns;
     else
-        alarm->lead_ns += (uint32_t)(took_ns - alarm->lead_ns + 15) / 16;
+        wake_fd->lead_ns += (uint32_t)(took_ns - wake_fd->lead_ns + 15) / 16;
 }

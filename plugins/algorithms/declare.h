@@ -58,7 +58,8 @@ enum { CAPACITY, WINDOW };
     }
 
 /* configure's refusal. */
-static inline int refuse(struct weir_reason *reterr, uint32_t parameter, const char *message)
+static inline int refuse_parameter(struct weir_reason *reterr, uint32_t parameter,
+                                   const char *message)
 {
     size_t i = 0;
     for (; message[i] != '\0' && i + 1 < sizeof reterr->message; i++)
@@ -74,9 +75,9 @@ static inline int read_initial(const struct weir_value *values, uint32_t index, 
 {
     *ret = values[index].given ? values[index].value : full;
     if (*ret > full)
-        return refuse(reterr, index,
-                      "more than can ever be available: at most the burst, or the "
-                      "capacity where there is none");
+        return refuse_parameter(reterr, index,
+                                "more than can ever be available: at most the burst, or the "
+                                "capacity where there is none");
     return 0;
 }
 

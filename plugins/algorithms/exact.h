@@ -39,12 +39,12 @@ static inline struct rate rate_reduce(uint64_t capacity, uint64_t window_ns)
 }
 
 /* A u128 as two words of state, which is aligned to 8 only. */
-static inline u128 words_get(const uint64_t words[2])
+static inline u128 u128_load(const uint64_t words[2])
 {
     return (u128)words[1] << 64 | words[0];
 }
 
-static inline void words_set(uint64_t words[2], u128 value)
+static inline void u128_store(uint64_t words[2], u128 value)
 {
     words[0] = (uint64_t)value;
     words[1] = (uint64_t)(value >> 64);
@@ -60,12 +60,12 @@ static inline u128 ceil_div(u128 a, u128 b)
 }
 
 /* a - b, but not below 0: a level that drains, a shortfall that fills. */
-static inline u128 less(u128 a, u128 b)
+static inline u128 sub_or_zero(u128 a, u128 b)
 {
     return a > b ? a - b : 0;
 }
 
-static inline uint64_t later(uint64_t a, uint64_t b)
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -95,25 +95,26 @@ static inline u128 rescale_up(u128 ticks, uint64_t from, uint64_t to)
 }
 
 /* A bucket: `full` ticks deep, of `unit` ticks per unit of amount. */
-struct depth {
+struct bucket_depth {
     u128 full;
     uint64_t unit;
     uint64_t units; /* of amount, when full: the burst */
 };
 
-static inline struct depth depth_of(uint64_t burst, uint64_t unit)
+static inline struct bucket_depth bucket_depth_of(uint64_t burst, uint64_t unit)
 {
-    return (struct depth){(u128)burst * unit, unit, burst};
+    return (struct bucket_depth){(u128)burst * unit, unit, burst};
 }
 
 /*
  * What a bucket lacks to be full, when another takes its place: it keeps its level or its debt, cut
  * to the new depth.
  */
-static inline u128 missing_carried(const struct depth *old, u128 missing, const struct depth *new)
+static inline u128 carry_missing(const struct bucket_depth *old, u128 missing,
+                                 const struct bucket_depth *new)
 {
     if (missing <= old->full)
-        return less(new->full, rescale_down(old->full - missing, old->unit, new->unit));
+        return sub_or_zero(new->full, rescale_down(old->full - missing, old->unit, new->unit));
     u128 debt = rescale_up(missing - old->full, old->unit, new->unit);
     if (MUTANT(75))
         debt = 0;

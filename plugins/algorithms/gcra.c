@@ -34,7 +34,7 @@ static const struct weir_parameter parameters[] = {
 #define WORD_DEPTH (UINT64_C(1) << 60) /* the largest τ for one word */
 
 struct config {
-    struct depth depth;
+    struct bucket_depth depth;
     uint64_t units; /* ticks per ns */
     uint64_t initial;
     uint64_t is_word; /* 0 or 1: the form of state */
@@ -55,7 +55,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
         return -1;
     struct rate rate = rate_reduce(values[CAPACITY].value, values[WINDOW].value);
     struct config made = {
-        .depth = depth_of(burst, rate.span), .units = rate.units, .initial = initial};
+        .depth = bucket_depth_of(burst, rate.span), .units = rate.units, .initial = initial};
     made.is_word = made.units == 1 && made.depth.full <= WORD_DEPTH;
     ret->config = sizeof made;
     ret->state = made.is_word ? sizeof(uint64_t) : sizeof(struct wide_state);
@@ -66,13 +66,13 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
 }
 
 /* The instant that counts: the wide form knows the last one seen. */
-static uint64_t present(const struct config *config, const void *memory,
-                        const struct weir_instant *at)
+static uint64_t effective_now(const struct config *config, const void *memory,
+                              const struct weir_instant *at)
 {
     if (config->is_word)
         return at->now_ns;
     const struct wide_state *state = memory;
-    return later(at->now_ns, state->last);
+    return max_u64(at->now_ns, state->last);
 }
 
 static uint64_t word_ahead(uint64_t tat, uint64_t now)
@@ -91,17 +91,17 @@ static u128 ahead_at(const struct config *config, const void *memory, uint64_t n
     if (config->is_word)
         return word_ahead(*(const uint64_t *)memory, now);
     const struct wide_state *state = memory;
-    return less(words_get(state->tat), (u128)config->units * now);
+    return sub_or_zero(u128_load(state->tat), (u128)config->units * now);
 }
 
-static void settle(const struct config *config, void *memory, uint64_t now, u128 ahead)
+static void store_ahead(const struct config *config, void *memory, uint64_t now, u128 ahead)
 {
     if (config->is_word) {
         *(uint64_t *)memory = word_of(now, (uint64_t)ahead);
         return;
     }
     struct wide_state *state = memory;
-    words_set(state->tat, (u128)config->units * now + ahead);
+    u128_store(state->tat, (u128)config->units * now + ahead);
     state->last = now;
 }
 
@@ -109,7 +109,7 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
     u128 ahead = (u128)(config->depth.units - config->initial) * config->depth.unit;
-    settle(config, memory, at->now_ns, ahead);
+    store_ahead(config, memory, at->now_ns, ahead);
 }
 
 /* How far ahead one word would be if `amount`, at most the burst, were granted: below 2^63. */
@@ -124,7 +124,7 @@ __attribute__((noinline)) static uint64_t wide_ready_at(const struct config *con
                                                         const struct weir_instant *at,
                                                         uint64_t amount)
 {
-    uint64_t now = present(config, memory, at);
+    uint64_t now = effective_now(config, memory, at);
     u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
     u128 full = config->depth.full + (MUTANT(405) ? config->units : 0);
     return ahead <= full ? at->now_ns : instant_after(now, ceil_div(ahead - full, config->units));
@@ -152,12 +152,12 @@ __attribute__((noinline)) static void charge(const void *bytes, void *memory,
     const struct config *config = bytes;
     if (amount == 0)
         return;
-    uint64_t now = present(config, memory, at);
+    uint64_t now = effective_now(config, memory, at);
     u128 ahead = ahead_at(config, memory, now), most = 2 * config->depth.full;
     if (ahead > most)
         return; /* an earlier reading in the one-word form: the debt stays what it is */
     ahead += (u128)amount * config->depth.unit;
-    settle(config, memory, now, ahead < most ? ahead : most);
+    store_ahead(config, memory, now, ahead < most ? ahead : most);
 }
 
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
@@ -174,11 +174,11 @@ __attribute__((noinline)) static uint64_t wide_try_take(const struct config *con
                                                         const struct weir_instant *at,
                                                         uint64_t amount)
 {
-    uint64_t now = present(config, memory, at);
+    uint64_t now = effective_now(config, memory, at);
     u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
     if (ahead > config->depth.full)
         return instant_after(now, ceil_div(ahead - config->depth.full, config->units));
-    settle(config, memory, now, ahead);
+    store_ahead(config, memory, now, ahead);
     return at->now_ns;
 }
 
@@ -206,25 +206,25 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
 {
     const struct config *config = bytes;
     (void)granted_ns;
-    uint64_t now = present(config, memory, at);
+    uint64_t now = effective_now(config, memory, at);
     u128 back = (u128)amount * config->depth.unit;
-    settle(config, memory, now, less(ahead_at(config, memory, now), back));
+    store_ahead(config, memory, now, sub_or_zero(ahead_at(config, memory, now), back));
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    u128 ahead = ahead_at(config, memory, present(config, memory, at));
-    return (uint64_t)(less(config->depth.full, ahead) / config->depth.unit);
+    u128 ahead = ahead_at(config, memory, effective_now(config, memory, at));
+    return (uint64_t)(sub_or_zero(config->depth.full, ahead) / config->depth.unit);
 }
 
 static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    uint64_t now = present(old, old_memory, at);
+    uint64_t now = effective_now(old, old_memory, at);
     u128 ahead = ahead_at(old, old_memory, now);
-    settle(config, memory, now, missing_carried(&old->depth, ahead, &config->depth));
+    store_ahead(config, memory, now, carry_missing(&old->depth, ahead, &config->depth));
 }
 
 static int check(const void *bytes, const void *memory)
@@ -234,13 +234,13 @@ static int check(const void *bytes, const void *memory)
         return (*(const uint64_t *)memory & TOP_BIT) == 0 ? 0 : -1;
     const struct wide_state *state = memory;
     u128 furthest = (u128)config->units * state->last + 2 * config->depth.full;
-    return words_get(state->tat) <= furthest ? 0 : -1;
+    return u128_load(state->tat) <= furthest ? 0 : -1;
 }
 
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    uint64_t now = present(config, memory, at);
+    uint64_t now = effective_now(config, memory, at);
 
     /* One that does not begin full is new at one instant only. */
     return (config->initial == config->depth.units || MUTANT(457)) && now == at->now_ns &&

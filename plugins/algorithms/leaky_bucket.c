@@ -27,14 +27,14 @@ static const struct weir_parameter parameters[] = {
 };
 
 struct config {
-    struct depth depth;
+    struct bucket_depth depth;
     uint64_t units; /* ticks per ns */
     uint64_t initial;
     uint64_t mode;
     uint64_t reserved;
 };
 
-struct state {
+struct siphash_state {
     uint64_t empty[2]; /* ticks: the instant the bucket is empty, or the next unit may leave */
     uint64_t last;     /* the last instant seen */
     uint64_t granted;  /* the instant of the last grant */
@@ -47,35 +47,36 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
     if (values[MODE].value == QUEUE && values[INITIAL].given)
-        return refuse(reterr, INITIAL, "has no meaning in mode queue, where nothing is saved up");
+        return refuse_parameter(reterr, INITIAL,
+                                "has no meaning in mode queue, where nothing is saved up");
     struct rate rate = rate_reduce(capacity, values[WINDOW].value);
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct state);
+    ret->state = sizeof(struct siphash_state);
     ret->amount_max = capacity;
     if (bytes != NULL)
-        *(struct config *)bytes = (struct config){.depth = depth_of(capacity, rate.span),
+        *(struct config *)bytes = (struct config){.depth = bucket_depth_of(capacity, rate.span),
                                                   .units = rate.units,
                                                   .initial = initial,
                                                   .mode = values[MODE].value};
     return 0;
 }
 
-static uint64_t present(const struct state *state, const struct weir_instant *at)
+static uint64_t effective_now(const struct siphash_state *state, const struct weir_instant *at)
 {
-    return later(at->now_ns, state->last);
+    return max_u64(at->now_ns, state->last);
 }
 
-static u128 level_at(const struct config *config, const struct state *state, uint64_t now)
+static u128 level_at(const struct config *config, const struct siphash_state *state, uint64_t now)
 {
-    return less(words_get(state->empty), (u128)config->units * now);
+    return sub_or_zero(u128_load(state->empty), (u128)config->units * now);
 }
 
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     u128 level = (u128)(config->depth.units - config->initial) * config->depth.unit;
-    words_set(state->empty, (u128)config->units * at->now_ns + level);
+    u128_store(state->empty, (u128)config->units * at->now_ns + level);
     state->last = state->granted = at->now_ns;
 }
 
@@ -86,12 +87,12 @@ static u128 room_for(const struct config *config, uint64_t amount)
 }
 
 /* What has to drain before `amount` is granted. */
-static u128 excess_at(const struct config *config, const struct state *state, uint64_t now,
+static u128 excess_at(const struct config *config, const struct siphash_state *state, uint64_t now,
                       uint64_t amount)
 {
-    u128 excess = less(level_at(config, state, now), room_for(config, amount));
+    u128 excess = sub_or_zero(level_at(config, state, now), room_for(config, amount));
     if (MUTANT(67) && config->mode == QUEUE)
-        return less(excess, config->depth.unit);
+        return sub_or_zero(excess, config->depth.unit);
     return excess;
 }
 
@@ -99,12 +100,12 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
+    const struct siphash_state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
         return WEIR_NEVER;
-    uint64_t now = present(state, at);
+    uint64_t now = effective_now(state, at);
     u128 excess = excess_at(config, state, now, amount);
     return excess == 0 ? at->now_ns : instant_after(now, ceil_div(excess, config->units));
 }
@@ -113,9 +114,9 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
  * Where an amount granted now begins. In mode queue an instant within the nanosecond that ends now
  * could not be observed earlier: the schedule goes on from it.
  */
-static u128 start_at(const struct config *config, const struct state *state, uint64_t now)
+static u128 start_at(const struct config *config, const struct siphash_state *state, uint64_t now)
 {
-    u128 empty = words_get(state->empty), ticks = (u128)config->units * now;
+    u128 empty = u128_load(state->empty), ticks = (u128)config->units * now;
     if (MUTANT(61))
         empty = ceil_div(empty, config->units) * config->units;
     if (empty > ticks || (config->mode == QUEUE && ticks - empty < config->units))
@@ -123,30 +124,31 @@ static u128 start_at(const struct config *config, const struct state *state, uin
     return ticks;
 }
 
-static void pour(const struct config *config, struct state *state, uint64_t now, uint64_t amount)
+static void pour(const struct config *config, struct siphash_state *state, uint64_t now,
+                 uint64_t amount)
 {
     u128 level = (u128)amount * config->depth.unit;
-    words_set(state->empty, start_at(config, state, now) + level);
+    u128_store(state->empty, start_at(config, state, now) + level);
     state->last = state->granted = now;
 }
 
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     if (amount != 0)
-        pour(bytes, state, present(state, at), amount);
+        pour(bytes, state, effective_now(state, at), amount);
 }
 
 static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
         return WEIR_NEVER;
-    uint64_t now = present(state, at);
+    uint64_t now = effective_now(state, at);
     u128 excess = excess_at(config, state, now, amount);
     if (excess != 0)
         return instant_after(now, ceil_div(excess, config->units));
@@ -162,8 +164,8 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
-    uint64_t now = present(state, at);
+    struct siphash_state *state = memory;
+    uint64_t now = effective_now(state, at);
     u128 level = level_at(config, state, now), back = (u128)amount * config->depth.unit;
     state->last = now;
     if (level == 0)
@@ -174,17 +176,17 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
         u128 waiting = (level - !MUTANT(79)) / config->depth.unit * config->depth.unit;
         back = back < waiting ? back : waiting;
     }
-    words_set(state->empty, (u128)config->units * now + less(level, back));
+    u128_store(state->empty, (u128)config->units * now + sub_or_zero(level, back));
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
-    u128 level = level_at(config, state, present(state, at));
+    const struct siphash_state *state = memory;
+    u128 level = level_at(config, state, effective_now(state, at));
     if (config->mode == QUEUE)
         return level == 0 ? config->depth.units : 0;
-    return (uint64_t)(less(config->depth.full, level) / config->depth.unit);
+    return (uint64_t)(sub_or_zero(config->depth.full, level) / config->depth.unit);
 }
 
 /* The units still in the bucket stay in it, as far as they fit; a mode queue spaces them anew. */
@@ -192,13 +194,13 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    const struct state *old_state = old_memory;
-    struct state *state = memory;
-    uint64_t now = present(old_state, at);
+    const struct siphash_state *old_state = old_memory;
+    struct siphash_state *state = memory;
+    uint64_t now = effective_now(old_state, at);
     u128 level = rescale_up(level_at(old, old_state, now), old->depth.unit, config->depth.unit);
     if (level > config->depth.full)
         level = config->depth.full;
-    words_set(state->empty, (u128)config->units * now + level);
+    u128_store(state->empty, (u128)config->units * now + level);
     state->last = now;
     state->granted = old_state->granted;
 }
@@ -206,9 +208,9 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
+    const struct siphash_state *state = memory;
     u128 furthest = (u128)config->units * state->last + config->depth.full;
-    return words_get(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
+    return u128_load(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
 }
 
 /* One that does not begin empty is new at one instant only. In mode queue an instant within the present
@@ -216,7 +218,7 @@ static int check(const void *bytes, const void *memory)
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
+    const struct siphash_state *state = memory;
     if (config->initial != config->depth.units || state->last > at->now_ns ||
         level_at(config, state, at->now_ns) != 0)
         return 0;

@@ -40,15 +40,15 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
     if (segments > window)
-        return refuse(reterr, SEGMENTS, "more segments than the window has nanoseconds");
+        return refuse_parameter(reterr, SEGMENTS, "more segments than the window has nanoseconds");
     uint64_t instants = segments != 0 ? segments + 1 : window;
     uint64_t slots = capacity < instants ? capacity : instants;
-    if (slots > (WEIR_STATE_MAX - sizeof(struct log)) / sizeof(struct entry))
-        return refuse(reterr, CAPACITY,
-                      "an exact log of so many units takes too much memory (at "
-                      "most 4194302): set segments, for example segments: 100");
+    if (slots > (WEIR_STATE_MAX - sizeof(struct grant_log)) / sizeof(struct grant_entry))
+        return refuse_parameter(reterr, CAPACITY,
+                                "an exact log of so many units takes too much memory (at "
+                                "most 4194302): set segments, for example segments: 100");
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct log) + slots * sizeof(struct entry);
+    ret->state = sizeof(struct grant_log) + slots * sizeof(struct grant_entry);
     ret->amount_max = capacity;
     if (bytes != NULL)
         *(struct config *)bytes = (struct config){.capacity = capacity,
@@ -59,9 +59,9 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     return 0;
 }
 
-static uint64_t present(const struct log *log, const struct weir_instant *at)
+static uint64_t effective_now(const struct grant_log *log, const struct weir_instant *at)
 {
-    return later(at->now_ns, log->last);
+    return max_u64(at->now_ns, log->last);
 }
 
 /* The instant at which a grant of `instant` is entered. */
@@ -75,37 +75,38 @@ static uint64_t entered_at(const struct config *config, uint64_t instant)
 }
 
 /* The first entry of the window that ends now. */
-static uint64_t first_live(const struct config *config, const struct log *log, uint64_t now)
+static uint64_t first_counted(const struct config *config, const struct grant_log *log,
+                              uint64_t now)
 {
     uint64_t window = config->window + MUTANT(62);
-    return now < window ? 0 : log_first_after(log, config->slots, now - window);
+    return now < window ? 0 : grant_log_first_after(log, config->slots, now - window);
 }
 
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct log *log = memory;
+    struct grant_log *log = memory;
     log->last = at->now_ns;
     if (config->initial < config->capacity)
-        log_append(log, config->slots, entered_at(config, at->now_ns),
-                   config->capacity - config->initial);
+        grant_log_append(log, config->slots, entered_at(config, at->now_ns),
+                         config->capacity - config->initial);
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct log *log = memory;
-    uint64_t first = first_live(config, log, present(log, at));
-    uint64_t used = log_sum(log, config->slots, first);
+    const struct grant_log *log = memory;
+    uint64_t first = first_counted(config, log, effective_now(log, at));
+    uint64_t used = grant_log_sum(log, config->slots, first);
     return used < config->capacity ? config->capacity - used : 0;
 }
 
 /* Once the oldest entries, from the first-th on, that take up `units` too many are gone. */
-static uint64_t freed_at(const struct config *config, const struct log *log, uint64_t now,
+static uint64_t freed_at(const struct config *config, const struct grant_log *log, uint64_t now,
                          uint64_t first, uint64_t units)
 {
-    uint64_t oldest = log_first_through(log, config->slots, first, units);
-    uint64_t instant = log_entry(log, config->slots, oldest)->instant;
+    uint64_t oldest = grant_log_first_reaching(log, config->slots, first, units);
+    uint64_t instant = grant_log_at(log, config->slots, oldest)->instant_ns;
     return instant_after(now, (u128)instant + config->window - now);
 }
 
@@ -113,48 +114,48 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    const struct log *log = memory;
+    const struct grant_log *log = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->capacity)
         return WEIR_NEVER;
-    uint64_t now = present(log, at), first = first_live(config, log, now);
-    uint64_t used = log_sum(log, config->slots, first), room = config->capacity - amount;
+    uint64_t now = effective_now(log, at), first = first_counted(config, log, now);
+    uint64_t used = grant_log_sum(log, config->slots, first), room = config->capacity - amount;
     return used <= room ? at->now_ns : freed_at(config, log, now, first, used - room);
 }
 
 /* Enters `amount`, more than 0; what is before the first that still counts is forgotten. */
-static void enter(const struct config *config, struct log *log, uint64_t now, uint64_t first,
-                  uint64_t amount)
+static void store_grant(const struct config *config, struct grant_log *log, uint64_t now,
+                        uint64_t first, uint64_t amount)
 {
     log->last = now;
-    log_drop(log, config->slots, first);
-    log_append(log, config->slots, entered_at(config, now), amount);
+    grant_log_drop(log, config->slots, first);
+    grant_log_append(log, config->slots, entered_at(config, now), amount);
 }
 
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
-    struct log *log = memory;
-    uint64_t now = present(log, at);
+    struct grant_log *log = memory;
+    uint64_t now = effective_now(log, at);
     if (amount != 0)
-        enter(config, log, now, first_live(config, log, now), amount);
+        store_grant(config, log, now, first_counted(config, log, now), amount);
 }
 
 static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    struct log *log = memory;
+    struct grant_log *log = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->capacity)
         return WEIR_NEVER;
-    uint64_t now = present(log, at), first = first_live(config, log, now);
-    uint64_t used = log_sum(log, config->slots, first), room = config->capacity - amount;
+    uint64_t now = effective_now(log, at), first = first_counted(config, log, now);
+    uint64_t used = grant_log_sum(log, config->slots, first), room = config->capacity - amount;
     if (used > room)
         return freed_at(config, log, now, first, used - room);
-    enter(config, log, now, first, amount);
+    store_grant(config, log, now, first, amount);
     return at->now_ns;
 }
 
@@ -163,15 +164,15 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct log *log = memory;
-    log->last = present(log, at);
+    struct grant_log *log = memory;
+    log->last = effective_now(log, at);
     uint64_t instant = entered_at(config, granted_ns);
-    uint64_t i = instant == 0 ? 0 : log_first_after(log, config->slots, instant - 1);
+    uint64_t i = instant == 0 ? 0 : grant_log_first_after(log, config->slots, instant - 1);
     if (MUTANT(70) && log->count != 0)
         i = log->count - 1;
-    else if (i == log->count || log_entry(log, config->slots, i)->instant != instant)
+    else if (i == log->count || grant_log_at(log, config->slots, i)->instant_ns != instant)
         return;
-    log_shrink(log, config->slots, i, amount);
+    grant_log_shrink(log, config->slots, i, amount);
 }
 
 /* What is in the window stays in it, by the instants known; sub-windows are entered at their end.
@@ -180,32 +181,32 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    const struct log *old_log = old_memory;
-    struct log *log = memory;
-    uint64_t now = present(old_log, at);
+    const struct grant_log *old_log = old_memory;
+    struct grant_log *log = memory;
+    uint64_t now = effective_now(old_log, at);
     log->last = now;
-    for (uint64_t i = first_live(old, old_log, now); i < old_log->count; i++) {
-        uint64_t instant = log_entry(old_log, old->slots, i)->instant;
-        log_append(log, config->slots, entered_at(config, instant < now ? instant : now),
-                   log_held(old_log, old->slots, i));
+    for (uint64_t i = first_counted(old, old_log, now); i < old_log->count; i++) {
+        uint64_t instant = grant_log_at(old_log, old->slots, i)->instant_ns;
+        grant_log_append(log, config->slots, entered_at(config, instant < now ? instant : now),
+                         grant_log_units(old_log, old->slots, i));
     }
 }
 
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct log *log = memory;
+    const struct grant_log *log = memory;
     uint64_t slack = config->segments == 0 ? 0 : config->window / config->segments + 1;
     uint64_t latest = log->last + slack; /* no sooner than entered_at(log->last), and cheaper */
-    return log_check(log, config->slots, latest < slack ? UINT64_MAX : latest);
+    return grant_log_check(log, config->slots, latest < slack ? UINT64_MAX : latest);
 }
 
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct log *log = memory;
+    const struct grant_log *log = memory;
     return log->last <= at->now_ns && config->initial == config->capacity &&
-           first_live(config, log, at->now_ns) == log->count;
+           first_counted(config, log, at->now_ns) == log->count;
 }
 
 static const struct weir_algorithm algorithm = {

@@ -24,14 +24,14 @@ static const struct weir_parameter parameters[] = {
 
 /* With `every` all amounts are whole, and a tick is one unit. */
 struct config {
-    struct depth depth;
+    struct bucket_depth depth;
     uint64_t units; /* continuous: ticks per ns */
     uint64_t every; /* in steps: their length, or 0 */
     uint64_t step;  /* in steps: ticks per step */
     uint64_t initial;
 };
 
-struct state {
+struct siphash_state {
     uint64_t missing[2]; /* ticks, at `last` */
     uint64_t last;
     uint64_t created;
@@ -47,17 +47,17 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     if (read_initial(values, INITIAL, burst, &initial, reterr) < 0)
         return -1;
     if ((u128)capacity * every % window != 0)
-        return refuse(reterr, EVERY,
-                      "a step must bring a whole number of units: capacity * every "
-                      "must be a multiple of window");
+        return refuse_parameter(reterr, EVERY,
+                                "a step must bring a whole number of units: capacity * every "
+                                "must be a multiple of window");
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct state);
+    ret->state = sizeof(struct siphash_state);
     ret->amount_max = burst;
     if (bytes == NULL)
         return 0;
     struct rate rate = rate_reduce(capacity, window);
     struct config *config = bytes;
-    *config = (struct config){.depth = depth_of(burst, every != 0 ? 1 : rate.span),
+    *config = (struct config){.depth = bucket_depth_of(burst, every != 0 ? 1 : rate.span),
                               .units = rate.units,
                               .every = every,
                               .initial = initial};
@@ -70,23 +70,24 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
-    words_set(state->missing, (u128)(config->depth.units - config->initial) * config->depth.unit);
+    struct siphash_state *state = memory;
+    u128_store(state->missing, (u128)(config->depth.units - config->initial) * config->depth.unit);
     state->last = state->created = at->now_ns;
 }
 
-static uint64_t present(const struct state *state, const struct weir_instant *at)
+static uint64_t effective_now(const struct siphash_state *state, const struct weir_instant *at)
 {
-    return MUTANT(69) ? at->now_ns : later(at->now_ns, state->last);
+    return MUTANT(69) ? at->now_ns : max_u64(at->now_ns, state->last);
 }
 
 /* Steps since the start, at `now`. */
-static uint64_t steps_at(const struct config *config, const struct state *state, uint64_t now)
+static uint64_t steps_at(const struct config *config, const struct siphash_state *state,
+                         uint64_t now)
 {
     return (now - (MUTANT(76) ? state->last : state->created)) / config->every;
 }
 
-static u128 missing_at(const struct config *config, const struct state *state, uint64_t now)
+static u128 missing_at(const struct config *config, const struct siphash_state *state, uint64_t now)
 {
     u128 refill;
     if (config->every == 0)
@@ -94,18 +95,18 @@ static u128 missing_at(const struct config *config, const struct state *state, u
     else
         refill = (u128)config->step *
                  (steps_at(config, state, now) - steps_at(config, state, state->last));
-    return less(words_get(state->missing), refill);
+    return sub_or_zero(u128_load(state->missing), refill);
 }
 
-static void settle(struct state *state, uint64_t now, u128 missing)
+static void store_missing(struct siphash_state *state, uint64_t now, u128 missing)
 {
-    words_set(state->missing, missing);
+    u128_store(state->missing, missing);
     state->last = now;
 }
 
 /* When the bucket, which is not full enough by `lack` ticks, will be. */
-static uint64_t filled_at(const struct config *config, const struct state *state, uint64_t now,
-                          u128 lack)
+static uint64_t filled_at(const struct config *config, const struct siphash_state *state,
+                          uint64_t now, u128 lack)
 {
     if (config->every == 0)
         return instant_after(now, ceil_div(lack, config->units) + MUTANT(66));
@@ -117,12 +118,12 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
+    const struct siphash_state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
         return WEIR_NEVER;
-    uint64_t now = present(state, at);
+    uint64_t now = effective_now(state, at);
     u128 need = missing_at(config, state, now) + (u128)amount * config->depth.unit;
     if (need <= config->depth.full)
         return at->now_ns;
@@ -134,16 +135,16 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
         return WEIR_NEVER;
-    uint64_t now = present(state, at);
+    uint64_t now = effective_now(state, at);
     u128 missing = missing_at(config, state, now) + (u128)amount * config->depth.unit;
     if (missing > config->depth.full)
         return filled_at(config, state, now, missing - config->depth.full);
-    settle(state, now, missing);
+    store_missing(state, now, missing);
     return at->now_ns;
 }
 
@@ -151,53 +152,53 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
 static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     if (amount == 0)
         return;
-    uint64_t now = present(state, at);
+    uint64_t now = effective_now(state, at);
     u128 missing = missing_at(config, state, now) + (u128)amount * config->depth.unit;
     u128 most = 2 * config->depth.full;
-    settle(state, now, missing < most || MUTANT(65) ? missing : most);
+    store_missing(state, now, missing < most || MUTANT(65) ? missing : most);
 }
 
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     (void)granted_ns;
-    uint64_t now = present(state, at);
+    uint64_t now = effective_now(state, at);
     u128 missing = missing_at(config, state, now), back = (u128)amount * config->depth.unit;
     if (MUTANT(64) && back > missing)
         return;
-    settle(state, now, less(missing, back));
+    store_missing(state, now, sub_or_zero(missing, back));
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
-    u128 missing = missing_at(config, state, present(state, at));
-    return (uint64_t)(less(config->depth.full, missing) / config->depth.unit);
+    const struct siphash_state *state = memory;
+    u128 missing = missing_at(config, state, effective_now(state, at));
+    return (uint64_t)(sub_or_zero(config->depth.full, missing) / config->depth.unit);
 }
 
 static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    const struct state *old_state = old_memory;
-    struct state *state = memory;
-    uint64_t now = present(old_state, at);
+    const struct siphash_state *old_state = old_memory;
+    struct siphash_state *state = memory;
+    uint64_t now = effective_now(old_state, at);
     u128 missing = missing_at(old, old_state, now);
     state->created = old_state->created;
-    settle(state, now, missing_carried(&old->depth, missing, &config->depth));
+    store_missing(state, now, carry_missing(&old->depth, missing, &config->depth));
 }
 
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
-    if (words_get(state->missing) > 2 * config->depth.full || state->created > state->last)
+    const struct siphash_state *state = memory;
+    if (u128_load(state->missing) > 2 * config->depth.full || state->created > state->last)
         return -1;
     return 0;
 }
@@ -207,7 +208,7 @@ static int check(const void *bytes, const void *memory)
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct state *state = memory;
+    const struct siphash_state *state = memory;
     return config->every == 0 && config->initial == config->depth.units &&
            state->last <= at->now_ns && missing_at(config, state, at->now_ns) == 0;
 }

@@ -6,7 +6,7 @@
 #include "base/mutant.h"
 #include <weir/balancer.h>
 
-struct state {
+struct siphash_state {
     uint64_t picks;
 };
 
@@ -15,7 +15,7 @@ static int configure(const struct weir_value *values, uint32_t sets_n, void *con
 {
     (void)values, (void)sets_n, (void)config, (void)reterr;
     ret->config = 0;
-    ret->state = sizeof(struct state);
+    ret->state = sizeof(struct siphash_state);
     ret->amount_max = 1;
     return 0;
 }
@@ -23,7 +23,7 @@ static int configure(const struct weir_value *values, uint32_t sets_n, void *con
 static uint32_t pick(const void *config, void *memory, const struct weir_pick *request)
 {
     (void)config;
-    struct state *state = memory;
+    struct siphash_state *state = memory;
     uint64_t n = request->sets_n, worker = MUTANT(73) ? 0 : request->worker;
     return (uint32_t)((state->picks++ % n + worker) % n);
 }

@@ -49,7 +49,7 @@ static const struct kind kinds[] = {
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", WINDOW_MAX}, {"anchor", 1}}},
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", 1}, {"anchor", 2}}},
 };
-enum { KINDS = sizeof kinds / sizeof kinds[0] };
+enum { PLUGIN_KINDS = sizeof kinds / sizeof kinds[0] };
 
 static size_t words_of(const struct subject *subject)
 {
@@ -133,7 +133,7 @@ static void test_every_bit(void **state)
 {
     (void)state;
     for (int round = 0; round < 3; round++) {
-        for (size_t i = 0; i < KINDS; i++) {
+        for (size_t i = 0; i < PLUGIN_KINDS; i++) {
             uint64_t now, saved[128];
             struct subject subject;
             begin(&subject, &kinds[i], &now);
@@ -171,11 +171,11 @@ static void corrupt(struct subject *subject)
 
 static void test_noise(void **state)
 {
-    uint64_t accepted[KINDS] = {0}, rejected[KINDS] = {0};
+    uint64_t accepted[PLUGIN_KINDS] = {0}, rejected[PLUGIN_KINDS] = {0};
     uint64_t rounds = random_operations(100000);
     (void)state;
     for (uint64_t i = 0; i < rounds; i++) {
-        size_t at = i % KINDS;
+        size_t at = i % PLUGIN_KINDS;
         struct subject subject;
         uint64_t now;
         begin(&subject, &kinds[at], &now);
@@ -186,7 +186,7 @@ static void test_noise(void **state)
             rejected[at]++;
         subject_free(&subject);
     }
-    for (size_t i = 0; i < KINDS && rounds >= 1000; i++) {
+    for (size_t i = 0; i < PLUGIN_KINDS && rounds >= 1000; i++) {
         assert_true(accepted[i] > 0);
         assert_true(rejected[i] > 0);
     }

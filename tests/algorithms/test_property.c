@@ -22,9 +22,9 @@
 static const char *algorithm;
 static uint64_t rng;
 
-enum { KINDS = EPOCH + 1 };
-static uint64_t forgotten[KINDS]; /* by kind */
-static bool had[KINDS];
+enum { PLUGIN_KINDS = EPOCH + 1 };
+static uint64_t forgotten[PLUGIN_KINDS]; /* by kind */
+static bool had[PLUGIN_KINDS];
 
 struct trial {
     struct model model;
@@ -382,7 +382,7 @@ static void test_against_reference(void **state)
         had[trial.model.kind] = true;
         end(&trial);
     }
-    for (int kind = 0; kind < KINDS; kind++)
+    for (int kind = 0; kind < PLUGIN_KINDS; kind++)
         assert_true((forgotten[kind] > 0) == (had[kind] && kind != STEPS && kind != CREATION));
     trial = (struct trial){.operation = 0};
 }

@@ -45,22 +45,22 @@ static void print_complaint(void *userdata, const struct weir_error *complaint)
 
 static const char *span(uint64_t ns, char *buffer)
 {
-    return ns == WEIR_FOREVER ? "forever" : quantity_write_duration(ns, buffer);
+    return ns == WEIR_FOREVER ? "forever" : units_format_duration(ns, buffer);
 }
 
 static void print_set(FILE *out, const struct set_plan *set)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
     static const char *const policies[] = {"oldest", "random", "none"};
-    char buffer[2][QUANTITY_TEXT_MAX];
+    char buffer[2][UNITS_TEXT_MAX];
     fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s%s%s\n", set->name,
             span(set->timeout_ns, buffer[0]), span(set->max_wait_ns, buffer[1]), set->max_waiters,
             set->strict ? ", strict" : "", set->fair ? "" : ", unfair",
             set->backend == BACKEND_PROCESS ? ", process" : "", set->while_used ? ", users" : "");
     if (set->keyed.max_keys != 0)
         fprintf(out, "  keyed: max_keys %s, memory %s, evict %s\n",
-                quantity_write_amount(set->keyed.max_keys, buffer[0]),
-                set->keyed.memory != 0 ? quantity_write_size(set->keyed.memory, buffer[1]) : "-",
+                units_format_amount(set->keyed.max_keys, buffer[0]),
+                set->keyed.memory != 0 ? units_format_size(set->keyed.memory, buffer[1]) : "-",
                 policies[set->keyed.evict]);
     for (uint32_t i = 0; i < set->config_n; i++)
         fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
@@ -68,12 +68,11 @@ static void print_set(FILE *out, const struct set_plan *set)
         const struct limit *limit = &set->limits[i];
         fprintf(out, "  %s %s: %s, at most %s%s%s%s%s\n", types[limit->type], limit->key,
                 limit->algorithm_name != NULL ? limit->algorithm_name : "counted",
-                quantity_write_amount(limit->capacity, buffer[0]),
-                limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "",
-                limit->lease != 0 ? ", leases " : "",
-                limit->lease != 0 ? quantity_write_amount(limit->lease, buffer[1]) : "");
-        assert_int_equal(limit->state_at + limit->state_words,
-                         i + 1 < set->limits_n ? limit[1].state_at : set->state_words);
+                units_format_amount(limit->capacity, buffer[0]), limit->refunds ? ", refunds" : "",
+                limit->charges ? ", charges" : "", limit->lease != 0 ? ", leases " : "",
+                limit->lease != 0 ? units_format_amount(limit->lease, buffer[1]) : "");
+        assert_int_equal(limit->state_offset + limit->state_words,
+                         i + 1 < set->limits_n ? limit[1].state_offset : set->state_words);
     }
 }
 
@@ -99,22 +98,22 @@ static void print_plan(FILE *out, const struct plan *plan)
 /* What a file comes to: its complaints, or else a summary of its plan. The caller frees it. */
 static char *describe(const char *path)
 {
-    struct plugins *plugins;
+    struct plugin_search *plugins;
     struct plan plan;
     char *description = NULL;
     size_t description_size, size;
     char *text = file_read(path, &size);
     FILE *out = open_memstream(&description, &description_size);
     assert_non_null(out);
-    assert_int_equal(plugins_new(&plugins, NULL), 0);
-    struct complaints complaints = {.file = path, .hear = print_complaint, .userdata = out};
+    assert_int_equal(plugin_search_new(&plugins, NULL), 0);
+    struct complaints complaints = {.file = path, .report = print_complaint, .userdata = out};
     int rc = plan_from_text(text, size, plugins, &plan, &complaints);
     if (rc == 0)
         print_plan(out, &plan);
     else
         assert_int_equal(rc, complaints.first.code);
     plan_free(&plan);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     fclose(out);
     free(text);
     return description;
@@ -187,7 +186,7 @@ static uint64_t spent_ms(void)
 static void test_speed(void **state)
 {
     enum { SETS = 10000, LIMIT_MS = 1000 };
-    struct plugins *plugins;
+    struct plugin_search *plugins;
     struct plan plan;
     struct complaints complaints = {.file = "many"};
     char *text = NULL;
@@ -212,7 +211,7 @@ static void test_speed(void **state)
     fclose(out);
 
     uint64_t begin = spent_ms();
-    assert_int_equal(plugins_new(&plugins, NULL), 0);
+    assert_int_equal(plugin_search_new(&plugins, NULL), 0);
     assert_int_equal(plan_from_text(text, size, plugins, &plan, &complaints), 0);
     uint64_t taken = spent_ms() - begin;
     print_message("%d sets in %llu ms\n", SETS, (unsigned long long)taken);
@@ -220,7 +219,7 @@ static void test_speed(void **state)
     assert_int_equal(plan.pools[0].sets_n, SETS);
     assert_true(taken < LIMIT_MS);
     plan_free(&plan);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     free(text);
 }
 

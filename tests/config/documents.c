@@ -71,17 +71,17 @@ static void print_complaint(void *userdata, const struct weir_error *complaint)
 static void block_check(const char *path, unsigned line, const char *block)
 {
     char name[4096];
-    struct plugins *plugins;
+    struct plugin_search *plugins;
     struct plan plan;
     char *text = complete(block);
     snprintf(name, sizeof name, "%s:%u", path, line);
-    struct complaints complaints = {.file = name, .hear = print_complaint, .userdata = name};
-    assert_int_equal(plugins_new(&plugins, NULL), 0);
+    struct complaints complaints = {.file = name, .report = print_complaint, .userdata = name};
+    assert_int_equal(plugin_search_new(&plugins, NULL), 0);
     if (plan_from_text(text, strlen(text), plugins, &plan, &complaints) < 0)
         fail_msg("%s: line %u of this is wrong:\n%s", name, complaints.first.line, text);
     assert_true(plan.sets_n > 0);
     plan_free(&plan);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     free(text);
 }
 

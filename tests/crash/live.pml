@@ -393,7 +393,7 @@ inline sweep()
     fi
 }
 
-inline is_dead()
+inline proc_stat_is_dead()
 {
     if
     :: lives[n].lender == victim && IS_FRESH && (life[victim] == 0 || FAULT != 8) -> at = LOOK_DEAD
@@ -628,7 +628,7 @@ proctype actor(byte me)
     :: STEP(CLAIM_SWAP, claim())
     :: STEP(COMMIT, commit())
     :: STEP(SWEEP, sweep())
-    :: STEP(IS_DEAD, is_dead())
+    :: STEP(IS_DEAD, proc_stat_is_dead())
     :: STEP(LOOK_DEAD, look_dead())
     :: STEP(LOOK_ALIVE, look_alive())
     :: STEP(COMPLETE, swap_entry(vk, w, LIVE(n, vl)); at = SWEEP; check())

@@ -2,42 +2,42 @@
 /* The system under the crash tests: see system.h. */
 #include "system.h"
 
-#define sys_reserve        real_sys_reserve
-#define sys_commit         real_sys_commit
-#define sys_unreserve      real_sys_unreserve
-#define sys_fork_page      real_sys_fork_page
-#define sys_fork_page_free real_sys_fork_page_free
-#define sys_now_ns         real_sys_now_ns
-#define sys_tick_ns        real_sys_tick_ns
-#define sys_futex_wait     real_sys_futex_wait
-#define sys_futex_wake     real_sys_futex_wake
+#define os_vm_reserve      real_os_vm_reserve
+#define os_vm_commit       real_os_vm_commit
+#define os_vm_free         real_os_vm_free
+#define os_wipe_page_alloc real_os_wipe_page_alloc
+#define os_wipe_page_free  real_os_wipe_page_free
+#define os_now_ns          real_os_now_ns
+#define os_now_coarse_ns   real_os_now_coarse_ns
+#define os_futex_wait      real_os_futex_wait
+#define os_futex_wake      real_os_futex_wake
 #include "../../core/os/os_clock.c"
 #include "../../core/os/os_futex.c"
 #include "../../core/os/os_memory.c"
 #include <signal.h>
-#undef sys_reserve
-#undef sys_commit
-#undef sys_unreserve
-#undef sys_fork_page
-#undef sys_fork_page_free
-#undef sys_now_ns
-#undef sys_tick_ns
-#undef sys_futex_wait
-#undef sys_futex_wake
+#undef os_vm_reserve
+#undef os_vm_commit
+#undef os_vm_free
+#undef os_wipe_page_alloc
+#undef os_wipe_page_free
+#undef os_now_ns
+#undef os_now_coarse_ns
+#undef os_futex_wait
+#undef os_futex_wake
 
 #define REGION_MAX ((size_t)16 << 20)
 
 /* Again, under their own names: the header was included under the others. */
-void *sys_reserve(size_t size);
-int sys_commit(void *memory, size_t size);
-void sys_unreserve(void *memory, size_t size);
-void *sys_fork_page(void);
-void sys_fork_page_free(void *page);
-uint64_t sys_now_ns(void);
-uint64_t sys_tick_ns(void);
-int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
-int sys_futex_wake(const uint32_t *word, int n);
-void step(void);
+void *os_vm_reserve(size_t size);
+int os_vm_commit(void *memory, size_t size);
+void os_vm_free(void *memory, size_t size);
+void *os_wipe_page_alloc(void);
+void os_wipe_page_free(void *page);
+uint64_t os_now_ns(void);
+uint64_t os_now_coarse_ns(void);
+int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
+int os_futex_wake(const uint32_t *word, int n);
+void sched_point(void);
 
 struct shared *shared;
 bool clock_is_real;
@@ -69,7 +69,7 @@ void system_signal_at(uint64_t n, int signal)
     signal_number = signal;
 }
 
-void step(void)
+void sched_point(void)
 {
     if (signal_at && ++steps == signal_at)
         kill(getpid(), signal_number);
@@ -77,53 +77,53 @@ void step(void)
         step_hook();
 }
 
-void *sys_reserve(size_t size)
+void *os_vm_reserve(size_t size)
 {
     return size > REGION_MAX ? NULL : map(size);
 }
 
-int sys_commit(void *memory, size_t size)
+int os_vm_commit(void *memory, size_t size)
 {
     (void)memory;
     return size > REGION_MAX ? -ENOMEM : 0;
 }
 
-void sys_unreserve(void *memory, size_t size)
+void os_vm_free(void *memory, size_t size)
 {
     munmap(memory, size);
 }
 
 /* A page that survives a fork: children are to use what their parent made. */
-void *sys_fork_page(void)
+void *os_wipe_page_alloc(void)
 {
-    return sys_alloc(1, page_size());
+    return os_alloc(1, page_size());
 }
 
-void sys_fork_page_free(void *page)
+void os_wipe_page_free(void *page)
 {
-    sys_free(page);
+    os_free(page);
 }
 
-uint64_t sys_now_ns(void)
+uint64_t os_now_ns(void)
 {
     uint64_t seen = atomic_load(&shared->clock), now;
 
     do {
-        now = clock_is_real ? real_sys_now_ns() : 0;
+        now = clock_is_real ? real_os_now_ns() : 0;
         now = now > seen ? now : seen + 1;
     } while (!atomic_compare_exchange_weak(&shared->clock, &seen, now));
     return now;
 }
 
 /* As exact as the other, so that it tells who came first. */
-uint64_t sys_tick_ns(void)
+uint64_t os_now_coarse_ns(void)
 {
-    return sys_now_ns();
+    return os_now_ns();
 }
 
-int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
 {
-    struct timespec until = timespec_of(until_ns);
+    struct timespec until = os_timespec(until_ns);
     long r;
 
     if (wait_hook)
@@ -135,7 +135,7 @@ int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
     return r < 0 ? -errno : 0;
 }
 
-int sys_futex_wake(const uint32_t *word, int n)
+int os_futex_wake(const uint32_t *word, int n)
 {
     if (wake_hook)
         wake_hook(word);

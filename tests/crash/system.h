@@ -46,7 +46,7 @@ extern struct shared *shared;
 /* The clock follows the system's if true; else it moves by 1 ns at each reading. */
 extern bool clock_is_real;
 
-/* What STEP() does; NULL: nothing. */
+/* What SCHED_POINT() does; NULL: nothing. */
 extern void (*step_hook)(void);
 /* In place of the futex calls, unless NULL. */
 extern int (*wait_hook)(const uint32_t *word, uint32_t expected, uint64_t until_ns);

@@ -28,58 +28,59 @@ void (*wake_hook)(const uint32_t *word);
 
 static uint64_t clock_ns, step_ns;
 
-void step(void)
+void sched_point(void)
 {
     clock_ns += step_ns;
     if (step_hook)
         step_hook();
 }
 
-uint64_t sys_tsc(void)
+uint64_t os_tsc_read(void)
 {
     uint64_t ticks;
 
-    step();
+    sched_point();
     ticks = clock_ns * 3;
-    step();
+    sched_point();
     return ticks;
 }
 
-uint64_t sys_now_ns(void)
+uint64_t os_now_ns(void)
 {
     uint64_t ns;
 
-    step();
+    sched_point();
     ns = clock_ns;
-    step();
+    sched_point();
     return ns;
 }
 
-int sys_tsc_usable(void)
+int os_tsc_check(void)
 {
     return 0;
 }
 
-void *sys_alloc_aligned(size_t alignment, size_t size)
+void *os_alloc_aligned(size_t alignment, size_t size)
 {
     void *memory = aligned_alloc(alignment, size);
 
     return memory ? memset(memory, 0, size) : NULL;
 }
 
-void sys_free(void *memory)
+void os_free(void *memory)
 {
     free(memory);
 }
 
 /* Readings */
 
-static struct tsc *tsc;
+static struct clock_tsc *tsc;
 static uint64_t latest; /* of those that are complete */
 
 static void reading(bool fresh)
 {
-    uint64_t from = latest, began_ns = clock_ns, ns = fresh ? tsc_now_fresh(tsc) : tsc_now(tsc);
+    uint64_t from = latest, began_ns = clock_ns,
+             ns = fresh ? clock_tsc_now_fresh(tsc) : clock_tsc_now(tsc);
 
     require(ns >= from);
     require(ns <= clock_ns);
@@ -105,13 +106,13 @@ static void begin(void)
     clock_ns = 1000000;
     latest = 0;
     tsc = NULL;
-    assert_int_equal(tsc_new(&tsc), 0);
+    assert_int_equal(clock_tsc_new(&tsc), 0);
 }
 
 static void end(void)
 {
-    assert_int_equal(tsc_state(tsc), TSC_WORKS);
-    tsc_free(tsc);
+    assert_int_equal(clock_tsc_state(tsc), TSC_OK);
+    clock_tsc_free(tsc);
 }
 
 /* Every interleaving */

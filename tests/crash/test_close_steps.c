@@ -27,15 +27,15 @@ static uint32_t told, heard; /* newcomers who saw for themselves, and who were i
 static void run_newcomer(void *unused)
 {
     (void)unused;
-    result = world_enter(NEWCOMER, set, 0, 1, ENTRY_WAIT);
+    result = world_enter(NEWCOMER, set, 0, 1, MODE_WAIT);
 }
 
 static void run_closer(void *unused)
 {
     (void)unused;
     atomic_store(&world.w->closed, 1);
-    STEP();
-    set_shut(world.actors[CLOSER], world.sets[set]);
+    SCHED_POINT();
+    set_shutdown(world.actors[CLOSER], world.sets[set]);
 }
 
 /* Nothing is left: there is no line; there is one; there was one, so that the set is boxed. */
@@ -43,9 +43,9 @@ static void prepare(uint32_t state)
 {
     atomic_store(&world.w->closed, 0);
     world_restore();
-    world_enter(HOLDER, set, 0, 2, ENTRY_WAIT);
+    world_enter(HOLDER, set, 0, 2, MODE_WAIT);
     if (state > 0)
-        expect(world_enter(HOLDER, set, 1, 1, ENTRY_WAIT) == 1, "there is no line");
+        expect(world_enter(HOLDER, set, 1, 1, MODE_WAIT) == 1, "there is no line");
     if (state > 1)
         world_withdraw(HOLDER, set, 1);
     fiber_start(&fibers[NEWCOMER], run_newcomer, NULL);

@@ -33,7 +33,7 @@ static void run_actor(void *argument)
 {
     uint32_t a = *(const uint32_t *)argument;
 
-    world_enter(a, set, 0, 1, ENTRY_WAIT);
+    world_enter(a, set, 0, 1, MODE_WAIT);
     if (a == THIRD)
         world_leave(HOLDER, set, 0, 0);
     world_leave(a, set, 0, 0);
@@ -41,16 +41,16 @@ static void run_actor(void *argument)
 
 static uint64_t word_now(void)
 {
-    return publication_peek(&world.w->region, world.sets[set]->head);
+    return version_peek_word(&world.w->region, world.sets[set]->head_unit);
 }
 
 /* One is left; all is held; there is a line, too; there was one, so that the set is boxed. */
 static void prepare(uint32_t state)
 {
     world_restore();
-    world_enter(HOLDER, set, 0, state > 0 ? 2 : 1, ENTRY_WAIT);
+    world_enter(HOLDER, set, 0, state > 0 ? 2 : 1, MODE_WAIT);
     if (state > 1)
-        world_enter(HOLDER, set, 1, 1, ENTRY_WAIT);
+        world_enter(HOLDER, set, 1, 1, MODE_WAIT);
     if (state > 2)
         world_withdraw(HOLDER, set, 1);
     for (uint32_t a = FIRST; a <= THIRD; a++)
@@ -124,8 +124,8 @@ static void each_step_of_both(const struct scene *scene)
 /* One more is held, and somebody waits for it. Then all is given back, first what was there first. */
 static void others_join(void)
 {
-    world_enter(HOLDER, set, 1, 1, ENTRY_WAIT);
-    world_enter(HOLDER, set, 2, 1, ENTRY_WAIT);
+    world_enter(HOLDER, set, 1, 1, MODE_WAIT);
+    world_enter(HOLDER, set, 2, 1, MODE_WAIT);
 }
 
 static void others_leave(void)

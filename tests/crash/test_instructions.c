@@ -3,7 +3,7 @@
  * Death at every machine instruction: a child runs the script under ptrace, one instruction at a
  * time. Whenever memory that it shares has changed, it counts as dead: its parent recovers it,
  * checks everything, and then puts the memory back as it was, so that the same child can go on to
- * its next death. Needs no STEP() in the right place.
+ * its next death. Needs no SCHED_POINT() in the right place.
  *
  *     test_instructions [STATES]
  *
@@ -27,11 +27,11 @@ static void prepare(uint32_t set, uint32_t state)
 {
     world_restore();
     if (state)
-        world_enter(HOLDER, set, 0, state < 3 ? state : 2, ENTRY_WAIT);
+        world_enter(HOLDER, set, 0, state < 3 ? state : 2, MODE_WAIT);
     if (state >= 3)
-        world_enter(HOLDER, set, 1, 1, ENTRY_WAIT);
+        world_enter(HOLDER, set, 1, 1, MODE_WAIT);
     if (state >= 4)
-        world_enter(HOLDER, set, 2, 1, ENTRY_WAIT);
+        world_enter(HOLDER, set, 2, 1, MODE_WAIT);
 }
 
 static void recover_and_check(uint32_t set)

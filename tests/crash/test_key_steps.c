@@ -29,11 +29,11 @@
 
 static uint64_t stride = 37, rng, rounds;
 static struct key_table table;
-static struct key_tally tally;
-static _Alignas(128) struct double_word slots[SLOTS];
+static struct probe_stats tally;
+static _Alignas(128) struct atomic128 slots[SLOTS];
 
 /* What was last seen in the slots, and what became of each key. */
-static struct double_value seen[SLOTS];
+static struct atomic128_value seen[SLOTS];
 static struct {
     uint64_t taken;    /* decisions that the table has or had */
     uint64_t removals; /* how often it was taken out */
@@ -42,16 +42,16 @@ static struct {
 
 static struct actor {
     struct fiber fiber;
-    struct key_claimant claimant;
-    const struct key_judge *judge;
+    struct nonce_source nonce_source;
+    const struct key_policy *judge;
     uint32_t key;
     uint32_t turns; /* decisions it is to make, and to forget the key after each second one */
 } actors[ACTORS];
 
 /* Every key has these places, not all in the same order. */
-static struct key key_at(uint32_t number)
+static struct key_digest key_at(uint32_t number)
 {
-    return (struct key){number % 2 ? UINT64_MAX : 0, 2 * number + 2};
+    return (struct key_digest){number % 2 ? UINT64_MAX : 0, 2 * number + 2};
 }
 
 static uint32_t number_of(uint64_t id)
@@ -70,15 +70,15 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     (void)userdata;
     *ret_instant = word;
     if (word & HELD)
-        return KEY_HELD;
-    return DECISIONS(word) % 3 == 0 ? KEY_AS_NEW : KEY_LIVE;
+        return KEY_PINNED;
+    return DECISIONS(word) % 3 == 0 ? KEY_AS_NEW : KEY_EVICTABLE;
 }
 
-static const struct key_judge judges[] = {{use, NULL, KEY_EVICT_OLDEST, NULL},
-                                          {use, NULL, KEY_EVICT_NONE, NULL},
-                                          {use, NULL, KEY_EVICT_RANDOM, NULL}};
+static const struct key_policy judges[] = {{use, NULL, KEY_EVICT_OLDEST, NULL},
+                                           {use, NULL, KEY_EVICT_NONE, NULL},
+                                           {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
-static bool is_key(const struct double_value *value)
+static bool is_key(const struct atomic128_value *value)
 {
     return value->low && !(value->low & 1) && !(value->high & HELD);
 }
@@ -89,7 +89,7 @@ static uint64_t first_word(uint32_t number)
 }
 
 /* What changed in a slot since the last look. */
-static void look_at_slot(struct double_value *before, const struct double_value *now)
+static void look_at_slot(struct atomic128_value *before, const struct atomic128_value *now)
 {
     bool same = is_key(before) && before->low == now->low;
 
@@ -111,7 +111,7 @@ static void look(void)
     uint32_t there[KEYS] = {0};
 
     for (uint32_t i = 0; i < SLOTS; i++) {
-        struct double_value now = {atomic_load(&slots[i].low), atomic_load(&slots[i].high)};
+        struct atomic128_value now = {atomic_load(&slots[i].low), atomic_load(&slots[i].high)};
 
         look_at_slot(&seen[i], &now);
         if (is_key(&now))
@@ -122,11 +122,11 @@ static void look(void)
 /* ---- actors ---- */
 
 /* Returns whether it was decided; false: not at this attempt. */
-static bool try_new(struct actor *actor, const struct key *key, bool *ret_full)
+static bool try_new(struct actor *actor, const struct key_digest *key, bool *ret_full)
 {
     struct key_entry entry;
 
-    switch (key_table_claim(&table, key, actor->judge, &actor->claimant, &entry, &tally)) {
+    switch (key_table_claim(&table, key, actor->judge, &actor->nonce_source, &entry, &tally)) {
     case KEY_CLAIMED:
         look();
         return key_claim_commit(&entry, first_word(actor->key));
@@ -139,7 +139,7 @@ static bool try_new(struct actor *actor, const struct key *key, bool *ret_full)
     return false;
 }
 
-static bool try_decide(struct actor *actor, const struct key *key, bool *ret_full)
+static bool try_decide(struct actor *actor, const struct key_digest *key, bool *ret_full)
 {
     struct key_entry entry;
 
@@ -153,7 +153,7 @@ static bool try_decide(struct actor *actor, const struct key *key, bool *ret_ful
 static void run_actor(void *argument)
 {
     struct actor *actor = argument;
-    const struct key key = key_at(actor->key);
+    const struct key_digest key = key_at(actor->key);
 
     for (uint32_t turn = 0; turn < actor->turns; turn++) {
         struct key_entry entry;
@@ -165,16 +165,16 @@ static void run_actor(void *argument)
             fates[actor->key].told++;
         require(!full || actor->judge->eviction == KEY_EVICT_NONE);
         if (turn % 2 && key_table_find(&table, &key, &entry))
-            key_entry_forget(&entry);
+            key_entry_remove(&entry);
     }
 }
 
-static struct fiber *begin(uint32_t number, uint32_t key, const struct key_judge *judge,
+static struct fiber *begin(uint32_t number, uint32_t key, const struct key_policy *judge,
                            uint32_t turns)
 {
     struct actor *actor = &actors[number];
 
-    actor->claimant.nonce = number;
+    actor->nonce_source.last = number;
     actor->judge = judge;
     actor->key = key;
     actor->turns = turns;
@@ -187,13 +187,13 @@ static void prepare(uint32_t room)
 {
     memset(slots, 0, sizeof(slots));
     memset(fates, 0, sizeof(fates));
-    tally = (struct key_tally){0};
+    tally = (struct probe_stats){0};
     for (uint32_t i = 0; i < SLOTS - room; i++) {
         atomic_store(&slots[(i * 5 + 1) % SLOTS].low, 1000 + 2 * i);
         atomic_store(&slots[(i * 5 + 1) % SLOTS].high, HELD);
     }
     for (uint32_t i = 0; i < SLOTS; i++)
-        seen[i] = (struct double_value){atomic_load(&slots[i].low), atomic_load(&slots[i].high)};
+        seen[i] = (struct atomic128_value){atomic_load(&slots[i].low), atomic_load(&slots[i].high)};
 }
 
 /* At most `dead` actors were stopped for ever, each perhaps after a decision it could not tell, or
@@ -215,7 +215,7 @@ static void finish(uint32_t dead)
 }
 
 /* Somebody else gets on with it, whatever the others left behind. */
-static void others_get_on(uint32_t number, uint32_t key, const struct key_judge *judge)
+static void others_get_on(uint32_t number, uint32_t key, const struct key_policy *judge)
 {
     struct fiber *fiber = begin(number, key, judge, 1);
     uint64_t told = fates[key].told;
@@ -226,7 +226,7 @@ static void others_get_on(uint32_t number, uint32_t key, const struct key_judge 
 
 /* ---- tests ---- */
 
-static uint64_t count_steps(uint32_t room, const struct key_judge *judge, uint32_t turns)
+static uint64_t count_steps(uint32_t room, const struct key_policy *judge, uint32_t turns)
 {
     uint64_t before;
 
@@ -237,7 +237,7 @@ static uint64_t count_steps(uint32_t room, const struct key_judge *judge, uint32
 }
 
 /* Of two actors each is stopped at any step; a third gets on; then they go on, or only one does. */
-static void round_of_two(const struct key_judge *judge, uint32_t room, uint32_t other, uint64_t n,
+static void round_of_two(const struct key_policy *judge, uint32_t room, uint32_t other, uint64_t n,
                          uint64_t m)
 {
     for (uint32_t end = 0; end < 4; end++) {
@@ -288,7 +288,7 @@ static void any_turns(void **state)
     (void)state;
     rounds = 0;
     for (uint64_t i = 0; i < 200000 / stride; i++) {
-        const struct key_judge *judge = &judges[i % 3];
+        const struct key_policy *judge = &judges[i % 3];
         const uint32_t keys = 1 + (uint32_t)random_below(&rng, KEYS);
         uint32_t done = 0, dead = 0;
 
@@ -314,7 +314,7 @@ static void any_turns(void **state)
 static int setup(void **state)
 {
     (void)state;
-    double_word_prepare();
+    atomic128_detect();
     table = (struct key_table){slots, 2};
     fibers_begin(look);
     return 0;

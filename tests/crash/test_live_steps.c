@@ -102,15 +102,15 @@ static const struct kind {
     {"evicted", {WEIR_LIMIT_RESOURCE, WEIR_LIMIT_RATE}, 2, 2},
 };
 
-enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+enum { PLUGIN_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-static weir_set *sets[KINDS], *set;
+static weir_set *sets[PLUGIN_KINDS], *set;
 static const struct kind *kind;
 
 static void fill_limit(struct limit *limit, enum weir_limit_type type, uint32_t at)
 {
-    *limit = (struct limit){.type = type, .capacity = 1, .state_at = (uint16_t)at};
-    limit->key = sys_strdup(at ? "second" : "first");
+    *limit = (struct limit){.type = type, .capacity = 1, .state_offset = (uint16_t)at};
+    limit->key = os_strdup(at ? "second" : "first");
     limit->state_words = 1;
     if (type == WEIR_LIMIT_RATE) {
         limit->capacity = UNITS_MAX;
@@ -129,23 +129,23 @@ static weir_set *make_set(const struct kind *of)
                             .keyed = {.max_keys = KEYS}};
     weir_set *made;
 
-    plan.name = sys_strdup(of->name);
-    plan.limits = sys_alloc(of->limits_n, sizeof(*plan.limits));
+    plan.name = os_strdup(of->name);
+    plan.limits = os_alloc(of->limits_n, sizeof(*plan.limits));
     require(plan.name && plan.limits);
     for (uint32_t i = 0; i < of->limits_n; i++)
         fill_limit(&plan.limits[i], of->types[i], i);
     instance_lock(world.w);
-    require(instance_add_set(world.w, &plan, &made, NULL) == 0);
-    made->keyed->lives_max = of->lives;
+    require(registry_add_set(world.w, &plan, &made, NULL) == 0);
+    made->keyed->key_sets_max = of->lives;
     for (uint32_t u = 0; u < USERS; u++)
-        require(actor_prepare(world.actors[u], made) == 0);
+        require(thread_ctx_prepare(world.actors[u], made) == 0);
     instance_unlock(world.w);
     return made;
 }
 
-static struct key key_at(uint32_t number)
+static struct key_digest key_at(uint32_t number)
 {
-    return (struct key){number % 2 ? UINT64_MAX : 0, 2 * number + 2};
+    return (struct key_digest){number % 2 ? UINT64_MAX : 0, 2 * number + 2};
 }
 
 /* ---- what is true ---- */
@@ -163,40 +163,40 @@ static uint64_t taken[KEYS]; /* of the last limit, as was seen */
 static struct user {
     struct fiber fiber;
     uint32_t key, record;
-    struct asking asking;
+    struct acquire_op asking;
     bool entered;
     int result;
 } users[USERS];
 
 static uint64_t told[KEYS]; /* grants, as their callers know */
 
-static const struct box *box_of(const struct live *live)
+static const struct version_block *box_of(const struct key_set *live)
 {
-    const struct set_head *head = region_box(live->set.region, live->set.head);
+    const struct set_head *head = region_block(live->set.region, live->set.head_unit);
 
-    return boxes_at(false, live->set.region, live->set.box_class, atomic_load(&head->word));
+    return block_at(false, live->set.region, live->set.block_class, atomic_load(&head->state_word));
 }
 
 /* The live set that the word names has the key, as of that loan, or of the next that is about to
  * be: then its states are the key's. */
 static void read_live(uint32_t key, struct truth *ret)
 {
-    struct live *live = live_at(set->keyed, ret->word, NULL);
-    const struct box *box = box_of(live);
+    struct key_set *live = key_set_at(set->keyed, ret->word, NULL);
+    const struct version_block *box = box_of(live);
     const _Atomic uint64_t *states = &box->content[CONTENT_STATES];
     const _Atomic uint64_t *words = states + kind->limits_n;
-    uint64_t loan = atomic_load(&words[LIVE_LOAN]);
+    uint64_t loan = atomic_load(&words[KEY_SET_WORD_BINDING]);
 
-    require(atomic_load(&words[LIVE_PLACE]) == key_at(key).place);
-    require(atomic_load(&words[LIVE_ID]) == key_at(key).id);
-    require(loan >> 2 == word_loan(ret->word) ||
-            (loan >> 2 == word_loan(ret->word) + 1 && (loan & 3) == 1));
+    require(atomic_load(&words[KEY_SET_WORD_PLACE]) == key_at(key).buckets);
+    require(atomic_load(&words[KEY_SET_WORD_ID]) == key_at(key).id);
+    require(loan >> 2 == key_word_binding(ret->word) ||
+            (loan >> 2 == key_word_binding(ret->word) + 1 && (loan & 3) == 1));
     ret->idle = (loan & 3) == 0;
     for (uint32_t i = 0; i < kind->limits_n; i++)
         ret->states[i] = atomic_load(&states[i]);
 }
 
-static void read_entry(const struct double_word *slot, struct truth *now)
+static void read_entry(const struct atomic128 *slot, struct truth *now)
 {
     uint64_t id = atomic_load(&slot->low);
 
@@ -206,7 +206,7 @@ static void read_entry(const struct double_word *slot, struct truth *now)
         require(!now[k].there);
         now[k].there = true;
         now[k].word = now[k].states[0] = atomic_load(&slot->high);
-        if (word_is_live(now[k].word))
+        if (key_word_is_key_set(now[k].word))
             read_live(k, &now[k]);
     }
 }
@@ -252,8 +252,9 @@ static void look_at_waiter(const struct user *user)
     uint64_t set_word = record_load(&record_at(set->region, user->record)->set);
     const weir_set *where = instance_set(world.w, (uint32_t)(set_word >> 32));
 
-    require(set_is_hidden(where) && seen[user->key].there && word_is_live(seen[user->key].word));
-    require(&live_at(set->keyed, seen[user->key].word, NULL)->set == where);
+    require(set_is_key_set(where) && seen[user->key].there &&
+            key_word_is_key_set(seen[user->key].word));
+    require(&key_set_at(set->keyed, seen[user->key].word, NULL)->set == where);
 }
 
 static void look(void)
@@ -273,55 +274,55 @@ static void look(void)
 
 /* ---- using it ---- */
 
-static struct actor *actor_of(const struct user *user)
+static struct thread_ctx *actor_of(const struct user *user)
 {
     return world.actors[user - users];
 }
 
 static void fill_record(const struct user *user)
 {
-    struct record *r = record_at(set->region, user->record);
-    const struct key key = key_at(user->key);
+    struct acq_record *r = record_at(set->region, user->record);
+    const struct key_digest key = key_at(user->key);
 
     for (uint32_t i = 0; i < kind->limits_n; i++)
         record_store(&r->amounts[i], 1);
-    keyed_mark(set, r, &key);
+    keyed_write_key(set, r, &key);
     record_store(&r->owner, (uint64_t)actor_of(user)->unit << 32);
     record_store(&r->set, (uint64_t)set->id << 32 | actor_of(user)->thread);
-    record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
+    record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, false);
 }
 
 static void enter(struct user *user)
 {
-    user->record = record_new(actor_of(user), set);
+    user->record = record_pool_get(actor_of(user), set);
     require(user->record);
     fill_record(user);
-    user->asking = (struct asking){.set = set, .actor = actor_of(user), .key = key_at(user->key)};
+    user->asking = (struct acquire_op){.set = set, .ctx = actor_of(user), .key = key_at(user->key)};
     for (uint32_t i = 0; i < kind->limits_n; i++)
         user->asking.amounts[i] = 1;
-    user->result = keyed_enter(&user->asking, user->record, ENTRY_WAIT, UINT64_MAX);
+    user->result = keyed_acquire(&user->asking, user->record, MODE_WAIT, UINT64_MAX);
     user->entered = true;
 }
 
 static void leave(struct user *user)
 {
     const uint64_t amounts[LIMITS_MAX] = {1, 1};
-    const struct settlement settlement = {.amounts = amounts, .used = amounts};
-    struct record *r = record_at(set->region, user->record);
+    const struct release_args settlement = {.amounts = amounts, .used = amounts};
+    struct acq_record *r = record_at(set->region, user->record);
 
     if (!user->record)
         return;
     if (state_of(user) == RECORD_WAITING)
-        set_withdraw(user->asking.actor, user->asking.set, user->record, 0, RECORD_CANCELED);
+        set_cancel_wait(user->asking.ctx, user->asking.set, user->record, 0, RECORD_CANCELED);
     require(state_of(user) != RECORD_WAITING);
     if (state_of(user) == RECORD_HELD) {
         told[user->key]++;
-        set_settle(user->asking.actor, user->asking.set, user->record, &settlement);
+        set_release(user->asking.ctx, user->asking.set, user->record, &settlement);
     } else if (state_of(user) != RECORD_FREE) {
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
     }
     require(state_of(user) == RECORD_FREE);
-    record_free(user->asking.actor, user->asking.set, user->record);
+    record_pool_put(user->asking.ctx, user->asking.set, user->record);
     user->record = 0;
 }
 
@@ -482,7 +483,7 @@ static void two_are_stopped_on(uint32_t key, uint32_t preset, uint32_t path)
 static void each_case(void (*stop)(uint32_t key, uint32_t preset, uint32_t path))
 {
     rounds = 0;
-    for (uint32_t i = 0; i < KINDS; i++) {
+    for (uint32_t i = 0; i < PLUGIN_KINDS; i++) {
         choose(i);
         for (uint32_t key = 0; key <= FOREIGN; key += FOREIGN)
             for (uint32_t preset = 0; preset < PRESETS; preset++)
@@ -525,7 +526,7 @@ static void lending_anew_is_stopped(void **state)
 
     (void)state;
     rounds = 0;
-    choose(KINDS - 1);
+    choose(PLUGIN_KINDS - 1);
     for (uint64_t n = 1; evicts == FIBER_READY; n++) {
         enum fiber_state lends = FIBER_READY;
 
@@ -558,7 +559,7 @@ static void a_line_becomes_another_key_s(void **state)
 {
     (void)state;
     rounds = 0;
-    for (uint32_t i = 0; i < KINDS; i++) {
+    for (uint32_t i = 0; i < PLUGIN_KINDS; i++) {
         enum fiber_state stopped = FIBER_READY;
 
         choose(i);
@@ -584,15 +585,16 @@ static void a_line_becomes_another_key_s(void **state)
 static int setup(void **state)
 {
     (void)state;
-    double_word_prepare();
+    atomic128_detect();
     world_make(INTERVAL_NS);
     world_share(false);
-    for (uint32_t i = 0; i < KINDS; i++)
+    for (uint32_t i = 0; i < PLUGIN_KINDS; i++)
         sets[i] = make_set(&kinds[i]);
     for (uint32_t u = 0; u < USERS; u++)
         users[u].fiber.state = FIBER_DONE;
     fibers_begin(look);
-    for (uint32_t i = 0; i < KINDS; i++) { /* from now on there are as many as there can be */
+    for (uint32_t i = 0; i < PLUGIN_KINDS;
+         i++) { /* from now on there are as many as there can be */
         choose(i);
         have_all();
     }

@@ -30,13 +30,14 @@ static void *work(void *argument)
 static void *look(void *argument)
 {
     uint64_t amounts[LIMITS] = {1, 1, 1};
-    struct verdict verdict;
+    struct decision verdict;
 
     (void)argument;
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
             set_snapshot(world.actors[READER], world.sets[s]);
-            set_estimate(world.actors[READER], world.sets[s], amounts, ANY_LINE, &verdict);
+            set_forecast(world.actors[READER], world.sets[s], amounts, FORECAST_ANY_QUEUE,
+                         &verdict);
         }
     return NULL;
 }
@@ -52,7 +53,7 @@ static void abandon(uint64_t *random)
 {
     for (uint32_t i = 0; i < RECORDS; i++)
         world_enter(VICTIM, (uint32_t)random_below(random, SETS), i, 1 + random_below(random, 2),
-                    ENTRY_WAIT);
+                    MODE_WAIT);
 }
 
 static void recover_twice(void)

@@ -30,9 +30,9 @@ static void prepare(uint32_t set, uint32_t state)
 {
     world_restore();
     if (state)
-        world_enter(HOLDER, set, 0, state < 3 ? state : 2, ENTRY_WAIT);
+        world_enter(HOLDER, set, 0, state < 3 ? state : 2, MODE_WAIT);
     for (uint32_t i = 1; state == 3 && i < 3; i++)
-        world_enter(HOLDER, set, i, 1, ENTRY_WAIT);
+        world_enter(HOLDER, set, i, 1, MODE_WAIT);
 }
 
 static void finish(uint32_t set)

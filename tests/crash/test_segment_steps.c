@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 enum { FIRST, SECOND, THIRD, ACTORS };
-enum { WORDS = 12, TURNS = 1, LIVE = 1 };
+enum { WORDS = 12, DOORBELL_DRAIN_MAX = 1, LIVE = 1 };
 
 static struct segment *segment;
 static struct region region;
@@ -36,29 +36,29 @@ static struct actor {
 /* What is below the mark can be used. */
 static void look(void)
 {
-    for (uint32_t i = 0; segment && i < segment_lives_n(segment); i++)
-        require(segment_has_slot(segment, atomic_load(&segment_live(segment, i)->head.word) &
-                                              WORD_SLOT_MASK));
+    for (uint32_t i = 0; segment && i < segment_key_sets_n(segment); i++)
+        require(segment_has_block(
+            segment, atomic_load(&segment_key_set(segment, i)->head.state_word) & BLOCK_SLOT_MASK));
     require(!atomic_load(&broken));
 }
 
 /* One more version, which says how many there have been; the empty one says none. */
 static bool publish(uint32_t actor)
 {
-    const uint32_t unit = segment_live_unit(segment, LIVE);
+    const uint32_t unit = segment_key_set_unit(segment, LIVE);
     uint64_t words[WORDS] = {0};
     struct version version = {.content = words, .content_capacity = WORDS};
     uint64_t before;
 
-    publication_intend(&region, segment_actor_unit(segment, actor), unit);
-    publication_read(&region, unit, &version);
+    version_set_active(&region, segment_thread_unit(segment, actor), unit);
+    version_read(&region, unit, &version);
     require(version.content_n == 0 || version.content_n == WORDS);
-    require((version.content_n == 0) == (words[0] == 0) && !version.strange);
+    require((version.content_n == 0) == (words[0] == 0) && !version.is_mismatch);
     before = words[0];
     for (uint32_t i = 0; i < WORDS; i++)
         words[i] = before + 1;
     version.content_n = WORDS;
-    if (!publication_commit(&region, segment_actor_unit(segment, actor), unit, &version))
+    if (!version_commit(&region, segment_thread_unit(segment, actor), unit, &version))
         return false;
     published++;
     return true;
@@ -68,10 +68,10 @@ static void use(void *argument)
 {
     struct actor *actor = argument;
 
-    require(segment_commit_live(segment, LIVE) == 0);
+    require(segment_alloc_key_set(segment, LIVE) == 0);
     actor->begun = true;
-    require(segment_lives_n(segment) > LIVE);
-    for (unsigned done = 0; done < TURNS;)
+    require(segment_key_sets_n(segment) > LIVE);
+    for (unsigned done = 0; done < DOORBELL_DRAIN_MAX;)
         done += publish(actor->number);
 }
 
@@ -88,10 +88,10 @@ static void prepare(void)
     const struct segment_shape shape = keyed_shape();
 
     require(segment_open(place, &shape, &segment, &error) == 0);
-    require(region_of_segment(&region, segment, &broken) == 0);
+    require(region_open_segment(&region, segment, &broken) == 0);
     for (uint32_t i = 0; i < ACTORS; i++)
-        require(segment_commit_actor(segment, i) == 0);
-    require(segment_commit_live(segment, 0) == 0); /* they go up from the first */
+        require(segment_alloc_thread(segment, i) == 0);
+    require(segment_alloc_key_set(segment, 0) == 0); /* they go up from the first */
     published = 0;
 }
 
@@ -103,7 +103,7 @@ static void finish(uint32_t dead)
 
     rounds++;
     look();
-    publication_read(&region, segment_live_unit(segment, LIVE), &version);
+    version_read(&region, segment_key_set_unit(segment, LIVE), &version);
     require(words[0] >= published && words[0] <= published + dead);
     require(words[WORDS - 1] == words[0]);
     region_close(&region);

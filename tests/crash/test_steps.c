@@ -69,18 +69,18 @@ static struct fiber *rescue(uint32_t actor, uint32_t dead)
 static void prepare(uint32_t set, uint32_t state)
 {
     if (state == 1 || state == 4)
-        world_enter(HOLDER, set, 0, 1, ENTRY_WAIT);
+        world_enter(HOLDER, set, 0, 1, MODE_WAIT);
     if (state == 2 || state == 3 || state == 5 || state == 6)
-        world_enter(HOLDER, set, 0, 2 - (state == 6), ENTRY_WAIT);
+        world_enter(HOLDER, set, 0, 2 - (state == 6), MODE_WAIT);
     if (state == 5 || state == 6) {
-        world_enter(HOLDER, set, 1, 2, ENTRY_WAIT);
+        world_enter(HOLDER, set, 1, 2, MODE_WAIT);
         world_withdraw(HOLDER, set, 1);
         world_leave(HOLDER, set, 1, 0);
     }
     if (state == 3 || state == 4)
-        world_enter(HOLDER, set, 1, state == 3 ? 1 : 2, ENTRY_WAIT);
+        world_enter(HOLDER, set, 1, state == 3 ? 1 : 2, MODE_WAIT);
     if (state == 3 || state == 4)
-        world_enter(HOLDER, set, 2, 1, ENTRY_WAIT);
+        world_enter(HOLDER, set, 2, 1, MODE_WAIT);
 }
 
 static void holder_leaves(uint32_t set)
@@ -275,7 +275,7 @@ static void round_late_rescuer(uint32_t set, uint64_t n, uint64_t steps)
         alive = fiber_go(rescue(RESCUER, FIRST), m) == FIBER_READY;
         world_recover(SECOND_RESCUER, FIRST);
         for (uint32_t i = 0; i < RECORDS; i++)
-            world_enter(FIRST, set, i, 1, ENTRY_WAIT);
+            world_enter(FIRST, set, i, 1, MODE_WAIT);
         fiber_go(&fibers[RESCUER], 0);
         for (uint32_t i = 0; i < RECORDS; i++)
             expect(world_state(FIRST, set, i) != RECORD_FREE, "%u was taken for the dead's", i);
@@ -329,7 +329,7 @@ static void test_hand_in(void **state)
         for (uint64_t n = 2; n < 4 || alive; n++) {
             say("death of who gives back for another thread", set, n, 0, 0);
             world_restore();
-            world_enter(FIRST, set, 0, 1, ENTRY_TRY);
+            world_enter(FIRST, set, 0, 1, MODE_TRY);
             alive = fiber_go(start(SECOND, set, FIRST, run_hand_in), n / 2) == FIBER_READY;
             world_recover(RESCUER, n % 2 ? FIRST : SECOND);
             world_recover(RESCUER, n % 2 ? SECOND : FIRST);
@@ -348,8 +348,8 @@ static void try_givers(uint32_t set, void (*one)(void *argument), void (*other)(
         for (uint64_t m = 1; m == 1 || other_alive; m++) {
             say("two give back the same", set, n, m, one == run_hand_in);
             world_restore();
-            world_enter(FIRST, set, 0, 1, ENTRY_TRY);
-            world_enter(HOLDER, set, 0, 1, ENTRY_TRY);
+            world_enter(FIRST, set, 0, 1, MODE_TRY);
+            world_enter(HOLDER, set, 0, 1, MODE_TRY);
             held_word = world_word(FIRST, set, 0);
             alive = fiber_go(start(SECOND, set, FIRST, one), n) == FIBER_READY;
             other_alive = fiber_go(start(THIRD, set, FIRST, other), m) == FIBER_READY;
@@ -365,7 +365,7 @@ static void test_givers(void **state)
     rounds = world.failures = 0;
     for (uint32_t set = 0; set < SETS; set++) {
         try_givers(set, run_give_back, run_give_back);
-        if (world.sets[set]->form != WORD_STATE) { /* there nobody does */
+        if (world.sets[set]->inline_format != INLINE_STATE) { /* there nobody does */
             try_givers(set, run_hand_in, run_give_back);
             try_givers(set, run_give_back, run_hand_in);
         }
@@ -381,12 +381,12 @@ static void test_givers(void **state)
 static void round_late_giver(uint32_t set, uint32_t state, uint64_t n, bool *stopped)
 {
     world_restore();
-    world_enter(FIRST, set, 0, 1, ENTRY_TRY);
+    world_enter(FIRST, set, 0, 1, MODE_TRY);
     prepare(set, state);
     held_word = world_word(FIRST, set, 0);
     *stopped = fiber_go(start(SECOND, set, FIRST, run_give_back), n) == FIBER_READY;
     world_give_back(THIRD, FIRST, set, 0, held_word);
-    world_enter(FIRST, set, 0, 1, ENTRY_WAIT);
+    world_enter(FIRST, set, 0, 1, MODE_WAIT);
     fiber_go(&fibers[SECOND], 0);
     expect(world_state(FIRST, set, 0) != RECORD_FREE, "it was taken for what was given back");
     world_check();
@@ -419,7 +419,7 @@ static void run_turns(void *argument)
 
     world_leave(task->actor, task->set, 0, 0);
     for (uint32_t i = 1; i < RECORDS; i++) {
-        world_enter(task->actor, task->set, i, 1, ENTRY_TRY);
+        world_enter(task->actor, task->set, i, 1, MODE_TRY);
         world_leave(task->actor, task->set, i, 0);
     }
 }
@@ -440,8 +440,8 @@ static void test_announced(void **state)
         for (uint64_t m = 1; m < RESCUED; m++) {
             say("a rescuer is late for what was announced", n, m, 0, 0);
             world_restore();
-            world_enter(FIRST, SET_RESOURCE, 0, 1, ENTRY_TRY);
-            world_enter(HOLDER, SET_RESOURCE, 0, 1, ENTRY_TRY);
+            world_enter(FIRST, SET_RESOURCE, 0, 1, MODE_TRY);
+            world_enter(HOLDER, SET_RESOURCE, 0, 1, MODE_TRY);
             fiber_go(rescue(RESCUER, HOLDER), m);
             alive = fiber_go(start(FIRST, SET_RESOURCE, 0, run_turns), n) == FIBER_READY;
             fiber_go(&fibers[RESCUER], 0);
@@ -514,7 +514,7 @@ static void run_changes(void *argument)
     const struct task *task = argument;
 
     for (uint32_t i = 0; i < RECORDS; i++) {
-        world_enter(task->actor, task->set, i, 1, ENTRY_WAIT);
+        world_enter(task->actor, task->set, i, 1, MODE_WAIT);
         world_leave(task->actor, task->set, i, i % 2);
     }
 }
@@ -547,7 +547,7 @@ static void run_newcomer(void *argument)
 {
     const struct task *task = argument;
 
-    world_enter(task->actor, task->set, 0, 1, ENTRY_TRY);
+    world_enter(task->actor, task->set, 0, 1, MODE_TRY);
 }
 
 /*
@@ -562,13 +562,13 @@ static bool is_granted_after_the_line(uint32_t set, uint64_t n, bool *stopped)
     bool granted;
 
     world_restore();
-    world_enter(SECOND, set, 0, 2, ENTRY_WAIT);
-    expect(world_enter(THIRD, set, 0, 1, ENTRY_WAIT) == 1, "there is no line");
+    world_enter(SECOND, set, 0, 2, MODE_WAIT);
+    expect(world_enter(THIRD, set, 0, 1, MODE_WAIT) == 1, "there is no line");
     tasks[FIRST] = (struct task){FIRST, set, 0};
     fiber_start(newcomer, run_newcomer, &tasks[FIRST]);
     *stopped = fiber_go(newcomer, n) == FIBER_READY;
     world_leave(SECOND, set, 0, 0);
-    set_serve(world.actors[THIRD], world.sets[set]);
+    set_grant_waiters(world.actors[THIRD], world.sets[set]);
     expect(world_state(THIRD, set, 0) == RECORD_HELD, "the line was not served");
     world_leave(THIRD, set, 0, 0);
     fiber_go(newcomer, 0);
@@ -602,7 +602,7 @@ static void run_waiter(void *argument)
 {
     const struct task *task = argument;
 
-    world_enter(task->actor, task->set, 0, 1, ENTRY_WAIT);
+    world_enter(task->actor, task->set, 0, 1, MODE_WAIT);
     world_wait(task->actor, task->set, 0);
     expect(world_state(task->actor, task->set, 0) == RECORD_HELD, "woken without a grant");
     world_leave(task->actor, task->set, 0, 1);
@@ -671,7 +671,7 @@ static void run_worker(void *argument)
     const struct task *task = argument;
 
     for (uint32_t i = 0; i < 3; i++) {
-        world_enter(task->actor, task->set, 0, 1 + i % 2, ENTRY_WAIT);
+        world_enter(task->actor, task->set, 0, 1 + i % 2, MODE_WAIT);
         if ((task->actor + i) % 3 == 0)
             world_leave(task->actor, task->set, 0, 0);
         else
@@ -779,14 +779,14 @@ static void test_private_random(void **state)
 static void run_taker(void *unused)
 {
     (void)unused;
-    world_enter(FIRST, SET_THREE, 0, 1, ENTRY_TRY);
+    world_enter(FIRST, SET_THREE, 0, 1, MODE_TRY);
 }
 
 /* Somebody is faster at every step, until the other one says that he presses. Once he has won he
  * takes it back, for all who come now would wait for him. */
 static void test_who_presses_takes_it_back(void **state)
 {
-    const struct set_head *head = region_box(&world.w->region, world.sets[SET_THREE]->head);
+    const struct set_head *head = region_block(&world.w->region, world.sets[SET_THREE]->head_unit);
     enum fiber_state taker = FIBER_READY;
 
     (void)state;
@@ -795,16 +795,16 @@ static void test_who_presses_takes_it_back(void **state)
     world_share(false);
     world_restore();
     fiber_start(&fibers[FIRST], run_taker, NULL);
-    while (taker == FIBER_READY && !atomic_load(&head->pressed)) {
+    while (taker == FIBER_READY && !atomic_load(&head->yield_hint)) {
         world_pass(2 * INTERVAL_NS);
-        world_enter(SECOND, SET_THREE, 0, 1, ENTRY_TRY);
+        world_enter(SECOND, SET_THREE, 0, 1, MODE_TRY);
         world_leave(SECOND, SET_THREE, 0, 1);
         taker = fiber_go(&fibers[FIRST], 1);
     }
-    assert_int_equal(atomic_load(&head->pressed), 1);
+    assert_int_equal(atomic_load(&head->yield_hint), 1);
     assert_int_equal(fiber_go(&fibers[FIRST], 0), FIBER_DONE);
     assert_int_equal(world_state(FIRST, SET_THREE, 0), RECORD_HELD);
-    assert_int_equal(atomic_load(&head->pressed), 0);
+    assert_int_equal(atomic_load(&head->yield_hint), 0);
     world_leave(FIRST, SET_THREE, 0, 1);
     world_check_empty();
     world_share(true);
@@ -820,11 +820,11 @@ static void run_reader(void *argument)
 {
     const struct task *task = argument;
     const struct limits *limits = &world.sets[SET_THREE]->limits;
-    struct actor *actor = world.actors[task->actor];
+    struct thread_ctx *actor = world.actors[task->actor];
     uint64_t *states = actor->content + CONTENT_STATES;
 
     set_snapshot(actor, world.sets[SET_THREE]);
-    if (states[limits->items[0].state_at] != states[limits->items[1].state_at])
+    if (states[limits->items[0].state_offset] != states[limits->items[1].state_offset])
         torn++;
 }
 
@@ -856,28 +856,28 @@ static void test_snapshot_is_whole(void **state)
 /* Sets the version of every box to the last but a few, as if each had been published 2^41 times. */
 static void age_boxes(void)
 {
-    const uint64_t old = ((UINT64_C(1) << 41) - 4) << WORD_SLOT_BITS;
+    const uint64_t old = ((UINT64_C(1) << 41) - 4) << BLOCK_SLOT_BITS;
 
-    for (struct actor *actor = world.w->actors; actor; actor = actor->next) {
-        struct actor_head *head = region_box(&world.w->region, actor->unit);
+    for (struct thread_ctx *actor = world.w->thread_ctxs; actor; actor = actor->next) {
+        struct thread_head *head = region_block(&world.w->region, actor->unit);
 
-        for (uint32_t c = 0; c < BOX_CLASSES; c++)
-            if (atomic_load(&head->own[c]))
-                atomic_fetch_or(&head->own[c], old);
+        for (uint32_t c = 0; c < BLOCK_CLASSES; c++)
+            if (atomic_load(&head->own_blocks[c]))
+                atomic_fetch_or(&head->own_blocks[c], old);
     }
     for (uint32_t s = 0; s < SETS; s++) {
-        struct set_head *head = region_box(&world.w->region, world.sets[s]->head);
-        uint64_t word = atomic_load(&head->word);
-        struct box *box;
+        struct set_head *head = region_block(&world.w->region, world.sets[s]->head_unit);
+        uint64_t word = atomic_load(&head->state_word);
+        struct version_block *box;
 
-        atomic_fetch_or(&head->spare, old);
-        if (!(word & WORD_BOXED))
+        atomic_fetch_or(&head->reserve_block, old);
+        if (!(word & INFLATED_BIT))
             continue;
-        word = WORD_BOXED | old | (word & WORD_SLOT_MASK);
-        box = (struct box *)(void *)(world.w->region.boxes.base +
-                                     ((word & WORD_SLOT_MASK) << head->box_class));
-        atomic_store(&head->word, word);
-        atomic_store(&box->done, (word & ~WORD_BOXED) >> WORD_SLOT_BITS);
+        word = INFLATED_BIT | old | (word & BLOCK_SLOT_MASK);
+        box = (struct version_block *)(void *)(world.w->region.blocks.base +
+                                               ((word & BLOCK_SLOT_MASK) << head->block_class));
+        atomic_store(&head->state_word, word);
+        atomic_store(&box->completed, (word & ~INFLATED_BIT) >> BLOCK_SLOT_BITS);
     }
 }
 

@@ -260,7 +260,7 @@ inline unbox()
 }
 
 /* Writes the next version into the own box: one or two effects, the hand-over included. */
-inline write_box(p, w)
+inline version_write_block(p, w)
 {
     o = own_slot[me];
     k = 0;
@@ -305,7 +305,7 @@ inline decide_inline()
     :: kind == HELD && u < CAPACITY -> go = 3; t = NEXT(memory[r], HELD)
     :: (kind == HELD && u >= CAPACITY) || FOR_OTHERS ->
         used = u; go = 2;
-        write_box(NONE, 0);
+        version_write_block(NONE, 0);
         boxes[o].expected = true;
         es = spare_slot; ev = spare_version
     :: kind == FREE && !FOR_OTHERS ->
@@ -321,7 +321,7 @@ inline decide_boxed()
     go = 2; plain = 0;
     if
     :: kind == HELD && !line && used < CAPACITY ->
-        used++; plain = 1; write_box(r, NEXT(memory[r], HELD))
+        used++; plain = 1; version_write_block(r, NEXT(memory[r], HELD))
     :: kind == HELD && (line || used >= CAPACITY) ->
         if
         :: !line -> line = r + 1
@@ -329,13 +329,13 @@ inline decide_boxed()
         :: else -> line = line | (r + 1) << 4
         fi;
         plain = (FAULT == 7);
-        write_box(r, NEXT(memory[r], WAITING))
+        version_write_block(r, NEXT(memory[r], WAITING))
     :: kind == FREE && LEDGER && memory[r] != x -> go = 1
     :: kind == FREE && (!LEDGER || memory[r] == x) ->
         used--;
         if
-        :: LEDGER -> plain = (live || FAULT == 11); write_box(r, NEXT(x, FREE))
-        :: else -> write_box(NONE, 0)
+        :: LEDGER -> plain = (live || FAULT == 11); version_write_block(r, NEXT(x, FREE))
+        :: else -> version_write_block(NONE, 0)
         fi
     :: kind == CANCELED && memory[r] != x -> go = 1
     :: kind == CANCELED && memory[r] == x ->
@@ -344,8 +344,8 @@ inline decide_boxed()
         :: (line >> 2 & 3) == r + 1 -> line = (line & 3) | (line >> 4) << 2
         :: else -> assert((line >> 4) == r + 1); line = line & 15
         fi;
-        write_box(r, NEXT(memory[r], CANCELED))
-    :: kind == NONE && line && used < CAPACITY -> write_box(NONE, 0)
+        version_write_block(r, NEXT(memory[r], CANCELED))
+    :: kind == NONE && line && used < CAPACITY -> version_write_block(NONE, 0)
     :: kind == NONE && !(line && used < CAPACITY) -> go = 1
     :: kind == COMPLETED -> go = (n == ACTORS -> 1 : 0)
     fi;

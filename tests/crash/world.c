@@ -46,12 +46,12 @@ static void must(bool truth)
 
 static struct limit make_limit(enum weir_limit_type type, uint32_t *state_words)
 {
-    struct limit limit = {.type = type, .capacity = 2, .state_at = (*state_words)++};
+    struct limit limit = {.type = type, .capacity = 2, .state_offset = (*state_words)++};
 
-    limit.key = sys_strdup("key");
+    limit.key = os_strdup("key");
     limit.state_words = 1;
     if (type != WEIR_LIMIT_RESOURCE) {
-        struct spaced *spaced = sys_alloc(1, sizeof(*spaced));
+        struct spaced *spaced = os_alloc(1, sizeof(*spaced));
 
         must(spaced != NULL);
         *spaced = (struct spaced){world.interval_ns, 2};
@@ -72,22 +72,23 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     weir_set *set;
 
     name[4] = (char)('0' + world.w->sets_n);
-    plan.name = sys_strdup(name);
-    plan.limits = sys_alloc(n, sizeof(*plan.limits));
+    plan.name = os_strdup(name);
+    plan.limits = os_alloc(n, sizeof(*plan.limits));
     must(plan.name && plan.limits);
     plan.limits_n = n;
     for (uint32_t i = 0; i < n; i++)
         plan.limits[i] = make_limit(types[i], &plan.state_words);
     instance_lock(world.w);
-    must(instance_add_set(world.w, &plan, &set, NULL) == 0);
-    must(set->form == WORD_NONE || publication_reserve(set->region, set->head) == 0);
-    must((unboxed = region_alloc_box(set->region, UNIT_SIZE, UNIT_SIZE)) != 0);
-    must((ledger = region_alloc_box(set->region, sizeof(struct seats) + UNIT_SIZE, UNIT_SIZE)) !=
-         0);
-    set->unboxed_ns = region_box(set->region, unboxed); /* all processes have the region only */
-    set->seats = region_box(set->region, ledger);
-    set->unboxed_ns =
-        (_Atomic uint64_t *)(void *)(set->seats + 1); /* as in a segment, not its own */
+    must(registry_add_set(world.w, &plan, &set, NULL) == 0);
+    must(set->inline_format == INLINE_NONE ||
+         version_add_reserve_block(set->region, set->head_unit) == 0);
+    must((unboxed = region_alloc_block(set->region, REGION_UNIT_SIZE, REGION_UNIT_SIZE)) != 0);
+    must((ledger = region_alloc_block(set->region, sizeof(struct announce_slots) + REGION_UNIT_SIZE,
+                                      REGION_UNIT_SIZE)) != 0);
+    set->deflated_ns = region_block(set->region, unboxed); /* all processes have the region only */
+    set->announce_slots = region_block(set->region, ledger);
+    set->deflated_ns =
+        (_Atomic uint64_t *)(void *)(set->announce_slots + 1); /* as in a segment, not its own */
     instance_unlock(world.w);
     return set;
 }
@@ -95,24 +96,24 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
 void world_share(bool by_processes)
 {
     for (uint32_t s = 0; s < SETS; s++) {
-        world.sets[s]->mortal = by_processes;
-        world.sets[s]->form = word_form_for(&world.sets[s]->limits, by_processes);
+        world.sets[s]->is_shared = by_processes;
+        world.sets[s]->inline_format = inline_format_for(&world.sets[s]->limits, by_processes);
     }
 }
 
 static void make_actor(uint32_t a)
 {
     instance_lock(world.w);
-    world.actors[a] = actor_new(world.w);
+    world.actors[a] = thread_ctx_new(world.w);
     must(world.actors[a] != NULL);
     for (uint32_t s = 0; s < SETS; s++)
-        must(actor_prepare(world.actors[a], world.sets[s]) == 0);
+        must(thread_ctx_prepare(world.actors[a], world.sets[s]) == 0);
     for (uint32_t s = 0; s < SETS && a != STANDING; s++)
-        world.actors[a]->parts[s].seat = (uint8_t)(a + 1);
+        world.actors[a]->set_ctxs[s].dcas_slot = (uint8_t)(a + 1);
     instance_unlock(world.w);
     for (uint32_t s = 0; s < SETS; s++)
         for (uint32_t i = 0; i < RECORDS; i++)
-            must(0 != (world.records[a][s][i] = record_new(world.actors[a], world.sets[s])));
+            must(0 != (world.records[a][s][i] = record_pool_get(world.actors[a], world.sets[s])));
 }
 
 static int compare(const void *a, const void *b)
@@ -122,15 +123,15 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint32_t add_own(const struct actor *actor, uint64_t *slots, uint32_t n)
+static uint32_t add_own(const struct thread_ctx *actor, uint64_t *slots, uint32_t n)
 {
-    struct actor_head *head = region_box(&world.w->region, actor->unit);
+    struct thread_head *head = region_block(&world.w->region, actor->unit);
 
-    for (uint32_t c = 0; c < BOX_CLASSES; c++) {
-        uint64_t own = atomic_load(&head->own[c]);
+    for (uint32_t c = 0; c < BLOCK_CLASSES; c++) {
+        uint64_t own = atomic_load(&head->own_blocks[c]);
 
         if (own && n < SLOTS_MAX)
-            slots[n++] = (uint64_t)c << 32 | (own & WORD_SLOT_MASK);
+            slots[n++] = (uint64_t)c << 32 | (own & BLOCK_SLOT_MASK);
     }
     return n;
 }
@@ -140,16 +141,17 @@ static uint32_t list_slots(uint64_t *slots)
 {
     uint32_t n = 0;
 
-    for (const struct actor *actor = world.w->actors; actor; actor = actor->next)
+    for (const struct thread_ctx *actor = world.w->thread_ctxs; actor; actor = actor->next)
         n = add_own(actor, slots, n);
     for (uint32_t s = 0; s < SETS; s++) {
-        struct set_head *head = region_box(&world.w->region, world.sets[s]->head);
+        struct set_head *head = region_block(&world.w->region, world.sets[s]->head_unit);
 
-        uint64_t word = atomic_load(&head->word);
+        uint64_t word = atomic_load(&head->state_word);
 
-        if (!(word & WORD_BOXED))
-            word = atomic_load(&head->spare);
-        slots[n++] = (uint64_t)(head->box_class - BOX_CLASS_MIN) << 32 | (word & WORD_SLOT_MASK);
+        if (!(word & INFLATED_BIT))
+            word = atomic_load(&head->reserve_block);
+        slots[n++] =
+            (uint64_t)(head->block_class - BLOCK_CLASS_MIN) << 32 | (word & BLOCK_SLOT_MASK);
     }
     qsort(slots, n, sizeof(*slots), compare);
     return n;
@@ -170,7 +172,7 @@ void world_make(uint64_t interval_ns)
     for (uint32_t a = 0; a < ACTORS; a++)
         make_actor(a);
     world.slots_n = list_slots(world.slots);
-    world.boxes_size = world.w->region.boxes.used;
+    world.boxes_size = world.w->region.blocks.used;
     world.records_size = world.w->region.records.used - RUN_SIZE;
     world.image = malloc(world.boxes_size + world.records_size + sizeof(uint64_t));
     must(world.image != NULL);
@@ -188,7 +190,7 @@ void world_save(void)
 {
     uint64_t clock = atomic_load(&shared->clock);
 
-    memcpy(world.image, world.w->region.boxes.base, world.boxes_size);
+    memcpy(world.image, world.w->region.blocks.base, world.boxes_size);
     memcpy(world.image + world.boxes_size, world.w->region.records.base + RUN_SIZE,
            world.records_size);
     memcpy(world.image + world.boxes_size + world.records_size, &clock, sizeof(clock));
@@ -198,7 +200,7 @@ void world_restore(void)
 {
     uint64_t clock;
 
-    memcpy(world.w->region.boxes.base, world.image, world.boxes_size);
+    memcpy(world.w->region.blocks.base, world.image, world.boxes_size);
     memcpy(world.w->region.records.base + RUN_SIZE, world.image + world.boxes_size,
            world.records_size);
     memcpy(&clock, world.image + world.boxes_size + world.records_size, sizeof(clock));
@@ -208,14 +210,14 @@ void world_restore(void)
 
 bool world_changed(void)
 {
-    return memcmp(world.w->region.boxes.base, world.image, world.boxes_size) != 0 ||
+    return memcmp(world.w->region.blocks.base, world.image, world.boxes_size) != 0 ||
            memcmp(world.w->region.records.base + RUN_SIZE, world.image + world.boxes_size,
                   world.records_size) != 0;
 }
 
 /* ---- using it ---- */
 
-static struct record *record_of(uint32_t a, uint32_t s, uint32_t i)
+static struct acq_record *record_of(uint32_t a, uint32_t s, uint32_t i)
 {
     return record_at(&world.w->region, world.records[a][s][i]);
 }
@@ -232,58 +234,58 @@ void world_pass(uint64_t ns)
 
 static uint64_t generation_of(uint32_t a)
 {
-    struct actor_head *head = region_box(&world.w->region, world.actors[a]->unit);
+    struct thread_head *head = region_block(&world.w->region, world.actors[a]->unit);
 
     return atomic_load(&head->generation);
 }
 
 static void fill(uint32_t a, uint32_t s, uint32_t i, uint64_t amount)
 {
-    struct record *r = record_of(a, s, i);
+    struct acq_record *r = record_of(a, s, i);
 
     for (uint32_t l = 0; l < world.sets[s]->limits.n; l++)
         record_store(&r->amounts[l], amount);
-    STEP();
+    SCHED_POINT();
     record_store(&r->owner, (uint64_t)world.actors[a]->unit << 32 | (uint32_t)generation_of(a));
-    STEP();
+    SCHED_POINT();
     record_store(&r->set, (uint64_t)world.sets[s]->number << 32 | a);
-    STEP();
-    record_set_waker(r, RECORD_WAKE_FUTEX, 0, false);
-    STEP();
+    SCHED_POINT();
+    record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, false);
+    SCHED_POINT();
 }
 
 static void log_grant(uint32_t a, uint32_t s, uint32_t i)
 {
-    const struct record *r = record_of(a, s, i);
+    const struct acq_record *r = record_of(a, s, i);
     struct grant *line = &shared->log[atomic_fetch_add(&shared->logged, 1) % LOG_MAX];
 
     /* `granted` last: a line that somebody died in does not count. */
     __atomic_store_n(&line->granted, 0, __ATOMIC_RELEASE);
-    __atomic_store_n(&line->since, record_load(&r->since), __ATOMIC_RELAXED);
+    __atomic_store_n(&line->since, record_load(&r->enqueued_ns), __ATOMIC_RELAXED);
     __atomic_store_n(&line->set, s, __ATOMIC_RELAXED);
-    __atomic_store_n(&line->granted, record_load(&r->granted), __ATOMIC_RELEASE);
+    __atomic_store_n(&line->granted, record_load(&r->granted_ns), __ATOMIC_RELEASE);
 }
 
-int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum entry entry)
+int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry)
 {
     uint64_t amounts[LIMITS] = {amount, amount, amount};
-    struct verdict verdict;
+    struct decision verdict;
 
     fill(a, s, i, amount);
-    return set_enter(world.actors[a], world.sets[s], amounts, world.records[a][s][i], entry,
-                     UINT64_MAX, &verdict);
+    return set_acquire(world.actors[a], world.sets[s], amounts, world.records[a][s][i], entry,
+                       UINT64_MAX, &verdict);
 }
 
 void world_withdraw(uint32_t a, uint32_t s, uint32_t i)
 {
-    set_withdraw(world.actors[a], world.sets[s], world.records[a][s][i], 0, RECORD_CANCELED);
+    set_cancel_wait(world.actors[a], world.sets[s], world.records[a][s][i], 0, RECORD_CANCELED);
 }
 
 void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
 {
-    struct record *r = record_of(a, s, i);
+    struct acq_record *r = record_of(a, s, i);
     uint64_t amounts[LIMITS], useds[LIMITS] = {used, used, used};
-    const struct settlement settlement = {.amounts = amounts, .used = useds};
+    const struct release_args settlement = {.amounts = amounts, .used = useds};
 
     if (world_state(a, s, i) == RECORD_WAITING)
         world_withdraw(a, s, i);
@@ -291,10 +293,10 @@ void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
         amounts[l] = record_load(&r->amounts[l]);
     if (world_state(a, s, i) == RECORD_HELD) {
         log_grant(a, s, i);
-        set_settle(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
+        set_release(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
     } else if (world_state(a, s, i) != RECORD_FREE) {
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
-        STEP();
+        SCHED_POINT();
     }
 }
 
@@ -303,78 +305,80 @@ uint64_t world_word(uint32_t a, uint32_t s, uint32_t i)
     return record_load(&record_of(a, s, i)->word);
 }
 
-static struct settlement settlement_of(uint32_t a, uint32_t s, uint32_t i, uint64_t *amounts)
+static struct release_args settlement_of(uint32_t a, uint32_t s, uint32_t i, uint64_t *amounts)
 {
     for (uint32_t l = 0; l < world.sets[s]->limits.n; l++)
         amounts[l] = record_load(&record_of(a, s, i)->amounts[l]);
-    return (struct settlement){.amounts = amounts, .used = amounts};
+    return (struct release_args){.amounts = amounts, .used = amounts};
 }
 
 void world_hand_in(uint32_t by, uint32_t a, uint32_t s, uint32_t i)
 {
     uint64_t amounts[LIMITS];
-    const struct settlement settlement = settlement_of(a, s, i, amounts);
+    const struct release_args settlement = settlement_of(a, s, i, amounts);
 
-    set_settle(world.actors[by], world.sets[s], world.records[a][s][i], &settlement);
+    set_release(world.actors[by], world.sets[s], world.records[a][s][i], &settlement);
 }
 
 void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word)
 {
     uint64_t amounts[LIMITS];
-    const struct settlement settlement = settlement_of(a, s, i, amounts);
+    const struct release_args settlement = settlement_of(a, s, i, amounts);
 
-    set_settle_exactly(world.actors[by], world.sets[s], world.records[a][s][i], word, &settlement);
+    set_release_exact(world.actors[by], world.sets[s], world.records[a][s][i], word, &settlement);
 }
 
 void world_wait(uint32_t a, uint32_t s, uint32_t i)
 {
-    const struct record *r = record_of(a, s, i);
+    const struct acq_record *r = record_of(a, s, i);
 
     for (;;) {
         uint64_t word = record_load(&r->word), until;
 
-        STEP();
+        SCHED_POINT();
         if (record_state(word) != RECORD_WAITING)
             return;
-        until = set_look(world.actors[a], world.sets[s], world.records[a][s][i]);
+        until = set_poll_head(world.actors[a], world.sets[s], world.records[a][s][i]);
         if (until)
-            sys_futex_wait(record_futex(r), (uint32_t)word, until);
+            os_futex_wait(record_futex(r), (uint32_t)word, until);
     }
 }
 
 void world_recover(uint32_t by, uint32_t dead)
 {
-    recovery_run(world.actors[by], &world.w->region, world.actors[dead]->unit, generation_of(dead));
+    thread_recovery_run(world.actors[by], &world.w->region, world.actors[dead]->unit,
+                        generation_of(dead));
 }
 
 /* Granted in advance and taken back: no grant for the log, whose instant nobody else can have. */
 static void reserve_in_vain(uint32_t a, uint32_t s, uint32_t i)
 {
     const uint64_t amounts[LIMITS] = {2, 2, 2};
-    const struct settlement settlement = {.amounts = amounts, .used = amounts, .unused = true};
+    const struct release_args settlement = {
+        .amounts = amounts, .used = amounts, .return_all = true};
 
-    if (world_enter(a, s, i, 2, ENTRY_RESERVE) == 0)
-        set_settle(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
+    if (world_enter(a, s, i, 2, MODE_RESERVE) == 0)
+        set_release(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
 }
 
 void world_script(uint32_t a, uint32_t s)
 {
-    struct verdict verdict;
+    struct decision verdict;
     uint64_t amounts[LIMITS] = {1, 1, 1};
 
-    world_enter(a, s, 0, 1, ENTRY_WAIT);
-    world_enter(a, s, 1, 1, ENTRY_WAIT);
-    world_enter(a, s, 2, 1, ENTRY_WAIT);
-    world_enter(a, s, 3, 1, ENTRY_TRY);
+    world_enter(a, s, 0, 1, MODE_WAIT);
+    world_enter(a, s, 1, 1, MODE_WAIT);
+    world_enter(a, s, 2, 1, MODE_WAIT);
+    world_enter(a, s, 3, 1, MODE_TRY);
     world_leave(a, s, 1, 0);
     world_pass(INTERVAL_NS / 2);
     if (world_state(a, s, 0) == RECORD_WAITING)
-        set_look(world.actors[a], world.sets[s], world.records[a][s][0]);
-    set_estimate(world.actors[a], world.sets[s], amounts, ANY_LINE, &verdict);
+        set_poll_head(world.actors[a], world.sets[s], world.records[a][s][0]);
+    set_forecast(world.actors[a], world.sets[s], amounts, FORECAST_ANY_QUEUE, &verdict);
     world_leave(a, s, 3, 1);
     world_leave(a, s, 0, 0);
     world_pass(INTERVAL_NS);
-    set_serve(world.actors[a], world.sets[s]);
+    set_grant_waiters(world.actors[a], world.sets[s]);
     world_leave(a, s, 2, 1);
     if (s == SET_RATE)
         reserve_in_vain(a, s, 3);
@@ -387,17 +391,17 @@ void world_script(uint32_t a, uint32_t s)
 /* As world_wait(), but looks after a long time whether it was decided and nobody said so. */
 static void wait_watched(uint32_t a, uint32_t s, uint32_t i)
 {
-    const struct record *r = record_of(a, s, i);
+    const struct acq_record *r = record_of(a, s, i);
 
     for (;;) {
-        uint64_t word = record_load(&r->word), limit = sys_now_ns() + LONG_NS, until;
+        uint64_t word = record_load(&r->word), limit = os_now_ns() + LONG_NS, until;
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        until = set_look(world.actors[a], world.sets[s], world.records[a][s][i]);
+        until = set_poll_head(world.actors[a], world.sets[s], world.records[a][s][i]);
         if (!until)
             continue;
-        if (sys_futex_wait(record_futex(r), (uint32_t)word, until < limit ? until : limit) ==
+        if (os_futex_wait(record_futex(r), (uint32_t)word, until < limit ? until : limit) ==
                 -ETIMEDOUT &&
             until > limit && record_load(&r->word) != word)
             atomic_fetch_add(&shared->overslept, 1);
@@ -408,7 +412,7 @@ void world_turn(uint32_t a, uint64_t *random)
 {
     uint32_t s = (uint32_t)random_below(random, SETS), i = random_below(random, RECORDS);
     uint64_t amount = 1 + random_below(random, 2);
-    enum entry entry = random_below(random, 8) ? ENTRY_WAIT : ENTRY_TRY;
+    enum wait_mode entry = random_below(random, 8) ? MODE_WAIT : MODE_TRY;
 
     if (world_enter(a, s, i, amount, entry) == 1) {
         if (random_below(random, 4))
@@ -438,21 +442,23 @@ static void check_slots(void)
 static void check_line(uint32_t s, const struct version *version)
 {
     const struct region *region = &world.w->region;
-    uint32_t at = line_head(version), before = 0, n = 0;
+    uint32_t at = waitq_head(version), before = 0, n = 0;
 
-    for (; at && n <= line_length(version) && n < SLOTS_MAX; n++) {
-        const struct record *r = record_at(region, at);
+    for (; at && n <= waitq_length(version) && n < SLOTS_MAX; n++) {
+        const struct acq_record *r = record_at(region, at);
 
         expect(record_state(record_load(&r->word)) == RECORD_WAITING, "set %u: %u in line is %d", s,
                at, (int)record_state(record_load(&r->word)));
         expect(record_set_number(r) == world.sets[s]->number, "set %u: a stranger in line", s);
-        expect(!before || link_record(record_load(&r->prev)) == before, "set %u: %u before %u", s,
-               link_record(record_load(&r->prev)), at);
+        expect(!before || record_link_target(record_load(&r->prev)) == before,
+               "set %u: %u before %u", s, record_link_target(record_load(&r->prev)), at);
         before = at;
-        at = line_next(region, at);
+        at = waitq_next(region, at);
     }
-    expect(n == line_length(version), "set %u: %u in line, counted %u", s, n, line_length(version));
-    expect(line_tail(version) == before, "set %u: tail %u, last %u", s, line_tail(version), before);
+    expect(n == waitq_length(version), "set %u: %u in line, counted %u", s, n,
+           waitq_length(version));
+    expect(waitq_tail(version) == before, "set %u: tail %u, last %u", s, waitq_tail(version),
+           before);
 }
 
 /* What the records say, against what the set says. */
@@ -463,7 +469,7 @@ static void check_records(uint32_t s, const struct version *version)
     uint32_t waiting = 0;
 
     for (uint32_t at = 0; (at = region_next_record(&world.w->region, at)) != 0;) {
-        const struct record *r = record_at(&world.w->region, at);
+        const struct acq_record *r = record_at(&world.w->region, at);
         enum record_state state = record_state(record_load(&r->word));
 
         if (state == RECORD_FREE || record_set_number(r) != set->number)
@@ -472,11 +478,11 @@ static void check_records(uint32_t s, const struct version *version)
         for (uint32_t l = 0; state == RECORD_HELD && l < set->limits.n; l++)
             held[l] += record_load(&r->amounts[l]);
     }
-    expect(waiting == line_length(version), "set %u: %u wait, %u in line", s, waiting,
-           line_length(version));
+    expect(waiting == waitq_length(version), "set %u: %u wait, %u in line", s, waiting,
+           waitq_length(version));
     for (uint32_t l = 0; l < set->limits.n; l++) {
         const struct limit *limit = &set->limits.items[l];
-        uint64_t used = version->content[CONTENT_STATES + limit->state_at];
+        uint64_t used = version->content[CONTENT_STATES + limit->state_offset];
 
         if (limit->algorithm)
             continue;
@@ -489,25 +495,26 @@ static void check_set(uint32_t s, bool empty)
 {
     uint64_t content[64];
     const weir_set *set = world.sets[s];
-    struct version version = {
-        .content = content, .content_capacity = set_content_max(set), .form = set->form};
+    struct version version = {.content = content,
+                              .content_capacity = set_content_max(set),
+                              .inline_format = set->inline_format};
 
-    publication_read(&world.w->region, set->head, &version);
+    version_read(&world.w->region, set->head_unit, &version);
     check_line(s, &version);
     check_records(s, &version);
     if (!empty)
         return;
-    expect(line_length(&version) == 0, "set %u: a line is left", s);
+    expect(waitq_length(&version) == 0, "set %u: a line is left", s);
     for (uint32_t l = 0; l < set->limits.n; l++)
         expect(set->limits.items[l].algorithm ||
-                   content[CONTENT_STATES + set->limits.items[l].state_at] == 0,
+                   content[CONTENT_STATES + set->limits.items[l].state_offset] == 0,
                "set %u: something is left in use", s);
 }
 
 void world_check(void)
 {
     for (uint32_t s = 0; s < SETS; s++)
-        publication_help(&world.w->region, world.sets[s]->head);
+        version_help(&world.w->region, world.sets[s]->head_unit);
     check_slots();
     for (uint32_t s = 0; s < SETS; s++)
         check_set(s, false);

@@ -20,7 +20,7 @@ enum { STANDING = 3 }; /* an actor for whom there is no seat in ledgers */
 struct world {
     weir *w;
     weir_set *sets[SETS];
-    struct actor *actors[ACTORS];
+    struct thread_ctx *actors[ACTORS];
     uint32_t records[ACTORS][SETS][RECORDS];
     uint64_t interval_ns;      /* of the rates, which have a burst of two */
     uint64_t slots[SLOTS_MAX]; /* of all boxes, sorted */
@@ -49,8 +49,8 @@ bool world_changed(void);
 /* Complains, once in a while, and counts. */
 __attribute__((format(printf, 2, 3))) void expect(bool truth, const char *format, ...);
 
-/* Actor `a` asks with its record `i` for `amount` of each limit of set `s`. As set_enter(). */
-int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum entry entry);
+/* Actor `a` asks with its record `i` for `amount` of each limit of set `s`. As set_acquire(). */
+int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry);
 /* Ends that record, in whatever state it is; logs a grant. `used` of what it has got. */
 void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used);
 void world_withdraw(uint32_t a, uint32_t s, uint32_t i);

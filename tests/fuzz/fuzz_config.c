@@ -39,11 +39,11 @@ const char *__lsan_default_suppressions(void)
 }
 
 /*
- * Linked with --wrap=plugins_add_dirs: what a mutated text calls a directory of plugins is not
+ * Linked with --wrap=plugin_search_add_dirs: what a mutated text calls a directory of plugins is not
  * looked into, for it may well be one that exists.
  */
-int __wrap_plugins_add_dirs(struct plugins *plugins, const char *const *dirs, size_t n);
-int __wrap_plugins_add_dirs(struct plugins *plugins, const char *const *dirs, size_t n)
+int __wrap_plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n);
+int __wrap_plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n)
 {
     (void)plugins;
     for (size_t i = 0; i < n; i++)
@@ -64,7 +64,7 @@ static void hear(void *userdata, const struct weir_error *complaint)
            (complaint->line == heard->line && complaint->column >= heard->column));
     EXPECT(strpbrk(complaint->message, "\n\r\t") == NULL);
     size_t length = strlen(complaint->message);
-    EXPECT(utf8_length(complaint->message, length) == length);
+    EXPECT(utf8_valid_length(complaint->message, length) == length);
     heard->line = complaint->line;
     heard->column = complaint->column;
     heard->n++;
@@ -80,7 +80,7 @@ static void plan_check(const struct plan *plan)
         for (uint32_t j = 0; j < set->limits_n; j++) {
             const struct limit *limit = &set->limits[j];
             EXPECT(limit->type >= WEIR_LIMIT_RATE && limit->type <= WEIR_LIMIT_RESOURCE);
-            EXPECT(limit->key != NULL && limit->capacity >= 1 && limit->state_at == words);
+            EXPECT(limit->key != NULL && limit->capacity >= 1 && limit->state_offset == words);
             EXPECT((limit->algorithm == NULL) == (limit->algorithm_name == NULL));
             words += limit->state_words;
         }
@@ -102,13 +102,13 @@ static uint32_t lines_of(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct plugins *plugins; /* never freed: loaded once, for all inputs */
+    static struct plugin_search *plugins; /* never freed: loaded once, for all inputs */
     struct plan plan;
     char *text = malloc(size + 1);
     struct heard heard = {.lines = lines_of(data, size)};
-    struct complaints complaints = {.file = "fuzz", .hear = hear, .userdata = &heard};
+    struct complaints complaints = {.file = "fuzz", .report = hear, .userdata = &heard};
     if (plugins == NULL)
-        EXPECT(plugins_new(&plugins, NULL) == 0);
+        EXPECT(plugin_search_new(&plugins, NULL) == 0);
     EXPECT(text != NULL);
     if (size > 0)
         memcpy(text, data, size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger: see ledger.h. */
+/* The ledger: see detectable_cas.h. */
 #include "ledger.h"
 
 #include "../threads/require.h"
@@ -86,12 +86,12 @@ static void require_within_capacity(uint64_t holders)
 
 void ledger_hold(int worker, const uint64_t *amounts)
 {
-    uint64_t more = shares(amounts), before = atomic_load(&ledger->holders) >> shift(worker);
+    uint64_t more = shares(amounts), expected = atomic_load(&ledger->holders) >> shift(worker);
 
-    require((before & 7) + amounts[DB] <= ledger_capacities[DB]);
-    require((before >> 3 & 7) + amounts[FILES] <= ledger_capacities[FILES]);
-    before = atomic_fetch_add(&ledger->holders, more << shift(worker));
-    require_within_capacity(before + (more << shift(worker)));
+    require((expected & 7) + amounts[DB] <= ledger_capacities[DB]);
+    require((expected >> 3 & 7) + amounts[FILES] <= ledger_capacities[FILES]);
+    expected = atomic_fetch_add(&ledger->holders, more << shift(worker));
+    require_within_capacity(expected + (more << shift(worker)));
 }
 
 void ledger_let_go(int worker, const uint64_t *amounts)

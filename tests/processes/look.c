@@ -16,29 +16,29 @@
 static void read_version(const weir_set *set, struct version *version, uint64_t *content)
 {
     require(set_content_max(set) <= WORDS_MAX);
-    *version =
-        (struct version){.content = content, .content_capacity = WORDS_MAX, .form = set->form};
-    publication_read(set->region, set->head, version);
+    *version = (struct version){
+        .content = content, .content_capacity = WORDS_MAX, .inline_format = set->inline_format};
+    version_read(set->region, set->head_unit, version);
 }
 
 /* False: it is not as it must be. */
 static bool walk(const weir_set *set, const struct version *version)
 {
-    uint32_t at = line_head(version), before = 0, n = 0;
+    uint32_t at = waitq_head(version), before = 0, n = 0;
     uint64_t since = 0;
 
-    for (; at && n <= line_length(version); n++) {
-        const struct record *r = record_at(set->region, at);
+    for (; at && n <= waitq_length(version); n++) {
+        const struct acq_record *r = record_at(set->region, at);
 
         if (record_state(record_load(&r->word)) != RECORD_WAITING ||
-            record_load(&r->since) < since ||
-            (before && link_record(record_load(&r->prev)) != before))
+            record_load(&r->enqueued_ns) < since ||
+            (before && record_link_target(record_load(&r->prev)) != before))
             return false;
-        since = record_load(&r->since);
+        since = record_load(&r->enqueued_ns);
         before = at;
-        at = line_next(set->region, at);
+        at = waitq_next(set->region, at);
     }
-    return n == line_length(version) && before == line_tail(version);
+    return n == waitq_length(version) && before == waitq_tail(version);
 }
 
 uint32_t look_line(const weir_set *set)
@@ -50,9 +50,9 @@ uint32_t look_line(const weir_set *set)
     do {
         read_version(set, &version, content);
         whole = walk(set, &version);
-    } while (!publication_current(set->region, set->head, &version));
+    } while (!version_is_current(set->region, set->head_unit, &version));
     require(whole);
-    return line_length(&version);
+    return waitq_length(&version);
 }
 
 uint32_t look_joined(const weir_set *set)
@@ -61,7 +61,7 @@ uint32_t look_joined(const weir_set *set)
     uint64_t content[WORDS_MAX];
 
     read_version(set, &version, content);
-    return (line_left(&version) + line_length(&version)) & COUNT_MASK;
+    return (waitq_departures(&version) + waitq_length(&version)) & WAITQ_COUNT_MASK;
 }
 
 /* Not by calls: whoever reads a set by those also does what was left undone in it. */
@@ -73,20 +73,20 @@ bool look_can_serve(const weir_set *set)
 
     do {
         read_version(set, &version, content);
-        wanted = line_head(&version)
-                     ? record_load(&record_at(set->region, line_head(&version))->amounts[0])
+        wanted = waitq_head(&version)
+                     ? record_load(&record_at(set->region, waitq_head(&version))->amounts[0])
                      : 0;
-    } while (!publication_current(set->region, set->head, &version));
-    return wanted && content[CONTENT_STATES + limit->state_at] + wanted <= limit->capacity;
+    } while (!version_is_current(set->region, set->head_unit, &version));
+    return wanted && content[CONTENT_STATES + limit->state_offset] + wanted <= limit->capacity;
 }
 
 uint32_t look_places(const weir_set *set)
 {
-    const struct segment *segment = set->member->segment;
+    const struct segment *segment = set->participant->segment;
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < segment_processes_n(segment); i++)
-        n += process_pid(atomic_load(&segment_process(segment, i)->life)) != 0;
+    for (uint32_t i = 0; i < segment_peers_n(segment); i++)
+        n += peer_id_pid(atomic_load(&segment_peer(segment, i)->id)) != 0;
     return n;
 }
 
@@ -100,14 +100,14 @@ static bool is_one_of(uint64_t key, const uint32_t *keys, uint32_t n)
 
 static void look_at_records(const weir_set *set, const uint32_t *keys, uint32_t keys_n)
 {
-    const struct segment *segment = set->member->segment;
+    const struct segment *segment = set->participant->segment;
 
     for (uint32_t run = 1; run < segment_runs_n(segment); run++) {
         uint64_t owner = atomic_load(segment_run_owner(segment, run));
 
         require(!owner || is_one_of(owner, keys, keys_n));
         for (uint32_t i = 0; i + set->record_units <= SEGMENT_RUN_UNITS; i += set->record_units) {
-            const struct record *r = record_at(set->region, run * SEGMENT_RUN_UNITS + i);
+            const struct acq_record *r = record_at(set->region, run * SEGMENT_RUN_UNITS + i);
 
             require(record_state(record_load(&r->word)) == RECORD_FREE);
         }
@@ -117,36 +117,36 @@ static void look_at_records(const weir_set *set, const uint32_t *keys, uint32_t 
 /* What names a set's box: its word, or what says which it has while that is its state. */
 static uint64_t box_of(const struct set_head *head)
 {
-    uint64_t word = head->word;
+    uint64_t word = head->state_word;
 
-    return word & WORD_BOXED ? word : head->spare;
+    return word & INFLATED_BIT ? word : head->reserve_block;
 }
 
 /* The word that names the i-th box in use: of an actor, the set, a live set. */
 static uint64_t boxed_word(const struct segment *segment, uint32_t i)
 {
-    uint32_t n = segment_actors_n(segment), box_class = segment->layout.box_class;
+    uint32_t n = segment_threads_n(segment), box_class = segment->layout.block_class;
 
     if (i < n)
-        return segment_actor(segment, i)->head.own[box_class - BOX_CLASS_MIN];
+        return segment_thread(segment, i)->head.own_blocks[box_class - BLOCK_CLASS_MIN];
     return box_of(i == n ? &segment_header(segment)->head
-                         : &segment_live(segment, i - n - 1)->head);
+                         : &segment_key_set(segment, i - n - 1)->head);
 }
 
 /* Each box is that of the set, or of a live one, or the own one of one actor. */
 static void look_at_boxes(const weir_set *set)
 {
-    const struct segment *segment = set->member->segment;
-    uint32_t n = segment_actors_n(segment) + 1, all = n + segment_lives_n(segment);
-    bool taken[SEGMENT_ACTORS_MAX + 1 + LOOK_LIVES_MAX] = {false};
+    const struct segment *segment = set->participant->segment;
+    uint32_t n = segment_threads_n(segment) + 1, all = n + segment_key_sets_n(segment);
+    bool taken[SEGMENT_THREADS_MAX + 1 + LOOK_LIVES_MAX] = {false};
 
-    require(segment_lives_n(segment) <= LOOK_LIVES_MAX);
+    require(segment_key_sets_n(segment) <= LOOK_LIVES_MAX);
     for (uint32_t i = 0; i < all; i++) {
-        uint64_t slot = boxed_word(segment, i) & WORD_SLOT_MASK;
-        uint64_t box = slot - segment_box_slot(segment, 0);
+        uint64_t slot = boxed_word(segment, i) & BLOCK_SLOT_MASK;
+        uint64_t box = slot - segment_block_slot(segment, 0);
 
         if (box >= n) /* there is room for more actors, which have none yet */
-            box = slot - segment_live_slot(segment, 0) + n;
+            box = slot - segment_key_set_slot(segment, 0) + n;
         require(box < all && !taken[box]);
         taken[box] = true;
     }
@@ -162,25 +162,25 @@ static void look_at_live(const weir_set *set)
     read_version(set, &version, content);
     for (uint32_t i = 0; i < set->limits.n; i++)
         require(set->limits.items[i].algorithm ||
-                content[CONTENT_STATES + set->limits.items[i].state_at] == 0);
+                content[CONTENT_STATES + set->limits.items[i].state_offset] == 0);
 }
 
 void look_lives(const weir_set *set)
 {
     struct keyed *keyed = set->keyed;
-    uint32_t n = lives_n(keyed);
+    uint32_t n = key_sets_n(keyed);
     bool named[LOOK_LIVES_MAX] = {false};
     struct key_entry entry;
 
     require(n <= LOOK_LIVES_MAX);
     for (uint32_t i = 0; i < n; i++)
-        look_at_live(&live_numbered(keyed, i, NULL)->set);
+        look_at_live(&key_set_by_number(keyed, i, NULL)->set);
     for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
         uint32_t number;
 
-        if (!key_table_at(&keyed->table, i, &entry) || !word_is_live(entry.word))
+        if (!key_table_at(&keyed->table, i, &entry) || !key_word_is_key_set(entry.word))
             continue;
-        number = (uint32_t)(entry.word >> LIVE_LOAN_BITS & (LIVES_MAX - 1));
+        number = (uint32_t)(entry.word >> BINDING_BITS & (KEY_SETS_MAX - 1));
         require(number < n && !named[number]);
         named[number] = true;
     }
@@ -188,19 +188,19 @@ void look_lives(const weir_set *set)
 
 void look_idle(const weir_set *set, const uint32_t *keys, uint32_t n)
 {
-    const struct segment *segment = set->member->segment;
+    const struct segment *segment = set->participant->segment;
     struct version version;
     uint64_t content[WORDS_MAX];
 
     require(look_line(set) == 0);
     read_version(set, &version, content);
-    require(!line_head(&version) && !line_tail(&version));
+    require(!waitq_head(&version) && !waitq_tail(&version));
     for (uint32_t i = 0; i < set->limits.n; i++) /* of resources: what is held */
         require(set->limits.items[i].algorithm ||
-                content[CONTENT_STATES + set->limits.items[i].state_at] == 0);
+                content[CONTENT_STATES + set->limits.items[i].state_offset] == 0);
     require(look_places(set) == n);
-    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
-        uint64_t process = atomic_load(&segment_actor(segment, i)->process);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
+        uint64_t process = atomic_load(&segment_thread(segment, i)->peer_key);
 
         require(!process || is_one_of(process, keys, n));
     }

@@ -237,7 +237,7 @@ static void see_owner(const weir_acquisition *acquisition)
 {
     const struct region *region = acquisition->set->region;
     uint64_t owner = record_load(&record_at(region, acquisition->record)->owner);
-    const struct actor_head *head = region_box(region, (uint32_t)(owner >> 32));
+    const struct thread_head *head = region_block(region, (uint32_t)(owner >> 32));
 
     require((uint32_t)atomic_load(&head->generation) == (uint32_t)owner);
 }
@@ -264,8 +264,8 @@ static void come_and_go(const struct crowd *crowd)
 static void check(struct crowd *crowd)
 {
     weir_acquisition *all = NULL, *none = NULL;
-    const uint32_t keys[2] = {set_of(crowd->pools[0])->member->key,
-                              set_of(crowd->pools[1])->member->key};
+    const uint32_t keys[2] = {set_of(crowd->pools[0])->participant->peer_key,
+                              set_of(crowd->pools[1])->participant->peer_key};
     uint64_t begin = clock_now();
 
     while (!try_acquire(crowd->pools[1], crowd->capacity, &all)) {

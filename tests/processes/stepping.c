@@ -37,7 +37,7 @@ bool stepping_end(void)
 }
 
 /* The signal goes to the thread that makes the step: it has no effect later than here. */
-void step(void)
+void sched_point(void)
 {
     enum stepper mine;
 

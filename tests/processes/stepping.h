@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Death and stops at a step: a child process is sent a signal, which it cannot do anything about,
- * at its n-th STEP() from a given moment on. Or something else is done there meanwhile.
+ * at its n-th SCHED_POINT() from a given moment on. Or something else is done there meanwhile.
  */
 #ifndef WEIR_TESTS_STEPPING_H
 #define WEIR_TESTS_STEPPING_H

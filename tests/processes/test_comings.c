@@ -36,17 +36,17 @@ static const char others[] = TEXT("users", "    max_waiters: 100\n");
 static const char *text;
 static uint64_t rounds;
 
-struct visitor {
+struct plugin_visitor {
     int number;
     uint64_t random;
 };
 
-static uint64_t below(struct visitor *me, uint64_t n)
+static uint64_t below(struct plugin_visitor *me, uint64_t n)
 {
     return random_below(&me->random, n);
 }
 
-static void acquire(struct visitor *me, weir_pool *pool)
+static void acquire(struct plugin_visitor *me, weir_pool *pool)
 {
     const uint64_t amounts[HISTORY_LIMITS] = {[DB] = 1 + below(me, 4), [FILES] = 1 + below(me, 3)};
     const struct weir_amount asked[] = {{"db", amounts[DB]}, {"files", amounts[FILES]}};
@@ -71,7 +71,7 @@ static void acquire(struct visitor *me, weir_pool *pool)
 }
 
 /* On this definition. */
-static void visit_on(struct visitor *me, weir *w)
+static void visit_on(struct plugin_visitor *me, weir *w)
 {
     weir_pool *pool = shared_pool(w, "s");
 
@@ -85,14 +85,14 @@ static void visit_on(struct visitor *me, weir *w)
     weir_close(w);
 }
 
-static void visit(struct visitor *me)
+static void visit(struct plugin_visitor *me)
 {
     visit_on(me, shared_open(text));
 }
 
 static void come_and_go(void *argument)
 {
-    struct visitor *me = argument;
+    struct plugin_visitor *me = argument;
 
     for (uint64_t n = 1 + below(me, 8); n > 0; n--)
         visit(me);
@@ -101,7 +101,7 @@ static void come_and_go(void *argument)
 /* Unless those who are there mean something else. */
 static void come_with_two_minds(void *argument)
 {
-    struct visitor *me = argument;
+    struct plugin_visitor *me = argument;
 
     for (uint64_t n = 1 + below(me, 8); n > 0; n--) {
         struct weir_error error;
@@ -119,7 +119,7 @@ static void come_with_two_minds(void *argument)
 /* The parent of one that it forks while it has the set open and somebody else may ask. */
 static void fork_in_between(void *argument)
 {
-    struct visitor *me = argument;
+    struct plugin_visitor *me = argument;
     weir *w = shared_open(text);
     weir_pool *pool = shared_pool(w, "s");
     struct shared_request memory;
@@ -154,14 +154,14 @@ static void fork_in_between(void *argument)
 
 struct crowd {
     void (*body)(void *visitor);
-    struct visitor visitors[LEDGER_WORKERS];
+    struct plugin_visitor visitors[LEDGER_WORKERS];
     pid_t pids[LEDGER_WORKERS];
     uint64_t random;
 };
 
 static void start(struct crowd *crowd, int i)
 {
-    crowd->visitors[i] = (struct visitor){i, random_next(&crowd->random)};
+    crowd->visitors[i] = (struct plugin_visitor){i, random_next(&crowd->random)};
     crowd->pids[i] = shared_fork(crowd->body, &crowd->visitors[i]);
 }
 
@@ -221,7 +221,7 @@ static void require_free(void)
 {
     weir *w = shared_open(text);
     weir_pool *pool = shared_pool(w, "s");
-    const struct segment *segment = weir_pool_set(pool, 0)->member->segment;
+    const struct segment *segment = weir_pool_set(pool, 0)->participant->segment;
     const struct weir_amount asked[] = {{"db", 5}, {"files", 4}};
     const struct weir_request request = {.size = sizeof(request), .amounts = asked, .amounts_n = 2};
     weir_acquisition *acquisition = NULL;
@@ -232,8 +232,8 @@ static void require_free(void)
     assert_int_equal(shared_stats(pool).held, 0);
     assert_int_equal(shared_held(pool, 0), 0);
     /* However many there were, never more than so many at a time, and some dead ones. */
-    assert_in_range(segment_processes_n(segment), 1, 4 * LEDGER_WORKERS);
-    assert_in_range(segment_actors_n(segment), 1, 12 * LEDGER_WORKERS);
+    assert_in_range(segment_peers_n(segment), 1, 4 * LEDGER_WORKERS);
+    assert_in_range(segment_threads_n(segment), 1, 12 * LEDGER_WORKERS);
     assert_in_range(segment_runs_n(segment), 1, 12 * LEDGER_WORKERS);
     weir_pool_close(pool);
     weir_close(w);

@@ -102,7 +102,7 @@ static const char keyed_both[] =
 enum shape_number { MANY, COUNTED, RATED, KEYED_COUNT, KEYED_RATE, KEYED_BOTH, SHAPES };
 
 /* Kinds of sets. Where there are slots, they come first, and all of them can be held. */
-static const struct shape {
+static const struct yaml_kind {
     const char *text;
     bool has_slots, is_keyed;
     uint32_t keys_n;
@@ -120,15 +120,15 @@ static const struct shape {
     {keyed_both, true, true, 2, {"slot", "wide"}},
 };
 
-static const struct shape *shape = shapes;
+static const struct yaml_kind *shape = shapes;
 
 #define SHORT_NS (3 * MS)
 
 /* ---- what the parent sees of a child ---- */
 
-enum kind { FLIP, WORD, PAGE, STORM, KINDS };
+enum kind { FLIP, WORD, PAGE, STORM, PLUGIN_KINDS };
 
-static const char *const kind_names[KINDS] = {"flip", "word", "page", "storm"};
+static const char *const kind_names[PLUGIN_KINDS] = {"flip", "word", "page", "storm"};
 
 struct progress {
     _Atomic uint64_t kind, offset, number, shape, cases, broken, step; /* of the case under way */
@@ -185,7 +185,7 @@ static uint32_t find_pages(const struct bytes *bytes, uint64_t *ret, uint32_t n)
         end = lseek(bytes->fd, at, SEEK_HOLE);
         require(end > at);
         for (; at < end; at += (off_t)SEGMENT_PAGE)
-            if (at < (off_t)SEGMENT_DEFINITION_AT || at >= (off_t)SEGMENT_PROCESSES_AT) {
+            if (at < (off_t)SEGMENT_DEFINITION_AT || at >= (off_t)SEGMENT_PEERS_AT) {
                 require(found < n);
                 ret[found++] = (uint64_t)at;
             }
@@ -511,7 +511,7 @@ static void do_damage(const struct bytes *bytes, const struct damage *damage)
         damage_page(bytes, damage->offset, &random);
         break;
     case STORM:
-    case KINDS:
+    case PLUGIN_KINDS:
         break;
     }
 }
@@ -920,8 +920,8 @@ static struct damage damage_of(enum kind kind, uint64_t i)
 
 static uint64_t cases_of(enum kind kind)
 {
-    const uint64_t n[KINDS] = {UINT64_C(64) * words_n, UINT64_C(16) * words_n,
-                               UINT64_C(16) * pages_n, 200};
+    const uint64_t n[PLUGIN_KINDS] = {UINT64_C(64) * words_n, UINT64_C(16) * words_n,
+                                      UINT64_C(16) * pages_n, 200};
 
     return n[kind];
 }
@@ -1076,7 +1076,7 @@ static const struct weir_request *ask_slots(struct shared_request *memory, uint6
 /* Nothing in the set is what it was. */
 static void spoil(const struct bytes *bytes)
 {
-    put_word(bytes, offsetof(struct segment_header, head.word), UINT64_MAX);
+    put_word(bytes, offsetof(struct segment_header, head.state_word), UINT64_MAX);
 }
 
 /* In a child that does not last: it is what crashed, or went round for ever. */
@@ -1213,7 +1213,8 @@ static void release_too_much(void *unused)
 
     (void)unused;
     require(weir_try_acquire(pool, ask_slots(&memory, 3), &held, NULL) == 0);
-    put_word(&bytes, offsetof(struct segment_header, head.word), UINT64_C(2) << LEDGER_USED_SHIFT);
+    put_word(&bytes, offsetof(struct segment_header, head.state_word),
+             UINT64_C(2) << DCAS_USED_SHIFT);
     weir_release(&held);
     require(weir_try_acquire(pool, ask_slots(&memory, 1), &held, NULL) == -EUCLEAN);
     close(bytes.fd);
@@ -1373,7 +1374,7 @@ static int run_only(const char *text)
                &damage.shape) < 3 ||
         damage.shape >= SHAPES)
         return 2;
-    for (damage.kind = FLIP; damage.kind < KINDS; damage.kind++)
+    for (damage.kind = FLIP; damage.kind < PLUGIN_KINDS; damage.kind++)
         if (strcmp(kind_names[damage.kind], name) == 0)
             run_kind(damage.kind, &damage);
     return 0;

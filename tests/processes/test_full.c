@@ -47,21 +47,21 @@ static bool get(const struct segment *segment, struct got *got, uint64_t *random
 {
     int r;
 
-    switch (random_below(random, segment->layout.lives_max ? 4 : 3)) {
+    switch (random_below(random, segment->layout.key_sets_max ? 4 : 3)) {
     case 0:
-        r = segment_commit_process(segment, got->processes);
+        r = segment_alloc_peer(segment, got->processes);
         got->processes += r == 0;
         break;
     case 1:
-        r = segment_commit_actor(segment, got->actors);
+        r = segment_alloc_thread(segment, got->actors);
         got->actors += r == 0;
         break;
     case 3:
-        r = segment_commit_live(segment, got->lives);
+        r = segment_alloc_key_set(segment, got->lives);
         got->lives += r == 0;
         break;
     default:
-        r = segment_commit_run(segment, got->runs + 1);
+        r = segment_alloc_run(segment, got->runs + 1);
         got->runs += r == 0;
     }
     require(r == 0 || r == -ENOSPC);
@@ -72,29 +72,29 @@ static void write_all(const struct segment *segment, const struct got *got)
 {
     const struct segment_layout *layout = &segment->layout;
 
-    require(segment_processes_n(segment) == got->processes);
-    require(segment_actors_n(segment) == got->actors);
-    require(segment_lives_n(segment) == got->lives);
+    require(segment_peers_n(segment) == got->processes);
+    require(segment_threads_n(segment) == got->actors);
+    require(segment_key_sets_n(segment) == got->lives);
     require(got->runs == 0 || segment_runs_n(segment) == got->runs + 1);
     for (uint32_t i = 0; i < got->processes; i++)
-        memset(segment_process(segment, i), 1, sizeof(struct segment_process));
+        memset(segment_peer(segment, i), 1, sizeof(struct peer_slot));
     for (uint32_t i = 0; i < got->actors; i++) {
-        memset(segment_actor(segment, i), 1, layout->actor_stride);
-        memset(segment->base + (segment_box_slot(segment, i + 1) << layout->box_class), 1,
-               (size_t)1 << layout->box_class);
+        memset(segment_thread(segment, i), 1, layout->thread_stride);
+        memset(segment->base + (segment_block_slot(segment, i + 1) << layout->block_class), 1,
+               (size_t)1 << layout->block_class);
     }
     for (uint32_t run = 1; run <= got->runs; run++) {
         atomic_store(segment_run_owner(segment, run), 1);
         memset(segment_records(segment) + run * SEGMENT_RUN_SIZE, 1, SEGMENT_RUN_SIZE);
     }
     for (uint32_t i = 0; i < got->lives; i++) {
-        memset(segment_live(segment, i), 1, sizeof(struct segment_live));
-        memset(segment->base + (segment_live_slot(segment, i) << layout->box_class), 1,
-               (size_t)1 << layout->box_class);
+        memset(segment_key_set(segment, i), 1, sizeof(struct segment_key_set));
+        memset(segment->base + (segment_key_set_slot(segment, i) << layout->block_class), 1,
+               (size_t)1 << layout->block_class);
     }
     if (layout->keys_max) {
         memset(segment_keyed(segment), 1, SEGMENT_PAGE);
-        memset(segment_keys(segment), 1, layout->size - layout->keys_at);
+        memset(segment_key_table(segment), 1, layout->size - layout->keys_at);
     }
     memset(segment->base, 1, sizeof(struct segment_header));
 }
@@ -107,10 +107,10 @@ static bool fill(uint64_t *random)
     struct got got = {0};
     int r;
 
-    shape.box_class += (uint32_t)random_below(random, 6);
+    shape.block_class += (uint32_t)random_below(random, 6);
     if (random_below(random, 2)) {
         shape.keys_max = 1 + random_below(random, 2000);
-        shape.lives_max = 1000;
+        shape.key_sets_max = 1000;
     }
     r = segment_open(full, &shape, &segment, &error);
     require(r == 0 || (r == -ENOSPC && strstr(error.message, "No space left")));

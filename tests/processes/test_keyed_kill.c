@@ -48,7 +48,7 @@ enum { STUCK_S = 60, KILLS_PER_REST = 30, LIFE_STEPS = 400 };
     "      - { type: rate, key: n, algorithm: token_bucket, capacity: 1k, window: 1s, burst: 8 "   \
     "}\n"
 
-static const struct shape {
+static const struct yaml_kind {
     const char *name, *text;
     bool slots, rate; /* it has these */
     bool evicts;      /* then what a rate has granted may be forgotten */
@@ -59,7 +59,7 @@ static const struct shape {
     {"both, evicted", HEAD("random") SLOT WIDE, true, true, true},
 };
 
-static const struct shape *shape;
+static const struct yaml_kind *shape;
 
 /* ---- what is written down, whoever dies ---- */
 
@@ -282,12 +282,12 @@ static bool is_granted(const struct want *want, int r)
 /* At the instants that the set itself used. */
 static void use(struct thread *t, const struct want *want, weir_acquisition *acquisition)
 {
-    const struct record *r = record_at(acquisition->set->region, acquisition->record);
+    const struct acq_record *r = record_at(acquisition->set->region, acquisition->record);
     struct noted grant = {.subject = want->subject, .amount = (uint32_t)want->n};
 
     require(record_state(record_load(&r->word)) == RECORD_HELD);
-    grant.since = record_load(&r->since);
-    grant.lo = grant.hi = record_load(&r->granted);
+    grant.since = record_load(&r->enqueued_ns);
+    grant.lo = grant.hi = record_load(&r->granted_ns);
     require(grant.since <= grant.lo && grant.hi <= clock_now());
     if (shape->slots)
         hold(t->worker, want->subject, want->slots);
@@ -356,7 +356,7 @@ static void await(struct thread *t, weir_acquisition *acquisition)
 /* Who was granted it, and does not know yet, gives it back. */
 static void cancel(struct thread *t, const struct want *want, weir_acquisition *acquisition)
 {
-    const struct record *r = record_at(acquisition->set->region, acquisition->record);
+    const struct acq_record *r = record_at(acquisition->set->region, acquisition->record);
     struct log *log = t->log;
     int result;
 
@@ -504,23 +504,24 @@ static void say_live(weir_set *set)
 {
     static const char *const phases[] = {"idle", "lending", "lent", "?"};
     uint64_t content[64];
-    struct version version = {.content = content, .content_capacity = 64, .form = set->form};
-    const uint64_t *words = content + CONTENT_STATES + set->limits.state_words - LIVE_WORDS;
+    struct version version = {
+        .content = content, .content_capacity = 64, .inline_format = set->inline_format};
+    const uint64_t *words = content + CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS;
 
-    publication_read(set->region, set->head, &version);
+    version_read(set->region, set->head_unit, &version);
     fprintf(stderr,
             "  live set %" PRIu32 ": %s, loan %" PRIu64 ", %" PRIu32 " in line, state %" PRIx64
             "\n",
-            live_of(set)->number, phases[words[LIVE_LOAN] & 3], words[LIVE_LOAN] >> 2,
-            line_length(&version), content[CONTENT_STATES]);
+            key_set_of(set)->number, phases[words[KEY_SET_WORD_BINDING] & 3],
+            words[KEY_SET_WORD_BINDING] >> 2, waitq_length(&version), content[CONTENT_STATES]);
 }
 
 static void say_lives(struct keyed *keyed)
 {
     struct key_entry entry;
 
-    for (uint32_t i = 0; i < lives_n(keyed); i++)
-        say_live(&live_numbered(keyed, i, NULL)->set);
+    for (uint32_t i = 0; i < key_sets_n(keyed); i++)
+        say_live(&key_set_by_number(keyed, i, NULL)->set);
     for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++)
         if (key_table_at(&keyed->table, i, &entry))
             fprintf(stderr, "  entry %" PRIu64 ": %" PRIx64 ", %" PRIx64 "\n", i, entry.id,
@@ -672,7 +673,7 @@ static void inspect(bool ends)
     require_unused(pool);
     look_lives(set);
     if (ends)
-        look_idle(set, &set->member->key, 1);
+        look_idle(set, &set->participant->peer_key, 1);
     check_histories();
     weir_pool_close(pool);
     weir_close(w);

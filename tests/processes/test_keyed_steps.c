@@ -47,7 +47,7 @@ enum { MAX_KEYS = 4, STEPS_MAX = 20000 };
 /* What is had of it does not come back. */
 #define RATE "      - { type: rate, key: n, algorithm: gcra, capacity: 3, window: 3000s }\n"
 
-static const struct shape {
+static const struct yaml_kind {
     const char *name, *text;
     bool slots, rate;
     uint64_t stride; /* by which steps are tried */
@@ -57,7 +57,7 @@ static const struct shape {
     {"both", HEAD("oldest") SLOT RATE, true, true, 8},
 };
 
-static const struct shape *shape;
+static const struct yaml_kind *shape;
 
 struct want {
     uint32_t subject;
@@ -191,7 +191,7 @@ static void check(weir_pool *pool)
     require(n == MAX_KEYS);
     require(shared_stats(pool).held == 0 && shared_stats(pool).waiting == 0);
     look_lives(set);
-    look_idle(set, &set->member->key, 1);
+    look_idle(set, &set->participant->peer_key, 1);
 }
 
 /* While the other one stands anywhere: it has one of these at most, and none of that. */
@@ -352,9 +352,9 @@ struct forgetting {
 static bool find_first(const weir_set *set, struct key_entry *ret)
 {
     const uint32_t subject = FIRST;
-    struct key key;
+    struct key_digest key;
 
-    key_hash(&set->keyed->secret, &subject, sizeof(subject), &key);
+    siphash_128(&set->keyed->secret, &subject, sizeof(subject), &key);
     return key_table_find(&set->keyed->table, &key, ret);
 }
 
@@ -365,7 +365,7 @@ static void forget_first(void *argument)
 
     require(find_first(forgetting->set, &entry));
     forgetting->early = entry.word == forgetting->word;
-    require(key_entry_forget(&entry));
+    require(key_entry_remove(&entry));
 }
 
 static bool takes_of_first(weir_pool *pool)
@@ -523,7 +523,7 @@ static bool shut_while_one_waits_anew(uint64_t n)
 {
     weir_acquisition *held[2];
     struct waiting waiting;
-    struct actor *actor;
+    struct thread_ctx *actor;
     bool waited;
     weir *w;
 
@@ -535,12 +535,12 @@ static bool shut_while_one_waits_anew(uint64_t n)
     wait_for(&waiting, FIRST);
     waiting.set = waiting.acquisition->set;
     waiting.record = waiting.acquisition->record;
-    actor = actor_borrow(waiting.set);
+    actor = thread_ctx_borrow(waiting.set);
     assert_non_null(actor);
     stepping_call(n, let_wait_anew, &waiting);
-    set_shut(actor, weir_pool_set(waiting.pool, 0));
+    set_shutdown(actor, weir_pool_set(waiting.pool, 0));
     waited = stepping_end();
-    actor_return(actor);
+    thread_ctx_return(actor);
     assert_false(set_is_broken(waiting.set));
     give_back(&waiting.acquisition);
     give_back(&held[0]);
@@ -566,7 +566,7 @@ static void who_waits_anew_is_shut_out_where_he_waits(void **state)
 static void a_look_that_comes_late(void **state)
 {
     weir_acquisition *held[2], *waiting;
-    struct actor *actor;
+    struct thread_ctx *actor;
     struct want want;
     weir_pool *pool;
     uint32_t record;
@@ -584,15 +584,15 @@ static void a_look_that_comes_late(void **state)
     assert_int_equal(weir_submit(pool, ask(&want, FIRST, 1), &waiting, NULL), 1);
     set = waiting->set;
     record = waiting->record;
-    word = set_word(set, record);
+    word = set_record_word(set, record);
     give_back(&waiting);
     assert_int_equal(weir_submit(pool, ask(&want, THIRD, 1), &waiting, NULL), 1);
     assert_int_equal(waiting->record, record);
     assert_ptr_not_equal(waiting->set, set);
-    actor = actor_borrow(set);
+    actor = thread_ctx_borrow(set);
     assert_non_null(actor);
-    guard_look(actor, set, record, word);
-    actor_return(actor);
+    stall_check_run(actor, set, record, word);
+    thread_ctx_return(actor);
     assert_false(set_is_broken(set));
     assert_int_equal(shared_stats(pool).waiting, 1);
     give_back(&waiting);

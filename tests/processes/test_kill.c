@@ -227,8 +227,8 @@ static void require_no_leak(const struct segment *segment)
 {
     const uint32_t processes = 3 * LEDGER_WORKERS;
 
-    require(segment_processes_n(segment) <= processes);
-    require(segment_actors_n(segment) <= 4 * processes);
+    require(segment_peers_n(segment) <= processes);
+    require(segment_threads_n(segment) <= 4 * processes);
     require(segment_runs_n(segment) <= 8 * processes);
 }
 
@@ -253,7 +253,7 @@ static void inspect(void)
 
     require_all_free(pool);
     require_unused(pool);
-    require_no_leak(weir_pool_set(pool, 0)->member->segment);
+    require_no_leak(weir_pool_set(pool, 0)->participant->segment);
     ledger_check();
     weir_pool_close(pool);
     weir_close(w);
@@ -265,24 +265,24 @@ static void inspect_the_end(void)
     weir *w = shared_open(ledger_set);
     weir_pool *pool = shared_pool(w, "five");
     const weir_set *set = weir_pool_set(pool, 0);
-    const struct member *member = set->member;
+    const struct participant *member = set->participant;
     const struct segment *segment = member->segment;
     uint32_t places = 0;
 
     require_all_free(pool);
     require_unused(pool);
-    for (uint32_t i = 0; i < segment_processes_n(segment); i++)
-        places += process_pid(atomic_load(&segment_process(segment, i)->life)) != 0;
+    for (uint32_t i = 0; i < segment_peers_n(segment); i++)
+        places += peer_id_pid(atomic_load(&segment_peer(segment, i)->id)) != 0;
     require(places == 1);
-    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
-        uint64_t owner = atomic_load(&segment_actor(segment, i)->process);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
+        uint64_t owner = atomic_load(&segment_thread(segment, i)->peer_key);
 
-        require(owner == 0 || owner == member->key);
+        require(owner == 0 || owner == member->peer_key);
     }
     for (uint32_t i = 1; i < segment_runs_n(segment); i++) {
         uint64_t owner = atomic_load(segment_run_owner(segment, i));
 
-        require(owner == 0 || owner == member->key);
+        require(owner == 0 || owner == member->peer_key);
     }
     for (uint32_t at = 0; (at = region_next_record(set->region, at)) != 0;)
         require(record_state(record_load(&record_at(set->region, at)->word)) == RECORD_FREE);

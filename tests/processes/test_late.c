@@ -62,11 +62,11 @@ static weir_acquisition *hold(uint64_t n)
 /* Whoever published what was in this box before says that all were told of that. */
 static void tell_of_the_version_before(void)
 {
-    struct set_head *head = region_box(set->region, set->head);
-    const struct version before = {.word =
-                                       atomic_load(&head->word) - (UINT64_C(1) << WORD_SLOT_BITS)};
+    struct set_head *head = region_block(set->region, set->head_unit);
+    const struct version before = {.state_word = atomic_load(&head->state_word) -
+                                                 (UINT64_C(1) << BLOCK_SLOT_BITS)};
 
-    publication_told(set->region, set->head, &before);
+    version_set_notified(set->region, set->head_unit, &before);
 }
 
 /* So this version counts as untold; but it has decided nothing. */
@@ -96,9 +96,9 @@ static size_t armed(void)
 {
     size_t n;
 
-    pthread_mutex_lock(&w->keeper.lock);
-    n = w->keeper.heap.n;
-    pthread_mutex_unlock(&w->keeper.lock);
+    pthread_mutex_lock(&w->timer.lock);
+    n = w->timer.heap.n;
+    pthread_mutex_unlock(&w->timer.lock);
     return n;
 }
 
@@ -112,16 +112,16 @@ static void a_stand_in_is_not_armed_for_another(void **state)
     (void)state;
     assert_int_equal(
         weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending, NULL), 1);
-    kept = pending->keeping;
+    kept = pending->waiter;
     record = pending->record;
-    assert_true(kept_lives(w, kept, kept_word(w, kept)));
+    assert_true(waiter_is_current(w, kept, waiter_word(w, kept)));
     weir_release(&pending);
     weir_release(&held);
     others[0] = hold(1); /* the last record given back is the first to be used */
     others[1] = hold(1);
     assert_int_equal(others[1]->record, record);
-    assert_int_equal(record_state(kept_word(w, kept)), RECORD_HELD);
-    keeper_arm(w, kept, kept_word(w, kept), instance_now(w) + 3600000 * MS);
+    assert_int_equal(record_state(waiter_word(w, kept)), RECORD_HELD);
+    timer_arm_recheck(w, kept, waiter_word(w, kept), instance_now(w) + 3600000 * MS);
     assert_int_equal(armed(), 0);
     weir_release(&others[0]);
     weir_release(&others[1]);
@@ -133,7 +133,7 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     struct shared_request memory;
     weir_acquisition *held = hold(2), *pending = NULL;
     uint64_t word, later = instance_now(w) + 3600000 * MS;
-    struct record *r;
+    struct acq_record *r;
 
     (void)state;
     assert_int_equal(
@@ -144,15 +144,15 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     assert_int_equal(record_state(record_load(&r->word)), RECORD_CANCELED);
     /* As far as weir_release comes before the stand-in ends; and who led the line has been read long
      * before. */
-    timekeeper_forget(w, pending->keeping);
-    keeper_arm(w, pending->keeping, record_load(&r->word), later);
+    timer_thread_forget(w, pending->waiter);
+    timer_arm_recheck(w, pending->waiter, record_load(&r->word), later);
     assert_int_equal(armed(), 0);
     /* And if somebody writes there what he likes. */
     atomic_store(&r->word, word);
-    keeper_arm(w, pending->keeping, word, later);
+    timer_arm_recheck(w, pending->waiter, word, later);
     assert_int_equal(armed(), 0);
     atomic_store(&r->word, record_next_word(word, RECORD_CANCELED));
-    w->kept++; /* it is forgotten once more */
+    w->timed_n++; /* it is forgotten once more */
     weir_release(&pending);
     weir_release(&held);
 }
@@ -171,11 +171,11 @@ static void who_is_about_to_wait_is_not_told(void **state)
     assert_int_equal(weir_submit(pool, &memory.request, &pending[0], NULL), 1);
     assert_int_equal(weir_queue_submit(queue, pool, &memory.request, 1, &pending[1], NULL), 0);
     for (int i = 0; i < 2; i++) {
-        struct record *r = record_at(set->region, pending[i]->record);
+        struct acq_record *r = record_at(set->region, pending[i]->record);
         uint64_t word = record_load(&r->word), before = (word >> 8) - 1;
 
         atomic_store(&r->word, before << 8 | RECORD_FREE); /* as it was until a moment ago */
-        keeper_wake(w, pending[i]->keeping, before << 8 | RECORD_FREE);
+        timer_notify(w, pending[i]->waiter, before << 8 | RECORD_FREE);
         atomic_store(&r->word, word);
     }
     assert_int_equal(weir_acquisition_result(pending[0]), -EINPROGRESS);
@@ -230,11 +230,11 @@ static void find_newcomer(void *waiting, uint32_t record, uint32_t kept)
 /* Writes into the record of who is about to enter that he was granted what he asks for, and says so. */
 static void meddle(void *waiting)
 {
-    struct record *r;
+    struct acq_record *r;
     uint64_t word;
 
     newcomer = 0;
-    member_each_kept(set->member, find_newcomer, waiting);
+    participant_each_waiter(set->participant, find_newcomer, waiting);
     if (!newcomer)
         return;
     r = record_at(set->region, newcomer);
@@ -242,9 +242,9 @@ static void meddle(void *waiting)
     if (record_state(word) != RECORD_FREE)
         return;
     atomic_store(&r->word, record_next_word(word, RECORD_HELD));
-    keeper_wake(w, newcomer_kept, record_next_word(word, RECORD_HELD));
+    timer_notify(w, newcomer_kept, record_next_word(word, RECORD_HELD));
     atomic_store(&r->word, record_next_word(word, RECORD_WAITING));
-    keeper_arm(w, newcomer_kept, record_next_word(word, RECORD_WAITING), 1);
+    timer_arm_recheck(w, newcomer_kept, record_next_word(word, RECORD_WAITING), 1);
     atomic_store(&r->word, word);
 }
 
@@ -278,7 +278,7 @@ static void who_has_not_entered_is_not_granted(void **state)
 static void meddle_and_break(void *waiting)
 {
     meddle(waiting);
-    member_break(set->member);
+    participant_mark_broken(set->participant);
 }
 
 /* Somebody was told to look at it before it failed. Returns whether it was stopped at so many steps. */
@@ -301,7 +301,7 @@ static bool fail_to_submit(uint64_t n, unsigned *failed)
     assert_true(r == 0 || r == -EUCLEAN);
     *failed += r < 0;
     if (r < 0)
-        assert_int_equal(queue->keeper.heap.n, 0);
+        assert_int_equal(queue->timer.heap.n, 0);
     weir_release(&waiting);
     weir_release(&held);
     weir_queue_close(queue);
@@ -334,7 +334,7 @@ static void only_its_own_queue_is_told(void **state)
         assert_int_equal(weir_queue_open(&queues[i], w, 4), 0);
     assert_int_equal(weir_queue_submit(queues[0], pool, &memory.request, 1, &pending, NULL), 0);
     word = record_load(&record_at(set->region, pending->record)->word);
-    queue_deliver(queues[1], pending->keeping, word);
+    cq_deliver(queues[1], pending->waiter, word);
     assert_int_equal(weir_queue_reap(queues[1], &completion, 1), 0);
     weir_release(&pending);
     weir_release(&held);

@@ -854,10 +854,10 @@ static void seats_of_the_dead_are_free(void **state)
         assert_null(refused.acquisition);
         pause_ns(MS);
     }
-    for (uint32_t i = 0; i < LEDGER_SEATS; i++) {
-        uint64_t owner = atomic_load(&set->seats->owners[i]);
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
+        uint64_t owner = atomic_load(&set->announce_slots->owners[i]);
 
-        assert_true(owner == 0 || owner == set->member->key);
+        assert_true(owner == 0 || owner == set->participant->peer_key);
         own += owner != 0;
     }
     assert_int_equal(own, 1);

@@ -145,7 +145,7 @@ static void all_replace_a_stale_one_with_one(void **state)
         require(segment_open(place, &shape, &segment, &error) == 0);
         fake_sys_set_boot(0);
         if (round % 2)
-            segment_header(segment)->removed = 1; /* whichever is found first */
+            segment_header(segment)->removal = 1; /* whichever is found first */
         segment_close(segment);
         run_all(open_same);
         require_one();
@@ -193,22 +193,22 @@ static bool take_part(int i)
     int r;
 
     require(segment_open(place, &shape, &segment, &error) == 0);
-    require(segment_commit_process(segment, (uint32_t)i) == 0);
-    life = &segment_process(segment, (uint32_t)i)->life;
+    require(segment_alloc_peer(segment, (uint32_t)i) == 0);
+    life = &segment_peer(segment, (uint32_t)i)->id;
     require(atomic_load(life) == 0);
     atomic_store(life, (uint64_t)getpid());
-    r = segment_admit(segment);
+    r = segment_confirm_attach(segment);
     require(r == 0 || r == -ESTALE);
     if (r == 0) {
         for (int turn = 0; turn < 3; turn++) { /* while it takes part, everybody finds this one */
             require(inode_of(inside(SOME_FILE)) == inode_of_segment(segment));
-            require((atomic_load(&segment_header(segment)->removed) & 1) == 0);
+            require((atomic_load(&segment_header(segment)->removal) & 1) == 0);
             sched_yield();
         }
     }
     atomic_store(life, 0);
     if (r == 0)
-        require(segment_retire(segment, anybody, NULL) >= 0);
+        require(segment_remove_if_unused(segment, anybody, NULL) >= 0);
     segment_close(segment);
     return r == 0;
 }

@@ -20,7 +20,7 @@
 
 static char mine[64]; /* a directory of the attacker's */
 static char in_default[80];
-static char default_directory[DIRECTORY_PATH_SIZE];
+static char default_directory[SEGMENT_DIR_PATH_SIZE];
 
 /* Runs it in a child as that user. Its failed `require` fails the test. */
 static void as(uid_t user, void (*run)(void))

@@ -90,15 +90,15 @@ static void require_reason(const struct want *want, int r)
 /* At the instants that the set itself used. */
 static void note_grant(const struct want *want, weir_acquisition *acquisition)
 {
-    const struct record *r = record_at(acquisition->set->region, acquisition->record);
+    const struct acq_record *r = record_at(acquisition->set->region, acquisition->record);
     struct event event;
 
     ledger_hold(me.number, want->amounts);
     for (int i = 0; i < HISTORY_LIMITS; i++)
         event.amounts[i] = (uint32_t)want->amounts[i];
     require(record_state(record_load(&r->word)) == RECORD_HELD);
-    event.since = record_load(&r->since);
-    event.lo = event.hi = record_load(&r->granted);
+    event.since = record_load(&r->enqueued_ns);
+    event.lo = event.hi = record_load(&r->granted_ns);
     require(event.since <= event.lo && event.hi <= clock_now());
     ledger_grant(me.number, &event);
 }

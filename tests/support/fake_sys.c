@@ -3,79 +3,79 @@
  * The fake system: the real one, included under other names, behind wrappers that count and fail.
  * State is atomic, so that the fake adds no order between threads that the real system would not.
  */
-#define sys_alloc           real_sys_alloc
-#define sys_alloc_aligned   real_sys_alloc_aligned
-#define sys_grow            real_sys_grow
-#define sys_strdup          real_sys_strdup
-#define sys_free            real_sys_free
-#define sys_reserve         real_sys_reserve
-#define sys_commit          real_sys_commit
-#define sys_unreserve       real_sys_unreserve
-#define sys_fork_page       real_sys_fork_page
-#define sys_fork_page_free  real_sys_fork_page_free
-#define sys_now_ns          real_sys_now_ns
-#define sys_tick_ns         real_sys_tick_ns
-#define sys_wall_offset_ns  real_sys_wall_offset_ns
-#define sys_tsc             real_sys_tsc
-#define sys_tsc_usable      real_sys_tsc_usable
-#define sys_eventfd         real_sys_eventfd
-#define sys_timerfd         real_sys_timerfd
-#define sys_timerfd_set     real_sys_timerfd_set
-#define sys_timerfd_ring    real_sys_timerfd_ring
-#define sys_timer_lead      real_sys_timer_lead
-#define sys_epoll_create    real_sys_epoll_create
-#define sys_epoll_add       real_sys_epoll_add
-#define sys_epoll_add_edge  real_sys_epoll_add_edge
-#define sys_epoll_remove    real_sys_epoll_remove
-#define sys_epoll_wait      real_sys_epoll_wait
-#define sys_signal_fd       real_sys_signal_fd
-#define sys_probe_fd        real_sys_probe_fd
-#define sys_drain_fd        real_sys_drain_fd
-#define sys_close           real_sys_close
-#define sys_futex_wait      real_sys_futex_wait
-#define sys_futex_wake      real_sys_futex_wake
-#define sys_thread_start    real_sys_thread_start
-#define sys_thread_join     real_sys_thread_join
-#define sys_thread_id       real_sys_thread_id
-#define sys_read_file       real_sys_read_file
-#define sys_read_part       real_sys_read_part
-#define sys_stat            real_sys_stat
-#define sys_open_directory  real_sys_open_directory
-#define sys_next_entry      real_sys_next_entry
-#define sys_close_directory real_sys_close_directory
-#define sys_load            real_sys_load
-#define sys_symbol          real_sys_symbol
-#define sys_environment     real_sys_environment
-#define sys_user            real_sys_user
-#define sys_random          real_sys_random
+#define os_alloc           real_os_alloc
+#define os_alloc_aligned   real_os_alloc_aligned
+#define os_realloc         real_os_realloc
+#define os_strdup          real_os_strdup
+#define os_free            real_os_free
+#define os_vm_reserve      real_os_vm_reserve
+#define os_vm_commit       real_os_vm_commit
+#define os_vm_free         real_os_vm_free
+#define os_wipe_page_alloc real_os_wipe_page_alloc
+#define os_wipe_page_free  real_os_wipe_page_free
+#define os_now_ns          real_os_now_ns
+#define os_now_coarse_ns   real_os_now_coarse_ns
+#define os_wall_offset_ns  real_os_wall_offset_ns
+#define os_tsc_read        real_os_tsc_read
+#define os_tsc_check       real_os_tsc_check
+#define os_eventfd         real_os_eventfd
+#define os_timerfd         real_os_timerfd
+#define os_timerfd_set     real_os_timerfd_set
+#define os_timerfd_expire  real_os_timerfd_expire
+#define os_timer_lead      real_os_timer_lead
+#define os_epoll_create    real_os_epoll_create
+#define os_epoll_add       real_os_epoll_add
+#define os_epoll_add_edge  real_os_epoll_add_edge
+#define os_epoll_remove    real_os_epoll_remove
+#define os_epoll_wait      real_os_epoll_wait
+#define os_eventfd_signal  real_os_eventfd_signal
+#define os_eventfd_probe   real_os_eventfd_probe
+#define os_fd_drain        real_os_fd_drain
+#define os_close           real_os_close
+#define os_futex_wait      real_os_futex_wait
+#define os_futex_wake      real_os_futex_wake
+#define os_thread_start    real_os_thread_start
+#define os_thread_join     real_os_thread_join
+#define os_thread_id       real_os_thread_id
+#define os_file_read       real_os_file_read
+#define os_file_read_part  real_os_file_read_part
+#define os_stat            real_os_stat
+#define os_dir_open        real_os_dir_open
+#define os_dir_next        real_os_dir_next
+#define os_dir_close       real_os_dir_close
+#define os_dlopen          real_os_dlopen
+#define os_dlsym           real_os_dlsym
+#define os_getenv          real_os_getenv
+#define os_user_id         real_os_user_id
+#define os_random          real_os_random
 
-#define sys_make_directory    real_sys_make_directory
-#define sys_open_directory_fd real_sys_open_directory_fd
-#define sys_list_directory    real_sys_list_directory
-#define sys_open_in           real_sys_open_in
-#define sys_stat_in           real_sys_stat_in
-#define sys_unlink_in         real_sys_unlink_in
-#define sys_open_nameless     real_sys_open_nameless
-#define sys_give_name         real_sys_give_name
-#define sys_stat_fd           real_sys_stat_fd
-#define sys_read_at           real_sys_read_at
-#define sys_resize            real_sys_resize
-#define sys_allocate          real_sys_allocate
-#define sys_lock              real_sys_lock
-#define sys_unlock            real_sys_unlock
-#define sys_map               real_sys_map
-#define sys_unmap             real_sys_unmap
-#define sys_boot_id           real_sys_boot_id
-#define sys_namespace         real_sys_namespace
-#define sys_process_id        real_sys_process_id
-#define sys_epoll_look        real_sys_epoll_look
-#define sys_futex_wait_shared real_sys_futex_wait_shared
-#define sys_futex_wake_shared real_sys_futex_wake_shared
-#define sys_pipe_make         real_sys_pipe_make
-#define sys_pipe_read         real_sys_pipe_read
-#define sys_pipe_write        real_sys_pipe_write
-#define sys_process_exists    real_sys_process_exists
-#define sys_process_open      real_sys_process_open
+#define os_mkdir             real_os_mkdir
+#define os_dir_open_fd       real_os_dir_open_fd
+#define os_dir_open_list     real_os_dir_open_list
+#define os_open_at           real_os_open_at
+#define os_stat_at           real_os_stat_at
+#define os_unlink_at         real_os_unlink_at
+#define os_open_tmpfile      real_os_open_tmpfile
+#define os_link_at           real_os_link_at
+#define os_fstat             real_os_fstat
+#define os_pread             real_os_pread
+#define os_ftruncate         real_os_ftruncate
+#define os_fallocate         real_os_fallocate
+#define os_file_lock         real_os_file_lock
+#define os_file_unlock       real_os_file_unlock
+#define os_map_shared        real_os_map_shared
+#define os_unmap_shared      real_os_unmap_shared
+#define os_boot_id           real_os_boot_id
+#define os_namespace_id      real_os_namespace_id
+#define os_process_id        real_os_process_id
+#define os_epoll_poll        real_os_epoll_poll
+#define os_futex_wait_shared real_os_futex_wait_shared
+#define os_futex_wake_shared real_os_futex_wake_shared
+#define os_fifo_make         real_os_fifo_make
+#define os_fifo_read         real_os_fifo_read
+#define os_fifo_write        real_os_fifo_write
+#define os_process_exists    real_os_process_exists
+#define os_pidfd_open        real_os_pidfd_open
 
 #include "../../core/os/os_clock.c"
 #include "../../core/os/os_dir.c"
@@ -87,91 +87,91 @@
 #include "../../core/os/os_process.c"
 #include "../../core/os/os_thread.c"
 
-#undef sys_make_directory
-#undef sys_open_directory_fd
-#undef sys_list_directory
-#undef sys_open_in
-#undef sys_stat_in
-#undef sys_unlink_in
-#undef sys_open_nameless
-#undef sys_give_name
-#undef sys_stat_fd
-#undef sys_read_at
-#undef sys_resize
-#undef sys_allocate
-#undef sys_lock
-#undef sys_unlock
-#undef sys_map
-#undef sys_unmap
-#undef sys_boot_id
-#undef sys_namespace
-#undef sys_process_id
-#undef sys_epoll_look
-#undef sys_futex_wait_shared
-#undef sys_futex_wake_shared
-#undef sys_pipe_make
-#undef sys_pipe_read
-#undef sys_pipe_write
-#undef sys_process_exists
-#undef sys_process_open
+#undef os_mkdir
+#undef os_dir_open_fd
+#undef os_dir_open_list
+#undef os_open_at
+#undef os_stat_at
+#undef os_unlink_at
+#undef os_open_tmpfile
+#undef os_link_at
+#undef os_fstat
+#undef os_pread
+#undef os_ftruncate
+#undef os_fallocate
+#undef os_file_lock
+#undef os_file_unlock
+#undef os_map_shared
+#undef os_unmap_shared
+#undef os_boot_id
+#undef os_namespace_id
+#undef os_process_id
+#undef os_epoll_poll
+#undef os_futex_wait_shared
+#undef os_futex_wake_shared
+#undef os_fifo_make
+#undef os_fifo_read
+#undef os_fifo_write
+#undef os_process_exists
+#undef os_pidfd_open
 
-#undef sys_alloc
-#undef sys_alloc_aligned
-#undef sys_grow
-#undef sys_strdup
-#undef sys_free
-#undef sys_reserve
-#undef sys_commit
-#undef sys_unreserve
-#undef sys_fork_page
-#undef sys_fork_page_free
-#undef sys_now_ns
-#undef sys_tick_ns
-#undef sys_wall_offset_ns
-#undef sys_tsc
-#undef sys_tsc_usable
-#undef sys_eventfd
-#undef sys_timerfd
-#undef sys_timerfd_set
-#undef sys_timerfd_ring
-#undef sys_timer_lead
-#undef sys_epoll_create
-#undef sys_epoll_add
-#undef sys_epoll_add_edge
-#undef sys_epoll_remove
-#undef sys_epoll_wait
-#undef sys_signal_fd
-#undef sys_probe_fd
-#undef sys_drain_fd
-#undef sys_close
-#undef sys_futex_wait
-#undef sys_futex_wake
-#undef sys_thread_start
-#undef sys_thread_join
-#undef sys_thread_id
-#undef sys_read_file
-#undef sys_read_part
-#undef sys_stat
-#undef sys_open_directory
-#undef sys_next_entry
-#undef sys_close_directory
-#undef sys_load
-#undef sys_symbol
-#undef sys_environment
-#undef sys_user
-#undef sys_random
+#undef os_alloc
+#undef os_alloc_aligned
+#undef os_realloc
+#undef os_strdup
+#undef os_free
+#undef os_vm_reserve
+#undef os_vm_commit
+#undef os_vm_free
+#undef os_wipe_page_alloc
+#undef os_wipe_page_free
+#undef os_now_ns
+#undef os_now_coarse_ns
+#undef os_wall_offset_ns
+#undef os_tsc_read
+#undef os_tsc_check
+#undef os_eventfd
+#undef os_timerfd
+#undef os_timerfd_set
+#undef os_timerfd_expire
+#undef os_timer_lead
+#undef os_epoll_create
+#undef os_epoll_add
+#undef os_epoll_add_edge
+#undef os_epoll_remove
+#undef os_epoll_wait
+#undef os_eventfd_signal
+#undef os_eventfd_probe
+#undef os_fd_drain
+#undef os_close
+#undef os_futex_wait
+#undef os_futex_wake
+#undef os_thread_start
+#undef os_thread_join
+#undef os_thread_id
+#undef os_file_read
+#undef os_file_read_part
+#undef os_stat
+#undef os_dir_open
+#undef os_dir_next
+#undef os_dir_close
+#undef os_dlopen
+#undef os_dlsym
+#undef os_getenv
+#undef os_user_id
+#undef os_random
 /* The declarations again, under their own names. */
 #undef WEIR_CORE_OS_OS_H
 #include "../../core/os/os.h"
 
 /* What is under these goes through the fake itself. */
-#define sys_ring_open real_sys_ring_open
-#define sys_ring_send real_sys_ring_send
+#define os_uring_open real_os_uring_open
+#define os_uring_send real_os_uring_send
 #include "../../core/os/os_uring.c"
-#undef sys_ring_open
-#undef sys_ring_send
-int sys_ring_open(struct sys_ring **ret, int ring_fd);
-void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n);
+#undef os_uring_open
+#undef os_uring_send
+int os_uring_open(struct os_uring **ret, int ring_fd);
+void os_uring_send(struct os_uring *ring, struct os_uring_message *messages, unsigned n);
 
 #include "fake_sys.h"
 #include <malloc.h>
@@ -353,21 +353,21 @@ static void block_gone(void *block)
     }
 }
 
-void *sys_alloc(size_t n, size_t size)
+void *os_alloc(size_t n, size_t size)
 {
-    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL : block_made(real_sys_alloc(n, size));
+    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL : block_made(real_os_alloc(n, size));
 }
 
-void *sys_alloc_aligned(size_t alignment, size_t size)
+void *os_alloc_aligned(size_t alignment, size_t size)
 {
     return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL
-                                              : block_made(real_sys_alloc_aligned(alignment, size));
+                                              : block_made(real_os_alloc_aligned(alignment, size));
 }
 
 /* Always moves, so that whoever keeps a pointer to the old place is found out. */
-void *sys_grow(void *memory, size_t n, size_t size)
+void *os_realloc(void *memory, size_t n, size_t size)
 {
-    size_t bytes = bytes_of(n, size), old;
+    size_t bytes = alloc_size(n, size), old;
     void *grown;
 
     if (fails(ALLOC, FAKE_MEMORY, -ENOMEM) || bytes == 0)
@@ -378,20 +378,20 @@ void *sys_grow(void *memory, size_t n, size_t size)
     old = malloc_usable_size(memory);
     memcpy(grown, memory, old < bytes ? old : bytes);
     block_gone(memory);
-    real_sys_free(memory);
+    real_os_free(memory);
     return grown;
 }
 
-char *sys_strdup(const char *text)
+char *os_strdup(const char *text)
 {
-    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL : block_made(real_sys_strdup(text));
+    return fails(ALLOC, FAKE_MEMORY, -ENOMEM) ? NULL : block_made(real_os_strdup(text));
 }
 
-void sys_free(void *memory)
+void os_free(void *memory)
 {
     made(FREE);
     block_gone(memory);
-    real_sys_free(memory);
+    real_os_free(memory);
 }
 
 static void *region_made(void *region)
@@ -403,38 +403,38 @@ static void *region_made(void *region)
 
 #define SMALL_RANGE ((size_t)1 << 28)
 
-void *sys_reserve(size_t size)
+void *os_vm_reserve(size_t size)
 {
     /* qemu-user keeps books on every page of a range: there the core gets by with a small one. */
     if (size > SMALL_RANGE && getenv("MESON_EXE_WRAPPER") != NULL)
         return NULL;
-    return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_sys_reserve(size));
+    return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_os_vm_reserve(size));
 }
 
-int sys_commit(void *memory, size_t size)
+int os_vm_commit(void *memory, size_t size)
 {
     int code = fails(COMMIT, FAKE_MEMORY, -ENOMEM);
 
-    return code != 0 ? code : real_sys_commit(memory, size);
+    return code != 0 ? code : real_os_vm_commit(memory, size);
 }
 
-void sys_unreserve(void *memory, size_t size)
+void os_vm_free(void *memory, size_t size)
 {
     if (memory != NULL)
         atomic_fetch_sub(&live.regions, 1);
-    real_sys_unreserve(memory, size);
+    real_os_vm_free(memory, size);
 }
 
-void *sys_fork_page(void)
+void *os_wipe_page_alloc(void)
 {
-    return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_sys_fork_page());
+    return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_os_wipe_page_alloc());
 }
 
-void sys_fork_page_free(void *page)
+void os_wipe_page_free(void *page)
 {
     if (page != NULL)
         atomic_fetch_sub(&live.regions, 1);
-    real_sys_fork_page_free(page);
+    real_os_wipe_page_free(page);
 }
 
 /* ---- time ---- */
@@ -462,7 +462,7 @@ static void timers_fire(uint64_t now_ns)
     for (int i = 0; i < TIMERS_MAX; i++) {
         if (timers[i].armed && timers[i].at_ns <= now_ns) {
             timers[i].armed = false;
-            real_sys_timerfd_set(timers[i].fd, 1);
+            real_os_timerfd_set(timers[i].fd, 1);
         }
     }
     pthread_mutex_unlock(&timers_lock);
@@ -516,19 +516,19 @@ void fake_sys_set_counter(const struct fake_counter *other)
     atomic_store(&counter, other);
 }
 
-uint64_t sys_tsc(void)
+uint64_t os_tsc_read(void)
 {
     const struct fake_counter *c = atomic_load(&counter);
 
-    return c != NULL ? c->ticks(c->userdata) : real_sys_tsc();
+    return c != NULL ? c->ticks(c->userdata) : real_os_tsc_read();
 }
 
-int sys_tsc_usable(void)
+int os_tsc_check(void)
 {
     const struct fake_counter *c = atomic_load(&counter);
 
     made(FILES);
-    return c != NULL ? c->usable : real_sys_tsc_usable();
+    return c != NULL ? c->usable : real_os_tsc_check();
 }
 
 /* The counter whose clock takes the place of the others, or NULL. */
@@ -539,7 +539,7 @@ static const struct fake_counter *counter_with_clock(void)
     return c != NULL && c->now_ns != NULL ? c : NULL;
 }
 
-uint64_t sys_now_ns(void)
+uint64_t os_now_ns(void)
 {
     const struct fake_counter *c = counter_with_clock();
     uint64_t now = atomic_load(&clock_ns);
@@ -547,21 +547,21 @@ uint64_t sys_now_ns(void)
     made(NOW);
     if (c != NULL)
         return c->now_ns(c->userdata);
-    return now == CLOCK_REAL ? real_sys_now_ns() : now;
+    return now == CLOCK_REAL ? real_os_now_ns() : now;
 }
 
-uint64_t sys_tick_ns(void)
+uint64_t os_now_coarse_ns(void)
 {
     uint64_t now = atomic_load(&clock_ns);
 
     made(TICK);
-    return now == CLOCK_REAL ? real_sys_tick_ns() : now - now % FAKE_TICK_NS;
+    return now == CLOCK_REAL ? real_os_now_coarse_ns() : now - now % FAKE_TICK_NS;
 }
 
-int64_t sys_wall_offset_ns(void)
+int64_t os_wall_offset_ns(void)
 {
     made(WALL);
-    return atomic_load(&clock_ns) == CLOCK_REAL ? real_sys_wall_offset_ns()
+    return atomic_load(&clock_ns) == CLOCK_REAL ? real_os_wall_offset_ns()
                                                 : atomic_load(&wall_offset_ns);
 }
 
@@ -572,16 +572,16 @@ static uint64_t kernel_deadline(uint64_t at_ns)
     return at_ns != WEIR_FOREVER && counter_with_clock() != NULL ? 1 : at_ns;
 }
 
-int sys_timerfd_set(int fd, uint64_t at_ns)
+int os_timerfd_set(int fd, uint64_t at_ns)
 {
     int code = fails(TIMER_SET, FAKE_EVENT, -ENOMEM);
 
     if (code != 0)
         return code;
     if (atomic_load(&clock_ns) == CLOCK_REAL)
-        return real_sys_timerfd_set(fd, kernel_deadline(at_ns));
+        return real_os_timerfd_set(fd, kernel_deadline(at_ns));
     timer_forget(fd);
-    code = real_sys_timerfd_set(fd, WEIR_FOREVER);
+    code = real_os_timerfd_set(fd, WEIR_FOREVER);
     if (code == 0 && at_ns != WEIR_FOREVER)
         code = timer_keep(fd, at_ns);
     timers_fire(atomic_load(&clock_ns)); /* if it was due already, or became so meanwhile */
@@ -596,7 +596,7 @@ static int fake_futex_wait(int (*wait)(const uint32_t *, uint32_t, uint64_t), co
     if (atomic_load(&clock_ns) == CLOCK_REAL || until_ns == WEIR_FOREVER)
         return wait(word, expected, kernel_deadline(until_ns));
     while (atomic_load(&clock_ns) < until_ns) {
-        int r = wait(word, expected, real_sys_now_ns() + SLICE_NS);
+        int r = wait(word, expected, real_os_now_ns() + SLICE_NS);
 
         if (r != -ETIMEDOUT)
             return r;
@@ -604,26 +604,26 @@ static int fake_futex_wait(int (*wait)(const uint32_t *, uint32_t, uint64_t), co
     return -ETIMEDOUT;
 }
 
-int sys_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
 {
-    return fake_futex_wait(real_sys_futex_wait, word, expected, until_ns);
+    return fake_futex_wait(real_os_futex_wait, word, expected, until_ns);
 }
 
-int sys_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+int os_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
 {
-    return fake_futex_wait(real_sys_futex_wait_shared, word, expected, until_ns);
+    return fake_futex_wait(real_os_futex_wait_shared, word, expected, until_ns);
 }
 
-int sys_futex_wake(const uint32_t *word, int n)
+int os_futex_wake(const uint32_t *word, int n)
 {
     made(FUTEX_WAKES);
-    return real_sys_futex_wake(word, n);
+    return real_os_futex_wake(word, n);
 }
 
-int sys_futex_wake_shared(const uint32_t *word, int n)
+int os_futex_wake_shared(const uint32_t *word, int n)
 {
     made(FUTEX_WAKES);
-    return real_sys_futex_wake_shared(word, n);
+    return real_os_futex_wake_shared(word, n);
 }
 
 /* ---- descriptors ---- */
@@ -635,18 +635,18 @@ static int descriptor_made(int fd)
     return fd;
 }
 
-int sys_eventfd(void)
+int os_eventfd(void)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_eventfd());
+    return code != 0 ? code : descriptor_made(real_os_eventfd());
 }
 
-int sys_timerfd(void)
+int os_timerfd(void)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_timerfd());
+    return code != 0 ? code : descriptor_made(real_os_timerfd());
 }
 
 void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns)
@@ -655,14 +655,14 @@ void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns)
     atomic_store(&lead_most_ns, most_ns);
 }
 
-void sys_timer_lead(uint32_t *ret_least_ns, uint32_t *ret_most_ns)
+void os_timer_lead(uint32_t *ret_least_ns, uint32_t *ret_most_ns)
 {
     const struct fake_counter *by_hand = atomic_load(&counter);
 
     *ret_least_ns = atomic_load(&lead_least_ns);
     *ret_most_ns = atomic_load(&lead_most_ns);
     if (atomic_load(&clock_ns) == CLOCK_REAL && !(by_hand && by_hand->now_ns))
-        real_sys_timer_lead(ret_least_ns, ret_most_ns);
+        real_os_timer_lead(ret_least_ns, ret_most_ns);
 }
 
 static bool without_rings(void)
@@ -672,103 +672,103 @@ static bool without_rings(void)
 
 bool fake_sys_timers_ring(void)
 {
-    int fd = real_sys_timerfd();
-    bool ring = fd >= 0 && !without_rings() && real_sys_timerfd_ring(fd) == 0;
+    int fd = real_os_timerfd();
+    bool ring = fd >= 0 && !without_rings() && real_os_timerfd_expire(fd) == 0;
 
-    real_sys_close(fd);
+    real_os_close(fd);
     return ring;
 }
 
-int sys_timerfd_ring(int fd)
+int os_timerfd_expire(int fd)
 {
     int code = fails(SIGNAL, FAKE_EVENT, -EPERM);
 
     if (code == 0 && without_rings())
         code = -ENOTTY;
-    return code != 0 ? code : real_sys_timerfd_ring(fd);
+    return code != 0 ? code : real_os_timerfd_expire(fd);
 }
 
-int sys_epoll_create(void)
+int os_epoll_create(void)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_epoll_create());
+    return code != 0 ? code : descriptor_made(real_os_epoll_create());
 }
 
-int sys_epoll_add(int epoll_fd, int fd, uint64_t data)
+int os_epoll_add(int epoll_fd, int fd, uint64_t data)
 {
     int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOMEM);
 
-    return code != 0 ? code : real_sys_epoll_add(epoll_fd, fd, data);
+    return code != 0 ? code : real_os_epoll_add(epoll_fd, fd, data);
 }
 
-int sys_epoll_add_edge(int epoll_fd, int fd, uint64_t data)
+int os_epoll_add_edge(int epoll_fd, int fd, uint64_t data)
 {
     int code = fails(EPOLL_ADD, FAKE_DESCRIPTOR, -ENOMEM);
 
-    return code != 0 ? code : real_sys_epoll_add_edge(epoll_fd, fd, data);
+    return code != 0 ? code : real_os_epoll_add_edge(epoll_fd, fd, data);
 }
 
-void sys_epoll_remove(int epoll_fd, int fd)
+void os_epoll_remove(int epoll_fd, int fd)
 {
-    real_sys_epoll_remove(epoll_fd, fd);
+    real_os_epoll_remove(epoll_fd, fd);
 }
 
-int sys_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
-{
-    int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
-
-    return code != 0 ? code : real_sys_epoll_wait(epoll_fd, ret_data, n);
-}
-
-int sys_epoll_look(int epoll_fd, uint64_t *ret_data, int n)
+int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
 {
     int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_sys_epoll_look(epoll_fd, ret_data, n);
+    return code != 0 ? code : real_os_epoll_wait(epoll_fd, ret_data, n);
 }
 
-int sys_signal_fd(int fd)
+int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n)
+{
+    int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_os_epoll_poll(epoll_fd, ret_data, n);
+}
+
+int os_eventfd_signal(int fd)
 {
     int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_sys_signal_fd(fd);
+    return code != 0 ? code : real_os_eventfd_signal(fd);
 }
 
-int sys_probe_fd(int fd)
+int os_eventfd_probe(int fd)
 {
     int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_sys_probe_fd(fd);
+    return code != 0 ? code : real_os_eventfd_probe(fd);
 }
 
-int sys_drain_fd(int fd)
+int os_fd_drain(int fd)
 {
     int code = fails(DRAIN, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_sys_drain_fd(fd);
+    return code != 0 ? code : real_os_fd_drain(fd);
 }
 
-void sys_close(int fd)
+void os_close(int fd)
 {
     made(CLOSE);
     if (fd >= 0)
         atomic_fetch_sub(&live.descriptors, 1);
     timer_forget(fd);
-    real_sys_close(fd);
+    real_os_close(fd);
 }
 
 /* ---- rings ---- */
 
-int sys_ring_open(struct sys_ring **ret, int ring_fd)
+int os_uring_open(struct os_uring **ret, int ring_fd)
 {
     int code = fails(RING, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : real_sys_ring_open(ret, ring_fd);
+    return code != 0 ? code : real_os_uring_open(ret, ring_fd);
 }
 
 /* Those before the one that is to fail are sent, and none behind it. */
-void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned n)
+void os_uring_send(struct os_uring *ring, struct os_uring_message *messages, unsigned n)
 {
     unsigned sent = 0;
     int code = 0;
@@ -776,101 +776,101 @@ void sys_ring_send(struct sys_ring *ring, struct sys_message *messages, unsigned
     while (sent < n && (code = fails(MESSAGE, FAKE_MESSAGE, -EOVERFLOW)) == 0)
         sent++;
     if (sent > 0)
-        real_sys_ring_send(ring, messages, sent);
+        real_os_uring_send(ring, messages, sent);
     for (unsigned i = sent; i < n; i++)
         messages[i].code = code;
 }
 
 /* ---- threads ---- */
 
-int sys_thread_start(struct sys_thread **ret, void (*run)(void *), void *argument, const char *name)
+int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument, const char *name)
 {
     int code = fails(THREAD_START, FAKE_THREAD, -EAGAIN);
 
     if (code == 0)
-        code = real_sys_thread_start(ret, run, argument, name);
+        code = real_os_thread_start(ret, run, argument, name);
     if (code == 0)
         atomic_fetch_add(&live.threads, 1);
     return code;
 }
 
-void sys_thread_join(struct sys_thread *thread)
+void os_thread_join(struct os_thread *thread)
 {
     made(THREAD_JOIN);
     if (thread != NULL)
         atomic_fetch_sub(&live.threads, 1);
-    real_sys_thread_join(thread);
+    real_os_thread_join(thread);
 }
 
-uint32_t sys_thread_id(void)
+uint32_t os_thread_id(void)
 {
     made(THREAD_ID);
-    return real_sys_thread_id();
+    return real_os_thread_id();
 }
 
 /* ---- files and plugins ---- */
 
-int sys_read_file(const char *path, size_t size_max, char **ret, size_t *ret_size)
+int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
     if (code == 0)
-        code = real_sys_read_file(path, size_max, ret, ret_size);
+        code = real_os_file_read(path, size_max, ret, ret_size);
     if (code == 0)
         block_made(*ret);
     return code;
 }
 
-int sys_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
+int os_file_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_read_part(path, offset, buffer, size);
+    return code != 0 ? code : real_os_file_read_part(path, offset, buffer, size);
 }
 
-int sys_stat(const char *path, struct stat *ret)
+int os_stat(const char *path, struct stat *ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_stat(path, ret);
+    return code != 0 ? code : real_os_stat(path, ret);
 }
 
-int sys_open_directory(const char *path, void **ret)
+int os_dir_open(const char *path, void **ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
     if (code == 0)
-        code = real_sys_open_directory(path, ret);
+        code = real_os_dir_open(path, ret);
     if (code == 0)
         atomic_fetch_add(&live.directories, 1);
     return code;
 }
 
-int sys_next_entry(void *directory, char *ret_name, size_t size)
+int os_dir_next(void *directory, char *ret_name, size_t size)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_next_entry(directory, ret_name, size);
+    return code != 0 ? code : real_os_dir_next(directory, ret_name, size);
 }
 
-void sys_close_directory(void *directory)
+void os_dir_close(void *directory)
 {
     made(FILES);
     if (directory != NULL)
         atomic_fetch_sub(&live.directories, 1);
-    real_sys_close_directory(directory);
+    real_os_dir_close(directory);
 }
 
-int sys_load(const char *path, void **ret, char *ret_why, size_t why_size)
+int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size)
 {
     int code = fails(FILES, FAKE_FILE, -ENOMEM);
 
-    return code != 0 ? code : real_sys_load(path, ret, ret_why, why_size);
+    return code != 0 ? code : real_os_dlopen(path, ret, ret_why, why_size);
 }
 
-void *sys_symbol(void *library, const char *name)
+void *os_dlsym(void *library, const char *name)
 {
-    return real_sys_symbol(library, name);
+    return real_os_dlsym(library, name);
 }
 
 /* ---- files in a directory ---- */
@@ -888,208 +888,208 @@ void fake_sys_set_namespaces(uint64_t pid_id, uint64_t time_id)
     atomic_store(&time_namespace, time_id);
 }
 
-int sys_make_directory(const char *path)
+int os_mkdir(const char *path)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_make_directory(path);
+    return code != 0 ? code : real_os_mkdir(path);
 }
 
-int sys_open_directory_fd(const char *path)
+int os_dir_open_fd(const char *path)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_open_directory_fd(path));
+    return code != 0 ? code : descriptor_made(real_os_dir_open_fd(path));
 }
 
-int sys_list_directory(int directory_fd, void **ret)
+int os_dir_open_list(int directory_fd, void **ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
     if (code == 0)
-        code = real_sys_list_directory(directory_fd, ret);
+        code = real_os_dir_open_list(directory_fd, ret);
     if (code == 0)
         atomic_fetch_add(&live.directories, 1);
     return code;
 }
 
-int sys_open_in(int directory_fd, const char *name, bool writable)
+int os_open_at(int directory_fd, const char *name, bool writable)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_open_in(directory_fd, name, writable));
+    return code != 0 ? code : descriptor_made(real_os_open_at(directory_fd, name, writable));
 }
 
-int sys_stat_in(int directory_fd, const char *name, struct stat *ret)
+int os_stat_at(int directory_fd, const char *name, struct stat *ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_stat_in(directory_fd, name, ret);
+    return code != 0 ? code : real_os_stat_at(directory_fd, name, ret);
 }
 
-int sys_unlink_in(int directory_fd, const char *name)
+int os_unlink_at(int directory_fd, const char *name)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_unlink_in(directory_fd, name);
+    return code != 0 ? code : real_os_unlink_at(directory_fd, name);
 }
 
-int sys_open_nameless(int directory_fd)
+int os_open_tmpfile(int directory_fd)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_open_nameless(directory_fd));
+    return code != 0 ? code : descriptor_made(real_os_open_tmpfile(directory_fd));
 }
 
-int sys_give_name(int fd, int directory_fd, const char *name)
+int os_link_at(int fd, int directory_fd, const char *name)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_give_name(fd, directory_fd, name);
+    return code != 0 ? code : real_os_link_at(fd, directory_fd, name);
 }
 
-int sys_stat_fd(int fd, struct stat *ret)
+int os_fstat(int fd, struct stat *ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_stat_fd(fd, ret);
+    return code != 0 ? code : real_os_fstat(fd, ret);
 }
 
-int sys_read_at(int fd, uint64_t offset, void *buffer, size_t size)
+int os_pread(int fd, uint64_t offset, void *buffer, size_t size)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_read_at(fd, offset, buffer, size);
+    return code != 0 ? code : real_os_pread(fd, offset, buffer, size);
 }
 
-int sys_resize(int fd, uint64_t size)
+int os_ftruncate(int fd, uint64_t size)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_resize(fd, size);
+    return code != 0 ? code : real_os_ftruncate(fd, size);
 }
 
-int sys_allocate(int fd, uint64_t offset, uint64_t size)
+int os_fallocate(int fd, uint64_t offset, uint64_t size)
 {
     int code = fails(FILES, FAKE_ROOM, -ENOSPC);
 
-    return code != 0 ? code : real_sys_allocate(fd, offset, size);
+    return code != 0 ? code : real_os_fallocate(fd, offset, size);
 }
 
-int sys_lock(int fd)
+int os_file_lock(int fd)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_lock(fd);
+    return code != 0 ? code : real_os_file_lock(fd);
 }
 
-void sys_unlock(int fd)
+void os_file_unlock(int fd)
 {
     made(FILES);
-    real_sys_unlock(fd);
+    real_os_file_unlock(fd);
 }
 
-int sys_map(int fd, size_t size, bool writable, void **ret)
+int os_map_shared(int fd, size_t size, bool writable, void **ret)
 {
     int code = fails(RESERVE, FAKE_MEMORY, -ENOMEM);
 
     if (code == 0)
-        code = real_sys_map(fd, size, writable, ret);
+        code = real_os_map_shared(fd, size, writable, ret);
     if (code == 0)
         region_made(*ret);
     return code;
 }
 
-void sys_unmap(void *memory, size_t size)
+void os_unmap_shared(void *memory, size_t size)
 {
     atomic_fetch_sub(&live.regions, 1);
-    real_sys_unmap(memory, size);
+    real_os_unmap_shared(memory, size);
 }
 
-int sys_boot_id(unsigned char ret[16])
+int os_boot_id(unsigned char ret[16])
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
     uint64_t other = atomic_load(&boot);
 
     if (code == 0)
-        code = real_sys_boot_id(ret);
+        code = real_os_boot_id(ret);
     if (code == 0 && other != 0)
         memcpy(ret, &other, sizeof other);
     return code;
 }
 
-int sys_namespace(const char *kind, uint64_t *ret)
+int os_namespace_id(const char *kind, uint64_t *ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
     uint64_t other = atomic_load(strcmp(kind, "pid") == 0 ? &pid_namespace : &time_namespace);
 
     if (code == 0)
-        code = real_sys_namespace(kind, ret);
+        code = real_os_namespace_id(kind, ret);
     if (code == 0 && other != 0)
         *ret = other;
     return code;
 }
 
-int sys_pipe_make(int directory_fd, const char *name)
+int os_fifo_make(int directory_fd, const char *name)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
-    return code != 0 ? code : real_sys_pipe_make(directory_fd, name);
+    return code != 0 ? code : real_os_fifo_make(directory_fd, name);
 }
 
-int sys_pipe_read(int fd, void *buffer, size_t size)
+int os_fifo_read(int fd, void *buffer, size_t size)
 {
     int code = fails(DRAIN, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_sys_pipe_read(fd, buffer, size);
+    return code != 0 ? code : real_os_fifo_read(fd, buffer, size);
 }
 
-int sys_pipe_write(int fd, const void *data, size_t size)
+int os_fifo_write(int fd, const void *data, size_t size)
 {
     int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_sys_pipe_write(fd, data, size);
+    return code != 0 ? code : real_os_fifo_write(fd, data, size);
 }
 
 /* ---- processes ---- */
 
-uint32_t sys_process_id(void)
+uint32_t os_process_id(void)
 {
-    return real_sys_process_id();
+    return real_os_process_id();
 }
 
-int sys_process_exists(uint32_t pid)
+int os_process_exists(uint32_t pid)
 {
     int code = fails(PROCESS, FAKE_PROCESS, -EPERM);
 
-    return code != 0 ? code : real_sys_process_exists(pid);
+    return code != 0 ? code : real_os_process_exists(pid);
 }
 
-int sys_process_open(uint32_t pid)
+int os_pidfd_open(uint32_t pid)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
-    return code != 0 ? code : descriptor_made(real_sys_process_open(pid));
+    return code != 0 ? code : descriptor_made(real_os_pidfd_open(pid));
 }
 
 /* ---- the process itself ---- */
 
-const char *sys_environment(const char *name)
+const char *os_getenv(const char *name)
 {
-    return real_sys_environment(name);
+    return real_os_getenv(name);
 }
 
-uint32_t sys_user(void)
+uint32_t os_user_id(void)
 {
     uint64_t id = atomic_load(&user);
 
-    return id == USER_REAL ? real_sys_user() : (uint32_t)id;
+    return id == USER_REAL ? real_os_user_id() : (uint32_t)id;
 }
 
-uint64_t sys_random(void)
+uint64_t os_random(void)
 {
     made(RANDOM);
-    return real_sys_random();
+    return real_os_random();
 }
 
 void fake_sys_reset(void)

@@ -16,7 +16,7 @@ enum fake_kind {
     FAKE_DESCRIPTOR = 1u << 1, /* making a descriptor: -EMFILE; adding one: -ENOMEM */
     FAKE_THREAD = 1u << 2,     /* starting a thread: -EAGAIN */
     FAKE_FILE = 1u << 3,       /* files and libraries: -EIO; loading: -ENOMEM */
-    FAKE_FUTEX = 1u << 4,      /* sys_futex_wait returns at once, as if woken for nothing */
+    FAKE_FUTEX = 1u << 4,      /* os_futex_wait returns at once, as if woken for nothing */
     FAKE_EVENT = 1u << 5,      /* arming, signaling, reading, waiting on descriptors: -ENOMEM */
     FAKE_MESSAGE = 1u << 6,    /* a message to a ring: -EOVERFLOW */
     FAKE_ROOM = 1u << 7,       /* giving a file its memory: -ENOSPC */
@@ -70,14 +70,14 @@ struct fake_sys_live {
 struct fake_sys_live fake_sys_live(void);
 
 /*
- * The clock by hand, for sys_now_ns, sys_tick_ns, sys_wall_offset_ns, deadlines of futex waits and
+ * The clock by hand, for os_now_ns, os_now_coarse_ns, os_wall_offset_ns, deadlines of futex waits and
  * timerfds. Set it before the instance under test arms anything.
  */
 #define FAKE_TICK_NS UINT64_C(4000000)
 void fake_clock_set(uint64_t now_ns);
 void fake_clock_advance(uint64_t ns);
 void fake_clock_set_wall_offset(int64_t offset_ns);
-/* What sys_timer_lead says with it: 0, unless this says otherwise. */
+/* What os_timer_lead says with it: 0, unless this says otherwise. */
 void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns);
 
 /*
@@ -98,7 +98,7 @@ void fake_sys_set_counter(const struct fake_counter *counter);
  * with kernels that cannot do that. */
 bool fake_sys_timers_ring(void);
 
-/* What sys_user() says. */
+/* What os_user_id() says. */
 void fake_sys_set_user(uint32_t user);
 
 /* Another boot of the machine, other namespaces of processes and of time; 0: the real ones. */

@@ -34,12 +34,12 @@ static inline struct segment_shape some_shape(void)
     return (struct segment_shape){.name = "set",
                                   .definition = "{rate: tokens, capacity: 100}",
                                   .definition_hash = 42,
-                                  .box_class = box_class_for(30),
+                                  .block_class = block_class_for(30),
                                   .record_units = record_units(1),
                                   .limits_n = 1,
                                   .counters_size = 256,
-                                  .content = content,
-                                  .content_n = 5};
+                                  .initial_state = content,
+                                  .initial_state_n = 5};
 }
 
 #define SOME_FILE "set.weir"
@@ -60,7 +60,7 @@ static inline bool anybody(const struct segment *segment, void *userdata);
 static inline struct segment_shape brief(struct segment_shape shape)
 {
     shape.while_used = true;
-    shape.used = anybody;
+    shape.in_use = anybody;
     return shape;
 }
 
@@ -70,7 +70,7 @@ static inline struct segment_shape keyed_shape(void)
     struct segment_shape shape = some_shape();
 
     shape.keys_max = 300;
-    shape.lives_max = 20;
+    shape.key_sets_max = 20;
     return shape;
 }
 
@@ -102,9 +102,9 @@ static inline bool has_first_version(const struct segment *segment)
     struct version version = {.content = words, .content_capacity = 30};
     struct region region;
 
-    if (region_of_segment(&region, segment, &broken) < 0)
+    if (region_open_segment(&region, segment, &broken) < 0)
         return false;
-    publication_read(&region, segment_head_unit(), &version);
+    version_read(&region, segment_set_head_unit(), &version);
     region_close(&region);
     return !broken && version.content_n == 5 && words[3] == 7 && words[4] == 8;
 }
@@ -112,8 +112,8 @@ static inline bool has_first_version(const struct segment *segment)
 static inline bool anybody(const struct segment *segment, void *userdata)
 {
     (void)userdata;
-    for (uint32_t i = 0; i < segment_processes_n(segment); i++)
-        if (process_pid(atomic_load(&segment_process(segment, i)->life)))
+    for (uint32_t i = 0; i < segment_peers_n(segment); i++)
+        if (peer_id_pid(atomic_load(&segment_peer(segment, i)->id)))
             return true;
     return false;
 }

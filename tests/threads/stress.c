@@ -141,7 +141,7 @@ static void choose(struct worker *me, bool take, struct want *ret)
 /* Notes a grant at the instants that the set itself used. */
 static void note_grant(struct worker *me, const struct want *want, weir_acquisition *acquisition)
 {
-    const struct record *r;
+    const struct acq_record *r;
     struct event event;
 
     me->tally.granted++;
@@ -151,8 +151,8 @@ static void note_grant(struct worker *me, const struct want *want, weir_acquisit
         return; /* asked for nothing */
     r = record_at(&instance->region, acquisition->record);
     require(record_state(record_load(&r->word)) == RECORD_HELD);
-    event.since = record_load(&r->since);
-    event.lo = event.hi = record_load(&r->granted);
+    event.since = record_load(&r->enqueued_ns);
+    event.lo = event.hi = record_load(&r->granted_ns);
     require(event.since <= event.lo && event.hi <= clock_now());
     history_add(&me->history, &event);
     hold(want->amounts);

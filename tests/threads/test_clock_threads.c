@@ -55,7 +55,7 @@ static uint64_t differing(void *unused)
 /* Readings */
 
 static struct {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
     _Atomic uint64_t told; /* the latest reading that somebody is told of */
     uint64_t until_ns, lag_ns;
 } world;
@@ -69,7 +69,7 @@ static void *read_and_tell(void *seed)
         uint64_t told = atomic_load_explicit(&world.told, memory_order_acquire);
         uint64_t before = clock_now();
         bool fresh = random_below(&random, 100) == 0;
-        uint64_t ns = fresh ? tsc_now_fresh(world.tsc) : tsc_now(world.tsc);
+        uint64_t ns = fresh ? clock_tsc_now_fresh(world.tsc) : clock_tsc_now(world.tsc);
 
         after = clock_now();
         require(ns >= told);
@@ -109,7 +109,7 @@ static void read_by(const struct fake_counter *counter, uint64_t lag_ns)
     int r;
 
     fake_sys_set_counter(counter);
-    r = tsc_new(&world.tsc);
+    r = clock_tsc_new(&world.tsc);
     if (r < 0) { /* a processor without one, or too busy a machine to measure it */
         print_message("no counter: %s: SKIPPED\n", strerror(-r));
         return;
@@ -117,7 +117,7 @@ static void read_by(const struct fake_counter *counter, uint64_t lag_ns)
     atomic_store(&world.told, 0);
     world.lag_ns = lag_ns;
     assert_true(run_all(read_and_tell) >= THREADS);
-    tsc_free(world.tsc);
+    clock_tsc_free(world.tsc);
 }
 
 static void the_processors_counter(void **state)

@@ -101,7 +101,7 @@ static void test_granted_at_its_instant(void **state)
     assert_int_equal(weir_tick(w), 1);
     assert_int_equal(weir_acquisition_result(last), 0);
     assert_int_equal(weir_tick(w), 0);
-    assert_int_equal(w->keeper.heap.n, 0);
+    assert_int_equal(w->timer.heap.n, 0);
     release(first);
     release(next);
     release(last);
@@ -119,7 +119,7 @@ static void test_late_news_puts_nothing_off(void **state)
     weir_acquisition *next = submit(1, 1, 0, WEIR_FOREVER);
 
     (void)state;
-    keeper_arm(w, next->record, word_of(next), now_ns + 9000 * MS);
+    timer_arm_recheck(w, next->record, word_of(next), now_ns + 9000 * MS);
     now_ns += 1000 * MS;
     assert_int_equal(weir_tick(w), 1);
     assert_int_equal(weir_acquisition_result(next), 0);
@@ -134,7 +134,7 @@ static void test_early_news_is_looked_into(void **state)
     weir_acquisition *next = submit(1, 1, 0, WEIR_FOREVER);
 
     (void)state;
-    keeper_arm(w, next->record, word_of(next), now_ns + 1);
+    timer_arm_recheck(w, next->record, word_of(next), now_ns + 1);
     now_ns += 1;
     weir_tick(w);
     assert_int_equal(weir_acquisition_result(next), -EINPROGRESS);
@@ -153,7 +153,7 @@ static void test_deadlines_in_order(void **state)
     (void)state;
     for (unsigned i = 0; i < 64; i++)
         waiting[i] = submit(1, 0, 1, (1 + i * 37 % 64) * MS);
-    assert_int_equal(w->keeper.heap.n, 64);
+    assert_int_equal(w->timer.heap.n, 64);
     for (unsigned due = 1; due <= 64; due++) {
         now_ns += MS - 1;
         assert_int_equal(weir_tick(w), 0);
@@ -163,7 +163,7 @@ static void test_deadlines_in_order(void **state)
             assert_int_equal(weir_acquisition_result(waiting[i]),
                              1 + i * 37 % 64 <= due ? -ETIMEDOUT : -EINPROGRESS);
     }
-    assert_int_equal(w->keeper.heap.n, 0);
+    assert_int_equal(w->timer.heap.n, 0);
     for (unsigned i = 0; i < 64; i++)
         release(waiting[i]);
     release(all);
@@ -203,7 +203,7 @@ static void test_deadline_of_a_grant(void **state)
     (void)state;
     release(all);
     assert_int_equal(weir_acquisition_result(next), 0);
-    assert_int_equal(w->keeper.heap.n, 0);
+    assert_int_equal(w->timer.heap.n, 0);
     last = submit(1, 0, 1, WEIR_FOREVER);
     now_ns += 20 * MS;
     assert_int_equal(weir_tick(w), 0);

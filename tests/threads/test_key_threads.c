@@ -29,8 +29,8 @@
 #define WORN            (UINT64_C(1) << 23)
 
 static struct key_table table;
-static _Alignas(128) struct double_word slots[BUCKETS * 8];
-static struct key keys[KEYS];
+static _Alignas(128) struct atomic128 slots[BUCKETS * 8];
+static struct key_digest keys[KEYS];
 static _Atomic uint64_t emptied; /* decisions in words that were emptied or taken out */
 static _Atomic bool stop;
 static uint64_t decisions_n = 15000;
@@ -38,13 +38,13 @@ static uint64_t decisions_n = 15000;
 struct worker {
     uint64_t number, rng, lives;
     uint64_t decided, refused;
-    struct key_claimant claimant;
-    struct key_tally tally;
+    struct nonce_source claimant;
+    struct probe_stats tally;
 };
 
 static _Thread_local uint64_t step_rng;
 
-void step(void)
+void sched_point(void)
 {
     if (step_rng && random_below(&step_rng, 32) == 0)
         sched_yield();
@@ -55,13 +55,13 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     (void)userdata;
     *ret_instant = LIFE(word);
     if (DECISIONS(word))
-        return KEY_HELD;
-    return word & WORN ? KEY_LIVE : KEY_AS_NEW;
+        return KEY_PINNED;
+    return word & WORN ? KEY_EVICTABLE : KEY_AS_NEW;
 }
 
-static const struct key_judge judges[] = {{use, NULL, KEY_EVICT_NONE, NULL},
-                                          {use, NULL, KEY_EVICT_OLDEST, NULL},
-                                          {use, NULL, KEY_EVICT_RANDOM, NULL}};
+static const struct key_policy judges[] = {{use, NULL, KEY_EVICT_NONE, NULL},
+                                           {use, NULL, KEY_EVICT_OLDEST, NULL},
+                                           {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
 /* The word of a new life. */
 static uint64_t new_life(struct worker *worker)
@@ -70,9 +70,9 @@ static uint64_t new_life(struct worker *worker)
 }
 
 /* Adds a decision to the key's word. False: not this time. */
-static bool decide(struct worker *worker, const struct key *key)
+static bool decide(struct worker *worker, const struct key_digest *key)
 {
-    const struct key_judge *judge = &judges[random_below(&worker->rng, 3)];
+    const struct key_policy *judge = &judges[random_below(&worker->rng, 3)];
     struct key_entry entry;
 
     if (key_table_find(&table, key, &entry))
@@ -89,7 +89,7 @@ static bool decide(struct worker *worker, const struct key *key)
 }
 
 /* Takes the decisions out of a word, with its key or without. */
-static void empty(struct worker *worker, const struct key *key)
+static void empty(struct worker *worker, const struct key_digest *key)
 {
     struct key_entry entry;
     uint64_t before;
@@ -100,7 +100,7 @@ static void empty(struct worker *worker, const struct key *key)
     before = entry.word;
     switch (random_below(&worker->rng, 3)) {
     case 0:
-        done = key_entry_forget(&entry);
+        done = key_entry_remove(&entry);
         break;
     case 1:
         done = key_entry_swap(&entry, new_life(worker) | EMPTY) == KEY_SWAPPED;
@@ -121,7 +121,7 @@ static void *run_worker(void *argument)
     for (uint64_t n = 0; n < decisions_n; n++) {
         /* Most of the time all want the same one. */
         const uint64_t of = random_below(&worker->rng, 4) ? 1 : KEYS;
-        const struct key *key = &keys[random_below(&worker->rng, of)];
+        const struct key_digest *key = &keys[random_below(&worker->rng, of)];
 
         if (decide(worker, key))
             worker->decided++;
@@ -158,7 +158,7 @@ static void *run_observer(void *argument)
 static void check_sums(const struct worker *workers)
 {
     uint64_t decided = 0, there = 0;
-    struct key_tally tally = {0};
+    struct probe_stats tally = {0};
     struct key_entry entry;
 
     for (uint32_t i = 0; i < THREADS; i++) {
@@ -196,10 +196,10 @@ int main(void)
     seed_begin();
     decisions_n = number_from("WEIR_ROUNDS", decisions_n);
     printf("WEIR_SEED=%" PRIu64 "\n", test_seed);
-    require(double_word_prepare());
+    require(atomic128_detect());
     table = (struct key_table){slots, BUCKETS};
     for (uint64_t i = 0; i < KEYS; i++)
-        keys[i] = (struct key){i * UINT64_C(0x9e3779b97f4a7c15), 2 * i + 2};
+        keys[i] = (struct key_digest){i * UINT64_C(0x9e3779b97f4a7c15), 2 * i + 2};
     require(pthread_create(&observer, NULL, run_observer, &looks) == 0);
     for (uint32_t i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.number = i + 1,

@@ -121,7 +121,7 @@ static void test_threads_come_and_go(void **state)
         join(&thread, 1);
     }
     live = fake_sys_live();
-    boxes = w->region.boxes.used;
+    boxes = w->region.blocks.used;
     records = w->region.records.used;
     for (int i = 0; i < 1000; i++) {
         start(&thread, 1, use_once, pool);
@@ -129,7 +129,7 @@ static void test_threads_come_and_go(void **state)
     }
     assert_int_equal(fake_sys_live().blocks, live.blocks);
     assert_int_equal(fake_sys_live().bytes, live.bytes);
-    assert_int_equal(w->region.boxes.used, boxes);
+    assert_int_equal(w->region.blocks.used, boxes);
     assert_int_equal(w->region.records.used, records);
     check_whole(pool);
     weir_pool_close(pool);
@@ -299,10 +299,10 @@ static void test_close_under_waiters(void **state)
             require(weir_acquire(closing.pool, &want_db, &all[i], NULL) == 0);
         for (int i = 0; i < 50; i++)
             start(&threads[i], 1, ways[i % 3], &closing);
-        while (atomic_load(&closing.begun) < 50 || !atomic_load(&w->blocked))
+        while (atomic_load(&closing.begun) < 50 || !atomic_load(&w->blocked_n))
             pause_ns(100000);
         weir_close(w);
-        assert_int_equal(w->blocked, 0); /* the pool keeps it */
+        assert_int_equal(w->blocked_n, 0); /* the pool keeps it */
         join(threads, 50);
         assert_int_equal(closing.shut, 50);
         for (int i = 0; i < 4; i++)
@@ -328,7 +328,7 @@ static void test_close_pool_right_after_instance(void **state)
         for (int i = 0; i < 4; i++)
             require(weir_acquire(closing.pool, &want_db, &all[i], NULL) == 0);
         start(&thread, 1, block, &closing);
-        while (!atomic_load(&w->blocked))
+        while (!atomic_load(&w->blocked_n))
             sched_yield();
         weir_close(w);
         for (int i = 0; i < 4; i++)
@@ -548,12 +548,12 @@ static void test_counters_read_between(void **state)
 
     (void)state;
     use_once(pool);
-    counters = actor_counters(actor_self(set), set->number);
-    count(&counters->taken, 5); /* more than were granted before */
+    counters = thread_ctx_counters(thread_ctx_get(set), set->number);
+    counter_add(&counters->taken, 5); /* more than were granted before */
     assert_int_equal(stats_of(pool, limit_stats).held, 0);
-    count(&counters->granted, 5);
+    counter_add(&counters->granted, 5);
     assert_int_equal(stats_of(pool, limit_stats).held, 0);
-    count(&counters->granted, 1);
+    counter_add(&counters->granted, 1);
     assert_int_equal(stats_of(pool, limit_stats).held, 1);
     weir_pool_close(pool);
     weir_close(w);

@@ -500,12 +500,12 @@ static void random_want(struct want *ret, int set, uint64_t *random)
 /* A grant as the reaper sees it, at the instants that the set itself used. */
 static void use_grant(struct reaper *me, int set, weir_acquisition *acquisition)
 {
-    const struct record *r = record_at(&w->region, acquisition->record);
-    struct event event = {.since = record_load(&r->since)};
+    const struct acq_record *r = record_at(&w->region, acquisition->record);
+    struct event event = {.since = record_load(&r->enqueued_ns)};
     unsigned db = (unsigned)acquisition_amounts(acquisition)[set == 0 ? DB : 0];
 
     require(record_state(record_load(&r->word)) == RECORD_HELD);
-    event.lo = event.hi = record_load(&r->granted);
+    event.lo = event.hi = record_load(&r->granted_ns);
     event.amounts[DB] = db;
     if (set == 0)
         event.amounts[TOKENS] = (uint32_t)acquisition_amounts(acquisition)[TOKENS];

@@ -154,7 +154,7 @@ static inline uint64_t life_of(pid_t pid)
     uint64_t start = 0;
 
     assert_true(stat_of(pid, &start) != 0);
-    return process_life(1, start, (uint32_t)pid);
+    return peer_id_make(1, start, (uint32_t)pid);
 }
 
 static inline void await_state(pid_t pid, char state)

@@ -425,7 +425,7 @@ static void an_injected_clock_needs_no_thread(void **state)
 static void what_is_tampered_with_for_a_moment_ends_all_the_same(void **state)
 {
     weir_acquisition *a, *b;
-    struct record *r;
+    struct acq_record *r;
     uint64_t word;
 
     (void)state;

@@ -21,34 +21,34 @@
 
 #define NOW UINT64_C(1000000)
 
-static struct alarm alarm_;
+static struct wake_fd alarm_;
 
 /* As it is here, gathering others as well, and where a timerfd cannot be rung. */
-enum form { ALONE, GATHERING, WITHOUT_RINGS, FORMS };
+enum schema { ALONE, GATHERING, WITHOUT_RINGS, FORMS };
 
-static void make(enum form form)
+static void make(enum schema form)
 {
     fake_clock_set(NOW);
     fake_sys_reset();
     fake_clock_set(NOW);
     memset(&alarm_, 0, sizeof(alarm_));
-    alarm_init(&alarm_);
-    assert_false(alarm_is_open(&alarm_));
+    wake_fd_init(&alarm_);
+    assert_false(wake_fd_is_open(&alarm_));
     if (form == WITHOUT_RINGS)
         fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOTTY);
-    assert_int_equal(alarm_open(&alarm_, form == GATHERING), 0);
-    assert_true(alarm_is_open(&alarm_));
+    assert_int_equal(wake_fd_open(&alarm_, form == GATHERING), 0);
+    assert_true(wake_fd_is_open(&alarm_));
 }
 
 static void unmake(void)
 {
-    alarm_close(&alarm_);
-    assert_false(alarm_is_open(&alarm_));
+    wake_fd_close(&alarm_);
+    assert_false(wake_fd_is_open(&alarm_));
 }
 
 static bool readable(void)
 {
-    struct pollfd fd = {alarm_fd(&alarm_), POLLIN, 0};
+    struct pollfd fd = {wake_fd_pollable(&alarm_), POLLIN, 0};
 
     return poll(&fd, 1, 0) == 1;
 }
@@ -63,7 +63,7 @@ static bool edge(int epoll_fd)
 
 static void each_form(void (*test)(void))
 {
-    for (enum form form = 0; form < FORMS; form++) {
+    for (enum schema form = 0; form < FORMS; form++) {
         make(form);
         test();
         unmake();
@@ -75,12 +75,12 @@ static void ring_and_silence(void)
     uint64_t signals = fake_sys_counts().signal, drains = fake_sys_counts().drain;
 
     assert_false(readable());
-    alarm_ring(&alarm_);
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
+    wake_fd_signal(&alarm_);
     assert_true(readable());
     assert_int_equal(fake_sys_counts().signal, signals + 1);
-    alarm_silence(&alarm_);
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_false(readable());
     assert_int_equal(fake_sys_counts().drain, drains + 1);
 }
@@ -93,19 +93,19 @@ static void it_is_readable_from_a_ring_until_silenced(void **state)
 
 static void instants(void)
 {
-    alarm_set(&alarm_, NOW + 10);
+    wake_fd_set_timer(&alarm_, NOW + 10);
     fake_clock_advance(9);
     assert_false(readable());
     fake_clock_advance(1);
     assert_true(readable());
-    alarm_set(&alarm_, NOW + 20);
+    wake_fd_set_timer(&alarm_, NOW + 20);
     assert_false(readable());
-    alarm_set(&alarm_, WEIR_FOREVER);
+    wake_fd_set_timer(&alarm_, WEIR_FOREVER);
     fake_clock_advance(20);
     assert_false(readable());
-    alarm_set(&alarm_, NOW); /* which has been */
+    wake_fd_set_timer(&alarm_, NOW); /* which has been */
     assert_true(readable());
-    alarm_set(&alarm_, WEIR_FOREVER);
+    wake_fd_set_timer(&alarm_, WEIR_FOREVER);
     assert_false(readable());
 }
 
@@ -117,18 +117,18 @@ static void it_is_readable_from_its_instant_until_another_is_set(void **state)
 
 static void both(void)
 {
-    alarm_set(&alarm_, NOW + 10);
-    alarm_ring(&alarm_);
-    alarm_set(&alarm_, NOW + 20); /* takes nothing back but the instant */
+    wake_fd_set_timer(&alarm_, NOW + 10);
+    wake_fd_signal(&alarm_);
+    wake_fd_set_timer(&alarm_, NOW + 20); /* takes nothing back but the instant */
     assert_true(readable());
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_false(readable());
     fake_clock_advance(20);
     assert_true(readable());
-    alarm_ring(&alarm_);
-    alarm_silence(&alarm_); /* the instant has come all the same */
+    wake_fd_signal(&alarm_);
+    wake_fd_clear(&alarm_); /* the instant has come all the same */
     assert_true(readable());
-    alarm_set(&alarm_, WEIR_FOREVER);
+    wake_fd_set_timer(&alarm_, WEIR_FOREVER);
     assert_false(readable());
 }
 
@@ -141,21 +141,21 @@ static void neither_a_ring_nor_an_instant_takes_the_other_back(void **state)
 /* Between the claim and the sound of a ring. */
 static void late_ring(void)
 {
-    assert_true(alarm_claim(&alarm_));
-    assert_false(alarm_claim(&alarm_)); /* one is enough */
-    alarm_silence(&alarm_);
-    assert_int_equal(alarm_sound(&alarm_), 0);
-    alarm_leave(&alarm_);
+    assert_true(wake_fd_claim(&alarm_));
+    assert_false(wake_fd_claim(&alarm_)); /* one is enough */
+    wake_fd_clear(&alarm_);
+    assert_int_equal(wake_fd_write(&alarm_), 0);
+    wake_fd_leave(&alarm_);
     assert_true(readable());
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_false(readable());
 
-    assert_true(alarm_claim(&alarm_));
-    alarm_set(&alarm_, NOW + 10);
-    assert_int_equal(alarm_sound(&alarm_), 0);
-    alarm_leave(&alarm_);
+    assert_true(wake_fd_claim(&alarm_));
+    wake_fd_set_timer(&alarm_, NOW + 10);
+    assert_int_equal(wake_fd_write(&alarm_), 0);
+    wake_fd_leave(&alarm_);
     assert_true(readable());
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_false(readable());
 }
 
@@ -168,27 +168,27 @@ static void a_ring_that_sounds_late_is_heard_and_silenced(void **state)
 /* Somebody runs so long after the descriptor has become readable. */
 static void wake_after(uint64_t ns)
 {
-    uint64_t at_ns = sys_now_ns() + 1000, expires_ns = at_ns - alarm_.lead_ns;
+    uint64_t at_ns = os_now_ns() + 1000, expires_ns = at_ns - alarm_.lead_ns;
 
-    alarm_set(&alarm_, at_ns);
-    fake_clock_advance(expires_ns - 1 - sys_now_ns());
+    wake_fd_set_timer(&alarm_, at_ns);
+    fake_clock_advance(expires_ns - 1 - os_now_ns());
     assert_false(readable());
-    assert_false(alarm_is_ahead(&alarm_, sys_now_ns()));
-    alarm_attend(&alarm_, sys_now_ns()); /* of this nothing is learned */
+    assert_false(wake_fd_is_ahead(&alarm_, os_now_ns()));
+    wake_fd_adapt_lead(&alarm_, os_now_ns()); /* of this nothing is learned */
     assert_int_equal(at_ns - alarm_.lead_ns, expires_ns);
     fake_clock_advance(1);
     assert_true(readable());
-    assert_int_equal(alarm_is_ahead(&alarm_, sys_now_ns()), expires_ns < at_ns);
+    assert_int_equal(wake_fd_is_ahead(&alarm_, os_now_ns()), expires_ns < at_ns);
     fake_clock_advance(ns);
-    alarm_attend(&alarm_, sys_now_ns());
-    alarm_set(&alarm_, WEIR_FOREVER);
+    wake_fd_adapt_lead(&alarm_, os_now_ns());
+    wake_fd_set_timer(&alarm_, WEIR_FOREVER);
 }
 
 static void leads(void)
 {
     fake_clock_set_lead(20, 80);
-    alarm_close(&alarm_);
-    assert_int_equal(alarm_open(&alarm_, false), 0);
+    wake_fd_close(&alarm_);
+    assert_int_equal(wake_fd_open(&alarm_, false), 0);
     assert_int_equal(alarm_.lead_ns, 20);
     wake_after(36);
     assert_int_equal(alarm_.lead_ns, 21);
@@ -202,7 +202,7 @@ static void leads(void)
     assert_int_equal(alarm_.lead_ns, 50);
     wake_after(0);
     assert_int_equal(alarm_.lead_ns, 20);
-    alarm_attend(&alarm_, sys_now_ns()); /* no instant was set */
+    wake_fd_adapt_lead(&alarm_, os_now_ns()); /* no instant was set */
     assert_int_equal(alarm_.lead_ns, 20);
 }
 
@@ -214,17 +214,18 @@ static void it_comes_so_much_early_as_it_takes_to_wake_up(void **state)
 
 static void attended(void)
 {
-    alarm_.attended = true;
-    alarm_ring(&alarm_);
-    assert_false(alarm_claim(&alarm_));
+    alarm_.reader_active = true;
+    wake_fd_signal(&alarm_);
+    assert_false(wake_fd_claim(&alarm_));
     assert_false(readable());
-    alarm_.attended = false;
-    alarm_ring(&alarm_);
+    alarm_.reader_active = false;
+    wake_fd_signal(&alarm_);
     assert_true(readable());
-    alarm_.attended = true; /* what is told is told again if need be, by whoever attends to it */
-    alarm_set(&alarm_, NOW + 10);
-    alarm_.attended = false;
-    alarm_ring(&alarm_);
+    alarm_.reader_active =
+        true; /* what is told is told again if need be, by whoever attends to it */
+    wake_fd_set_timer(&alarm_, NOW + 10);
+    alarm_.reader_active = false;
+    wake_fd_signal(&alarm_);
     assert_true(readable());
 }
 
@@ -239,18 +240,18 @@ static void edges(void)
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 
-    assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, alarm_fd(&alarm_), &event), 0);
+    assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd_pollable(&alarm_), &event), 0);
     assert_false(edge(epoll_fd));
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
     assert_true(edge(epoll_fd));
     assert_false(edge(epoll_fd));
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
     assert_false(edge(epoll_fd));
-    alarm_ring_again(&alarm_);
+    wake_fd_signal_again(&alarm_);
     assert_true(edge(epoll_fd));
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     edge(epoll_fd); /* there may be one of what is no longer */
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
     assert_true(edge(epoll_fd));
     close(epoll_fd);
 }
@@ -265,21 +266,21 @@ static void an_edge_triggered_loop_is_woken_by_each_ring(void **state)
 static void ring_fails(void)
 {
     fake_sys_fail_kind_at(1, FAKE_EVENT, -EPERM);
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
     assert_true(readable());
     assert_int_equal(alarm_.at_ns, 0); /* so whoever looks sets it anew */
-    alarm_set(&alarm_, WEIR_FOREVER);
+    wake_fd_set_timer(&alarm_, WEIR_FOREVER);
     assert_false(readable());
 
-    assert_true(alarm_claim(&alarm_));
+    assert_true(wake_fd_claim(&alarm_));
     fake_sys_fail_kind_at(1, FAKE_EVENT, -EPERM);
-    assert_int_equal(alarm_sound(&alarm_), -EPERM);
-    alarm_mend(&alarm_);
-    alarm_leave(&alarm_);
+    assert_int_equal(wake_fd_write(&alarm_), -EPERM);
+    wake_fd_fall_back(&alarm_);
+    wake_fd_leave(&alarm_);
     assert_true(readable());
-    alarm_set(&alarm_, WEIR_FOREVER);
+    wake_fd_set_timer(&alarm_, WEIR_FOREVER);
     assert_false(readable());
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
     assert_true(readable());
 }
 
@@ -292,14 +293,14 @@ static void a_ring_that_fails_wakes_all_the_same(void **state)
 static void instant_fails(void)
 {
     fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOMEM);
-    alarm_set(&alarm_, NOW + 10);
+    wake_fd_set_timer(&alarm_, NOW + 10);
     assert_true(alarm_.failing);
     assert_int_equal(alarm_.at_ns, WEIR_FOREVER);
     assert_true(readable());
-    alarm_set(&alarm_, NOW + 10);
+    wake_fd_set_timer(&alarm_, NOW + 10);
     assert_false(alarm_.failing);
     assert_int_equal(alarm_.at_ns, NOW + 10);
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_false(readable());
     fake_clock_advance(10);
     assert_true(readable());
@@ -313,11 +314,11 @@ static void an_instant_that_cannot_be_set_rings(void **state)
 
 static void drain_fails(void)
 {
-    alarm_ring(&alarm_);
+    wake_fd_signal(&alarm_);
     fake_sys_fail_kind_at(1, FAKE_EVENT, -ENOMEM);
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_true(readable());
-    alarm_silence(&alarm_);
+    wake_fd_clear(&alarm_);
     assert_false(readable());
 }
 
@@ -334,20 +335,20 @@ static void opening_succeeds_or_leaves_nothing(void **state)
         for (uint64_t n = 1;; n++) {
             int r;
 
-            alarm_init(&alarm_);
+            wake_fd_init(&alarm_);
             fake_sys_fail_kind_at(n, FAKE_DESCRIPTOR | FAKE_EVENT, -EMFILE);
-            r = alarm_open(&alarm_, gathers);
+            r = wake_fd_open(&alarm_, gathers);
             if (!fake_sys_has_failed())
                 break;
             fake_sys_fail_kind_at(0, 0, 0);
             if (r == 0) { /* it does without */
                 ring_and_silence();
-                alarm_close(&alarm_);
+                wake_fd_close(&alarm_);
             }
             assert_int_equal(fake_sys_live().descriptors, 0);
         }
         assert_int_equal(fake_sys_live().descriptors, fake_sys_timers_ring() ? 1 + gathers : 3);
-        alarm_close(&alarm_);
+        wake_fd_close(&alarm_);
     }
 }
 
@@ -358,7 +359,7 @@ static void others_can_be_gathered(void **state)
 
     (void)state;
     make(GATHERING);
-    assert_int_equal(sys_epoll_add(alarm_fd(&alarm_), fd, 7), 0);
+    assert_int_equal(os_epoll_add(wake_fd_pollable(&alarm_), fd, 7), 0);
     assert_false(readable());
     assert_int_equal(eventfd_write(fd, 1), 0);
     assert_true(readable());
@@ -373,8 +374,8 @@ static void *leave_later(void *unused)
     (void)unused;
     while (!atomic_load(&alarm_.closing))
         sched_yield();
-    assert_false(alarm_enter(&alarm_)); /* it is too late for others */
-    alarm_leave(&alarm_);
+    assert_false(wake_fd_enter(&alarm_)); /* it is too late for others */
+    wake_fd_leave(&alarm_);
     return NULL;
 }
 
@@ -384,15 +385,15 @@ static void it_is_closed_when_the_last_user_has_left(void **state)
 
     (void)state;
     make(ALONE);
-    assert_true(alarm_enter(&alarm_));
+    assert_true(wake_fd_enter(&alarm_));
     assert_int_equal(pthread_create(&thread, NULL, leave_later, NULL), 0);
-    alarm_await(&alarm_);
+    wake_fd_await_users(&alarm_);
     assert_int_equal(alarm_.users, 0);
     pthread_join(thread, NULL);
     unmake();
     make(ALONE); /* and is open for all again */
-    assert_true(alarm_enter(&alarm_));
-    alarm_leave(&alarm_);
+    assert_true(wake_fd_enter(&alarm_));
+    wake_fd_leave(&alarm_);
     unmake();
 }
 

@@ -293,7 +293,7 @@ static void nothing_of_a_damaged_set_goes_back(void **state)
             if (turn == 0)
                 release_expecting(a, i == 1 ? 0 : -EPROTO);
         }
-        member_break(world.set->member);
+        participant_mark_broken(world.set->participant);
         assert_int_equal(weir_update(a, "k", 1), -EUCLEAN);
         release_expecting(a, 0);
         assert_int_equal(try_acquire(i == 1 ? NULL : ASK({"k", 1}), &a), -EUCLEAN);

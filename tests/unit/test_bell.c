@@ -13,7 +13,7 @@
 
 static char directory[64];
 static int directory_fd;
-static uint32_t heard[BELL_READ_MAX];
+static uint32_t heard[DOORBELL_READ_MAX];
 
 static int setup(void **state)
 {
@@ -65,7 +65,7 @@ static void assert_silent(int fd)
     bool overflowed = true;
 
     assert_false(is_readable(fd));
-    assert_int_equal(bell_read(fd, heard, BELL_READ_MAX, &overflowed), 0);
+    assert_int_equal(doorbell_read(fd, heard, DOORBELL_READ_MAX, &overflowed), 0);
     assert_false(overflowed);
 }
 
@@ -75,14 +75,14 @@ static void run_ringing(const void *unused)
 {
     (void)unused;
     for (uint32_t i = 0; i < 5; i++)
-        if (bell_ring(directory_fd, SET, 3, 0, 1000 + i) != 0)
+        if (doorbell_ring(directory_fd, SET, 3, 0, 1000 + i) != 0)
             _exit(1);
     child_is_ready();
 }
 
 static void another_process_rings(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0);
+    int fd = doorbell_open(directory_fd, SET, 3, 0);
     bool overflowed = true;
 
     (void)state;
@@ -90,12 +90,12 @@ static void another_process_rings(void **state)
     assert_silent(fd);
     child_reap(child_start(run_ringing, NULL));
     assert_true(is_readable(fd));
-    assert_int_equal(bell_read(fd, heard, BELL_READ_MAX, &overflowed), 5);
+    assert_int_equal(doorbell_read(fd, heard, DOORBELL_READ_MAX, &overflowed), 5);
     assert_false(overflowed);
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(heard[i], 1000 + i);
     assert_silent(fd);
-    bell_close(directory_fd, fd, SET, 3, 0);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
     assert_int_equal(entries(false), 0);
 }
 
@@ -107,55 +107,55 @@ static void each_keeper_has_its_own(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++)
-        fds[i] = bell_open(directory_fd, SET, places[i][0], places[i][1]);
+        fds[i] = doorbell_open(directory_fd, SET, places[i][0], places[i][1]);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(bell_ring(directory_fd, SET, places[i][0], places[i][1], 7), 0);
+        assert_int_equal(doorbell_ring(directory_fd, SET, places[i][0], places[i][1], 7), 0);
         for (int k = 0; k < 4; k++)
             assert_int_equal(is_readable(fds[k]), i == k);
-        assert_int_equal(bell_read(fds[i], heard, 2, &overflowed), 1);
+        assert_int_equal(doorbell_read(fds[i], heard, 2, &overflowed), 1);
     }
     for (int i = 0; i < 4; i++)
-        bell_close(directory_fd, fds[i], SET, places[i][0], places[i][1]);
+        doorbell_close(directory_fd, fds[i], SET, places[i][0], places[i][1]);
     assert_int_equal(entries(false), 0);
 }
 
 static void nobody_hears_where_there_is_no_bell(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0);
+    int fd = doorbell_open(directory_fd, SET, 3, 0);
 
     (void)state;
-    assert_int_equal(bell_ring(directory_fd, SET, 3, 1, 7), -ENOENT);
-    assert_int_equal(bell_ring(directory_fd, SET, 4, 0, 7), -ENOENT);
-    assert_int_equal(bell_ring(directory_fd, "other", 3, 0, 7), -ENOENT);
+    assert_int_equal(doorbell_ring(directory_fd, SET, 3, 1, 7), -ENOENT);
+    assert_int_equal(doorbell_ring(directory_fd, SET, 4, 0, 7), -ENOENT);
+    assert_int_equal(doorbell_ring(directory_fd, "other", 3, 0, 7), -ENOENT);
     assert_silent(fd);
-    bell_close(directory_fd, fd, SET, 3, 0);
-    assert_int_equal(bell_ring(directory_fd, SET, 3, 0, 7), -ENOENT);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
+    assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), -ENOENT);
 }
 
 /* Its reader is dead, and nobody has removed it yet. */
 static void ringing_for_the_dead_raises_no_signal(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0);
+    int fd = doorbell_open(directory_fd, SET, 3, 0);
 
     (void)state;
-    sys_close(fd);
+    os_close(fd);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(bell_ring(directory_fd, SET, 3, 0, 7), 0);
-    bell_close(directory_fd, -1, SET, 3, 0);
+        assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), 0);
+    doorbell_close(directory_fd, -1, SET, 3, 0);
     assert_int_equal(entries(false), 0);
 }
 
 static void the_bell_of_a_predecessor_is_replaced(void **state)
 {
-    int old = bell_open(directory_fd, SET, 3, 0), new = bell_open(directory_fd, SET, 3, 0);
+    int old = doorbell_open(directory_fd, SET, 3, 0), new = doorbell_open(directory_fd, SET, 3, 0);
 
     (void)state;
     assert_true(new >= 0);
-    assert_int_equal(bell_ring(directory_fd, SET, 3, 0, 7), 0);
+    assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), 0);
     assert_false(is_readable(old));
     assert_true(is_readable(new));
-    sys_close(old);
-    bell_close(directory_fd, new, SET, 3, 0);
+    os_close(old);
+    doorbell_close(directory_fd, new, SET, 3, 0);
 }
 
 static void a_name_that_is_too_long_is_refused(void **state)
@@ -164,32 +164,32 @@ static void a_name_that_is_too_long_is_refused(void **state)
 
     (void)state;
     memset(encoded, 'x', 260);
-    assert_int_equal(bell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
-    assert_int_equal(bell_ring(directory_fd, encoded, 1, 1, 1), -ENAMETOOLONG);
-    assert_int_equal(bell_remove_all(directory_fd, encoded, 1), -ENAMETOOLONG);
-    bell_close(directory_fd, -1, encoded, 1, 1);
+    assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
+    assert_int_equal(doorbell_ring(directory_fd, encoded, 1, 1, 1), -ENAMETOOLONG);
+    assert_int_equal(doorbell_remove_all(directory_fd, encoded, 1), -ENAMETOOLONG);
+    doorbell_close(directory_fd, -1, encoded, 1, 1);
     encoded[250] = '\0';
-    assert_int_equal(bell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
+    assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
 }
 
 /* ---- more than it holds ---- */
 
 static void a_full_bell_is_no_error_and_is_noticed(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0);
+    int fd = doorbell_open(directory_fd, SET, 3, 0);
     bool overflowed = false;
 
     (void)state;
     for (uint32_t i = 0; i < 40000; i++)
-        assert_int_equal(bell_ring(directory_fd, SET, 3, 0, i), 0);
-    assert_int_equal(bell_read(fd, heard, BELL_READ_MAX, &overflowed), BELL_READ_MAX);
+        assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, i), 0);
+    assert_int_equal(doorbell_read(fd, heard, DOORBELL_READ_MAX, &overflowed), DOORBELL_READ_MAX);
     assert_true(overflowed);
     assert_silent(fd);
-    assert_int_equal(bell_ring(directory_fd, SET, 3, 0, 7), 0);
-    assert_int_equal(bell_read(fd, heard, BELL_READ_MAX, &overflowed), 1);
+    assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), 0);
+    assert_int_equal(doorbell_read(fd, heard, DOORBELL_READ_MAX, &overflowed), 1);
     assert_false(overflowed);
     assert_int_equal(heard[0], 7);
-    bell_close(directory_fd, fd, SET, 3, 0);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
 static uint64_t random_state;
@@ -205,20 +205,20 @@ static uint32_t below(uint32_t n)
  */
 static void no_loss_goes_unnoticed(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0), overflows = 0, whole = 0;
+    int fd = doorbell_open(directory_fd, SET, 3, 0), overflows = 0, whole = 0;
     uint32_t rung = 0, next = 0;
 
     (void)state;
     random_state = 1;
     assert_true(fcntl(fd, F_SETPIPE_SZ, 8192) >= 8192);
     for (int turn = 0; turn < 120; turn++) {
-        uint32_t size = 1 + below(BELL_READ_MAX);
+        uint32_t size = 1 + below(DOORBELL_READ_MAX);
         bool overflowed = false;
         int n;
 
         for (uint32_t i = below(turn % 3 ? 400 : 3000); i > 0; i--)
-            assert_int_equal(bell_ring(directory_fd, SET, 3, 0, rung++), 0);
-        n = bell_read(fd, heard, size, &overflowed);
+            assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, rung++), 0);
+        n = doorbell_read(fd, heard, size, &overflowed);
         assert_true(n >= 0 && n <= (int)size);
         for (int i = 0; i < n; i++)
             assert_int_equal(heard[i], next + (uint32_t)i);
@@ -229,13 +229,13 @@ static void no_loss_goes_unnoticed(void **state)
         whole += !overflowed;
     }
     assert_true(overflows > 15 && whole > 15);
-    bell_close(directory_fd, fd, SET, 3, 0);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
 /* Somebody else has written there. */
 static void torn_numbers_are_noticed(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0);
+    int fd = doorbell_open(directory_fd, SET, 3, 0);
     bool overflowed;
 
     (void)state;
@@ -244,15 +244,15 @@ static void torn_numbers_are_noticed(void **state)
             continue;
         overflowed = false;
         assert_int_equal(write(fd, "torn it is", torn), torn);
-        assert_int_equal(bell_ring(directory_fd, SET, 3, 0, 7), 0);
-        assert_int_equal(bell_read(fd, heard, BELL_READ_MAX, &overflowed), 1 + torn / 4);
+        assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), 0);
+        assert_int_equal(doorbell_read(fd, heard, DOORBELL_READ_MAX, &overflowed), 1 + torn / 4);
         assert_true(overflowed);
-        assert_int_equal(bell_ring(directory_fd, SET, 3, 0, 7), 0);
-        assert_int_equal(bell_read(fd, heard, BELL_READ_MAX, &overflowed), 1);
+        assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), 0);
+        assert_int_equal(doorbell_read(fd, heard, DOORBELL_READ_MAX, &overflowed), 1);
         assert_false(overflowed); /* and what comes next is in order again */
         assert_int_equal(heard[0], 7);
     }
-    bell_close(directory_fd, fd, SET, 3, 0);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
 /* ---- what is no bell ---- */
@@ -265,20 +265,20 @@ static void only_a_bell_of_ours_is_rung(void **state)
     (void)state;
     fd = openat(directory_fd, "s.1.1.bell", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
-    assert_int_equal(bell_ring(directory_fd, "s", 1, 1, 7), -EPERM);
+    assert_int_equal(doorbell_ring(directory_fd, "s", 1, 1, 7), -EPERM);
     assert_int_equal(read(fd, planted, sizeof(planted)), 0);
     close(fd);
     assert_int_equal(symlinkat("s.1.1.bell", directory_fd, "s.1.2.bell"), 0);
-    assert_int_equal(bell_ring(directory_fd, "s", 1, 2, 7), -ELOOP);
+    assert_int_equal(doorbell_ring(directory_fd, "s", 1, 2, 7), -ELOOP);
     assert_int_equal(mkdirat(directory_fd, "s.1.3.bell", 0700), 0);
-    assert_int_equal(bell_ring(directory_fd, "s", 1, 3, 7), -EISDIR);
+    assert_int_equal(doorbell_ring(directory_fd, "s", 1, 3, 7), -EISDIR);
     assert_int_equal(mkfifoat(directory_fd, "s.1.4.bell", 0600), 0);
     assert_int_equal(fchmodat(directory_fd, "s.1.4.bell", 0620, 0), 0);
-    assert_int_equal(bell_ring(directory_fd, "s", 1, 4, 7), -EPERM);
+    assert_int_equal(doorbell_ring(directory_fd, "s", 1, 4, 7), -EPERM);
     assert_int_equal(fchmodat(directory_fd, "s.1.4.bell", 0600, 0), 0);
-    assert_int_equal(bell_ring(directory_fd, "s", 1, 4, 7), 0);
+    assert_int_equal(doorbell_ring(directory_fd, "s", 1, 4, 7), 0);
     fake_sys_set_user(geteuid() + 1); /* the same as if the bell were another's */
-    assert_int_equal(bell_ring(directory_fd, "s", 1, 4, 7), -EPERM);
+    assert_int_equal(doorbell_ring(directory_fd, "s", 1, 4, 7), -EPERM);
 }
 
 /* A link goes, not what it leads to. A directory does not go. */
@@ -291,21 +291,21 @@ static void what_is_in_the_place_of_a_bell_is_removed_or_told(void **state)
     fd = openat(directory_fd, "file", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     close(fd);
     assert_int_equal(symlinkat("file", directory_fd, "s.1.1.bell"), 0);
-    fd = bell_open(directory_fd, "s", 1, 1);
+    fd = doorbell_open(directory_fd, "s", 1, 1);
     assert_true(fd >= 0);
     assert_int_equal(fstatat(directory_fd, "file", &found, 0), 0);
     assert_int_equal(fstatat(directory_fd, "s.1.1.bell", &found, AT_SYMLINK_NOFOLLOW), 0);
     assert_int_equal(found.st_mode, S_IFIFO | 0600);
-    bell_close(directory_fd, fd, "s", 1, 1);
+    doorbell_close(directory_fd, fd, "s", 1, 1);
     assert_int_equal(mkdirat(directory_fd, "s.1.1.bell", 0700), 0);
-    assert_int_equal(bell_open(directory_fd, "s", 1, 1), -EISDIR);
+    assert_int_equal(doorbell_open(directory_fd, "s", 1, 1), -EISDIR);
 }
 
 /* Whoever may not even read his own files has no bell; and nothing is left. */
 static void a_strange_umask_is_told(void **state)
 {
     mode_t before = umask(0777);
-    int r = bell_open(directory_fd, SET, 1, 1);
+    int r = doorbell_open(directory_fd, SET, 1, 1);
 
     (void)state;
     umask(before);
@@ -333,11 +333,11 @@ static void the_bells_of_a_dead_process_go(void **state)
     make("s.1.0.bell");
     make("s.1.1.bell");
     make("s.1.4294967295.bell");
-    assert_int_equal(bell_remove_all(directory_fd, "s", 1), 0);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), 0);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         assert_int_equal(fstatat(directory_fd, others[i], &found, 0), 0);
     assert_int_equal(entries(false), sizeof(others) / sizeof(others[0]));
-    assert_int_equal(bell_remove_all(directory_fd, "s", 1), 0);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), 0);
 }
 
 static void one_that_cannot_be_removed_spares_no_other(void **state)
@@ -346,7 +346,7 @@ static void one_that_cannot_be_removed_spares_no_other(void **state)
     make("s.1.0.bell");
     make("s.1.1.bell");
     assert_int_equal(mkdirat(directory_fd, "s.1.2.bell", 0700), 0);
-    assert_int_equal(bell_remove_all(directory_fd, "s", 1), -EISDIR);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), -EISDIR);
     assert_int_equal(entries(false), 1);
 }
 
@@ -361,41 +361,41 @@ static void making_it_succeeds_or_leaves_nothing(void **state)
     (void)state;
     for (uint64_t n = 1; fd < 0; n++) {
         fake_sys_fail_kind_at(n, ANY, 0);
-        fd = bell_open(directory_fd, SET, 3, 0);
+        fd = doorbell_open(directory_fd, SET, 3, 0);
         assert_int_equal(fd < 0, fake_sys_has_failed());
         assert_int_equal(entries(false), fd < 0 ? 0 : 1);
         assert_true(n < 10);
     }
-    bell_close(directory_fd, fd, SET, 3, 0);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
 static void ringing_succeeds_or_fails(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0), r = -1;
+    int fd = doorbell_open(directory_fd, SET, 3, 0), r = -1;
 
     (void)state;
     for (uint64_t n = 1; r < 0; n++) {
         assert_silent(fd);
         fake_sys_fail_kind_at(n, ANY, 0);
-        r = bell_ring(directory_fd, SET, 3, 0, 7);
+        r = doorbell_ring(directory_fd, SET, 3, 0, 7);
         assert_int_equal(r < 0, fake_sys_has_failed());
         assert_true(n < 10);
     }
     assert_true(is_readable(fd));
-    bell_close(directory_fd, fd, SET, 3, 0);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
 static void reading_that_fails_takes_nothing(void **state)
 {
-    int fd = bell_open(directory_fd, SET, 3, 0);
+    int fd = doorbell_open(directory_fd, SET, 3, 0);
     bool overflowed = false;
 
     (void)state;
-    bell_ring(directory_fd, SET, 3, 0, 7);
+    doorbell_ring(directory_fd, SET, 3, 0, 7);
     fake_sys_fail_kind_at(1, FAKE_EVENT, -EIO);
-    assert_int_equal(bell_read(fd, heard, 10, &overflowed), -EIO);
-    assert_int_equal(bell_read(fd, heard, 10, &overflowed), 1);
-    bell_close(directory_fd, fd, SET, 3, 0);
+    assert_int_equal(doorbell_read(fd, heard, 10, &overflowed), -EIO);
+    assert_int_equal(doorbell_read(fd, heard, 10, &overflowed), 1);
+    doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
 static void removal_that_fails_is_told(void **state)
@@ -408,7 +408,7 @@ static void removal_that_fails_is_told(void **state)
         make("s.1.0.bell");
         make("s.1.1.bell");
         fake_sys_fail_kind_at(n, ANY, 0);
-        r = bell_remove_all(directory_fd, "s", 1);
+        r = doorbell_remove_all(directory_fd, "s", 1);
         assert_int_equal(r < 0, fake_sys_has_failed());
         assert_true(n < 10);
     }

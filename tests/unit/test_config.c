@@ -16,26 +16,26 @@
 #include "fixture.h"
 
 /* Reads a text; the complaints are told at once, the first stays in `complaints->first`. */
-static int parse(const char *text, size_t length, struct definition *ret,
+static int parse(const char *text, size_t length, struct config_ast *ret,
                  struct complaints *complaints)
 {
     *complaints = (struct complaints){.file = "test"};
-    int rc = config_parse(text, length, ret, complaints);
-    complaints_tell(complaints);
+    int rc = config_yaml_parse(text, length, ret, complaints);
+    complaints_report(complaints);
     return rc;
 }
 
 static void expect(const char *text, int rc, const char *message)
 {
-    struct definition definition;
+    struct config_ast definition;
     struct complaints complaints;
     int got = parse(text, strlen(text), &definition, &complaints);
-    definition_free(&definition);
+    config_ast_free(&definition);
     assert_string_equal(complaints.first.message, message);
     assert_int_equal(got, rc);
 }
 
-static void assert_scalar(const struct scalar *scalar, const char *text, unsigned line,
+static void assert_scalar(const struct config_value *scalar, const char *text, unsigned line,
                           unsigned column)
 {
     assert_string_equal(scalar->text, text);
@@ -64,7 +64,7 @@ static void test_everything(void **state)
                                "clock: tsc\n"
                                "pools:\n"
                                "  p: { balancer: random, seed: 4, sets: [ \"é x\" ], w: 1 }\n";
-    struct definition definition;
+    struct config_ast definition;
     struct complaints complaints;
     (void)state;
     assert_int_equal(parse(text, sizeof text - 1, &definition, &complaints), 0);
@@ -76,7 +76,7 @@ static void test_everything(void **state)
     assert_int_equal(definition.sets_n, 2);
     assert_scalar(&definition.sets[1].lifetime, "boot", 15, 18);
     assert_scalar(&definition.sets[1].backend, "process", 15, 33);
-    const struct set_definition *set = &definition.sets[0];
+    const struct ast_set *set = &definition.sets[0];
     assert_scalar(&set->name, "é x", 4, 3);
     assert_null(set->lifetime.text);
     assert_scalar(&set->backend, "thread", 5, 14);
@@ -100,7 +100,7 @@ static void test_everything(void **state)
     assert_scalar(&set->limits[0].settings.items[0].name, "burst", 14, 28);
     assert_scalar(&set->limits[0].settings.items[0].value, "7", 14, 35);
     assert_int_equal(definition.pools_n, 1);
-    const struct pool_definition *pool = &definition.pools[0];
+    const struct ast_pool *pool = &definition.pools[0];
     assert_scalar(&pool->name, "p", 19, 3);
     assert_scalar(&pool->balancer, "random", 19, 18);
     assert_scalar(&pool->seed, "4", 19, 32);
@@ -108,7 +108,7 @@ static void test_everything(void **state)
     assert_scalar(&pool->sets[0], "é x", 19, 43);
     assert_int_equal(pool->settings.n, 1);
     assert_scalar(&pool->settings.items[0].name, "w", 19, 52);
-    definition_free(&definition);
+    config_ast_free(&definition);
     assert_null(definition.sets);
 }
 
@@ -119,7 +119,7 @@ static void test_spoilt(void **state)
                                "sets:\n"
                                "  a: { timeout: [1], limits: [ { capacity: {} } ] }\n"
                                "  b: 7\n";
-    struct definition definition;
+    struct config_ast definition;
     struct complaints complaints;
     (void)state;
     assert_int_equal(parse(text, sizeof text - 1, &definition, &complaints), -EINVAL);
@@ -132,12 +132,12 @@ static void test_spoilt(void **state)
     assert_int_equal(definition.sets[0].limits[0].settings.n, 1);
     assert_null(definition.sets[0].limits[0].settings.items[0].value.text);
     assert_int_equal(definition.sets[1].limits_n, 0);
-    definition_free(&definition);
+    config_ast_free(&definition);
 }
 
 static void test_nothing(void **state)
 {
-    struct definition definition;
+    struct config_ast definition;
     struct complaints complaints;
     (void)state;
     expect("", -EINVAL, "`version: 1` is missing: a configuration begins with it");
@@ -145,7 +145,7 @@ static void test_nothing(void **state)
     assert_int_equal(parse("version: 1\0", 11, &definition, &complaints), -EBADMSG);
     assert_int_equal(complaints.first.line, 1);
     assert_int_equal(complaints.first.column, 11);
-    definition_free(&definition);
+    config_ast_free(&definition);
 }
 
 /* One more than allowed of everything that is bounded; the most that is allowed passes. */
@@ -199,18 +199,18 @@ static void test_depth(void **state)
         strcat(text, "]");
     expect(text, -EINVAL,
            "unknown field `x`; there are: version, plugin_dirs, process_dir, clock, sets, pools");
-    struct definition definition;
+    struct config_ast definition;
     struct complaints complaints;
     static char deep[100000] = "version: 1\nx: ";
     memset(deep + 14, '[', sizeof deep - 15);
     assert_int_equal(parse(deep, sizeof deep - 1, &definition, &complaints), -EBADMSG);
     assert_int_equal(complaints.first.complaints, 2);
-    definition_free(&definition);
+    config_ast_free(&definition);
 }
 
 static void test_size(void **state)
 {
-    struct definition definition;
+    struct config_ast definition;
     struct complaints complaints;
     size_t size = CONFIG_TEXT_MAX + 1;
     char *text = malloc(size);
@@ -221,34 +221,34 @@ static void test_size(void **state)
     assert_int_equal(parse(text, size, &definition, &complaints), -EBADMSG);
     assert_string_equal(complaints.first.message,
                         "larger than 16 MiB, the most that a configuration may be");
-    definition_free(&definition);
+    config_ast_free(&definition);
     assert_int_equal(parse(text, size - 1, &definition, &complaints), 0);
-    definition_free(&definition);
+    config_ast_free(&definition);
     free(text);
 }
 
 /* A definition's memory: aligned, zeroed, kept while it grows, and impossible sizes refused. */
 static void test_memory(void **state)
 {
-    struct definition definition = {0};
+    struct config_ast definition = {0};
     size_t n = 0;
     uint64_t *numbers = NULL;
     (void)state;
     for (uint64_t i = 0; i < 100000; i++) {
-        numbers = definition_append(&definition, numbers, &n, sizeof *numbers);
+        numbers = config_ast_append(&definition, numbers, &n, sizeof *numbers);
         assert_non_null(numbers);
         assert_int_equal((uintptr_t)numbers % 8, 0);
         assert_true(numbers[i] == 0);
         numbers[i] = i;
-        const char *word = definition_strdup(&definition, "abcdef", (size_t)(i % 7));
+        const char *word = config_ast_strdup(&definition, "abcdef", (size_t)(i % 7));
         assert_int_equal(strlen(word), i % 7);
     }
     assert_int_equal(n, 100000);
     for (uint64_t i = 0; i < 100000; i++)
         assert_true(numbers[i] == i);
-    assert_null(definition_alloc(&definition, SIZE_MAX / 2, 3));
-    assert_null(definition_alloc(&definition, SIZE_MAX, 1));
-    definition_free(&definition);
+    assert_null(config_ast_alloc(&definition, SIZE_MAX / 2, 3));
+    assert_null(config_ast_alloc(&definition, SIZE_MAX, 1));
+    config_ast_free(&definition);
 }
 
 static void test_utf8(void **state)
@@ -282,8 +282,8 @@ static void test_utf8(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        assert_int_equal(utf8_length(rows[i].text, strlen(rows[i].text)), rows[i].valid);
-    assert_int_equal(utf8_length("a\0b", 3), 3);
+        assert_int_equal(utf8_valid_length(rows[i].text, strlen(rows[i].text)), rows[i].valid);
+    assert_int_equal(utf8_valid_length("a\0b", 3), 3);
 }
 
 int main(void)

@@ -40,7 +40,7 @@ static void make_file(const char *name)
 static void assert_refused(const char *path, int code, const char *why)
 {
     error = (struct weir_error){0};
-    assert_int_equal(directory_open(path, true, &error), code);
+    assert_int_equal(segment_dir_open(path, true, &error), code);
     assert_int_equal(error.code, code);
     if (!strstr(error.message, why))
         fail_msg("`%s` does not say `%s`", error.message, why);
@@ -48,11 +48,11 @@ static void assert_refused(const char *path, int code, const char *why)
 
 static void assert_opens(const char *path)
 {
-    int fd = directory_open(path, true, &error);
+    int fd = segment_dir_open(path, true, &error);
 
     assert_true(fd >= 0);
     assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-    sys_close(fd);
+    os_close(fd);
 }
 
 /* ---- which are refused ---- */
@@ -121,16 +121,16 @@ static void an_endless_path_is_refused(void **state)
 /* Made if it is not there, only then, and with the right mode whatever the umask. */
 static void the_default_directory_is_made(void **state)
 {
-    char path[DIRECTORY_PATH_SIZE];
+    char path[SEGMENT_DIR_PATH_SIZE];
     struct stat found;
     mode_t before = umask(0);
 
     (void)state;
     fake_sys_set_user(4294967295u);
-    directory_default(path);
+    segment_dir_default(path);
     assert_string_equal(path, "/dev/shm/weir-4294967295");
     rmdir(path);
-    assert_int_equal(directory_open(NULL, false, &error), -ENOENT);
+    assert_int_equal(segment_dir_open(NULL, false, &error), -ENOENT);
     /* It is not really that user's, so it is made, and then refused. */
     assert_refused(NULL, -EPERM, "not to user 4294967295");
     umask(before);
@@ -155,11 +155,11 @@ static void failures_are_told_and_leave_nothing(void **state)
         int fd;
 
         fake_sys_fail_at(n);
-        fd = directory_open(NULL, true, &error);
+        fd = segment_dir_open(NULL, true, &error);
         if (!fake_sys_has_failed()) {
             assert_true(fd >= 0);
             assert_true(n > 3);
-            sys_close(fd);
+            os_close(fd);
             break;
         }
         assert_true(fd == -EIO || fd == -EMFILE);
@@ -167,9 +167,9 @@ static void failures_are_told_and_leave_nothing(void **state)
     }
     fake_sys_reset();
     {
-        char path[DIRECTORY_PATH_SIZE];
+        char path[SEGMENT_DIR_PATH_SIZE];
 
-        directory_default(path);
+        segment_dir_default(path);
         rmdir(path); /* unless somebody uses it */
     }
 }
@@ -178,12 +178,12 @@ static void failures_are_told_and_leave_nothing(void **state)
 
 static void assert_named(const char *set, const char *file)
 {
-    char encoded[DIRECTORY_FILE_SIZE], with_suffix[300], decoded[DIRECTORY_FILE_SIZE];
+    char encoded[SEGMENT_DIR_FILE_SIZE], with_suffix[300], decoded[SEGMENT_DIR_FILE_SIZE];
 
-    assert_int_equal(directory_encode(set, encoded), 0);
+    assert_int_equal(segment_dir_encode(set, encoded), 0);
     assert_string_equal(encoded, file);
     snprintf(with_suffix, sizeof with_suffix, "%s.weir", file);
-    assert_true(directory_decode(with_suffix, decoded));
+    assert_true(segment_dir_decode(with_suffix, decoded));
     assert_string_equal(decoded, set);
 }
 
@@ -205,24 +205,24 @@ static void names_are_encoded(void **state)
 
 static void names_have_a_length(void **state)
 {
-    char name[300], encoded[DIRECTORY_FILE_SIZE] = "untouched";
+    char name[300], encoded[SEGMENT_DIR_FILE_SIZE] = "untouched";
 
     (void)state;
-    assert_int_equal(directory_encode("", encoded), -EINVAL);
+    assert_int_equal(segment_dir_encode("", encoded), -EINVAL);
     memset(name, 'x', sizeof name);
-    name[DIRECTORY_ENCODED_MAX] = '\0';
+    name[SEGMENT_DIR_STEM_MAX] = '\0';
     assert_named(name, name);
-    name[DIRECTORY_ENCODED_MAX] = 'x';
-    name[DIRECTORY_ENCODED_MAX + 1] = '\0';
-    assert_int_equal(directory_encode(name, encoded), -ENAMETOOLONG);
-    name[DIRECTORY_ENCODED_MAX - 2] =
+    name[SEGMENT_DIR_STEM_MAX] = 'x';
+    name[SEGMENT_DIR_STEM_MAX + 1] = '\0';
+    assert_int_equal(segment_dir_encode(name, encoded), -ENAMETOOLONG);
+    name[SEGMENT_DIR_STEM_MAX - 2] =
         '/'; /* ends on the last byte but two: three more fit no more */
-    name[DIRECTORY_ENCODED_MAX - 1] = '\0';
-    assert_int_equal(directory_encode(name, encoded), -ENAMETOOLONG);
-    name[DIRECTORY_ENCODED_MAX - 3] = '/';
-    name[DIRECTORY_ENCODED_MAX - 2] = '\0';
-    assert_int_equal(directory_encode(name, encoded), 0);
-    assert_int_equal(strlen(encoded), DIRECTORY_ENCODED_MAX);
+    name[SEGMENT_DIR_STEM_MAX - 1] = '\0';
+    assert_int_equal(segment_dir_encode(name, encoded), -ENAMETOOLONG);
+    name[SEGMENT_DIR_STEM_MAX - 3] = '/';
+    name[SEGMENT_DIR_STEM_MAX - 2] = '\0';
+    assert_int_equal(segment_dir_encode(name, encoded), 0);
+    assert_int_equal(strlen(encoded), SEGMENT_DIR_STEM_MAX);
 }
 
 static void other_files_are_nobody_s(void **state)
@@ -232,11 +232,11 @@ static void other_files_are_nobody_s(void **state)
         "x.1.bell", "%2e.weir",   "%.weir",   "%2.weir",    "%4a.weir",    "%61.weir",
         "%00.weir", "a%00b.weir", "a b.weir", "\xc3.weir",  "x.weir.weir", "x.0.1.bell",
         "%G1.weir", "%1G.weir",   "a%",       "a%.weirweir"};
-    char decoded[DIRECTORY_FILE_SIZE] = "untouched";
+    char decoded[SEGMENT_DIR_FILE_SIZE] = "untouched";
 
     (void)state;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        if (directory_decode(files[i], decoded))
+        if (segment_dir_decode(files[i], decoded))
             fail_msg("`%s` is said to be of `%s`", files[i], decoded);
     assert_string_equal(decoded, "untouched");
 }
@@ -249,16 +249,16 @@ static void random_names_come_back(void **state)
     seed_begin();
     random = test_seed;
     for (int i = 0; i < 20000; i++) {
-        char name[80], encoded[DIRECTORY_FILE_SIZE + 8], decoded[DIRECTORY_FILE_SIZE];
+        char name[80], encoded[SEGMENT_DIR_FILE_SIZE + 8], decoded[SEGMENT_DIR_FILE_SIZE];
         size_t n = 1 + random_below(&random, 66);
 
         for (size_t j = 0; j < n; j++)
             name[j] = (char)(1 + random_below(&random, 255));
         name[n] = '\0';
-        require(directory_encode(name, encoded) == 0);
+        require(segment_dir_encode(name, encoded) == 0);
         require(!strpbrk(encoded, "./"));
         strcat(encoded, ".weir");
-        require(directory_decode(encoded, decoded));
+        require(segment_dir_decode(encoded, decoded));
         require(strcmp(decoded, name) == 0);
     }
 }
@@ -285,18 +285,18 @@ static void segments_are_listed(void **state)
     char all[100] = "";
 
     (void)state;
-    assert_int_equal(directory_list(place, remember, all, &error), 0);
+    assert_int_equal(segment_dir_list(place, remember, all, &error), 0);
     assert_string_equal(all, "");
     make_file("a%2Fb.weir");
     make_file("a%2Fb.0.1.bell");
     make_file("other");
-    assert_int_equal(directory_list(place, remember, all, &error), 0);
+    assert_int_equal(segment_dir_list(place, remember, all, &error), 0);
     assert_string_equal(all, "a/b;");
-    assert_int_equal(directory_list(place, complain_of, NULL, &error), -EXFULL);
+    assert_int_equal(segment_dir_list(place, complain_of, NULL, &error), -EXFULL);
     unlink(inside("a%2Fb.weir"));
     make_file("stop.weir");
-    assert_int_equal(directory_list(place, remember, all, &error), 7);
-    assert_int_equal(directory_list(inside("missing"), remember, all, &error), -ENOENT);
+    assert_int_equal(segment_dir_list(place, remember, all, &error), 7);
+    assert_int_equal(segment_dir_list(inside("missing"), remember, all, &error), -ENOENT);
     unlink(inside("a%2Fb.0.1.bell"));
     unlink(inside("stop.weir"));
     unlink(inside("other"));
@@ -313,7 +313,7 @@ static void listing_may_fail(void **state)
 
         all[0] = '\0';
         fake_sys_fail_at(n);
-        r = directory_list(place, remember, all, &error);
+        r = segment_dir_list(place, remember, all, &error);
         if (!fake_sys_has_failed()) {
             assert_int_equal(r, 0);
             assert_true(n > 4);
@@ -338,10 +338,10 @@ static void only_bells_of_the_set_are_removed(void **state)
         make_file(stay[i]);
     for (size_t i = 0; i < 2; i++)
         make_file(go[i]);
-    fd = directory_open(place, false, &error);
+    fd = segment_dir_open(place, false, &error);
     assert_true(fd >= 0);
-    directory_remove_bells(fd, "a");
-    sys_close(fd);
+    segment_dir_remove_doorbells(fd, "a");
+    os_close(fd);
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(stat(inside(stay[i]), &found), 0);
         unlink(inside(stay[i]));

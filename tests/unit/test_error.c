@@ -63,14 +63,14 @@ static void test_error_cut(void **state)
 static void test_order(void **state)
 {
     struct heard heard = {.n = 0};
-    struct complaints complaints = {.file = "f.yaml", .hear = hear, .userdata = &heard};
+    struct complaints complaints = {.file = "f.yaml", .report = hear, .userdata = &heard};
     (void)state;
-    assert_int_equal(complain(&complaints, -EINVAL, (struct mark){7, 3}, "third"), -EINVAL);
-    complain(&complaints, -EINVAL, (struct mark){7, 3}, "fourth");
-    complain(&complaints, -ENOEXEC, (struct mark){2, 9}, "first");
-    complain(&complaints, -EINVAL, (struct mark){7, 1}, "second");
+    assert_int_equal(complaint_add(&complaints, -EINVAL, (struct mark){7, 3}, "third"), -EINVAL);
+    complaint_add(&complaints, -EINVAL, (struct mark){7, 3}, "fourth");
+    complaint_add(&complaints, -ENOEXEC, (struct mark){2, 9}, "first");
+    complaint_add(&complaints, -EINVAL, (struct mark){7, 1}, "second");
     assert_int_equal(heard.n, 0);
-    assert_int_equal(complaints_tell(&complaints), -ENOEXEC);
+    assert_int_equal(complaints_report(&complaints), -ENOEXEC);
     assert_int_equal(heard.n, 4);
     static const char *const order[] = {"first", "second", "third", "fourth"};
     for (uint32_t i = 0; i < 4; i++) {
@@ -81,20 +81,20 @@ static void test_order(void **state)
     assert_string_equal(complaints.first.message, "first");
     assert_int_equal(complaints.first.line, 2);
     assert_int_equal(complaints.first.column, 9);
-    assert_int_equal(complaints_tell(&complaints), 0);
+    assert_int_equal(complaints_report(&complaints), 0);
     assert_int_equal(heard.n, 4);
 }
 
 static void test_many(void **state)
 {
     struct heard heard = {.n = 0};
-    struct complaints complaints = {.file = "", .hear = hear, .userdata = &heard};
+    struct complaints complaints = {.file = "", .report = hear, .userdata = &heard};
     (void)state;
     for (uint32_t i = 0; i < COMPLAINTS_MAX + 50; i++) {
         assert_int_equal(complaints_full(&complaints), i >= COMPLAINTS_MAX);
-        complain(&complaints, -EINVAL, (struct mark){i + 1, 1}, "%u", i);
+        complaint_add(&complaints, -EINVAL, (struct mark){i + 1, 1}, "%u", i);
     }
-    assert_int_equal(complaints_tell(&complaints), -EINVAL);
+    assert_int_equal(complaints_report(&complaints), -EINVAL);
     assert_int_equal(heard.n, COMPLAINTS_MAX);
     assert_int_equal(complaints.first.complaints, COMPLAINTS_MAX + 50);
 }
@@ -102,20 +102,20 @@ static void test_many(void **state)
 static void test_places(void **state)
 {
     struct heard heard = {.n = 0};
-    struct complaints complaints = {.file = "", .hear = hear, .userdata = &heard};
+    struct complaints complaints = {.file = "", .report = hear, .userdata = &heard};
     const struct mark nowhere = {0, 0};
     (void)state;
-    complaints.place = (struct place){.set = "x", .limit_number = 2};
-    complain(&complaints, -EINVAL, nowhere, "m");
-    complaints.place = (struct place){.set_number = 3};
-    complain(&complaints, -EINVAL, nowhere, "m");
-    complaints.place = (struct place){.pool = "p"};
-    complain(&complaints, -EINVAL, nowhere, "m");
-    complaints.place = (struct place){0};
-    complain(&complaints, -EINVAL, nowhere, "m");
-    complaints.place = (struct place){.pool = "p"};
-    complain(&complaints, -EINVAL, (struct mark){1, 1}, "m");
-    complaints_tell(&complaints);
+    complaints.location = (struct spec_location){.set = "x", .limit_number = 2};
+    complaint_add(&complaints, -EINVAL, nowhere, "m");
+    complaints.location = (struct spec_location){.set_number = 3};
+    complaint_add(&complaints, -EINVAL, nowhere, "m");
+    complaints.location = (struct spec_location){.pool = "p"};
+    complaint_add(&complaints, -EINVAL, nowhere, "m");
+    complaints.location = (struct spec_location){0};
+    complaint_add(&complaints, -EINVAL, nowhere, "m");
+    complaints.location = (struct spec_location){.pool = "p"};
+    complaint_add(&complaints, -EINVAL, (struct mark){1, 1}, "m");
+    complaints_report(&complaints);
     assert_string_equal(heard.errors[0].message, "set `x`, limit 2: m");
     assert_string_equal(heard.errors[1].message, "set 3: m");
     assert_string_equal(heard.errors[2].message, "pool `p`: m");
@@ -127,18 +127,18 @@ static void test_show(void **state)
 {
     char text[300] = "";
     (void)state;
-    assert_string_equal(show("plain").text, "plain");
-    assert_string_equal(show("a\nb\tc\x7f").text, "a?b?c?");
-    assert_string_equal(show("\xff\xc3\xa9\xc3(\xe2\x98").text, "?é?(??");
+    assert_string_equal(error_text("plain").text, "plain");
+    assert_string_equal(error_text("a\nb\tc\x7f").text, "a?b?c?");
+    assert_string_equal(error_text("\xff\xc3\xa9\xc3(\xe2\x98").text, "?é?(??");
     for (int i = 0; i < 200; i++)
         strcat(text, "y");
-    struct shown shown = show(text);
+    struct error_text shown = error_text(text);
     assert_true(strlen(shown.text) < sizeof shown.text);
     assert_string_equal(shown.text + strlen(shown.text) - 4, "y…");
     text[0] = '\0';
     for (int i = 0; i < 60; i++)
         strcat(text, "é");
-    shown = show(text);
+    shown = error_text(text);
     assert_string_equal(shown.text + strlen(shown.text) - 5, "é…");
 }
 
@@ -167,17 +167,17 @@ static void test_hints(void **state)
     char long_word[300] = "";
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *closest = closest_word(rows[i].word, words, 6);
+        const char *closest = hint_find(rows[i].word, words, 6);
         if (closest == NULL || rows[i].closest == NULL)
             assert_ptr_equal(closest, rows[i].closest);
         else
             assert_string_equal(closest, rows[i].closest);
     }
     memset(long_word, 'c', sizeof long_word - 1);
-    assert_null(closest_word(long_word, words, 6));
-    assert_null(closest_word("key", NULL, 0));
-    assert_string_equal(hint_of("key").text, " (did you mean `key`?)");
-    assert_string_equal(hint_of(NULL).text, "");
+    assert_null(hint_find(long_word, words, 6));
+    assert_null(hint_find("key", NULL, 0));
+    assert_string_equal(hint_format("key").text, " (did you mean `key`?)");
+    assert_string_equal(hint_format(NULL).text, "");
 }
 
 int main(void)

@@ -7,7 +7,7 @@
 #define RECORDS 200
 
 static struct region region;
-static struct heap heap;
+static struct deadline_heap heap;
 static uint32_t records[RECORDS];
 static uint64_t instants[RECORDS]; /* WEIR_FOREVER: not in the heap */
 static uint64_t random_state;
@@ -24,7 +24,7 @@ static void make(void)
     assert_int_equal(region_open(&region), 0);
     run = region_alloc_run(&region, units);
     assert_true(run > 0);
-    heap = (struct heap){.region = &region};
+    heap = (struct deadline_heap){.region = &region};
     for (uint32_t i = 0; i < RECORDS; i++) {
         records[i] = run + i * units;
         instants[i] = WEIR_FOREVER;
@@ -35,15 +35,15 @@ static void make(void)
 static void unmake(void)
 {
     for (int i = 0; i < RECORDS; i++)
-        heap_remove(&heap, records[i]); /* fine if it is not there */
-    assert_null(heap_first(&heap));
-    heap_free(&heap);
+        deadline_heap_remove(&heap, records[i]); /* fine if it is not there */
+    assert_null(deadline_heap_first(&heap));
+    deadline_heap_free(&heap);
     region_close(&region);
 }
 
 static void put(int i, uint64_t at_ns)
 {
-    heap_put(&heap, records[i], at_ns);
+    deadline_heap_put(&heap, records[i], at_ns);
     instants[i] = at_ns;
 }
 
@@ -53,29 +53,29 @@ static void check(void)
     size_t n = 0;
 
     for (int i = 0; i < RECORDS; i++) {
-        assert_int_equal(heap_instant(&heap, records[i]), instants[i]);
+        assert_int_equal(deadline_heap_get(&heap, records[i]), instants[i]);
         n += instants[i] != WEIR_FOREVER;
         if (instants[i] < first)
             first = instants[i];
     }
     assert_int_equal(heap.n, n);
-    assert_int_equal(heap_first(&heap) != NULL, n > 0);
+    assert_int_equal(deadline_heap_first(&heap) != NULL, n > 0);
     if (n)
-        assert_int_equal(heap_entry_at(heap_first(&heap)), first);
+        assert_int_equal(deadline_entry_ns(deadline_heap_first(&heap)), first);
 }
 
 static void the_earliest_is_first_whatever_was_put_moved_and_removed(void **state)
 {
     (void)state;
     make();
-    assert_int_equal(heap_reserve(&heap, RECORDS), 0);
+    assert_int_equal(deadline_heap_reserve(&heap, RECORDS), 0);
     for (int n = 0; n < 20000; n++) {
         int i = (int)(any() % RECORDS);
 
         if (any() % 3) {
             put(i, any() % 50 << any() % 2 * 32);
         } else {
-            heap_remove(&heap, records[i]);
+            deadline_heap_remove(&heap, records[i]);
             instants[i] = WEIR_FOREVER;
         }
         check();
@@ -89,15 +89,15 @@ static void they_come_out_in_order(void **state)
 
     (void)state;
     make();
-    assert_int_equal(heap_reserve(&heap, RECORDS), 0);
+    assert_int_equal(deadline_heap_reserve(&heap, RECORDS), 0);
     for (int i = 0; i < RECORDS; i++)
         put(i, any() % 1000 * UINT64_C(0x123456789));
     for (int i = 0; i < RECORDS; i++) {
-        const struct heap_entry *first = heap_first(&heap);
+        const struct deadline_entry *first = deadline_heap_first(&heap);
 
-        assert_true(heap_entry_at(first) >= last);
-        last = heap_entry_at(first);
-        heap_remove(&heap, first->record);
+        assert_true(deadline_entry_ns(first) >= last);
+        last = deadline_entry_ns(first);
+        deadline_heap_remove(&heap, first->record);
     }
     unmake();
 }
@@ -107,13 +107,13 @@ static void room_is_made_or_nothing_changes(void **state)
     (void)state;
     make();
     fake_sys_fail_at(1);
-    assert_int_equal(heap_reserve(&heap, 1), -ENOMEM);
-    assert_int_equal(heap_reserve(&heap, 1), 0);
+    assert_int_equal(deadline_heap_reserve(&heap, 1), -ENOMEM);
+    assert_int_equal(deadline_heap_reserve(&heap, 1), 0);
     put(0, 7);
     fake_sys_fail_at(1);
-    assert_int_equal(heap_reserve(&heap, 1000), -ENOMEM);
+    assert_int_equal(deadline_heap_reserve(&heap, 1000), -ENOMEM);
     check();
-    assert_int_equal(heap_reserve(&heap, 1000), 0);
+    assert_int_equal(deadline_heap_reserve(&heap, 1000), 0);
     check();
     unmake();
 }

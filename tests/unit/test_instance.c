@@ -462,13 +462,13 @@ static void a_thread_that_ends_gives_its_part_back(void **state)
 static void a_call_under_way_says_eshutdown_too(void **state)
 {
     weir_acquisition *a = NULL;
-    struct actor *actor;
+    struct thread_ctx *actor;
 
     (void)state;
     world_limits(RATE);
-    actor = actor_borrow(world.set);
-    set_shut(actor, world.set);
-    actor_return(actor);
+    actor = thread_ctx_borrow(world.set);
+    set_shutdown(actor, world.set);
+    thread_ctx_return(actor);
     assert_int_equal(try_acquire(ASK({"tokens", 1}), &a), -ESHUTDOWN);
     assert_int_equal(refusal.retry_after_ns, WEIR_FOREVER);
     assert_int_equal(submit(ASK({"tokens", 1}), &a), -ESHUTDOWN);

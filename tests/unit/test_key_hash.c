@@ -66,17 +66,18 @@ static void to_bytes(uint64_t word, unsigned char *ret)
 
 static void it_agrees_with_the_reference(void **state)
 {
-    const struct key_secret secret = {{UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)}};
+    const struct siphash_secret secret = {
+        {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)}};
     unsigned char bytes[65], tag[16];
-    struct key key;
+    struct key_digest key;
 
     (void)state;
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++)
         for (size_t at = 0; at < 2; at++) { /* aligned and not */
             for (size_t b = 0; b < vectors[i].n; b++)
                 bytes[at + b] = (unsigned char)b;
-            key_hash(&secret, bytes + at, vectors[i].n, &key);
-            to_bytes(key.place, tag);
+            siphash_128(&secret, bytes + at, vectors[i].n, &key);
+            to_bytes(key.buckets, tag);
             to_bytes(key.id, tag + 8);
             assert_memory_equal(tag, vectors[i].tag, 16);
         }
@@ -84,29 +85,29 @@ static void it_agrees_with_the_reference(void **state)
 
 static void no_bytes_need_no_address(void **state)
 {
-    const struct key_secret secret = {{1, 2}};
-    struct key a, b;
+    const struct siphash_secret secret = {{1, 2}};
+    struct key_digest a, b;
 
     (void)state;
-    key_hash(&secret, NULL, 0, &a);
-    key_hash(&secret, "", 0, &b);
-    assert_true(a.place == b.place && a.id == b.id);
+    siphash_128(&secret, NULL, 0, &a);
+    siphash_128(&secret, "", 0, &b);
+    assert_true(a.buckets == b.buckets && a.id == b.id);
 }
 
 static void secrets_differ_and_make_other_hashes(void **state)
 {
-    struct key_secret secrets[2];
-    struct key keys[2];
+    struct siphash_secret secrets[2];
+    struct key_digest keys[2];
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        key_secret_new(&secrets[i]);
+        siphash_secret_new(&secrets[i]);
         assert_true(secrets[i].words[0] != secrets[i].words[1]);
-        key_hash(&secrets[i], "client", 6, &keys[i]);
+        siphash_128(&secrets[i], "client", 6, &keys[i]);
     }
     assert_true(secrets[0].words[0] != secrets[1].words[0]);
     assert_true(secrets[0].words[1] != secrets[1].words[1]);
-    assert_true(keys[0].place != keys[1].place && keys[0].id != keys[1].id);
+    assert_true(keys[0].buckets != keys[1].buckets && keys[0].id != keys[1].id);
 }
 
 int main(void)

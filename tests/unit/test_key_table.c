@@ -21,8 +21,8 @@
 
 static uint64_t now, rng;
 static struct key_table table;
-static struct key_claimant claimant = {7};
-static struct key_tally tally;
+static struct nonce_source claimant = {7};
+static struct probe_stats tally;
 static void *memory;
 static size_t memory_size;
 
@@ -30,14 +30,14 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
 {
     assert_ptr_equal(userdata, &now);
     if (word & HELD)
-        return KEY_HELD;
+        return KEY_PINNED;
     *ret_instant = word;
-    return word <= now ? KEY_AS_NEW : KEY_LIVE;
+    return word <= now ? KEY_AS_NEW : KEY_EVICTABLE;
 }
 
-static const struct key_judge none = {use, &now, KEY_EVICT_NONE, NULL};
-static const struct key_judge oldest = {use, &now, KEY_EVICT_OLDEST, NULL};
-static const struct key_judge any_live = {use, &now, KEY_EVICT_RANDOM, NULL};
+static const struct key_policy none = {use, &now, KEY_EVICT_NONE, NULL};
+static const struct key_policy oldest = {use, &now, KEY_EVICT_OLDEST, NULL};
+static const struct key_policy any_live = {use, &now, KEY_EVICT_RANDOM, NULL};
 
 static void make(uint64_t keys_max)
 {
@@ -48,7 +48,7 @@ static void make(uint64_t keys_max)
     memset(memory, 0, memory_size);
     assert_int_equal(key_table_open(&table, memory, keys_max), 0);
     now = 100;
-    tally = (struct key_tally){0};
+    tally = (struct probe_stats){0};
 }
 
 static void unmake(void)
@@ -56,22 +56,22 @@ static void unmake(void)
     free(memory);
 }
 
-static struct key key_of(uint64_t number)
+static struct key_digest key_of(uint64_t number)
 {
-    const struct key_secret secret = {{1, 2}};
-    struct key key;
+    const struct siphash_secret secret = {{1, 2}};
+    struct key_digest key;
 
-    key_hash(&secret, &number, sizeof(number), &key);
+    siphash_128(&secret, &number, sizeof(number), &key);
     return key;
 }
 
 /* One that has the same buckets as another. */
-static struct key beside(const struct key *key, uint64_t id)
+static struct key_digest beside(const struct key_digest *key, uint64_t id)
 {
-    return (struct key){key->place, id * 2 + 2};
+    return (struct key_digest){key->buckets, id * 2 + 2};
 }
 
-static bool put(const struct key *key, const struct key_judge *judge, uint64_t word)
+static bool put(const struct key_digest *key, const struct key_policy *judge, uint64_t word)
 {
     struct key_entry entry;
 
@@ -88,7 +88,7 @@ static bool put(const struct key *key, const struct key_judge *judge, uint64_t w
     return false;
 }
 
-static uint64_t word_of(const struct key *key)
+static uint64_t word_of(const struct key_digest *key)
 {
     struct key_entry entry = {0};
 
@@ -109,34 +109,34 @@ static uint64_t count_keys(void)
 
 static void both_halves_change_or_neither(void **state)
 {
-    struct double_word word = {1, 2};
-    struct double_value expected = {1, 2};
+    struct atomic128 word = {1, 2};
+    struct atomic128_value expected = {1, 2};
 
     (void)state;
-    assert_true(double_word_prepare());
-    assert_true(double_word_swap(&word, &expected, (struct double_value){3, 4}));
+    assert_true(atomic128_detect());
+    assert_true(atomic128_cas(&word, &expected, (struct atomic128_value){3, 4}));
     assert_true(word.low == 3 && word.high == 4);
-    assert_false(double_word_swap(&word, &expected, (struct double_value){5, 6}));
+    assert_false(atomic128_cas(&word, &expected, (struct atomic128_value){5, 6}));
     assert_true(expected.low == 3 && expected.high == 4);
     expected.low = 9; /* one half is right */
-    assert_false(double_word_swap(&word, &expected, (struct double_value){5, 6}));
+    assert_false(atomic128_cas(&word, &expected, (struct atomic128_value){5, 6}));
     expected.high = 9;
-    assert_false(double_word_swap(&word, &expected, (struct double_value){5, 6}));
+    assert_false(atomic128_cas(&word, &expected, (struct atomic128_value){5, 6}));
     assert_true(word.low == 3 && word.high == 4);
 }
 
 static void a_load_is_the_same_either_way(void **state)
 {
-    struct double_word word = {UINT64_MAX, 0};
-    struct double_value value;
+    struct atomic128 word = {UINT64_MAX, 0};
+    struct atomic128_value value;
 
     (void)state;
     for (int way = 0; way < 2; way++) {
-        value = way ? double_word_load_by_swap(&word) : double_word_load(&word);
+        value = way ? atomic128_load_by_cas(&word) : atomic128_load(&word);
         assert_true(value.low == UINT64_MAX && value.high == 0);
     }
     word.low = 0; /* what the swap writes again */
-    value = double_word_load_by_swap(&word);
+    value = atomic128_load_by_cas(&word);
     assert_true(value.low == 0 && value.high == 0 && word.high == 0);
 }
 
@@ -144,7 +144,7 @@ static void a_load_is_the_same_either_way(void **state)
 
 static void a_key_is_there_from_its_commit_on(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
     struct key_entry entry = {0}, found;
 
     (void)state;
@@ -168,7 +168,7 @@ static void a_key_is_there_from_its_commit_on(void **state)
 
 static void a_word_changes_only_from_what_was_seen(void **state)
 {
-    const struct key key = key_of(1), other = beside(&key, 5);
+    const struct key_digest key = key_of(1), other = beside(&key, 5);
     struct key_entry mine, late;
 
     (void)state;
@@ -181,8 +181,8 @@ static void a_word_changes_only_from_what_was_seen(void **state)
     assert_int_equal(key_entry_swap(&late, 400), KEY_CHANGED);
     assert_int_equal(late.word, 300);
     assert_int_equal(key_entry_swap(&late, 400), KEY_SWAPPED);
-    assert_false(key_entry_forget(&mine));
-    assert_true(key_entry_forget(&late));
+    assert_false(key_entry_remove(&mine));
+    assert_true(key_entry_remove(&late));
     assert_int_equal(key_entry_swap(&late, 500), KEY_GONE);
     assert_int_equal(count_keys(), 0);
     assert_true(put(&other, &none, 400)); /* the same place, the same word, another key */
@@ -193,7 +193,7 @@ static void a_word_changes_only_from_what_was_seen(void **state)
 
 static void ids_that_say_nothing_work(void **state)
 {
-    const struct key keys[] = {{0, 0}, {0, 4}, {UINT64_MAX, 0}, {UINT64_MAX, UINT64_MAX}};
+    const struct key_digest keys[] = {{0, 0}, {0, 4}, {UINT64_MAX, 0}, {UINT64_MAX, UINT64_MAX}};
 
     (void)state;
     make(10);
@@ -210,7 +210,7 @@ static void ids_that_say_nothing_work(void **state)
 
 static void the_first_of_two_commits_counts(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
     struct key_entry a, b;
 
     (void)state;
@@ -227,7 +227,7 @@ static void the_first_of_two_commits_counts(void **state)
 
 static void a_claim_that_is_dropped_leaves_nothing(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
     struct key_entry entry;
 
     (void)state;
@@ -243,7 +243,7 @@ static void a_claim_that_is_dropped_leaves_nothing(void **state)
 /* An old claim is not taken for a new one in the same place. */
 static void claims_have_nonces(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
     struct key_entry old, new;
 
     (void)state;
@@ -261,9 +261,9 @@ static void claims_have_nonces(void **state)
 /* Claims as others may leave them behind: the first is taken over, the rest go. */
 static void of_many_claims_one_is_left(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
     struct key_entry entry, again;
-    struct double_word *bucket;
+    struct atomic128 *bucket;
     uint64_t n = 0;
 
     (void)state;
@@ -288,23 +288,23 @@ static void of_many_claims_one_is_left(void **state)
 enum { PLACES = 2 * BUCKET_SLOTS }; /* of a key */
 
 /* The i-th of those that fill both buckets of a key. */
-static struct key filler(const struct key *key, uint64_t i)
+static struct key_digest filler(const struct key_digest *key, uint64_t i)
 {
     return beside(key, 1000 + i);
 }
 
-static uint64_t filler_word(const struct key *key, uint64_t i)
+static uint64_t filler_word(const struct key_digest *key, uint64_t i)
 {
-    const struct key other = filler(key, i);
+    const struct key_digest other = filler(key, i);
 
     return word_of(&other);
 }
 
 /* Fills both buckets of a key with others, whose words are `first` and up. */
-static void fill(const struct key *key, uint64_t first)
+static void fill(const struct key_digest *key, uint64_t first)
 {
     for (uint64_t i = 0; i < PLACES; i++) {
-        const struct key other = filler(key, i);
+        const struct key_digest other = filler(key, i);
 
         assert_true(put(&other, &none, first + i));
     }
@@ -312,15 +312,15 @@ static void fill(const struct key *key, uint64_t first)
 }
 
 /* The same with keys that are all held, but that in the place of the last there is a claim. */
-static void fill_and_claim(const struct key *key, const struct key *claimed,
+static void fill_and_claim(const struct key_digest *key, const struct key_digest *claimed,
                            struct key_entry *ret_claim)
 {
-    const struct key last = filler(key, PLACES - 1);
+    const struct key_digest last = filler(key, PLACES - 1);
     struct key_entry entry;
 
     fill(key, HELD);
     assert_true(key_table_find(&table, &last, &entry));
-    assert_true(key_entry_forget(&entry));
+    assert_true(key_entry_remove(&entry));
     assert_int_equal(key_table_claim(&table, claimed, &none, &claimant, ret_claim, &tally),
                      KEY_CLAIMED);
     assert_ptr_equal(ret_claim->slot, entry.slot);
@@ -328,7 +328,7 @@ static void fill_and_claim(const struct key *key, const struct key *claimed,
 
 static void where_all_are_live_none_goes_unless_told(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
 
     (void)state;
     make(100);
@@ -351,13 +351,13 @@ static void where_all_are_live_none_goes_unless_told(void **state)
 
 static void the_oldest_goes_first(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
 
     (void)state;
     make(100);
     fill(&key, 200);
     for (uint64_t i = 0; i < PLACES; i++) {
-        const struct key next = beside(&key, 2000 + i);
+        const struct key_digest next = beside(&key, 2000 + i);
 
         assert_int_equal(filler_word(&key, i), 200 + i);
         assert_true(put(&next, &oldest, 500 + i));
@@ -370,7 +370,7 @@ static void the_oldest_goes_first(void **state)
 
 static void at_random_each_may_go(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
     uint32_t gone = 0;
 
     (void)state;
@@ -390,7 +390,7 @@ static void at_random_each_may_go(void **state)
 
 static void who_is_held_stays(void **state)
 {
-    const struct key key = key_of(1);
+    const struct key_digest key = key_of(1);
 
     (void)state;
     make(100);
@@ -406,7 +406,7 @@ static void who_is_held_stays(void **state)
 /* A claim is given up for another key only where nothing else can be. */
 static void claims_of_others_are_the_last_to_go(void **state)
 {
-    const struct key key = key_of(1), claimed = beside(&key, 3000);
+    const struct key_digest key = key_of(1), claimed = beside(&key, 3000);
     struct key_entry claim;
 
     (void)state;
@@ -423,7 +423,7 @@ static void claims_of_others_are_the_last_to_go(void **state)
 
 static void a_claim_of_the_dead_is_no_loss(void **state)
 {
-    const struct key key = key_of(1), claimed = beside(&key, 3000);
+    const struct key_digest key = key_of(1), claimed = beside(&key, 3000);
     struct key_entry claim;
 
     (void)state;
@@ -466,7 +466,7 @@ static void it_can_be_moved(void **state)
     (void)state;
     make(1000);
     for (uint64_t i = 0; i < 1000; i++) {
-        const struct key key = key_of(i);
+        const struct key_digest key = key_of(i);
 
         assert_true(put(&key, &none, 200 + i));
     }
@@ -476,7 +476,7 @@ static void it_can_be_moved(void **state)
     memset(memory, 0, memory_size);
     assert_int_equal(key_table_open(&other, copy, 1000), 0);
     for (uint64_t i = 0; i < 1000; i++) {
-        const struct key key = key_of(i);
+        const struct key_digest key = key_of(i);
         struct key_entry entry;
 
         assert_true(key_table_find(&other, &key, &entry));
@@ -500,7 +500,7 @@ static void there_is_room_for_all(void **state)
         for (uint64_t t = 0; t < cases[c].tables; t++) {
             memset(memory, 0, memory_size);
             for (uint64_t i = 0; i < cases[c].keys; i++) {
-                const struct key key = key_of(t << 32 | i);
+                const struct key_digest key = key_of(t << 32 | i);
 
                 key_table_prefetch(&table, &key);
                 if (!put(&key, &none, 200 + i))
@@ -523,7 +523,7 @@ static void those_who_come_back_find_room(void **state)
     rng = test_seed;
     make(ALL);
     for (uint64_t i = 0; i < 40 * ALL; i++) {
-        const struct key key = key_of(random_below(&rng, ALL));
+        const struct key_digest key = key_of(random_below(&rng, ALL));
         struct key_entry entry;
 
         if (i % (ALL / 4) == 0)
@@ -553,7 +553,7 @@ static void whatever_is_in_it_does_no_harm(void **state)
     memset(all, 0x5a, size + 2 * GUARD);
     assert_int_equal(key_table_open(&table, all + GUARD, 20), 0);
     for (uint64_t n = 0; n < 2000; n++) {
-        const struct key key = key_of(n);
+        const struct key_digest key = key_of(n);
         const uint64_t id = key.id & ~UINT64_C(1);
 
         for (uint64_t i = 0; i < key_table_slots(&table); i++) {
@@ -563,12 +563,12 @@ static void whatever_is_in_it_does_no_harm(void **state)
             atomic_store(&table.slots[i].high, random_below(&rng, 300));
         }
         for (int turn = 0; turn < 8; turn++) {
-            const struct key_judge *judges[] = {&none, &oldest, &any_live};
+            const struct key_policy *judges[] = {&none, &oldest, &any_live};
             struct key_entry entry;
 
             if (key_table_find(&table, &key, &entry)) {
                 assert_int_equal(key_entry_swap(&entry, 500), KEY_SWAPPED);
-                assert_true(key_entry_forget(&entry));
+                assert_true(key_entry_remove(&entry));
             } else if (key_table_claim(&table, &key, judges[turn % 3], &claimant, &entry, &tally) ==
                        KEY_CLAIMED) {
                 assert_true(key_claim_commit(&entry, 600));
@@ -592,10 +592,10 @@ static struct {
 } model[KEYS];
 
 /* The slot of a key, by looking at all of them. */
-static struct double_word *place_of(uint32_t number)
+static struct atomic128 *place_of(uint32_t number)
 {
-    const struct key key = key_of(number);
-    struct double_word *found = NULL;
+    const struct key_digest key = key_of(number);
+    struct atomic128 *found = NULL;
 
     for (uint64_t i = 0; i < key_table_slots(&table); i++) {
         struct key_entry entry;
@@ -614,7 +614,7 @@ static void check_all(void)
     uint64_t n = 0;
 
     for (uint32_t i = 0; i < KEYS; i++) {
-        const struct key key = key_of(i);
+        const struct key_digest key = key_of(i);
         struct key_entry entry = {0};
 
         assert_int_equal(key_table_find(&table, &key, &entry), model[i].there);
@@ -626,10 +626,10 @@ static void check_all(void)
 }
 
 /* Of the keys in the model one has left its slot to somebody else, and it could. */
-static void check_left(const struct double_word *slot, const struct key_judge *judge, bool evicted)
+static void check_left(const struct atomic128 *slot, const struct key_policy *judge, bool evicted)
 {
     for (uint32_t i = 0; i < KEYS; i++) {
-        const struct key key = key_of(i);
+        const struct key_digest key = key_of(i);
         struct key_entry entry;
 
         if (!model[i].there || key_table_find(&table, &key, &entry))
@@ -643,18 +643,18 @@ static void check_left(const struct double_word *slot, const struct key_judge *j
     fail_msg("nobody left slot %p", (const void *)slot);
 }
 
-static void operate(const struct key_judge *judge)
+static void operate(const struct key_policy *judge)
 {
     const uint32_t number = (uint32_t)random_below(&rng, KEYS);
-    const struct key key = key_of(number);
+    const struct key_digest key = key_of(number);
     const uint64_t word = now + random_below(&rng, 60) + (random_below(&rng, 8) ? 0 : HELD);
-    const struct key_tally before = tally;
+    const struct probe_stats before = tally;
     struct key_entry entry;
 
     if (key_table_find(&table, &key, &entry)) {
         assert_true(model[number].there);
         if (random_below(&rng, 4) == 0) {
-            assert_true(key_entry_forget(&entry));
+            assert_true(key_entry_remove(&entry));
             model[number].there = false;
         } else {
             assert_int_equal(key_entry_swap(&entry, word), KEY_SWAPPED);
@@ -687,7 +687,7 @@ static void operate(const struct key_judge *judge)
 static void it_agrees_with_a_list(void **state)
 {
     const uint64_t operations = number_from("WEIR_ROUNDS", 20000);
-    const struct key_judge *judges[] = {&none, &oldest, &any_live};
+    const struct key_policy *judges[] = {&none, &oldest, &any_live};
 
     (void)state;
     test_seed = number_from("WEIR_SEED", 1);

@@ -385,7 +385,7 @@ static void tick_both(void)
 static void advance_both(uint64_t until)
 {
     while (world.now < until) {
-        uint64_t first = keeper_next(&world.w->keeper), second = keeper_next(&run.twin.w->keeper);
+        uint64_t first = timer_next_ns(&world.w->timer), second = timer_next_ns(&run.twin.w->timer);
 
         first = second < first ? second : first;
         world.now = first > world.now ? first < until ? first : until : world.now + 1;

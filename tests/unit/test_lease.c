@@ -475,9 +475,9 @@ static void a_lease_that_cannot_be_breaks_the_set(void **state)
     (void)state;
     world_set(SHARED);
     assert_int_equal(take(ONE), 0);
-    segment = world.set->member->segment;
-    for (uint32_t i = 0; i < segment_actors_n(segment); i++) {
-        struct counters *counters = segment_actor_counters(segment, i);
+    segment = world.set->participant->segment;
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
+        struct counters *counters = segment_thread_counters(segment, i);
 
         if (atomic_load(&counters->limits[0].leased))
             atomic_store(&counters->limits[0].leased, 1000);

@@ -14,7 +14,7 @@
 
 enum { HELD = 0, LOG = 1 };
 
-static struct plugins *plugins;
+static struct plugin_search *plugins;
 static struct plan plan;
 static struct limits limits;
 static uint64_t states[256];
@@ -32,7 +32,7 @@ static int setup(void **state)
     if (rc != 0)
         return rc;
     memset(states, 0, sizeof states);
-    assert_int_equal(plugins_new(&plugins, NULL), 0);
+    assert_int_equal(plugin_search_new(&plugins, NULL), 0);
     assert_int_equal(plan_from_text(text, sizeof text - 1, plugins, &plan, &complaints), 0);
     limits = (struct limits){.items = plan.sets[0].limits,
                              .n = plan.sets[0].limits_n,
@@ -46,7 +46,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     plan_free(&plan);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     return fixture_teardown(state);
 }
 
@@ -56,7 +56,7 @@ static void test_counted(void **state)
     (void)state;
     assert_int_equal(limits_check(&limits, states), 0);
     states[HELD] = 3;
-    states[limits.items[2].state_at] = UINT64_MAX;
+    states[limits.items[2].state_offset] = UINT64_MAX;
     assert_int_equal(limits_check(&limits, states), 0);
     states[HELD] = 4;
     assert_int_equal(limits_check(&limits, states), -1);
@@ -69,7 +69,7 @@ static void test_algorithm(void **state)
 {
     struct weir_algorithm easy = *limits.items[LOG].algorithm;
     (void)state;
-    states[limits.items[LOG].state_at + 2] = 1000; /* where its log begins: nowhere */
+    states[limits.items[LOG].state_offset + 2] = 1000; /* where its log begins: nowhere */
     assert_int_equal(limits_check(&limits, states), -1);
     easy.check = NULL;
     limits.items[LOG].algorithm = &easy;

@@ -15,7 +15,7 @@ static uint64_t bytes_of(const weir *w)
 {
     struct fake_sys_live live = fake_sys_live();
 
-    return live.bytes + BLOCK_COST * live.blocks + w->region.boxes.used + w->region.records.used;
+    return live.bytes + BLOCK_COST * live.blocks + w->region.blocks.used + w->region.records.used;
 }
 
 /* A configuration of so many sets of these fields. */
@@ -95,63 +95,63 @@ static void equal_limits_are_kept_until_the_last_is_given_back(void **state)
                 same[] = "abc", other[] = "abd";
     const struct limit one = {.type = WEIR_LIMIT_RATE,
                               .key = key,
-                              .written = first,
-                              .written_n = 1,
+                              .settings_text = first,
+                              .settings_n = 1,
                               .config = config,
                               .config_size = 3,
                               .capacity = 10,
                               .state_words = 1};
     struct limit equal = one, different[] = {one, one, one, one, one, one, one, one};
     size_t n = sizeof different / sizeof *different;
-    struct limits_table table = {0};
+    struct limit_intern_table table = {0};
     struct limit *limits, *others[sizeof different / sizeof *different];
 
     (void)state;
     equal.key = same_key;
     equal.config = same;
     different[0].key = other_key;
-    different[1].written = second;
+    different[1].settings_text = second;
     different[2].config = other;
     different[3].capacity = 11;
     different[4].refunds = true;
     different[5].lease = 2;
-    different[6].state_at = 1;
+    different[6].state_offset = 1;
     different[7].type = WEIR_LIMIT_CALL;
-    assert_non_null(limits = limits_share(&table, &one, 1));
-    assert_ptr_equal(limits_share(&table, &equal, 1), limits);
+    assert_non_null(limits = limit_intern(&table, &one, 1));
+    assert_ptr_equal(limit_intern(&table, &equal, 1), limits);
     for (size_t i = 0; i < n; i++) {
-        assert_non_null(others[i] = limits_share(&table, &different[i], 1));
+        assert_non_null(others[i] = limit_intern(&table, &different[i], 1));
         for (size_t k = 0; k < i; k++)
             assert_ptr_not_equal(others[i], others[k]);
         assert_ptr_not_equal(others[i], limits);
     }
     assert_int_equal(table.n, 1 + n);
-    limits_give_back(&table, limits);
+    limit_intern_release(&table, limits);
     assert_int_equal(table.n, 1 + n);
-    assert_ptr_equal(limits_share(&table, &one, 1), limits);
+    assert_ptr_equal(limit_intern(&table, &one, 1), limits);
     assert_string_equal(limits->key, "slots");
-    assert_memory_equal(limits->written, first, sizeof first);
+    assert_memory_equal(limits->settings_text, first, sizeof first);
     assert_memory_equal(limits->config, config, 3);
     for (size_t i = 0; i < n; i++)
-        limits_give_back(&table, others[i]);
-    limits_give_back(&table, limits);
-    limits_give_back(&table, limits);
+        limit_intern_release(&table, others[i]);
+    limit_intern_release(&table, limits);
+    limit_intern_release(&table, limits);
     assert_int_equal(table.n, 0);
-    limits_table_free(&table);
+    limit_intern_free(&table);
 }
 
 static void without_memory_limits_are_not_shared(void **state)
 {
     static char key[] = "slots";
     const struct limit one = {.type = WEIR_LIMIT_RESOURCE, .key = key, .capacity = 1};
-    struct limits_table table = {0};
+    struct limit_intern_table table = {0};
 
     (void)state;
     for (uint64_t n = 1; n <= 2; n++) {
         fake_sys_fail_kind_at(n, FAKE_MEMORY, 0);
-        assert_null(limits_share(&table, &one, 1));
+        assert_null(limit_intern(&table, &one, 1));
         assert_int_equal(table.n, 0);
-        limits_table_free(&table);
+        limit_intern_free(&table);
     }
     fake_sys_fail_at(0);
 }

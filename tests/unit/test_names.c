@@ -9,17 +9,17 @@
 static char texts[NAMES][8];
 static bool there[NAMES];
 
-static void check(const struct names *names)
+static void check(const struct str_map *names)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < NAMES; i++) {
-        struct name_entry *entry = names_find(names, texts[i]);
+        struct str_map_entry *entry = str_map_find(names, texts[i]);
 
         assert_int_equal(entry != NULL, there[i]);
         n += there[i];
         if (entry)
-            assert_ptr_equal(entry->what, &there[i]);
+            assert_ptr_equal(entry->value, &there[i]);
     }
     assert_int_equal(names->n, n);
 }
@@ -27,7 +27,7 @@ static void check(const struct names *names)
 /* Removal must leave everybody behind the gap within reach. */
 static void names_are_found_whatever_was_added_and_removed(void **state)
 {
-    struct names names = {0};
+    struct str_map names = {0};
     uint64_t random = 3;
 
     (void)state;
@@ -39,42 +39,42 @@ static void names_are_found_whatever_was_added_and_removed(void **state)
         size_t i = random_below(&random, NAMES);
 
         if (there[i]) {
-            names_remove(&names, texts[i], &there[i]);
+            str_map_remove(&names, texts[i], &there[i]);
         } else {
-            assert_int_equal(names_reserve(&names, 1), 0);
-            names_add(&names, texts[i], &there[i]);
+            assert_int_equal(str_map_reserve(&names, 1), 0);
+            str_map_add(&names, texts[i], &there[i]);
         }
         there[i] = !there[i];
         if (turn % 16 == 0)
             check(&names);
     }
     check(&names);
-    names_free(&names);
+    str_map_free(&names);
 }
 
 static void a_name_is_removed_only_by_what_it_names(void **state)
 {
-    struct names names = {0};
+    struct str_map names = {0};
     int mine, other;
 
     (void)state;
-    assert_null(names_find(&names, "x"));
-    assert_int_equal(names_reserve(&names, 1), 0);
-    names_add(&names, "x", &mine);
-    names_remove(&names, "x", &other);
-    assert_ptr_equal(names_find(&names, "x")->what, &mine);
-    names_remove(&names, "y", &mine);
-    names_remove(&names, "x", &mine);
-    assert_null(names_find(&names, "x"));
-    names_free(&names);
+    assert_null(str_map_find(&names, "x"));
+    assert_int_equal(str_map_reserve(&names, 1), 0);
+    str_map_add(&names, "x", &mine);
+    str_map_remove(&names, "x", &other);
+    assert_ptr_equal(str_map_find(&names, "x")->value, &mine);
+    str_map_remove(&names, "y", &mine);
+    str_map_remove(&names, "x", &mine);
+    assert_null(str_map_find(&names, "x"));
+    str_map_free(&names);
 }
 
 static void the_hash_is_fnv_1a(void **state)
 {
     (void)state;
-    assert_int_equal(hash_text(""), UINT64_C(0xcbf29ce484222325));
-    assert_int_equal(hash_text("a"), UINT64_C(0xaf63dc4c8601ec8c));
-    assert_int_equal(hash_text("foobar"), UINT64_C(0x85944171f73967e8));
+    assert_int_equal(fnv1a_text(""), UINT64_C(0xcbf29ce484222325));
+    assert_int_equal(fnv1a_text("a"), UINT64_C(0xaf63dc4c8601ec8c));
+    assert_int_equal(fnv1a_text("foobar"), UINT64_C(0x85944171f73967e8));
 }
 
 int main(void)

@@ -90,12 +90,12 @@ static struct path copy_into(const char *dir, const char *from, const char *as)
     return path;
 }
 
-static struct plugins *open_plugins(const char *dir)
+static struct plugin_search *open_plugins(const char *dir)
 {
     const char *dirs[] = {dir, NULL};
-    struct plugins *plugins = NULL;
+    struct plugin_search *plugins = NULL;
 
-    assert_int_equal(plugins_new(&plugins, dirs), 0);
+    assert_int_equal(plugin_search_new(&plugins, dirs), 0);
     return plugins;
 }
 
@@ -108,10 +108,10 @@ static void assert_contains(const char *text, const char *part)
 /* Looks for an algorithm in a directory and expects a refusal that says why. */
 static void expect_refusal(const char *dir, const char *name, int code, const char *why)
 {
-    struct plugins *plugins = open_plugins(dir);
+    struct plugin_search *plugins = open_plugins(dir);
     const struct plugin *plugin = NULL;
     struct weir_error error = {0};
-    int r = plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, name, &plugin, &error);
+    int r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, name, &plugin, &error);
 
     if (r != code)
         fail_msg("%s: %d instead of %d: %s", name, r, code, error.message);
@@ -122,7 +122,7 @@ static void expect_refusal(const char *dir, const char *name, int code, const ch
         assert_contains(error.message, name);
         assert_contains(error.message, ".so` is refused: ");
     }
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 /* ---- broken files ---- */
@@ -342,7 +342,7 @@ static void test_own_files_are_fine(void **state)
 {
     struct path dir = make_dir(), file = copy_into(dir.text, "good", "good.so");
     const struct plugin *plugin = NULL;
-    struct plugins *plugins;
+    struct plugin_search *plugins;
 
     (void)state;
     if (getuid() == 0) {
@@ -350,8 +350,8 @@ static void test_own_files_are_fine(void **state)
         assert_int_equal(chown(file.text, 4242, 0), 0);
     }
     plugins = open_plugins(dir.text);
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL), 0);
-    plugins_free(plugins);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL), 0);
+    plugin_search_free(plugins);
     remove_dir(dir.text);
 }
 
@@ -359,30 +359,31 @@ static void test_own_files_are_fine(void **state)
 static void test_refusals_are_not_kept(void **state)
 {
     struct path dir = make_dir(), file = copy_into(dir.text, "good", "good.so");
-    struct plugins *plugins = open_plugins(dir.text);
+    struct plugin_search *plugins = open_plugins(dir.text);
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
     assert_int_equal(chmod(file.text, 0666), 0);
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error),
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error),
                      -ENOEXEC);
     assert_int_equal(chmod(file.text, 0644), 0);
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error), 0);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error),
+                     0);
     assert_string_equal(plugin->name, "good");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     remove_dir(dir.text);
 }
 
 /* ---- what is accepted ---- */
 
-static const struct plugin *find(struct plugins *plugins, enum weir_plugin_kind kind,
+static const struct plugin *find(struct plugin_search *plugins, enum weir_plugin_kind kind,
                                  const char *name)
 {
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
-    if (plugins_find(plugins, kind, name, &plugin, &error) != 0)
+    if (plugin_search_find(plugins, kind, name, &plugin, &error) != 0)
         fail_msg("%s", error.message);
     assert_int_equal(plugin->kind, kind);
     assert_string_equal(plugin->name, name);
@@ -391,7 +392,7 @@ static const struct plugin *find(struct plugins *plugins, enum weir_plugin_kind 
 
 static void test_a_good_file(void **state)
 {
-    struct plugins *plugins = open_plugins(BROKEN_DIR);
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *good = find(plugins, WEIR_PLUGIN_ALGORITHM, "good");
     const struct weir_parameter *first = &good->parameters[0], *second = &good->parameters[1];
 
@@ -412,13 +413,13 @@ static void test_a_good_file(void **state)
     assert_int_equal(good->algorithm.size, sizeof good->algorithm);
     assert_non_null(good->algorithm.configure);
     assert_ptr_equal(find(plugins, WEIR_PLUGIN_ALGORITHM, "good"), good);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 /* Operations that a plugin may leave out do nothing, so that callers need not ask. */
 static void test_missing_operations_are_filled_in(void **state)
 {
-    struct plugins *plugins = open_plugins(BROKEN_DIR);
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *good = find(plugins, WEIR_PLUGIN_ALGORITHM, "good");
     const struct plugin *balancer = find(plugins, WEIR_PLUGIN_BALANCER, "good_balancer");
     const struct weir_instant at = {1, 2};
@@ -431,12 +432,12 @@ static void test_missing_operations_are_filled_in(void **state)
     assert_null(good->algorithm.refund);
     assert_null(good->algorithm.release);
     assert_null(balancer->balancer.configure);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 static void test_longer_structs(void **state)
 {
-    struct plugins *plugins = open_plugins(BROKEN_DIR);
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *newer = find(plugins, WEIR_PLUGIN_ALGORITHM, "newer");
 
     (void)state;
@@ -444,12 +445,12 @@ static void test_longer_structs(void **state)
     assert_int_equal(newer->parameters_n, 2);
     assert_int_equal(newer->parameters[1].size, sizeof(struct weir_parameter));
     assert_string_equal(newer->parameters[1].name, "second");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 static void test_shorter_structs(void **state)
 {
-    struct plugins *plugins = open_plugins(BROKEN_DIR);
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *older = find(plugins, WEIR_PLUGIN_ALGORITHM, "older");
 
     (void)state;
@@ -460,12 +461,12 @@ static void test_shorter_structs(void **state)
     assert_null(older->parameters[0].choices);
     assert_string_equal(older->parameters[0].doc, "");
     assert_string_equal(older->parameters[1].name, "second");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 static void test_choices_and_no_default(void **state)
 {
-    struct plugins *plugins = open_plugins(BROKEN_DIR);
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *choice = find(plugins, WEIR_PLUGIN_ALGORITHM, "good_choice");
     const struct plugin *none = find(plugins, WEIR_PLUGIN_ALGORITHM, "good_no_default");
 
@@ -474,7 +475,7 @@ static void test_choices_and_no_default(void **state)
     assert_null(choice->parameters[0].choices[2]);
     assert_int_equal(choice->parameters[0].default_value, 1);
     assert_int_equal(none->parameters[0].default_value, 0);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 /* ---- names and directories ---- */
@@ -485,60 +486,63 @@ static void test_names_are_not_paths(void **state)
                                     "678901234";
     static const char *const wrong[] = {"",    "../good", "/good", "good.so",  "Good",
                                         "a b", "a-b",     "a\n",   "\xc3\xa4", long_name};
-    struct plugins *plugins = open_plugins(BROKEN_DIR);
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, wrong[i], &plugin, &error),
-                         -EINVAL);
+        assert_int_equal(
+            plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, wrong[i], &plugin, &error), -EINVAL);
         assert_contains(error.message, "is not the name of an algorithm");
-        assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_BALANCER, wrong[i], &plugin, &error),
-                         -EINVAL);
+        assert_int_equal(
+            plugin_search_find(plugins, WEIR_PLUGIN_BALANCER, wrong[i], &plugin, &error), -EINVAL);
         assert_contains(error.message, "is not the name of a balancer");
     }
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 static void test_unknown_names(void **state)
 {
     struct path dir = make_dir();
-    struct plugins *plugins = open_plugins(dir.text);
+    struct plugin_search *plugins = open_plugins(dir.text);
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
     copy_into(dir.text, "good", "good.so");
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "goud", &plugin, &error),
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "goud", &plugin, &error),
                      -ENOENT);
     assert_contains(error.message, "there is no algorithm `goud` (did you mean `good`?) in ");
     assert_contains(error.message, dir.text);
     assert_null(strstr(error.message, "refused"));
     copy_into(dir.text, "no_take", "no_take.so");
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "wholly_other", &plugin, &error),
-                     -ENOENT);
+    assert_int_equal(
+        plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "wholly_other", &plugin, &error),
+        -ENOENT);
     assert_null(strstr(error.message, "did you mean"));
     assert_contains(error.message, "some files are refused there");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     remove_dir(dir.text);
 }
 
 static void test_kinds_are_apart(void **state)
 {
     struct path dir = make_dir();
-    struct plugins *plugins = open_plugins(dir.text);
+    struct plugin_search *plugins = open_plugins(dir.text);
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
     copy_into(dir.text, "good", "good.so");
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_BALANCER, "good", &plugin, &error), -ENOENT);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_BALANCER, "good", &plugin, &error),
+                     -ENOENT);
     assert_contains(error.message, "there is no balancer `good`");
     assert_null(plugin);
     find(plugins, WEIR_PLUGIN_ALGORITHM, "good");
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_BALANCER, "good", &plugin, NULL), -ENOENT);
-    plugins_free(plugins);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_BALANCER, "good", &plugin, NULL),
+                     -ENOENT);
+    plugin_search_free(plugins);
     remove_dir(dir.text);
 }
 
@@ -546,7 +550,7 @@ static void test_kinds_are_apart(void **state)
 static void test_several_plugins_in_a_file(void **state)
 {
     struct path dir = make_dir();
-    struct plugins *plugins = open_plugins(dir.text);
+    struct plugin_search *plugins = open_plugins(dir.text);
     const struct plugin *hidden;
 
     (void)state;
@@ -555,7 +559,7 @@ static void test_several_plugins_in_a_file(void **state)
     hidden = find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside");
     assert_string_equal(hidden->path, join(dir.text, "good_pair.so").text);
     find(plugins, WEIR_PLUGIN_ALGORITHM, "good_pair");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     remove_dir(dir.text);
 }
 
@@ -570,13 +574,13 @@ static void test_order_of_directories(void **state)
     assert_int_equal(setenv("WEIR_PLUGIN_PATH", path, 1), 0);
     for (int i = 3; i >= 0; i--) {
         const char *configured[] = {dirs[1].text};
-        struct plugins *plugins = open_plugins(dirs[0].text);
+        struct plugin_search *plugins = open_plugins(dirs[0].text);
 
-        assert_int_equal(plugins_add_dirs(plugins, configured, 1), 0);
+        assert_int_equal(plugin_search_add_dirs(plugins, configured, 1), 0);
         copy_into(dirs[i].text, "good", "good.so");
         assert_string_equal(find(plugins, WEIR_PLUGIN_ALGORITHM, "good")->path,
                             join(dirs[i].text, "good.so").text);
-        plugins_free(plugins);
+        plugin_search_free(plugins);
     }
     assert_int_equal(unsetenv("WEIR_PLUGIN_PATH"), 0);
     for (int i = 0; i < 4; i++)
@@ -588,15 +592,16 @@ static void test_refusal_ends_the_search(void **state)
 {
     struct path first = make_dir(), second = make_dir();
     const char *dirs[] = {first.text, second.text, NULL};
-    struct plugins *plugins = NULL;
+    struct plugin_search *plugins = NULL;
     const struct plugin *plugin = NULL;
 
     (void)state;
     assert_int_equal(chmod(copy_into(first.text, "good", "good.so").text, 0666), 0);
     copy_into(second.text, "good", "good.so");
-    assert_int_equal(plugins_new(&plugins, dirs), 0);
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL), -ENOEXEC);
-    plugins_free(plugins);
+    assert_int_equal(plugin_search_new(&plugins, dirs), 0);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL),
+                     -ENOEXEC);
+    plugin_search_free(plugins);
     remove_dir(first.text);
     remove_dir(second.text);
 }
@@ -606,13 +611,13 @@ enum { PRIVILEGED = 100, UNPRIVILEGED = 101 };
 
 static int run_privileged(void)
 {
-    struct plugins *plugins = NULL;
+    struct plugin_search *plugins = NULL;
     const struct plugin *plugin = NULL;
-    int r = plugins_new(&plugins, NULL);
+    int r = plugin_search_new(&plugins, NULL);
 
     if (r == 0)
-        r = plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL);
-    plugins_free(plugins);
+        r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL);
+    plugin_search_free(plugins);
     return r == -ENOENT ? PRIVILEGED : r == 0 ? UNPRIVILEGED : EXIT_FAILURE;
 }
 
@@ -774,7 +779,7 @@ static int do_everything(const char *dir)
 {
     const char *const dirs[] = {dir, NULL}, *const more[] = {"/tmp", "/usr"};
     struct weir_options options = options_of(dirs);
-    struct plugins *plugins = NULL;
+    struct plugin_search *plugins = NULL;
     const struct plugin *plugin = NULL;
     struct seen seen = {0};
     struct weir_error error;
@@ -784,21 +789,21 @@ static int do_everything(const char *dir)
     r = weir_plugins(&options, see, &seen, &error);
     if (r < 0)
         return r;
-    r = plugins_new(&plugins, dirs);
+    r = plugin_search_new(&plugins, dirs);
     if (r < 0)
         return r;
-    r = plugins_add_dirs(plugins, more, 2);
+    r = plugin_search_add_dirs(plugins, more, 2);
     if (r == 0)
-        r = plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error);
+        r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error);
     if (r == 0)
-        r = plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside", &plugin, &error);
+        r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside", &plugin, &error);
     if (r < 0) { /* once nothing fails any more, everything is there */
         fake_sys_fail_at(0);
-        assert_int_equal(plugins_add_dirs(plugins, more, 2), 0);
+        assert_int_equal(plugin_search_add_dirs(plugins, more, 2), 0);
         find(plugins, WEIR_PLUGIN_ALGORITHM, "good");
         find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside");
     }
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     return r;
 }
 

@@ -90,28 +90,28 @@ const struct plugin_builtin plugin_builtins[] = {
 
 /* ---- tests ---- */
 
-static const struct plugin *find(struct plugins *plugins, const char *name)
+static const struct plugin *find(struct plugin_search *plugins, const char *name)
 {
     const struct plugin *plugin = NULL;
     struct weir_error error = {0};
 
-    if (plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, name, &plugin, &error) != 0)
+    if (plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, name, &plugin, &error) != 0)
         fail_msg("%s: %s", name, error.message);
     return plugin;
 }
 
-static struct plugins *open_plugins(const char *dir)
+static struct plugin_search *open_plugins(const char *dir)
 {
     const char *dirs[] = {dir, NULL};
-    struct plugins *plugins = NULL;
+    struct plugin_search *plugins = NULL;
 
-    assert_int_equal(plugins_new(&plugins, dirs), 0);
+    assert_int_equal(plugin_search_new(&plugins, dirs), 0);
     return plugins;
 }
 
 static void test_found_without_a_directory(void **state)
 {
-    struct plugins *plugins = open_plugins(NULL);
+    struct plugin_search *plugins = open_plugins(NULL);
     const struct plugin *plugin = find(plugins, "good");
 
     (void)state;
@@ -119,38 +119,38 @@ static void test_found_without_a_directory(void **state)
     assert_string_equal(plugin->version, "built in");
     assert_ptr_equal(find(plugins, "good"), plugin);
     assert_string_equal(find(plugins, "second")->path, PLUGIN_BUILTIN_DIR "/pair.so");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 static void test_table_is_checked(void **state)
 {
-    struct plugins *plugins = open_plugins(NULL);
+    struct plugin_search *plugins = open_plugins(NULL);
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "no_take", &plugin, &error),
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "no_take", &plugin, &error),
                      -ENOEXEC);
     assert_string_equal(error.message,
                         "plugin file `" PLUGIN_BUILTIN_DIR "/no_take.so` is refused: "
                         "plugin `no_take`: its operation `take` is missing");
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 /* The message of an unknown name lists what was searched, in order. */
 static void test_before_the_installed_directory(void **state)
 {
-    struct plugins *plugins = open_plugins("/program");
+    struct plugin_search *plugins = open_plugins("/program");
     const char *configured[] = {"/configuration"};
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(plugins_add_dirs(plugins, configured, 1), 0);
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "missing", &plugin, &error),
+    assert_int_equal(plugin_search_add_dirs(plugins, configured, 1), 0);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "missing", &plugin, &error),
                      -ENOENT);
     assert_non_null(strstr(error.message, "/program:/configuration:" PLUGIN_BUILTIN_DIR ":/"));
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 }
 
 struct path {
@@ -188,7 +188,7 @@ static void remove_dir(struct path dir)
     assert_int_equal(rmdir(dir.text), 0);
 }
 
-static void expect_file(struct plugins *plugins, struct path dir)
+static void expect_file(struct plugin_search *plugins, struct path dir)
 {
     const char *path = find(plugins, "good")->path;
 
@@ -200,21 +200,21 @@ static void test_a_file_wins(void **state)
 {
     struct path dir = make_dir(0644);
     const char *configured[] = {dir.text};
-    struct plugins *plugins = open_plugins(dir.text);
+    struct plugin_search *plugins = open_plugins(dir.text);
 
     (void)state;
     expect_file(plugins, dir);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 
     plugins = open_plugins(NULL);
-    assert_int_equal(plugins_add_dirs(plugins, configured, 1), 0);
+    assert_int_equal(plugin_search_add_dirs(plugins, configured, 1), 0);
     expect_file(plugins, dir);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
 
     assert_int_equal(setenv("WEIR_PLUGIN_PATH", dir.text, 1), 0);
     plugins = open_plugins(NULL);
     expect_file(plugins, dir);
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     assert_int_equal(unsetenv("WEIR_PLUGIN_PATH"), 0);
     remove_dir(dir);
 }
@@ -222,12 +222,13 @@ static void test_a_file_wins(void **state)
 static void test_a_refused_file_is_not_passed_over(void **state)
 {
     struct path dir = make_dir(0666);
-    struct plugins *plugins = open_plugins(dir.text);
+    struct plugin_search *plugins = open_plugins(dir.text);
     const struct plugin *plugin = NULL;
 
     (void)state;
-    assert_int_equal(plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL), -ENOEXEC);
-    plugins_free(plugins);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL),
+                     -ENOEXEC);
+    plugin_search_free(plugins);
     remove_dir(dir);
 }
 
@@ -259,14 +260,14 @@ static void test_out_of_memory(void **state)
 
     (void)state;
     while (failed) {
-        struct plugins *plugins = NULL;
+        struct plugin_search *plugins = NULL;
         int r;
 
         fake_sys_fail_kind_at(++n, FAKE_MEMORY, 0);
-        r = plugins_new(&plugins, NULL);
+        r = plugin_search_new(&plugins, NULL);
         if (r == 0)
-            r = plugins_find(plugins, WEIR_PLUGIN_ALGORITHM, "second", &plugin, NULL);
-        plugins_free(plugins);
+            r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "second", &plugin, NULL);
+        plugin_search_free(plugins);
         failed = fake_sys_has_failed() || r < 0;
         assert_int_equal(r, failed ? -ENOMEM : 0);
     }

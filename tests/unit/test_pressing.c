@@ -6,7 +6,7 @@
 
 static unsigned pressed(const struct set_head *set)
 {
-    return atomic_load(&set->pressed);
+    return atomic_load(&set->yield_hint);
 }
 
 static void who_has_lost_for_long_says_so(void **state)
@@ -15,24 +15,24 @@ static void who_has_lost_for_long_says_so(void **state)
     unsigned turn = 0;
 
     (void)state;
-    for (unsigned i = 1; i <= PRESSING_TURNS + 2; i++) {
-        assert_int_equal(pressed(&set), i > PRESSING_TURNS);
-        pressing_lost(&set, &turn);
-        assert_int_equal(turn, i < PRESSING_TURNS ? i : PRESSING_TURNS);
+    for (unsigned i = 1; i <= CONTENTION_TURNS + 2; i++) {
+        assert_int_equal(pressed(&set), i > CONTENTION_TURNS);
+        contention_backoff(&set, &turn);
+        assert_int_equal(turn, i < CONTENTION_TURNS ? i : CONTENTION_TURNS);
     }
-    pressing_won(&set, 0); /* somebody else, who has not said so */
+    contention_clear(&set, 0); /* somebody else, who has not said so */
     assert_int_equal(pressed(&set), 1);
-    pressing_won(&set, turn);
+    contention_clear(&set, turn);
     assert_int_equal(pressed(&set), 0);
 }
 
 /* He was stopped, or went the long way: each time that he says so counts once. */
 static void nobody_waits_long_for_who_does_not_come(void **state)
 {
-    struct set_head set = {.pressed = 1};
+    struct set_head set = {.yield_hint = 1};
 
     (void)state;
-    pressing_heed(&set);
+    contention_yield(&set);
     assert_int_equal(pressed(&set), 0);
 }
 
@@ -44,14 +44,14 @@ static void what_the_dead_have_left_holds_up_no_set(void **state)
     world_limits("{ type: call, algorithm: gcra, capacity: 10, window: 10s },"
                  " { type: resource, key: r, capacity: 2 }");
     release(granted(NULL));
-    head = region_box(world.set->region, world.set->head);
+    head = region_block(world.set->region, world.set->head_unit);
     for (int i = 0; i < 3; i++) {
         weir_acquisition *a;
 
-        atomic_store(&head->pressed, 1);
+        atomic_store(&head->yield_hint, 1);
         a = granted(NULL);
         assert_int_equal(pressed(head), 0);
-        atomic_store(&head->pressed, 1);
+        atomic_store(&head->yield_hint, 1);
         release(a); /* which is nothing new */
         assert_int_equal(pressed(head), 1);
     }

@@ -11,24 +11,24 @@
 
 static void a_life_and_a_key_hold_their_parts(void **state)
 {
-    uint64_t life = process_life(0x2abcde, 0xfedcb, 0x3fffff);
+    uint64_t life = peer_id_make(0x2abcde, 0xfedcb, 0x3fffff);
 
     (void)state;
-    assert_int_equal(process_generation(life), 0x2abcde);
-    assert_int_equal(process_start(life), 0xfedcb);
-    assert_int_equal(process_pid(life), 0x3fffff);
-    assert_int_equal(process_life(~0u, ~UINT64_C(0), ~0u), UINT64_MAX);
-    assert_int_equal(process_key_slot(process_key(life, 1023)), 1023);
-    assert_int_equal(process_key_generation(process_key(life, 1023)), 0x2abcde);
-    assert_true(process_key(process_life(1, 0, 1), 0) != 0);
+    assert_int_equal(peer_id_generation(life), 0x2abcde);
+    assert_int_equal(peer_id_start(life), 0xfedcb);
+    assert_int_equal(peer_id_pid(life), 0x3fffff);
+    assert_int_equal(peer_id_make(~0u, ~UINT64_C(0), ~0u), UINT64_MAX);
+    assert_int_equal(peer_key_slot(peer_key_make(life, 1023)), 1023);
+    assert_int_equal(peer_key_generation(peer_key_make(life, 1023)), 0x2abcde);
+    assert_true(peer_key_make(peer_id_make(1, 0, 1), 0) != 0);
 }
 
 static void whoever_has_the_pid_and_the_start_is_the_same(void **state)
 {
     (void)state;
-    assert_true(process_is_same(process_life(1, 5, 7), process_life(2, 5, 7)));
-    assert_false(process_is_same(process_life(1, 5, 7), process_life(1, 6, 7)));
-    assert_false(process_is_same(process_life(1, 5, 7), process_life(1, 5, 8)));
+    assert_true(peer_id_same_process(peer_id_make(1, 5, 7), peer_id_make(2, 5, 7)));
+    assert_false(peer_id_same_process(peer_id_make(1, 5, 7), peer_id_make(1, 6, 7)));
+    assert_false(peer_id_same_process(peer_id_make(1, 5, 7), peer_id_make(1, 5, 8)));
 }
 
 /* ---- oneself ---- */
@@ -38,20 +38,20 @@ static void a_process_knows_itself(void **state)
     uint64_t self = 1;
 
     (void)state;
-    assert_int_equal(process_self(&self), 0);
-    assert_int_equal(process_pid(self), getpid());
-    assert_int_equal(process_generation(self), 0);
-    assert_true(process_is_same(self, life_of(getpid())));
-    assert_int_equal(process_look(self), 1);
-    assert_false(process_is_dead(self));
+    assert_int_equal(peer_id_self(&self), 0);
+    assert_int_equal(peer_id_pid(self), getpid());
+    assert_int_equal(peer_id_generation(self), 0);
+    assert_true(peer_id_same_process(self, life_of(getpid())));
+    assert_int_equal(peer_id_probe(self), 1);
+    assert_false(peer_id_is_dead(self));
 }
 
 static void run_knowing_itself(const void *parent)
 {
     uint64_t self = 0;
 
-    if (process_self(&self) < 0 || process_pid(self) != (uint32_t)getpid() ||
-        process_is_same(self, *(const uint64_t *)parent))
+    if (peer_id_self(&self) < 0 || peer_id_pid(self) != (uint32_t)getpid() ||
+        peer_id_same_process(self, *(const uint64_t *)parent))
         _exit(1);
     child_is_ready();
 }
@@ -61,7 +61,7 @@ static void a_forked_child_is_somebody_else(void **state)
     uint64_t self = 0;
 
     (void)state;
-    assert_int_equal(process_self(&self), 0);
+    assert_int_equal(peer_id_self(&self), 0);
     child_reap(child_start(run_knowing_itself, &self));
 }
 
@@ -73,7 +73,7 @@ static void without_proc_nobody_knows_himself(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         fake_sys_fail_kind_at(1, FAKE_FILE, codes[i]);
-        assert_int_equal(process_self(&self), codes[i]);
+        assert_int_equal(peer_id_self(&self), codes[i]);
     }
     assert_int_equal(self, 1);
 }
@@ -90,7 +90,7 @@ static int in_a_new_namespace(void)
         return 3;
     pid = fork();
     if (pid == 0)
-        _exit(process_self(&self) == -EXDEV ? 0 : 1);
+        _exit(peer_id_self(&self) == -EXDEV ? 0 : 1);
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
         return 3;
     return WEXITSTATUS(status);
@@ -126,10 +126,10 @@ static void dead_is_who_was_reaped(void **state)
     uint64_t life = life_of(pid);
 
     (void)state;
-    assert_int_equal(process_look(life), 1);
+    assert_int_equal(peer_id_probe(life), 1);
     child_end(pid);
-    assert_int_equal(process_look(life), 0);
-    assert_true(process_is_dead(life));
+    assert_int_equal(peer_id_probe(life), 0);
+    assert_true(peer_id_is_dead(life));
 }
 
 static void run_exiting(const void *unused)
@@ -147,8 +147,8 @@ static void dead_is_a_zombie(void **state)
     child_kill(killed);
     await_zombie(killed);
     await_zombie(exited);
-    assert_true(process_is_dead(lives[0]));
-    assert_true(process_is_dead(lives[1]));
+    assert_true(peer_id_is_dead(lives[0]));
+    assert_true(peer_id_is_dead(lives[1]));
     child_reap(killed);
     child_reap(exited);
 }
@@ -159,17 +159,17 @@ static void dead_is_whose_pid_has_another_start(void **state)
     uint64_t life = life_of(pid);
 
     (void)state;
-    assert_true(process_is_dead(process_life(1, process_start(life) + 1, (uint32_t)pid)));
-    assert_true(process_is_dead(process_life(1, process_start(life) - 1, (uint32_t)pid)));
-    assert_false(process_is_dead(process_life(77, process_start(life), (uint32_t)pid)));
+    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(life) + 1, (uint32_t)pid)));
+    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(life) - 1, (uint32_t)pid)));
+    assert_false(peer_id_is_dead(peer_id_make(77, peer_id_start(life), (uint32_t)pid)));
     child_end(pid);
 }
 
 static void nobody_has_pid_0(void **state)
 {
     (void)state;
-    assert_true(process_is_dead(0));
-    assert_true(process_is_dead(process_life(3, 4, 0)));
+    assert_true(peer_id_is_dead(0));
+    assert_true(peer_id_is_dead(peer_id_make(3, 4, 0)));
     assert_int_equal(fake_sys_system_calls(), 0);
 }
 
@@ -203,7 +203,7 @@ static void dead_is_whose_pid_is_a_threads_now(void **state)
     life = life_of(pid);
     thread = other_thread(pid);
     assert_true(thread != 0);
-    assert_true(process_is_dead(process_life(1, process_start(life) - 500, thread)));
+    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(life) - 500, thread)));
     child_end(pid);
 }
 
@@ -215,9 +215,9 @@ static void stopped_is_alive(void **state)
     (void)state;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     await_state(pid, 'T');
-    assert_int_equal(process_look(life), 1);
+    assert_int_equal(peer_id_probe(life), 1);
     child_end(pid);
-    assert_true(process_is_dead(life));
+    assert_true(peer_id_is_dead(life));
 }
 
 static void run_stopping_before_exec(const void *unused)
@@ -255,13 +255,13 @@ static void exec_is_alive_and_the_same(void **state)
     life = life_of(pid);
     assert_int_equal(kill(pid, SIGCONT), 0);
     while (strcmp(role, "stays") != 0) {
-        assert_int_equal(process_look(life), 1);
+        assert_int_equal(peer_id_probe(life), 1);
         role_of(pid, role, sizeof(role));
     }
-    assert_int_equal(process_look(life), 1);
+    assert_int_equal(peer_id_probe(life), 1);
     assert_int_equal(life_of(pid), life);
     child_end(pid);
-    assert_int_equal(process_look(life), 0);
+    assert_int_equal(peer_id_probe(life), 0);
 }
 
 /* While a thread takes over the number of the first, there is a moment in which that is nobody's.
@@ -278,7 +278,7 @@ static void a_thread_that_execs_keeps_the_process_alive(void **state)
     life = life_of(pid);
     while (strcmp(role, "stays") != 0) {
         for (int i = 0; i < 200; i++)
-            assert_int_equal(process_look(life), 1);
+            assert_int_equal(peer_id_probe(life), 1);
         role_of(pid, role, sizeof(role));
     }
     assert_int_equal(life_of(pid), life);
@@ -295,10 +295,10 @@ static void a_process_without_its_first_thread_is_alive(void **state)
     pid = child_start(run_role, "first thread ends");
     life = life_of(pid);
     await_state(pid, 'Z');
-    assert_int_equal(process_look(life), 1);
+    assert_int_equal(peer_id_probe(life), 1);
     child_kill(pid);
     await_zombie(pid);
-    assert_int_equal(process_look(life), 0);
+    assert_int_equal(peer_id_probe(life), 0);
     child_reap(pid);
 }
 
@@ -317,11 +317,11 @@ static void a_name_may_look_like_anything(void **state)
         pid_t pid = child_start(run_staying, names[i]);
         uint64_t life = life_of(pid);
 
-        assert_int_equal(process_look(life), 1);
-        assert_int_equal(process_look(process_life(1, process_start(life) ^ 1, (uint32_t)pid)), 0);
+        assert_int_equal(peer_id_probe(life), 1);
+        assert_int_equal(peer_id_probe(peer_id_make(1, peer_id_start(life) ^ 1, (uint32_t)pid)), 0);
         child_kill(pid);
         await_zombie(pid);
-        assert_int_equal(process_look(life), 0);
+        assert_int_equal(peer_id_probe(life), 0);
         child_reap(pid);
     }
 }
@@ -338,18 +338,18 @@ static void in_doubt_it_lives(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         fake_sys_fail_kind_at(1, FAKE_FILE, hidden[i]);
-        assert_int_equal(process_look(life), 1);
+        assert_int_equal(peer_id_probe(life), 1);
         fake_sys_fail_kind_at(1, FAKE_FILE, passing[i]);
-        assert_int_equal(process_look(life), passing[i]);
+        assert_int_equal(peer_id_probe(life), passing[i]);
         fake_sys_fail_kind_at(1, FAKE_FILE, passing[i]);
-        assert_false(process_is_dead(life));
+        assert_false(peer_id_is_dead(life));
     }
     fake_sys_fail_kind_from(1, FAKE_FILE | FAKE_PROCESS, -EPERM); /* and it may not be asked for */
-    assert_int_equal(process_look(life), 1);
+    assert_int_equal(peer_id_probe(life), 1);
     fake_sys_fail_kind_at(0, 0, 0);
     child_end(pid);
     fake_sys_fail_kind_at(1, FAKE_FILE, -EMFILE); /* that there is no such pid is seen anyway */
-    assert_int_equal(process_look(life), 0);
+    assert_int_equal(peer_id_probe(life), 0);
 }
 
 /* ---- slots ---- */
@@ -358,76 +358,76 @@ enum { SLOTS = 4 };
 
 static void slots_are_claimed_in_turn_and_freed(void **state)
 {
-    struct segment_process slots[SLOTS] = {0};
-    uint64_t self = process_life(0, 77, 99), life = 0, lives[SLOTS];
+    struct peer_slot slots[SLOTS] = {0};
+    uint64_t self = peer_id_make(0, 77, 99), life = 0, lives[SLOTS];
     uint32_t slot = 0;
 
     (void)state;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        assert_int_equal(process_claim(slots, SLOTS, self, &slot, &lives[i]), 0);
+        assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &lives[i]), 0);
         assert_int_equal(slot, i);
-        assert_int_equal(atomic_load(&slots[i].life), lives[i]);
-        assert_true(process_is_same(lives[i], self));
-        assert_int_equal(process_generation(lives[i]), 1);
+        assert_int_equal(atomic_load(&slots[i].id), lives[i]);
+        assert_true(peer_id_same_process(lives[i], self));
+        assert_int_equal(peer_id_generation(lives[i]), 1);
     }
-    assert_int_equal(process_claim(slots, SLOTS, self, &slot, &life), -ENOSPC);
-    assert_int_equal(process_claim(slots, 0, self, &slot, &life), -ENOSPC);
+    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &life), -ENOSPC);
+    assert_int_equal(peer_slot_claim(slots, 0, self, &slot, &life), -ENOSPC);
     assert_int_equal(slot, SLOTS - 1);
     assert_int_equal(life, 0);
-    assert_true(process_release(&slots[2], lives[2]));
-    assert_int_equal(process_pid(atomic_load(&slots[2].life)), 0);
-    assert_int_equal(process_claim(slots, SLOTS, self, &slot, &life), 0);
+    assert_true(peer_slot_free(&slots[2], lives[2]));
+    assert_int_equal(peer_id_pid(atomic_load(&slots[2].id)), 0);
+    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &life), 0);
     assert_int_equal(slot, 2);
-    assert_int_equal(process_generation(life), 2);
+    assert_int_equal(peer_id_generation(life), 2);
 }
 
 static void only_the_same_life_is_freed(void **state)
 {
-    struct segment_process slots[1] = {0};
+    struct peer_slot slots[1] = {0};
     uint64_t life = 0, next = 0;
     uint32_t slot;
 
     (void)state;
-    process_claim(slots, 1, process_life(0, 1, 2), &slot, &life);
-    assert_true(process_release(&slots[0], life));
-    assert_false(process_release(&slots[0], life));
-    process_claim(slots, 1, process_life(0, 1, 2), &slot, &next);
-    assert_false(process_release(&slots[0], life));
-    assert_int_equal(atomic_load(&slots[0].life), next);
+    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &life);
+    assert_true(peer_slot_free(&slots[0], life));
+    assert_false(peer_slot_free(&slots[0], life));
+    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &next);
+    assert_false(peer_slot_free(&slots[0], life));
+    assert_int_equal(atomic_load(&slots[0].id), next);
 }
 
 static void a_generation_is_never_0(void **state)
 {
-    struct segment_process slots[1] = {0};
+    struct peer_slot slots[1] = {0};
     uint64_t life = 0;
     uint32_t slot;
 
     (void)state;
-    atomic_store(&slots[0].life, process_life(PROCESS_GENERATION_MASK, 5, 0));
-    process_claim(slots, 1, process_life(0, 1, 2), &slot, &life);
-    assert_int_equal(process_generation(life), 1);
+    atomic_store(&slots[0].id, peer_id_make(PEER_GENERATION_MASK, 5, 0));
+    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &life);
+    assert_int_equal(peer_id_generation(life), 1);
 }
 
 static void a_key_finds_its_life_while_that_lasts(void **state)
 {
-    struct segment_process slots[SLOTS] = {0};
+    struct peer_slot slots[SLOTS] = {0};
     uint64_t life = 0, next = 0;
     uint32_t slot, key;
 
     (void)state;
-    process_claim(slots, SLOTS, process_life(0, 1, 2), &slot, &next);
-    process_claim(slots, SLOTS, process_life(0, 1, 2), &slot, &life);
-    key = process_key(life, slot);
-    assert_int_equal(process_find(slots, SLOTS, key), life);
-    assert_int_equal(process_find(slots, 1, key), 0); /* not there */
-    assert_int_equal(process_find(slots, SLOTS, UINT32_MAX), 0);
-    assert_int_equal(process_find(slots, SLOTS, 0), 0);
-    assert_int_equal(process_find(slots, SLOTS, process_key(process_life(2, 0, 0), slot)), 0);
-    process_release(&slots[slot], life);
-    assert_int_equal(process_find(slots, SLOTS, key), 0);
-    process_claim(slots, SLOTS, process_life(0, 1, 2), &slot, &next);
-    assert_int_equal(process_find(slots, SLOTS, key), 0);
-    assert_int_equal(process_find(slots, SLOTS, process_key(next, slot)), next);
+    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
+    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &life);
+    key = peer_key_make(life, slot);
+    assert_int_equal(peer_slot_find(slots, SLOTS, key), life);
+    assert_int_equal(peer_slot_find(slots, 1, key), 0); /* not there */
+    assert_int_equal(peer_slot_find(slots, SLOTS, UINT32_MAX), 0);
+    assert_int_equal(peer_slot_find(slots, SLOTS, 0), 0);
+    assert_int_equal(peer_slot_find(slots, SLOTS, peer_key_make(peer_id_make(2, 0, 0), slot)), 0);
+    peer_slot_free(&slots[slot], life);
+    assert_int_equal(peer_slot_find(slots, SLOTS, key), 0);
+    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
+    assert_int_equal(peer_slot_find(slots, SLOTS, key), 0);
+    assert_int_equal(peer_slot_find(slots, SLOTS, peer_key_make(next, slot)), next);
 }
 
 enum { CLAIMERS = 6, CLAIMS = 5000 };
@@ -435,28 +435,28 @@ enum { CLAIMERS = 6, CLAIMS = 5000 };
 /* Each claims and frees again, and sees that nobody else has the slot meanwhile. */
 static void run_claiming(const void *argument)
 {
-    struct segment_process *slots = (void *)(uintptr_t)argument;
+    struct peer_slot *slots = (void *)(uintptr_t)argument;
     uint64_t self = 0, life = 0;
     uint32_t slot = 0;
 
-    if (process_self(&self) < 0)
+    if (peer_id_self(&self) < 0)
         _exit(1);
     child_is_ready();
     for (int i = 0; i < CLAIMS; i++) {
-        if (process_claim(slots, CLAIMERS, self, &slot, &life) < 0) {
+        if (peer_slot_claim(slots, CLAIMERS, self, &slot, &life) < 0) {
             i--; /* each was taken when it was looked at */
             continue;
         }
-        if (atomic_load(&slots[slot].life) != life || !process_is_same(life, self) ||
-            !process_release(&slots[slot], life))
+        if (atomic_load(&slots[slot].id) != life || !peer_id_same_process(life, self) ||
+            !peer_slot_free(&slots[slot], life))
             _exit(2);
     }
 }
 
 static void claims_of_many_processes_exclude_each_other(void **state)
 {
-    struct segment_process *slots = mmap(NULL, CLAIMERS * sizeof(*slots), PROT_READ | PROT_WRITE,
-                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct peer_slot *slots = mmap(NULL, CLAIMERS * sizeof(*slots), PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[CLAIMERS];
     uint64_t claims = 0;
 
@@ -471,8 +471,8 @@ static void claims_of_many_processes_exclude_each_other(void **state)
         assert_int_equal(status, 0);
     }
     for (int i = 0; i < CLAIMERS; i++) {
-        assert_int_equal(process_pid(atomic_load(&slots[i].life)), 0);
-        claims += process_generation(atomic_load(&slots[i].life));
+        assert_int_equal(peer_id_pid(atomic_load(&slots[i].id)), 0);
+        claims += peer_id_generation(atomic_load(&slots[i].id));
     }
     assert_int_equal(claims, CLAIMERS * CLAIMS);
     munmap(slots, CLAIMERS * sizeof(*slots));

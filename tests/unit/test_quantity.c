@@ -70,7 +70,7 @@ static void test_amounts(void **state)
         {"99999999999999999999999999x", -EINVAL, 0},
     };
     (void)state;
-    CHECK_ROWS(quantity_amount, rows);
+    CHECK_ROWS(units_parse_amount, rows);
 }
 
 static void test_durations(void **state)
@@ -103,7 +103,7 @@ static void test_durations(void **state)
         {"01s", -EINVAL, 0},
     };
     (void)state;
-    CHECK_ROWS(quantity_duration, rows);
+    CHECK_ROWS(units_parse_duration, rows);
 }
 
 static void test_booleans(void **state)
@@ -111,28 +111,28 @@ static void test_booleans(void **state)
     static const char *const wrong[] = {"", "yes", "no", "on", "True", "TRUE", "1", "0", "true "};
     bool truth = false;
     (void)state;
-    assert_int_equal(quantity_boolean("true", &truth), 0);
+    assert_int_equal(units_parse_boolean("true", &truth), 0);
     assert_true(truth);
-    assert_int_equal(quantity_boolean("false", &truth), 0);
+    assert_int_equal(units_parse_boolean("false", &truth), 0);
     assert_false(truth);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(quantity_boolean(wrong[i], &truth), -EINVAL);
+        assert_int_equal(units_parse_boolean(wrong[i], &truth), -EINVAL);
 }
 
 static void test_writes(void **state)
 {
-    char buffer[QUANTITY_TEXT_MAX];
+    char buffer[UNITS_TEXT_MAX];
     (void)state;
-    assert_string_equal(quantity_write_amount(0, buffer), "0");
-    assert_string_equal(quantity_write_amount(999, buffer), "999");
-    assert_string_equal(quantity_write_amount(90000, buffer), "90k");
-    assert_string_equal(quantity_write_amount(UINT64_C(7000000000), buffer), "7G");
-    assert_string_equal(quantity_write_amount(UINT64_MAX, buffer), "18446744073709551615");
-    assert_string_equal(quantity_write_duration(0, buffer), "0ns");
-    assert_string_equal(quantity_write_duration(250000000, buffer), "250ms");
-    assert_string_equal(quantity_write_duration(UINT64_C(86400000000000), buffer), "1d");
-    assert_string_equal(quantity_write_duration(UINT64_C(5400000000000), buffer), "90m");
-    assert_string_equal(quantity_write_duration(UINT64_MAX, buffer), "18446744073709551615ns");
+    assert_string_equal(units_format_amount(0, buffer), "0");
+    assert_string_equal(units_format_amount(999, buffer), "999");
+    assert_string_equal(units_format_amount(90000, buffer), "90k");
+    assert_string_equal(units_format_amount(UINT64_C(7000000000), buffer), "7G");
+    assert_string_equal(units_format_amount(UINT64_MAX, buffer), "18446744073709551615");
+    assert_string_equal(units_format_duration(0, buffer), "0ns");
+    assert_string_equal(units_format_duration(250000000, buffer), "250ms");
+    assert_string_equal(units_format_duration(UINT64_C(86400000000000), buffer), "1d");
+    assert_string_equal(units_format_duration(UINT64_C(5400000000000), buffer), "90m");
+    assert_string_equal(units_format_duration(UINT64_MAX, buffer), "18446744073709551615ns");
 }
 
 /* Against 128-bit arithmetic: every number with every unit is exact, or out of range. */
@@ -144,17 +144,17 @@ static void test_random(void **state)
         int (*read)(const char *, uint64_t *);
         const char *(*write)(uint64_t, char *);
     } units[] = {
-        {"", 1, quantity_amount, quantity_write_amount},
-        {"k", 1000, quantity_amount, quantity_write_amount},
-        {"M", 1000000, quantity_amount, quantity_write_amount},
-        {"G", 1000000000, quantity_amount, quantity_write_amount},
-        {"ns", 1, quantity_duration, quantity_write_duration},
-        {"us", 1000, quantity_duration, quantity_write_duration},
-        {"ms", 1000000, quantity_duration, quantity_write_duration},
-        {"s", 1000000000, quantity_duration, quantity_write_duration},
-        {"m", UINT64_C(60000000000), quantity_duration, quantity_write_duration},
-        {"h", UINT64_C(3600000000000), quantity_duration, quantity_write_duration},
-        {"d", UINT64_C(86400000000000), quantity_duration, quantity_write_duration},
+        {"", 1, units_parse_amount, units_format_amount},
+        {"k", 1000, units_parse_amount, units_format_amount},
+        {"M", 1000000, units_parse_amount, units_format_amount},
+        {"G", 1000000000, units_parse_amount, units_format_amount},
+        {"ns", 1, units_parse_duration, units_format_duration},
+        {"us", 1000, units_parse_duration, units_format_duration},
+        {"ms", 1000000, units_parse_duration, units_format_duration},
+        {"s", 1000000000, units_parse_duration, units_format_duration},
+        {"m", UINT64_C(60000000000), units_parse_duration, units_format_duration},
+        {"h", UINT64_C(3600000000000), units_parse_duration, units_format_duration},
+        {"d", UINT64_C(86400000000000), units_parse_duration, units_format_duration},
     };
     unsigned seed = (unsigned)time(NULL);
     (void)state;
@@ -166,7 +166,7 @@ static void test_random(void **state)
             ((uint64_t)random() << 33 ^ (uint64_t)random() << 11 ^ (uint64_t)random()) >>
             ((unsigned)random() % 64);
         u128 exact = (u128)number * units[unit].factor;
-        char text[64], again[QUANTITY_TEXT_MAX];
+        char text[64], again[UNITS_TEXT_MAX];
         uint64_t value = 0;
         snprintf(text, sizeof text, "%" PRIu64 "%s", number, units[unit].name);
         int rc = units[unit].read(text, &value);

@@ -52,7 +52,7 @@ static struct weir_completion reap_one(weir_queue *queue)
     return c;
 }
 
-static struct record *record_of(uint32_t record)
+static struct acq_record *record_of(uint32_t record)
 {
     return record_at(&world.w->region, record);
 }
@@ -71,17 +71,18 @@ static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
     word = record_load(&record_of(kept->record)->word);
     assert_int_equal(weir_release(&kept), 0);
     kept = granted(ASK({"b", 1})); /* the same record again */
-    assert_int_not_equal(waker_kind(record_waker(record_of(kept->record))), RECORD_WAKE_QUEUE);
-    keeper_wake(world.w, kept->record, word);
-    keeper_wake(world.w, kept->record, record_load(&record_of(kept->record)->word));
-    queue_deliver(queue, kept->record, word); /* … before it locked the queue */
-    keeper_arm(world.w, kept->record, word, 1);
-    assert_int_equal(world.w->keeper.heap.n + queue->keeper.heap.n, 0);
+    assert_int_not_equal(wait_target_kind(record_wait_target(record_of(kept->record))),
+                         WAIT_TARGET_CQ);
+    timer_notify(world.w, kept->record, word);
+    timer_notify(world.w, kept->record, record_load(&record_of(kept->record)->word));
+    cq_deliver(queue, kept->record, word); /* … before it locked the queue */
+    timer_arm_recheck(world.w, kept->record, word, 1);
+    assert_int_equal(world.w->timer.heap.n + queue->timer.heap.n, 0);
     assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
     /* And one of another queue. */
     other = open_queue();
     last = put_kept(other, ASK({"b", 1}));
-    keeper_wake(world.w, last->record, word);
+    timer_notify(world.w, last->record, word);
     assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
     assert_ptr_equal(reap_one(other).acquisition, last);
     assert_int_equal(weir_queue_reap(other, &(struct weir_completion){0}, 1), 0);
@@ -90,7 +91,7 @@ static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
     /* And one that waits. */
     kept = granted(ASK({"b", 2}));
     last = put_kept(other, ASK({"b", 1}));
-    queue_deliver(other, last->record, word);
+    cq_deliver(other, last->record, word);
     assert_int_equal(weir_queue_reap(other, &(struct weir_completion){0}, 1), 0);
     release(last);
     release(kept);
@@ -111,9 +112,9 @@ static void late_news_make_no_second_completion(void **state)
     queue = open_queue();
     kept = put_kept(queue, ASK({"a", 1}));
     word = record_load(&record_of(kept->record)->word);
-    keeper_wake(world.w, kept->record, word);
+    timer_notify(world.w, kept->record, word);
     assert_ptr_equal(reap_one(queue).acquisition, kept);
-    keeper_wake(world.w, kept->record, word);
+    timer_notify(world.w, kept->record, word);
     assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
     release(kept);
     weir_queue_close(queue);
@@ -133,12 +134,12 @@ static void what_was_dropped_is_not_armed_again(void **state)
     assert_int_equal(take(ASK({"tokens", 10})), 0);
     kept = put_kept(queue, ASK({"tokens", 2}));
     word = record_load(&record_of(kept->record)->word);
-    assert_int_equal(queue->keeper.heap.n, 1);
-    queue_forget(kept); /* the first half of a release */
-    keeper_arm(world.w, kept->record, word, world.now + SECOND);
-    assert_int_equal(queue->keeper.heap.n, 0);
+    assert_int_equal(queue->timer.heap.n, 1);
+    cq_forget_acquisition(kept); /* the first half of a release */
+    timer_arm_recheck(world.w, kept->record, word, world.now + SECOND);
+    assert_int_equal(queue->timer.heap.n, 0);
     release(kept);
-    assert_int_equal(queue->keeper.heap.n, 0);
+    assert_int_equal(queue->timer.heap.n, 0);
     weir_queue_close(queue);
     world_close();
 }
@@ -158,11 +159,11 @@ static void what_does_not_wait_is_not_armed(void **state)
     kept = put_kept(queue, ASK({"tokens", 2}));
     record = kept->record;
     release(kept);
-    keeper_arm(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
-    record_set_before(record_of(record), 0); /* as of one that is submitted now */
-    keeper_arm(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
-    assert_int_equal(queue->keeper.heap.n, 0);
-    assert_int_equal(world.w->keeper.heap.n, 0);
+    timer_arm_recheck(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
+    record_set_prev_flags(record_of(record), 0); /* as of one that is submitted now */
+    timer_arm_recheck(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
+    assert_int_equal(queue->timer.heap.n, 0);
+    assert_int_equal(world.w->timer.heap.n, 0);
     weir_queue_close(queue);
     world_close();
 }
@@ -179,20 +180,20 @@ static void nothing_stays_armed(void **state)
     for (uint64_t i = 0; i < 5; i++)
         put(queue, with_timeout(ASK({"a", 1}, {"tokens", 1}), (i + 1) * SECOND), i);
     kept = put_kept(queue, with_timeout(ASK({"a", 1}), SECOND));
-    assert_int_equal(queue->keeper.heap.n, 6);
+    assert_int_equal(queue->timer.heap.n, 6);
     release(kept);
-    assert_int_equal(queue->keeper.heap.n, 5);
+    assert_int_equal(queue->timer.heap.n, 5);
     assert_int_equal(weir_queue_cancel(queue, 3), 1);
-    assert_int_equal(queue->keeper.heap.n, 4);
+    assert_int_equal(queue->timer.heap.n, 4);
     advance(SECOND);
-    assert_int_equal(queue->keeper.heap.n, 3);
+    assert_int_equal(queue->timer.heap.n, 3);
     release_used(holder, "tokens", 0); /* grants to the next */
-    assert_int_equal(queue->keeper.heap.n, 2);
+    assert_int_equal(queue->timer.heap.n, 2);
     assert_int_equal(queue->pending, 5);
     weir_queue_close(queue);
-    assert_int_equal(queue->keeper.heap.n, 0);
+    assert_int_equal(queue->timer.heap.n, 0);
     assert_int_equal(queue->pending, 0);
-    assert_int_equal(world.w->keeper.heap.n, 0);
+    assert_int_equal(world.w->timer.heap.n, 0);
     world_close();
 }
 
@@ -245,7 +246,7 @@ static void *put_one(void *argument)
  * test has the queue's lock. Returns its record. */
 static uint32_t put_halfway(weir_queue *queue, pthread_t *ret_thread)
 {
-    struct actor *actor = actor_self(world.set);
+    struct thread_ctx *actor = thread_ctx_get(world.set);
 
     assert_int_equal(pthread_create(ret_thread, NULL, put_one, queue), 0);
     while (stats().waiting == 0)
@@ -275,18 +276,19 @@ static void decided_before_the_submission_has_returned(void **state)
         holder = granted(ASK({"a", 1}));
         put(queue, ASK({"a", 0}), 1); /* makes room */
         release(reap_one(queue).acquisition);
-        pthread_mutex_lock(&queue->keeper.lock);
+        pthread_mutex_lock(&queue->timer.lock);
         record = put_halfway(queue, &thread);
-        assert_true(set_withdraw(actor_self(world.set), world.set, record, 0, RECORD_CANCELED));
+        assert_true(
+            set_cancel_wait(thread_ctx_get(world.set), world.set, record, 0, RECORD_CANCELED));
         word = record_load(&record_of(record)->word);
-        call = told && queue_complete(queue, record, word);
-        pthread_mutex_unlock(&queue->keeper.lock);
+        call = told && cq_complete(queue, record, word);
+        pthread_mutex_unlock(&queue->timer.lock);
         if (call)
-            keeper_call(&queue->keeper);
+            timer_signal(&queue->timer);
         pthread_join(thread, NULL);
-        assert_int_equal(queue->keeper.heap.n, 0);
-        assert_int_equal(queue->ready.first, record);
-        keeper_wake(world.w, record, word);
+        assert_int_equal(queue->timer.heap.n, 0);
+        assert_int_equal(queue->to_reap.first, record);
+        timer_notify(world.w, record, word);
         assert_int_equal(reap_one(queue).result, -ECANCELED);
         assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
         assert_int_equal(weir_queue_cancel(queue, 5), 0);
@@ -323,16 +325,16 @@ static void of_two_runs_the_last_sets_the_timer(void **state)
     next = put_kept(other, ASK({"b", 1}));           /* … this one */
     put(queue, with_timeout(ASK({"b", 2}), 103), 2);
     put(queue, with_timeout(ASK({"b", 2}), 200), 3);
-    pthread_mutex_lock(&other->keeper.lock);
+    pthread_mutex_lock(&other->timer.lock);
     fake_clock_advance(100);
     assert_int_equal(pthread_create(&thread, NULL, tick, NULL), 0);
     while (record_state(record_load(&record_of(next->record)->word)) != RECORD_HELD)
         sched_yield(); /* then it waits for the lock, to tell */
     fake_clock_advance(5);
     assert_int_equal(reap_one(queue).user_data, 2);
-    pthread_mutex_unlock(&other->keeper.lock);
+    pthread_mutex_unlock(&other->timer.lock);
     pthread_join(thread, NULL);
-    assert_int_equal(queue->keeper.alarm.at_ns, START + 200); /* before anybody reaps again */
+    assert_int_equal(queue->timer.wake_fd.at_ns, START + 200); /* before anybody reaps again */
     assert_int_equal(reap_one(queue).user_data, 1);
     assert_false(readable(weir_queue_fd(queue)));
     fake_clock_advance(95);
@@ -468,10 +470,10 @@ static void a_queue_hears_of_a_set_that_came_later(void **state)
 /* The timekeeper hears for the queue as it does for one that is attached. */
 static void relay(weir_queue *queue)
 {
-    assert_int_equal(timekeeper_start(queue->keeper.w), 0);
-    pthread_mutex_lock(&queue->keeper.lock);
-    assert_int_equal(hearing_relay(&queue->keeper, queue->number), 0);
-    pthread_mutex_unlock(&queue->keeper.lock);
+    assert_int_equal(timer_thread_start(queue->timer.w), 0);
+    pthread_mutex_lock(&queue->timer.lock);
+    assert_int_equal(peer_events_relay(&queue->timer, queue->number), 0);
+    pthread_mutex_unlock(&queue->timer.lock);
 }
 
 /* Everything that it takes to hear of a set is missing in turn. It can be had the next time. */
@@ -514,26 +516,26 @@ static void a_call_that_cannot_be_repeated_is_heard(void **state)
 {
     uint64_t waits = fake_sys_counts().epoll_wait;
     struct pollfd fd = {.events = POLLIN};
-    struct keeper *own;
+    struct wait_timer *own;
     weir_queue *queue;
 
     (void)state;
     world_real("limits: [ " B " ]");
-    own = &world.w->keeper;
+    own = &world.w->timer;
     queue = open_queue();
     put(queue, ASK({"b", 1}), 1);
-    pthread_mutex_lock(&queue->keeper.lock);
-    alarm_silence(&queue->keeper.alarm);
-    pthread_mutex_unlock(&queue->keeper.lock);
+    pthread_mutex_lock(&queue->timer.lock);
+    wake_fd_clear(&queue->timer.wake_fd);
+    pthread_mutex_unlock(&queue->timer.lock);
     fd.fd = weir_queue_fd(queue);
     assert_int_equal(poll(&fd, 1, 0), 0);
-    assert_int_equal(timekeeper_start(world.w), 0);
+    assert_int_equal(timer_thread_start(world.w), 0);
     while (fake_sys_counts().epoll_wait == waits)
         sched_yield();
     pthread_mutex_lock(&own->lock);
-    alarm_ring(&own->alarm);
+    wake_fd_signal(&own->wake_fd);
     fake_sys_fail_kind_at(fake_sys_timers_ring() ? 2 : 1, FAKE_EVENT, -EPERM);
-    alarm_set(&own->alarm, WEIR_FOREVER);
+    wake_fd_set_timer(&own->wake_fd, WEIR_FOREVER);
     assert_true(fake_sys_has_failed());
     fake_sys_fail_kind_at(0, 0, 0);
     pthread_mutex_unlock(&own->lock);
@@ -549,7 +551,7 @@ static int bell_of(const weir_queue *queue)
     char path[64], end[32], name[PATH_MAX];
     size_t length;
 
-    snprintf(end, sizeof(end), ".%u" BELL_SUFFIX, queue->number);
+    snprintf(end, sizeof(end), ".%u" DOORBELL_SUFFIX, queue->number);
     for (int fd = 0; fd < 1024; fd++) {
         ssize_t n;
 
@@ -582,7 +584,7 @@ static void nobody_hears_for_a_queue_that_is_closed(void **state)
     assert_true(bell >= 0);
     weir_queue_close(queue);
     assert_int_equal(write(bell, &record, sizeof(record)), sizeof(record));
-    events.fd = alarm_fd(&waiter.w->keeper.alarm);
+    events.fd = wake_fd_pollable(&waiter.w->timer.wake_fd);
     assert_int_equal(poll(&events, 1, 0), 0);
     close(bell);
     leave(&waiter);
@@ -619,7 +621,7 @@ static void a_child_closes_what_was_heard_by(void **state)
         assert_int_equal(weir_queue_submit(queues[i], waiter.pool, NULL, 1, NULL, NULL), 0);
         release(reap_one(queues[i]).acquisition);
     }
-    assert_int_equal(timekeeper_start(waiter.w), 0);
+    assert_int_equal(timer_thread_start(waiter.w), 0);
     while (fake_sys_counts().epoll_wait == waits)
         sched_yield(); /* then the timekeeper has no lock of an allocator */
     child = fork();
@@ -688,7 +690,7 @@ static void closing_leaves_alone_what_the_program_releases(void **state)
     kept = put_kept(queue, ASK({"b", 2})); /* holds up … */
     next = put_kept(other, ASK({"b", 1})); /* … this one */
     record = kept->record;
-    pthread_mutex_lock(&other->keeper.lock);
+    pthread_mutex_lock(&other->timer.lock);
     assert_int_equal(pthread_create(&thread, NULL, close_it, queue), 0);
     while (record_state(record_load(&record_of(next->record)->word)) != RECORD_HELD)
         sched_yield(); /* then it waits for the lock, to tell */
@@ -698,7 +700,7 @@ static void closing_leaves_alone_what_the_program_releases(void **state)
     put(third, ASK({"b", 0}), 8);
     put(third, ASK({"b", 0}), 9);
     assert_int_not_equal(record_state(record_load(&record_of(record)->word)), RECORD_FREE);
-    pthread_mutex_unlock(&other->keeper.lock);
+    pthread_mutex_unlock(&other->timer.lock);
     pthread_join(thread, NULL);
     assert_int_equal(stats().held, 4);
     for (uint64_t i = 7; i < 10; i++) {
@@ -761,16 +763,16 @@ static void who_waits_for_the_lock_looks_again(void **state)
     holder = granted(ASK({"a", 1}));
     asker.acquisition = put_kept(queue, ASK({"a", 1}));
     assert_int_equal(weir_acquisition_fd(asker.acquisition), -EBUSY);
-    pthread_mutex_lock(&queue->keeper.lock);
+    pthread_mutex_lock(&queue->timer.lock);
     assert_int_equal(pthread_create(&thread, NULL, ask_for_fd, &asker), 0);
     while (!sleeps(&asker))
         sched_yield();
-    assert_true(set_withdraw(actor_self(world.set), world.set, asker.acquisition->record, 0,
-                             RECORD_CANCELED));
-    queue_drop(queue, asker.acquisition->keeping);
-    queue_hand_over(asker.acquisition, -ECANCELED);
+    assert_true(set_cancel_wait(thread_ctx_get(world.set), world.set, asker.acquisition->record, 0,
+                                RECORD_CANCELED));
+    cq_drop(queue, asker.acquisition->waiter);
+    cq_hand_out(asker.acquisition, -ECANCELED);
     atomic_fetch_sub(&queue->pending, 1);
-    pthread_mutex_unlock(&queue->keeper.lock);
+    pthread_mutex_unlock(&queue->timer.lock);
     pthread_join(thread, NULL);
     assert_true(asker.fd >= 0);
     release(asker.acquisition);

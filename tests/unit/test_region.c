@@ -15,16 +15,16 @@ static void boxes_are_zeroed_aligned_and_apart(void **state)
         size_t size = (size_t)64 << i % 8;
         unsigned char *box;
 
-        units[i] = region_alloc_box(&region, size, size);
+        units[i] = region_alloc_block(&region, size, size);
         assert_true(units[i] > 0);
-        box = region_box(&region, units[i]);
-        assert_int_equal((size_t)(box - region.boxes.base) % size, 0);
+        box = region_block(&region, units[i]);
+        assert_int_equal((size_t)(box - region.blocks.base) % size, 0);
         for (size_t j = 0; j < size; j++)
             assert_int_equal(box[j], 0);
         memset(box, (int)i + 1, size);
     }
     for (size_t i = 0; i < 100; i++) {
-        const unsigned char *box = region_box(&region, units[i]);
+        const unsigned char *box = region_block(&region, units[i]);
 
         for (size_t j = 0; j < (size_t)64 << i % 8; j++)
             assert_int_equal(box[j], i + 1);
@@ -59,10 +59,10 @@ static void without_memory_there_is_no_region_and_no_box(void **state)
     fake_sys_reset();
     assert_int_equal(region_open(&region), 0);
     fake_sys_fail_kind_at(1, FAKE_MEMORY, 0);
-    assert_int_equal(region_alloc_box(&region, 64, 64), 0);
+    assert_int_equal(region_alloc_block(&region, 64, 64), 0);
     fake_sys_fail_kind_at(1, FAKE_MEMORY, 0);
     assert_int_equal(region_alloc_run(&region, 1), 0);
-    assert_true(region_alloc_box(&region, 64, 64) > 0);
+    assert_true(region_alloc_block(&region, 64, 64) > 0);
     assert_true(region_alloc_run(&region, 1) > 0);
     region_close(&region);
 }
@@ -73,9 +73,9 @@ static void a_box_too_large_for_the_region_is_refused(void **state)
 
     (void)state;
     assert_int_equal(region_open(&region), 0);
-    assert_int_equal(region_alloc_box(&region, region.boxes.reserved + 1, 64), 0);
-    assert_int_equal(region_alloc_box(&region, SIZE_MAX - 4096, 64), 0);
-    assert_true(region_alloc_box(&region, 64, 64) > 0);
+    assert_int_equal(region_alloc_block(&region, region.blocks.reserved + 1, 64), 0);
+    assert_int_equal(region_alloc_block(&region, SIZE_MAX - 4096, 64), 0);
+    assert_true(region_alloc_block(&region, 64, 64) > 0);
     region_close(&region);
 }
 

@@ -18,18 +18,18 @@
 #include "fake_sys.h"
 #include "fixture.h"
 
-static struct plugins *plugins;
+static struct plugin_search *plugins;
 
 /* Every test has plugins of its own, loaded when they are wanted. */
 static int setup(void **state)
 {
     int rc = fixture_setup(state);
-    return rc != 0 ? rc : plugins_new(&plugins, NULL);
+    return rc != 0 ? rc : plugin_search_new(&plugins, NULL);
 }
 
 static int teardown(void **state)
 {
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     return fixture_teardown(state);
 }
 
@@ -127,7 +127,7 @@ static void test_layout(void **state)
     uint32_t words = 0;
     assert_int_equal(set->limits_n, 5);
     for (uint32_t i = 0; i < set->limits_n; i++) {
-        assert_int_equal(set->limits[i].state_at, words);
+        assert_int_equal(set->limits[i].state_offset, words);
         assert_true(set->limits[i].state_words >= 1);
         words += set->limits[i].state_words;
     }
@@ -206,11 +206,11 @@ static void run_out_of_memory(const char *text, const struct weir_pool_spec *spe
     bool failed = true;
     uint64_t n = 0;
     while (failed) {
-        struct plugins *own;
+        struct plugin_search *own;
         struct plan plan;
         struct complaints complaints = {.file = "test"};
         struct fake_sys_live before = fake_sys_live();
-        assert_int_equal(plugins_new(&own, NULL), 0);
+        assert_int_equal(plugin_search_new(&own, NULL), 0);
         fake_sys_fail_kind_at(++n, FAKE_MEMORY, 0);
         int rc = text != NULL ? plan_from_text(text, strlen(text), own, &plan, &complaints)
                               : plan_from_spec(spec, own, NULL, &plan, &complaints);
@@ -221,7 +221,7 @@ static void run_out_of_memory(const char *text, const struct weir_pool_spec *spe
         if (failed)
             assert_string_equal(complaints.first.message, "out of memory");
         plan_free(&plan);
-        plugins_free(own);
+        plugin_search_free(own);
         assert_int_equal(fake_sys_live().blocks, before.blocks);
     }
     assert_true(n > 10);

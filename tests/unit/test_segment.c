@@ -41,30 +41,31 @@ static void assert_some_refused(int code, const char *why)
 static void parts_are_apart_and_aligned(void **state)
 {
     (void)state;
-    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+    for (uint32_t class = BLOCK_CLASS_MIN; class <= BLOCK_CLASS_MAX; class ++) {
         struct segment_shape shape = some_shape();
         struct segment_layout layout;
         size_t box = (size_t)1 << class;
 
-        shape.box_class = class;
+        shape.block_class = class;
         shape.counters_size = 8 * class;
         assert_int_equal(segment_layout_compute(&shape, &layout), 0);
-        assert_int_equal(layout.actor_stride % UNIT_SIZE, 0);
-        assert_true(layout.actor_stride >= sizeof(struct segment_actor) + shape.counters_size);
-        assert_int_equal(layout.boxes_at % box, 0);
-        assert_true(layout.boxes_at >= SEGMENT_ACTORS_AT + layout.actors_n * layout.actor_stride);
-        assert_true(layout.records_at >= layout.boxes_at + (layout.actors_n + 1) * box);
+        assert_int_equal(layout.thread_stride % REGION_UNIT_SIZE, 0);
+        assert_true(layout.thread_stride >= sizeof(struct segment_thread) + shape.counters_size);
+        assert_int_equal(layout.blocks_at % box, 0);
+        assert_true(layout.blocks_at >=
+                    SEGMENT_THREADS_AT + layout.threads_n * layout.thread_stride);
+        assert_true(layout.records_at >= layout.blocks_at + (layout.threads_n + 1) * box);
         assert_int_equal(layout.records_at % SEGMENT_PAGE, 0);
         assert_int_equal(layout.size, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
-        assert_true((layout.boxes_at >> class) + layout.actors_n <= WORD_SLOT_MASK);
-        assert_true(layout.records_at / UNIT_SIZE <= UINT32_MAX);
-        assert_in_range(layout.actors_n, SEGMENT_ACTORS_MIN, SEGMENT_ACTORS_MAX);
-        if (layout.actors_n > SEGMENT_ACTORS_MIN)
-            assert_true((layout.actors_n + 1) * box <= SEGMENT_BOXES_SIZE_MAX + box);
+        assert_true((layout.blocks_at >> class) + layout.threads_n <= BLOCK_SLOT_MASK);
+        assert_true(layout.records_at / REGION_UNIT_SIZE <= UINT32_MAX);
+        assert_in_range(layout.threads_n, SEGMENT_THREADS_MIN, SEGMENT_THREADS_MAX);
+        if (layout.threads_n > SEGMENT_THREADS_MIN)
+            assert_true((layout.threads_n + 1) * box <= SEGMENT_BLOCKS_SIZE_MAX + box);
         if (box <= 1 << 17)
-            assert_int_equal(layout.actors_n, SEGMENT_ACTORS_MAX);
-        assert_int_equal(layout.boxes_n, layout.actors_n + 1);
-        assert_true(!layout.keyed_at && !layout.lives_at && !layout.keys_at && !layout.keys_max);
+            assert_int_equal(layout.threads_n, SEGMENT_THREADS_MAX);
+        assert_int_equal(layout.blocks_n, layout.threads_n + 1);
+        assert_true(!layout.keyed_at && !layout.key_sets_at && !layout.keys_at && !layout.keys_max);
     }
 }
 
@@ -72,31 +73,31 @@ static void parts_are_apart_and_aligned(void **state)
 static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
 {
     (void)state;
-    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+    for (uint32_t class = BLOCK_CLASS_MIN; class <= BLOCK_CLASS_MAX; class ++) {
         struct segment_shape shape = keyed_shape();
         struct segment_layout layout, other;
 
-        shape.box_class = class;
+        shape.block_class = class;
         for (shape.keys_max = 1; shape.keys_max <= 1000000; shape.keys_max = 7 * shape.keys_max) {
             assert_int_equal(segment_layout_compute(&shape, &layout), 0);
             assert_int_equal(layout.keys_max, shape.keys_max);
-            assert_int_equal(layout.lives_max, shape.lives_max);
-            assert_int_equal(layout.boxes_n, layout.actors_n + 1 + shape.lives_max);
-            assert_true(layout.records_at - layout.boxes_at >= (size_t)layout.boxes_n << class);
+            assert_int_equal(layout.key_sets_max, shape.key_sets_max);
+            assert_int_equal(layout.blocks_n, layout.threads_n + 1 + shape.key_sets_max);
+            assert_true(layout.records_at - layout.blocks_at >= (size_t)layout.blocks_n << class);
             assert_int_equal(layout.keyed_at, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
-            assert_true(layout.lives_at >= layout.keyed_at + sizeof(struct segment_keyed));
+            assert_true(layout.key_sets_at >= layout.keyed_at + sizeof(struct segment_keyed));
             assert_true(layout.keys_at >=
-                        layout.lives_at + shape.lives_max * sizeof(struct segment_live));
+                        layout.key_sets_at + shape.key_sets_max * sizeof(struct segment_key_set));
             assert_true(layout.size >= layout.keys_at + key_table_size(shape.keys_max));
             assert_int_equal(layout.keyed_at % SEGMENT_PAGE, 0);
-            assert_int_equal(layout.lives_at % SEGMENT_PAGE, 0);
+            assert_int_equal(layout.key_sets_at % SEGMENT_PAGE, 0);
             assert_int_equal(layout.keys_at % SEGMENT_PAGE, 0);
             assert_int_equal(layout.size % SEGMENT_PAGE, 0);
         }
-        shape.keys_max = shape.lives_max = 0;
+        shape.keys_max = shape.key_sets_max = 0;
         assert_int_equal(segment_layout_compute(&shape, &other), 0);
-        assert_int_equal(other.boxes_at, layout.boxes_at);
-        assert_int_equal(other.actors_n, layout.actors_n);
+        assert_int_equal(other.blocks_at, layout.blocks_at);
+        assert_int_equal(other.threads_n, layout.threads_n);
     }
 }
 
@@ -106,9 +107,9 @@ static int compute(uint32_t box_class, uint64_t keys_max, uint64_t lives_max,
     struct segment_shape shape = some_shape();
 
     assert_true(lives_max <= UINT32_MAX);
-    shape.box_class = box_class;
+    shape.block_class = box_class;
     shape.keys_max = keys_max;
-    shape.lives_max = (uint32_t)lives_max;
+    shape.key_sets_max = (uint32_t)lives_max;
     return segment_layout_compute(&shape, ret);
 }
 
@@ -118,25 +119,26 @@ static void numbers_have_their_bounds(void **state)
     struct segment_layout layout, most;
 
     (void)state;
-    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+    for (uint32_t class = BLOCK_CLASS_MIN; class <= BLOCK_CLASS_MAX; class ++) {
         uint64_t by_slots, by_units, before_lives, lives;
 
         assert_int_equal(compute(class, 1, 0, &layout), 0);
-        by_slots = WORD_SLOT_MASK - (layout.boxes_at >> class) - layout.actors_n;
-        before_lives = layout.lives_at; /* of none */
-        by_units = ((UINT64_C(1) << 32) * UNIT_SIZE - before_lives) /
-                   ((UINT64_C(1) << class) + sizeof(struct segment_live));
+        by_slots = BLOCK_SLOT_MASK - (layout.blocks_at >> class) - layout.threads_n;
+        before_lives = layout.key_sets_at; /* of none */
+        by_units = ((UINT64_C(1) << 32) * REGION_UNIT_SIZE - before_lives) /
+                   ((UINT64_C(1) << class) + sizeof(struct segment_key_set));
         if (by_slots < by_units) {
             assert_int_equal(compute(class, 1, by_slots, &most), 0);
-            assert_int_equal((most.boxes_at >> class) + most.boxes_n - 1, WORD_SLOT_MASK);
+            assert_int_equal((most.blocks_at >> class) + most.blocks_n - 1, BLOCK_SLOT_MASK);
             assert_int_equal(compute(class, 1, by_slots + 1, &most), -E2BIG);
         }
         lives = by_slots < by_units ? by_slots : by_units - 100;
         assert_int_equal(compute(class, KEY_TABLE_KEYS_MAX, lives, &most), 0);
-        assert_true((most.lives_at + lives * sizeof(struct segment_live)) / UNIT_SIZE <=
+        assert_true((most.key_sets_at + lives * sizeof(struct segment_key_set)) /
+                        REGION_UNIT_SIZE <=
                     UINT32_MAX);
-        assert_true(most.size > most.keys_at && most.keys_at > most.lives_at &&
-                    most.lives_at > most.records_at && most.records_at > most.boxes_at);
+        assert_true(most.size > most.keys_at && most.keys_at > most.key_sets_at &&
+                    most.key_sets_at > most.records_at && most.records_at > most.blocks_at);
         assert_true((uint64_t)most.size < UINT64_C(1) << 51);
         assert_int_equal(compute(class, 1, by_units + 100, &most), -E2BIG);
         assert_int_equal(compute(class, 1, UINT32_MAX, &most), -E2BIG);
@@ -162,17 +164,17 @@ static void impossible_shapes_are_refused(void **state)
     assert_refused(&shape, code, "cannot be shared")
     ASSERT_IMPOSSIBLE(name, "", -EINVAL);
     ASSERT_IMPOSSIBLE(name, name, -EINVAL);
-    ASSERT_IMPOSSIBLE(box_class, BOX_CLASS_MIN - 1, -EINVAL);
-    ASSERT_IMPOSSIBLE(box_class, BOX_CLASS_MAX + 1, -EINVAL);
-    ASSERT_IMPOSSIBLE(box_class, UINT32_MAX, -EINVAL);
+    ASSERT_IMPOSSIBLE(block_class, BLOCK_CLASS_MIN - 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(block_class, BLOCK_CLASS_MAX + 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(block_class, UINT32_MAX, -EINVAL);
     ASSERT_IMPOSSIBLE(limits_n, 65, -EINVAL);
     ASSERT_IMPOSSIBLE(record_units, 0, -EINVAL);
     ASSERT_IMPOSSIBLE(record_units, RECORD_UNITS_MAX + 1, -EINVAL);
     ASSERT_IMPOSSIBLE(limits_n, 3, -EINVAL); /* more than the records have room for */
     ASSERT_IMPOSSIBLE(counters_size, 12, -EINVAL);
     ASSERT_IMPOSSIBLE(counters_size, (size_t)1 << 20, -E2BIG);
-    ASSERT_IMPOSSIBLE(content_n, 1000, -EINVAL);
-    ASSERT_IMPOSSIBLE(lives_max, 1, -EINVAL); /* of no key */
+    ASSERT_IMPOSSIBLE(initial_state_n, 1000, -EINVAL);
+    ASSERT_IMPOSSIBLE(key_sets_max, 1, -EINVAL); /* of no key */
     ASSERT_IMPOSSIBLE(keys_max, UINT64_MAX, -E2BIG);
     assert_refused(&shape, -E2BIG, "lower `max_keys`");
     name[SEGMENT_NAME_SIZE - 1] = '\0'; /* possible, but not as the name of a file */
@@ -186,27 +188,27 @@ static void numbers_from_outside_are_checked(void **state)
 {
     struct segment *segment = open_some();
     const struct segment_layout *layout = &segment->layout;
-    uint32_t i = 0, first = segment_actor_unit(segment, 0);
-    uint32_t last = segment_actor_unit(segment, layout->actors_n - 1);
+    uint32_t i = 0, first = segment_thread_unit(segment, 0);
+    uint32_t last = segment_thread_unit(segment, layout->threads_n - 1);
 
     (void)state;
-    assert_true(segment_actor_of(segment, first, &i) && i == 0);
-    assert_true(segment_actor_of(segment, last, &i) && i == layout->actors_n - 1);
-    assert_false(segment_actor_of(segment, first - 1, &i));
-    assert_false(segment_actor_of(segment, first + 1, &i));
-    assert_false(segment_actor_of(segment, 0, &i));
-    assert_false(segment_actor_of(segment, UINT32_MAX, &i));
-    assert_false(
-        segment_actor_of(segment, last + (uint32_t)(layout->actor_stride / UNIT_SIZE), &i));
-    assert_ptr_equal(segment->base + first * UNIT_SIZE, &segment_actor(segment, 0)->head);
-    assert_ptr_equal(segment->base + segment_head_unit() * UNIT_SIZE,
+    assert_true(segment_thread_of_unit(segment, first, &i) && i == 0);
+    assert_true(segment_thread_of_unit(segment, last, &i) && i == layout->threads_n - 1);
+    assert_false(segment_thread_of_unit(segment, first - 1, &i));
+    assert_false(segment_thread_of_unit(segment, first + 1, &i));
+    assert_false(segment_thread_of_unit(segment, 0, &i));
+    assert_false(segment_thread_of_unit(segment, UINT32_MAX, &i));
+    assert_false(segment_thread_of_unit(
+        segment, last + (uint32_t)(layout->thread_stride / REGION_UNIT_SIZE), &i));
+    assert_ptr_equal(segment->base + first * REGION_UNIT_SIZE, &segment_thread(segment, 0)->head);
+    assert_ptr_equal(segment->base + segment_set_head_unit() * REGION_UNIT_SIZE,
                      &segment_header(segment)->head);
-    assert_true(segment_has_slot(segment, segment_box_slot(segment, 0)));
-    assert_true(segment_has_slot(segment, segment_box_slot(segment, layout->actors_n)));
-    assert_false(segment_has_slot(segment, segment_box_slot(segment, layout->actors_n + 1)));
-    assert_false(segment_has_slot(segment, segment_box_slot(segment, 0) - 1));
-    assert_false(segment_has_slot(segment, 0));
-    assert_false(segment_has_slot(segment, UINT64_MAX));
+    assert_true(segment_has_block(segment, segment_block_slot(segment, 0)));
+    assert_true(segment_has_block(segment, segment_block_slot(segment, layout->threads_n)));
+    assert_false(segment_has_block(segment, segment_block_slot(segment, layout->threads_n + 1)));
+    assert_false(segment_has_block(segment, segment_block_slot(segment, 0) - 1));
+    assert_false(segment_has_block(segment, 0));
+    assert_false(segment_has_block(segment, UINT64_MAX));
     assert_false(segment_has_record(segment, 0));
     assert_false(segment_has_record(segment, layout->record_units)); /* run 0 is never used */
     assert_true(segment_has_record(segment, SEGMENT_RUN_UNITS));
@@ -219,9 +221,9 @@ static void numbers_from_outside_are_checked(void **state)
     assert_true(segment_has_record(segment, (layout->runs_n - 1) * SEGMENT_RUN_UNITS));
     assert_false(segment_has_record(segment, layout->runs_n * SEGMENT_RUN_UNITS));
     assert_false(segment_has_record(segment, UINT32_MAX));
-    assert_false(segment_live_of(segment, 0, &i));
-    assert_false(segment_live_of(segment, UINT32_MAX, &i));
-    assert_int_equal(segment_lives_n(segment), 0);
+    assert_false(segment_key_set_of_unit(segment, 0, &i));
+    assert_false(segment_key_set_of_unit(segment, UINT32_MAX, &i));
+    assert_int_equal(segment_key_sets_n(segment), 0);
     segment_close(segment);
     remove_some();
 }
@@ -230,30 +232,36 @@ static void numbers_of_live_sets_are_checked(void **state)
 {
     struct segment *segment = open_keyed();
     const struct segment_layout *layout = &segment->layout;
-    uint32_t i = 0, first = segment_live_unit(segment, 0), third = segment_live_unit(segment, 2);
+    uint32_t i = 0, first = segment_key_set_unit(segment, 0),
+             third = segment_key_set_unit(segment, 2);
 
     (void)state;
-    assert_ptr_equal(segment->base + (size_t)third * UNIT_SIZE, &segment_live(segment, 2)->head);
-    assert_false(segment_live_of(segment, first, &i)); /* as long as there is nothing behind it */
+    assert_ptr_equal(segment->base + (size_t)third * REGION_UNIT_SIZE,
+                     &segment_key_set(segment, 2)->head);
+    assert_false(
+        segment_key_set_of_unit(segment, first, &i)); /* as long as there is nothing behind it */
     for (uint32_t k = 0; k < 3; k++)
-        assert_int_equal(segment_commit_live(segment, k), 0);
-    assert_true(segment_live_of(segment, first, &i) && i == 0);
-    assert_true(segment_live_of(segment, third, &i) && i == 2);
-    assert_false(segment_live_of(segment, first - 1, &i));
-    assert_false(segment_live_of(segment, first - 2, &i));
-    assert_false(segment_live_of(segment, first + 1, &i));
-    assert_false(segment_live_of(segment, third + 2, &i));
-    assert_false(segment_live_of(segment, 0, &i));
-    assert_false(segment_live_of(segment, UINT32_MAX, &i));
-    segment_keyed(segment)->lives_high = UINT64_MAX; /* nonsense is cut */
-    assert_int_equal(segment_lives_n(segment), layout->lives_max);
-    assert_true(segment_live_of(segment, segment_live_unit(segment, layout->lives_max - 1), &i));
-    assert_false(segment_live_of(segment, segment_live_unit(segment, layout->lives_max), &i));
-    assert_int_equal(segment_live_slot(segment, 0),
-                     segment_box_slot(segment, layout->actors_n) + 1);
-    assert_true(segment_has_slot(segment, segment_live_slot(segment, layout->lives_max - 1)));
-    assert_false(segment_has_slot(segment, segment_live_slot(segment, layout->lives_max)));
-    assert_false(segment_has_slot(segment, segment_box_slot(segment, 0) - 1));
+        assert_int_equal(segment_alloc_key_set(segment, k), 0);
+    assert_true(segment_key_set_of_unit(segment, first, &i) && i == 0);
+    assert_true(segment_key_set_of_unit(segment, third, &i) && i == 2);
+    assert_false(segment_key_set_of_unit(segment, first - 1, &i));
+    assert_false(segment_key_set_of_unit(segment, first - 2, &i));
+    assert_false(segment_key_set_of_unit(segment, first + 1, &i));
+    assert_false(segment_key_set_of_unit(segment, third + 2, &i));
+    assert_false(segment_key_set_of_unit(segment, 0, &i));
+    assert_false(segment_key_set_of_unit(segment, UINT32_MAX, &i));
+    segment_keyed(segment)->key_sets_high = UINT64_MAX; /* nonsense is cut */
+    assert_int_equal(segment_key_sets_n(segment), layout->key_sets_max);
+    assert_true(segment_key_set_of_unit(
+        segment, segment_key_set_unit(segment, layout->key_sets_max - 1), &i));
+    assert_false(
+        segment_key_set_of_unit(segment, segment_key_set_unit(segment, layout->key_sets_max), &i));
+    assert_int_equal(segment_key_set_slot(segment, 0),
+                     segment_block_slot(segment, layout->threads_n) + 1);
+    assert_true(
+        segment_has_block(segment, segment_key_set_slot(segment, layout->key_sets_max - 1)));
+    assert_false(segment_has_block(segment, segment_key_set_slot(segment, layout->key_sets_max)));
+    assert_false(segment_has_block(segment, segment_block_slot(segment, 0) - 1));
     segment_close(segment);
     remove_some();
 }
@@ -279,7 +287,7 @@ static void a_segment_is_made_complete(void **state)
     assert_int_equal(fcntl(segment->fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     identity = &segment_header(segment)->identity;
     assert_string_equal(identity->name, shape.name);
-    assert_int_equal(identity->creator, getpid());
+    assert_int_equal(identity->creator_pid, getpid());
     assert_string_equal(segment_definition(segment), shape.definition);
     assert_true(has_first_version(segment));
     assert_int_equal(files_n(), 1);
@@ -318,19 +326,19 @@ static void keys_are_shared(void **state)
 {
     struct segment *first = open_keyed(), *second = open_keyed();
     const size_t size = key_table_size(first->layout.keys_max);
-    struct double_value value = {0, 0};
-    struct double_word *there = segment_keys(first), *here = segment_keys(second);
+    struct atomic128_value value = {0, 0};
+    struct atomic128 *there = segment_key_table(first), *here = segment_key_table(second);
     const size_t last = size / sizeof *there - 1;
     struct stat before, after;
 
     (void)state;
-    assert_true(double_word_prepare());
+    assert_true(atomic128_detect());
     assert_true(is_zero(segment_keyed(first), sizeof(struct segment_keyed)));
     assert_true(is_zero(there, size));
     fstat(first->fd, &before);
     assert_true(before.st_blocks * 512 >= (off_t)size);
-    assert_true(double_word_swap(&there[last], &value, (struct double_value){2, 3}));
-    value = double_word_load(&here[last]);
+    assert_true(atomic128_cas(&there[last], &value, (struct atomic128_value){2, 3}));
+    value = atomic128_load(&here[last]);
     assert_true(value.low == 2 && value.high == 3);
     memset(there, 1, size);
     memset(segment_keyed(first), 0, SEGMENT_PAGE);
@@ -346,7 +354,7 @@ static void keys_are_shared(void **state)
 static void a_secret_is_the_segment_s(void **state)
 {
     struct segment *first = open_keyed(), *second = open_keyed(), *view = NULL;
-    struct key_secret secret = first->secret;
+    struct siphash_secret secret = first->secret;
 
     (void)state;
     assert_false(is_zero(&secret, sizeof secret));
@@ -420,7 +428,7 @@ static void a_child_has_no_mapping(void **state)
 
         while (maps && fgets(line, sizeof line, maps))
             found |= strstr(line, place) != NULL;
-        segment_abandon(segment);
+        segment_close_in_child(segment);
         found |= fcntl(segment->fd, F_GETFD) >= 0 || fcntl(segment->directory_fd, F_GETFD) >= 0;
         _exit(maps && !found ? 0 : 1);
     }
@@ -480,7 +488,7 @@ static void only_the_hash_decides(void **state)
     shape.while_used = true;
     assert_refused(&shape, -EEXIST, "defined otherwise");
     shape = some_shape(); /* the same hash, and yet another shape: the hash is wrong */
-    shape.box_class++;
+    shape.block_class++;
     assert_refused(&shape, -EUCLEAN, "numbers");
     shape = keyed_shape();
     assert_refused(&shape, -EUCLEAN, "numbers");
@@ -492,7 +500,7 @@ static void only_the_hash_decides(void **state)
     shape.keys_max++;
     assert_refused(&shape, -EUCLEAN, "numbers");
     shape = keyed_shape();
-    shape.lives_max--; /* the file is as long */
+    shape.key_sets_max--; /* the file is as long */
     assert_refused(&shape, -EUCLEAN, "numbers");
     segment_close(first);
     remove_some();
@@ -536,19 +544,21 @@ static void versions_are_published(void **state)
     struct version read = {.content = seen, .content_capacity = 30};
 
     (void)state;
-    assert_int_equal(region_of_segment(&region, first, &broken), 0);
-    assert_int_equal(region_of_segment(&other, second, &broken), 0);
-    assert_int_equal(segment_commit_actor(first, 2), 0);
-    assert_int_equal(segment_commit_run(first, 1), 0);
+    assert_int_equal(region_open_segment(&region, first, &broken), 0);
+    assert_int_equal(region_open_segment(&other, second, &broken), 0);
+    assert_int_equal(segment_alloc_thread(first, 2), 0);
+    assert_int_equal(segment_alloc_run(first, 1), 0);
     for (uint64_t i = 1; i <= 100; i++) {
-        publication_read(&region, segment_head_unit(), &version);
+        version_read(&region, segment_set_head_unit(), &version);
         words[4] = i;
-        version.effects_n = 1;
-        version.effects[0] = (struct effect){
-            .place = effect_place(SEGMENT_RUN_UNITS, RECORD_WORD), .before = i - 1, .after = i};
-        assert_true(publication_commit(&region, segment_actor_unit(first, 2), segment_head_unit(),
-                                       &version));
-        publication_read(&other, segment_head_unit(), &read);
+        version.writes_n = 1;
+        version.writes[0] = (struct deferred_write){
+            .target = deferred_write_target(SEGMENT_RUN_UNITS, RECORD_FIELD_WORD),
+            .expected = i - 1,
+            .desired = i};
+        assert_true(version_commit(&region, segment_thread_unit(first, 2), segment_set_head_unit(),
+                                   &version));
+        version_read(&other, segment_set_head_unit(), &read);
         assert_int_equal(seen[4], i);
         assert_int_equal(record_at(&other, SEGMENT_RUN_UNITS)->word, i);
     }
@@ -716,13 +726,13 @@ static void other_namespaces_are_refused(void **state)
 
 static void claim(const struct segment *segment, uint32_t i)
 {
-    assert_int_equal(segment_commit_process(segment, i), 0);
-    segment_process(segment, i)->life = UINT64_C(1) << 42 | (uint64_t)getpid();
+    assert_int_equal(segment_alloc_peer(segment, i), 0);
+    segment_peer(segment, i)->id = UINT64_C(1) << 42 | (uint64_t)getpid();
 }
 
 static void give_back(const struct segment *segment, uint32_t i)
 {
-    segment_process(segment, i)->life = UINT64_C(1) << 42;
+    segment_peer(segment, i)->id = UINT64_C(1) << 42;
 }
 
 static void the_last_one_removes_it(void **state)
@@ -731,17 +741,17 @@ static void the_last_one_removes_it(void **state)
 
     (void)state;
     claim(first, 0);
-    assert_int_equal(segment_admit(first), 0);
+    assert_int_equal(segment_confirm_attach(first), 0);
     claim(second, 1);
-    assert_int_equal(segment_admit(second), 0);
+    assert_int_equal(segment_confirm_attach(second), 0);
     give_back(first, 0);
-    assert_int_equal(segment_retire(first, anybody, NULL), 0);
-    assert_int_equal(segment_header(first)->removed, 0);
+    assert_int_equal(segment_remove_if_unused(first, anybody, NULL), 0);
+    assert_int_equal(segment_header(first)->removal, 0);
     assert_int_equal(files_n(), 1);
     give_back(second, 1);
-    assert_int_equal(segment_retire(second, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(second, anybody, NULL), 1);
     assert_int_equal(files_n(), 0);
-    assert_int_equal(segment_retire(first, anybody, NULL), 1); /* it was */
+    assert_int_equal(segment_remove_if_unused(first, anybody, NULL), 1); /* it was */
     segment_close(first);
     segment_close(second);
 }
@@ -752,14 +762,14 @@ static void a_latecomer_opens_anew(void **state)
     struct segment *late = open_some(), *last = open_some(), *new;
 
     (void)state;
-    assert_int_equal(segment_retire(last, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(last, anybody, NULL), 1);
     claim(late, 0);
-    assert_int_equal(segment_admit(late), -ESTALE);
+    assert_int_equal(segment_confirm_attach(late), -ESTALE);
     new = open_some();
-    assert_int_equal(segment_admit(late), -ESTALE); /* and the new one stays */
-    assert_int_equal(segment_retire(last, anybody, NULL), 1);
+    assert_int_equal(segment_confirm_attach(late), -ESTALE); /* and the new one stays */
+    assert_int_equal(segment_remove_if_unused(last, anybody, NULL), 1);
     assert_int_equal(files_n(), 1);
-    assert_int_equal(segment_admit(new), 0);
+    assert_int_equal(segment_confirm_attach(new), 0);
     segment_close(late);
     segment_close(last);
     segment_close(new);
@@ -773,15 +783,15 @@ static void a_removed_one_with_its_name_is_replaced(void **state)
     uint64_t inode = inode_of(inside(SOME_FILE));
 
     (void)state;
-    segment_header(old)->removed = 77;
+    segment_header(old)->removal = 77;
     new = open_some();
     assert_true(inode_of(inside(SOME_FILE)) != inode);
     segment_close(new);
     remove_some();
     new = open_some();
-    segment_header(new)->removed = 77;
+    segment_header(new)->removal = 77;
     claim(new, 0);
-    assert_int_equal(segment_admit(new), -ESTALE);
+    assert_int_equal(segment_confirm_attach(new), -ESTALE);
     assert_int_equal(files_n(), 0);
     segment_close(old);
     segment_close(late);
@@ -790,10 +800,10 @@ static void a_removed_one_with_its_name_is_replaced(void **state)
 
 static bool newcomer_comes(const struct segment *segment, void *userdata)
 {
-    assert_int_equal(segment_header(segment)->removed & 1, 0);
-    assert_int_not_equal(segment_header(segment)->removed, 0);
+    assert_int_equal(segment_header(segment)->removal & 1, 0);
+    assert_int_not_equal(segment_header(segment)->removal, 0);
     claim(userdata, 9);
-    assert_int_equal(segment_admit(userdata), 0);
+    assert_int_equal(segment_confirm_attach(userdata), 0);
     return false; /* it was not there yet when that place was looked at */
 }
 
@@ -803,8 +813,8 @@ static void a_newcomer_can_veto(void **state)
     struct segment *leaving = open_some(), *coming = open_some();
 
     (void)state;
-    assert_int_equal(segment_retire(leaving, newcomer_comes, coming), 0);
-    assert_int_equal(segment_header(coming)->removed, 0);
+    assert_int_equal(segment_remove_if_unused(leaving, newcomer_comes, coming), 0);
+    assert_int_equal(segment_header(coming)->removal, 0);
     assert_int_equal(files_n(), 1);
     segment_close(leaving);
     segment_close(coming);
@@ -815,7 +825,7 @@ static bool another_leaves(const struct segment *segment, void *userdata)
 {
     (void)segment;
     give_back(userdata, 9);
-    assert_int_equal(segment_retire(userdata, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(userdata, anybody, NULL), 1);
     return true; /* it was still there when its place was looked at */
 }
 
@@ -826,7 +836,7 @@ static void who_leaves_later_takes_over(void **state)
 
     (void)state;
     claim(second, 9);
-    assert_int_equal(segment_retire(first, another_leaves, second), 0);
+    assert_int_equal(segment_remove_if_unused(first, another_leaves, second), 0);
     assert_int_equal(files_n(), 0);
     segment_close(first);
     segment_close(second);
@@ -838,13 +848,13 @@ static void a_dead_remover_is_in_nobody_s_way(void **state)
     struct segment *segment = open_some();
 
     (void)state;
-    segment_header(segment)->removed = 76;
+    segment_header(segment)->removal = 76;
     claim(segment, 0);
-    assert_int_equal(segment_admit(segment), 0);
-    assert_int_equal(segment_header(segment)->removed, 0);
-    segment_header(segment)->removed = 76;
+    assert_int_equal(segment_confirm_attach(segment), 0);
+    assert_int_equal(segment_header(segment)->removal, 0);
+    segment_header(segment)->removal = 76;
     give_back(segment, 0);
-    assert_int_equal(segment_retire(segment, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(segment, anybody, NULL), 1);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
@@ -854,7 +864,7 @@ static bool another_takes_over_and_dies(const struct segment *segment, void *use
     int *times = userdata;
 
     if (++*times == 1)
-        segment_header(segment)->removed = 76;
+        segment_header(segment)->removal = 76;
     return false;
 }
 
@@ -879,19 +889,19 @@ static void one_whose_users_were_killed_is_replaced(void **state)
     claim(old, 0);
     close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     assert_both_refused(&other, some.definition);
-    assert_int_equal(segment_header(old)->removed, 0);
+    assert_int_equal(segment_header(old)->removal, 0);
     assert_int_equal(files_n(), 2);
     give_back(old, 0); /* somebody has buried him, or could */
     new = open_shape(&some);
-    assert_int_equal(segment_header(new)->removed, 0); /* who means the same goes on with it */
+    assert_int_equal(segment_header(new)->removal, 0); /* who means the same goes on with it */
     segment_close(new);
     new = open_shape(&other);
     assert_int_equal(files_n(), 1);
     assert_true(has_first_version(new));
     claim(old, 0);
-    assert_int_equal(segment_admit(old), -ESTALE);
+    assert_int_equal(segment_confirm_attach(old), -ESTALE);
     claim(new, 0);
-    assert_int_equal(segment_admit(new), 0);
+    assert_int_equal(segment_confirm_attach(new), 0);
     assert_both_refused(&some, other.definition);
     segment_close(old);
     segment_close(new);
@@ -906,7 +916,7 @@ static void one_that_outlives_its_users_is_not(void **state)
     struct segment *segment;
 
     (void)state;
-    longer.used = anybody;
+    longer.in_use = anybody;
     segment_close(open_shape(&some));
     segment = open_shape(&longer);
     assert_false(segment->while_used);
@@ -925,7 +935,7 @@ static void an_onlooker_replaces_nothing(void **state)
     other.must_exist = true;
     assert_both_refused(&other, some.definition);
     other.must_exist = false;
-    other.used = NULL;
+    other.in_use = NULL;
     assert_both_refused(&other, some.definition);
     remove_some();
 }
@@ -933,7 +943,7 @@ static void an_onlooker_replaces_nothing(void **state)
 /* When it is looked for users, one comes; then he is there. */
 static bool one_comes_back(const struct segment *segment, void *userdata)
 {
-    return segment_header(segment)->removed ? newcomer_comes(segment, userdata)
+    return segment_header(segment)->removal ? newcomer_comes(segment, userdata)
                                             : anybody(segment, NULL);
 }
 
@@ -945,11 +955,11 @@ static void a_newcomer_can_veto_that(void **state)
     struct segment *coming = open_shape(&some), *segment = NULL;
 
     (void)state;
-    other.used = one_comes_back;
+    other.in_use = one_comes_back;
     other.userdata = coming;
     assert_int_equal(segment_open(place, &other, &segment, &error), -EEXIST);
-    assert_int_equal(segment_header(coming)->removed, 0);
-    assert_int_equal(segment_admit(coming), 0);
+    assert_int_equal(segment_header(coming)->removal, 0);
+    assert_int_equal(segment_confirm_attach(coming), 0);
     segment_close(coming);
     remove_some();
 }
@@ -968,7 +978,7 @@ static bool another_replaces_it(const struct segment *segment, void *userdata)
         return anybody(segment, NULL);
     faster->segment = open_shape(&faster->shape);
     claim(faster->segment, 0);
-    assert_int_equal(segment_admit(faster->segment), 0);
+    assert_int_equal(segment_confirm_attach(faster->segment), 0);
     return false;
 }
 
@@ -982,12 +992,12 @@ static void of_two_who_replace_it_one_does(void **state)
     (void)state;
     third.definition = "{rate: tokens, capacity: 101}";
     third.definition_hash = 44;
-    third.used = another_replaces_it;
+    third.in_use = another_replaces_it;
     third.userdata = &faster;
     segment_close(open_shape(&some));
     assert_int_equal(segment_open(place, &third, &segment, &error), -EEXIST);
     assert_non_null(strstr(error.message, faster.shape.definition));
-    assert_int_equal(segment_admit(faster.segment), 0);
+    assert_int_equal(segment_confirm_attach(faster.segment), 0);
     assert_int_equal(files_n(), 1);
     segment_close(faster.segment);
     remove_some();
@@ -1014,11 +1024,11 @@ static void removal_by_name(void **state)
     close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EBUSY);
     assert_non_null(strstr(error.message, "in use"));
-    assert_int_equal(segment_header(segment)->removed, 0);
+    assert_int_equal(segment_header(segment)->removal, 0);
     assert_int_equal(files_n(), 2);
     assert_int_equal(segment_remove(place, "set", true, anybody, NULL, &error), 0);
     assert_int_equal(files_n(), 0); /* the bell went too */
-    assert_int_equal(segment_header(segment)->removed & 1, 1);
+    assert_int_equal(segment_header(segment)->removal & 1, 1);
     assert_true(has_first_version(segment));
     assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -ENOENT);
     assert_non_null(strstr(error.message, "there is no segment"));
@@ -1069,23 +1079,23 @@ static void a_look_tells_what_there_is(void **state)
     assert_int_equal(summary.state, SEGMENT_USABLE);
     assert_string_equal(summary.name, "set");
     assert_string_equal(summary.definition, shape.definition);
-    assert_int_equal(summary.creator, getpid());
+    assert_int_equal(summary.creator_pid, getpid());
     assert_int_equal(summary.size, segment->layout.size);
     assert_in_range(summary.real_size, 4096, 16384);
     assert_int_equal(summary.limits_n, 1);
     assert_true(summary.while_used);
-    assert_int_equal(summary.lives_n, 0);
+    assert_int_equal(summary.peers_n, 0);
     claim(segment, 0);
-    claim(segment, SEGMENT_PROCESSES_MAX - 1);
+    claim(segment, SEGMENT_PEERS_MAX - 1);
     assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
-    assert_int_equal(summary.lives_n, 2);
-    assert_int_equal(process_pid(summary.lives[1]), getpid());
-    segment_header(segment)->removed = 77;
+    assert_int_equal(summary.peers_n, 2);
+    assert_int_equal(peer_id_pid(summary.peer_ids[1]), getpid());
+    segment_header(segment)->removal = 77;
     assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
     assert_int_equal(summary.state, SEGMENT_REMOVED);
     fake_sys_set_namespaces(1, 0);
     assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
-    assert_int_equal(summary.state, SEGMENT_ELSEWHERE);
+    assert_int_equal(summary.state, SEGMENT_FOREIGN);
     fake_sys_set_boot(1);
     assert_int_equal(segment_inspect(place, "set", &summary, &error), 0);
     assert_int_equal(summary.state, SEGMENT_STALE);
@@ -1118,12 +1128,12 @@ static void an_onlooker_changes_nothing(void **state)
 
         signal(SIGSEGV, SIG_DFL); /* sanitizers have a handler */
         if (segment_view(place, "set", &mine, NULL) == 0)
-            segment_header(mine)->removed = 1;
+            segment_header(mine)->removal = 1;
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-    assert_int_equal(segment_header(segment)->removed, 0);
+    assert_int_equal(segment_header(segment)->removal, 0);
     segment_close(view);
     segment_close(segment);
     remove_some();
@@ -1262,7 +1272,7 @@ static void a_failed_removal_is_made_good(void **state)
         int r;
 
         fake_sys_fail_at(n);
-        r = segment_retire(segment, anybody, NULL);
+        r = segment_remove_if_unused(segment, anybody, NULL);
         if (!fake_sys_has_failed()) {
             assert_int_equal(r, 1);
             assert_true(n > 4);
@@ -1272,7 +1282,7 @@ static void a_failed_removal_is_made_good(void **state)
         assert_true(r == -EIO || r == 1); /* 1: only a bell may have stayed */
         assert_int_equal(files_n(), r == 1 ? 0 : 1);
         fake_sys_reset();
-        assert_int_equal(segment_admit(segment), -ESTALE);
+        assert_int_equal(segment_confirm_attach(segment), -ESTALE);
         assert_int_equal(files_n(), 0);
         segment_close(segment);
     }

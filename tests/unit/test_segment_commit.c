@@ -8,26 +8,26 @@
 static void places_get_memory_before_their_use(void **state)
 {
     struct segment *segment = open_some();
-    const uint32_t last = segment->layout.actors_n - 1;
+    const uint32_t last = segment->layout.threads_n - 1;
     struct stat before, after;
 
     (void)state;
-    assert_int_equal(segment_processes_n(segment), 0);
-    assert_int_equal(segment_actors_n(segment), 0);
+    assert_int_equal(segment_peers_n(segment), 0);
+    assert_int_equal(segment_threads_n(segment), 0);
     assert_int_equal(segment_runs_n(segment), 0);
-    assert_int_equal(segment_commit_process(segment, 3), 0);
-    assert_int_equal(segment_commit_process(segment, 1), 0);
-    assert_int_equal(segment_processes_n(segment), 4);
-    assert_int_equal(segment_commit_actor(segment, last), 0);
-    assert_int_equal(segment_actors_n(segment), last + 1);
-    assert_int_equal(segment_commit_run(segment, SEGMENT_RUNS_MAX - 1), 0);
+    assert_int_equal(segment_alloc_peer(segment, 3), 0);
+    assert_int_equal(segment_alloc_peer(segment, 1), 0);
+    assert_int_equal(segment_peers_n(segment), 4);
+    assert_int_equal(segment_alloc_thread(segment, last), 0);
+    assert_int_equal(segment_threads_n(segment), last + 1);
+    assert_int_equal(segment_alloc_run(segment, SEGMENT_RUNS_MAX - 1), 0);
     assert_int_equal(segment_runs_n(segment), SEGMENT_RUNS_MAX);
     fstat(segment->fd, &before);
-    segment_process(segment, 3)->life = 1;
-    segment_actor(segment, last)->process = 2;
-    memset(segment_actor_counters(segment, last), 1, 256);
-    memset(segment->base + (segment_box_slot(segment, last + 1) << segment->layout.box_class), 1,
-           (size_t)1 << segment->layout.box_class);
+    segment_peer(segment, 3)->id = 1;
+    segment_thread(segment, last)->peer_key = 2;
+    memset(segment_thread_counters(segment, last), 1, 256);
+    memset(segment->base + (segment_block_slot(segment, last + 1) << segment->layout.block_class),
+           1, (size_t)1 << segment->layout.block_class);
     atomic_store(segment_run_owner(segment, SEGMENT_RUNS_MAX - 1), 3);
     memset(segment_records(segment) + (SEGMENT_RUNS_MAX - 1) * SEGMENT_RUN_SIZE, 1,
            SEGMENT_RUN_SIZE);
@@ -43,17 +43,17 @@ static void there_are_no_more_places(void **state)
     struct segment *segment = open_some();
 
     (void)state;
-    assert_int_equal(segment_commit_process(segment, SEGMENT_PROCESSES_MAX), -EINVAL);
-    assert_int_equal(segment_commit_process(segment, UINT32_MAX), -EINVAL);
-    assert_int_equal(segment_commit_actor(segment, segment->layout.actors_n), -EINVAL);
-    assert_int_equal(segment_commit_actor(segment, UINT32_MAX), -EINVAL);
-    assert_int_equal(segment_commit_run(segment, 0), -EINVAL);
-    assert_int_equal(segment_commit_run(segment, SEGMENT_RUNS_MAX), -EINVAL);
-    segment_header(segment)->processes_high = UINT64_MAX; /* nonsense is cut */
-    segment_header(segment)->actors_high = UINT64_MAX;
+    assert_int_equal(segment_alloc_peer(segment, SEGMENT_PEERS_MAX), -EINVAL);
+    assert_int_equal(segment_alloc_peer(segment, UINT32_MAX), -EINVAL);
+    assert_int_equal(segment_alloc_thread(segment, segment->layout.threads_n), -EINVAL);
+    assert_int_equal(segment_alloc_thread(segment, UINT32_MAX), -EINVAL);
+    assert_int_equal(segment_alloc_run(segment, 0), -EINVAL);
+    assert_int_equal(segment_alloc_run(segment, SEGMENT_RUNS_MAX), -EINVAL);
+    segment_header(segment)->peers_high = UINT64_MAX; /* nonsense is cut */
+    segment_header(segment)->threads_high = UINT64_MAX;
     segment_header(segment)->runs_high = UINT64_MAX;
-    assert_int_equal(segment_processes_n(segment), SEGMENT_PROCESSES_MAX);
-    assert_int_equal(segment_actors_n(segment), segment->layout.actors_n);
+    assert_int_equal(segment_peers_n(segment), SEGMENT_PEERS_MAX);
+    assert_int_equal(segment_threads_n(segment), segment->layout.threads_n);
     assert_int_equal(segment_runs_n(segment), SEGMENT_RUNS_MAX);
     segment_close(segment);
     remove_some();
@@ -62,16 +62,16 @@ static void there_are_no_more_places(void **state)
 static void an_actor_keeps_the_box_it_has(void **state)
 {
     struct segment *segment = open_some();
-    struct actor_head *head = &segment_actor(segment, 5)->head;
-    _Atomic uint64_t *own = &head->own[segment->layout.box_class - BOX_CLASS_MIN];
+    struct thread_head *head = &segment_thread(segment, 5)->head;
+    _Atomic uint64_t *own = &head->own_blocks[segment->layout.block_class - BLOCK_CLASS_MIN];
 
     (void)state;
-    assert_int_equal(segment_commit_actor(segment, 5), 0);
-    assert_int_equal(*own, segment_box_slot(segment, 6));
+    assert_int_equal(segment_alloc_thread(segment, 5), 0);
+    assert_int_equal(*own, segment_block_slot(segment, 6));
     assert_int_equal(head->generation, 1);
     *own = 99;
     head->generation = 7;
-    assert_int_equal(segment_commit_actor(segment, 5), 0);
+    assert_int_equal(segment_alloc_thread(segment, 5), 0);
     assert_int_equal(*own, 99);
     assert_int_equal(head->generation, 7);
     segment_close(segment);
@@ -81,28 +81,29 @@ static void an_actor_keeps_the_box_it_has(void **state)
 static void live_sets_get_memory_before_their_use(void **state)
 {
     struct segment *segment = open_keyed();
-    const uint32_t last = segment->layout.lives_max - 1;
-    const size_t box = (size_t)1 << segment->layout.box_class;
+    const uint32_t last = segment->layout.key_sets_max - 1;
+    const size_t box = (size_t)1 << segment->layout.block_class;
     struct stat before, after;
 
     (void)state;
-    assert_int_equal(segment_lives_n(segment), 0);
-    assert_int_equal(segment_commit_live(segment, last + 1), -EINVAL);
-    assert_int_equal(segment_commit_live(segment, UINT32_MAX), -EINVAL);
-    assert_int_equal(segment_lives_n(segment), 0);
-    assert_int_equal(segment_commit_live(segment, last), 0);
-    assert_int_equal(segment_lives_n(segment), last + 1);
-    assert_int_equal(segment_live(segment, last)->head.word,
-                     WORD_BOXED | segment_live_slot(segment, last));
+    assert_int_equal(segment_key_sets_n(segment), 0);
+    assert_int_equal(segment_alloc_key_set(segment, last + 1), -EINVAL);
+    assert_int_equal(segment_alloc_key_set(segment, UINT32_MAX), -EINVAL);
+    assert_int_equal(segment_key_sets_n(segment), 0);
+    assert_int_equal(segment_alloc_key_set(segment, last), 0);
+    assert_int_equal(segment_key_sets_n(segment), last + 1);
+    assert_int_equal(segment_key_set(segment, last)->head.state_word,
+                     INFLATED_BIT | segment_key_set_slot(segment, last));
     fstat(segment->fd, &before);
-    memset(segment_live(segment, last), 1, sizeof(struct segment_live));
-    memset(segment->base + (segment_live_slot(segment, last) << segment->layout.box_class), 1, box);
+    memset(segment_key_set(segment, last), 1, sizeof(struct segment_key_set));
+    memset(segment->base + (segment_key_set_slot(segment, last) << segment->layout.block_class), 1,
+           box);
     fstat(segment->fd, &after);
     assert_int_equal(before.st_blocks, after.st_blocks); /* it was there */
     segment_close(segment);
     remove_some();
     segment = open_some();
-    assert_int_equal(segment_commit_live(segment, 0), -EINVAL);
+    assert_int_equal(segment_alloc_key_set(segment, 0), -EINVAL);
     segment_close(segment);
     remove_some();
 }
@@ -115,27 +116,27 @@ static void a_live_set_is_begun_once(void **state)
     uint64_t words[30];
     struct version version = {.content = words, .content_capacity = 30};
     struct region region, other;
-    uint32_t unit = segment_live_unit(first, 3);
+    uint32_t unit = segment_key_set_unit(first, 3);
 
     (void)state;
-    assert_int_equal(region_of_segment(&region, first, &broken), 0);
-    assert_int_equal(region_of_segment(&other, second, &broken), 0);
-    assert_int_equal(segment_commit_actor(first, 2), 0);
-    assert_int_equal(segment_commit_live(first, 3), 0);
-    publication_read(&region, unit, &version);
+    assert_int_equal(region_open_segment(&region, first, &broken), 0);
+    assert_int_equal(region_open_segment(&other, second, &broken), 0);
+    assert_int_equal(segment_alloc_thread(first, 2), 0);
+    assert_int_equal(segment_alloc_key_set(first, 3), 0);
+    version_read(&region, unit, &version);
     assert_int_equal(version.content_n, 0);
-    assert_false(version.strange || version.untold);
+    assert_false(version.is_mismatch || version.needs_notify);
     for (uint64_t i = 1; i <= 10; i++) {
         version.content_n = 30;
         for (uint32_t k = 0; k < 30; k++)
             words[k] = i * k;
-        assert_true(publication_commit(&region, segment_actor_unit(first, 2), unit, &version));
-        assert_int_equal(segment_commit_live(i % 2 ? first : second, 3), 0);
-        publication_read(&other, unit, &version);
+        assert_true(version_commit(&region, segment_thread_unit(first, 2), unit, &version));
+        assert_int_equal(segment_alloc_key_set(i % 2 ? first : second, 3), 0);
+        version_read(&other, unit, &version);
         assert_int_equal(version.content_n, 30);
         assert_int_equal(words[29], 29 * i);
     }
-    assert_int_equal(segment_lives_n(second), 4);
+    assert_int_equal(segment_key_sets_n(second), 4);
     assert_true(has_first_version(second)); /* the set has nothing to do with it */
     assert_false(broken);
     region_close(&region);
@@ -151,16 +152,16 @@ static void no_room_for_a_place_is_an_error(void **state)
 
     (void)state;
     fake_sys_fail_kind_from(1, FAKE_ROOM, 0);
-    assert_int_equal(segment_commit_process(segment, 0), -ENOSPC);
-    assert_int_equal(segment_commit_actor(segment, 0), -ENOSPC);
-    assert_int_equal(segment_commit_run(segment, 1), -ENOSPC);
+    assert_int_equal(segment_alloc_peer(segment, 0), -ENOSPC);
+    assert_int_equal(segment_alloc_thread(segment, 0), -ENOSPC);
+    assert_int_equal(segment_alloc_run(segment, 1), -ENOSPC);
     fake_sys_fail_kind_at(2, FAKE_ROOM, 0);
-    assert_int_equal(segment_commit_actor(segment, 0), -ENOSPC);
+    assert_int_equal(segment_alloc_thread(segment, 0), -ENOSPC);
     fake_sys_fail_kind_at(2, FAKE_ROOM, 0);
-    assert_int_equal(segment_commit_run(segment, 1), -ENOSPC);
+    assert_int_equal(segment_alloc_run(segment, 1), -ENOSPC);
     fake_sys_reset();
-    assert_int_equal(segment_processes_n(segment), 0);
-    assert_int_equal(segment_actors_n(segment), 0);
+    assert_int_equal(segment_peers_n(segment), 0);
+    assert_int_equal(segment_threads_n(segment), 0);
     assert_int_equal(segment_runs_n(segment), 0);
     segment_close(segment);
     remove_some();
@@ -173,12 +174,12 @@ static void no_room_for_a_live_set_is_an_error(void **state)
     (void)state;
     for (uint64_t n = 1; n <= 2; n++) {
         fake_sys_fail_kind_at(n, FAKE_ROOM, 0);
-        assert_int_equal(segment_commit_live(segment, 0), -ENOSPC);
-        assert_int_equal(segment_lives_n(segment), 0);
-        assert_int_equal(segment_live(segment, 0)->head.word, 0);
+        assert_int_equal(segment_alloc_key_set(segment, 0), -ENOSPC);
+        assert_int_equal(segment_key_sets_n(segment), 0);
+        assert_int_equal(segment_key_set(segment, 0)->head.state_word, 0);
     }
     fake_sys_reset();
-    assert_int_equal(segment_commit_live(segment, 0), 0);
+    assert_int_equal(segment_alloc_key_set(segment, 0), 0);
     segment_close(segment);
     remove_some();
 }

@@ -31,12 +31,12 @@ static void begin(void)
     const struct segment_shape shape = this_shape();
 
     require(segment_open(place, &shape, &original, &error) == 0);
-    require(segment_commit_process(original, 0) == 0);
-    require(segment_commit_actor(original, 0) == 0);
-    require(segment_commit_run(original, 1) == 0);
+    require(segment_alloc_peer(original, 0) == 0);
+    require(segment_alloc_thread(original, 0) == 0);
+    require(segment_alloc_run(original, 1) == 0);
     for (uint32_t i = 0; !not_keyed && i < 2; i++)
-        require(segment_commit_live(original, i) == 0);
-    segment_process(original, 0)->life = UINT64_C(1) << 42 | 1;
+        require(segment_alloc_key_set(original, i) == 0);
+    segment_peer(original, 0)->id = UINT64_C(1) << 42 | 1;
     file = open(inside(SOME_FILE), O_RDWR | O_CLOEXEC);
     inode = inode_of(inside(SOME_FILE));
     require(file >= 0 && inode != 0);
@@ -56,23 +56,24 @@ static void use(const struct segment *segment)
     uint32_t n;
 
     require(memcmp(&segment->layout, &original->layout, sizeof segment->layout) == 0);
-    for (uint32_t i = 0, all = segment_processes_n(segment); i < all; i++)
-        (void)process_pid(atomic_load(&segment_process(segment, i)->life));
-    n = segment_actors_n(segment);
+    for (uint32_t i = 0, all = segment_peers_n(segment); i < all; i++)
+        (void)peer_id_pid(atomic_load(&segment_peer(segment, i)->id));
+    n = segment_threads_n(segment);
     if (n > 0)
-        atomic_fetch_add(&segment_actor(segment, n - 1)->process, 0);
+        atomic_fetch_add(&segment_thread(segment, n - 1)->peer_key, 0);
     n = segment_runs_n(segment);
     if (n > 0)
         atomic_fetch_add(segment_run_owner(segment, n - 1), 0);
-    for (uint32_t i = 0, all = segment_lives_n(segment); i < all && i < 2; i++) {
+    for (uint32_t i = 0, all = segment_key_sets_n(segment); i < all && i < 2; i++) {
         uint32_t same;
 
-        require(segment_live_of(segment, segment_live_unit(segment, i), &same) && same == i);
-        atomic_fetch_add(&segment_live(segment, i)->head.word, 0);
+        require(segment_key_set_of_unit(segment, segment_key_set_unit(segment, i), &same) &&
+                same == i);
+        atomic_fetch_add(&segment_key_set(segment, i)->head.state_word, 0);
     }
-    require(segment_header(segment)->head.box_class == segment->layout.box_class);
-    require(segment_has_slot(segment,
-                             atomic_load(&segment_header(segment)->head.word) & WORD_SLOT_MASK));
+    require(segment_header(segment)->head.block_class == segment->layout.block_class);
+    require(segment_has_block(segment, atomic_load(&segment_header(segment)->head.state_word) &
+                                           BLOCK_SLOT_MASK));
 }
 
 static const int all_errors[] = {-EUCLEAN, -EPROTONOSUPPORT, -EXDEV, -EEXIST, -EBUSY, 0};
@@ -153,7 +154,7 @@ static void every_bit_of_the_header(void **state)
             if (at < sizeof(struct segment_identity)) {
                 require(r == -EUCLEAN || r == -EPROTONOSUPPORT);
                 require(!replaced()); /* above all not taken for one of an earlier boot */
-            } else if (at == offsetof(struct segment_header, removed) && bit == 0) {
+            } else if (at == offsetof(struct segment_header, removal) && bit == 0) {
                 require(r == 0 && replaced());
             }
             if (!replaced() && bit == at % 8)
@@ -198,13 +199,13 @@ static void every_byte_of_the_tables(void **state)
     for (int part = 0; part < 8; part++) {
         const struct segment_layout *layout = &original->layout;
         const uint64_t parts[][2] = {
-            {SEGMENT_PROCESSES_AT, 2 * sizeof(struct segment_process)},
+            {SEGMENT_PEERS_AT, 2 * sizeof(struct peer_slot)},
             {SEGMENT_RUN_OWNERS_AT, 4 * sizeof(uint64_t)},
-            {SEGMENT_ACTORS_AT, layout->actor_stride},
-            {layout->boxes_at, (uint64_t)2 << layout->box_class},
+            {SEGMENT_THREADS_AT, layout->thread_stride},
+            {layout->blocks_at, (uint64_t)2 << layout->block_class},
             {layout->records_at + SEGMENT_RUN_SIZE, 2 * layout->record_units * RECORD_UNIT_SIZE},
             {layout->keyed_at, sizeof(struct segment_keyed)},
-            {layout->lives_at, 2 * sizeof(struct segment_live)},
+            {layout->key_sets_at, 2 * sizeof(struct segment_key_set)},
             {layout->keys_at, 64}};
         uint64_t from = parts[part][0], n = parts[part][1];
 
@@ -227,13 +228,13 @@ static uint64_t some_place(uint64_t *random)
     const struct segment_layout *layout = &original->layout;
     const uint64_t parts[] = {0,
                               SEGMENT_DEFINITION_AT,
-                              SEGMENT_PROCESSES_AT,
+                              SEGMENT_PEERS_AT,
                               SEGMENT_RUN_OWNERS_AT,
-                              SEGMENT_ACTORS_AT,
-                              layout->boxes_at,
+                              SEGMENT_THREADS_AT,
+                              layout->blocks_at,
                               layout->records_at,
                               layout->keyed_at,
-                              layout->lives_at,
+                              layout->key_sets_at,
                               layout->keys_at};
     uint64_t from =
         parts[random_below(random, 10)]; /* of a set that is not keyed, the first again */
@@ -327,24 +328,24 @@ static void forged_numbers(void **state)
     ASSERT_FORGED(definition_length, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(while_used, 1, -EEXIST);
     ASSERT_FORGED(while_used, UINT32_MAX, -EEXIST);
-    ASSERT_FORGED(box_class, 0, -EUCLEAN);
-    ASSERT_FORGED(box_class, 31, -EUCLEAN);
-    ASSERT_FORGED(box_class, 64, -EUCLEAN);
-    ASSERT_FORGED(box_class, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(block_class, 0, -EUCLEAN);
+    ASSERT_FORGED(block_class, 31, -EUCLEAN);
+    ASSERT_FORGED(block_class, 64, -EUCLEAN);
+    ASSERT_FORGED(block_class, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(record_units, 0, -EUCLEAN);
     ASSERT_FORGED(record_units, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(limits_n, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(counters_size, 4, -EUCLEAN);
     ASSERT_FORGED(counters_size, UINT32_MAX, -EUCLEAN);
-    ASSERT_FORGED(actors_n, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(threads_n, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(runs_n, 0, -EUCLEAN);
     ASSERT_FORGED(keys_max, 0, -EUCLEAN);
     ASSERT_FORGED(keys_max, 3000, -EUCLEAN);
     ASSERT_FORGED(keys_max, UINT64_MAX, -EUCLEAN);
-    ASSERT_FORGED(lives_max, 0, -EUCLEAN);
-    ASSERT_FORGED(lives_max, 1000, -EUCLEAN);
-    ASSERT_FORGED(lives_max, original->layout.lives_max | UINT64_C(1) << 32, -EUCLEAN);
-    ASSERT_FORGED(lives_max, UINT64_MAX, -EUCLEAN);
+    ASSERT_FORGED(key_sets_max, 0, -EUCLEAN);
+    ASSERT_FORGED(key_sets_max, 1000, -EUCLEAN);
+    ASSERT_FORGED(key_sets_max, original->layout.key_sets_max | UINT64_C(1) << 32, -EUCLEAN);
+    ASSERT_FORGED(key_sets_max, UINT64_MAX, -EUCLEAN);
     ASSERT_FORGED(name[0], 'x', -EUCLEAN);
     memset(header->identity.name, 'x', sizeof header->identity.name);
     seal(header);
@@ -362,17 +363,17 @@ static void forged_shapes(void **state)
     (void)state;
     begin();
     header = segment_header(original);
-    for (uint32_t class = BOX_CLASS_MIN; class <= BOX_CLASS_MAX; class ++) {
+    for (uint32_t class = BLOCK_CLASS_MIN; class <= BLOCK_CLASS_MAX; class ++) {
         struct segment_shape shape = this_shape();
         struct segment_layout layout;
 
-        shape.box_class = class;
+        shape.block_class = class;
         assert_int_equal(segment_layout_compute(&shape, &layout), 0);
-        header->identity.box_class = class;
-        header->identity.actors_n = layout.actors_n;
+        header->identity.block_class = class;
+        header->identity.threads_n = layout.threads_n;
         header->identity.size = layout.size;
         seal(header);
-        if (class == original->layout.box_class)
+        if (class == original->layout.block_class)
             continue;
         assert_int_equal(try_open(), -EUCLEAN);
         assert_int_equal(segment_view(place, "set", &view, &error), -EUCLEAN);
@@ -389,33 +390,33 @@ static void forged_words(void **state)
 
     (void)state;
     begin();
-    word = &segment_header(original)->head.word;
+    word = &segment_header(original)->head.state_word;
     was = *word;
     *word = 0;
     assert_int_equal(try_open(), -EUCLEAN);
     *word = UINT64_MAX;
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was & ~WORD_BOXED;
+    *word = was & ~INFLATED_BIT;
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + 1; /* the next box, of an actor: version 0 */
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + original->layout.actors_n; /* the last: a hole */
+    *word = was + original->layout.threads_n; /* the last: a hole */
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + original->layout.boxes_n - 1; /* of the last live set, another hole */
+    *word = was + original->layout.blocks_n - 1; /* of the last live set, another hole */
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + original->layout.boxes_n;
+    *word = was + original->layout.blocks_n;
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was - 1;
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + (UINT64_C(1) << WORD_SLOT_BITS);
+    *word = was + (UINT64_C(1) << BLOCK_SLOT_BITS);
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was;
     segment_header(original)->head.number = 1;
     assert_int_equal(try_open(), -EUCLEAN);
     segment_header(original)->head.number = 0;
-    segment_header(original)->head.box_class++;
+    segment_header(original)->head.block_class++;
     assert_int_equal(try_open(), -EUCLEAN);
-    segment_header(original)->head.box_class--;
+    segment_header(original)->head.block_class--;
     assert_int_equal(try_open(), 0);
     end();
 }
@@ -429,17 +430,17 @@ static void forged_live_sets(void **state)
     (void)state;
     begin();
     keyed = segment_keyed(original);
-    max = original->layout.lives_max;
-    keyed->lives_high = max;
-    keyed->idle = UINT64_C(77) << 32 | max;
+    max = original->layout.key_sets_max;
+    keyed->key_sets_high = max;
+    keyed->unbound_list = UINT64_C(77) << 32 | max;
     assert_int_equal(try_open(), 0);
-    keyed->idle++;
+    keyed->unbound_list++;
     assert_int_equal(try_open(), -EUCLEAN);
     assert_non_null(strstr(error.message, "state"));
-    keyed->idle = 0;
-    keyed->lives_high = max + UINT64_C(1);
+    keyed->unbound_list = 0;
+    keyed->key_sets_high = max + UINT64_C(1);
     assert_int_equal(try_open(), -EUCLEAN);
-    keyed->lives_high = 2;
+    keyed->key_sets_high = 2;
     assert_int_equal(try_open(), 0);
     end();
 }

@@ -87,10 +87,9 @@ static uint64_t join(const struct segment *segment, uint64_t life, uint32_t *ret
 {
     uint64_t claimed = 0;
 
-    assert_int_equal(segment_commit_process(segment, 0), 0);
+    assert_int_equal(segment_alloc_peer(segment, 0), 0);
     assert_int_equal(
-        process_claim(segment_process(segment, 0), SEGMENT_PROCESSES_MAX, life, ret_slot, &claimed),
-        0);
+        peer_slot_claim(segment_peer(segment, 0), SEGMENT_PEERS_MAX, life, ret_slot, &claimed), 0);
     return claimed;
 }
 
@@ -98,7 +97,7 @@ static uint64_t self(void)
 {
     uint64_t life = 0;
 
-    assert_int_equal(process_self(&life), 0);
+    assert_int_equal(peer_id_self(&life), 0);
     return life;
 }
 
@@ -158,14 +157,14 @@ static void users_are_counted_once(void **state)
     if (child == 0)
         _exit(0);
     assert_true(child > 0);
-    lives[2] = join(segment, process_life(0, 0, (uint32_t)child), &slots[2]);
+    lives[2] = join(segment, peer_id_make(0, 0, (uint32_t)child), &slots[2]);
     waitpid(child, NULL, 0);
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].users, 1); /* and not the dead one */
     assert_int_equal(remove_set("set", 0), -EBUSY);
     assert_non_null(strstr(error.message, "in use"));
     for (unsigned i = 0; i < 2; i++)
-        assert_true(process_release(segment_process(segment, slots[i]), lives[i]));
+        assert_true(peer_slot_free(segment_peer(segment, slots[i]), lives[i]));
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].users, 0);
     segment_close(segment);

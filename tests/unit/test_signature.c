@@ -21,17 +21,17 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static struct plugins *plugins;
+static struct plugin_search *plugins;
 
 static int setup(void **state)
 {
     int rc = fixture_setup(state);
-    return rc != 0 ? rc : plugins_new(&plugins, NULL);
+    return rc != 0 ? rc : plugin_search_new(&plugins, NULL);
 }
 
 static int teardown(void **state)
 {
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     return fixture_teardown(state);
 }
 
@@ -46,36 +46,36 @@ static void plan_of(const char *text, struct plan *ret)
 }
 
 /* The signature of a whole text. */
-static struct signature signature_of(const char *text)
+static struct fingerprint signature_of(const char *text)
 {
-    struct signature signature;
+    struct fingerprint signature;
     struct plan plan;
     plan_of(text, &plan);
-    assert_int_equal(signature_new(&plan.sets[0], &signature, NULL), 0);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), 0);
     plan_free(&plan);
     return signature;
 }
 
 /* The signature of a set's fields. */
-static struct signature signature_of_fields(const char *fields)
+static struct fingerprint signature_of_fields(const char *fields)
 {
     char text[4096];
     snprintf(text, sizeof text, "version: 1\nsets: { a: { %s } }\n", fields);
     return signature_of(text);
 }
 
-static void assert_reads_back(struct signature *signature)
+static void assert_reads_back(struct fingerprint *signature)
 {
-    struct signature again = signature_of(signature->definition);
+    struct fingerprint again = signature_of(signature->definition);
     assert_string_equal(again.definition, signature->definition);
     assert_true(again.hash == signature->hash);
-    signature_free(&again);
+    fingerprint_free(&again);
 }
 
 /* What is each process's own is left out; the rest is there as it was written. */
 static void test_definition(void **state)
 {
-    struct signature signature = signature_of(
+    struct fingerprint signature = signature_of(
         "version: 1\nprocess_dir: /a\nsets:\n  some set:\n    max_waiters: 5k\n    fair: false\n"
         "    timeout: 1s\n    max_wait: 2s\n    strict: true\n    config: { x: y }\n"
         "    lifetime: users\n    backend: process\n    limits:\n"
@@ -92,14 +92,14 @@ static void test_definition(void **state)
         "algorithm: leaky_bucket, capacity: 1, window: 1s, mode: queue}, {type: resource, "
         "key: \"a \\\"b\\\"\", capacity: 2}]}}}");
     assert_reads_back(&signature);
-    signature_free(&signature);
+    fingerprint_free(&signature);
     assert_null(signature.definition);
 
     signature = signature_of("version: 1\nsets: { a: { backend: process } }\n");
     assert_string_equal(signature.definition,
                         "{version: 1, sets: {a: {backend: process, lifetime: boot, limits: []}}}");
     assert_reads_back(&signature);
-    signature_free(&signature);
+    fingerprint_free(&signature);
 
     signature = signature_of("version: 1\nsets: { a: { backend: process, keyed: { evict: none, "
                              "memory: 1MiB, max_keys: 10k }, limits: [ { type: resource, key: r, "
@@ -110,13 +110,13 @@ static void test_definition(void **state)
         "10000, memory: 1048576, evict: none}, limits: [{type: resource, key: r, "
         "capacity: 2}]}}}");
     assert_reads_back(&signature);
-    signature_free(&signature);
+    fingerprint_free(&signature);
 
     signature = signature_of("version: 1\nsets: { a: {} }\n");
     assert_string_equal(signature.definition,
                         "{version: 1, sets: {a: {backend: thread, limits: []}}}");
     assert_reads_back(&signature);
-    signature_free(&signature);
+    fingerprint_free(&signature);
 }
 
 #define KEYED(keyed)             "keyed: { " keyed " }, " LIMITS("{ type: resource, key: r, capacity: 2 }")
@@ -147,12 +147,12 @@ static void test_same(void **state)
     };
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct signature one = signature_of_fields(rows[i][0]);
-        struct signature other = signature_of_fields(rows[i][1]);
+        struct fingerprint one = signature_of_fields(rows[i][0]);
+        struct fingerprint other = signature_of_fields(rows[i][1]);
         if (one.hash != other.hash)
             fail_msg("row %zu: %s\n%s", i, one.definition, other.definition);
-        signature_free(&one);
-        signature_free(&other);
+        fingerprint_free(&one);
+        fingerprint_free(&other);
     }
 }
 
@@ -198,10 +198,10 @@ static void test_different(void **state)
     uint64_t hashes[LENGTH(rows)];
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct signature signature = signature_of_fields(rows[i]);
+        struct fingerprint signature = signature_of_fields(rows[i]);
         assert_reads_back(&signature);
         hashes[i] = signature.hash;
-        signature_free(&signature);
+        fingerprint_free(&signature);
         for (size_t j = 0; j < i; j++) {
             if (hashes[i] == hashes[j])
                 fail_msg("the same: %s\n%s", rows[i], rows[j]);
@@ -211,10 +211,10 @@ static void test_different(void **state)
 
 static uint64_t hash_of(const struct set_plan *plan)
 {
-    struct signature signature;
-    assert_int_equal(signature_new(plan, &signature, NULL), 0);
+    struct fingerprint signature;
+    assert_int_equal(fingerprint_new(plan, &signature, NULL), 0);
     uint64_t hash = signature.hash;
-    signature_free(&signature);
+    fingerprint_free(&signature);
     return hash;
 }
 
@@ -227,8 +227,8 @@ static void test_plugin(void **state)
     struct set_plan *set = &plan.sets[0];
     struct limit *limit = &set->limits[0];
     const char *name = limit->algorithm_name, *version = limit->algorithm_version;
-    struct signature before;
-    assert_int_equal(signature_new(set, &before, NULL), 0);
+    struct fingerprint before;
+    assert_int_equal(fingerprint_new(set, &before, NULL), 0);
     assert_non_null(version);
     limit->algorithm_version = "1.0.1";
     assert_true(hash_of(set) != before.hash);
@@ -246,7 +246,7 @@ static void test_plugin(void **state)
         ((unsigned char *)limit->config)[i] ^= 1;
     }
     assert_true(hash_of(set) == before.hash);
-    signature_free(&before);
+    fingerprint_free(&before);
     plan_free(&plan);
 }
 
@@ -290,7 +290,7 @@ static void test_names(void **state)
         char name[256], key[256];
         struct plan plan;
         struct complaints complaints = {.file = ""};
-        struct signature signature;
+        struct fingerprint signature;
         random_name(&rng, name);
         random_name(&rng, key);
         const struct weir_limit_spec limit = {
@@ -303,21 +303,21 @@ static void test_names(void **state)
         const struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
         if (plan_from_spec(&spec, plugins, NULL, &plan, &complaints) < 0)
             fail_msg("seed %" PRIu64 ": %s", test_seed, complaints.first.message);
-        assert_int_equal(signature_new(&plan.sets[0], &signature, NULL), 0);
+        assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), 0);
         plan_free(&plan);
         assert_reads_back(&signature);
         plan_of(signature.definition, &plan);
         assert_string_equal(plan.sets[0].name, name);
         assert_string_equal(plan.sets[0].limits[0].key, key);
         plan_free(&plan);
-        signature_free(&signature);
+        fingerprint_free(&signature);
     }
 }
 
 /* As many limits as there may be, with keys such that the definition has `length` bytes. */
 static void long_plan(size_t length, struct plan *ret)
 {
-    static char text[2 * SIGNATURE_TEXT_MAX], key[256];
+    static char text[2 * FINGERPRINT_TEXT_MAX], key[256];
     const char *shortest =
         "{version: 1, sets: {a: {backend: process, lifetime: boot, limits: []}}}";
     size_t n = (size_t)sprintf(text, "version: 1\nsets: { a: { backend: process, limits: [");
@@ -335,38 +335,38 @@ static void long_plan(size_t length, struct plan *ret)
 
 static void test_length(void **state)
 {
-    struct signature signature;
+    struct fingerprint signature;
     struct weir_error error;
     struct plan plan;
     (void)state;
-    long_plan(SIGNATURE_TEXT_MAX - 1, &plan);
-    assert_int_equal(signature_new(&plan.sets[0], &signature, &error), 0);
-    assert_int_equal(strlen(signature.definition), SIGNATURE_TEXT_MAX - 1);
+    long_plan(FINGERPRINT_TEXT_MAX - 1, &plan);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), 0);
+    assert_int_equal(strlen(signature.definition), FINGERPRINT_TEXT_MAX - 1);
     assert_reads_back(&signature);
-    signature_free(&signature);
+    fingerprint_free(&signature);
     plan_free(&plan);
-    long_plan(SIGNATURE_TEXT_MAX, &plan);
-    assert_int_equal(signature_new(&plan.sets[0], &signature, &error), -E2BIG);
+    long_plan(FINGERPRINT_TEXT_MAX, &plan);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -E2BIG);
     assert_int_equal(error.code, -E2BIG);
     assert_string_equal(error.message,
                         "the definition of set `a` takes 16384 bytes: one that processes share may "
                         "take 16383; use shorter keys or fewer limits");
     assert_null(signature.definition);
-    assert_int_equal(signature_new(&plan.sets[0], &signature, NULL), -E2BIG);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), -E2BIG);
     plan_free(&plan);
 }
 
 static void test_not_text(void **state)
 {
-    struct signature signature;
+    struct fingerprint signature;
     struct weir_error error;
     struct plan plan;
     (void)state;
     plan_of("version: 1\nsets: { a: { " LIMITS(RATE(BUCKET("10", "60s"))) " } }\n", &plan);
-    char *value = strchr(plan.sets[0].limits[0].written, '\0') + 1;
+    char *value = strchr(plan.sets[0].limits[0].settings_text, '\0') + 1;
     assert_string_equal(value, "10");
     value[1] = '\xff';
-    assert_int_equal(signature_new(&plan.sets[0], &signature, &error), -EINVAL);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -EINVAL);
     assert_string_equal(error.message, "set `a`: what is not UTF-8 cannot be shared by processes");
     assert_null(signature.definition);
     plan_free(&plan);
@@ -374,13 +374,13 @@ static void test_not_text(void **state)
 
 static void test_out_of_memory(void **state)
 {
-    struct signature signature;
+    struct fingerprint signature;
     struct weir_error error;
     struct plan plan;
     (void)state;
     plan_of("version: 1\nsets: { a: {} }\n", &plan);
     fake_sys_fail_kind_at(1, FAKE_MEMORY, 0);
-    assert_int_equal(signature_new(&plan.sets[0], &signature, &error), -ENOMEM);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -ENOMEM);
     assert_true(fake_sys_has_failed());
     fake_sys_fail_kind_at(0, FAKE_MEMORY, 0);
     assert_string_equal(error.message, "out of memory");

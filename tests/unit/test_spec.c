@@ -19,18 +19,18 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static struct plugins *plugins;
+static struct plugin_search *plugins;
 
 /* Every test has plugins of its own, loaded when they are wanted. */
 static int setup(void **state)
 {
     int rc = fixture_setup(state);
-    return rc != 0 ? rc : plugins_new(&plugins, NULL);
+    return rc != 0 ? rc : plugin_search_new(&plugins, NULL);
 }
 
 static int teardown(void **state)
 {
-    plugins_free(plugins);
+    plugin_search_free(plugins);
     return fixture_teardown(state);
 }
 
@@ -57,7 +57,7 @@ static void expect(const struct weir_pool_spec *spec, int rc, const char *messag
 {
     char text[16384] = "";
     struct plan plan;
-    struct complaints complaints = {.file = "", .hear = collect, .userdata = text};
+    struct complaints complaints = {.file = "", .report = collect, .userdata = text};
     int got = plan_from_spec(spec, plugins, &known, &plan, &complaints);
     assert_string_equal(text, messages);
     assert_int_equal(got, rc);

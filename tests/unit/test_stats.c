@@ -176,15 +176,15 @@ static void the_last_bucket_holds_all_others(void **state)
 
     (void)state;
     assert_non_null(counters);
-    counters_waited(counters, (UINT64_C(1) << 30) * 1000 - 1);
+    counters_add_wait(counters, (UINT64_C(1) << 30) * 1000 - 1);
     assert_int_equal(counters->wait_histogram[30], 1);
-    counters_waited(counters, (UINT64_C(1) << 30) * 1000);
-    counters_waited(counters, (UINT64_C(1) << 31) * 1000);
-    counters_waited(counters, UINT64_MAX);
+    counters_add_wait(counters, (UINT64_C(1) << 30) * 1000);
+    counters_add_wait(counters, (UINT64_C(1) << 31) * 1000);
+    counters_add_wait(counters, UINT64_MAX);
     assert_int_equal(counters->wait_histogram[31], 3);
     assert_int_equal(counters->granted_waited, 4);
     assert_int_equal(counters->wait_ns_max, UINT64_MAX);
-    counters_waited(counters, 5);
+    counters_add_wait(counters, 5);
     assert_int_equal(counters->wait_ns_max, UINT64_MAX);
     free(counters);
 }

@@ -35,7 +35,7 @@
 
 static void test_memory(void **state)
 {
-    unsigned char *memory = sys_alloc(100, 3), *nothing = sys_alloc(0, 8), *grown;
+    unsigned char *memory = os_alloc(100, 3), *nothing = os_alloc(0, 8), *grown;
 
     (void)state;
     assert_non_null(memory);
@@ -43,58 +43,58 @@ static void test_memory(void **state)
     for (int i = 0; i < 300; i++)
         assert_int_equal(memory[i], 0);
     memset(memory, 7, 300);
-    grown = sys_grow(memory, 1000, 3);
+    grown = os_realloc(memory, 1000, 3);
     assert_non_null(grown);
     for (int i = 0; i < 300; i++)
         assert_int_equal(grown[i], 7);
-    assert_null(sys_alloc(SIZE_MAX / 2, 4));
-    assert_null(sys_grow(grown, SIZE_MAX / 2, 4)); /* and the old block is still there */
+    assert_null(os_alloc(SIZE_MAX / 2, 4));
+    assert_null(os_realloc(grown, SIZE_MAX / 2, 4)); /* and the old block is still there */
     assert_int_equal(grown[299], 7);
-    sys_free(grown);
-    sys_free(nothing);
-    sys_free(NULL);
+    os_free(grown);
+    os_free(nothing);
+    os_free(NULL);
 }
 
 static void test_aligned_memory(void **state)
 {
     (void)state;
     for (size_t alignment = 1; alignment <= 4096; alignment *= 2) {
-        unsigned char *memory = sys_alloc_aligned(alignment, 777);
+        unsigned char *memory = os_alloc_aligned(alignment, 777);
 
         assert_non_null(memory);
         assert_int_equal((uintptr_t)memory % alignment, 0);
         for (int i = 0; i < 777; i++)
             assert_int_equal(memory[i], 0);
-        sys_free(memory);
+        os_free(memory);
     }
 }
 
 static void test_strdup(void **state)
 {
-    char *copy = sys_strdup("text");
+    char *copy = os_strdup("text");
 
     (void)state;
     assert_string_equal(copy, "text");
-    sys_free(copy);
+    os_free(copy);
 }
 
 static void test_reserved_memory(void **state)
 {
     const size_t size = (size_t)1 << (getenv("MESON_EXE_WRAPPER") != NULL ? 28 : 32);
     const size_t part = 10000;
-    unsigned char *memory = sys_reserve(size);
+    unsigned char *memory = os_vm_reserve(size);
 
     (void)state;
     assert_non_null(memory);
-    assert_int_equal(sys_commit(memory, part), 0);
+    assert_int_equal(os_vm_commit(memory, part), 0);
     for (size_t i = 0; i < part; i++)
         assert_int_equal(memory[i], 0);
     memset(memory, 9, part);
-    assert_int_equal(sys_commit(memory, 100 * part), 0); /* keeps what is there */
+    assert_int_equal(os_vm_commit(memory, 100 * part), 0); /* keeps what is there */
     assert_int_equal(memory[part - 1], 9);
     assert_int_equal(memory[100 * part - 1], 0);
-    sys_unreserve(memory, size);
-    sys_unreserve(NULL, size);
+    os_vm_free(memory, size);
+    os_vm_free(NULL, size);
 }
 
 /* ---- fork pages ---- */
@@ -115,7 +115,7 @@ static int byte_in_child(const unsigned char *page)
 /* 0 if two pages are wiped in a child, stay in the parent, and one does so without the other. */
 static int fork_pages_work(void)
 {
-    unsigned char *first = sys_fork_page(), *second = sys_fork_page();
+    unsigned char *first = os_wipe_page_alloc(), *second = os_wipe_page_alloc();
 
     if (first == NULL || second == NULL)
         return 1;
@@ -124,11 +124,11 @@ static int fork_pages_work(void)
         return 2;
     if (first[0] != 1 || second[0] != 1)
         return 3;
-    sys_fork_page_free(first);
+    os_wipe_page_free(first);
     if (byte_in_child(second) != 0 || second[0] != 1)
         return 4;
-    sys_fork_page_free(second);
-    sys_fork_page_free(NULL);
+    os_wipe_page_free(second);
+    os_wipe_page_free(NULL);
     return 0;
 }
 
@@ -179,14 +179,14 @@ static void test_fork_page_without_the_kernel(void **state)
 
 static void test_clocks(void **state)
 {
-    uint64_t before = sys_now_ns(), after;
+    uint64_t before = os_now_ns(), after;
     struct timespec wall;
     int64_t sum, ns;
 
     (void)state;
-    sum = (int64_t)sys_now_ns() + sys_wall_offset_ns();
+    sum = (int64_t)os_now_ns() + os_wall_offset_ns();
     clock_gettime(CLOCK_REALTIME, &wall);
-    after = sys_now_ns();
+    after = os_now_ns();
     ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
     assert_true(after >= before && before > 0);
     assert_true(llabs(ns - sum) < 1000000000);
@@ -230,33 +230,33 @@ static void assert_interrupted(void)
 
 static void test_futex_is_not_interrupted(void **state)
 {
-    uint64_t until = sys_now_ns() + 40 * MS;
+    uint64_t until = os_now_ns() + 40 * MS;
     uint32_t word = 5;
 
     (void)state;
     interrupt(true);
-    assert_int_equal(sys_futex_wait(&word, 5, until), -ETIMEDOUT);
+    assert_int_equal(os_futex_wait(&word, 5, until), -ETIMEDOUT);
     interrupt(false);
-    assert_true(sys_now_ns() >= until);
+    assert_true(os_now_ns() >= until);
     assert_interrupted();
 }
 
 static void test_epoll_is_not_interrupted(void **state)
 {
-    int epoll = sys_epoll_create(), timer = sys_timerfd();
-    uint64_t until = sys_now_ns() + 40 * MS, data = 0;
+    int epoll = os_epoll_create(), timer = os_timerfd();
+    uint64_t until = os_now_ns() + 40 * MS, data = 0;
 
     (void)state;
-    assert_int_equal(sys_epoll_add(epoll, timer, UINT64_C(1) << 63 | 7), 0);
-    assert_int_equal(sys_timerfd_set(timer, until), 0);
+    assert_int_equal(os_epoll_add(epoll, timer, UINT64_C(1) << 63 | 7), 0);
+    assert_int_equal(os_timerfd_set(timer, until), 0);
     interrupt(true);
-    assert_int_equal(sys_epoll_wait(epoll, &data, 1), 1);
+    assert_int_equal(os_epoll_wait(epoll, &data, 1), 1);
     interrupt(false);
     assert_true(data == (UINT64_C(1) << 63 | 7));
-    assert_true(sys_now_ns() >= until);
+    assert_true(os_now_ns() >= until);
     assert_interrupted();
-    sys_close(timer);
-    sys_close(epoll);
+    os_close(timer);
+    os_close(epoll);
 }
 
 static void *write_slowly(void *fd)
@@ -290,13 +290,13 @@ static void test_reading_is_not_interrupted(void **state)
     assert_int_equal(pthread_create(&writer, NULL, write_slowly, &fds[1]), 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     interrupt(true);
-    assert_int_equal(sys_read_file(path, 100, &text, &size), 0);
+    assert_int_equal(os_file_read(path, 100, &text, &size), 0);
     interrupt(false);
     assert_int_equal(pthread_join(writer, NULL), 0);
     assert_string_equal(text, "word word word word ");
     assert_int_equal(size, 20);
     assert_interrupted();
-    sys_free(text);
+    os_free(text);
     close(fds[0]);
 }
 
@@ -318,66 +318,66 @@ static void assert_flags(int fd, bool nonblocking)
 
 static void test_eventfd(void **state)
 {
-    int fd = sys_eventfd();
+    int fd = os_eventfd();
 
     (void)state;
     assert_flags(fd, true);
     assert_false(is_readable(fd));
-    assert_int_equal(sys_drain_fd(fd), 0); /* empty is fine */
-    assert_int_equal(sys_signal_fd(fd), 0);
-    assert_int_equal(sys_signal_fd(fd), 0);
+    assert_int_equal(os_fd_drain(fd), 0); /* empty is fine */
+    assert_int_equal(os_eventfd_signal(fd), 0);
+    assert_int_equal(os_eventfd_signal(fd), 0);
     assert_true(is_readable(fd));
-    assert_int_equal(sys_drain_fd(fd), 2);
+    assert_int_equal(os_fd_drain(fd), 2);
     assert_false(is_readable(fd));
-    sys_close(fd);
-    assert_int_equal(sys_signal_fd(fd), -EBADF);
-    assert_int_equal(sys_drain_fd(fd), -EBADF);
+    os_close(fd);
+    assert_int_equal(os_eventfd_signal(fd), -EBADF);
+    assert_int_equal(os_fd_drain(fd), -EBADF);
 }
 
 static void test_timerfd(void **state)
 {
-    int fd = sys_timerfd();
-    uint64_t at = sys_now_ns() + 5 * MS;
+    int fd = os_timerfd();
+    uint64_t at = os_now_ns() + 5 * MS;
 
     (void)state;
     assert_flags(fd, true);
-    assert_int_equal(sys_timerfd_set(fd, at), 0);
+    assert_int_equal(os_timerfd_set(fd, at), 0);
     while (!is_readable(fd))
-        assert_true(sys_now_ns() < at + 10000 * MS);
-    assert_true(sys_now_ns() >= at);
-    assert_int_equal(sys_drain_fd(fd), 1);
-    assert_int_equal(sys_timerfd_set(fd, 0), 0); /* long past, not never */
+        assert_true(os_now_ns() < at + 10000 * MS);
+    assert_true(os_now_ns() >= at);
+    assert_int_equal(os_fd_drain(fd), 1);
+    assert_int_equal(os_timerfd_set(fd, 0), 0); /* long past, not never */
     assert_true(is_readable(fd));
-    assert_int_equal(sys_timerfd_set(fd, WEIR_FOREVER), 0);
+    assert_int_equal(os_timerfd_set(fd, WEIR_FOREVER), 0);
     assert_false(is_readable(fd));
-    assert_int_equal(sys_timerfd_set(fd, UINT64_MAX / 2), 0); /* centuries */
+    assert_int_equal(os_timerfd_set(fd, UINT64_MAX / 2), 0); /* centuries */
     assert_false(is_readable(fd));
-    sys_close(fd);
+    os_close(fd);
 }
 
 static void test_epoll(void **state)
 {
-    int epoll = sys_epoll_create(), first = sys_eventfd(), second = sys_eventfd();
+    int epoll = os_epoll_create(), first = os_eventfd(), second = os_eventfd();
     uint64_t data[4] = {0};
 
     (void)state;
     assert_flags(epoll, false);
-    assert_int_equal(sys_epoll_add(epoll, first, 1), 0);
-    assert_int_equal(sys_epoll_add(epoll, second, 2), 0);
-    assert_int_equal(sys_epoll_add(epoll, second, 2), -EEXIST);
-    assert_int_equal(sys_epoll_add(epoll, -1, 2), -EBADF);
-    assert_int_equal(sys_epoll_look(epoll, data, 4), 0);
-    sys_signal_fd(second);
-    assert_int_equal(sys_epoll_wait(epoll, data, 4), 1);
+    assert_int_equal(os_epoll_add(epoll, first, 1), 0);
+    assert_int_equal(os_epoll_add(epoll, second, 2), 0);
+    assert_int_equal(os_epoll_add(epoll, second, 2), -EEXIST);
+    assert_int_equal(os_epoll_add(epoll, -1, 2), -EBADF);
+    assert_int_equal(os_epoll_poll(epoll, data, 4), 0);
+    os_eventfd_signal(second);
+    assert_int_equal(os_epoll_wait(epoll, data, 4), 1);
     assert_int_equal(data[0], 2);
-    sys_signal_fd(first);
-    assert_int_equal(sys_epoll_wait(epoll, data, 4), 2);
+    os_eventfd_signal(first);
+    assert_int_equal(os_epoll_wait(epoll, data, 4), 2);
     assert_int_equal(data[0] + data[1], 3);
-    assert_int_equal(sys_epoll_look(epoll, data, 1), 1);
-    sys_close(first);
-    sys_close(second);
-    sys_close(epoll);
-    sys_close(-1);
+    assert_int_equal(os_epoll_poll(epoll, data, 1), 1);
+    os_close(first);
+    os_close(second);
+    os_close(epoll);
+    os_close(-1);
 }
 
 /* ---- futex words and threads ---- */
@@ -396,23 +396,23 @@ static void wake_later(void *argument)
     (void)argument;
     nanosleep(&pause, NULL);
     atomic_store(&word, 1);
-    sys_futex_wake(futex_word(), 1);
+    os_futex_wake(futex_word(), 1);
 }
 
 static void test_futex(void **state)
 {
-    struct sys_thread *thread = NULL;
+    struct os_thread *thread = NULL;
 
     (void)state;
     atomic_store(&word, 0);
-    assert_int_equal(sys_futex_wake(futex_word(), 1), 0);
-    assert_int_equal(sys_futex_wait(futex_word(), 1, WEIR_FOREVER), -EAGAIN);
-    assert_int_equal(sys_futex_wait(futex_word(), 0, 0), -ETIMEDOUT);
-    assert_int_equal(sys_futex_wait(futex_word(), 0, sys_now_ns()), -ETIMEDOUT);
-    assert_int_equal(sys_thread_start(&thread, wake_later, NULL, "waker"), 0);
+    assert_int_equal(os_futex_wake(futex_word(), 1), 0);
+    assert_int_equal(os_futex_wait(futex_word(), 1, WEIR_FOREVER), -EAGAIN);
+    assert_int_equal(os_futex_wait(futex_word(), 0, 0), -ETIMEDOUT);
+    assert_int_equal(os_futex_wait(futex_word(), 0, os_now_ns()), -ETIMEDOUT);
+    assert_int_equal(os_thread_start(&thread, wake_later, NULL, "waker"), 0);
     while (atomic_load(&word) == 0)
-        sys_futex_wait(futex_word(), 0, WEIR_FOREVER);
-    sys_thread_join(thread);
+        os_futex_wait(futex_word(), 0, WEIR_FOREVER);
+    os_thread_join(thread);
 }
 
 struct seen {
@@ -428,7 +428,7 @@ static void look_around(void *argument)
     sigset_t mask;
 
     pthread_getname_np(pthread_self(), seen->name, sizeof seen->name);
-    seen->id = sys_thread_id();
+    seen->id = os_thread_id();
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     seen->all_blocked = true;
     for (int signal = 1; signal < SIGSYS; signal++) {
@@ -441,18 +441,18 @@ static void look_around(void *argument)
 static void test_thread(void **state)
 {
     struct seen seen = {.argument = 41};
-    struct sys_thread *thread = NULL;
+    struct os_thread *thread = NULL;
     sigset_t mask;
 
     (void)state;
-    assert_int_equal(sys_thread_start(&thread, look_around, &seen, "a name longer than 15"), 0);
-    sys_thread_join(thread);
-    sys_thread_join(NULL);
+    assert_int_equal(os_thread_start(&thread, look_around, &seen, "a name longer than 15"), 0);
+    os_thread_join(thread);
+    os_thread_join(NULL);
     assert_string_equal(seen.name, "a name longer t");
     assert_true(seen.all_blocked);
     assert_int_equal(seen.argument, 42);
-    assert_true(seen.id != sys_thread_id());
-    assert_int_equal(sys_thread_id(), getpid());
+    assert_true(seen.id != os_thread_id());
+    assert_int_equal(os_thread_id(), getpid());
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     assert_int_equal(sigismember(&mask, SIGINT), 0); /* the caller's mask is as it was */
 }
@@ -469,15 +469,15 @@ static void test_shared_futex(void **state)
 
     (void)state;
     assert_true(words != MAP_FAILED);
-    assert_int_equal(sys_futex_wake_shared(futex, 1), 0);
-    assert_int_equal(sys_futex_wait_shared(futex, 1, WEIR_FOREVER), -EAGAIN);
-    assert_int_equal(sys_futex_wait_shared(futex, 0, sys_now_ns() + MS), -ETIMEDOUT);
+    assert_int_equal(os_futex_wake_shared(futex, 1), 0);
+    assert_int_equal(os_futex_wait_shared(futex, 1, WEIR_FOREVER), -EAGAIN);
+    assert_int_equal(os_futex_wait_shared(futex, 0, os_now_ns() + MS), -ETIMEDOUT);
     child = fork();
     if (child == 0)
-        _exit(sys_futex_wait_shared(futex, 0, sys_now_ns() + 10000 * MS) == 0 ? 0 : 1);
+        _exit(os_futex_wait_shared(futex, 0, os_now_ns() + 10000 * MS) == 0 ? 0 : 1);
     for (int i = 0; i < 10000 && woken == 0; i++) {
         nanosleep(&moment, NULL);
-        woken = sys_futex_wake_shared(futex, 1);
+        woken = os_futex_wake_shared(futex, 1);
     }
     assert_int_equal(woken, 1);
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -508,22 +508,22 @@ static void test_read_file(void **state)
     close(fd);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         write_file(path, sizes[i]);
-        assert_int_equal(sys_read_file(path, sizes[i], &text, &size), 0);
+        assert_int_equal(os_file_read(path, sizes[i], &text, &size), 0);
         assert_int_equal(size, sizes[i]);
         assert_int_equal(text[size], '\0');
         assert_int_equal(strlen(text), size);
         if (size > 0)
             assert_int_equal(text[size - 1], 'a' + (int)((size - 1) % 26));
-        sys_free(text);
+        os_free(text);
         text = NULL;
         if (sizes[i] > 0) {
-            assert_int_equal(sys_read_file(path, sizes[i] - 1, &text, &size), -EFBIG);
+            assert_int_equal(os_file_read(path, sizes[i] - 1, &text, &size), -EFBIG);
             assert_null(text);
         }
     }
     unlink(path);
-    assert_int_equal(sys_read_file(path, 10, &text, &size), -ENOENT);
-    assert_int_equal(sys_read_file("/tmp", 10, &text, &size), -EISDIR);
+    assert_int_equal(os_file_read(path, 10, &text, &size), -ENOENT);
+    assert_int_equal(os_file_read("/tmp", 10, &text, &size), -EISDIR);
 }
 
 /* ---- files in a directory ---- */
@@ -535,50 +535,50 @@ static int open_directory(void)
     int fd;
 
     assert_non_null(mkdtemp(directory_path));
-    fd = sys_open_directory_fd(directory_path);
+    fd = os_dir_open_fd(directory_path);
     assert_flags(fd, false);
     return fd;
 }
 
 static void remove_directory(int fd)
 {
-    sys_close(fd);
+    os_close(fd);
     assert_int_equal(rmdir(directory_path), 0);
     memset(strrchr(directory_path, '-') + 1, 'X', 6);
 }
 
 static void test_nameless_files(void **state)
 {
-    int directory = open_directory(), first = sys_open_nameless(directory);
-    int second = sys_open_nameless(directory), found;
+    int directory = open_directory(), first = os_open_tmpfile(directory);
+    int second = os_open_tmpfile(directory), found;
     struct stat status;
     char text[8] = "";
 
     (void)state;
     assert_flags(first, false);
     assert_int_equal(write(first, "first", 5), 5);
-    assert_int_equal(sys_open_in(directory, "name", true), -ENOENT);
-    assert_int_equal(sys_give_name(first, directory, "name"), 0);
-    assert_int_equal(sys_give_name(second, directory, "name"), -EEXIST);
-    assert_int_equal(sys_stat_fd(second, &status), 0);
+    assert_int_equal(os_open_at(directory, "name", true), -ENOENT);
+    assert_int_equal(os_link_at(first, directory, "name"), 0);
+    assert_int_equal(os_link_at(second, directory, "name"), -EEXIST);
+    assert_int_equal(os_fstat(second, &status), 0);
     assert_int_equal(status.st_nlink, 0);
-    assert_int_equal(sys_stat_in(directory, "name", &status), 0);
+    assert_int_equal(os_stat_at(directory, "name", &status), 0);
     assert_int_equal(status.st_mode, S_IFREG | 0600);
-    found = sys_open_in(directory, "name", false);
+    found = os_open_at(directory, "name", false);
     assert_flags(found, true);
-    assert_int_equal(sys_read_at(found, 0, text, 3), 3);
+    assert_int_equal(os_pread(found, 0, text, 3), 3);
     assert_string_equal(text, "fir");
-    assert_int_equal(sys_read_at(found, 2, text, 8), 3); /* the file ends */
+    assert_int_equal(os_pread(found, 2, text, 8), 3); /* the file ends */
     assert_memory_equal(text, "rst", 3);
-    assert_int_equal(sys_read_at(found, 5, text, 8), 0);
-    assert_int_equal(sys_read_at(found, UINT64_MAX - 3, text, 8), -EINVAL);
+    assert_int_equal(os_pread(found, 5, text, 8), 0);
+    assert_int_equal(os_pread(found, UINT64_MAX - 3, text, 8), -EINVAL);
     assert_int_equal(write(found, "x", 1), -1); /* not writable */
-    assert_int_equal(sys_unlink_in(directory, "name"), 0);
-    assert_int_equal(sys_unlink_in(directory, "name"), -ENOENT);
-    assert_int_equal(sys_stat_in(directory, "name", &status), -ENOENT);
-    sys_close(first);
-    sys_close(second);
-    sys_close(found);
+    assert_int_equal(os_unlink_at(directory, "name"), 0);
+    assert_int_equal(os_unlink_at(directory, "name"), -ENOENT);
+    assert_int_equal(os_stat_at(directory, "name", &status), -ENOENT);
+    os_close(first);
+    os_close(second);
+    os_close(found);
     remove_directory(directory);
 }
 
@@ -589,48 +589,48 @@ static void test_opening_follows_and_waits_for_nothing(void **state)
     (void)state;
     assert_int_equal(symlinkat("/etc/passwd", directory, "link"), 0);
     assert_int_equal(mkfifoat(directory, "fifo", 0600), 0);
-    assert_int_equal(sys_open_in(directory, "link", false), -ELOOP);
-    fd = sys_open_in(directory, "fifo", false); /* without a writer */
+    assert_int_equal(os_open_at(directory, "link", false), -ELOOP);
+    fd = os_open_at(directory, "fifo", false); /* without a writer */
     assert_flags(fd, true);
-    sys_close(fd);
-    sys_unlink_in(directory, "link");
-    sys_unlink_in(directory, "fifo");
+    os_close(fd);
+    os_unlink_at(directory, "link");
+    os_unlink_at(directory, "fifo");
     remove_directory(directory);
 }
 
 static void test_memory_of_files(void **state)
 {
-    int directory = open_directory(), fd = sys_open_nameless(directory);
+    int directory = open_directory(), fd = os_open_tmpfile(directory);
     unsigned char *writable = NULL, *readable = NULL;
     void *map = NULL;
     struct stat status;
 
     (void)state;
-    assert_int_equal(sys_resize(fd, 1 << 20), 0);
-    assert_int_equal(sys_allocate(fd, 4096, 4096), 0);
-    assert_int_equal(sys_stat_fd(fd, &status), 0);
+    assert_int_equal(os_ftruncate(fd, 1 << 20), 0);
+    assert_int_equal(os_fallocate(fd, 4096, 4096), 0);
+    assert_int_equal(os_fstat(fd, &status), 0);
     assert_int_equal(status.st_size, 1 << 20);
     assert_true(status.st_blocks > 0 && status.st_blocks < (1 << 20) / 512);
-    assert_int_equal(sys_map(fd, 1 << 20, true, &map), 0);
+    assert_int_equal(os_map_shared(fd, 1 << 20, true, &map), 0);
     writable = map;
-    assert_int_equal(sys_map(fd, 1 << 20, false, &map), 0);
+    assert_int_equal(os_map_shared(fd, 1 << 20, false, &map), 0);
     readable = map;
     writable[5000] = 7;
     assert_int_equal(readable[5000], 7);
-    sys_unmap(writable, 1 << 20);
+    os_unmap_shared(writable, 1 << 20);
     assert_int_equal(readable[5000], 7);
-    sys_unmap(readable, 1 << 20);
-    sys_close(fd);
-    assert_int_equal(sys_map(fd, 1 << 20, true, &map), -EBADF);
-    assert_int_equal(sys_resize(fd, 1), -EBADF);
-    assert_int_equal(sys_allocate(fd, 0, 1), -EBADF);
+    os_unmap_shared(readable, 1 << 20);
+    os_close(fd);
+    assert_int_equal(os_map_shared(fd, 1 << 20, true, &map), -EBADF);
+    assert_int_equal(os_ftruncate(fd, 1), -EBADF);
+    assert_int_equal(os_fallocate(fd, 0, 1), -EBADF);
     remove_directory(directory);
 }
 
 /* Whoever holds it may be stopped for ever: nobody waits as long. */
 static void test_lock(void **state)
 {
-    int directory = open_directory(), fd = sys_open_nameless(directory), again, status = 0;
+    int directory = open_directory(), fd = os_open_tmpfile(directory), again, status = 0;
     char path[32];
     pid_t child;
 
@@ -638,22 +638,22 @@ static void test_lock(void **state)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     again = open(path, O_RDWR | O_CLOEXEC);
     assert_true(again >= 0);
-    assert_int_equal(sys_lock(fd), 0);
+    assert_int_equal(os_file_lock(fd), 0);
     child = fork(); /* has the lock too, and keeps it from nobody once it is given back */
     if (child == 0) {
         pause();
         _exit(0);
     }
-    assert_int_equal(sys_lock(again), -EBUSY);
-    sys_unlock(fd);
-    assert_int_equal(sys_lock(again), 0);
-    sys_unlock(again);
+    assert_int_equal(os_file_lock(again), -EBUSY);
+    os_file_unlock(fd);
+    assert_int_equal(os_file_lock(again), 0);
+    os_file_unlock(again);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(sys_lock(fd), 0);
+    assert_int_equal(os_file_lock(fd), 0);
     close(again);
-    sys_close(fd);
-    assert_int_equal(sys_lock(fd), -EBADF);
+    os_close(fd);
+    assert_int_equal(os_file_lock(fd), -EBADF);
     remove_directory(directory);
 }
 
@@ -663,16 +663,16 @@ static void test_boot_and_namespaces(void **state)
     uint64_t pid = 0, same = 1;
 
     (void)state;
-    assert_int_equal(sys_boot_id(first), 0);
-    assert_int_equal(sys_boot_id(second), 0);
+    assert_int_equal(os_boot_id(first), 0);
+    assert_int_equal(os_boot_id(second), 0);
     assert_memory_equal(first, second, 16);
     assert_memory_not_equal(first, nothing, 16);
-    assert_int_equal(sys_namespace("pid", &pid), 0);
-    assert_int_equal(sys_namespace("pid", &same), 0);
+    assert_int_equal(os_namespace_id("pid", &pid), 0);
+    assert_int_equal(os_namespace_id("pid", &same), 0);
     assert_true(pid != 0 && pid == same);
-    assert_int_equal(sys_namespace("time", &same), 0);
+    assert_int_equal(os_namespace_id("time", &same), 0);
     assert_true(pid != same);
-    assert_int_equal(sys_namespace("nothing", &same), 0); /* as a kernel that has none */
+    assert_int_equal(os_namespace_id("nothing", &same), 0); /* as a kernel that has none */
     assert_int_equal(same, 0);
 }
 
@@ -684,14 +684,14 @@ static void test_read_part(void **state)
     (void)state;
     close(fd);
     write_file(path, 26);
-    assert_int_equal(sys_read_part(path, 0, part, 3), 3);
+    assert_int_equal(os_file_read_part(path, 0, part, 3), 3);
     assert_memory_equal(part, "abc", 3);
-    assert_int_equal(sys_read_part(path, 24, part, 10), 2);
+    assert_int_equal(os_file_read_part(path, 24, part, 10), 2);
     assert_memory_equal(part, "yz", 2);
-    assert_int_equal(sys_read_part(path, 1000, part, 10), 0);
-    assert_int_equal(sys_read_part(path, UINT64_MAX, part, 10), -EINVAL);
+    assert_int_equal(os_file_read_part(path, 1000, part, 10), 0);
+    assert_int_equal(os_file_read_part(path, UINT64_MAX, part, 10), -EINVAL);
     unlink(path);
-    assert_int_equal(sys_read_part(path, 0, part, 1), -ENOENT);
+    assert_int_equal(os_file_read_part(path, 0, part, 1), -ENOENT);
 }
 
 static void test_directory(void **state)
@@ -704,21 +704,21 @@ static void test_directory(void **state)
     assert_non_null(mkdtemp(path));
     snprintf(file, sizeof file, "%s/entry", path);
     write_file(file, 3);
-    assert_int_equal(sys_stat(file, &status), 0);
+    assert_int_equal(os_stat(file, &status), 0);
     assert_int_equal(status.st_size, 3);
-    assert_int_equal(sys_open_directory(path, &directory), 0);
-    assert_int_equal(sys_next_entry(directory, name, sizeof name), 1);
+    assert_int_equal(os_dir_open(path, &directory), 0);
+    assert_int_equal(os_dir_next(directory, name, sizeof name), 1);
     assert_string_equal(name, "entry");
-    assert_int_equal(sys_next_entry(directory, name, sizeof name), 0);
-    sys_close_directory(directory);
-    assert_int_equal(sys_open_directory(path, &directory), 0);
-    assert_int_equal(sys_next_entry(directory, name, 5), -ENAMETOOLONG);
-    sys_close_directory(directory);
-    sys_close_directory(NULL);
+    assert_int_equal(os_dir_next(directory, name, sizeof name), 0);
+    os_dir_close(directory);
+    assert_int_equal(os_dir_open(path, &directory), 0);
+    assert_int_equal(os_dir_next(directory, name, 5), -ENAMETOOLONG);
+    os_dir_close(directory);
+    os_dir_close(NULL);
     unlink(file);
     rmdir(path);
-    assert_int_equal(sys_open_directory(path, &directory), -ENOENT);
-    assert_int_equal(sys_stat(path, &status), -ENOENT);
+    assert_int_equal(os_dir_open(path, &directory), -ENOENT);
+    assert_int_equal(os_stat(path, &status), -ENOENT);
 }
 
 static void test_load(void **state)
@@ -727,25 +727,25 @@ static void test_load(void **state)
     void *library = NULL;
 
     (void)state;
-    assert_int_equal(sys_load("/nowhere/at/all.so", &library, why, sizeof why), -ENOEXEC);
+    assert_int_equal(os_dlopen("/nowhere/at/all.so", &library, why, sizeof why), -ENOEXEC);
     assert_null(library);
     assert_string_equal(why, "/nowhere/at/all"); /* cut, not overrun */
-    assert_int_equal(sys_load("/nowhere/at/all.so", &library, all, sizeof all), -ENOEXEC);
+    assert_int_equal(os_dlopen("/nowhere/at/all.so", &library, all, sizeof all), -ENOEXEC);
     assert_non_null(strstr(all, "No such file"));
-    assert_int_equal(sys_load("libm.so.6", &library, all, sizeof all), 0);
-    assert_non_null(sys_symbol(library, "cos"));
-    assert_null(sys_symbol(library, "no_such_symbol_anywhere"));
+    assert_int_equal(os_dlopen("libm.so.6", &library, all, sizeof all), 0);
+    assert_non_null(os_dlsym(library, "cos"));
+    assert_null(os_dlsym(library, "no_such_symbol_anywhere"));
 }
 
 static void test_process(void **state)
 {
     (void)state;
     setenv("WEIR_TEST_VARIABLE", "value", 1);
-    assert_string_equal(sys_environment("WEIR_TEST_VARIABLE"), "value");
+    assert_string_equal(os_getenv("WEIR_TEST_VARIABLE"), "value");
     unsetenv("WEIR_TEST_VARIABLE");
-    assert_null(sys_environment("WEIR_TEST_VARIABLE"));
-    assert_int_equal(sys_user(), geteuid());
-    assert_true(sys_random() != sys_random());
+    assert_null(os_getenv("WEIR_TEST_VARIABLE"));
+    assert_int_equal(os_user_id(), geteuid());
+    assert_true(os_random() != os_random());
 }
 
 /* ---- the fake ---- */
@@ -756,45 +756,45 @@ static void test_fake_fails_the_nth_call(void **state)
 
     (void)state;
     fake_sys_fail_at(2);
-    first = sys_alloc(1, 1);
+    first = os_alloc(1, 1);
     assert_non_null(first);
     assert_false(fake_sys_has_failed());
-    assert_int_equal(sys_eventfd(), -EMFILE); /* counted together */
+    assert_int_equal(os_eventfd(), -EMFILE); /* counted together */
     assert_true(fake_sys_has_failed());
-    third = sys_strdup("x");
+    third = os_strdup("x");
     assert_non_null(third);
     assert_int_equal(fake_sys_calls(), 3);
 
     fake_sys_fail_kind_at(1, FAKE_FILE, -ELOOP);
-    sys_free(sys_alloc(1, 1)); /* of another kind */
-    assert_int_equal(sys_stat("/", &(struct stat){0}), -ELOOP);
-    assert_int_equal(sys_stat("/", &(struct stat){0}), 0);
+    os_free(os_alloc(1, 1)); /* of another kind */
+    assert_int_equal(os_stat("/", &(struct stat){0}), -ELOOP);
+    assert_int_equal(os_stat("/", &(struct stat){0}), 0);
 
     fake_sys_fail_kind_from(2, FAKE_MEMORY, 0);
-    sys_free(first);
-    first = sys_grow(third, 10, 1);
+    os_free(first);
+    first = os_realloc(third, 10, 1);
     assert_non_null(first);
-    assert_null(sys_grow(first, 20, 1));
-    assert_null(sys_reserve(4096));
-    assert_null(sys_fork_page());
-    assert_null(sys_alloc_aligned(64, 64));
+    assert_null(os_realloc(first, 20, 1));
+    assert_null(os_vm_reserve(4096));
+    assert_null(os_wipe_page_alloc());
+    assert_null(os_alloc_aligned(64, 64));
     fake_sys_fail_at(0);
-    sys_free(first);
+    os_free(first);
     assert_false(fake_sys_has_failed());
 }
 
 static void test_fake_fails_every_kind(void **state)
 {
-    struct sys_thread *thread = NULL;
+    struct os_thread *thread = NULL;
     uint64_t data;
 
     (void)state;
     fake_sys_fail_kind_from(1, FAKE_THREAD | FAKE_EVENT | FAKE_FUTEX, 0);
-    assert_int_equal(sys_thread_start(&thread, look_around, NULL, "x"), -EAGAIN);
-    assert_int_equal(sys_timerfd_set(-1, 0), -ENOMEM);
-    assert_int_equal(sys_epoll_wait(-1, &data, 1), -ENOMEM);
+    assert_int_equal(os_thread_start(&thread, look_around, NULL, "x"), -EAGAIN);
+    assert_int_equal(os_timerfd_set(-1, 0), -ENOMEM);
+    assert_int_equal(os_epoll_wait(-1, &data, 1), -ENOMEM);
     atomic_store(&word, 3);
-    assert_int_equal(sys_futex_wait(futex_word(), 3, WEIR_FOREVER), 0); /* for nothing */
+    assert_int_equal(os_futex_wait(futex_word(), 3, WEIR_FOREVER), 0); /* for nothing */
 }
 
 static void test_fake_counts(void **state)
@@ -804,14 +804,14 @@ static void test_fake_counts(void **state)
 
     (void)state;
     fake_sys_reset();
-    sys_free(sys_alloc(1, 1));
-    sys_now_ns();
+    os_free(os_alloc(1, 1));
+    os_now_ns();
     assert_int_equal(fake_sys_system_calls(), 0);
-    fd = sys_eventfd();
-    sys_signal_fd(fd);
-    sys_signal_fd(fd);
-    sys_close(fd);
-    sys_futex_wake(futex_word(), 1);
+    fd = os_eventfd();
+    os_eventfd_signal(fd);
+    os_eventfd_signal(fd);
+    os_close(fd);
+    os_futex_wake(futex_word(), 1);
     counts = fake_sys_counts();
     assert_int_equal(counts.alloc, 1);
     assert_int_equal(counts.free, 1);
@@ -831,16 +831,16 @@ static void nothing(void *argument)
 static void test_fake_knows_what_is_live(void **state)
 {
     struct fake_sys_live before = fake_sys_live(), now;
-    struct sys_thread *thread = NULL;
+    struct os_thread *thread = NULL;
     void *block, *region, *page, *directory = NULL;
-    int fd = sys_timerfd();
+    int fd = os_timerfd();
 
     (void)state;
-    block = sys_alloc_aligned(64, 100);
-    region = sys_reserve(1 << 20);
-    page = sys_fork_page();
-    assert_int_equal(sys_open_directory("/", &directory), 0);
-    assert_int_equal(sys_thread_start(&thread, nothing, NULL, "x"), 0);
+    block = os_alloc_aligned(64, 100);
+    region = os_vm_reserve(1 << 20);
+    page = os_wipe_page_alloc();
+    assert_int_equal(os_dir_open("/", &directory), 0);
+    assert_int_equal(os_thread_start(&thread, nothing, NULL, "x"), 0);
     now = fake_sys_live();
     assert_int_equal(now.blocks - before.blocks, 1);
     assert_true(now.bytes - before.bytes >= 100);
@@ -848,44 +848,44 @@ static void test_fake_knows_what_is_live(void **state)
     assert_int_equal(now.descriptors - before.descriptors, 1);
     assert_int_equal(now.directories - before.directories, 1);
     assert_int_equal(now.threads - before.threads, 1);
-    sys_free(block);
-    sys_unreserve(region, 1 << 20);
-    sys_fork_page_free(page);
-    sys_close_directory(directory);
-    sys_thread_join(thread);
-    sys_close(fd);
+    os_free(block);
+    os_vm_free(region, 1 << 20);
+    os_wipe_page_free(page);
+    os_dir_close(directory);
+    os_thread_join(thread);
+    os_close(fd);
     now = fake_sys_live();
     assert_memory_equal(&now, &before, sizeof now);
 }
 
 static void wait_a_second(void *ret)
 {
-    *(int *)ret = sys_futex_wait(futex_word(), 0, 3 * 1000 * MS);
+    *(int *)ret = os_futex_wait(futex_word(), 0, 3 * 1000 * MS);
 }
 
 static void test_fake_clock(void **state)
 {
-    struct sys_thread *thread = NULL;
-    int fd = sys_timerfd(), result = 1;
+    struct os_thread *thread = NULL;
+    int fd = os_timerfd(), result = 1;
 
     (void)state;
     fake_clock_set(2 * 1000 * MS);
     fake_clock_set_wall_offset(-5);
-    assert_int_equal(sys_now_ns(), 2 * 1000 * MS);
-    assert_int_equal(sys_wall_offset_ns(), -5);
-    assert_int_equal(sys_timerfd_set(fd, 3 * 1000 * MS), 0);
+    assert_int_equal(os_now_ns(), 2 * 1000 * MS);
+    assert_int_equal(os_wall_offset_ns(), -5);
+    assert_int_equal(os_timerfd_set(fd, 3 * 1000 * MS), 0);
     assert_false(is_readable(fd));
     atomic_store(&word, 0);
-    assert_int_equal(sys_thread_start(&thread, wait_a_second, &result, "x"), 0);
+    assert_int_equal(os_thread_start(&thread, wait_a_second, &result, "x"), 0);
     fake_clock_advance(1000 * MS - 1);
     assert_false(is_readable(fd));
     fake_clock_advance(1);
     assert_true(is_readable(fd));
-    sys_thread_join(thread);
+    os_thread_join(thread);
     assert_int_equal(result, -ETIMEDOUT);
-    assert_int_equal(sys_timerfd_set(fd, 1), 0); /* past already */
+    assert_int_equal(os_timerfd_set(fd, 1), 0); /* past already */
     assert_true(is_readable(fd));
-    sys_close(fd);
+    os_close(fd);
 }
 
 /* ---- the fixture ---- */
@@ -915,18 +915,18 @@ static sem_t leaked_end;
 
 static void leak_nothing(void)
 {
-    leaked = sys_alloc(1, 1);
-    sys_free(leaked);
+    leaked = os_alloc(1, 1);
+    os_free(leaked);
 }
 
 static void leak_block(void)
 {
-    leaked = sys_alloc(1, 1);
+    leaked = os_alloc(1, 1);
 }
 
 static void clean_block(void)
 {
-    sys_free(leaked);
+    os_free(leaked);
 }
 
 static void leak_fd(void)
@@ -941,12 +941,12 @@ static void clean_fd(void)
 
 static void leak_region(void)
 {
-    leaked = sys_reserve(4096);
+    leaked = os_vm_reserve(4096);
 }
 
 static void clean_region(void)
 {
-    sys_unreserve(leaked, 4096);
+    os_vm_free(leaked, 4096);
 }
 
 static void *wait_for_end(void *argument)

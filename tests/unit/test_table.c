@@ -8,95 +8,99 @@
 /* By parts of 16, 32, 64, … entries: the first and the last of each, and the number of the part. */
 static void numbers_fill_parts_that_double(void **state)
 {
-    struct table table = {0};
+    struct stable_array table = {0};
     uint32_t first = 0;
 
     (void)state;
-    for (uint32_t part = 0, size = TABLE_FIRST; part < 8; part++, size *= 2) {
+    for (uint32_t part = 0, size = STABLE_ARRAY_FIRST; part < 8; part++, size *= 2) {
         assert_null(table.parts[part]);
-        assert_int_equal(table_reserve(&table, first + 1), 0);
+        assert_int_equal(stable_array_reserve(&table, first + 1), 0);
         assert_non_null(table.parts[part]);
-        assert_int_equal(table_reserve(&table, first + size), 0);
+        assert_int_equal(stable_array_reserve(&table, first + size), 0);
         assert_null(table.parts[part + 1]); /* all of them are in this part */
-        assert_ptr_equal(table_at(&table, first), table.parts[part]);
-        assert_ptr_equal(table_at(&table, first + size - 1), (void **)table.parts[part] + size - 1);
+        assert_ptr_equal(stable_array_at(&table, first), table.parts[part]);
+        assert_ptr_equal(stable_array_at(&table, first + size - 1),
+                         (void **)table.parts[part] + size - 1);
         first += size;
     }
-    table_free(&table);
+    stable_array_free(&table);
 }
 
 static void entries_stay_where_they_are_while_the_table_grows(void **state)
 {
     static int things[NUMBERS];
     static void **places[NUMBERS];
-    struct table table = {0};
+    struct stable_array table = {0};
 
     (void)state;
     for (uint32_t i = 0; i < NUMBERS; i++) {
-        assert_int_equal(table_reserve(&table, i + 1), 0);
-        places[i] = table_at(&table, i);
+        assert_int_equal(stable_array_reserve(&table, i + 1), 0);
+        places[i] = stable_array_at(&table, i);
         assert_null(*places[i]); /* new, and nobody else's */
         *places[i] = &things[i];
     }
     for (uint32_t i = 0; i < NUMBERS; i++) {
-        assert_ptr_equal(table_at(&table, i), places[i]);
+        assert_ptr_equal(stable_array_at(&table, i), places[i]);
         assert_ptr_equal(*places[i], &things[i]);
     }
-    table_free(&table);
+    stable_array_free(&table);
 }
 
 static void room_that_is_there_costs_nothing(void **state)
 {
-    struct table table = {0};
+    struct stable_array table = {0};
     uint64_t allocs;
 
     (void)state;
-    assert_int_equal(table_reserve(&table, 0), 0);
+    assert_int_equal(stable_array_reserve(&table, 0), 0);
     assert_int_equal(fake_sys_counts().alloc, 0);
-    assert_int_equal(table_reserve(&table, 1000), 0);
+    assert_int_equal(stable_array_reserve(&table, 1000), 0);
     allocs = fake_sys_counts().alloc;
     for (uint32_t n = 0; n <= 1000; n++)
-        assert_int_equal(table_reserve(&table, n), 0);
+        assert_int_equal(stable_array_reserve(&table, n), 0);
     assert_int_equal(fake_sys_counts().alloc, allocs);
-    table_free(&table);
+    stable_array_free(&table);
     assert_null(table.parts[0]);
-    table_free(&table); /* empty: fine */
+    stable_array_free(&table); /* empty: fine */
 }
 
 /* What was there stays, what could be had is kept, and it can be tried again. */
 static void without_memory_nothing_is_lost(void **state)
 {
-    struct table table = {0};
+    struct stable_array table = {0};
     int thing;
 
     (void)state;
-    assert_int_equal(table_reserve(&table, 1), 0);
-    *table_at(&table, 7) = &thing;
+    assert_int_equal(stable_array_reserve(&table, 1), 0);
+    *stable_array_at(&table, 7) = &thing;
     for (uint64_t parts = 0; parts < 3; parts++) { /* one more each time */
         fake_sys_fail_kind_at(parts ? 2 : 1, FAKE_MEMORY, 0);
-        assert_int_equal(table_reserve(&table, TABLE_FIRST * 15), -ENOMEM);
+        assert_int_equal(stable_array_reserve(&table, STABLE_ARRAY_FIRST * 15), -ENOMEM);
         fake_sys_fail_at(0);
-        assert_ptr_equal(*table_at(&table, 7), &thing);
+        assert_ptr_equal(*stable_array_at(&table, 7), &thing);
     }
-    assert_int_equal(table_reserve(&table, TABLE_FIRST * 15), 0);
-    assert_ptr_equal(*table_at(&table, 7), &thing);
-    assert_null(*table_at(&table, TABLE_FIRST * 15 - 1));
-    table_free(&table);
+    assert_int_equal(stable_array_reserve(&table, STABLE_ARRAY_FIRST * 15), 0);
+    assert_ptr_equal(*stable_array_at(&table, 7), &thing);
+    assert_null(*stable_array_at(&table, STABLE_ARRAY_FIRST * 15 - 1));
+    stable_array_free(&table);
 }
 
 /* Where numbers end: the last part is never asked for by a number that a table may have. */
 static void a_number_beyond_all_parts_is_refused(void **state)
 {
-    struct table table = {0};
+    struct stable_array table = {0};
 
     (void)state;
     /* Parts that are there need no memory, so that only the numbers are in question. */
-    for (uint32_t part = 0; part < TABLE_PARTS; part++)
+    for (uint32_t part = 0; part < STABLE_ARRAY_PARTS; part++)
         table.parts[part] = (void **)&table;
-    assert_int_equal(table_reserve(&table, (TABLE_FIRST << TABLE_PARTS) - TABLE_FIRST), 0);
-    assert_int_equal(table_reserve(&table, (TABLE_FIRST << TABLE_PARTS) - TABLE_FIRST + 1),
+    assert_int_equal(stable_array_reserve(&table, (STABLE_ARRAY_FIRST << STABLE_ARRAY_PARTS) -
+                                                      STABLE_ARRAY_FIRST),
+                     0);
+    assert_int_equal(stable_array_reserve(&table, (STABLE_ARRAY_FIRST << STABLE_ARRAY_PARTS) -
+                                                      STABLE_ARRAY_FIRST + 1),
                      -ENOMEM);
-    assert_int_equal(table_reserve(&table, UINT32_MAX), -ENOMEM);
+    assert_int_equal(stable_array_reserve(&table, UINT32_MAX), -ENOMEM);
 }
 
 int main(void)

@@ -100,11 +100,11 @@ static int setup(void **state)
 
 #define machine_test(function) cmocka_unit_test_setup_teardown(function, setup, fixture_teardown)
 
-static struct tsc *tsc_made(void)
+static struct clock_tsc *tsc_made(void)
 {
-    struct tsc *tsc = NULL;
+    struct clock_tsc *tsc = NULL;
 
-    assert_int_equal(tsc_new(&tsc), 0);
+    assert_int_equal(clock_tsc_new(&tsc), 0);
     assert_non_null(tsc);
     return tsc;
 }
@@ -113,9 +113,9 @@ static struct tsc *tsc_made(void)
 
 static void assert_refused(int error)
 {
-    struct tsc *tsc = NULL;
+    struct clock_tsc *tsc = NULL;
 
-    assert_int_equal(tsc_new(&tsc), error);
+    assert_int_equal(clock_tsc_new(&tsc), error);
     assert_null(tsc);
 }
 
@@ -146,7 +146,7 @@ static void what_cannot_be_measured_is_refused(void **state)
     m.call_ns = 500; /* whoever reads it so slowly does not gain by it */
     assert_refused(-ETIME);
     m.call_ns = 5;
-    tsc_free(tsc_made());
+    clock_tsc_free(tsc_made());
 }
 
 static void interrupt_once(void)
@@ -157,14 +157,14 @@ static void interrupt_once(void)
 
 static void a_measurement_that_is_interrupted_is_made_again(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
 
     (void)state;
     m.interrupt = interrupt_once;
     tsc = tsc_made();
     /* At most what a microsecond is, and nearly that. */
-    assert_in_range(tsc->fresh, 1000 * TICKS / 10 * 31 / 32, 1000 * TICKS / 10);
-    tsc_free(tsc);
+    assert_in_range(tsc->fresh_ticks, 1000 * TICKS / 10 * 31 / 32, 1000 * TICKS / 10);
+    clock_tsc_free(tsc);
 }
 
 /* Readings */
@@ -172,11 +172,11 @@ static void a_measurement_that_is_interrupted_is_made_again(void **state)
 /* One reading, and what must be so of any. Late by more than `lag`: 0 if that is not asked. */
 static uint64_t latest;
 
-static uint64_t reading(struct tsc *tsc, bool fresh, uint64_t lag)
+static uint64_t reading(struct clock_tsc *tsc, bool fresh, uint64_t lag)
 {
     uint64_t from = latest, before = clock_ns(), ns;
 
-    ns = fresh ? tsc_now_fresh(tsc) : tsc_now(tsc);
+    ns = fresh ? clock_tsc_now_fresh(tsc) : clock_tsc_now(tsc);
     require(ns >= from);
     require(ns <= clock_ns());
     require(!lag || ns + lag >= before);
@@ -187,7 +187,7 @@ static uint64_t reading(struct tsc *tsc, bool fresh, uint64_t lag)
 
 static void readings_are_shared_while_they_are_fresh(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
     uint64_t first, clocks;
 
     (void)state;
@@ -202,12 +202,12 @@ static void readings_are_shared_while_they_are_fresh(void **state)
     pass(100);
     assert_true(reading(tsc, false, 10) > first);
     assert_int_equal(fake_sys_counts().now, clocks + 1);
-    tsc_free(tsc);
+    clock_tsc_free(tsc);
 }
 
 static void who_was_woken_finds_that_it_is_time(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
     uint64_t first, woken;
 
     (void)state;
@@ -219,7 +219,7 @@ static void who_was_woken_finds_that_it_is_time(void **state)
     woken = reading(tsc, true, 1);
     assert_true(woken > first + 300);
     assert_int_equal(reading(tsc, false, 0), woken); /* and so do all others */
-    tsc_free(tsc);
+    clock_tsc_free(tsc);
 }
 
 /* The clock as NTP slews it, now and then as much as anybody can. */
@@ -245,7 +245,7 @@ static void no_reading_is_ahead_or_back_or_late(void **state)
     (void)state;
     for (uint64_t round = 0; round < rounds; round++) {
         static const uint64_t ppm[] = {MILLION, 775000, 1225000};
-        struct tsc *tsc;
+        struct clock_tsc *tsc;
 
         latest = 0;
         m.jitter = 0;
@@ -257,14 +257,14 @@ static void no_reading_is_ahead_or_back_or_late(void **state)
             wait_a_little();
             reading(tsc, random_below(&m.random, 50) == 0, TSC_LAG_NS);
         }
-        assert_int_equal(tsc_state(tsc), TSC_WORKS); /* slewing is not taken for a fault */
-        tsc_free(tsc);
+        assert_int_equal(clock_tsc_state(tsc), TSC_OK); /* slewing is not taken for a fault */
+        clock_tsc_free(tsc);
     }
 }
 
 static void a_suspension_is_nothing(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
 
     (void)state;
     latest = 0;
@@ -272,13 +272,13 @@ static void a_suspension_is_nothing(void **state)
     reading(tsc, false, TSC_LAG_NS);
     m.ticks_milli += UINT64_C(1) << 52; /* the clock stands still, the counter does not */
     reading(tsc, false, 10);
-    assert_int_equal(tsc_state(tsc), TSC_WORKS);
-    tsc_free(tsc);
+    assert_int_equal(clock_tsc_state(tsc), TSC_OK);
+    clock_tsc_free(tsc);
 }
 
 /* Interruptions */
 
-static struct tsc *interrupted;
+static struct clock_tsc *interrupted;
 static unsigned depth;
 
 /* While one reading is under way, others are made, from beginning to end, and time goes by. */
@@ -308,8 +308,8 @@ static void readings_within_readings_do_not_go_back(void **state)
             pass(random_below(&m.random, UINT64_C(1) << random_below(&m.random, 13)));
             reading(interrupted, random_below(&m.random, 50) == 0, TSC_LAG_NS);
         }
-        assert_int_equal(tsc_state(interrupted), TSC_WORKS);
-        tsc_free(interrupted);
+        assert_int_equal(clock_tsc_state(interrupted), TSC_OK);
+        clock_tsc_free(interrupted);
     }
 }
 
@@ -317,7 +317,7 @@ static void readings_within_readings_do_not_go_back(void **state)
 
 static void a_counter_that_goes_back_is_given_up(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
 
     (void)state;
     latest = 0;
@@ -326,17 +326,17 @@ static void a_counter_that_goes_back_is_given_up(void **state)
     reading(tsc, false, 10);
     m.ticks_milli -= 10000 * TICKS / 10 * 1000;
     reading(tsc, false, 10); /* not late, all the same */
-    assert_int_equal(tsc_state(tsc), TSC_WENT_BACK);
+    assert_int_equal(clock_tsc_state(tsc), TSC_WENT_BACK);
     reading(tsc, false, 5);
     reading(tsc, true, 5);
-    tsc_give_up(tsc, TSC_SHARED);
-    assert_int_equal(tsc_state(tsc), TSC_WENT_BACK); /* the first reason counts */
-    tsc_free(tsc);
+    clock_tsc_disable(tsc, TSC_SHARED);
+    assert_int_equal(clock_tsc_state(tsc), TSC_WENT_BACK); /* the first reason counts */
+    clock_tsc_free(tsc);
 }
 
 static void a_counter_that_is_a_little_behind_elsewhere_is_not_given_up(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
 
     (void)state;
     latest = 0;
@@ -345,13 +345,13 @@ static void a_counter_that_is_a_little_behind_elsewhere_is_not_given_up(void **s
     m.ticks_milli -= 900 * TICKS / 10 * 1000;
     reading(tsc, false, 1000);
     reading(tsc, true, 10);
-    assert_int_equal(tsc_state(tsc), TSC_WORKS);
-    tsc_free(tsc);
+    assert_int_equal(clock_tsc_state(tsc), TSC_OK);
+    clock_tsc_free(tsc);
 }
 
 static void a_counter_that_loses_time_is_given_up(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
     uint64_t before;
 
     (void)state;
@@ -359,17 +359,17 @@ static void a_counter_that_loses_time_is_given_up(void **state)
     tsc = tsc_made();
     m.ticks_ppm = MILLION / 10;
     before = clock_ns();
-    for (int i = 0; i < 10000 && tsc_state(tsc) == TSC_WORKS; i++)
+    for (int i = 0; i < 10000 && clock_tsc_state(tsc) == TSC_OK; i++)
         reading(tsc, false, 11 * TSC_FRESH_NS);
-    assert_int_equal(tsc_state(tsc), TSC_LOST_TIME);
+    assert_int_equal(clock_tsc_state(tsc), TSC_LOST_TIME);
     assert_true(clock_ns() < before + 30 * TSC_FRESH_NS);
     reading(tsc, false, 5);
-    tsc_free(tsc);
+    clock_tsc_free(tsc);
 }
 
 static void a_counter_that_stands_still_is_given_up_when_somebody_is_woken(void **state)
 {
-    struct tsc *tsc;
+    struct clock_tsc *tsc;
 
     (void)state;
     latest = 0;
@@ -377,8 +377,8 @@ static void a_counter_that_stands_still_is_given_up_when_somebody_is_woken(void 
     m.ticks_ppm = 0;
     pass(20000);
     reading(tsc, true, 5);
-    assert_int_equal(tsc_state(tsc), TSC_LOST_TIME);
-    tsc_free(tsc);
+    assert_int_equal(clock_tsc_state(tsc), TSC_LOST_TIME);
+    clock_tsc_free(tsc);
 }
 
 /* Any counter at all. */
@@ -418,8 +418,8 @@ static void no_counter_whatever_moves_time_ahead_or_back(void **state)
             pass(random_below(&m.random, UINT64_C(1) << random_below(&m.random, 14)));
             reading(interrupted, random_below(&m.random, 50) == 0, 0);
         }
-        given_up += tsc_state(interrupted) != TSC_WORKS;
-        tsc_free(interrupted);
+        given_up += clock_tsc_state(interrupted) != TSC_OK;
+        clock_tsc_free(interrupted);
     }
     assert_true(given_up > rounds / 2);
 }

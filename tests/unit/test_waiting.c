@@ -223,13 +223,13 @@ static void what_a_release_gives_back_brings_the_head_forward(void **state)
 /* As if another thread had read a later instant from a clock of its own processor. */
 static void publish_as_of(uint64_t ns)
 {
-    struct actor *actor = actor_self(world.set);
-    struct operation op;
+    struct thread_ctx *actor = thread_ctx_get(world.set);
+    struct txn op;
 
     assert_non_null(actor);
-    operation_read(&op, actor, world.set);
+    txn_begin(&op, actor, world.set);
     op.at.now_ns = ns;
-    assert_true(operation_commit(&op));
+    assert_true(txn_commit(&op));
 }
 
 static void who_reads_an_earlier_instant_puts_the_hand_over_off(void **state)

@@ -10,9 +10,9 @@
 
 enum { SLOTS = 24 };
 
-static struct segment_process slots[SLOTS];
+static struct peer_slot slots[SLOTS];
 static uint64_t registrations;
-static struct watch watch;
+static struct peer_watch watch;
 static pid_t pids[SLOTS];
 
 static int setup(void **state)
@@ -22,12 +22,12 @@ static int setup(void **state)
     memset(slots, 0, sizeof(slots));
     memset(pids, 0, sizeof(pids));
     registrations = 0;
-    return fixture_setup(state) < 0 || process_self(&self) < 0 ? -1 : watch_open(&watch, self);
+    return fixture_setup(state) < 0 || peer_id_self(&self) < 0 ? -1 : peer_watch_open(&watch, self);
 }
 
 static int teardown(void **state)
 {
-    watch_close(&watch);
+    peer_watch_close(&watch);
     return fixture_teardown(state);
 }
 
@@ -38,7 +38,7 @@ static uint32_t registers(uint64_t life)
 {
     uint32_t slot = SLOTS;
 
-    assert_int_equal(process_claim(slots, SLOTS, life, &slot, &life), 0);
+    assert_int_equal(peer_slot_claim(slots, SLOTS, life, &slot, &life), 0);
     registrations++;
     return slot;
 }
@@ -55,7 +55,7 @@ static uint32_t child_registers(void (*run)(const void *), const void *argument)
 
 static int syncs(void)
 {
-    return watch_sync(&watch, slots, SLOTS, registrations);
+    return peer_watch_sync(&watch, slots, SLOTS, registrations);
 }
 
 static bool readable_within(int ms)
@@ -70,7 +70,7 @@ static void assert_nobody(void)
     uint32_t slot = SLOTS;
     uint64_t life = 1;
 
-    assert_int_equal(watch_next(&watch, &slot, &life), 0);
+    assert_int_equal(peer_watch_next(&watch, &slot, &life), 0);
     assert_int_equal(slot, SLOTS);
     assert_int_equal(life, 1);
 }
@@ -81,9 +81,9 @@ static void assert_told(uint32_t expected)
     uint32_t slot = SLOTS;
     uint64_t life = 0;
 
-    assert_int_equal(watch_next(&watch, &slot, &life), 1);
+    assert_int_equal(peer_watch_next(&watch, &slot, &life), 1);
     assert_int_equal(slot, expected);
-    assert_int_equal(life, atomic_load(&slots[expected].life));
+    assert_int_equal(life, atomic_load(&slots[expected].id));
 }
 
 static void assert_told_by_the_kernel(uint32_t slot)
@@ -97,13 +97,13 @@ static void assert_told_by_the_kernel(uint32_t slot)
 /* Where there are no pidfds, what is left is tested by the other tests. */
 static void needs_pidfds(void)
 {
-    int fd = sys_process_open((uint32_t)getpid());
+    int fd = os_pidfd_open((uint32_t)getpid());
 
     if (fd == -ENOSYS) {
         print_message("there are no pidfds here\n");
         skip();
     }
-    sys_close(fd);
+    os_close(fd);
 }
 
 /* ---- death ---- */
@@ -165,7 +165,7 @@ static void who_has_the_pid_of_another_is_told(void **state)
 {
     pid_t pid = child_start(run_staying, NULL);
     uint64_t life = life_of(pid);
-    uint32_t slot = registers(process_life(0, process_start(life) - 1, process_pid(life)));
+    uint32_t slot = registers(peer_id_make(0, peer_id_start(life) - 1, peer_id_pid(life)));
 
     (void)state;
     assert_int_equal(syncs(), 1);
@@ -183,11 +183,11 @@ static void exec_is_no_death(void **state)
     needs_pidfds();
     needs_exec();
     slot = child_registers(run_role, "execs 20");
-    life = atomic_load(&slots[slot].life);
+    life = atomic_load(&slots[slot].id);
     assert_int_equal(syncs(), 0);
     for (int i = 0; i < 2000; i++) {
         assert_nobody();
-        assert_int_equal(process_look(life), 1);
+        assert_int_equal(peer_id_probe(life), 1);
     }
     assert_false(readable_within(0));
     child_kill(pids[slot]);
@@ -224,9 +224,9 @@ static void each_of_many_is_told_once(void **state)
     syncs();
     for (uint32_t i = 0; i < SLOTS; i++)
         child_end(pids[i]);
-    for (; watch_next(&watch, &slot, &life) == 1; n++) {
+    for (; peer_watch_next(&watch, &slot, &life) == 1; n++) {
         assert_int_equal(told[slot]++, 0);
-        assert_true(process_release(&slots[slot], life));
+        assert_true(peer_slot_free(&slots[slot], life));
     }
     assert_int_equal(n, SLOTS);
     assert_int_equal(syncs(), 0);
@@ -241,7 +241,7 @@ static void own_slots_are_not_watched(void **state)
     uint64_t self = 0;
 
     (void)state;
-    process_self(&self);
+    peer_id_self(&self);
     registers(self);
     registers(self);
     assert_int_equal(syncs(), 0);
@@ -255,8 +255,8 @@ static void a_predecessor_with_our_pid_is_told(void **state)
     uint32_t slot;
 
     (void)state;
-    process_self(&self);
-    slot = registers(process_life(0, process_start(self) - 1, process_pid(self)));
+    peer_id_self(&self);
+    slot = registers(peer_id_make(0, peer_id_start(self) - 1, peer_id_pid(self)));
     assert_int_equal(syncs(), 1);
     assert_told(slot);
 }
@@ -264,11 +264,11 @@ static void a_predecessor_with_our_pid_is_told(void **state)
 static void a_slot_that_was_freed_is_dropped(void **state)
 {
     uint32_t slot = child_registers(run_staying, NULL);
-    uint64_t life = atomic_load(&slots[slot].life);
+    uint64_t life = atomic_load(&slots[slot].id);
 
     (void)state;
     syncs();
-    assert_true(process_release(&slots[slot], life));
+    assert_true(peer_slot_free(&slots[slot], life));
     assert_int_equal(syncs(), 0); /* nothing was claimed, so it does not even look */
     child_kill(pids[slot]);
     await_zombie(pids[slot]);
@@ -288,7 +288,7 @@ static void a_slot_that_somebody_else_has_is_watched_for_him(void **state)
     (void)state;
     needs_pidfds();
     syncs();
-    process_release(&slots[slot], atomic_load(&slots[slot].life));
+    peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
     assert_int_equal(child_registers(run_staying, NULL), slot);
     child_end(first);
     assert_nobody(); /* also before the watch knows of the second */
@@ -323,12 +323,12 @@ static void slots_may_become_more_and_fewer(void **state)
 
     (void)state;
     needs_pidfds();
-    assert_int_equal(watch_sync(&watch, slots, 1, registrations), 0);
+    assert_int_equal(peer_watch_sync(&watch, slots, 1, registrations), 0);
     assert_int_equal(fake_sys_live().descriptors, 2);
-    assert_int_equal(watch_sync(&watch, slots, SLOTS, registrations), 0); /* seen only now */
+    assert_int_equal(peer_watch_sync(&watch, slots, SLOTS, registrations), 0); /* seen only now */
     assert_int_equal(fake_sys_live().descriptors, 3);
     registrations++;
-    assert_int_equal(watch_sync(&watch, slots, 1, registrations), 0);
+    assert_int_equal(peer_watch_sync(&watch, slots, 1, registrations), 0);
     assert_int_equal(fake_sys_live().descriptors, 2);
     child_end(pids[second]);
     assert_nobody();
@@ -348,7 +348,7 @@ static void a_death_is_told_again_until_the_slot_is_freed(void **state)
     assert_int_equal(syncs(), 1); /* though nothing was claimed */
     assert_told(slot);
     assert_nobody();
-    process_release(&slots[slot], atomic_load(&slots[slot].life));
+    peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
     assert_int_equal(syncs(), 0);
     assert_nobody();
 }
@@ -369,7 +369,7 @@ static void without_descriptors_deaths_are_found_by_looking(void **state)
     await_zombie(pids[second]);
     assert_told(second);
     assert_nobody();
-    process_release(&slots[second], atomic_load(&slots[second].life));
+    peer_slot_free(&slots[second], atomic_load(&slots[second].id));
     child_reap(pids[second]);
     assert_int_equal(syncs(), 1);
     fake_sys_reset(); /* there are some again */
@@ -446,11 +446,11 @@ enum { ANY = FAKE_ANY | FAKE_EVENT | FAKE_PROCESS };
 
 static void opening_succeeds_or_leaves_nothing(void **state)
 {
-    struct watch other;
+    struct peer_watch other;
 
     (void)state;
     fake_sys_fail_kind_at(1, ANY, -ENFILE);
-    assert_int_equal(watch_open(&other, 0), -ENFILE);
+    assert_int_equal(peer_watch_open(&other, 0), -ENFILE);
     assert_int_equal(fake_sys_live().descriptors, 1);
 }
 
@@ -470,21 +470,21 @@ static void each_failure_only_delays(void **state)
         fake_sys_fail_kind_at(n, ANY, 0);
         syncs();
         child_end(pids[dies]);
-        for (int tries = 0; (r = watch_next(&watch, &slot, &life)) != 1; tries++) {
+        for (int tries = 0; (r = peer_watch_next(&watch, &slot, &life)) != 1; tries++) {
             assert_true(tries < 3);
             syncs();
         }
         assert_int_equal(slot, dies);
-        process_release(&slots[dies], life);
+        peer_slot_free(&slots[dies], life);
         syncs();
         assert_int_equal(syncs(), 0);
-        assert_true(watch_next(&watch, &slot, &life) <= 0);
+        assert_true(peer_watch_next(&watch, &slot, &life) <= 0);
         failed = fake_sys_has_failed();
         fake_sys_reset();
         assert_nobody();
         child_end(pids[stays]);
         assert_told(stays);
-        process_release(&slots[stays], atomic_load(&slots[stays].life));
+        peer_slot_free(&slots[stays], atomic_load(&slots[stays].id));
         assert_true(n < 40);
     }
 }
@@ -508,7 +508,7 @@ static void room_is_made_or_nothing_changes(void **state)
 static void run_closing_the_watch(const void *unused)
 {
     (void)unused;
-    watch_close(&watch);
+    peer_watch_close(&watch);
     child_is_ready();
 }
 
@@ -525,7 +525,7 @@ static void a_forked_child_disturbs_nobody(void **state)
     child_kill(pids[slot]);
     assert_told_by_the_kernel(slot); /* though the descriptor that was closed is still open there */
     child_reap(pids[slot]);
-    process_release(&slots[slot], atomic_load(&slots[slot].life));
+    peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
     kept = child_registers(run_staying, NULL);
     assert_int_equal(kept, slot);
     assert_int_equal(syncs(), 0);
