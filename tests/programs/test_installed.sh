@@ -78,7 +78,7 @@ static_exports()
     diff <(declared) "$scratch/exported"
 }
 
-# Who links with the shared library needs nothing else; what is inline in weir/uring.h needs liburing.
+# A program needs only the shared library. What is inline in weir/uring.h needs liburing besides.
 packages()
 {
     pkg-config --print-requires weir >"$scratch/requires"
