@@ -48,7 +48,7 @@ static uint64_t subject_of(uint64_t n)
 /* ---- the bare table ---- */
 
 /* Open addressing, at most half full. */
-struct stable_array {
+struct table {
     struct slot {
         uint64_t subject; /* 0: free */
         _Atomic uint64_t tat;
@@ -64,7 +64,7 @@ static uint64_t mix(uint64_t x)
 }
 
 /* Its slot, or the free one that it would have. */
-static inline struct slot *table_find(const struct stable_array *table, uint64_t subject)
+static inline struct slot *table_find(const struct table *table, uint64_t subject)
 {
     uint64_t at = mix(subject) & table->mask;
 
@@ -73,14 +73,14 @@ static inline struct slot *table_find(const struct stable_array *table, uint64_t
     return &table->slots[at];
 }
 
-static size_t table_size(const struct stable_array *table)
+static size_t table_size(const struct table *table)
 {
     return (table->mask + 1) * sizeof(struct slot);
 }
 
-static void table_open(struct stable_array *table, uint64_t n)
+static void table_open(struct table *table, uint64_t n)
 {
-    *table = (struct stable_array){
+    *table = (struct table){
         .mask = 1, .unit_ns = KEPT_WINDOW / kept_capacity(n), .depth_ns = KEPT_WINDOW};
     while (table->mask + 1 < 2 * n)
         table->mask = 2 * table->mask + 1;
@@ -91,13 +91,13 @@ static void table_open(struct stable_array *table, uint64_t n)
         table_find(table, subject_of(i))->subject = subject_of(i);
 }
 
-static void table_close(struct stable_array *table)
+static void table_close(struct table *table)
 {
     munmap(table->slots, table_size(table));
 }
 
 /* GCRA on the word of a subject, as in costs_work.c on one word. */
-static inline bool table_take(const struct stable_array *table, uint64_t subject)
+static inline bool table_take(const struct table *table, uint64_t subject)
 {
     struct slot *slot = table_find(table, subject);
     uint64_t now = bench_now();
@@ -162,7 +162,7 @@ static struct weir_keyed_stats keys_of(weir_pool *pool)
 
 struct scene {
     uint64_t n;
-    struct stable_array table;
+    struct table table;
     weir_pool *pool;
     uint64_t random;
     uint64_t done; /* by the set */
@@ -339,7 +339,7 @@ static void two_round(struct scene *scene, unsigned samples)
 /* Each subject is asked for once in a round, and has recovered by the next. */
 static struct {
     uint64_t n;
-    struct stable_array table;
+    struct table table;
     weir_pool *pool;
     uint64_t touched_ns; /* the last of them */
     struct bench_figure *raw, *own;

@@ -22,17 +22,17 @@ enum { HOLDERS = 64, SUBMIT_BLOCK = 10000, CANCEL_BLOCK = 1000, LIMITS = 3, SIZE
 
 /* ---- the bare list ---- */
 
-struct yaml_node {
-    struct yaml_node *next, *previous;
+struct node {
+    struct node *next, *previous;
     uint64_t user_data, deadline_ns, sequence;
     uint32_t amounts[4];
     uint64_t state;
 };
-_Static_assert(sizeof(struct yaml_node) == 64, "a cache line");
+_Static_assert(sizeof(struct node) == 64, "a cache line");
 
 struct list {
-    struct yaml_node head; /* next: the first; previous: the last */
-    struct yaml_node *arena;
+    struct node head; /* next: the first; previous: the last */
+    struct node *arena;
     size_t n;
 };
 
@@ -40,30 +40,30 @@ static void list_open(struct list *list, size_t n)
 {
     list->head.next = list->head.previous = &list->head;
     list->n = n;
-    list->arena = mmap(NULL, n * sizeof(struct yaml_node), PROT_READ | PROT_WRITE,
+    list->arena = mmap(NULL, n * sizeof(struct node), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     require(list->arena != MAP_FAILED);
 }
 
 static void list_close(struct list *list)
 {
-    munmap(list->arena, list->n * sizeof(struct yaml_node));
+    munmap(list->arena, list->n * sizeof(struct node));
 }
 
 static void list_add(struct list *list, size_t i)
 {
-    struct yaml_node *node = &list->arena[i];
+    struct node *node = &list->arena[i];
 
-    *node = (struct yaml_node){.next = &list->head,
-                               .previous = list->head.previous,
-                               .user_data = i,
-                               .sequence = i,
-                               .amounts = {1}};
+    *node = (struct node){.next = &list->head,
+                          .previous = list->head.previous,
+                          .user_data = i,
+                          .sequence = i,
+                          .amounts = {1}};
     list->head.previous->next = node;
     list->head.previous = node;
 }
 
-static void list_remove(struct yaml_node *node)
+static void list_remove(struct node *node)
 {
     node->previous->next = node->next;
     node->next->previous = node->previous;
@@ -249,13 +249,12 @@ static const struct kind kinds[] = {
     {"3 limits", LIMITS, false},
     {"3 limits, timeouts", LIMITS, true},
 };
-enum { PLUGIN_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 /* Figures. */
 struct figures {
     struct bench_figure *raw_enqueue, *raw_pop, *raw_remove[SIZES];
-    struct bench_figure *submit[PLUGIN_KINDS], *submit_all[PLUGIN_KINDS], *release[PLUGIN_KINDS],
-        *reap[PLUGIN_KINDS];
+    struct bench_figure *submit[KINDS], *submit_all[KINDS], *release[KINDS], *reap[KINDS];
     struct bench_figure *cancel[SIZES], *close;
 };
 
@@ -450,13 +449,13 @@ static const size_t size_unit[SIZES] = {10000, 100000, 1000000};
 static void make_figures(struct bench *bench, struct figures *figures, size_t n)
 {
     *figures = (struct figures){.raw_enqueue = bench_figure(bench, NULL, "raw list, enqueue")};
-    for (unsigned i = 0; i < PLUGIN_KINDS; i++) {
+    for (unsigned i = 0; i < KINDS; i++) {
         figures->submit[i] = bench_figure(bench, figures->raw_enqueue, "submit, %s", kinds[i].name);
         figures->submit_all[i] =
             bench_figure(bench, NULL, "submit, mean of all, %s", kinds[i].name);
     }
     figures->raw_pop = bench_figure(bench, NULL, "raw list, pop");
-    for (unsigned i = 0; i < PLUGIN_KINDS; i++) {
+    for (unsigned i = 0; i < KINDS; i++) {
         figures->release[i] =
             bench_figure(bench, figures->raw_pop, "release and grant, %s", kinds[i].name);
         figures->reap[i] = bench_figure(bench, figures->raw_pop, "reap, %s", kinds[i].name);
@@ -471,7 +470,7 @@ static void make_figures(struct bench *bench, struct figures *figures, size_t n)
 
 static void measure_all(const struct bench *bench, struct figures *figures, size_t n)
 {
-    for (unsigned i = 0; i < PLUGIN_KINDS; i++)
+    for (unsigned i = 0; i < KINDS; i++)
         if (bench_wants(bench, kinds[i].name))
             measure_kind(figures, i, n);
     for (unsigned i = 0; i < SIZES && size_unit[i] <= n && bench_wants(bench, "cancel"); i++)
@@ -489,7 +488,7 @@ int main(int argc, char **argv)
     bench_open(&bench, "parked", 18, argc, argv);
     n = bench.argc > 0 ? strtoull(bench.argv[0], NULL, 10) : 1000000;
     require(n >= HOLDERS && n <= WEIR_QUEUE_CAPACITY_MAX);
-    for (unsigned i = 0; i < PLUGIN_KINDS; i++)
+    for (unsigned i = 0; i < KINDS; i++)
         if (bench_wants(&bench, kinds[i].name))
             measure_memory(&bench, &kinds[i], n);
     make_figures(&bench, &figures, n);

@@ -248,9 +248,17 @@ const struct way way_queue_multishot = {
 
 /* ---- a linked wait: from the hand-over the kernel goes on by itself, here to a NOP ---- */
 
+/* And by which clock the kernel takes instants. */
 static int link_supported(struct hand *hand)
 {
-    return hand->rings->waiter.features & IORING_FEAT_CQE_SKIP ? 0 : -EOPNOTSUPP;
+    if (!(hand->rings->waiter.features & IORING_FEAT_CQE_SKIP))
+        return -EOPNOTSUPP;
+    return weir_uring_probe(&hand->rings->weir);
+}
+
+static void set_instant(struct rings *rings, uint64_t at_ns)
+{
+    weir_uring_set_instant_(&rings->weir, &rings->wait, at_ns);
 }
 
 static int link_open(struct hand *hand)
@@ -275,8 +283,7 @@ static void link_ask(struct hand *hand)
     struct io_uring_sqe *sqe = read_prepare(hand);
 
     sqe->flags |= flags;
-    rings->wait.at.tv_sec = (long long)((bench_now() + FAR_NS) / 1000000000u);
-    rings->wait.at.tv_nsec = 0;
+    set_instant(rings, bench_now() + FAR_NS);
     sqe = ring_sqe(&rings->waiter);
     io_uring_prep_link_timeout(sqe, &rings->wait.at, IORING_TIMEOUT_ABS);
     sqe->flags |= flags;
@@ -343,8 +350,7 @@ static void instant_ask(struct hand *hand)
     struct rings *rings = hand->rings;
     struct io_uring_sqe *sqe = ring_sqe(&rings->waiter);
 
-    rings->wait.at.tv_sec = (long long)(hand->due_ns / 1000000000u);
-    rings->wait.at.tv_nsec = (long long)(hand->due_ns % 1000000000u);
+    set_instant(rings, hand->due_ns);
     io_uring_prep_timeout(sqe, &rings->wait.at, 0,
                           IORING_TIMEOUT_ABS | IORING_TIMEOUT_ETIME_SUCCESS);
     sqe->flags |= IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS;

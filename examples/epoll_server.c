@@ -28,19 +28,19 @@
 struct server;
 
 /* Something in epoll: what to do when it is ready. */
-struct peer_watch {
+struct watch {
     void (*ready)(struct server *server, void *owner);
     void *owner;
 };
 
-enum siphash_state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSED };
+enum state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSED };
 
 struct connection {
     int fd;
-    enum siphash_state state;
+    enum state state;
     uint32_t events; /* that epoll watches the socket for */
     bool keep_alive;
-    struct peer_watch socket, grant;
+    struct watch socket, grant;
     weir_acquisition *acquisition; /* while waiting and working */
     struct job job;
 
@@ -61,7 +61,7 @@ struct deadlines {
 struct server {
     struct service service;
     int epoll, listener, signals, timer;
-    struct peer_watch on_client, on_signal, on_timer;
+    struct watch on_client, on_signal, on_timer;
     bool stopping;
     bool accepting;            /* the listener is in epoll */
     uint64_t accept_again_ns;  /* or 0 */
@@ -121,8 +121,7 @@ static void arm_timer(struct server *s)
 
 /* ---- epoll ---- */
 
-static int watch_fd(struct server *s, int operation, int fd, struct peer_watch *watch,
-                    uint32_t events)
+static int watch_fd(struct server *s, int operation, int fd, struct watch *watch, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
 
@@ -396,8 +395,8 @@ static int add_connection(struct server *s, int fd)
     if (c == NULL)
         return -ENOMEM;
     c->fd = fd;
-    c->socket = (struct peer_watch){on_socket, c};
-    c->grant = (struct peer_watch){on_grant, c};
+    c->socket = (struct watch){on_socket, c};
+    c->grant = (struct watch){on_grant, c};
     c->events = EPOLLIN;
     e = watch_fd(s, EPOLL_CTL_ADD, fd, &c->socket, c->events);
     if (e < 0) {
@@ -494,7 +493,7 @@ static int serve(struct server *s)
         if (n < 0 && errno != EINTR)
             return -errno;
         for (int i = 0; i < n; i++) {
-            struct peer_watch *watch = events[i].data.ptr;
+            struct watch *watch = events[i].data.ptr;
 
             watch->ready(s, watch->owner);
         }
@@ -514,9 +513,9 @@ static int open_server(struct server *s)
         return -EADDRINUSE;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    s->on_client = (struct peer_watch){on_client, NULL};
-    s->on_signal = (struct peer_watch){on_signal, NULL};
-    s->on_timer = (struct peer_watch){on_timer, NULL};
+    s->on_client = (struct watch){on_client, NULL};
+    s->on_signal = (struct watch){on_signal, NULL};
+    s->on_timer = (struct watch){on_timer, NULL};
     if (s->epoll < 0 || s->timer < 0)
         return -errno;
     accept_start(s);

@@ -255,7 +255,7 @@ static void connect_upstream(struct server *s, struct relay *r)
                           u->socket_length);
     sqe->flags |= IOSQE_IO_LINK;
     ring_expect(sqe, &r->connected);
-    r->connect_end = os_timespec(s->proxy.connect_ns);
+    r->connect_end = timespec_of(s->proxy.connect_ns);
     sqe = ring_get(s);
     io_uring_prep_link_timeout(sqe, &r->connect_end, 0);
     ring_expect(sqe, &r->connect_timed_out);
@@ -318,7 +318,7 @@ static void watch_idle(struct server *s, struct relay *r)
 {
     uint64_t end = r->moved_ns + s->proxy.idle_ns, now = now_ns();
 
-    r->idle_left = os_timespec(end > now ? end - now : 0);
+    r->idle_left = timespec_of(end > now ? end - now : 0);
     ring_timer(s, &r->idle_left, &r->idle);
 }
 

@@ -37,7 +37,7 @@
 
 /* ---- the ring ---- */
 
-struct __kernel_timespec os_timespec(uint64_t ns)
+struct __kernel_timespec timespec_of(uint64_t ns)
 {
     return (struct __kernel_timespec){.tv_sec = (long long)(ns / 1000000000),
                                       .tv_nsec = (long long)(ns % 1000000000)};
@@ -153,7 +153,7 @@ static void on_accepted(struct server *s, struct operation *operation, int resul
         add_relay(s, result);
     } else if (result != -ECONNABORTED && result != -EINTR && !s->stopping) {
         s->accepting = true; /* out of descriptors or memory: try again in a moment */
-        s->pause = os_timespec(ACCEPT_PAUSE_NS);
+        s->pause = timespec_of(ACCEPT_PAUSE_NS);
         ring_timer(s, &s->pause, &s->paused);
     }
     ring_accept(s);
@@ -183,7 +183,7 @@ static void stop(struct server *s)
     cancel(s, &s->accepted);
     cancel(s, &s->paused);
     end_relays(s, CONNECTING);
-    s->grace_end = os_timespec(s->proxy.grace_ns);
+    s->grace_end = timespec_of(s->proxy.grace_ns);
     ring_timer(s, &s->grace_end, &s->grace);
 }
 

@@ -68,7 +68,7 @@ struct server {
 
 /* ---- uring_proxy.c: the ring and the queue ---- */
 
-struct __kernel_timespec os_timespec(uint64_t ns);
+struct __kernel_timespec timespec_of(uint64_t ns);
 
 /* Makes room for `n` operations that belong together: a chain must not be cut by a submission. */
 void ring_room(struct server *s, unsigned n);
@@ -76,8 +76,8 @@ struct io_uring_sqe *ring_get(struct server *s);
 /* The last thing to do to a prepared SQE: from here on its completion is waited for. */
 void ring_expect(struct io_uring_sqe *sqe, struct operation *operation);
 
-/* After a time, not at an instant: in a time namespace kernels before 7.1 take an instant for that of
- * the machine's own clock. */
+/* After a time, not at an instant: in a time namespace kernels before 7.1 take an instant for that
+ * of the machine's own clock. */
 void ring_timer(struct server *s, struct __kernel_timespec *after, struct operation *operation);
 void ring_poll(struct server *s, int fd, unsigned events, struct operation *operation);
 /* From here on the number may be that of another socket, so `*fd` becomes -1. */

@@ -43,11 +43,11 @@ struct operation {
     struct connection *connection; /* NULL: the server's own */
 };
 
-enum siphash_state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSING };
+enum state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSING };
 
 struct connection {
     int fd;
-    enum siphash_state state;
+    enum state state;
     unsigned pending; /* operations on the ring */
     bool keep_alive;
     struct operation hung_up, received, sent, timed_out, granted, worked, removed;
@@ -113,9 +113,9 @@ static void ring_expect(struct server *s, struct io_uring_sqe *sqe, struct opera
         s->pending++;
 }
 
-/* The client must come round by the deadline; else the operation before this ends, canceled. The ring
- * is told the time that is left: in a time namespace kernels before 7.1 take an absolute one for that of
- * the machine's own clock. */
+/* The client must come round by the deadline; else the operation before this ends, canceled. The
+ * ring is told the time that is left: in a time namespace kernels before 7.1 take an instant for
+ * that of the machine's own clock. */
 static void ring_deadline(struct server *s, struct connection *c)
 {
     struct io_uring_sqe *sqe = ring_get(s);

@@ -31,10 +31,10 @@ static const char help[] =
     "Exit status: 0 fine, 2 wrong usage, 3 the directory cannot be read, or the output not be\n"
     "written.\n";
 
-enum schema { FORM_TEXT, FORM_JSON, FORM_NAMES };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_NAMES };
 
 struct listing {
-    enum schema form;
+    enum format format;
     struct json json;
     uint64_t now_ns; /* since 1970 */
     bool begun;
@@ -59,7 +59,7 @@ static const char *segment_state(const struct weir_segment *segment)
     }
 }
 
-static uint64_t segment_age(const struct listing *listing, const struct weir_segment *segment)
+static uint64_t listing_age(const struct listing *listing, const struct weir_segment *segment)
 {
     return listing->now_ns > segment->created_ns ? listing->now_ns - segment->created_ns : 0;
 }
@@ -75,7 +75,7 @@ static void print_segment(struct listing *listing, const struct weir_segment *se
     if (segment->refusal == NULL)
         printf("%-12s  %5" PRIu32 "  %6s  %7" PRIu64 "k  %-8s  %7" PRIu32 "  %s\n",
                segment_state(segment), segment->users,
-               time_text_age(segment_age(listing, segment), text), segment->bytes / 1024,
+               time_text_age(listing_age(listing, segment), text), segment->bytes / 1024,
                segment->lifetime, segment->creator, segment->name);
     else
         printf("%-12s  %5s  %6s  %8s  %-8s  %7s  %s: %s\n", segment_state(segment), "-", "-", "-",
@@ -107,31 +107,31 @@ static int on_segment(void *userdata, const struct weir_segment *segment)
 {
     struct listing *listing = userdata;
 
-    if (listing->form == FORM_NAMES)
+    if (listing->format == FORMAT_NAMES)
         puts(segment->name);
-    else if (listing->form == FORM_JSON)
+    else if (listing->format == FORMAT_JSON)
         json_segment(listing, segment);
     else
         print_segment(listing, segment);
     return 0;
 }
 
-static int list(const char *title, const struct source *source, enum schema form)
+static int list(const char *title, const struct source *source, enum format format)
 {
     struct weir_options options = source_options(source);
-    struct listing listing = {.form = form, .json = {.out = stdout}};
+    struct listing listing = {.format = format, .json = {.out = stdout}};
     struct weir_error error = {0};
     struct timespec now;
     int r;
 
     clock_gettime(CLOCK_REALTIME, &now);
     listing.now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    if (form == FORM_JSON) {
+    if (format == FORMAT_JSON) {
         json_object(&listing.json, NULL);
         json_array(&listing.json, "segments");
     }
     r = weir_segments(&options, on_segment, &listing, &error);
-    if (form == FORM_JSON) {
+    if (format == FORMAT_JSON) {
         json_end_array(&listing.json);
         json_end_object(&listing.json);
     }
@@ -150,16 +150,16 @@ int run_ls(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct source source = {0};
-    enum schema form = FORM_TEXT;
+    enum format format = FORMAT_TEXT;
     int option;
 
     while ((option = getopt_long(argc, argv, "jnh" SOURCE_LETTERS, options, NULL)) != -1) {
         switch (option) {
         case 'j':
-            form = FORM_JSON;
+            format = FORMAT_JSON;
             break;
         case 'n':
-            form = FORM_NAMES;
+            format = FORMAT_NAMES;
             break;
         case 'h':
             return usage_help(help);
@@ -170,5 +170,5 @@ int run_ls(int argc, char **argv)
     }
     if (optind < argc)
         return usage_wrong(argv[0], "takes no names, not ", argv[optind]);
-    return list(argv[0], &source, form);
+    return list(argv[0], &source, format);
 }

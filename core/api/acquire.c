@@ -3,7 +3,6 @@
 #include "api/acquire.h"
 
 #include "api/acquire_op.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/participant.h"
 #include "peer/peer_cleanup.h"
@@ -189,7 +188,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
             continue;
         }
         /* Without a deadline, too: what follows goes by it. */
-        if ((deadline != WEIR_FOREVER || !MUTANT(419)) && instance_now_fresh(set->w) >= deadline) {
+        if (instance_now_fresh(set->w) >= deadline) {
             set_cancel_wait(op->ctx, set, acquisition->record, 0, state);
             continue;
         }

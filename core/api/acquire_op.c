@@ -5,7 +5,6 @@
 
 #include "api/fast_path.h"
 #include "api/pool.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/keyed.h"
 #include "peer/peer_cleanup.h"
@@ -90,8 +89,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return -EINVAL;
     op->set = pool->only_set;
-    if (!op->set || instance_must_report_tsc(pool->w) ||
-        !acquire_op_resolve_simple(op, MUTANT(403) ? PURPOSE_ACQUIRE : purpose))
+    if (!op->set || instance_must_report_tsc(pool->w) || !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
@@ -157,7 +155,7 @@ static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t n
     uint64_t max_wait = request_max_wait(op->set, op->request);
     uint64_t wait = timeout <= max_wait ? timeout : max_wait;
 
-    *ret_state = (timeout <= max_wait || MUTANT(30)) ? RECORD_TIMED_OUT : RECORD_REFUSED;
+    *ret_state = (timeout <= max_wait) ? RECORD_TIMED_OUT : RECORD_REFUSED;
     return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }
 
@@ -174,8 +172,7 @@ void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
 
     deadline_ns = acquire_op_deadline_from(op, instance_now(op->set->w), &state);
     record_set_prev_flags(r, state == RECORD_REFUSED ? RECORD_REFUSE_AT_DEADLINE : 0);
-    if (!MUTANT(322))
-        atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
+    atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
 }
 
 void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)

@@ -5,7 +5,6 @@
 
 #include "api/instance.h"
 #include "api/request.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "peer/participant.h"
@@ -24,7 +23,7 @@ static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limi
     weir_acquisition *acquisition = ctx->cache;
     uint32_t n = limits_n < ACQUISITION_LIMITS ? ACQUISITION_LIMITS : limits_n;
 
-    if (limits_n > ACQUISITION_LIMITS || !acquisition || MUTANT(404))
+    if (limits_n > ACQUISITION_LIMITS || !acquisition)
         return os_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
     ctx->cache = acquisition->next;
     ctx->cache_n--;
@@ -131,11 +130,11 @@ int acquisition_signal(weir_acquisition *acquisition)
         acquisition_wake_blocked(acquisition);
     if (acquisition->fd < 0 || acquisition->signaled)
         return 0;
-    if (acquisition->grants_only && acquisition_state(acquisition) != RECORD_HELD && !MUTANT(100))
+    if (acquisition->grants_only && acquisition_state(acquisition) != RECORD_HELD)
         return 0;
     /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
     r = os_eventfd_signal(acquisition->fd);
-    acquisition->signaled = r == 0 && !MUTANT(91);
+    acquisition->signaled = r == 0;
     return r;
 }
 
@@ -168,14 +167,12 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     SCHED_POINT();
     state = acquisition_state(acquisition);
     SCHED_POINT();
-    if (MUTANT(691))
-        notified = atomic_load(&acquisition->notified);
-    if (state == RECORD_WAITING && notified && acquisition->set->participant && !MUTANT(549)) {
+    if (state == RECORD_WAITING && notified && acquisition->set->participant) {
         participant_mark_broken(acquisition->set->participant); /* somebody has tampered with it */
         state = RECORD_BROKEN;
     }
     /* That a reservation is granted was never news. */
-    if (state == RECORD_HELD && (!acquisition->reserved || MUTANT(114)))
+    if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
     return acquisition_result_of(state);
 }
@@ -206,11 +203,8 @@ static int acquisition_check_fd(weir_acquisition *acquisition)
 /* Whoever decides from now on writes to it. The caller holds the keeper's lock. */
 static int acquisition_signal_decided(weir_acquisition *acquisition)
 {
-    if (!MUTANT(553))
-        acquisition->fast_ctx = NULL; /* there is a descriptor to be forgotten */
-    return acquisition_state(acquisition) != RECORD_WAITING && !MUTANT(90)
-               ? acquisition_signal(acquisition)
-               : 0;
+    acquisition->fast_ctx = NULL; /* there is a descriptor to be forgotten */
+    return acquisition_state(acquisition) != RECORD_WAITING ? acquisition_signal(acquisition) : 0;
 }
 
 static int acquisition_open_fd(weir_acquisition *acquisition, bool grants_only)
@@ -249,7 +243,7 @@ static int acquisition_check_eventfd(int fd)
         return r;
     if (found.st_mode & S_IFMT)
         return -EINVAL;
-    return MUTANT(673) ? 0 : os_eventfd_probe(fd);
+    return os_eventfd_probe(fd);
 }
 
 /* The caller holds the keeper's lock. */
@@ -260,9 +254,9 @@ static int acquisition_attach_fd(weir_acquisition *acquisition, int event_fd)
     if (acquisition->fd >= 0)
         return -EINVAL;
     acquisition->fd = event_fd;
-    acquisition->attached = !MUTANT(670);
+    acquisition->attached = true;
     r = acquisition_signal_decided(acquisition);
-    if (r < 0 && !MUTANT(671)) {
+    if (r < 0) {
         acquisition->fd = -1;
         acquisition->attached = false;
     }
@@ -274,7 +268,7 @@ int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd)
     weir *w = acquisition->set->w;
     int r = acquisition_check_fd(acquisition);
 
-    if (r == 0 && !MUTANT(672))
+    if (r == 0)
         r = acquisition_check_eventfd(event_fd);
     if (r < 0)
         return r;
@@ -299,7 +293,7 @@ static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, u
     uint64_t amount = acquisition_amounts(acquisition)[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
-    if ((type == WEIR_LIMIT_RESOURCE && !MUTANT(32)) || !amount)
+    if (type == WEIR_LIMIT_RESOURCE || !amount)
         return -EINVAL;
     if (type == WEIR_LIMIT_CALL && (used > amount || (amount == 1 && used != 1)))
         return -ERANGE;
@@ -372,7 +366,7 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 
     if (instance_is_forked(set->w))
         return -ECHILD;
-    if (set_is_broken(set) && !MUTANT(655))
+    if (set_is_broken(set))
         return -EUCLEAN;
     if (acquisition->fast_ctx && set->limits.n > 1)
         return acquisition_update_named(acquisition, key, used);
@@ -469,8 +463,7 @@ static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *ac
 {
     if (acquisition_state(acquisition) != RECORD_HELD)
         return -EALREADY;
-    if (!MUTANT(96))
-        acquisition_release_grant(ctx, acquisition, true);
+    acquisition_release_grant(ctx, acquisition, true);
     return 0;
 }
 
@@ -531,9 +524,7 @@ static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition
         bool unused = !acquisition->observed && !acquisition->reserved &&
                       !acquisition_was_signaled(acquisition);
 
-        r = acquisition_release_grant(ctx, acquisition, unused && !MUTANT(19));
-    } else if (MUTANT(95) && acquisition_state(acquisition) == RECORD_TIMED_OUT) {
-        acquisition_release_grant(ctx, acquisition, true);
+        r = acquisition_release_grant(ctx, acquisition, unused);
     } else if (acquisition_state(acquisition) != RECORD_FREE) {
         acquisition_mark_free(acquisition->set, acquisition->record);
     }

@@ -4,7 +4,6 @@
 #define WEIR_CORE_API_ACQUISITION_H
 
 #include "api/request.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/set.h"
 #include <stdatomic.h>
@@ -68,8 +67,7 @@ static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint3
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
     return !(acquisition->updated_limits >> i & 1) &&
-           ((type == WEIR_LIMIT_RATE && amount > 0) ||
-            (type == WEIR_LIMIT_CALL && amount > !MUTANT(33)));
+           ((type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1));
 }
 
 /* Whether what it says to be named has this key. */
@@ -78,9 +76,7 @@ static inline bool acquisition_names_key(const weir_acquisition *acquisition, co
     uint32_t named_limits = acquisition->named_limits;
 
     return named_limits && key &&
-           (request_key_equal(acquisition->set->limits.items[__builtin_ctz(named_limits)].key,
-                              key) ||
-            MUTANT(645));
+           request_key_equal(acquisition->set->limits.items[__builtin_ctz(named_limits)].key, key);
 }
 
 /* A decided record without a grant becomes FREE; or one with a grant that leaves the set as it is. */

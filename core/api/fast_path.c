@@ -7,7 +7,6 @@
 #include "api/fast_path_block.h"
 #include "api/fast_path_internal.h"
 #include "api/pool.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"
 #include "set/lease.h"
@@ -47,7 +46,7 @@ WEIR_NOINLINE int fast_inline_refuse(const struct thread_ctx *ctx, const weir_se
         .limiting = limit};
 
     /* What is short may be held by the dead. */
-    if (ready == WEIR_NEVER || (set->participant && peer_reap_is_due(set, now_ns) && !MUTANT(635)))
+    if (ready == WEIR_NEVER || (set->participant && peer_reap_is_due(set, now_ns)))
         return -EINPROGRESS;
     counter_add(&counters->refused_busy, 1);
     counter_add(&counters->limits[0].refused, 1);
@@ -148,8 +147,7 @@ WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
     struct acq_record *record = NULL;
     int r;
 
-    if (!acquisition || (acquisition->set != set && (!acquisition->set || !MUTANT(557))) || !ret ||
-        !fast_path_is_open(set->w) ||
+    if (!acquisition || acquisition->set != set || !ret || !fast_path_is_open(set->w) ||
         !fast_inline_resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
         return -EINPROGRESS;
     at = inline_clock(set);
@@ -240,8 +238,7 @@ WEIR_ALWAYS_INLINE void fast_inline_return_units(struct thread_ctx *ctx, weir_se
 
         SCHED_POINT();
         if (word & INFLATED_BIT) {
-            if (!MUTANT(556))
-                set_return_units(ctx, set, &args);
+            set_return_units(ctx, set, &args);
             return;
         }
         if (version_cas_word(set->region, set->head_unit, word, word - *amount))

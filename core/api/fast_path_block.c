@@ -6,7 +6,6 @@
 #include "api/fast_path_internal.h"
 #include "api/pool.h"
 #include "api/request.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/try_now.h"
 #include "set/try_now_internal.h"
@@ -77,8 +76,6 @@ static uint8_t fast_block_named_limits(const weir_set *set, const struct weir_re
     for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
         if (request_key_equal(set->limits.items[i].key, request->amounts->key))
             named_limits |= (uint8_t)(1u << i);
-    if (MUTANT(646))
-        return named_limits & (uint8_t)-named_limits;
     return named_limits;
 }
 
@@ -90,7 +87,7 @@ WEIR_NOINLINE bool fast_block_resolve(weir_acquisition *acquisition,
     struct acq_record *r = record_at(set->region, acquisition->record);
     uint64_t *values = acquisition->values;
 
-    acquisition->named_limits &= MUTANT(647) ? UINT8_MAX : 0;
+    acquisition->named_limits = 0;
     if (!request_resolve_simple(set, request, PURPOSE_ACQUIRE, values) ||
         request_is_empty(set, values))
         return false;
@@ -135,8 +132,8 @@ WEIR_ALWAYS_INLINE int fast_block_grant(bool shared, struct thread_ctx *ctx,
 
     if (shared) {
         fast_path_name_thread(ctx, set, set_record(set, acquisition->record));
-        return try_now_take(true, ctx, set, acquisition->values,
-                            MUTANT(637) ? 0 : acquisition->record, true, &now_ns);
+        return try_now_take(true, ctx, set, acquisition->values, acquisition->record, true,
+                            &now_ns);
     }
     r = try_now_take(false, ctx, set, acquisition->values, 0, false, &now_ns);
     SCHED_POINT();
@@ -220,8 +217,7 @@ static void fast_block_return_units(struct thread_ctx *ctx, weir_set *set, const
 {
     const struct release_args args = {.amounts = amounts, .used = amounts};
 
-    if (!MUTANT(568))
-        set_return_units(ctx, set, &args);
+    set_return_units(ctx, set, &args);
 }
 
 /* False: nothing has happened. */
@@ -261,7 +257,7 @@ WEIR_ALWAYS_INLINE int fast_block_try_release(bool shared, weir_acquisition *acq
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
         !fast_path_is_open(set->w) ||
-        ((acquisition->amounts_differ || set->limits.has_opaque_resources) && !MUTANT(567)))
+        (acquisition->amounts_differ || set->limits.has_opaque_resources))
         return -EINPROGRESS;
     missing = fast_block_lacks_update(acquisition);
     if (!fast_block_free_record(shared, ctx, acquisition))

@@ -19,8 +19,7 @@ WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
 WEIR_ALWAYS_INLINE void fast_path_name_thread(const struct thread_ctx *ctx, const weir_set *set,
                                               struct acq_record *r)
 {
-    if (!MUTANT(554))
-        record_store(&r->set, (uint64_t)set->id << 32 | ctx->thread);
+    record_store(&r->set, (uint64_t)set->id << 32 | ctx->thread);
     SCHED_POINT();
 }
 
@@ -59,7 +58,7 @@ WEIR_ALWAYS_INLINE void fast_path_hold_record(const struct thread_ctx *ctx, cons
 /* Whether it is held, as far as what others may write can be trusted. */
 WEIR_ALWAYS_INLINE bool fast_path_is_held(const weir_set *set, uint64_t word)
 {
-    return record_state(word) == RECORD_HELD && (!set_is_broken(set) || MUTANT(636));
+    return record_state(word) == RECORD_HELD && !set_is_broken(set);
 }
 
 WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisition *acquisition,
@@ -72,7 +71,7 @@ WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisi
     /* Nobody else knows of it yet: no locked store. */
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);
     acquisition->strict = strict;
-    acquisition->updated_limits &= MUTANT(552);
+    acquisition->updated_limits = 0;
 }
 
 WEIR_ALWAYS_INLINE void fast_path_cache_push(struct thread_ctx *ctx, weir_acquisition *acquisition)

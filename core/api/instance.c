@@ -5,7 +5,6 @@
 #include "api/acquisition.h"
 #include "api/pool.h"
 #include "base/clock_tsc.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/participant.h"
 #include "peer/peer_cleanup.h"
@@ -102,7 +101,7 @@ void instance_report_tsc_loss(weir *w)
     };
 
     if (w->tsc && clock_tsc_state(w->tsc) != TSC_OK &&
-        !atomic_exchange(&w->tsc_loss_reported, !MUTANT(418)))
+        !atomic_exchange(&w->tsc_loss_reported, true))
         instance_log(w, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
                      why[clock_tsc_state(w->tsc)]);
 }
@@ -116,7 +115,7 @@ uint64_t instance_now_fresh(weir *w)
 {
     if (w->clock.now_ns)
         return instance_now_injected(w);
-    if (!w->tsc || MUTANT(410))
+    if (!w->tsc)
         return os_now_ns();
     return clock_tsc_now_fresh(w->tsc);
 }
@@ -389,8 +388,7 @@ weir *weir_close(weir *w)
     pthread_mutex_unlock(&w->timer.lock);
     instance_unlock(w);
     instance_shutdown_sets(w);
-    if (!MUTANT(98))
-        instance_await_blocked(w);
+    instance_await_blocked(w);
     timer_thread_stop(w);
     thread_ctx_detach(w);
     instance_unref(w, 1);

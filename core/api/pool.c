@@ -4,7 +4,6 @@
 
 #include "api/fast_path.h"
 #include "api/request.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include <errno.h>
@@ -57,7 +56,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
         .now_ns = instance_now(pool->w),
         .random = pool_next_random(&pool->random_state),
         .route = request->route,
-        .worker = MUTANT(36) ? 0 : pool->worker,
+        .worker = pool->worker,
         .sets_n = pool->definition->sets_n,
         .views = pool->views,
         .view_size = sizeof(*pool->views),

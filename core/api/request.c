@@ -3,7 +3,6 @@
 #include "api/request.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/str_map.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
@@ -35,7 +34,7 @@ static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
 
         if (atomic_compare_exchange_strong(&warnings->hashes[i], &before, hash))
             return i;
-        if (before == hash && !MUTANT(537))
+        if (before == hash)
             break;
     }
     return WARNINGS_MAX;
@@ -81,7 +80,7 @@ static int request_add_amount(weir_set *set, const struct weir_request *request,
     }
     if (known)
         return 0;
-    if ((set->strict && !MUTANT(35)) || (request->flags & WEIR_STRICT))
+    if (set->strict || (request->flags & WEIR_STRICT))
         return -ENOENT;
     if (purpose != PURPOSE_FORECAST)
         request_warn(set, asked->key, "is unknown and was skipped");
@@ -103,7 +102,7 @@ static int request_apply_defaults(const weir_set *set, bool nothing_asked, enum 
         }
         if (purpose == PURPOSE_TAKE && amounts[i] && limit->type == WEIR_LIMIT_RESOURCE)
             return -EINVAL;
-        if (amounts[i] > limit->capacity && !MUTANT(18))
+        if (amounts[i] > limit->capacity)
             return -ERANGE;
     }
     return 0;
@@ -125,8 +124,7 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
             amount = asked->amount;
             known = true;
         }
-        if (amount > limit->capacity ||
-            (nothing && limit->type == WEIR_LIMIT_RATE && !MUTANT(569)) ||
+        if (amount > limit->capacity || (nothing && limit->type == WEIR_LIMIT_RATE) ||
             (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE))
             return false;
         amounts[i] = amount;

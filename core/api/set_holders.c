@@ -4,7 +4,6 @@
 #include "peer/peer_cleanup.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
 #include "peer/participant.h"
@@ -40,7 +39,7 @@ static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 
     if (set->participant)
         return true;
-    if (set->keyed && id & KEY_SET_ID_BIT && !MUTANT(462))
+    if (set->keyed && id & KEY_SET_ID_BIT)
         return key_set_of(instance_set(set->w, id))->keyed == set->keyed;
     return id == set->id;
 }
@@ -54,7 +53,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
 
     if ((state != RECORD_HELD && state != RECORD_WAITING) || !set_holder_is_of_set(set, set_thread))
         return false;
-    if (set_holder_is_empty(set, r) && !MUTANT(147))
+    if (set_holder_is_empty(set, r))
         return false;
     *ret = (struct weir_holder){
         .id = set_holder_id(word, record),

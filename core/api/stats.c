@@ -2,7 +2,6 @@
 /* Looking at sets: definitions and counters. */
 #include "api/instance.h"
 #include "api/set_holders.h"
-#include "base/mutant.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
 #include "peer/participant.h"
@@ -149,7 +148,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
             return -EUCLEAN;
         at = instance_instant(set->w, set->limits.reads_wall);
         /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
-        if (at.now_ns < ctx->content[CONTENT_LAST_NS] && !MUTANT(115))
+        if (at.now_ns < ctx->content[CONTENT_LAST_NS])
             at.now_ns = ctx->content[CONTENT_LAST_NS];
         for (uint32_t i = 0; i < n; i++)
             stats_fill_limit(&set->limits.items[i],

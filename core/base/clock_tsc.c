@@ -2,7 +2,6 @@
 /* Readings of CLOCK_MONOTONIC that are shared while they are fresh. */
 #include "base/clock_tsc.h"
 
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -96,11 +95,11 @@ static enum clock_tsc_state clock_tsc_check(const struct clock_tsc *tsc, uint64_
 {
     uint64_t elapsed_ticks = now->after - ticks + tsc->fresh_ticks;
 
-    if (elapsed_ticks > UINT64_MAX / 2 && !MUTANT(416))
+    if (elapsed_ticks > UINT64_MAX / 2)
         return TSC_WENT_BACK;
     if (elapsed_ticks > GAP_TICKS_MAX || now->ns < ns)
         return TSC_OK;
-    if (now->ns - ns > elapsed_ticks * TSC_FRESH_NS / tsc->fresh_ticks * 2 && !MUTANT(417))
+    if (now->ns - ns > elapsed_ticks * TSC_FRESH_NS / tsc->fresh_ticks * 2)
         return TSC_LOST_TIME;
     return TSC_OK;
 }
@@ -125,16 +124,12 @@ static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_
     state = clock_tsc_check(tsc, ticks, ns, &now);
     if (state != TSC_OK)
         clock_tsc_disable(tsc, state);
-    if (MUTANT(415))
-        atomic_store(&tsc->ticks, before);
     SCHED_POINT();
     while (now.ns > seen && !atomic_compare_exchange_weak(&tsc->ns, &seen, now.ns))
         ;
-    if (MUTANT(413))
-        atomic_store(&tsc->ns, now.ns);
     SCHED_POINT();
     if (now.ns > seen)
-        atomic_store_explicit(&tsc->ticks, MUTANT(414) ? now.after : before, memory_order_release);
+        atomic_store_explicit(&tsc->ticks, before, memory_order_release);
     return now.ns;
 }
 
@@ -147,7 +142,7 @@ uint64_t clock_tsc_now(struct clock_tsc *tsc)
     if (clock_tsc_state(tsc) != TSC_OK)
         return os_now_ns();
     before = os_tsc_read();
-    if (before - ticks + tsc->fresh_ticks <= (MUTANT(412) ? 6 : 2) * tsc->fresh_ticks)
+    if (before - ticks + tsc->fresh_ticks <= 2 * tsc->fresh_ticks)
         return ns;
     return clock_tsc_refresh(tsc, ticks, before);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Error messages: one at a time, or collected as complaints about a configuration. */
 #include "base/error.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stdio.h>
@@ -149,8 +148,6 @@ int complaint_add(struct complaints *complaints, int code, struct mark mark, con
 static int complaint_compare(const void *left, const void *right)
 {
     const struct complaint *a = left, *b = right;
-    if (MUTANT(87)) /* complaints come in the order they were found, not in that of the text */
-        return a->order < b->order ? -1 : 1;
     if (a->mark.line != b->mark.line)
         return a->mark.line < b->mark.line ? -1 : 1;
     if (a->mark.column != b->mark.column)

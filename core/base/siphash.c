@@ -2,7 +2,6 @@
 /* SipHash-2-4 with 128 bits. */
 #include "base/siphash.h"
 
-#include "base/mutant.h"
 #include "os/os.h"
 
 #define COMPRESSION_ROUNDS  2
@@ -82,6 +81,6 @@ void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t 
     siphash_rounds(&s, FINALIZATION_ROUNDS);
     ret->buckets = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
     s.v1 ^= 0xdd;
-    siphash_rounds(&s, FINALIZATION_ROUNDS - MUTANT(447));
+    siphash_rounds(&s, FINALIZATION_ROUNDS);
     ret->id = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }

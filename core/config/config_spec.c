@@ -5,7 +5,6 @@
  * a shorter one lacks fields, which count as 0; a longer one must hold zeroes where this version
  * knows nothing.
  */
-#include "base/mutant.h"
 #include "base/units.h"
 #include "config/config_ast.h"
 #include <errno.h>
@@ -51,11 +50,11 @@ static bool spec_copy_struct(struct spec_copier *copier, const char *name, const
 }
 
 /* The i-th struct of an array; the first says how far they lie apart. */
-static const void *spec_struct_at(const void *array, size_t i, size_t known)
+static const void *spec_struct_at(const void *array, size_t i)
 {
     size_t size;
     memcpy(&size, array, sizeof size);
-    return (const char *)array + i * (MUTANT(88) ? known : size);
+    return (const char *)array + i * size;
 }
 
 static void spec_copy_text(struct spec_copier *copier, const char *text, struct config_value *ret)
@@ -197,7 +196,7 @@ static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_s
         return;
     for (size_t i = 0; i < spec->limits_n; i++) {
         copier->complaints->location.limit_number = (uint32_t)i + 1;
-        const void *from = spec_struct_at(spec->limits, i, sizeof limit);
+        const void *from = spec_struct_at(spec->limits, i);
         if (!spec_copy_struct(copier, "weir_limit_spec", from, &limit, sizeof limit))
             break; /* nobody knows where the next one lies */
         spec_copy_limit(copier, &limit, &ret->limits[i]);
@@ -257,7 +256,7 @@ static void spec_copy_sets(struct spec_copier *copier, const struct weir_pool_sp
         return;
     for (size_t i = 0; i < spec->sets_n; i++) {
         copier->complaints->location = (struct spec_location){.set_number = (uint32_t)i + 1};
-        const void *from = spec_struct_at(spec->sets, i, sizeof set);
+        const void *from = spec_struct_at(spec->sets, i);
         if (!spec_copy_struct(copier, "weir_set_spec", from, &set, sizeof set))
             break;
         spec_copy_set(copier, &set, &ast->sets[i]);

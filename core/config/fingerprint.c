@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Signatures: a set's definition written down, and the hash of what it means. */
 #include "config/fingerprint.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -63,7 +62,7 @@ static void fingerprint_write_quoted(struct fingerprint_writer *writer, const ch
     size_t length;
     for (; *text != '\0'; text += length) {
         uint32_t point = utf8_decode(text, &length);
-        if (fingerprint_needs_escape(point) && !MUTANT(260)) {
+        if (fingerprint_needs_escape(point)) {
             snprintf(escape, sizeof escape, "\\u%04" PRIx32, point);
             fingerprint_write_text(writer, escape);
             continue;
@@ -203,7 +202,7 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
     hash = fingerprint_hash_number(hash, limit->capacity);
     hash = fingerprint_hash_number(hash, limit->refunds);
     hash = fingerprint_hash_number(hash, limit->charges);
-    hash = fingerprint_hash_number(hash, MUTANT(528) ? 0 : limit->lease);
+    hash = fingerprint_hash_number(hash, limit->lease);
     hash = fingerprint_hash_number(hash, limit->state_words);
     hash = fingerprint_hash_number(hash, limit->algorithm_name != NULL);
     if (limit->algorithm_name == NULL)
@@ -211,7 +210,7 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
     hash = fingerprint_hash_string(hash, limit->algorithm_name);
     hash = fingerprint_hash_string(hash, limit->algorithm_version);
     hash = fingerprint_hash_number(hash, limit->config_size);
-    return MUTANT(261) ? hash : fingerprint_hash_bytes(hash, limit->config, limit->config_size);
+    return fingerprint_hash_bytes(hash, limit->config, limit->config_size);
 }
 
 static uint64_t fingerprint_hash_set(const struct set_plan *plan)

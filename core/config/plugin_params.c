@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters of plugins. What a plugin answers is checked, too. */
 #include "config/plugin_params.h"
-#include "base/mutant.h"
 #include "config/value.h"
 #include "os/os.h"
 #include <errno.h>
@@ -83,7 +82,7 @@ int plugin_params_assign(struct plugin_params *params, const struct params_owner
                           error_text(setting->name.text).text);
         else if (at < parameters_n)
             params->settings[at] = setting;
-        else if (!MUTANT(84))
+        else
             params_complain_unknown(params, owner, plugin, setting);
     }
     return 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Limits of a definition become limits of a plan: type, key, algorithm and its configuration. */
-#include "base/mutant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -86,7 +85,7 @@ static void resolve_limit_refund(struct resolver *resolver, const struct ast_lim
     }
     limit->refunds = can && (algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0;
     value_read_boolean(resolver->complaints, "refund", &ast->refund, &limit->refunds);
-    if (limit->refunds && algorithm != NULL && !can && !MUTANT(86))
+    if (limit->refunds && algorithm != NULL && !can)
         resolve_complain(resolver, -EINVAL, ast->refund.mark,
                          "%s cannot refund: leave `refund` out", ast->algorithm.text);
 }
@@ -127,8 +126,7 @@ static void resolve_limit_lease(struct resolver *resolver, const struct ast_limi
                          "`lease` is for rates and calls: a resource is held, not used up");
     else if (algorithm == NULL || lease->text == NULL)
         return;
-    else if (((algorithm->flags & WEIR_ALGORITHM_WORD) == 0 || algorithm->refund == NULL) &&
-             !MUTANT(527))
+    else if ((algorithm->flags & WEIR_ALGORITHM_WORD) == 0 || algorithm->refund == NULL)
         resolve_complain(
             resolver, -EINVAL, lease->mark,
             "%s cannot lease: `lease` needs one word of state and a refund, as gcra has",

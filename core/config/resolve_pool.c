@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools of a definition become pools of a plan: the sets they name, the balancer between them. */
-#include "base/mutant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -39,7 +38,7 @@ static int resolve_complain_missing_set(struct resolver *resolver, const struct 
 static int resolve_pool_check_set(struct resolver *resolver, const struct config_value *name)
 {
     bool is_pool = str_map_find(&resolver->pool_names, name->text) != NULL;
-    if (MUTANT(82) || str_map_find(&resolver->set_names, name->text) != NULL)
+    if (str_map_find(&resolver->set_names, name->text) != NULL)
         return 0;
     if (!is_pool && resolve_name_is_known(resolver, name->text, &is_pool) && !is_pool)
         return 0;

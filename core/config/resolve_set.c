@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of a definition become sets of a plan; their limits must go together. */
-#include "base/mutant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -62,7 +61,7 @@ static void resolve_set_keyed(struct resolver *resolver, const struct ast_set *a
                               ARRAY_LENGTH(policies));
         plan->keyed.evict = i < 0 ? EVICT_OLDEST : (enum evict)i;
     }
-    if (ast->limits_n == 0 && !MUTANT(450))
+    if (ast->limits_n == 0)
         resolve_complain(
             resolver, -EINVAL, keyed->mark,
             "`keyed` is for sets with limits: without them there is nothing to know of a key");
@@ -143,7 +142,7 @@ static void resolve_set_check_keys(struct resolver *resolver, const struct ast_s
     for (size_t i = 0; i < at; i++) {
         if (limits[i].key == NULL || limits[at].key == NULL || limits[i].type == 0 ||
             limits[at].type == 0 || limits[i].type == limits[at].type ||
-            strcmp(limits[i].key, limits[at].key) != 0 || MUTANT(85))
+            strcmp(limits[i].key, limits[at].key) != 0)
             continue;
         const struct ast_limit *limit = &ast->limits[at];
         resolve_complain(
@@ -164,14 +163,14 @@ static void resolve_set_place_limit(struct resolver *resolver, const struct ast_
         resolve_complain(resolver, -EINVAL, ast->limits[limit - plan->limits].mark,
                          "the limits of this set need more than %u MiB together",
                          (unsigned)(WEIR_STATE_MAX >> 20));
-    else if (!MUTANT(89))
+    else
         plan->state_words += limit->state_words;
 }
 
 /* What was taken ahead of one limit would be held back from the others. */
 static void resolve_set_check_lease(struct resolver *resolver, const struct ast_set *ast, size_t at)
 {
-    if (ast->limits[at].lease.text == NULL || MUTANT(526))
+    if (ast->limits[at].lease.text == NULL)
         return;
     if (ast->keyed.given)
         resolve_complain(

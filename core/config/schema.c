@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Forms: fields are read in any order; those that are unknown or repeated are complained about. */
 #include "config/schema.h"
-#include "base/mutant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -88,7 +87,7 @@ static void schema_read_other(struct yaml_reader *yaml, const struct schema *sch
     }
     struct settings *settings = schema_at_offset(target, schema->settings);
     for (size_t i = 0; i < settings->n; i++) {
-        if (strcmp(settings->items[i].name.text, key->text) == 0 && !MUTANT(80)) {
+        if (strcmp(settings->items[i].name.text, key->text) == 0) {
             schema_complain_repeated(yaml, key, settings->items[i].name.mark);
             yaml_node_skip(yaml, node);
             return;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Scalars: names, words, booleans, amounts and durations. */
 #include "config/value.h"
-#include "base/mutant.h"
 #include "base/units.h"
 #include <errno.h>
 #include <stdio.h>
@@ -92,10 +91,10 @@ static bool value_read_with_unit(struct complaints *complaints, const char *fiel
     if (rc == -EINVAL)
         complaint_add(complaints, -EINVAL, value->mark, "`%s` takes %s, not `%s`", field,
                       unit->examples, error_text(value->text).text);
-    else if (number < min && !MUTANT(81))
+    else if (number < min)
         complaint_add(complaints, -EINVAL, value->mark, "`%s` must be at least %s, not %s", field,
                       unit->write(min, low), error_text(value->text).text);
-    else if (rc == -ERANGE || (number > max && !MUTANT(81)))
+    else if (rc == -ERANGE || number > max)
         complaint_add(complaints, -EINVAL, value->mark, "`%s` must be at most %s, not %s", field,
                       unit->write(max, high), error_text(value->text).text);
     else {

@@ -2,7 +2,6 @@
 /* Live sets: lent to keys, and given back by those who did not get them. */
 #include "keyed/key_set_internal.h"
 
-#include "base/mutant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@ static void key_set_fill(struct txn *txn, const struct key_digest *key, const ui
     uint64_t *to = txn_states(txn);
     size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
 
-    if (states && !MUTANT(460)) {
+    if (states) {
         memcpy(to, states, n * sizeof(*to));
     } else {
         memset(to, 0, n * sizeof(*to));
@@ -33,7 +32,7 @@ int key_set_try_bind(struct bind_request *request, struct key_set *key_set)
     if (version_flags(&txn.version) & CONTENT_SHUT_DOWN)
         return -ESHUTDOWN;
     if (key_set_phase_of(&txn) != PHASE_UNBOUND || waitq_length(&txn.version) ||
-        (key_set_is_named(request->keyed, &txn, &entry) && !MUTANT(600)))
+        key_set_is_named(request->keyed, &txn, &entry))
         return 0;
     key_set_fill(&txn, request->key, request->states);
     request->word = key_set_begin_binding(&txn);
@@ -50,7 +49,7 @@ void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t wo
         txn_begin(&txn, ctx, &key_set->set);
         if (key_set_phase_of(&txn) != PHASE_BINDING ||
             key_set_word(&txn, key_set_binding(&txn)) != word || set_is_broken(&key_set->set) ||
-            key_set_is_named(key_set->keyed, &txn, &entry) || MUTANT(604))
+            key_set_is_named(key_set->keyed, &txn, &entry))
             return;
     } while (!key_set_end_binding(&txn));
     key_set_push_unbound(key_set->keyed, key_set->number);

@@ -2,7 +2,6 @@
 /* Live sets: what a version says whose it is, in which loan, and whether that is over: see key_set.h. */
 #include "keyed/key_set_internal.h"
 
-#include "base/mutant.h"
 #include "peer/participant.h"
 
 static struct key_digest key_set_key(const struct txn *txn)
@@ -29,8 +28,7 @@ void key_set_help(const struct keyed *keyed, const struct txn *txn)
     const struct key_digest key = key_set_key(txn);
     struct key_entry entry;
 
-    if (key_set_phase_of(txn) == PHASE_BINDING && !MUTANT(606) &&
-        key_table_find(&keyed->table, &key, &entry) &&
+    if (key_set_phase_of(txn) == PHASE_BINDING && key_table_find(&keyed->table, &key, &entry) &&
         entry.word == key_set_word(txn, key_set_binding(txn) - 1))
         key_entry_swap(&entry, key_set_word(txn, key_set_binding(txn)));
 }
@@ -53,8 +51,7 @@ bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed, 
 
 bool key_set_admits(struct txn *txn)
 {
-    if ((key_set_binding(txn) != txn->ctx->binding && !MUTANT(603)) ||
-        (key_set_phase_of(txn) == PHASE_UNBOUND && !MUTANT(599)))
+    if (key_set_binding(txn) != txn->ctx->binding || key_set_phase_of(txn) == PHASE_UNBOUND)
         return false;
     key_set_set_binding(txn, txn->ctx->binding, PHASE_BOUND);
     return true;
@@ -85,7 +82,7 @@ static uint64_t key_set_binder(const struct txn *txn)
 
 uint64_t key_set_begin_binding(const struct txn *txn)
 {
-    uint64_t binding = key_set_binding(txn) + (!MUTANT(605) || !key_set_binding(txn));
+    uint64_t binding = key_set_binding(txn) + 1;
 
     key_set_set_binding(txn, binding, PHASE_BINDING);
     key_set_words(txn)[KEY_SET_WORD_BINDER] = key_set_binder(txn);
@@ -106,7 +103,7 @@ bool key_set_is_abandoned(const struct txn *txn)
     uint32_t i;
 
     if (!segment)
-        return MUTANT(608);
+        return false;
     return !segment_thread_of_unit(segment, (uint32_t)(binder >> 32), &i) ||
            (uint32_t)atomic_load(&segment_thread(segment, i)->head.generation) != (uint32_t)binder;
 }

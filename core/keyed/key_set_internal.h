@@ -13,7 +13,6 @@
 #ifndef WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 #define WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 
-#include "base/mutant.h"
 #include "keyed/key_set.h"
 
 enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
@@ -100,9 +99,8 @@ int key_set_reclaim(struct bind_request *request);
 /* Whether nobody is in line, or has reserved. */
 static inline bool key_set_is_quiet(const struct txn *txn)
 {
-    return (!waitq_length(&txn->version) || MUTANT(602)) &&
-           !(version_flags(&txn->version) & CONTENT_SHUT_DOWN) && txn->at.now_ns == txn->now_ns &&
-           !set_is_broken(txn->set);
+    return !waitq_length(&txn->version) && !(version_flags(&txn->version) & CONTENT_SHUT_DOWN) &&
+           txn->at.now_ns == txn->now_ns && !set_is_broken(txn->set);
 }
 
 /* Whether its state can be a word of the table. */

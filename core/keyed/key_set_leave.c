@@ -2,8 +2,6 @@
 /* Live sets: what a key that has one is good for, and how it comes to have it no longer. */
 #include "keyed/key_set_internal.h"
 
-#include "base/mutant.h"
-
 /* ---- what can go ---- */
 
 bool key_states_are_new(const struct limits *limits, const uint64_t *states,
@@ -20,7 +18,7 @@ enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
 {
     uint64_t recovered = at->now_ns;
 
-    if (key_states_are_new(limits, states, at) && !MUTANT(454))
+    if (key_states_are_new(limits, states, at))
         return KEY_AS_NEW;
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
@@ -28,7 +26,7 @@ enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
 
         if (limit->type != WEIR_LIMIT_RESOURCE)
             ready = limit_ready_at(limit, states + limit->state_offset, at, limit->capacity);
-        else if (!limit_is_new(limit, states + limit->state_offset, at) && !MUTANT(455))
+        else if (!limit_is_new(limit, states + limit->state_offset, at))
             return KEY_PINNED;
         recovered = ready > recovered ? ready : recovered;
     }
@@ -77,7 +75,7 @@ bool key_set_restore_entry(struct keyed *keyed, const struct txn *txn, struct ke
 {
     const uint64_t *states = txn_states(txn);
 
-    if (key_states_are_new(&txn->set->limits, states, &txn->at) || MUTANT(461)) {
+    if (key_states_are_new(&txn->set->limits, states, &txn->at)) {
         key_set_remove_entry(entry, &keyed->shared_state->forgotten);
         return true;
     }
@@ -101,7 +99,7 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
     now = key_set_use_of(&txn, &instant);
     if (now == KEY_PINNED || (use == KEY_AS_NEW && now != use))
         return false;
-    if (key_set_phase_of(&txn) != PHASE_UNBOUND && !MUTANT(601) && !key_set_end_binding(&txn))
+    if (key_set_phase_of(&txn) != PHASE_UNBOUND && !key_set_end_binding(&txn))
         return false;
     key_set_push_unbound(
         keyed, key_set_of(txn.set)->number); /* whoever replaces the entry does so at once */
@@ -120,7 +118,7 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
     if (!key_set_fits_word(keyed, &txn) &&
         !key_states_are_new(&txn.set->limits, txn_states(&txn), &txn.at))
         return;
-    if (key_set_is_named(keyed, &txn, &entry) && (MUTANT(607) || key_set_end_binding(&txn)) &&
+    if (key_set_is_named(keyed, &txn, &entry) && key_set_end_binding(&txn) &&
         key_set_restore_entry(keyed, &txn, &entry))
         key_set_push_unbound(keyed, key_set->number);
 }

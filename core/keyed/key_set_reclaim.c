@@ -2,7 +2,6 @@
 /* Live sets: when all are in use, one that can go is looked for. */
 #include "keyed/key_set_internal.h"
 
-#include "base/mutant.h"
 #include <errno.h>
 
 /* The best of those looked at. */
@@ -40,12 +39,12 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
                (key_set_phase_of(&txn) == PHASE_BINDING && abandoned && key_set_end_binding(&txn));
     if (key_set_phase_of(&txn) == PHASE_UNBOUND && key_set_restore_entry(keyed, &txn, &entry))
         return true;
-    if (key_set_fits_word(keyed, &txn) && key_set_is_quiet(&txn) &&
-        !MUTANT(611)) /* whoever left last did not come to it */
+    if (key_set_fits_word(keyed, &txn) &&
+        key_set_is_quiet(&txn)) /* whoever left last did not come to it */
         return key_set_end_binding(&txn) && key_set_restore_entry(keyed, &txn, &entry);
     switch (key_set_use_of(&txn, &instant)) {
     case KEY_AS_NEW:
-        return (MUTANT(609) || key_set_end_binding(&txn)) &&
+        return key_set_end_binding(&txn) &&
                key_set_remove_entry(&entry, &keyed->shared_state->forgotten);
     case KEY_EVICTABLE:
         reclaim_consider(best, keyed, key_set, &entry, instant);
@@ -58,7 +57,7 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
 /* Somebody else was faster, with whom there is room as before. */
 static int reclaim_lost_race(void)
 {
-    return MUTANT(695) ? -ENOBUFS : -EINPROGRESS;
+    return -EINPROGRESS;
 }
 
 int key_set_reclaim(struct bind_request *request)

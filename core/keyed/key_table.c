@@ -2,7 +2,6 @@
 /* The table of keys: two buckets for each. */
 #include "keyed/key_table.h"
 
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "state/version.h"
 #include <errno.h>
@@ -69,7 +68,7 @@ static inline struct key_places key_places_of(const struct key_table *table,
     return (struct key_places){
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
-        key->id & ~CLAIM_BIT || MUTANT(442) ? key->id & ~CLAIM_BIT : 2};
+        key->id & ~CLAIM_BIT ? key->id & ~CLAIM_BIT : 2};
 }
 
 /* A key takes the slots of a bucket in an order of its own, first those in one line of the cache. So
@@ -127,7 +126,7 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
         entry->word = word;
         return KEY_SWAPPED;
     }
-    if (value.low != entry->id && !MUTANT(430))
+    if (value.low != entry->id)
         return KEY_GONE;
     entry->word = value.high;
     return KEY_CHANGED;
@@ -163,7 +162,7 @@ static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, str
             continue;
         SCHED_POINT();
         value = atomic128_load(slot);
-        if (value.low != id && !MUTANT(443))
+        if (value.low != id)
             continue; /* then there was an instant without it */
         *ret = (struct key_entry){slot, id, value.high};
         return true;
@@ -179,7 +178,7 @@ bool key_table_find(const struct key_table *table, const struct key_digest *key,
     /* Whether it is in the first is known too late to begin with the second then. */
     __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
     return key_find_in_bucket(places.buckets[0], places.id, ret) ||
-           (key_find_in_bucket(places.buckets[1], places.id, ret) && !MUTANT(445));
+           key_find_in_bucket(places.buckets[1], places.id, ret);
 }
 
 /* ---- claims ---- */
@@ -220,7 +219,7 @@ static struct key_lookup key_search(const struct key_places *places)
 {
     struct key_lookup found = {.is_only = true};
 
-    for (uint32_t i = 0; i < (MUTANT(440) ? BUCKET_SLOTS : KEY_PLACES); i++) {
+    for (uint32_t i = 0; i < KEY_PLACES; i++) {
         struct key_entry seen;
 
         SCHED_POINT();
@@ -228,7 +227,7 @@ static struct key_lookup key_search(const struct key_places *places)
         if (seen.id == places->id)
             return (struct key_lookup){seen, true};
         if (seen.id && found.entry.id)
-            found.is_only &= MUTANT(431) || key_entry_replace(&seen, 0, 0);
+            found.is_only &= key_entry_replace(&seen, 0, 0);
         else if (seen.id)
             found.entry = seen;
     }
@@ -261,13 +260,13 @@ static bool slot_chooser_prefers(struct slot_chooser *chooser, uint64_t instant)
     chooser->evictable_n++;
     switch (chooser->policy->eviction) {
     case KEY_EVICT_OLDEST:
-        return chooser->evictable_n == 1 || (instant < chooser->least) != MUTANT(432);
+        return chooser->evictable_n == 1 || (instant < chooser->least);
     case KEY_EVICT_RANDOM:
         return key_table_scale((uint32_t)(chooser->random >> 32), chooser->evictable_n) == 0;
     case KEY_EVICT_NONE:
         break;
     }
-    return MUTANT(434);
+    return false;
 }
 
 static void bucket_offer_empty(struct bucket_offer *offer, const struct key_entry *entry)
@@ -299,8 +298,6 @@ static void slot_chooser_add_key(struct slot_chooser *chooser, struct bucket_off
         chooser->least = instant;
         break;
     case KEY_PINNED:
-        if (MUTANT(433))
-            chooser->victim = (struct slot_choice){*entry, CHOICE_VICTIM};
         break;
     }
 }
@@ -316,7 +313,7 @@ static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_of
     entry.word = atomic_load_explicit(&slot->high, memory_order_acquire);
     if (!entry.id)
         bucket_offer_empty(offer, &entry);
-    else if (entry.id & CLAIM_BIT && !MUTANT(441))
+    else if (entry.id & CLAIM_BIT)
         chooser->claim = (struct slot_choice){entry, CHOICE_CLAIM};
     else
         slot_chooser_add_key(chooser, offer, &entry);
@@ -327,7 +324,7 @@ static int bucket_offer_choose(uint32_t first_n, uint32_t second_n)
 {
     if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
         return 0;
-    if (!second_n || MUTANT(446))
+    if (!second_n)
         return -1;
     return 1;
 }
@@ -345,18 +342,17 @@ static struct slot_choice slot_choose(const struct key_places *places,
         slot_chooser_add_slot(&chooser, &chooser.offers[i / BUCKET_SLOTS], key_slot_at(places, i));
     empty = bucket_offer_choose(offers[0].empty_n, offers[1].empty_n);
     as_new = bucket_offer_choose(offers[0].new_n, offers[1].new_n);
-    if (empty >= 0 && !(MUTANT(448) && as_new >= 0))
+    if (empty >= 0)
         return offers[empty].empty;
     if (as_new >= 0)
         return offers[as_new].as_new;
-    return chooser.victim.entry.slot && !(MUTANT(435) && chooser.claim.entry.slot) ? chooser.victim
-                                                                                   : chooser.claim;
+    return chooser.victim.entry.slot ? chooser.victim : chooser.claim;
 }
 
 static void probe_stats_count(struct probe_stats *stats, const struct slot_choice *choice)
 {
     stats->forgotten += choice->kind == CHOICE_AS_NEW;
-    stats->evicted += choice->kind == CHOICE_VICTIM && !MUTANT(444);
+    stats->evicted += choice->kind == CHOICE_VICTIM;
 }
 
 /* Claims the place that was chosen. The fence: whoever looks for other claims afterwards, and does
@@ -374,7 +370,7 @@ static bool key_claim_place(const struct slot_choice *choice, uint64_t id, uint6
 /* The splitmix64 generator's step and its output function: Steele, Lea, Flood, 2014. */
 static uint64_t nonce_source_next(struct nonce_source *nonces)
 {
-    uint64_t x = nonces->last += MUTANT(436) ? 0 : UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = nonces->last += UINT64_C(0x9e3779b97f4a7c15);
 
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -411,10 +407,8 @@ static bool key_claim_is_valid(const struct key_lookup *found, const struct key_
 {
     const struct key_entry *seen = &found->entry;
 
-    if (MUTANT(439) && seen->id)
-        return true;
-    return known->id && (found->is_only || MUTANT(438)) && seen->slot == known->slot &&
-           seen->id == known->id && seen->word == known->word;
+    return known->id && found->is_only && seen->slot == known->slot && seen->id == known->id &&
+           seen->word == known->word;
 }
 
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
@@ -429,7 +423,7 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
         struct key_lookup found = key_search(&places);
 
         if (found.entry.id == places.id) {
-            if (known.id && !MUTANT(437))
+            if (known.id)
                 key_claim_drop(&known);
             *ret = found.entry;
             return KEY_FOUND;

@@ -3,7 +3,6 @@
 #include "keyed/keyed_internal.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "peer/peer_cleanup.h"
@@ -42,7 +41,7 @@ static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
     uint64_t now_ns = instance_now(set->w);
 
     op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
-    if (r == -ENOBUFS && set->participant && !MUTANT(612) && peer_reap_if_due(op->ctx, set, now_ns))
+    if (r == -ENOBUFS && set->participant && peer_reap_if_due(op->ctx, set, now_ns))
         return -EINPROGRESS;
     if (r == -ENOBUFS) {
         atomic_fetch_add_explicit(&acq->keyed->shared_state->refused, 1, memory_order_relaxed);
@@ -152,7 +151,7 @@ static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_e
     const struct limit *limit = acq->set->limits.items;
     uint64_t amount = acq->op->amounts[0];
     enum key_swap swap = KEY_CHANGED;
-    bool is_late = MUTANT(613); /* the instant is one after that of the word */
+    bool is_late = false; /* the instant is one after that of the word */
 
     do {
         uint64_t state = entry->word, quiet_ns, ready;
@@ -175,9 +174,9 @@ static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_e
         if (key_word_is_key_set(state))
             return keyed_acquire_promoted(acq, entry, &entry->word);
         swap = key_entry_swap(entry, state);
-        is_late = MUTANT(613);
+        is_late = false;
     } while (swap == KEY_CHANGED);
-    if (swap != KEY_SWAPPED && !MUTANT(459))
+    if (swap != KEY_SWAPPED)
         return -EINPROGRESS;
     keyed_grant(acq, at.now_ns);
     return 0;

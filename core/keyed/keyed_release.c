@@ -3,7 +3,6 @@
 #include "keyed/keyed_internal.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include <errno.h>
@@ -101,8 +100,7 @@ static int keyed_release_bound(struct keyed_release_op *rel, struct key_entry *e
     rel->ctx->binding = key_word_binding(entry->word);
     if (key_set)
         r = keyed_release_to_key_set(rel, key_set);
-    if (!MUTANT(630))
-        rel->ctx->binding = outer_binding;
+    rel->ctx->binding = outer_binding;
     if (r == -ESTALE)
         return key_set_repair(rel->ctx, keyed, &rel->key, entry) == -EUCLEAN ? 1 : -EINPROGRESS;
     key_set_unbind_if_idle(rel->ctx, key_set);
@@ -117,7 +115,7 @@ static bool keyed_release_charges(const weir_set *set, const struct release_args
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         charges |= set->limits.items[i].charges && args->used[i] > args->amounts[i];
-    return charges && !args->return_all && !MUTANT(463);
+    return charges && !args->return_all;
 }
 
 /* Charges a new key: 1, or -EINPROGRESS. Without room for it nobody pays. */

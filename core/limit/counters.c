@@ -2,8 +2,6 @@
 /* Counting, and adding up. */
 #include "limit/counters.h"
 
-#include "base/mutant.h"
-
 static uint64_t counter_load(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -12,7 +10,7 @@ static uint64_t counter_load(const _Atomic uint64_t *counter)
 /* The number of bits of whole microseconds. */
 static unsigned counters_wait_bucket(uint64_t wait_ns)
 {
-    uint64_t us = wait_ns / 1000 >> MUTANT(34);
+    uint64_t us = wait_ns / 1000;
     unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 
     return bucket < WEIR_WAIT_BUCKETS ? bucket : WEIR_WAIT_BUCKETS - 1;

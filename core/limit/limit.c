@@ -2,8 +2,6 @@
 /* Limits: pure functions over their words of a set's state. */
 #include "limit/limit.h"
 
-#include "base/mutant.h"
-
 #define UNDO_WORDS 16u /* of state that are worth copying to save a call of each limit */
 
 uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
@@ -30,7 +28,7 @@ uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
 {
     uint64_t ready = limit_ready_at(limit, state, at, amount);
 
-    if (ready <= at->now_ns || MUTANT(401))
+    if (ready <= at->now_ns)
         limit_take(limit, state, at, amount);
     return ready;
 }
@@ -47,7 +45,7 @@ void limit_release(const struct limit *limit, uint64_t *state, const struct weir
 void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount, uint64_t granted_ns)
 {
-    if (limit->algorithm && limit->algorithm->refund && !MUTANT(10))
+    if (limit->algorithm && limit->algorithm->refund)
         limit->algorithm->refund(limit->config, state, at, amount, granted_ns);
 }
 
@@ -89,7 +87,7 @@ void limits_describe(struct limits *limits)
         if (limit->type != WEIR_LIMIT_RESOURCE) {
             limits->has_waits = true;
             waits++;
-            monotone &= limit->algorithm->flags & WEIR_ALGORITHM_MONOTONE || MUTANT(674);
+            monotone &= (limit->algorithm->flags & WEIR_ALGORITHM_MONOTONE) != 0;
         }
         if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
             limits->reads_wall = true;
@@ -128,7 +126,7 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
         const struct limit *limit = &limits->items[i];
         uint64_t ready;
 
-        if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE && !MUTANT(37)))
+        if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE))
             continue;
         ready = limit_ready_at(limit, states + limit->state_offset, at, amounts[i]);
         if (ready > latest) {
@@ -157,7 +155,7 @@ static uint64_t limits_take_if_ready(const struct limits *limits, uint64_t *stat
 {
     uint64_t ready = limits_ready_at(limits, states, at, amounts, true, ret_limiting);
 
-    if (ready <= at->now_ns || MUTANT(402))
+    if (ready <= at->now_ns)
         limits_take(limits, states, at, amounts, true);
     return ready;
 }
@@ -173,7 +171,7 @@ static uint64_t limits_take_or_undo(const struct limits *limits, uint64_t *state
         saved[i] = states[i];
     if (limits_take_or_clobber(limits, states, at, amounts))
         return at->now_ns;
-    for (uint32_t word = 0; word < limits->state_words && !MUTANT(406); word++)
+    for (uint32_t word = 0; word < limits->state_words; word++)
         states[word] = saved[word];
     return limits_ready_at(limits, states, at, amounts, true, ret_limiting);
 }

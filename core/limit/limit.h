@@ -7,7 +7,6 @@
 #define WEIR_CORE_LIMIT_LIMIT_H
 
 #include "base/compiler.h"
-#include "base/mutant.h"
 #include <stdbool.h>
 #include <weir/algorithm.h>
 
@@ -90,7 +89,7 @@ WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *st
 {
     if (limit->algorithm)
         return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
-    return state[0] <= limit->capacity || MUTANT(264) ? 0 : -1;
+    return state[0] <= limit->capacity ? 0 : -1;
 }
 
 /*

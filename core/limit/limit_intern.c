@@ -2,7 +2,6 @@
 /* Shared limits: a hash table with chains. */
 #include "limit/limit_intern.h"
 
-#include "base/mutant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stddef.h>
@@ -189,8 +188,8 @@ struct limit *limit_intern(struct limit_intern_table *table, const struct limit 
         return NULL;
     bucket = limit_intern_bucket(table, hash);
     for (entry = *bucket; entry; entry = entry->next)
-        if (limit_intern_equal(entry, hash, limits, n) && !MUTANT(535)) {
-            entry->references += !MUTANT(536);
+        if (limit_intern_equal(entry, hash, limits, n)) {
+            entry->references++;
             return entry->limits;
         }
     entry = limit_intern_copy(limits, n);

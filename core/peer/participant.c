@@ -3,7 +3,6 @@
 #include "peer/participant.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "shm/doorbell.h"
@@ -75,7 +74,7 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 static void participant_begin_generation(struct segment_thread *ctx)
 {
     SCHED_POINT();
-    atomic_fetch_add(&ctx->head.generation, !MUTANT(340));
+    atomic_fetch_add(&ctx->head.generation, 1);
     SCHED_POINT();
 }
 
@@ -411,12 +410,11 @@ void participant_release_slots(const struct segment *segment, uint32_t slot, uin
 {
     uint32_t peer_key = peer_key_make(peer_id, slot);
 
-    for (uint32_t run = 1; run < segment_runs_n(segment) && !MUTANT(321); run++)
+    for (uint32_t run = 1; run < segment_runs_n(segment); run++)
         participant_release_owner(segment_run_owner(segment, run), peer_key);
     for (uint32_t i = 0; i < segment_threads_n(segment); i++)
         participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
-    if (!MUTANT(574))
-        dcas_release_slots(&segment_header(segment)->announce_slots, peer_key);
+    dcas_release_slots(&segment_header(segment)->announce_slots, peer_key);
     peer_slot_free(segment_peer(segment, slot), peer_id);
     SCHED_POINT();
 }
@@ -425,7 +423,7 @@ void participant_release_slots(const struct segment *segment, uint32_t slot, uin
 static void participant_leave(struct participant *participant)
 {
     participant_release_slots(participant->segment, participant->slot, participant->peer_id);
-    if (participant->segment->while_used && !MUTANT(331))
+    if (participant->segment->while_used)
         segment_remove_if_unused(participant->segment, segment_has_users, NULL);
 }
 

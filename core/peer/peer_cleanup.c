@@ -3,7 +3,6 @@
 #include "peer/peer_cleanup.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "peer/participant.h"
 #include "peer/thread_recovery.h"
@@ -29,7 +28,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
         int r;
 
         SCHED_POINT();
-        if (atomic_load(&dead_thread->peer_key) != peer_key || MUTANT(320))
+        if (atomic_load(&dead_thread->peer_key) != peer_key)
             continue;
         r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
         if (r == -ENOMEM || r == -EUCLEAN)

@@ -2,7 +2,6 @@
 /* Guards: see stall_check.h. */
 #include "peer/stall_check.h"
 
-#include "base/mutant.h"
 #include "peer/participant.h"
 #include "set/txn.h"
 #include "wait/notify.h"
@@ -27,7 +26,7 @@ static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, ui
 {
     uint64_t now = set_record_word(txn->set, record);
 
-    if (now != word && (!MUTANT(610) || record_state(now) != RECORD_WAITING))
+    if (now != word)
         return true;
     if (ready == WEIR_NEVER && txn_is_current(txn))
         participant_mark_broken(txn->set->participant);
@@ -49,7 +48,7 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     if (!stall_check_wait_is_sound(&txn, record, word, ready) || !head)
         return;
     head_word = set_record_word(set, head);
-    if ((txn_is_ready(&txn, ready) && !MUTANT(323)) || participant_waiter(set->participant, head))
+    if (txn_is_ready(&txn, ready) || participant_waiter(set->participant, head))
         set_grant_waiters(ctx, set);
     else if (stall_check_head_overdue(&txn, record_at(set->region, head), &state) &&
              txn_is_current(&txn) && set_cancel_wait(ctx, set, head, head_word, state))

@@ -3,7 +3,6 @@
 #include "peer/thread_recovery.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "peer/participant.h"
@@ -118,8 +117,6 @@ static int recovery_end_record(const struct thread_recovery *recovery, uint32_t 
         if (set_is_broken(set))
             return -EUCLEAN; /* its records stay as they are */
         if (record_state(word) == RECORD_WAITING) {
-            if (MUTANT(26))
-                return 0;
             set_cancel_wait(ctx, set, record, word, RECORD_CANCELED);
         } else if (record_state(word) == RECORD_HELD) {
             recovery_release_record(ctx, set, record, word);
@@ -137,7 +134,7 @@ static void recovery_notify(weir_set *set, uint32_t record, uint64_t word, uint6
     enum wait_target_kind kind =
         wait_target_kind(record_wait_target(record_at(set->region, record)));
 
-    if (record_state(word) == RECORD_WAITING && kind != WAIT_TARGET_FUTEX && !MUTANT(341))
+    if (record_state(word) == RECORD_WAITING && kind != WAIT_TARGET_FUTEX)
         notify_recheck_at(set, record, word, now_ns);
     else
         notify_waiter(set, record, word);
@@ -187,15 +184,14 @@ static int recovery_perform(const struct thread_recovery *recovery)
     if (intent && !set)
         return -ENOMEM;
     /* First of all: only a completed version says what the dead holds and waits for. */
-    if (intent && !MUTANT(28))
+    if (intent)
         recovery_complete_writes(ctx, set);
     for (uint32_t at = 0; r == 0 && (at = recovery_next_record(ctx->w, recovery->region, at)) != 0;)
         r = recovery_end_record(recovery, at);
     /* It worked on one set at a time, so only that one can lack a service or a wake. */
-    if (r == 0 && intent && !MUTANT(28)) {
+    if (r == 0 && intent) {
         set_grant_waiters(ctx, set);
-        if (!MUTANT(27))
-            recovery_repeat_notify(ctx, set);
+        recovery_repeat_notify(ctx, set);
     }
     return r;
 }
@@ -220,13 +216,12 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
                                        .owner = (uint64_t)dead_unit << 32 | (uint32_t)generation};
     int r;
 
-    if (atomic_load(&recovery.dead_head->generation) != generation ||
-        (MUTANT(29) && !recovery_end_generation(&recovery)))
+    if (atomic_load(&recovery.dead_head->generation) != generation)
         return -EALREADY;
     SCHED_POINT();
     r = recovery_perform(&recovery);
     SCHED_POINT();
-    if (r == 0 && !MUTANT(29) && !recovery_end_generation(&recovery))
+    if (r == 0 && !recovery_end_generation(&recovery))
         r = -EALREADY;
     return r;
 }

@@ -6,7 +6,6 @@
  * refuses the file, so that nobody uses half of it.
  */
 #include "plugin/plugin_abi.h"
-#include "base/mutant.h"
 #include "config/config_ast.h"
 #include "os/os.h"
 #include <errno.h>
@@ -51,8 +50,6 @@ bool plugin_abi_is_name(const char *text)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     size_t length = strnlen(text, PLUGIN_NAME_MAX + 1);
 
-    if (MUTANT(45))
-        return true;
     return length > 0 && length <= PLUGIN_NAME_MAX && strspn(text, allowed) == length;
 }
 
@@ -72,10 +69,10 @@ static int plugin_abi_check_struct(const struct plugin_abi_reader *reader, const
     if ((uintptr_t)data % _Alignof(uint64_t) != 0)
         return plugin_abi_refuse(reader, "its %s is not aligned", what);
     memcpy(&size, data, sizeof size);
-    if (size < least && !MUTANT(40))
+    if (size < least)
         return plugin_abi_refuse(reader, "its %s is truncated: size %zu, at least %zu needed", what,
                                  size, least);
-    if ((size > ABI_STRUCT_MAX || size % 8 != 0) && !MUTANT(47))
+    if (size > ABI_STRUCT_MAX || size % 8 != 0)
         return plugin_abi_refuse(reader, "its %s has the absurd size %zu", what, size);
     return 0;
 }
@@ -86,7 +83,7 @@ static void plugin_abi_copy_struct(void *ret, size_t ret_size, const void *data)
     size_t size;
 
     memcpy(&size, data, sizeof size);
-    if (size > ret_size || MUTANT(51))
+    if (size > ret_size)
         size = ret_size;
     memset(ret, 0, ret_size);
     memcpy(ret, data, size);
@@ -133,9 +130,9 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
 {
     uint64_t n = 0;
 
-    *ret_n = MUTANT(58) ? 1 : 0;
+    *ret_n = 0;
     if (parameter->choices == NULL || parameter->choices[0] == NULL)
-        return MUTANT(58) ? 0 : plugin_abi_refuse(reader, "it is a choice without choices");
+        return plugin_abi_refuse(reader, "it is a choice without choices");
     for (; parameter->choices[n] != NULL; n++) {
         if (n == PLUGIN_CHOICES_MAX)
             return plugin_abi_refuse(reader, "it has more than %u choices", PLUGIN_CHOICES_MAX);
@@ -160,7 +157,7 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
     case WEIR_PARAMETER_DURATION:
-        if (min > max && !MUTANT(49))
+        if (min > max)
             return plugin_abi_refuse(reader, "its least value %llu is above its greatest %llu",
                                      (unsigned long long)min, (unsigned long long)max);
         if (parameter->default_value == 0)
@@ -177,7 +174,7 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
     default:
         return plugin_abi_refuse(reader, "its type %u is unknown", parameter->type);
     }
-    if ((parameter->default_value < min || parameter->default_value > max) && !MUTANT(44))
+    if (parameter->default_value < min || parameter->default_value > max)
         return plugin_abi_refuse(reader, "its default %llu is not within %llu and %llu",
                                  (unsigned long long)parameter->default_value,
                                  (unsigned long long)min, (unsigned long long)max);
@@ -232,7 +229,7 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader,
 
         if (r < 0)
             return r;
-        for (uint32_t j = 0; j < i && !MUTANT(59); j++) {
+        for (uint32_t j = 0; j < i; j++) {
             if (strcmp(plugin->parameters[j].name, parameter->name) == 0)
                 return plugin_abi_refuse(reader, "it is declared twice");
         }
@@ -265,8 +262,6 @@ static int plugin_abi_read_algorithm(const struct plugin_abi_reader *reader, con
     if (r < 0)
         return r;
     plugin_abi_copy_struct(ret, sizeof *ret, ops);
-    if (MUTANT(48))
-        return 0;
     if (ret->configure == NULL)
         return plugin_abi_refuse(reader, "its operation `configure` is missing");
     if (ret->ready_at == NULL)
@@ -317,7 +312,7 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     if (r < 0)
         return r;
     reader->plugin = info->name;
-    if (info->kind != WEIR_PLUGIN_ALGORITHM && info->kind != WEIR_PLUGIN_BALANCER && !MUTANT(56))
+    if (info->kind != WEIR_PLUGIN_ALGORITHM && info->kind != WEIR_PLUGIN_BALANCER)
         return plugin_abi_refuse(reader, "its kind %u is unknown", info->kind);
     plugin->kind = (enum weir_plugin_kind)info->kind;
     plugin->name = info->name;
@@ -346,7 +341,7 @@ static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader,
 {
     const struct plugin *last = &entries[n - 1].plugin;
 
-    for (uint32_t i = 0; i + 1 < n && !MUTANT(42); i++) {
+    for (uint32_t i = 0; i + 1 < n; i++) {
         if (entries[i].plugin.kind == last->kind && strcmp(entries[i].plugin.name, last->name) == 0)
             return plugin_abi_refuse(reader, "there are two plugins of this kind and name");
     }
@@ -361,7 +356,7 @@ static int plugin_abi_check_table(const struct plugin_abi_reader *reader,
 
     if (r < 0)
         return r;
-    if ((table->plugins_n == 0 || table->plugins_n > PLUGINS_MAX) && !MUTANT(54))
+    if (table->plugins_n == 0 || table->plugins_n > PLUGINS_MAX)
         return plugin_abi_refuse(reader, "its table has %u plugins; 1 to %u are possible",
                                  table->plugins_n, PLUGINS_MAX);
     if (table->plugins == NULL)

@@ -4,7 +4,6 @@
  * and dies of SIGBUS, and calls one for another machine "not found". So the headers are read first.
  */
 #include "plugin/plugin_file.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "plugin/plugin_builtin.h"
 #include <elf.h>
@@ -56,13 +55,11 @@ __attribute__((format(printf, 2, 3))) static int plugin_file_refuse(struct plugi
 static int plugin_file_check_owner(struct plugin_file *file, const char *what,
                                    const struct stat *status)
 {
-    bool directory = S_ISDIR(status->st_mode);
-
-    if (status->st_uid != 0 && status->st_uid != os_user_id() && !MUTANT(50))
+    if (status->st_uid != 0 && status->st_uid != os_user_id())
         return plugin_file_refuse(file,
                                   "%s belongs to user %u; it must belong to root or to user %u",
                                   what, status->st_uid, os_user_id());
-    if ((status->st_mode & 022) != 0 && !(MUTANT(41) && !directory) && !(MUTANT(46) && directory))
+    if ((status->st_mode & 022) != 0)
         return plugin_file_refuse(file,
                                   "%s can be written by others (mode %04o); chmod go-w would help",
                                   what, (unsigned)status->st_mode & 07777);
@@ -146,7 +143,7 @@ static int elf_check_segments(struct plugin_file *file, const struct stat *statu
     Elf64_Phdr segments[PROGRAM_HEADERS_MAX];
     int r = elf_check_header(file, status, &header);
 
-    if (r < 0 || MUTANT(52))
+    if (r < 0)
         return r;
     if (!plugin_file_has_range(header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum,
                                status))
@@ -177,12 +174,10 @@ static int plugin_file_find_table(struct plugin_file *file, void *library,
         *ret = os_dlsym(library, symbol);
         if (*ret == NULL)
             continue;
-        return MUTANT(43)
-                   ? 0
-                   : plugin_file_refuse(file,
-                                        "it is made for version %u of the plugin interface (`%s`); "
-                                        "this library needs version %u",
-                                        major, symbol, WEIR_PLUGIN_ABI_MAJOR);
+        return plugin_file_refuse(file,
+                                  "it is made for version %u of the plugin interface (`%s`); "
+                                  "this library needs version %u",
+                                  major, symbol, WEIR_PLUGIN_ABI_MAJOR);
     }
     return plugin_file_refuse(file, "it is not a plugin: it does not export `%s`",
                               WEIR_PLUGIN_SYMBOL);

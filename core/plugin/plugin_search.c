@@ -5,7 +5,6 @@
  * under another name. The first found wins. Every file is loaded at most once.
  */
 #include "plugin/plugin_search.h"
-#include "base/mutant.h"
 #include "base/str_map.h"
 #include "os/os.h"
 #include "plugin/plugin_builtin.h"
@@ -114,7 +113,7 @@ int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dir
     int r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++)
-        r = plugin_dir_add(plugins, dirs[i], MUTANT(53) ? 0 : plugins->default_dirs_n);
+        r = plugin_dir_add(plugins, dirs[i], plugins->default_dirs_n);
     return r;
 }
 
@@ -301,7 +300,7 @@ static struct plugin *plugin_file_find(const struct plugin_file *file, enum weir
     for (uint32_t i = 0; i < file->entries_n; i++) {
         struct plugin *plugin = &file->entries[i].plugin;
 
-        if ((plugin->kind == kind || MUTANT(57)) && strcmp(plugin->name, name) == 0)
+        if (plugin->kind == kind && strcmp(plugin->name, name) == 0)
             return plugin;
     }
     return NULL;
@@ -347,7 +346,7 @@ static int plugin_query_by_file_name(struct plugin_search *plugins, struct plugi
 static int plugin_query_all_files(struct plugin_search *plugins, struct plugin_query *query)
 {
     const struct plugin_visitor visitor = {plugin_query_file, plugin_query_skip_dir, query};
-    int r = MUTANT(55) ? 0 : plugin_search_visit(plugins, &visitor);
+    int r = plugin_search_visit(plugins, &visitor);
 
     return r < 0 ? r : query->plugin != NULL ? 0 : -ENOENT;
 }

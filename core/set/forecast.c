@@ -14,7 +14,6 @@
  * WEIR_ALGORITHM_MONOTONE, each grant drops it.
  */
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "set/txn.h"
 #include <string.h>
 
@@ -87,7 +86,7 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
             limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
                 at.now_ns)
             continue;
-        for (uint32_t word = 0; word < limits->state_words && !MUTANT(580); word++)
+        for (uint32_t word = 0; word < limits->state_words; word++)
             forecast->states[word] = saved[word];
         return false;
     }
@@ -187,7 +186,7 @@ static bool forecast_is_overdue(const struct txn *txn)
     const struct limit *limiting;
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    if (!txn->set->limits.has_resources && (!txn->set->limits.has_anomalies || MUTANT(686)))
+    if (!txn->set->limits.has_resources && !txn->set->limits.has_anomalies)
         return false;
     txn_amounts(txn, waitq_head(&txn->version), amounts);
     return txn_is_ready(txn, limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, amounts,
@@ -217,12 +216,10 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
     bool has_waiters = waitq_length(&txn->version) > 0;
 
     ret->now_ns = txn->now_ns;
-    if (MUTANT(112))
-        ret->now_ns = txn->at.now_ns;
     ret->forecast_ns = txn->at.now_ns;
     if (!txn->set->limits.has_waits)
         return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
-    if (!has_waiters || MUTANT(11))
+    if (!has_waiters)
         forecast_init(txn, &forecast);
     else if ((!forecast_is_valid(txn) || forecast_is_overdue(txn)) && !forecast_refresh(txn))
         return false;

@@ -12,8 +12,6 @@ static _Atomic uint64_t *lease_counter(struct counters *counters)
 
 bool lease_is_valid(const weir_set *set, uint64_t left)
 {
-    if (MUTANT(531))
-        return true;
     return !participant_is_broken(set->participant) && left < set->limits.items->lease;
 }
 
@@ -41,18 +39,18 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     } else if (left >= amount) {
         left = 0; /* the set is broken, as it will find */
     }
-    needed = amount - (MUTANT(524) ? 0 : left);
+    needed = amount - left;
     r = set_lease(ctx, set, needed, needed < lease ? lease : 0, ret);
     if (r < 0)
         return r;
     counter_add(&counters->limits[0].granted, amount - needed);
-    lease_store(ctx, set, ret->lease_rest + MUTANT(525), ret->now_ns);
+    lease_store(ctx, set, ret->lease_rest, ret->now_ns);
     return 0;
 }
 
 void lease_reset(const weir_set *set, struct counters *counters)
 {
-    if (set->limits.has_lease && !MUTANT(529))
+    if (set->limits.has_lease)
         atomic_store_explicit(lease_counter(counters), 0, memory_order_relaxed);
 }
 
@@ -66,8 +64,7 @@ static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_se
 
     if (!left || (set->participant && !lease_is_valid(set, left)))
         return;
-    if (!MUTANT(522))
-        atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
+    atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
     set_return_units(ctx, set, &args);
 }
 

@@ -29,7 +29,6 @@
 #ifndef WEIR_CORE_SET_LEASE_H
 #define WEIR_CORE_SET_LEASE_H
 
-#include "base/mutant.h"
 #include "set/set.h"
 
 /* As lease_take() when the lease is too small, or not sound. */
@@ -47,7 +46,7 @@ static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amo
     struct limit_counters *limit = &counters->limits[0];
     uint64_t left = atomic_load_explicit(&limit->leased, memory_order_relaxed);
 
-    if (amount > left + MUTANT(520) || (set->participant && !lease_is_valid(set, left)))
+    if (amount > left + (set->participant && !lease_is_valid(set, left)))
         return lease_refill(ctx, set, amount, ret);
     atomic_store_explicit(&limit->leased, left - amount, memory_order_relaxed);
     counter_add(&limit->granted, amount);

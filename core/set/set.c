@@ -3,7 +3,6 @@
 #include "set/set.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
@@ -112,8 +111,6 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     set->number = set->id = number;
     set->record_units =
         (uint8_t)record_units(set->limits.n + (plan->keyed.max_keys ? KEYED_RECORD_WORDS : 0));
-    if (MUTANT(162) && !set->limits.n)
-        set->record_units = 1;
     limits_describe(&set->limits);
     set->backend = plan->backend;
     set->while_used = plan->while_used;

@@ -4,7 +4,6 @@
 
 #include "api/acquisition.h"
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "peer/peer_cleanup.h"
@@ -68,7 +67,7 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
     struct acq_record *r = set_record(txn->set, record);
     uint64_t word = record_load(&r->word);
 
-    record_store(&r->granted_ns, MUTANT(116) ? txn->now_ns : txn->at.now_ns);
+    record_store(&r->granted_ns, txn->at.now_ns);
     SCHED_POINT();
     record_store(&r->enqueued_ns, txn->now_ns);
     SCHED_POINT();
@@ -101,7 +100,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     bool is_first = waitq_length(&txn->version) == 0;
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
-    record_store(&r->enqueued_ns, MUTANT(119) ? txn->at.now_ns : txn->now_ns);
+    record_store(&r->enqueued_ns, txn->now_ns);
     SCHED_POINT();
     ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
     waitq_enqueue(txn->set->region, &txn->version, record);
@@ -124,7 +123,7 @@ static bool set_acquire_must_queue(const struct txn *txn, enum wait_mode mode, u
 
     return mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && length && set->fair &&
            (!set->max_waiters || length < set->max_waiters) && !set->limits.has_opaque_resources &&
-           (!set->limits.has_waits || forecast_is_valid(txn)) && !MUTANT(14);
+           (!set->limits.has_waits || forecast_is_valid(txn));
 }
 
 static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
@@ -151,9 +150,9 @@ static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, u
 static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_t record,
                                uint64_t ready, uint64_t max_wait_ns, struct decision *ret)
 {
-    if ((waitq_length(&txn->version) && !MUTANT(113)) || ready >= GRANT_MARKER)
+    if (waitq_length(&txn->version) || ready >= GRANT_MARKER)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_TRY, ret);
-    if (ready - txn->now_ns - MUTANT(117) > max_wait_ns)
+    if (ready - txn->now_ns > max_wait_ns)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_WAIT, ret);
     txn->at.now_ns = ready;
     limits_take(&txn->set->limits, txn_states(txn), &txn->at, amounts, true);
@@ -177,7 +176,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
 {
     weir_set *set = txn->set;
     uint32_t length = waitq_length(&txn->version);
-    bool may_grant = !length || !set->fair || MUTANT(14);
+    bool may_grant = !length || !set->fair;
     uint64_t ready;
 
     *ret = (struct decision){.now_ns = txn->now_ns, .forecast_ns = WEIR_NEVER};
@@ -187,15 +186,13 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return -ESHUTDOWN;
     if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
-    if (set_acquire_must_queue(txn, mode, max_wait_ns) &&
-        (forecast_append(txn, amounts) || MUTANT(176)))
+    if (set_acquire_must_queue(txn, mode, max_wait_ns) && forecast_append(txn, amounts))
         return set_acquire_enqueue(txn, record, WEIR_BLOCKED, ret);
-    ready = set_acquire_decide(txn, amounts,
-                               may_grant && (txn->at.now_ns == txn->now_ns || MUTANT(110)), ret);
-    if (may_grant && (txn_is_ready(txn, ready) || (MUTANT(110) && ready <= txn->at.now_ns)))
+    ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
+    if (may_grant && txn_is_ready(txn, ready))
         return set_acquire_commit(txn, amounts, record, mode);
     /* What is short may be held by the dead. */
-    if (set->participant && !MUTANT(330) && peer_reap_if_due(txn->ctx, set, txn->now_ns))
+    if (set->participant && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
         set_count_refusal(txn->ctx, set, -ERANGE, ret->limiting->key);
@@ -207,7 +204,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
     if (mode == MODE_RESERVE)
         return set_acquire_reserve(txn, amounts, record, ready, max_wait_ns, ret);
-    if (set->max_waiters && length >= set->max_waiters && !MUTANT(15))
+    if (set->max_waiters && length >= set->max_waiters)
         return set_acquire_refuse(txn, amounts, -ENOBUFS, mode, ret);
     if (set_acquire_exceeds_wait(txn, amounts, max_wait_ns, ret))
         return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
@@ -235,11 +232,10 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
 {
-    if (set->participant || !atomic_load(&set->w->closed) || MUTANT(540) ||
+    if (set->participant || !atomic_load(&set->w->closed) ||
         !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
-    if (!MUTANT(541))
-        acquisition_mark_free(set, record);
+    acquisition_mark_free(set, record);
     return -ESHUTDOWN;
 }
 

@@ -4,7 +4,6 @@
 #include "base/compiler.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/txn.h"
 #include "state/version_block.h"
@@ -61,7 +60,7 @@ static bool enqueue_is_allowed(const struct enqueue_txn *enq, uint32_t max_waite
     uint64_t flags = enq->count >> CONTENT_FLAGS_SHIFT;
 
     return length && !(flags & ~(uint64_t)CONTENT_FORECAST) &&
-           (!max_waiters || length < max_waiters || MUTANT(15));
+           (!max_waiters || length < max_waiters);
 }
 
 /* What the limits are asked by, if there is anything to ask of them: a resource waits for what is
@@ -102,7 +101,7 @@ static bool enqueue_read(struct enqueue_txn *enq, uint32_t max_waiters)
         SCHED_POINT();
         enqueue_copy_limit_words(enq);
         atomic_thread_fence(memory_order_acquire);
-        if (enqueue_load(&enq->head->state_word) == word && (done || MUTANT(620)))
+        if (enqueue_load(&enq->head->state_word) == word && done)
             return true;
     }
     return false;
@@ -136,7 +135,7 @@ static void enqueue_write_header(const struct enqueue_txn *enq, uint32_t unit,
 {
     uint32_t n = CONTENT_STATES + enq->states_n + enq->forecast_n;
 
-    enqueue_store(&block->completed, version - !MUTANT(621));
+    enqueue_store(&block->completed, version - 1);
     enqueue_store(&block->predecessor, enq->state_word);
     enqueue_store(&block->meta, block_meta(unit, n, 2));
     enqueue_store(&block->targets[0], links->word.target | (uint64_t)links->link.target << 32);
@@ -169,7 +168,7 @@ static void enqueue_write_content(const struct enqueue_txn *enq, struct version_
 /* Somebody else may have done it by now, and more. */
 static void enqueue_complete(_Atomic uint64_t *place, const struct deferred_write *write)
 {
-    uint64_t expected = MUTANT(622) ? record_load(place) : write->expected;
+    uint64_t expected = write->expected;
 
     atomic_compare_exchange_strong_explicit(place, &expected, write->desired, memory_order_acq_rel,
                                             memory_order_relaxed);
@@ -233,7 +232,7 @@ static int enqueue_once(struct enqueue_txn *enq, struct thread_ctx *ctx, const w
         at.now_ns = enq->last_ns;
     if (!enqueue_forecast(enq, &at, amounts))
         return -EINPROGRESS;
-    record_store(&r->enqueued_ns, MUTANT(119) ? at.now_ns : ret->now_ns);
+    record_store(&r->enqueued_ns, ret->now_ns);
     SCHED_POINT();
     return enqueue_commit(enq, thread_ctx_for_set(ctx, set->number)->unit, record, r, at.now_ns);
 }
@@ -245,8 +244,8 @@ int enqueue_waiter(struct thread_ctx *ctx, weir_set *set, const uint64_t *amount
     unsigned turn = 0;
     int r;
 
-    if (set->is_shared || (set_is_key_set(set) && !MUTANT(654)) || !set->fair ||
-        set->limits.has_opaque_resources || max_wait_ns != WEIR_FOREVER || MUTANT(14))
+    if (set->is_shared || set_is_key_set(set) || !set->fair || set->limits.has_opaque_resources ||
+        max_wait_ns != WEIR_FOREVER)
         return -EINPROGRESS;
     enq.region = set->region;
     enq.head = region_block(set->region, set->head_unit);

@@ -4,7 +4,6 @@
 
 #include "api/acquisition.h"
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/prefetch.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
@@ -35,7 +34,7 @@ static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint6
         used = 0;
     if (used < amount && (limit->refunds || args->return_all))
         limit_refund(limit, state, at, amount - used, granted_ns);
-    else if (used > amount && limit->charges && !MUTANT(31))
+    else if (used > amount && limit->charges)
         limit_charge(limit, state, at, used - amount);
     else
         return false;
@@ -119,8 +118,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
 
     if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
-    if (!rel->record_freed &&
-        record_load(&set_record(set, rel->record)->word) != rel->record_word && !MUTANT(25))
+    if (!rel->record_freed && record_load(&set_record(set, rel->record)->word) != rel->record_word)
         return 0;
     txn_save_states(txn);
     for (uint32_t i = 0; i < set->limits.n; i++)
@@ -128,8 +126,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
             set_release_limit_impl(set, i, txn_states(txn) + set->limits.items[i].state_offset,
                                    &txn->at, args, granted_ns);
     set_release_record(txn, rel);
-    if (!MUTANT(16))
-        txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
+    txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
     if (is_changed || txn->granted_record)
         forecast_invalidate(txn);
     return txn_commit(txn) ? 1 : -EINPROGRESS;
@@ -220,7 +217,7 @@ static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx
 /* It was published. Whoever heads the line by now may have been there before, and can be granted. */
 static void set_release_grant_more(struct txn *txn)
 {
-    if (txn->granted_record && txn_is_ready(txn, txn_head_ready(txn)) && !MUTANT(615))
+    if (txn->granted_record && txn_is_ready(txn, txn_head_ready(txn)))
         set_grant_waiters(txn->ctx, txn->set);
 }
 
@@ -317,8 +314,6 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
         set_count_release(ctx, set, args);
     else if (!set_is_broken(set))
         set_release_count(thread_ctx_counters(ctx, set->number), args);
-    if (MUTANT(97))
-        os_futex_wake(record_futex(set_record(set, record)), 1);
     return true;
 }
 
@@ -343,7 +338,7 @@ void set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record,
 bool set_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                        const struct release_args *args)
 {
-    return set_release_dispatch(ctx, set, record, word, MUTANT(484), args);
+    return set_release_dispatch(ctx, set, record, word, false, args);
 }
 
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)

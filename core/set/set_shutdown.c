@@ -3,7 +3,6 @@
 #include "set/set.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
@@ -30,8 +29,7 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
         next = record_next_word(word, RECORD_SHUT_DOWN);
         waitq_dequeue(set->region, &txn.version);
         version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
-        if (!MUTANT(99))
-            txn.notifications[txn.notifications_n++] = (struct notification){head, next};
+        txn.notifications[txn.notifications_n++] = (struct notification){head, next};
     }
     return txn_commit(&txn) && !head;
 }
@@ -51,8 +49,6 @@ static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t kept)
     weir_set *set = waiter_set(w, kept); /* or a live one of it */
 
     SCHED_POINT();
-    if (MUTANT(631))
-        word = waiter_word(w, kept);
     if (record_state(word) == RECORD_WAITING &&
         set_cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
         word = record_next_word(word, RECORD_SHUT_DOWN);
@@ -74,8 +70,7 @@ static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
     while ((record = region_next_record(set->region, record)) != 0) {
         uint64_t word = set_record_word(set, record);
 
-        if (record_state(word) != RECORD_WAITING ||
-            (!participant_owns(set->participant, record) && !MUTANT(327)))
+        if (record_state(word) != RECORD_WAITING || !participant_owns(set->participant, record))
             continue;
         if (set_cancel_wait(ctx, key_set_of_record(set, record_at(set->region, record), &storage),
                             record, word, RECORD_SHUT_DOWN))

@@ -4,7 +4,6 @@
 
 #include "api/instance.h"
 #include "base/clock_tsc.h"
-#include "base/mutant.h"
 #include "config/fingerprint.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
@@ -47,7 +46,7 @@ static int set_storage_attach(weir_set *set, const struct set_plan *plan, const 
     set->head_unit = segment_set_head_unit();
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;
     set->announce_slots = &segment_header(set->participant->segment)->announce_slots;
-    if (set->w->tsc && !MUTANT(411))
+    if (set->w->tsc)
         clock_tsc_disable(set->w->tsc, TSC_SHARED);
     return 0;
 }

@@ -3,7 +3,6 @@
 #include "set/set.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "set/txn.h"
 #include "wait/notify.h"
 
@@ -28,7 +27,7 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
     }
     if (txn.recheck_ns != WEIR_FOREVER)
         notify_recheck_at(set, txn.recheck.record, txn.recheck.word, txn.recheck_ns);
-    for (uint32_t i = 0; i < txn.notifications_n && !MUTANT(687); i++)
+    for (uint32_t i = 0; i < txn.notifications_n; i++)
         notify_waiter(set, txn.notifications[i].record, txn.notifications[i].word);
 }
 
@@ -87,7 +86,7 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
         version_defer_write(&txn.version, record, RECORD_FIELD_WORD, word,
                             record_next_word(word, state));
         forecast_invalidate(&txn);
-        if (head && !MUTANT(17))
+        if (head)
             txn_grant_waiters(&txn, HEAD_WATCH_NONE);
         if (txn_commit(&txn))
             break;

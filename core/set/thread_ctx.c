@@ -3,7 +3,6 @@
 #include "set/thread_ctx.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/participant.h"
 #include "set/lease.h"
@@ -24,14 +23,12 @@ static void thread_ctx_unbind(struct thread_ctx *ctx)
     /* In a forked child the lock may be held by a thread that is not there; nothing is reused. */
     if (instance_is_forked(w))
         return;
-    if (!MUTANT(521))
-        lease_return_all(ctx);
+    lease_return_all(ctx);
     references = ctx->credits + 1;
     ctx->credits = 0;
     pthread_mutex_lock(&w->lock);
     ctx->idle_next = w->idle_ctxs;
-    if (!MUTANT(9))
-        w->idle_ctxs = ctx;
+    w->idle_ctxs = ctx;
     pthread_mutex_unlock(&w->lock);
     instance_unref(w, references);
 }
@@ -300,7 +297,7 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
 {
     int r = 0;
 
-    if (!atomic_load(&set->spare_prepared) && !MUTANT(538))
+    if (!atomic_load(&set->spare_prepared))
         r = thread_ctx_prepare_first(set);
     /* The lock is for the region, and for whoever adds up counters. */
     pthread_mutex_lock(&ctx->w->lock);
@@ -349,7 +346,7 @@ void thread_ctx_return_slow(struct thread_ctx *ctx)
 void thread_ctx_get_credits(struct thread_ctx *ctx)
 {
     instance_ref(ctx->w, THREAD_CREDITS);
-    ctx->credits += THREAD_CREDITS - MUTANT(8);
+    ctx->credits += THREAD_CREDITS;
 }
 
 void thread_ctx_put_credits(struct thread_ctx *ctx)

@@ -2,7 +2,6 @@
 /* Operations on a set with nobody in line: see try_now.h. */
 #include "set/try_now.h"
 
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/try_now_internal.h"
 #include <errno.h>

@@ -5,7 +5,6 @@
 #define WEIR_CORE_SET_TRY_NOW_INTERNAL_H
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "peer/participant.h"
 #include "state/short_version.h"
@@ -32,8 +31,7 @@ WEIR_ALWAYS_INLINE bool try_now_read(bool shared, const struct thread_ctx *ctx, 
     if (!stack_version_read(shared, set->region, set->head_unit,
                             CONTENT_STATES + set->limits.state_words, turn, ret))
         return false;
-    if ((ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK)) &&
-        !MUTANT(563))
+    if (ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK))
         return false;
     return !shared || !set->participant || try_now_is_valid(set, ret);
 }
@@ -74,9 +72,9 @@ static inline void try_now_stamp_record(struct acq_record *r, uint64_t now_ns)
 WEIR_ALWAYS_INLINE bool try_now_is_reached(const weir_set *set, const struct stack_version *version,
                                            struct weir_instant *at)
 {
-    if (at->now_ns < version->content[CONTENT_LAST_NS] && !MUTANT(564))
+    if (at->now_ns < version->content[CONTENT_LAST_NS])
         *at = instance_instant(set->w, set->limits.reads_wall);
-    return at->now_ns >= version->content[CONTENT_LAST_NS] || MUTANT(564);
+    return at->now_ns >= version->content[CONTENT_LAST_NS];
 }
 
 /* Takes the amounts, for a record if there is one; where others may die, it becomes HELD with it. */

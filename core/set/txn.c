@@ -185,8 +185,7 @@ static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
     /* A blocked waiter keeps its own time. Its word changes, so that it cannot miss the call. */
     next = record_next_word(word, RECORD_WAITING);
     version_defer_write(&txn->version, head, RECORD_FIELD_WORD, word, next);
-    if (!MUTANT(13))
-        txn->notifications[txn->notifications_n++] = (struct notification){head, next};
+    txn->notifications[txn->notifications_n++] = (struct notification){head, next};
 }
 
 /*
@@ -239,8 +238,8 @@ static bool txn_is_head_watched(const struct txn *txn, enum head_watch watch, ui
     if (watch != HEAD_WATCH_AS_READ)
         return watch == HEAD_WATCH_BY_CALLER;
     if (!set_depends_on_time(txn->set))
-        return ready >= WEIR_BLOCKED || MUTANT(616);
-    return ready == txn_head_ready_by(txn, txn->ctx->saved_states) || MUTANT(614);
+        return ready >= WEIR_BLOCKED;
+    return ready == txn_head_ready_by(txn, txn->ctx->saved_states);
 }
 
 /* In a segment that is not a matter of course. */
@@ -265,7 +264,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
         return;
     ready = txn_grant_head(txn, head);
     if (txn->granted_record) {
-        if (txn->set->limits.has_anomalies && !MUTANT(685))
+        if (txn->set->limits.has_anomalies)
             forecast_invalidate(txn); /* it may be later than was foreseen */
         watch = HEAD_WATCH_NONE;
         ready = txn_head_ready(txn);

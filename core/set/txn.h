@@ -7,7 +7,6 @@
 #ifndef WEIR_CORE_SET_TXN_H
 #define WEIR_CORE_SET_TXN_H
 
-#include "base/mutant.h"
 #include "set/set.h"
 
 /* How often an estimate walks a line that does not stand still before it leaves the line out. */
@@ -116,8 +115,7 @@ static inline void forecast_invalidate(struct txn *txn)
 {
     uint32_t flags = version_flags(&txn->version);
 
-    if (!MUTANT(38))
-        version_set_flags(&txn->version, flags & ~(uint32_t)CONTENT_FORECAST);
+    version_set_flags(&txn->version, flags & ~(uint32_t)CONTENT_FORECAST);
 }
 /* The first instant at which `amounts` would be granted to somebody who joins now; false: the set
  * has changed meanwhile. */

@@ -5,7 +5,6 @@
 #define WEIR_CORE_SET_TXN_INTERNAL_H
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/txn.h"
 #include "wait/notify.h"
@@ -42,7 +41,7 @@ static inline uint64_t txn_try_take(const struct txn *txn, uint32_t head)
     uint64_t *amounts = txn->ctx->granted_amounts;
     const struct limit *limiting;
 
-    if (txn->at.now_ns != txn->now_ns && !MUTANT(111))
+    if (txn->at.now_ns != txn->now_ns)
         return txn_head_ready(txn);
     txn_amounts(txn, head, amounts);
     return limits_try_take(limits, txn_states(txn), &txn->at, amounts, &limiting);
@@ -61,8 +60,7 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word, held);
     txn->granted_record = record;
     txn->waited_ns = txn->at.now_ns > since ? txn->at.now_ns - since : 0;
-    if (!MUTANT(12))
-        txn->notifications[txn->notifications_n++] = (struct notification){record, held};
+    txn->notifications[txn->notifications_n++] = (struct notification){record, held};
 }
 
 /* Grants to the head if that can be now. Returns when it can, or could. */
@@ -70,7 +68,7 @@ static inline uint64_t txn_grant_head(struct txn *txn, uint32_t head)
 {
     uint64_t ready = txn_try_take(txn, head);
 
-    if (txn_is_ready(txn, ready) || (MUTANT(111) && ready <= txn->at.now_ns))
+    if (txn_is_ready(txn, ready))
         txn_grant(txn, head, record_at(txn->set->region, head));
     return ready;
 }
@@ -88,8 +86,6 @@ static inline void txn_finalize(struct txn *txn)
         n += 1 + set->limits.state_words;
     version_set_flags(&txn->version, flags);
     txn->version.content[CONTENT_LAST_NS] = txn->at.now_ns;
-    if (MUTANT(118))
-        txn->version.content[CONTENT_LAST_NS] = txn->now_ns;
     txn->version.content_n = n;
     txn->version.will_notify = set->participant && txn->notifications_n;
 }

@@ -2,7 +2,6 @@
 /* Regions: reserved addresses, committed as they are needed. */
 #include "shm/region.h"
 
-#include "base/mutant.h"
 #include "os/os.h"
 #include "shm/segment.h"
 #include <errno.h>
@@ -112,7 +111,7 @@ uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment
     size_t at = (area->used + alignment - 1) & ~(alignment - 1);
 
     size = (size + REGION_UNIT_SIZE - 1) & ~(REGION_UNIT_SIZE - 1);
-    if (alignment == REGION_UNIT_SIZE && size <= region->gap_end - region->gap && !MUTANT(539)) {
+    if (alignment == REGION_UNIT_SIZE && size <= region->gap_end - region->gap) {
         region->gap += size;
         return (uint32_t)((region->gap - size) / REGION_UNIT_SIZE);
     }

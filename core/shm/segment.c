@@ -2,7 +2,6 @@
 /* Segments: laid out, made or attached to. */
 #include "shm/segment.h"
 
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "keyed/key_table.h"
 #include "os/os.h"
@@ -51,8 +50,7 @@ static uint32_t segment_threads_for(size_t block_size)
  */
 static bool segment_blocks_have_slots(const struct segment_layout *layout, uint64_t blocks_n)
 {
-    return (layout->blocks_at >> layout->block_class) + blocks_n - 1 <= BLOCK_SLOT_MASK ||
-           MUTANT(592);
+    return (layout->blocks_at >> layout->block_class) + blocks_n - 1 <= BLOCK_SLOT_MASK;
 }
 
 /* What a keyed set has behind the records: 0 or -E2BIG. */
@@ -70,7 +68,7 @@ static int segment_layout_add_keyed(struct segment_layout *layout,
     layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
     layout->size =
         layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
-    if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX && !MUTANT(593))
+    if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
         return -E2BIG; /* live sets are found by their units */
     return 0;
 }
@@ -158,7 +156,7 @@ static int segment_fallocate(int fd, size_t at, size_t size)
 
     for (size_t n; size > 0 && r == 0; at += n, size -= n) {
         n = size;
-        if (n > ALLOCATE_STEP_MAX && !MUTANT(594))
+        if (n > ALLOCATE_STEP_MAX)
             n = ALLOCATE_STEP_MAX;
         r = os_fallocate(fd, at, n);
     }
@@ -173,7 +171,7 @@ static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
     if (!layout->keys_max)
         return 0;
     r = os_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
-    if (r == 0 && !MUTANT(595))
+    if (r == 0)
         r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
     return r;
 }
@@ -298,7 +296,7 @@ static int segment_check_keyed(const struct segment *segment)
     if (r < 0)
         return r;
     if ((size_t)r < sizeof keyed || atomic_load(&keyed.key_sets_high) > max ||
-        ((uint32_t)atomic_load(&keyed.unbound_list) > max && !MUTANT(596)))
+        (uint32_t)atomic_load(&keyed.unbound_list) > max)
         return -EUCLEAN;
     return 0;
 }
@@ -328,13 +326,11 @@ static int segment_replace_unused(struct segment_location *location,
     struct segment_layout layout;
     int r;
 
-    if ((!file->header.identity.while_used && !MUTANT(632)) || !shape->in_use ||
-        (shape->must_exist && !MUTANT(634)))
+    if (!file->header.identity.while_used || !shape->in_use || shape->must_exist)
         return -EEXIST;
     r = segment_file_read_layout(location, file, &layout);
     if (r == 0)
-        r = segment_file_try_remove(location, file, &layout, MUTANT(633), shape->in_use,
-                                    shape->userdata);
+        r = segment_file_try_remove(location, file, &layout, false, shape->in_use, shape->userdata);
     return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
 }
 

@@ -2,7 +2,6 @@
 /* Segments: their places are given memory, before they are used for the first time. */
 #include "shm/segment.h"
 
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -83,10 +82,7 @@ static void segment_init_key_set(const struct segment *segment, uint32_t i)
     _Atomic uint64_t *word = &segment_key_set(segment, i)->head.state_word;
     uint64_t none = 0, first = INFLATED_BIT | segment_key_set_slot(segment, i);
 
-    if (MUTANT(597))
-        atomic_store(word, first);
-    else
-        atomic_compare_exchange_strong(word, &none, first);
+    atomic_compare_exchange_strong(word, &none, first);
 }
 
 int segment_alloc_key_set(const struct segment *segment, uint32_t i)
@@ -103,8 +99,6 @@ int segment_alloc_key_set(const struct segment *segment, uint32_t i)
                          segment_block_size(layout));
     if (r < 0)
         return r;
-    if (MUTANT(598))
-        segment_raise_high(&segment_keyed(segment)->key_sets_high, i + UINT64_C(1));
     SCHED_POINT();
     segment_init_key_set(segment, i);
     SCHED_POINT();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a segment is: written by whoever makes it, compared by everybody else. */
 #include "base/atomic128.h"
-#include "base/mutant.h"
 #include "keyed/key_table.h"
 #include "limit/counters.h"
 #include "os/os.h"
@@ -260,8 +259,7 @@ static int segment_check_layout(const struct segment_location *location,
         identity->record_units != layout->record_units || identity->limits_n != layout->limits_n ||
         identity->threads_n != layout->threads_n || identity->runs_n != layout->runs_n ||
         identity->counters_size != layout->counters_size ||
-        (identity->keys_max != layout->keys_max && !MUTANT(590)) ||
-        (identity->key_sets_max != layout->key_sets_max && !MUTANT(591)) ||
+        identity->keys_max != layout->keys_max || identity->key_sets_max != layout->key_sets_max ||
         identity->size != layout->size)
         return segment_error_damaged(location, "its numbers are not those of its definition");
     if (file->size != layout->size)

@@ -2,8 +2,6 @@
 /* Pressing: see contention.h. */
 #include "state/contention.h"
 
-#include "base/mutant.h"
-
 /* Powers of two of pauses: of the first turn, and by how much the next one is longer. The last one is
  * as long as a hundred operations: how long it takes that the two change places is to be little. */
 #define PAUSES_FIRST  2u
@@ -32,6 +30,5 @@ void contention_wait(struct set_head *set)
         if (!atomic_load_explicit(&set->yield_hint, memory_order_relaxed))
             return;
     }
-    if (!MUTANT(649))
-        atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
+    atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
 }

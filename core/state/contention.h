@@ -14,7 +14,6 @@
 #ifndef WEIR_CORE_STATE_CONTENTION_H
 #define WEIR_CORE_STATE_CONTENTION_H
 
-#include "base/mutant.h"
 #include "state/version.h"
 
 /* So many times he has lost then. */
@@ -28,7 +27,7 @@ void contention_wait(struct set_head *set);
 /* After as many turns nobody was faster. */
 static inline void contention_clear(struct set_head *set, unsigned turn)
 {
-    if (turn >= CONTENTION_TURNS && !MUTANT(650))
+    if (turn >= CONTENTION_TURNS)
         atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
 }
 

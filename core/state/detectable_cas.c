@@ -2,7 +2,6 @@
 /* The ledger: see detectable_cas.h. */
 #include "state/detectable_cas.h"
 
-#include "base/mutant.h"
 #include "peer/participant.h"
 #include "set/txn.h"
 #include "state/inline_state.h"
@@ -73,10 +72,9 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
     if (record && announcement >> DCAS_RECORD_SHIFT != record)
         return true;
     SCHED_POINT();
-    if (!version_is_current(set->region, set->head_unit, version) && !MUTANT(571))
+    if (!version_is_current(set->region, set->head_unit, version))
         return false;
-    if ((announcement >> DCAS_BIT_SHIFT & 1) != (version->content[DCAS_BITS_AT] >> i & 1) &&
-        !MUTANT(575))
+    if ((announcement >> DCAS_BIT_SHIFT & 1) != (version->content[DCAS_BITS_AT] >> i & 1))
         return true;
     r = record_at(set->region, (uint32_t)(announcement >> DCAS_RECORD_SHIFT));
     expected = record_load(&r->word);

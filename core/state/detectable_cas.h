@@ -36,7 +36,6 @@
 #define WEIR_CORE_STATE_DETECTABLE_CAS_H
 
 #include "base/compiler.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/thread_ctx.h"
 #include "state/acq_record.h"
@@ -70,12 +69,11 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
     uint64_t bits = (word & DCAS_BITS) ^ UINT64_C(1) << (slot - 1);
     uint64_t held = record_state(record_word) == RECORD_HELD;
 
-    if (!MUTANT(570))
-        atomic_store_explicit(&slots->slots[slot - 1].announcement,
-                              (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |
-                                  (bits >> (slot - 1) & 1) << DCAS_BIT_SHIFT |
-                                  (record_word >> 8 & DCAS_SEQUENCE_MASK),
-                              memory_order_release);
+    atomic_store_explicit(&slots->slots[slot - 1].announcement,
+                          (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |
+                              (bits >> (slot - 1) & 1) << DCAS_BIT_SHIFT |
+                              (record_word >> 8 & DCAS_SEQUENCE_MASK),
+                          memory_order_release);
     SCHED_POINT();
     return state << DCAS_USED_SHIFT | bits;
 }

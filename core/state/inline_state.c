@@ -3,7 +3,6 @@
 #include "state/inline_state.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "peer/participant.h"
 #include "peer/peer_cleanup.h"
@@ -58,7 +57,7 @@ static int inline_refuse(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns,
     const struct limit *limit = set->limits.items;
 
     /* What is short may be held by the dead. */
-    if (set->participant && !MUTANT(330) && peer_reap_if_due(ctx, set, now_ns))
+    if (set->participant && peer_reap_if_due(ctx, set, now_ns))
         return -EINPROGRESS;
     *ret = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
@@ -192,8 +191,8 @@ static int inline_release_dcas(struct thread_ctx *ctx, weir_set *set, uint32_t r
     uint32_t slot = inline_dcas_slot(ctx, set);
     struct acq_record *of = inline_record(set, record);
     uint64_t expected;
-    int r = inline_try_give_back(set, is_owner || MUTANT(573) ? slot : 0, record, of, word,
-                                 args->amounts[0], &expected);
+    int r = inline_try_give_back(set, is_owner ? slot : 0, record, of, word, args->amounts[0],
+                                 &expected);
 
     if (r == -EINPROGRESS && !(expected & INFLATED_BIT) && !set_is_broken(set))
         set_inflate(ctx, set, expected);
@@ -270,8 +269,7 @@ static uint64_t inline_encode(const struct txn *txn)
         return state;
     return state > DCAS_USED_MAX
                ? INFLATED_BIT
-               : state << DCAS_USED_SHIFT |
-                     (MUTANT(572) ? 0 : txn->version.content[DCAS_BITS_AT] & DCAS_BITS);
+               : state << DCAS_USED_SHIFT | (txn->version.content[DCAS_BITS_AT] & DCAS_BITS);
 }
 
 /* Whoever unboxes a later version may have been faster. */
@@ -289,8 +287,7 @@ bool set_deflate(const struct txn *txn)
     const struct version *version = &txn->version;
 
     if ((version_flags(version) & (CONTENT_SHUT_DOWN | CONTENT_JOIN_PENDING)) ||
-        (version->content[CONTENT_LAST_NS] > txn->now_ns && !MUTANT(503)) ||
-        (inline_encode(txn) & INFLATED_BIT))
+        version->content[CONTENT_LAST_NS] > txn->now_ns || (inline_encode(txn) & INFLATED_BIT))
         return false;
     if (txn->set->inline_format == INLINE_DCAS && !dcas_slot(txn->ctx, txn->set))
         return false; /* who has no seat there leaves it as he needs it */

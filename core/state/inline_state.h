@@ -57,7 +57,7 @@ bool set_deflate(const struct txn *txn);
 static inline bool set_try_deflate(const struct txn *txn)
 {
     return txn->set->inline_format != INLINE_NONE && version_is_inflated(&txn->version) &&
-           (!waitq_length(&txn->version) || MUTANT(486)) && set_deflate(txn);
+           !waitq_length(&txn->version) && set_deflate(txn);
 }
 
 /* Boxes the set, whose word is not, so that somebody can join its line: -EINPROGRESS, whether that

@@ -9,7 +9,6 @@
 
 #include "api/instance.h"
 #include "base/compiler.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "peer/participant.h"
 #include "set/set.h"
@@ -44,7 +43,7 @@ WEIR_ALWAYS_INLINE struct weir_instant inline_clock(const weir_set *set)
     struct weir_instant at = {0};
     uint64_t deflated_ns;
 
-    if ((set->limits.items->algorithm && !MUTANT(550)) || MUTANT(551))
+    if (set->limits.items->algorithm)
         return instance_instant(set->w, set->limits.reads_wall);
     at.now_ns = instance_now_coarse(set->w);
     deflated_ns = inline_deflated_ns(set);
@@ -111,7 +110,7 @@ WEIR_ALWAYS_INLINE uint64_t inline_decide_lease(const struct limit *limit, uint6
     if (inline_decide(limit, state, at, grant->lease) <= at->now_ns)
         return at->now_ns;
     grant->lease_rest = 0;
-    return inline_decide(limit, state, at, MUTANT(523) ? grant->lease : grant->amount);
+    return inline_decide(limit, state, at, grant->amount);
 }
 
 /*
@@ -133,7 +132,7 @@ WEIR_ALWAYS_INLINE int inline_try_take(bool shared, const weir_set *set,
             return -EINPROGRESS;
         }
         *ret_word = word;
-        if (at->now_ns < inline_deflated_ns(set) && !MUTANT(501))
+        if (at->now_ns < inline_deflated_ns(set))
             return -EINPROGRESS;
         *ret_ready = inline_decide_lease(set->limits.items, &state, at, grant);
         if (*ret_ready > at->now_ns)

@@ -5,7 +5,6 @@
  * Records are never given back to the system: whoever comes late must find a record where there was
  * one.
  */
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/participant.h"
 #include "wait/waiter.h"
@@ -59,8 +58,7 @@ static uint32_t record_depot_get(weir *w, uint32_t depot)
 
     if (!record)
         return record_pool_get_unused(w, depot);
-    if (!MUTANT(7))
-        w->depot[depot].first = record_link_target(record_load(&record_pool_at(w, record)->next));
+    w->depot[depot].first = record_link_target(record_load(&record_pool_at(w, record)->next));
     return record;
 }
 

@@ -135,7 +135,7 @@ WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *reg
         if (stack_version_load(&set->state_word) != word)
             continue;
         version->state_word = word;
-        if (done || MUTANT(561))
+        if (done)
             return true;
         early++;
     }
@@ -156,7 +156,7 @@ WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct reg
         stack_version_store(&block->version, state_word_version(word));
         stack_version_store(&block->notified, state_word_version(word));
     }
-    stack_version_store(&block->completed, state_word_version(word) - (shared && !MUTANT(562)));
+    stack_version_store(&block->completed, state_word_version(word) - shared);
     if (shared)
         stack_version_store(&block->predecessor, version->state_word);
     stack_version_store(&block->meta, block_meta(shared ? ctx : 0, version->content_n, has_write));

@@ -205,20 +205,14 @@ void version_help_word(const struct region *region, struct set_head *set, uint64
     if (!(deferred.predecessor & INFLATED_BIT))
         deferred.predecessor = version_load(&set->reserve_block);
     atomic_thread_fence(memory_order_acquire);
-    if (version_load(&set->state_word) != word && !MUTANT(23))
+    if (version_load(&set->state_word) != word)
         return;
     SCHED_POINT();
-    if (MUTANT(22))
-        atomic_store_explicit(&block->completed, version, memory_order_release);
     for (uint32_t i = 0; i < deferred.writes_n; i++)
-        if (!(MUTANT(1) && i == 1))
-            version_apply_write(true, region, &deferred.writes[i]);
+        version_apply_write(true, region, &deferred.writes[i]);
     own_ref = version_own_ref(region, deferred.thread_unit, version_block_class(region, set));
-    if (MUTANT(20))
-        version_store(own_ref, block_ref_of_word(deferred.predecessor));
-    else
-        version_cas(own_ref, block_ref_make(state_word_slot(word), version - 1),
-                    block_ref_of_word(deferred.predecessor));
+    version_cas(own_ref, block_ref_make(state_word_slot(word), version - 1),
+                block_ref_of_word(deferred.predecessor));
     SCHED_POINT();
     atomic_store_explicit(&block->completed, version, memory_order_release);
     SCHED_POINT();
@@ -346,13 +340,11 @@ bool version_deflate(const struct region *region, uint32_t set_unit, const struc
     do {
         reserve = version_load_acquire(&set->reserve_block);
         SCHED_POINT();
-        if (version_load(&set->state_word) != version->state_word && !MUTANT(482))
+        if (version_load(&set->state_word) != version->state_word)
             return false;
         SCHED_POINT();
-    } while (!MUTANT(506) && reserve != block_ref_of_word(version->state_word) &&
-             !version_cas(&set->reserve_block,
-                          MUTANT(481) ? version_load(&set->reserve_block) : reserve,
-                          block_ref_of_word(version->state_word)));
+    } while (reserve != block_ref_of_word(version->state_word) &&
+             !version_cas(&set->reserve_block, reserve, block_ref_of_word(version->state_word)));
     SCHED_POINT();
     return version_cas_word(region, set_unit, version->state_word, word);
 }

@@ -47,7 +47,6 @@
 #ifndef WEIR_CORE_STATE_VERSION_H
 #define WEIR_CORE_STATE_VERSION_H
 
-#include "base/mutant.h"
 #include "base/prefetch.h"
 #include "base/sched_point.h"
 #include "shm/region.h"
@@ -113,7 +112,7 @@ static inline uint64_t block_ref_make(uint64_t slot, uint64_t version)
 {
     uint64_t shifted = version << BLOCK_SLOT_BITS;
 
-    return (MUTANT(24) ? shifted : shifted & ~INFLATED_BIT) | slot;
+    return (shifted & ~INFLATED_BIT) | slot;
 }
 
 /* The word that names the next version of a box, from an own word. */

@@ -4,7 +4,6 @@
 #ifndef WEIR_CORE_STATE_VERSION_INTERNAL_H
 #define WEIR_CORE_STATE_VERSION_INTERNAL_H
 
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "state/version.h"
 #include "state/version_block.h"
@@ -44,7 +43,7 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
 
     at += write->target & 7;
     SCHED_POINT();
-    if (write->is_exclusive || MUTANT(21))
+    if (write->is_exclusive)
         atomic_store_explicit(at, write->desired, memory_order_release);
     else
         version_cas(at, write->expected, write->desired);
@@ -102,9 +101,9 @@ WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct 
         version_check_block(block, version);
     version_copy_content(block, version);
     atomic_thread_fence(memory_order_acquire);
-    if (version_load(&set->state_word) != word && !MUTANT(2))
+    if (version_load(&set->state_word) != word)
         return READ_STALE;
-    if (done != state_word_version(word) && !MUTANT(3))
+    if (done != state_word_version(word))
         return READ_INCOMPLETE;
     return READ_COMPLETE;
 }
@@ -149,8 +148,7 @@ WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_
     version_store(&block->version, state_word_version(word));
     SCHED_POINT();
     /* It may say that this very version is complete: a short one, which was not published. */
-    if (!MUTANT(566))
-        version_store(&block->completed, state_word_version(word) - 1);
+    version_store(&block->completed, state_word_version(word) - 1);
     SCHED_POINT();
     version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
     SCHED_POINT();
@@ -203,9 +201,6 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
     version->state_word = word;
     if (expected & INFLATED_BIT)
         version_complete(shared, region, own_ref, block, version, block_ref_of_word(expected));
-    else if (MUTANT(480))
-        version_complete(shared, region, own_ref, block, version,
-                         version_load(&set->reserve_block));
     else
         version_help_word(region, set,
                           word); /* the box that it receives may have been changed by others */

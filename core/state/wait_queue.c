@@ -3,8 +3,6 @@
  * version that was read, the commit fails and nothing of it counts. */
 #include "state/wait_queue.h"
 
-#include "base/mutant.h"
-
 static void waitq_defer_link(struct version *version, const struct region *region, uint32_t record,
                              uint32_t which, uint32_t target)
 {
@@ -30,7 +28,7 @@ void waitq_enqueue(const struct region *region, struct version *version, uint32_
     waitq_prepare(r, word, tail);
     version_defer_write(version, record, RECORD_FIELD_WORD, word,
                         record_next_word(word, RECORD_WAITING));
-    version->writes[version->writes_n - 1].is_exclusive = MUTANT(485);
+    version->writes[version->writes_n - 1].is_exclusive = false;
     if (tail)
         waitq_defer_link(version, region, tail, RECORD_FIELD_NEXT, record);
     waitq_set_ends(version, head ? head : record, record);
@@ -48,8 +46,7 @@ void waitq_remove(const struct region *region, struct version *version, uint32_t
         return;
     }
     /* The head's `prev` means nothing, so only a record behind the head has two neighbors. */
-    if (!MUTANT(4))
-        waitq_defer_link(version, region, prev, RECORD_FIELD_NEXT, next);
+    waitq_defer_link(version, region, prev, RECORD_FIELD_NEXT, next);
     if (next)
         waitq_defer_link(version, region, next, RECORD_FIELD_PREV, prev);
     waitq_set_ends(version, waitq_head(version), next ? waitq_tail(version) : prev);

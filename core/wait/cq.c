@@ -3,7 +3,6 @@
 #include "wait/cq.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/participant.h"
 #include "wait/peer_events.h"
@@ -89,7 +88,7 @@ void cq_update_wake_fd(weir_queue *queue)
 /* The same, where something has come to be reaped: whether to call, once the lock is given back. */
 static bool cq_claim_signal(weir_queue *queue)
 {
-    return queue->to_reap.first && !MUTANT(102) && wake_fd_claim(&queue->timer.wake_fd);
+    return queue->to_reap.first && wake_fd_claim(&queue->timer.wake_fd);
 }
 
 /* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
@@ -104,11 +103,9 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
         cq_index_add(queue, record);
     else if (listed && !stays)
         cq_index_remove(queue, record);
-    if (!MUTANT(103))
-        deadline_heap_remove(&queue->timer.heap, record);
+    deadline_heap_remove(&queue->timer.heap, record);
     cq_set_flag(r, RECORD_DELIVERED);
-    (MUTANT(106) ? cq_list_prepend : cq_list_append)(cq_region(queue), cq_completions(queue, r),
-                                                     record);
+    cq_list_append(cq_region(queue), cq_completions(queue, r), record);
     if (queue->to_post.first)
         cq_ring_continue(queue);
     return cq_claim_signal(queue);
@@ -140,8 +137,8 @@ static bool cq_has_entered(const weir_queue *queue, uint32_t record)
     uint32_t waker = record_wait_target(r);
 
     if (wait_target_kind(waker) != WAIT_TARGET_CQ || wait_target_cq(waker) != queue->number)
-        return MUTANT(693);
-    return !waiter_is_proxy(r) || record_load(&r->enqueued_ns) || MUTANT(692);
+        return false;
+    return !waiter_is_proxy(r) || record_load(&r->enqueued_ns);
 }
 
 void cq_deliver(weir_queue *queue, uint32_t record, uint64_t word)
@@ -150,8 +147,8 @@ void cq_deliver(weir_queue *queue, uint32_t record, uint64_t word)
     bool must_signal = false;
 
     pthread_mutex_lock(&queue->timer.lock);
-    if ((waiter_load(queue->timer.w, record, word, &before) || MUTANT(149)) &&
-        cq_has_entered(queue, record) && (!(before & RECORD_DELIVERED) || MUTANT(104)))
+    if (waiter_load(queue->timer.w, record, word, &before) && cq_has_entered(queue, record) &&
+        !(before & RECORD_DELIVERED))
         must_signal = cq_complete(queue, record, word);
     pthread_mutex_unlock(&queue->timer.lock);
     if (must_signal)
@@ -177,7 +174,7 @@ weir_queue *cq_lock_of(weir_acquisition *acquisition)
     if (!queue)
         return NULL;
     pthread_mutex_lock(&queue->timer.lock);
-    if (acquisition->queue || MUTANT(120))
+    if (acquisition->queue)
         return queue;
     pthread_mutex_unlock(&queue->timer.lock);
     return NULL;
@@ -202,7 +199,7 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
     acquisition->queue = NULL;
     cq_update_wake_fd(queue);
     /* Before the lock is given back: then somebody else may close the queue and use it again. */
-    atomic_fetch_sub(&queue->pending, !MUTANT(135));
+    atomic_fetch_sub(&queue->pending, 1);
     pthread_mutex_unlock(&queue->timer.lock);
 }
 
@@ -348,8 +345,7 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
     weir_acquisition *acquisition;
     uint32_t record = 0;
 
-    if (!MUTANT(134) || !queue->to_reap.first)
-        record = cq_find_waiting(queue, bucket);
+    record = cq_find_waiting(queue, bucket);
     if (!record)
         record = queue->to_reap.first;
     if (!record)
@@ -433,7 +429,7 @@ int cq_run_all(weir *w)
     uint32_t n = w->queues_n;
     int decided = 0;
 
-    for (uint32_t i = 1; i <= n && !MUTANT(141); i++) {
+    for (uint32_t i = 1; i <= n; i++) {
         weir_queue *queue = cq_at(w, i);
 
         decided += timer_run(&queue->timer);

@@ -3,7 +3,6 @@
 #include "wait/cq.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include <errno.h>
 
 /*
@@ -23,7 +22,7 @@ static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *r
 
     for (; record; record = cq_record(queue, record)->bucket_next) {
         *ret_word = cq_word(queue, record);
-        if ((cq_user_data(cq_record(queue, record)) == user_data || MUTANT(138)) &&
+        if (cq_user_data(cq_record(queue, record)) == user_data &&
             cq_is_cancelable(cq_record(queue, record), *ret_word))
             break;
     }
@@ -67,9 +66,7 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
     bool canceled = true;
 
     if (snapshot->is_exclusive) {
-        if (!MUTANT(108))
-            acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record),
-                             snapshot->word);
+        acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record), snapshot->word);
         cq_deliver_exclusive(queue, snapshot->record);
     } else if (record_state(snapshot->word) == RECORD_WAITING) {
         canceled = set_cancel_wait(ctx, snapshot->set, waiter_record(w, snapshot->record),
@@ -105,7 +102,7 @@ static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapsho
     *ret = (struct cq_snapshot){acquisition->waiter, cq_word(queue, acquisition->waiter),
                                 acquisition->set, false};
     ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !acquisition->observed;
-    if (ret->is_exclusive && !MUTANT(128))
+    if (ret->is_exclusive)
         cq_drop(queue, ret->record);
     pthread_mutex_unlock(&queue->timer.lock);
     return ret->is_exclusive || record_state(ret->word) == RECORD_WAITING;

@@ -4,7 +4,6 @@
 
 #include "api/acquire_op.h"
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "keyed/key_set.h"
 #include "wait/peer_events.h"
 #include <errno.h>
@@ -18,8 +17,7 @@ static uint32_t cq_pop(weir_queue *queue)
     uint32_t record = queue->to_reap.first;
 
     cq_list_remove(cq_region(queue), &queue->to_reap, record);
-    if (!MUTANT(137))
-        cq_index_remove(queue, record);
+    cq_index_remove(queue, record);
     return record;
 }
 
@@ -28,8 +26,7 @@ static void cq_push_back(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
 
-    (MUTANT(143) ? cq_list_append : cq_list_prepend)(cq_region(queue), cq_completions(queue, r),
-                                                     record);
+    cq_list_prepend(cq_region(queue), cq_completions(queue, r), record);
     if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
         cq_index_add(queue, record);
 }
@@ -53,7 +50,7 @@ static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t reco
 
 void cq_hand_out(weir_acquisition *acquisition, int result)
 {
-    acquisition->observed = result == 0 && !MUTANT(129);
+    acquisition->observed = result == 0;
     acquisition->queue = NULL;
 }
 
@@ -76,7 +73,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
             return false;
         ret->acquisition->strict = (record_wait_target(r) & WAIT_TARGET_STRICT) != 0;
     }
-    if ((result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT) && !MUTANT(145))
+    if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
         cq_fill_refusal(ctx, set, record, &ret->refusal);
     if (ret->acquisition) {
         cq_hand_out(ret->acquisition, result);
@@ -106,7 +103,7 @@ static unsigned cq_pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
 
     while (popped < n && queue->to_reap.first)
         ret[popped++] = cq_pop(queue);
-    queue->timer.wake_fd.reader_active = MUTANT(148);
+    queue->timer.wake_fd.reader_active = false;
     cq_update_wake_fd(queue);
     return popped;
 }
@@ -158,11 +155,10 @@ static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsign
     while (done < popped && cq_reap_one(queue->timer.w, records[done], &out[done]))
         done++;
     if (done < popped) {
-        if (!MUTANT(144))
-            cq_push_back_batch(queue, records + done, popped - done);
+        cq_push_back_batch(queue, records + done, popped - done);
         *ret_code = -ENOMEM;
     }
-    atomic_fetch_sub(&queue->pending, MUTANT(107) ? 0 : done);
+    atomic_fetch_sub(&queue->pending, done);
     return done;
 }
 

@@ -3,7 +3,6 @@
 #include "wait/cq_ring.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "wait/cq.h"
 #include "wait/peer_events.h"
@@ -27,7 +26,7 @@ static void cq_ring_move(weir_queue *queue, struct cq_list *from, struct cq_list
 
 static void cq_ring_unpost_all(weir_queue *queue)
 {
-    while (queue->to_post.first && !MUTANT(121))
+    while (queue->to_post.first)
         cq_ring_move(queue, &queue->to_post, &queue->to_reap, queue->to_post.first);
 }
 
@@ -64,7 +63,7 @@ static int cq_ring_send_some(weir_queue *queue)
     }
     os_uring_send(queue->ring.uring, messages, n);
     for (unsigned i = 0; i < n; i++) {
-        if (!messages[i].code || MUTANT(122))
+        if (!messages[i].code)
             cq_ring_mark_sent(queue, records[i]);
         else if (!failure)
             failure = messages[i].code;
@@ -75,8 +74,7 @@ static int cq_ring_send_some(weir_queue *queue)
 void cq_ring_flush(weir_queue *queue)
 {
     while (queue->to_post.first && cq_ring_is_on(&queue->ring)) {
-        int r = thread_exit_has_ended(queue->ring.owner) && !MUTANT(123) ? -EOWNERDEAD
-                                                                         : cq_ring_send_some(queue);
+        int r = thread_exit_has_ended(queue->ring.owner) ? -EOWNERDEAD : cq_ring_send_some(queue);
 
         if (r < 0)
             cq_ring_fail(queue, r);
@@ -123,7 +121,7 @@ static int cq_ring_take_loss(weir_queue *queue)
     int failure = queue->ring_loss_unreported ? queue->ring.failure : 0;
 
     if (failure)
-        queue->ring_loss_unreported = MUTANT(124);
+        queue->ring_loss_unreported = false;
     return failure;
 }
 
@@ -194,7 +192,7 @@ int weir_queue_detach(weir_queue *queue)
 
 static bool cq_ring_is_refusal(int r)
 {
-    return (r == -EPERM || r == -EACCES || r == -ENOSYS) && !MUTANT(126);
+    return (r == -EPERM || r == -EACCES || r == -ENOSYS);
 }
 
 /* What can fail without the lock, besides the ring. */
@@ -227,10 +225,9 @@ static int cq_ring_register_timer(weir_queue *queue)
     const struct wake_fd *wake_fd = &queue->timer.wake_fd;
     int epoll_fd = wake_fd_pollable(&queue->timer.w->timer.wake_fd), r = 0;
 
-    if (queue->ring.has_timer && !MUTANT(683))
+    if (queue->ring.has_timer)
         return 0;
-    if (!MUTANT(127))
-        r = os_epoll_add_edge(epoll_fd, wake_fd->timer_fd, queue->number);
+    r = os_epoll_add_edge(epoll_fd, wake_fd->timer_fd, queue->number);
     if (r < 0)
         return r;
     r = peer_events_relay(&queue->timer, queue->number);
@@ -258,8 +255,7 @@ static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
     queue->ring = *ring;
     queue->timer.advance_ns = ring->has_timer ? w->timer_advance_ns : 0;
     *ring = old;
-    if (!MUTANT(125))
-        cq_ring_collect(queue);
+    cq_ring_collect(queue);
     if (queue->to_post.first)
         cq_ring_continue(queue);
     cq_update_wake_fd(queue);

@@ -5,7 +5,6 @@
 #include "api/acquire_op.h"
 #include "api/instance.h"
 #include "api/pool.h"
-#include "base/mutant.h"
 #include "base/sched_point.h"
 #include "set/set_enqueue.h"
 #include "wait/peer_events.h"
@@ -17,7 +16,7 @@ static uint32_t cq_take_slot(weir_queue *queue)
     uint32_t pending = atomic_load(&queue->pending);
 
     do {
-        if (pending >= queue->capacity + MUTANT(105))
+        if (pending >= queue->capacity)
             return 0;
     } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
     return pending + 1;
@@ -81,8 +80,7 @@ static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint3
     uint32_t record = waiter_record(w, waiter);
 
     pthread_mutex_lock(&queue->timer.lock);
-    if (!MUTANT(694))
-        cq_drop(queue, waiter);
+    cq_drop(queue, waiter);
     pthread_mutex_unlock(&queue->timer.lock);
 
     if (acquisition) {
@@ -205,7 +203,7 @@ static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *
     cq_mark_entered(queue, submission);
     waits = cq_submission_waits(queue, submission, &before);
 
-    if (before & RECORD_DELIVERED && !MUTANT(172))
+    if (before & RECORD_DELIVERED)
         return false;
     if (waits) {
         cq_index_add(queue, record);
@@ -213,7 +211,7 @@ static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *
             timer_set_deadline_locked(&queue->timer, record, deadline_ns, state);
         return false;
     }
-    return cq_submission_is_ours(queue, submission) && !MUTANT(171) &&
+    return cq_submission_is_ours(queue, submission) &&
            cq_complete(queue, record, cq_word(queue, record));
 }
 
@@ -340,6 +338,6 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (r == 0)
         r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)
-        atomic_fetch_sub(&queue->pending, !MUTANT(136));
+        atomic_fetch_sub(&queue->pending, 1);
     return r;
 }

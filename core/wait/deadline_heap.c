@@ -2,7 +2,6 @@
 /* The heap of deadlines. */
 #include "wait/deadline_heap.h"
 
-#include "base/mutant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <weir/error.h>
@@ -76,7 +75,7 @@ static size_t deadline_heap_first_child(const struct deadline_heap *heap, size_t
     if (last > heap->n)
         last = heap->n;
     for (size_t i = first + 1; i <= last; i++)
-        if (deadline_entry_is_earlier(&heap->entries[i], &heap->entries[earliest]) != MUTANT(5))
+        if (deadline_entry_is_earlier(&heap->entries[i], &heap->entries[earliest]))
             earliest = i;
     return earliest;
 }
@@ -98,8 +97,7 @@ static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_
 static void deadline_heap_restore(struct deadline_heap *heap, struct deadline_entry entry,
                                   size_t index)
 {
-    if (index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]) &&
-        !MUTANT(6))
+    if (index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]))
         deadline_heap_sift_up(heap, entry, index);
     else
         deadline_heap_sift_down(heap, entry, index);

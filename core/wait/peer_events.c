@@ -2,7 +2,6 @@
 /* Hearing: see peer_events.h. */
 #include "wait/peer_events.h"
 
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/participant.h"
 #include "peer/peer_cleanup.h"
@@ -48,7 +47,7 @@ static int peer_events_epoll_add(const struct wait_timer *timer, const struct pe
 static void peer_events_epoll_remove(const struct wait_timer *timer,
                                      const struct peer_events *events)
 {
-    if (timer->wake_fd.epoll_fd < 0 || MUTANT(680))
+    if (timer->wake_fd.epoll_fd < 0)
         return;
     os_epoll_remove(timer->wake_fd.epoll_fd, events->fd);
     os_epoll_remove(timer->wake_fd.epoll_fd, events->set->participant->peer_watch.epoll_fd);
@@ -110,7 +109,7 @@ static int peer_events_register(const struct wait_timer *timer, uint32_t number,
     int r = peer_events_needs_relay(timer) ? timer_thread_start(timer->w)
                                            : peer_events_epoll_add(timer, events);
 
-    if (r < 0 || !(timer->is_relayed || peer_events_needs_relay(timer)) || MUTANT(545))
+    if (r < 0 || !(timer->is_relayed || peer_events_needs_relay(timer)))
         return r;
     r = peer_events_relay_one(timer, number, events);
     if (r < 0)
@@ -165,7 +164,7 @@ static void peer_events_recheck(weir_set *set, uint32_t waiter)
 {
     uint64_t word = waiter_word(set->w, waiter);
 
-    if (record_state(word) == RECORD_FREE || MUTANT(325) || set_is_broken(set))
+    if (record_state(word) == RECORD_FREE || set_is_broken(set))
         return;
     if (record_state(word) == RECORD_WAITING)
         timer_arm_recheck(set->w, waiter, word, instance_now(set->w));
@@ -211,7 +210,7 @@ static void peer_events_end_forced_relay(const struct wait_timer *timer)
 {
     struct wait_timer *own = &timer->w->timer;
 
-    if (!peer_events_needs_relay(timer) || MUTANT(681))
+    if (!peer_events_needs_relay(timer))
         return;
     pthread_mutex_lock(&own->lock);
     if (wake_fd_is_open(&own->wake_fd))
@@ -240,6 +239,6 @@ void peer_events_close_in_child(struct wait_timer *timer)
 {
     struct peer_events *events = atomic_exchange(&timer->peer_events, NULL);
 
-    for (; events && !MUTANT(682); events = events->next)
+    for (; events; events = events->next)
         os_close(events->fd);
 }

@@ -3,7 +3,6 @@
 #include "wait/timer_thread.h"
 
 #include "api/instance.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "wait/cq.h"
 #include "wait/waiter.h"
@@ -22,7 +21,7 @@ static bool timer_thread_take_signal(weir *w)
     bool signaled;
 
     pthread_mutex_lock(&timer->lock);
-    signaled = timer->wake_fd.signaled || (wake_fd_fell_back(&timer->wake_fd) && !MUTANT(684));
+    signaled = timer->wake_fd.signaled || wake_fd_fell_back(&timer->wake_fd);
     wake_fd_clear(&timer->wake_fd);
     pthread_mutex_unlock(&timer->lock);
     return signaled;
@@ -47,8 +46,7 @@ void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
     uint64_t until = atomic_load(&w->timer_spin_until_ns);
 
-    while (at_ns < until && !(MUTANT(174) && until != WEIR_FOREVER) &&
-           !atomic_compare_exchange_weak(&w->timer_spin_until_ns, &until, at_ns))
+    while (at_ns < until && !atomic_compare_exchange_weak(&w->timer_spin_until_ns, &until, at_ns))
         ;
 }
 
@@ -57,7 +55,7 @@ void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 static void timer_thread_spin(weir *w)
 {
     while (os_now_ns() < atomic_load(&w->timer_spin_until_ns) &&
-           (!atomic_load(&w->timer_thread_stop) || MUTANT(175))) {
+           !atomic_load(&w->timer_thread_stop)) {
         unsigned turn = 0;
 
         spin_backoff(&turn);

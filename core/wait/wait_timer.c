@@ -3,7 +3,6 @@
 #include "wait/wait_timer.h"
 
 #include "api/acquisition.h"
-#include "base/mutant.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
 #include "wait/cq.h"
@@ -47,7 +46,7 @@ static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 /* When to wake up for an instant. */
 static uint64_t timer_wake_ns(const struct wait_timer *timer, uint64_t at_ns)
 {
-    if (at_ns == WEIR_FOREVER || MUTANT(173))
+    if (at_ns == WEIR_FOREVER)
         return at_ns;
     return at_ns > timer->advance_ns ? at_ns - timer->advance_ns : 0;
 }
@@ -86,8 +85,8 @@ static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
 static bool timer_waiter_is_dropped(const struct acq_record *r, uint32_t before)
 {
     if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ)
-        return before & RECORD_DELIVERED && !MUTANT(131);
-    return !record_load(&r->data) && !MUTANT(689);
+        return before & RECORD_DELIVERED;
+    return !record_load(&r->data);
 }
 
 void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
@@ -97,14 +96,13 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     uint32_t before;
 
     /* Who headed a line that is no longer so may be of nobody by now, and free. */
-    if (record_state(word) != RECORD_WAITING && !MUTANT(688))
+    if (record_state(word) != RECORD_WAITING)
         return;
     pthread_mutex_lock(&timer->lock);
     /* Whoever was delayed on the way here may say what is no longer so: never put it off. And where
      * words are others' to write, it may be another's meanwhile though its word is that again. */
     if (waiter_load(w, record, word, &before) && timer_of_waiter(w, r) == timer &&
-        !timer_waiter_is_dropped(r, before) &&
-        (at_ns < deadline_heap_get(&timer->heap, record) || MUTANT(93))) {
+        !timer_waiter_is_dropped(r, before) && at_ns < deadline_heap_get(&timer->heap, record)) {
         deadline_heap_put(&timer->heap, record, at_ns);
         timer_rearm(timer);
     }
@@ -149,8 +147,7 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
         waiter_is_current(w, record, word) && record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
-        if (!MUTANT(92))
-            deadline_heap_remove(&w->timer.heap, record);
+        deadline_heap_remove(&w->timer.heap, record);
         atomic_store_explicit(&acquisition->notified, true, memory_order_release);
         acquisition_signal(acquisition);
     }
@@ -163,7 +160,7 @@ void timer_notify(weir *w, uint32_t record, uint64_t word)
     uint32_t waker = record_wait_target(r);
 
     /* Who headed a line that is no longer so, as above: that it is free is no news. */
-    if (record_state(word) == RECORD_FREE && !MUTANT(690))
+    if (record_state(word) == RECORD_FREE)
         return;
     switch (wait_target_kind(waker)) {
     case WAIT_TARGET_FUTEX:
@@ -232,7 +229,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
 /* It was due, and what comes next is nobody's but the caller's. */
 static void timer_postpone(struct wait_timer *timer, uint32_t record, const struct acq_record *r)
 {
-    if (waiter_is_proxy(r) && !MUTANT(548))
+    if (waiter_is_proxy(r))
         deadline_heap_put(&timer->heap, record, timer->last_run_ns + TIMER_RECHECK_NS);
     else
         deadline_heap_remove(&timer->heap, record);
@@ -247,12 +244,11 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
 
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = waiter_set(timer->w, first.record);
-        due.is_expired = (MUTANT(140) ? timer->last_run_ns : deadline_entry_ns(&first)) >=
-                         record_load(&r->deadline_ns);
+        due.is_expired = deadline_entry_ns(&first) >= record_load(&r->deadline_ns);
         due.end_state =
             record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
     }
-    if (due.set && !due.is_expired && record_load(&r->deadline_ns) != WEIR_FOREVER && !MUTANT(139))
+    if (due.set && !due.is_expired && record_load(&r->deadline_ns) != WEIR_FOREVER)
         deadline_heap_put(&timer->heap, first.record, record_load(&r->deadline_ns));
     else
         timer_postpone(timer, first.record, r);
@@ -269,11 +265,10 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
 
     if (next <= timer->last_run_ns && !spins)
         next = at_ns;
-    timer->runs_n -= !MUTANT(130);
-    if (timer->runs_n || !wake_fd_is_open(wake_fd) || MUTANT(94))
+    timer->runs_n--;
+    if (timer->runs_n || !wake_fd_is_open(wake_fd))
         return;
-    if (next < wake_fd->at_ns || (wake_fd->at_ns <= timer->last_run_ns && !MUTANT(109)) ||
-        wake_fd->failing || MUTANT(170))
+    if (next < wake_fd->at_ns || wake_fd->at_ns <= timer->last_run_ns || wake_fd->failing)
         timer_set_wake(timer, next);
 }
 
@@ -305,7 +300,7 @@ static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
 static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
 {
     struct wake_fd *wake_fd = &timer->wake_fd;
-    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.now_ns && !MUTANT(546);
+    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.now_ns;
 
     wake_fd_adapt_lead(wake_fd, now);
     if (!ahead)
@@ -322,7 +317,7 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
     now = timer_await_wake(timer, now);
     timer->runs_n++;
     timer->last_run_ns = now > timer->last_run_ns ? now : timer->last_run_ns;
-    while (timer_earliest_ns(timer) <= (MUTANT(39) ? now - 1 : now)) {
+    while (timer_earliest_ns(timer) <= now) {
         struct due_waiter due = timer_take_first(timer);
 
         pthread_mutex_unlock(&timer->lock);

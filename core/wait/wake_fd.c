@@ -2,7 +2,6 @@
 /* Alarms: a timerfd that is rung as well, or what stands in for it. */
 #include "wait/wake_fd.h"
 
-#include "base/mutant.h"
 #include "os/os.h"
 #include <weir/error.h>
 
@@ -104,7 +103,7 @@ void wake_fd_await_users(struct wake_fd *wake_fd)
 
 bool wake_fd_claim(struct wake_fd *wake_fd)
 {
-    if (wake_fd->reader_active || (wake_fd->signaled && !MUTANT(161)))
+    if (wake_fd->reader_active || wake_fd->signaled)
         return false;
     wake_fd->signaled = wake_fd->maybe_readable = true;
     atomic_fetch_add(&wake_fd->users, 1);
@@ -139,7 +138,7 @@ void wake_fd_signal(struct wake_fd *wake_fd)
  * sounded by then is not heard afterwards. */
 static bool wake_fd_has_late_signal(const struct wake_fd *wake_fd)
 {
-    return atomic_load(&wake_fd->users) != 0 && !MUTANT(542);
+    return atomic_load(&wake_fd->users) != 0;
 }
 
 static void wake_fd_mark_clear(struct wake_fd *wake_fd, bool late)
@@ -154,7 +153,7 @@ static void wake_fd_restore_timer(struct wake_fd *wake_fd)
 {
     uint64_t now_ns;
 
-    if (wake_fd->event_fd >= 0 || wake_fd->at_ns == WEIR_FOREVER || MUTANT(543))
+    if (wake_fd->event_fd >= 0 || wake_fd->at_ns == WEIR_FOREVER)
         return;
     now_ns = os_now_ns();
     if (now_ns >= wake_fd->at_ns || wake_fd_is_ahead(wake_fd, now_ns))
@@ -168,8 +167,7 @@ void wake_fd_clear(struct wake_fd *wake_fd)
     wake_fd->signaled = false;
     if (!wake_fd->maybe_readable)
         return;
-    if (os_fd_drain(wake_fd->event_fd >= 0 ? wake_fd->event_fd : wake_fd->timer_fd) >= 0 ||
-        MUTANT(133)) {
+    if (os_fd_drain(wake_fd->event_fd >= 0 ? wake_fd->event_fd : wake_fd->timer_fd) >= 0) {
         wake_fd_mark_clear(wake_fd, late);
         wake_fd_restore_timer(wake_fd);
     }
@@ -177,8 +175,7 @@ void wake_fd_clear(struct wake_fd *wake_fd)
 
 void wake_fd_signal_again(struct wake_fd *wake_fd)
 {
-    if (!MUTANT(160))
-        wake_fd_clear(wake_fd);
+    wake_fd_clear(wake_fd);
     wake_fd_signal(wake_fd);
 }
 
@@ -196,7 +193,7 @@ void wake_fd_set_timer(struct wake_fd *wake_fd, uint64_t at_ns)
         wake_fd_signal_again(wake_fd); /* whoever attends to it will try again */
     } else if (wake_fd->event_fd < 0) {
         wake_fd_mark_clear(wake_fd, late); /* setting the instant has done that, too */
-        if (signaled && !MUTANT(544))
+        if (signaled)
             wake_fd_signal(wake_fd);
     }
 }
@@ -207,7 +204,7 @@ void wake_fd_adapt_lead(struct wake_fd *wake_fd, uint64_t now_ns)
     uint64_t expired_ns = wake_fd->at_ns - wake_fd->set_ahead_ns, took_ns;
     uint32_t least_ns, most_ns;
 
-    if (wake_fd->at_ns == WEIR_FOREVER || now_ns < expired_ns || MUTANT(547))
+    if (wake_fd->at_ns == WEIR_FOREVER || now_ns < expired_ns)
         return;
     os_timer_lead(&least_ns, &most_ns);
     took_ns = now_ns - expired_ns;

@@ -56,8 +56,8 @@
  * too, by that number alone, and would cancel the wrong one.
  *
  * Instants are those of CLOCK_MONOTONIC, which is the instance's clock unless the program injected
- * one: weir_now(w) + 5000000 is in 5 ms. That holds in a time namespace, too: kernels before 7.1 take
- * the instants of a ring for those of the machine's clock, which weir_uring_probe finds out.
+ * one: weir_now(w) + 5000000 is in 5 ms. That holds in a time namespace, too. Kernels before 7.1
+ * take the instants of a ring there for those of the machine's clock: weir_uring_probe finds out.
  */
 #ifndef WEIR_URING_H
 #define WEIR_URING_H
@@ -460,8 +460,8 @@ static inline void *weir_uring_run_probe_(void *argument)
 /*
  * Finds out what the kernel does, by trying it on a small ring of its own. When a ring goes, the
  * kernel interrupts the threads that have used it: so that is a thread that ends as well, and all
- * is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on failure leaves `*ret` as it
- * was:
+ * is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on
+ * failure leaves `*ret` as it was:
  *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
  *   -ENOSYS          the kernel has none
  *   -ENOMEM, -EAGAIN out of memory, of threads, or of what RLIMIT_MEMLOCK allows (kernels before

@@ -14,7 +14,6 @@
 #ifndef WEIR_PLUGINS_EXACT_H
 #define WEIR_PLUGINS_EXACT_H
 
-#include "base/mutant.h"
 #include <weir/algorithm.h>
 
 __extension__ typedef unsigned __int128 u128;
@@ -116,8 +115,6 @@ static inline u128 carry_missing(const struct bucket_depth *old, u128 missing,
     if (missing <= old->full)
         return sub_or_zero(new->full, rescale_down(old->full - missing, old->unit, new->unit));
     u128 debt = rescale_up(missing - old->full, old->unit, new->unit);
-    if (MUTANT(75))
-        debt = 0;
     return new->full + (debt < new->full ? debt : new->full);
 }
 

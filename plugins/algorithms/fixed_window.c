@@ -27,7 +27,7 @@ struct config {
     uint64_t capacity, window, initial, anchor;
 };
 
-struct siphash_state {
+struct state {
     uint64_t created;
     uint64_t start;  /* of the window; epoch: what was granted earlier is not of this window */
     uint64_t number; /* epoch: of the window; first_use: 1 once a window has begun */
@@ -42,7 +42,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct siphash_state);
+    ret->state = sizeof(struct state);
     ret->amount_max = capacity;
     if (bytes != NULL)
         *(struct config *)bytes = (struct config){.capacity = capacity,
@@ -69,7 +69,7 @@ static uint64_t grid_start(const struct config *config, uint64_t created, uint64
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     state->created = state->start = state->last = at->now_ns;
     state->count = config->capacity - config->initial;
     if (config->anchor == EPOCH)
@@ -80,27 +80,26 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
 
 /* Epoch: the first instant whose grants are surely of the window that is entered at `now_ns`. A wall
  * clock that steps may divide an instant: grants of the window before keep it for themselves. */
-static uint64_t first_instant(const struct siphash_state *state, uint64_t now_ns)
+static uint64_t first_instant(const struct state *state, uint64_t now_ns)
 {
     const int divided = state->last == now_ns && (state->count != 0 || state->start > now_ns);
     return now_ns + (divided ? 1 : 0);
 }
 
 /* The state as it is at `at`: in the present window. */
-static struct siphash_state current_state(const struct config *config,
-                                          const struct siphash_state *state,
-                                          const struct weir_instant *at)
+static struct state current_state(const struct config *config, const struct state *state,
+                                  const struct weir_instant *at)
 {
-    struct siphash_state now = *state;
+    struct state now = *state;
     now.last = max_u64(at->now_ns, state->last);
     if (config->anchor == EPOCH) {
         uint64_t number = number_at(config, now.last, at->wall_offset_ns);
-        if (number <= state->number && !(MUTANT(72) && number != state->number))
+        if (number <= state->number)
             return now;
         now.number = number;
         now.start = first_instant(state, now.last);
     } else {
-        if (now.last - state->start < config->window + MUTANT(63))
+        if (now.last - state->start < config->window)
             return now;
         now.number = 0;
         if (config->anchor == CREATION)
@@ -111,7 +110,7 @@ static struct siphash_state current_state(const struct config *config,
 }
 
 /* How long the window of `now` will last. */
-static u128 window_ns_left(const struct config *config, const struct siphash_state *now,
+static u128 window_ns_left(const struct config *config, const struct state *now,
                            int64_t wall_offset_ns)
 {
     if (config->anchor != EPOCH)
@@ -120,14 +119,14 @@ static u128 window_ns_left(const struct config *config, const struct siphash_sta
     return (u128)(end - (i128)now->last);
 }
 
-static uint64_t units_left(const struct config *config, const struct siphash_state *now)
+static uint64_t units_left(const struct config *config, const struct state *now)
 {
     return now->count < config->capacity ? config->capacity - now->count : 0;
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
-    struct siphash_state now = current_state(bytes, memory, at);
+    struct state now = current_state(bytes, memory, at);
     return units_left(bytes, &now);
 }
 
@@ -137,15 +136,15 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     const struct config *config = bytes;
     if (amount > config->capacity)
         return WEIR_NEVER;
-    struct siphash_state now = current_state(config, memory, at);
+    struct state now = current_state(config, memory, at);
     if (amount == 0 || amount <= units_left(config, &now))
         return at->now_ns;
     return instant_after(now.last, window_ns_left(config, &now, at->wall_offset_ns));
 }
 
 /* Counts `amount`, more than 0, in the window of `now`; with FIRST_USE it may be what opens it. */
-static void store_grant(const struct config *config, struct siphash_state *state,
-                        struct siphash_state now, uint64_t amount)
+static void store_grant(const struct config *config, struct state *state, struct state now,
+                        uint64_t amount)
 {
     if (config->anchor == FIRST_USE && now.number == 0) {
         now.number = 1;
@@ -169,7 +168,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
         return WEIR_NEVER;
     if (amount == 0)
         return at->now_ns;
-    struct siphash_state now = current_state(config, memory, at);
+    struct state now = current_state(config, memory, at);
     if (amount > units_left(config, &now))
         return instant_after(now.last, window_ns_left(config, &now, at->wall_offset_ns));
     store_grant(config, memory, now, amount);
@@ -180,9 +179,9 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
-    struct siphash_state *state = memory;
-    struct siphash_state now = current_state(bytes, state, at);
-    if (granted_ns >= now.start || MUTANT(71))
+    struct state *state = memory;
+    struct state now = current_state(bytes, state, at);
+    if (granted_ns >= now.start)
         now.count = amount < now.count ? now.count - amount : 0;
     *state = now;
 }
@@ -192,7 +191,7 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    struct siphash_state now = current_state(old, old_memory, at);
+    struct state now = current_state(old, old_memory, at);
     if (config->anchor == EPOCH)
         now.number = number_at(config, now.last, at->wall_offset_ns);
     else if (config->anchor == CREATION)
@@ -203,13 +202,13 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
         now.start = grid_start(config, now.created, now.last);
     else if (config->anchor == FIRST_USE && now.start > now.last)
         now.start = now.last;
-    *(struct siphash_state *)memory = now;
+    *(struct state *)memory = now;
 }
 
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     const uint64_t ahead = config->anchor == EPOCH ? 1 : 0;
     if (state->created > state->start || state->count > AMOUNT_MAX)
         return -1;
@@ -227,16 +226,16 @@ static int check(const void *bytes, const void *memory)
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
-    struct siphash_state now = current_state(config, state, at);
+    const struct state *state = memory;
+    struct state now = current_state(config, state, at);
     if (state->last > at->now_ns || now.count != 0 || config->initial != config->capacity)
         return 0;
     if (config->anchor != EPOCH)
         return config->anchor == FIRST_USE && now.number == 0;
     if (now.number != number_at(config, at->now_ns, at->wall_offset_ns))
         return 0;
-    /* Nothing counts, so nothing of this window is left to be given back. A new state would not know
-     * that this instant has grants of the window before. */
+    /* Nothing counts, so nothing of this window is left to be given back. A new state would not
+     * know that this instant has grants of the window before. */
     return now.start <= at->now_ns;
 }
 

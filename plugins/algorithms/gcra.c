@@ -83,7 +83,7 @@ static uint64_t word_ahead(uint64_t tat, uint64_t now)
 
 static uint64_t word_of(uint64_t now, uint64_t ahead)
 {
-    return (now + ahead) & (MUTANT(77) ? UINT64_MAX : ~TOP_BIT);
+    return (now + ahead) & (~TOP_BIT);
 }
 
 static u128 ahead_at(const struct config *config, const void *memory, uint64_t now)
@@ -126,7 +126,7 @@ __attribute__((noinline)) static uint64_t wide_ready_at(const struct config *con
 {
     uint64_t now = effective_now(config, memory, at);
     u128 ahead = ahead_at(config, memory, now) + (u128)amount * config->depth.unit;
-    u128 full = config->depth.full + (MUTANT(405) ? config->units : 0);
+    u128 full = config->depth.full + 0;
     return ahead <= full ? at->now_ns : instant_after(now, ceil_div(ahead - full, config->units));
 }
 
@@ -140,7 +140,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
         return WEIR_NEVER;
     if (!config->is_word)
         return wide_ready_at(config, memory, at, amount);
-    uint64_t full = (uint64_t)config->depth.full + MUTANT(60);
+    uint64_t full = (uint64_t)config->depth.full;
     uint64_t ahead = word_grown(config, *(const uint64_t *)memory, at->now_ns, amount);
     return ahead <= full ? at->now_ns : instant_after(at->now_ns, ahead - full);
 }
@@ -193,7 +193,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
         return WEIR_NEVER;
     if (!config->is_word)
         return wide_try_take(config, memory, at, amount);
-    uint64_t full = (uint64_t)config->depth.full + MUTANT(400);
+    uint64_t full = (uint64_t)config->depth.full;
     uint64_t ahead = word_grown(config, *tat, at->now_ns, amount);
     if (ahead > full)
         return instant_after(at->now_ns, ahead - full);
@@ -243,7 +243,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
     uint64_t now = effective_now(config, memory, at);
 
     /* One that does not begin full is new at one instant only. */
-    return (config->initial == config->depth.units || MUTANT(457)) && now == at->now_ns &&
+    return config->initial == config->depth.units && now == at->now_ns &&
            ahead_at(config, memory, now) == 0;
 }
 

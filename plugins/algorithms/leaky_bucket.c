@@ -34,7 +34,7 @@ struct config {
     uint64_t reserved;
 };
 
-struct siphash_state {
+struct state {
     uint64_t empty[2]; /* ticks: the instant the bucket is empty, or the next unit may leave */
     uint64_t last;     /* the last instant seen */
     uint64_t granted;  /* the instant of the last grant */
@@ -51,7 +51,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
                                 "has no meaning in mode queue, where nothing is saved up");
     struct rate rate = rate_reduce(capacity, values[WINDOW].value);
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct siphash_state);
+    ret->state = sizeof(struct state);
     ret->amount_max = capacity;
     if (bytes != NULL)
         *(struct config *)bytes = (struct config){.depth = bucket_depth_of(capacity, rate.span),
@@ -61,12 +61,12 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     return 0;
 }
 
-static uint64_t effective_now(const struct siphash_state *state, const struct weir_instant *at)
+static uint64_t effective_now(const struct state *state, const struct weir_instant *at)
 {
     return max_u64(at->now_ns, state->last);
 }
 
-static u128 level_at(const struct config *config, const struct siphash_state *state, uint64_t now)
+static u128 level_at(const struct config *config, const struct state *state, uint64_t now)
 {
     return sub_or_zero(u128_load(state->empty), (u128)config->units * now);
 }
@@ -74,7 +74,7 @@ static u128 level_at(const struct config *config, const struct siphash_state *st
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     u128 level = (u128)(config->depth.units - config->initial) * config->depth.unit;
     u128_store(state->empty, (u128)config->units * at->now_ns + level);
     state->last = state->granted = at->now_ns;
@@ -87,12 +87,10 @@ static u128 room_for(const struct config *config, uint64_t amount)
 }
 
 /* What has to drain before `amount` is granted. */
-static u128 excess_at(const struct config *config, const struct siphash_state *state, uint64_t now,
+static u128 excess_at(const struct config *config, const struct state *state, uint64_t now,
                       uint64_t amount)
 {
     u128 excess = sub_or_zero(level_at(config, state, now), room_for(config, amount));
-    if (MUTANT(67) && config->mode == QUEUE)
-        return sub_or_zero(excess, config->depth.unit);
     return excess;
 }
 
@@ -100,7 +98,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
@@ -114,18 +112,15 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
  * Where an amount granted now begins. In mode queue an instant within the nanosecond that ends now
  * could not be observed earlier: the schedule goes on from it.
  */
-static u128 start_at(const struct config *config, const struct siphash_state *state, uint64_t now)
+static u128 start_at(const struct config *config, const struct state *state, uint64_t now)
 {
     u128 empty = u128_load(state->empty), ticks = (u128)config->units * now;
-    if (MUTANT(61))
-        empty = ceil_div(empty, config->units) * config->units;
     if (empty > ticks || (config->mode == QUEUE && ticks - empty < config->units))
         return empty;
     return ticks;
 }
 
-static void pour(const struct config *config, struct siphash_state *state, uint64_t now,
-                 uint64_t amount)
+static void pour(const struct config *config, struct state *state, uint64_t now, uint64_t amount)
 {
     u128 level = (u128)amount * config->depth.unit;
     u128_store(state->empty, start_at(config, state, now) + level);
@@ -134,7 +129,7 @@ static void pour(const struct config *config, struct siphash_state *state, uint6
 
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     if (amount != 0)
         pour(bytes, state, effective_now(state, at), amount);
 }
@@ -143,7 +138,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
@@ -164,7 +159,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     uint64_t now = effective_now(state, at);
     u128 level = level_at(config, state, now), back = (u128)amount * config->depth.unit;
     state->last = now;
@@ -173,7 +168,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     if (config->mode == QUEUE) {
         if (granted_ns != state->granted)
             return;
-        u128 waiting = (level - !MUTANT(79)) / config->depth.unit * config->depth.unit;
+        u128 waiting = (level - 1) / config->depth.unit * config->depth.unit;
         back = back < waiting ? back : waiting;
     }
     u128_store(state->empty, (u128)config->units * now + sub_or_zero(level, back));
@@ -182,7 +177,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     u128 level = level_at(config, state, effective_now(state, at));
     if (config->mode == QUEUE)
         return level == 0 ? config->depth.units : 0;
@@ -194,8 +189,8 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    const struct siphash_state *old_state = old_memory;
-    struct siphash_state *state = memory;
+    const struct state *old_state = old_memory;
+    struct state *state = memory;
     uint64_t now = effective_now(old_state, at);
     u128 level = rescale_up(level_at(old, old_state, now), old->depth.unit, config->depth.unit);
     if (level > config->depth.full)
@@ -208,7 +203,7 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     u128 furthest = (u128)config->units * state->last + config->depth.full;
     return u128_load(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
 }
@@ -218,7 +213,7 @@ static int check(const void *bytes, const void *memory)
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     if (config->initial != config->depth.units || state->last > at->now_ns ||
         level_at(config, state, at->now_ns) != 0)
         return 0;

@@ -115,7 +115,7 @@ static inline void grant_log_append(struct grant_log *log, uint64_t slots, uint6
 static inline void grant_log_shrink(struct grant_log *log, uint64_t slots, uint64_t i,
                                     uint64_t amount)
 {
-    uint64_t held = grant_log_units(log, slots, i), gone = amount < held || MUTANT(78) ? 0 : 1;
+    uint64_t held = grant_log_units(log, slots, i), gone = amount < held ? 0 : 1;
     uint64_t back = amount < held ? amount : held;
     log->count -= gone;
     for (; i < log->count; i++) {
@@ -133,7 +133,7 @@ static inline void grant_log_shrink(struct grant_log *log, uint64_t slots, uint6
  */
 static inline int grant_log_check(const struct grant_log *log, uint64_t slots, uint64_t latest)
 {
-    if ((log->head >= slots && !MUTANT(262)) || (log->count > slots && !MUTANT(263)))
+    if (log->head >= slots || log->count > slots)
         return -1;
     if (log->count == 0)
         return 0;

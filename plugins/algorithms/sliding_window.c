@@ -69,7 +69,7 @@ static uint64_t entered_at(const struct config *config, uint64_t instant)
 {
     if (config->segments == 0)
         return instant;
-    u128 k = ceil_div((u128)instant * config->segments, config->window) - MUTANT(68);
+    u128 k = ceil_div((u128)instant * config->segments, config->window);
     u128 end = ceil_div(k * config->window, config->segments);
     return end < UINT64_MAX ? (uint64_t)end : UINT64_MAX;
 }
@@ -78,7 +78,7 @@ static uint64_t entered_at(const struct config *config, uint64_t instant)
 static uint64_t first_counted(const struct config *config, const struct grant_log *log,
                               uint64_t now)
 {
-    uint64_t window = config->window + MUTANT(62);
+    uint64_t window = config->window;
     return now < window ? 0 : grant_log_first_after(log, config->slots, now - window);
 }
 
@@ -168,9 +168,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     log->last = effective_now(log, at);
     uint64_t instant = entered_at(config, granted_ns);
     uint64_t i = instant == 0 ? 0 : grant_log_first_after(log, config->slots, instant - 1);
-    if (MUTANT(70) && log->count != 0)
-        i = log->count - 1;
-    else if (i == log->count || grant_log_at(log, config->slots, i)->instant_ns != instant)
+    if (i == log->count || grant_log_at(log, config->slots, i)->instant_ns != instant)
         return;
     grant_log_shrink(log, config->slots, i, amount);
 }

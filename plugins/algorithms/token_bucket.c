@@ -31,7 +31,7 @@ struct config {
     uint64_t initial;
 };
 
-struct siphash_state {
+struct state {
     uint64_t missing[2]; /* ticks, at `last` */
     uint64_t last;
     uint64_t created;
@@ -51,7 +51,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
                                 "a step must bring a whole number of units: capacity * every "
                                 "must be a multiple of window");
     ret->config = sizeof(struct config);
-    ret->state = sizeof(struct siphash_state);
+    ret->state = sizeof(struct state);
     ret->amount_max = burst;
     if (bytes == NULL)
         return 0;
@@ -70,24 +70,23 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
 static void init(const void *bytes, void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     u128_store(state->missing, (u128)(config->depth.units - config->initial) * config->depth.unit);
     state->last = state->created = at->now_ns;
 }
 
-static uint64_t effective_now(const struct siphash_state *state, const struct weir_instant *at)
+static uint64_t effective_now(const struct state *state, const struct weir_instant *at)
 {
-    return MUTANT(69) ? at->now_ns : max_u64(at->now_ns, state->last);
+    return max_u64(at->now_ns, state->last);
 }
 
 /* Steps since the start, at `now`. */
-static uint64_t steps_at(const struct config *config, const struct siphash_state *state,
-                         uint64_t now)
+static uint64_t steps_at(const struct config *config, const struct state *state, uint64_t now)
 {
-    return (now - (MUTANT(76) ? state->last : state->created)) / config->every;
+    return (now - state->created) / config->every;
 }
 
-static u128 missing_at(const struct config *config, const struct siphash_state *state, uint64_t now)
+static u128 missing_at(const struct config *config, const struct state *state, uint64_t now)
 {
     u128 refill;
     if (config->every == 0)
@@ -98,18 +97,18 @@ static u128 missing_at(const struct config *config, const struct siphash_state *
     return sub_or_zero(u128_load(state->missing), refill);
 }
 
-static void store_missing(struct siphash_state *state, uint64_t now, u128 missing)
+static void store_missing(struct state *state, uint64_t now, u128 missing)
 {
     u128_store(state->missing, missing);
     state->last = now;
 }
 
 /* When the bucket, which is not full enough by `lack` ticks, will be. */
-static uint64_t filled_at(const struct config *config, const struct siphash_state *state,
-                          uint64_t now, u128 lack)
+static uint64_t filled_at(const struct config *config, const struct state *state, uint64_t now,
+                          u128 lack)
 {
     if (config->every == 0)
-        return instant_after(now, ceil_div(lack, config->units) + MUTANT(66));
+        return instant_after(now, ceil_div(lack, config->units));
     u128 step = steps_at(config, state, now) + ceil_div(lack, config->step);
     return instant_after(now, step * config->every - (now - state->created));
 }
@@ -118,7 +117,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
@@ -135,7 +134,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     if (amount == 0)
         return at->now_ns;
     if (amount > config->depth.units)
@@ -152,32 +151,30 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
 static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     if (amount == 0)
         return;
     uint64_t now = effective_now(state, at);
     u128 missing = missing_at(config, state, now) + (u128)amount * config->depth.unit;
     u128 most = 2 * config->depth.full;
-    store_missing(state, now, missing < most || MUTANT(65) ? missing : most);
+    store_missing(state, now, missing < most ? missing : most);
 }
 
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct siphash_state *state = memory;
+    struct state *state = memory;
     (void)granted_ns;
     uint64_t now = effective_now(state, at);
     u128 missing = missing_at(config, state, now), back = (u128)amount * config->depth.unit;
-    if (MUTANT(64) && back > missing)
-        return;
     store_missing(state, now, sub_or_zero(missing, back));
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     u128 missing = missing_at(config, state, effective_now(state, at));
     return (uint64_t)(sub_or_zero(config->depth.full, missing) / config->depth.unit);
 }
@@ -186,8 +183,8 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
                         void *memory, const struct weir_instant *at)
 {
     const struct config *old = old_bytes, *config = bytes;
-    const struct siphash_state *old_state = old_memory;
-    struct siphash_state *state = memory;
+    const struct state *old_state = old_memory;
+    struct state *state = memory;
     uint64_t now = effective_now(old_state, at);
     u128 missing = missing_at(old, old_state, now);
     state->created = old_state->created;
@@ -197,7 +194,7 @@ static void reconfigure(const void *old_bytes, const void *old_memory, const voi
 static int check(const void *bytes, const void *memory)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     if (u128_load(state->missing) > 2 * config->depth.full || state->created > state->last)
         return -1;
     return 0;
@@ -208,7 +205,7 @@ static int check(const void *bytes, const void *memory)
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
-    const struct siphash_state *state = memory;
+    const struct state *state = memory;
     return config->every == 0 && config->initial == config->depth.units &&
            state->last <= at->now_ns && missing_at(config, state, at->now_ns) == 0;
 }

@@ -4,7 +4,6 @@
  * 1 and multiplied by n (D. Lemire: "Fast random integer generation in an interval", ACM TOMACS 29
  * (1), 2019, without the rejection step): no set is off 1/n by more than 2^-64.
  */
-#include "base/mutant.h"
 #include <weir/balancer.h>
 
 __extension__ typedef unsigned __int128 u128;
@@ -12,7 +11,7 @@ __extension__ typedef unsigned __int128 u128;
 static uint32_t pick(const void *config, void *state, const struct weir_pick *request)
 {
     (void)config, (void)state;
-    uint32_t n = request->sets_n - (MUTANT(74) && request->sets_n > 1);
+    uint32_t n = request->sets_n;
     return (uint32_t)((u128)request->random * n >> 64);
 }
 

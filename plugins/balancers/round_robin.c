@@ -3,10 +3,9 @@
  * Round robin: the i-th pick (from 0) of worker w over n sets is (i + w) mod n, so workers that
  * start together begin at different sets.
  */
-#include "base/mutant.h"
 #include <weir/balancer.h>
 
-struct siphash_state {
+struct state {
     uint64_t picks;
 };
 
@@ -15,7 +14,7 @@ static int configure(const struct weir_value *values, uint32_t sets_n, void *con
 {
     (void)values, (void)sets_n, (void)config, (void)reterr;
     ret->config = 0;
-    ret->state = sizeof(struct siphash_state);
+    ret->state = sizeof(struct state);
     ret->amount_max = 1;
     return 0;
 }
@@ -23,8 +22,8 @@ static int configure(const struct weir_value *values, uint32_t sets_n, void *con
 static uint32_t pick(const void *config, void *memory, const struct weir_pick *request)
 {
     (void)config;
-    struct siphash_state *state = memory;
-    uint64_t n = request->sets_n, worker = MUTANT(73) ? 0 : request->worker;
+    struct state *state = memory;
+    uint64_t n = request->sets_n, worker = request->worker;
     return (uint32_t)((state->picks++ % n + worker) % n);
 }
 

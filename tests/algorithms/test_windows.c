@@ -182,8 +182,8 @@ static void test_fixed_refund_within_the_window_only(void **state)
     }
 }
 
-/* A wall clock steps into the next window between two grants of one instant: a refund of the first is
- * no refund of what the next window has granted, whether or not the state was forgotten between. */
+/* A wall clock steps into the next window between two grants of one instant: a refund of the first
+ * is no refund of what the next window has granted, whether or not the state was forgotten. */
 static void test_fixed_refund_of_a_divided_instant(void **state)
 {
     (void)state;

@@ -102,9 +102,9 @@ static const struct kind {
     {"evicted", {WEIR_LIMIT_RESOURCE, WEIR_LIMIT_RATE}, 2, 2},
 };
 
-enum { PLUGIN_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-static weir_set *sets[PLUGIN_KINDS], *set;
+static weir_set *sets[KINDS], *set;
 static const struct kind *kind;
 
 static void fill_limit(struct limit *limit, enum weir_limit_type type, uint32_t at)
@@ -483,7 +483,7 @@ static void two_are_stopped_on(uint32_t key, uint32_t preset, uint32_t path)
 static void each_case(void (*stop)(uint32_t key, uint32_t preset, uint32_t path))
 {
     rounds = 0;
-    for (uint32_t i = 0; i < PLUGIN_KINDS; i++) {
+    for (uint32_t i = 0; i < KINDS; i++) {
         choose(i);
         for (uint32_t key = 0; key <= FOREIGN; key += FOREIGN)
             for (uint32_t preset = 0; preset < PRESETS; preset++)
@@ -526,7 +526,7 @@ static void lending_anew_is_stopped(void **state)
 
     (void)state;
     rounds = 0;
-    choose(PLUGIN_KINDS - 1);
+    choose(KINDS - 1);
     for (uint64_t n = 1; evicts == FIBER_READY; n++) {
         enum fiber_state lends = FIBER_READY;
 
@@ -559,7 +559,7 @@ static void a_line_becomes_another_key_s(void **state)
 {
     (void)state;
     rounds = 0;
-    for (uint32_t i = 0; i < PLUGIN_KINDS; i++) {
+    for (uint32_t i = 0; i < KINDS; i++) {
         enum fiber_state stopped = FIBER_READY;
 
         choose(i);
@@ -588,13 +588,12 @@ static int setup(void **state)
     atomic128_detect();
     world_make(INTERVAL_NS);
     world_share(false);
-    for (uint32_t i = 0; i < PLUGIN_KINDS; i++)
+    for (uint32_t i = 0; i < KINDS; i++)
         sets[i] = make_set(&kinds[i]);
     for (uint32_t u = 0; u < USERS; u++)
         users[u].fiber.state = FIBER_DONE;
     fibers_begin(look);
-    for (uint32_t i = 0; i < PLUGIN_KINDS;
-         i++) { /* from now on there are as many as there can be */
+    for (uint32_t i = 0; i < KINDS; i++) { /* from now on there are as many as there can be */
         choose(i);
         have_all();
     }

@@ -126,9 +126,9 @@ static const struct yaml_kind *shape = shapes;
 
 /* ---- what the parent sees of a child ---- */
 
-enum kind { FLIP, WORD, PAGE, STORM, PLUGIN_KINDS };
+enum kind { FLIP, WORD, PAGE, STORM, KINDS };
 
-static const char *const kind_names[PLUGIN_KINDS] = {"flip", "word", "page", "storm"};
+static const char *const kind_names[KINDS] = {"flip", "word", "page", "storm"};
 
 struct progress {
     _Atomic uint64_t kind, offset, number, shape, cases, broken, step; /* of the case under way */
@@ -511,7 +511,7 @@ static void do_damage(const struct bytes *bytes, const struct damage *damage)
         damage_page(bytes, damage->offset, &random);
         break;
     case STORM:
-    case PLUGIN_KINDS:
+    case KINDS:
         break;
     }
 }
@@ -920,8 +920,8 @@ static struct damage damage_of(enum kind kind, uint64_t i)
 
 static uint64_t cases_of(enum kind kind)
 {
-    const uint64_t n[PLUGIN_KINDS] = {UINT64_C(64) * words_n, UINT64_C(16) * words_n,
-                                      UINT64_C(16) * pages_n, 200};
+    const uint64_t n[KINDS] = {UINT64_C(64) * words_n, UINT64_C(16) * words_n,
+                               UINT64_C(16) * pages_n, 200};
 
     return n[kind];
 }
@@ -1374,7 +1374,7 @@ static int run_only(const char *text)
                &damage.shape) < 3 ||
         damage.shape >= SHAPES)
         return 2;
-    for (damage.kind = FLIP; damage.kind < PLUGIN_KINDS; damage.kind++)
+    for (damage.kind = FLIP; damage.kind < KINDS; damage.kind++)
         if (strcmp(kind_names[damage.kind], name) == 0)
             run_kind(damage.kind, &damage);
     return 0;

@@ -87,8 +87,8 @@ void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns);
 struct fake_counter {
     int usable; /* 0, or why it is not */
     uint64_t (*ticks)(void *userdata);
-    /* In place of the other clocks; NULL: these go on. What waits until an instant of this clock waits
-     * no time at all, and looks at the clock again. */
+    /* In place of the other clocks; NULL: these go on. What waits until an instant of this clock
+     * waits no time at all, and looks at the clock again. */
     uint64_t (*now_ns)(void *userdata);
     void *userdata;
 };

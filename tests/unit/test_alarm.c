@@ -24,9 +24,9 @@
 static struct wake_fd alarm_;
 
 /* As it is here, gathering others as well, and where a timerfd cannot be rung. */
-enum schema { ALONE, GATHERING, WITHOUT_RINGS, FORMS };
+enum form { ALONE, GATHERING, WITHOUT_RINGS, FORMS };
 
-static void make(enum schema form)
+static void make(enum form form)
 {
     fake_clock_set(NOW);
     fake_sys_reset();
@@ -63,7 +63,7 @@ static bool edge(int epoll_fd)
 
 static void each_form(void (*test)(void))
 {
-    for (enum schema form = 0; form < FORMS; form++) {
+    for (enum form form = 0; form < FORMS; form++) {
         make(form);
         test();
         unmake();
