@@ -16,7 +16,7 @@
  *
  * KEYS: 100000 and 1000000 if not given.
  */
-#include "keyed/key_table.h"
+#include "shm/key_table.h"
 #include "bench.h"
 
 #include <stdatomic.h>

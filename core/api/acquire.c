@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls that ask: take, try, acquire, submit. See acquire.h. */
 #include "api/acquire.h"
+#include "wait/instance_wait.h"
 
 #include "api/acquire_op.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
 #include "set/lease.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
-#include "wait/waiter.h"
 #include <errno.h>
 
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
@@ -50,7 +51,7 @@ int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquis
 static int acquire_publish_wait(const struct acquire_op *op, uint32_t record)
 {
     acquire_op_publish_deadline(op, record);
-    return peer_events_subscribe(&op->set->w->timer, 0, op->set);
+    return peer_events_subscribe(&instance_wait(op->set->w)->timer, 0, op->set);
 }
 
 /* The keeper gets to know the acquisition. 0 or a negative errno. */
@@ -188,7 +189,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
             continue;
         }
         /* Without a deadline, too: what follows goes by it. */
-        if (instance_now_fresh(set->w) >= deadline) {
+        if (clock_now_fresh(&set->w->clock) >= deadline) {
             set_cancel_wait(op->ctx, set, acquisition->record, 0, state);
             continue;
         }
@@ -239,7 +240,7 @@ static int acquire_prepare_to_block(const struct acquire_op *op,
 static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acquisition,
                                     weir_acquisition **ret)
 {
-    bool injected = op->set->w->clock.now_ns != NULL;
+    bool injected = op->set->w->clock.injected.now_ns != NULL;
     int r;
 
     acquisition->has_blocked_thread = injected;
@@ -269,7 +270,7 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
 static void acquire_enter_blocked(weir *w)
 {
     instance_ref(w, 1);
-    atomic_fetch_add(&w->blocked_n, 1);
+    atomic_fetch_add(&instance_wait(w)->blocked_n, 1);
 }
 
 /* Once it is not counted any more weir_close comes back, and then the pool may go: hence the hold.
@@ -277,8 +278,8 @@ static void acquire_enter_blocked(weir *w)
  */
 static void acquire_leave_blocked(weir *w)
 {
-    if (atomic_fetch_sub(&w->blocked_n, 1) == 1 && atomic_load(&w->closed))
-        os_futex_wake((const uint32_t *)(uintptr_t)&w->blocked_n, 1);
+    if (atomic_fetch_sub(&instance_wait(w)->blocked_n, 1) == 1 && atomic_load(&w->closed))
+        os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, 1);
     instance_unref(w, 1);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What all calls that ask have in common. */
 #include "api/acquire_op.h"
+#include "api/set_object.h"
 #include "base/compiler.h"
 
 #include "api/fast_path.h"
@@ -9,8 +10,8 @@
 #include "keyed/keyed.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
-#include "wait/notify.h"
-#include "wait/waiter.h"
+#include "set/notify.h"
+#include "set/waiter.h"
 #include <errno.h>
 
 static void acquire_op_store_refusal(struct weir_refusal *ret, const weir_set *set, const char *key,
@@ -37,6 +38,7 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
 static int acquire_op_hash_subject(struct acquire_op *op)
 {
     op->acquisition = NULL;
+    op->acquisition_set = NULL;
     return keyed_hash(op->set->keyed, op->request, &op->key);
 }
 
@@ -59,8 +61,8 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
         r = acquire_op_hash_subject(op);
     if (r < 0)
         return r;
-    if (pool->w->tsc)
-        instance_report_tsc_loss(pool->w);
+    if (pool->w->clock.tsc)
+        clock_report_tsc_loss(&pool->w->clock, &pool->w->log);
     r = request_resolve(op->set, op->request, purpose, op->amounts, &key);
     /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
     op->ctx = thread_ctx_get(op->set);
@@ -89,7 +91,8 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return -EINVAL;
     op->set = pool->only_set;
-    if (!op->set || instance_must_report_tsc(pool->w) || !acquire_op_resolve_simple(op, purpose))
+    if (!op->set || clock_must_report_tsc(&pool->w->clock) ||
+        !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
@@ -170,7 +173,7 @@ void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
     enum record_state state;
     uint64_t deadline_ns;
 
-    deadline_ns = acquire_op_deadline_from(op, instance_now(op->set->w), &state);
+    deadline_ns = acquire_op_deadline_from(op, clock_now_ns(&op->set->w->clock), &state);
     record_set_prev_flags(r, state == RECORD_REFUSED ? RECORD_REFUSE_AT_DEADLINE : 0);
     atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
 }
@@ -196,6 +199,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     op->acquisition = acquisition;
+    op->acquisition_set = acquisition ? &acquisition->set : NULL;
     if (acquisition->record) {
         acquire_op_init_record(op, acquisition->record);
         r = acquire_op_run(op, acquisition->record, entry);

@@ -5,17 +5,7 @@
 
 #include "api/acquisition.h"
 #include "api/request.h"
-
-struct acquire_op {
-    const struct weir_request *request; /* the caller's, or what stands for none */
-    weir_set *set;
-    struct thread_ctx *ctx;
-    struct key_digest key;         /* if the set is keyed */
-    weir_acquisition *acquisition; /* for it, or NULL: there is none yet, or none at all */
-    struct weir_refusal *retref;
-    struct decision verdict;
-    uint64_t amounts[WEIR_LIMITS_MAX];
-};
+#include "set/set_op.h"
 
 /*
  * Picks a set, turns keys into amounts, and finds the thread's actor: 0. Otherwise an error of the

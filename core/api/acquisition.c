@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquisitions: looking at them, updating them, giving them back. acquire.c makes them. */
 #include "api/acquisition.h"
+#include "api/set_object.h"
 #include "base/compiler.h"
 
 #include "api/instance.h"
 #include "api/request.h"
 #include "base/sched_point.h"
 #include "os/os.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
 #include "wait/cq.h"
 #include "wait/timer_thread.h"
 #include <errno.h>
@@ -214,11 +215,11 @@ static int acquisition_open_fd(weir_acquisition *acquisition, bool grants_only)
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     fd = acquisition_get_fd(acquisition, grants_only);
     if (fd >= 0)
         r = acquisition_signal_decided(acquisition);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return r < 0 ? r : fd;
 }
 
@@ -272,9 +273,9 @@ int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd)
         r = acquisition_check_eventfd(event_fd);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     r = acquisition_attach_fd(acquisition, event_fd);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return r;
 }
 
@@ -415,7 +416,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
 
         set_release(ctx, acquisition->set, acquisition->record, &args);
     } else {
-        acquisition_mark_free(acquisition->set, acquisition->record);
+        set_free_record(acquisition->set, acquisition->record);
         counter_add(&counters->released, 1);
         counter_add(&counters->canceled, unused);
     }
@@ -434,7 +435,7 @@ bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, ui
         amounts[i] = record_load(&r->amounts[i]);
     if (set->head_unit)
         return set_release_exact(ctx, set, record, word, &args);
-    acquisition_mark_free(set, record);
+    set_free_record(set, record);
     counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
     counter_add(&thread_ctx_counters(ctx, set->number)->canceled, 1);
     return true;
@@ -445,9 +446,9 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     weir *w = acquisition->set->w;
     bool signaled;
 
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     signaled = acquisition->signaled;
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return signaled;
 }
 
@@ -472,9 +473,9 @@ static void acquisition_signal_locked(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     acquisition_signal(acquisition);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }
 
 /* A reservation of nothing: only the caller's own. */
@@ -526,7 +527,7 @@ static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition
 
         r = acquisition_release_grant(ctx, acquisition, unused);
     } else if (acquisition_state(acquisition) != RECORD_FREE) {
-        acquisition_mark_free(acquisition->set, acquisition->record);
+        set_free_record(acquisition->set, acquisition->record);
     }
     return r;
 }

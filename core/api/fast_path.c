@@ -9,9 +9,9 @@
 #include "api/pool.h"
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"
+#include "set/inline_state_step.h"
 #include "set/lease.h"
 #include "set/try_now.h"
-#include "state/inline_state_step.h"
 #include <errno.h>
 
 bool fast_path_supports(const weir_set *set)

@@ -8,7 +8,7 @@
 #include "api/request.h"
 #include "base/sched_point.h"
 #include "set/try_now.h"
-#include "set/try_now_internal.h"
+#include "set/try_now_inline.h"
 #include <errno.h>
 
 /* Here, for a call of another function takes longer than this. */
@@ -231,7 +231,7 @@ WEIR_ALWAYS_INLINE bool fast_block_free_record(bool shared, struct thread_ctx *c
         return false;
     if (shared && set->limits.has_resources)
         return fast_block_try_return(true, ctx, acquisition, held);
-    acquisition_mark_free(set, acquisition->record);
+    set_free_record(set, acquisition->record);
     if (set->limits.has_resources && !fast_block_try_return(false, ctx, acquisition, 0))
         fast_block_return_units(ctx, set, acquisition->values);
     return true;

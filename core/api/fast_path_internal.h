@@ -12,7 +12,7 @@
 /* And nobody is to be told first that it goes by another clock. */
 WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
 {
-    return !instance_is_forked(w) && !instance_is_closed(w) && !instance_must_report_tsc(w);
+    return !instance_is_forked(w) && !instance_is_closed(w) && !clock_must_report_tsc(&w->clock);
 }
 
 /* Which thread it is that may hold it. */

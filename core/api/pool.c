@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools: picking a set, and nothing else. */
 #include "api/pool.h"
+#include "api/set_object.h"
 
 #include "api/fast_path.h"
 #include "api/request.h"
@@ -53,7 +54,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
     const struct pool_plan *plan = &pool->definition->plan;
     struct weir_pick pick = {
         .size = sizeof(pick),
-        .now_ns = instance_now(pool->w),
+        .now_ns = clock_now_ns(&pool->w->clock),
         .random = pool_next_random(&pool->random_state),
         .route = request->route,
         .worker = pool->worker,
@@ -70,9 +71,8 @@ static void pool_warn_pick(const weir_pool *pool, uint32_t index)
 {
     const struct pool_plan *plan = &pool->definition->plan;
 
-    instance_log(pool->w, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
-                 plan->name ? plan->name : "", plan->balancer->name, index,
-                 pool->definition->sets_n);
+    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
+              plan->name ? plan->name : "", plan->balancer->name, index, pool->definition->sets_n);
 }
 
 int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)
@@ -159,7 +159,7 @@ static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
     int r;
 
-    if (w->configured || !*name)
+    if (instance_of(w)->configured || !*name)
         return -ENOENT;
     plan.name = os_strdup(name);
     if (!plan.name)
@@ -173,7 +173,7 @@ static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
 static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
 {
     struct pool_plan plan = {0};
-    int r = str_map_reserve(&w->pool_names, 1);
+    int r = str_map_reserve(&instance_of(w)->pool_names, 1);
 
     if (r < 0)
         return r;
@@ -188,7 +188,7 @@ static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
     r = registry_add_pool(w, &plan, ret);
     pool_plan_free(&plan);
     if (r == 0)
-        str_map_add(&w->pool_names, set_name(set), *ret);
+        str_map_add(&instance_of(w)->pool_names, set_name(set), *ret);
     return r;
 }
 
@@ -201,10 +201,10 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
 
     if (instance_is_closed(w))
         return -ESHUTDOWN;
-    entry = str_map_find(&w->pool_names, name);
+    entry = str_map_find(&instance_of(w)->pool_names, name);
     if (entry)
         return pool_open_handle(ret, w, entry->value, worker);
-    entry = str_map_find(&w->set_names, name);
+    entry = str_map_find(&instance_of(w)->set_names, name);
     if (entry)
         set = entry->value;
     else
@@ -236,7 +236,7 @@ static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *sp
     struct registry_mark before = registry_mark(w);
     struct instance_pool *definition;
     struct plan plan = {0};
-    int r = plan_from_spec(spec, w->plugins, &known, &plan, complaints);
+    int r = plan_from_spec(spec, instance_of(w)->plugins, &known, &plan, complaints);
 
     if (r == 0)
         r = registry_add_plan(w, &plan, &definition, reterr);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Requests. */
 #include "api/request.h"
+#include "api/set_object.h"
 
 #include "api/instance.h"
 #include "base/str_map.h"
@@ -50,11 +51,11 @@ void request_warn(weir_set *set, const char *key, const char *what)
     warnings = request_warnings(set);
     place = warnings ? request_remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)
-        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
-                     what);
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
+                  what);
     if (place == WARNINGS_MAX - 1)
-        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': no more warnings about keys",
-                     set_name(set));
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set '%s': no more warnings about keys",
+                  set_name(set));
 }
 
 /* Notes one amount of the request for every limit with its key. */

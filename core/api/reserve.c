@@ -14,7 +14,7 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
     if (r < 0)
         return r;
     /* Unless the set says otherwise, which is not asked for nothing. */
-    op.verdict.forecast_ns = instance_now(op.set->w);
+    op.verdict.forecast_ns = clock_now_ns(&op.set->w->clock);
     r = acquire_op_try(&op, MODE_RESERVE, ret);
     if (r < 0)
         return r;

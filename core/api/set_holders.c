@@ -6,8 +6,8 @@
 #include "api/instance.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "set/txn.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,12 @@
 /* Looking at sets: definitions and counters. */
 #include "api/instance.h"
 #include "api/set_holders.h"
+#include "api/set_object.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
 #include "set/txn.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -146,7 +147,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         ret->waiting = set_snapshot(ctx, set);
         if (set_is_broken(set))
             return -EUCLEAN;
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
         /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
         if (at.now_ns < ctx->content[CONTENT_LAST_NS])
             at.now_ns = ctx->content[CONTENT_LAST_NS];

@@ -40,7 +40,7 @@ bool atomic128_detect(void)
         atomic_store_explicit(&atomic128_load_is_atomic, true, memory_order_relaxed);
 #elif defined(__aarch64__)
     if (getauxval(AT_HWCAP) & HWCAP_USCAT)
-        atomic_store_explicit(&double_word_loads_whole, true, memory_order_relaxed);
+        atomic_store_explicit(&atomic128_load_is_atomic, true, memory_order_relaxed);
 #endif
     return true;
 }

@@ -43,11 +43,11 @@ struct atomic128_value {
 #endif
 
 #if ATOMIC128_TSAN
-__extension__ typedef __int128 double_word_whole;
+__extension__ typedef __int128 atomic128_int;
 #ifdef __clang__
-int __tsan_atomic128_compare_exchange_strong(volatile double_word_whole *at,
-                                             double_word_whole *expected, double_word_whole desired,
-                                             int order, int order_of_failure);
+int __tsan_atomic128_compare_exchange_strong(volatile atomic128_int *at, atomic128_int *expected,
+                                             atomic128_int desired, int order,
+                                             int order_of_failure);
 #endif
 #endif
 
@@ -67,8 +67,8 @@ static inline bool atomic128_cas(struct atomic128 *at, struct atomic128_value *e
                                  struct atomic128_value desired)
 {
 #if ATOMIC128_TSAN
-    double_word_whole before, after;
-    volatile double_word_whole *whole = (volatile double_word_whole *)(void *)at;
+    atomic128_int before, after;
+    volatile atomic128_int *whole = (volatile atomic128_int *)(void *)at;
     bool done;
 
     memcpy(&before, expected, sizeof(before));
@@ -111,7 +111,7 @@ static inline bool atomic128_cas(struct atomic128 *at, struct atomic128_value *e
                      : "cc", "memory");
     if (low == expected->low && high == expected->high)
         return true;
-    *expected = (struct double_value){low, high};
+    *expected = (struct atomic128_value){low, high};
     return false;
 #else
 #error "no compare-and-swap of 16 bytes is known for this processor"
@@ -132,7 +132,7 @@ static inline struct atomic128_value atomic128_load_by_cas(const struct atomic12
 static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
 {
 #if ATOMIC128_TSAN
-    return double_word_load_by_swap(at);
+    return atomic128_load_by_cas(at);
 #elif defined(__x86_64__)
     struct atomic128_value value;
 
@@ -147,10 +147,10 @@ static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
                      : "xmm0", "memory");
     return value;
 #else
-    struct double_value value;
+    struct atomic128_value value;
 
-    if (!atomic_load_explicit(&double_word_loads_whole, memory_order_relaxed))
-        return double_word_load_by_swap(at);
+    if (!atomic_load_explicit(&atomic128_load_is_atomic, memory_order_relaxed))
+        return atomic128_load_by_cas(at);
     __asm__ volatile("ldp %0, %1, %2\n\t"
                      "dmb ishld"
                      : "=&r"(value.low), "=&r"(value.high)

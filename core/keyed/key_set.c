@@ -3,9 +3,9 @@
 #include "keyed/key_set_internal.h"
 
 #include "os/os.h"
-#include "peer/participant.h"
 #include "set/set_storage.h"
-#include "wait/waiter.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -85,7 +85,7 @@ static int key_set_add(struct key_set *key_set)
     if (r == 0)
         r = stable_array_reserve(&w->key_sets, w->key_sets_n + 1);
     if (r == 0 && !keyed->segment)
-        r = set_storage_make(&key_set->set, NULL, NULL);
+        r = set_storage_make(&key_set->set, &(struct set_storage_plan){0}, NULL);
     if (r < 0)
         return r;
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;

@@ -37,8 +37,8 @@
 #ifndef WEIR_CORE_KEYED_KEY_SET_H
 #define WEIR_CORE_KEYED_KEY_SET_H
 
-#include "api/instance.h"
 #include "keyed/keyed.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 
 #define KEY_SET_BIT         (UINT64_C(1) << 63)
@@ -105,10 +105,6 @@ int key_set_bind(struct keyed *keyed, struct thread_ctx *ctx, const struct key_d
 
 /* The key did not get that word: the live set goes back. */
 void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word);
-
-/* Whether the version that was read is of the loan that actor->loan says, so that one may enter, or
- * give something back; it says from now on that somebody has. */
-bool key_set_admits(struct txn *txn);
 
 /*
  * As set_acquire(), if nobody is in line and it can be granted now, and as set_release_key_set() of what is

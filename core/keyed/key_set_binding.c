@@ -2,7 +2,7 @@
 /* Live sets: what a version says whose it is, in which loan, and whether that is over: see key_set.h. */
 #include "keyed/key_set_internal.h"
 
-#include "peer/participant.h"
+#include "shm/participant.h"
 
 static struct key_digest key_set_key(const struct txn *txn)
 {

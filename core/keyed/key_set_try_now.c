@@ -6,7 +6,7 @@
 #include "keyed/key_set_internal.h"
 
 #include "base/sched_point.h"
-#include "set/try_now_internal.h"
+#include "set/try_now_inline.h"
 #include <errno.h>
 
 static bool key_set_fits_stack(const weir_set *set)
@@ -36,7 +36,7 @@ int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint
         version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK)
         return -EINPROGRESS;
     contention_yield(region_block(set->region, set->head_unit));
-    at = instance_instant(set->w, set->limits.reads_wall);
+    at = clock_instant(&set->w->clock, set->limits.reads_wall);
     for (;; stack_version_backoff(false, version.head, &turn)) {
         if (!try_now_read(false, ctx, set, &turn, &version) || !key_set_admits(&txn) ||
             !try_now_is_reached(set, &version, &at) ||

@@ -2,9 +2,9 @@
 /* Keyed sets, made and freed: see keyed.h. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
+#include "set/instance_base.h"
 #include <errno.h>
 
 /* ---- made and freed ---- */
@@ -62,8 +62,9 @@ static bool keyed_fits_inline(const weir_set *set)
 
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
 {
-    return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", set_name(set),
-                     (unsigned long long)set->keyed->max_keys, strerrordesc_np(-r));
+    return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s",
+                     set_own_name(set), (unsigned long long)set->keyed->max_keys,
+                     strerrordesc_np(-r));
 }
 
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)

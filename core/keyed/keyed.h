@@ -23,9 +23,10 @@
 #ifndef WEIR_CORE_KEYED_KEYED_H
 #define WEIR_CORE_KEYED_KEYED_H
 
-#include "api/acquire_op.h"
 #include "base/stable_array.h"
-#include "keyed/key_table.h"
+#include "set/hooks.h"
+#include "set/set_op.h"
+#include "shm/key_table.h"
 #include "shm/segment.h"
 
 struct keyed {

@@ -2,10 +2,10 @@
 /* Keyed sets: somebody asks for what a key has. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
-#include "peer/peer_cleanup.h"
+#include "set/hooks.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 #include <errno.h>
 
@@ -26,8 +26,8 @@ static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
     struct acquire_op *op = acq->op;
 
     op->set = set;
-    if (op->acquisition)
-        op->acquisition->set = set;
+    if (op->acquisition_set)
+        *op->acquisition_set = set;
     if (acq->record)
         key_set_mark_record(set, acq->record, op->ctx->thread);
 }
@@ -38,7 +38,7 @@ static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
 {
     struct acquire_op *op = acq->op;
     weir_set *set = acq->set;
-    uint64_t now_ns = instance_now(set->w);
+    uint64_t now_ns = clock_now_ns(&set->w->clock);
 
     op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if (r == -ENOBUFS && set->participant && peer_reap_if_due(op->ctx, set, now_ns))
@@ -167,7 +167,7 @@ static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_e
         if (ready > at.now_ns && is_late)
             return keyed_refuse(acq, entry, at.now_ns, ready);
         if (ready > at.now_ns) {
-            at = instance_instant(acq->set->w, acq->set->limits.reads_wall);
+            at = clock_instant(&acq->set->w->clock, acq->set->limits.reads_wall);
             is_late = true;
             continue;
         }
@@ -189,7 +189,7 @@ static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_
     const struct limit *limit = set->limits.items;
     uint64_t amount = acq->op->amounts[0], state = 0, ready;
     /* After the claim: see key_table.h. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     bool grants;
 
     limits_init(&set->limits, &state, &at);
@@ -228,7 +228,7 @@ static int keyed_acquire_once(const struct keyed_acquire_args *acq)
     struct acquire_op *op = acq->op;
     struct keyed *keyed = acq->keyed;
     const weir_set *set = acq->set;
-    const struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    const struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     struct key_entry entry;
 
     if (set_is_broken(set))

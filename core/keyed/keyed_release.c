@@ -2,9 +2,9 @@
 /* Keyed sets: what was granted is given back, to wherever the key's word says by then. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
+#include "set/instance_base.h"
 #include <errno.h>
 
 /* What is given back, whose record may be free by then. */
@@ -54,7 +54,7 @@ static int keyed_release_word(struct keyed_release_op *rel, struct key_entry *en
     if (!keyed_is_valid(set->keyed, state))
         return 1; /* there is nothing that it could be given back to */
     if (set->limits.items[0].algorithm)
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
     if (key_word_is_key_set(state))
         return keyed_release_promote(rel, entry, &entry->word);
@@ -122,7 +122,7 @@ static bool keyed_release_charges(const weir_set *set, const struct release_args
 static int keyed_charge_new(const struct keyed_release_op *rel)
 {
     weir_set *set = rel->set;
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     struct key_entry entry;
     uint64_t state = 0;
     int r;
@@ -136,7 +136,7 @@ static int keyed_charge_new(const struct keyed_release_op *rel)
         break;
     }
     if (set->keyed->fits_inline) {
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
         limits_init(&set->limits, &state, &at);
         set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
         if (!key_word_is_key_set(state))
@@ -181,4 +181,10 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
     if (!set_is_broken(set))
         set_count_release(ctx, set, args);
     return true;
+}
+
+bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                         const struct release_args *args)
+{
+    return keyed_release(ctx, key_set_template(set), record, word, args);
 }

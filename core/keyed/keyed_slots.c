@@ -3,7 +3,7 @@
 #include "keyed/keyed_internal.h"
 
 #include "keyed/key_set.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
 #include <errno.h>
 
 /* Whether a word that is a state can be one. Half of it may be another key's, and in a segment it may

@@ -2,11 +2,11 @@
 /* Burial: see peer_cleanup.h. */
 #include "peer/peer_cleanup.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
-#include "peer/participant.h"
 #include "peer/thread_recovery.h"
+#include "set/instance_base.h"
 #include "shm/doorbell.h"
+#include "shm/participant.h"
 #include "shm/peer_id.h"
 #include <errno.h>
 

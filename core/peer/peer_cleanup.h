@@ -3,6 +3,7 @@
 #ifndef WEIR_CORE_PEER_PEER_CLEANUP_H
 #define WEIR_CORE_PEER_PEER_CLEANUP_H
 
+#include "set/hooks.h"
 #include "set/set.h"
 
 /*
@@ -29,7 +30,5 @@ static inline bool peer_reap_is_due(const weir_set *set, uint64_t now_ns)
 
     return now_ns - before >= PEER_REAP_INTERVAL_NS || now_ns < before;
 }
-
-int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 
 #endif

@@ -2,11 +2,11 @@
 /* Guards: see stall_check.h. */
 #include "peer/stall_check.h"
 
-#include "peer/participant.h"
+#include "set/hooks.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
-#include "wait/wait_timer.h"
-#include "wait/waiter.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 
 /* Whether the wait of the head should have ended a look ago, and how. */
 static bool stall_check_head_overdue(const struct txn *txn, const struct acq_record *r,
@@ -83,5 +83,5 @@ void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
 
     if (record_state(word) == RECORD_WAITING)
         timer_arm_recheck(set->w, waiter, word,
-                          stall_check_deadline(ctx, ticket, instance_now(set->w)));
+                          stall_check_deadline(ctx, ticket, clock_now_ns(&set->w->clock)));
 }

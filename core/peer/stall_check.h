@@ -7,10 +7,8 @@
 #ifndef WEIR_CORE_PEER_STALL_CHECK_H
 #define WEIR_CORE_PEER_STALL_CHECK_H
 
+#include "set/hooks.h"
 #include "set/set.h"
-
-/* How long the head waits before it looks; the n-th in line waits n times as long. */
-#define STALL_CHECK_NS UINT64_C(25000000)
 
 /*
  * The look: does what the head should have seen to, but for whose process: grants to it if it is

@@ -2,13 +2,13 @@
 /* Recovery: see thread_recovery.h. */
 #include "peer/thread_recovery.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
-#include "peer/participant.h"
+#include "set/detectable_cas.h"
+#include "set/instance_base.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "state/detectable_cas.h"
-#include "wait/notify.h"
+#include "shm/participant.h"
 #include <errno.h>
 
 struct thread_recovery {

@@ -6,7 +6,6 @@
  * refuses the file, so that nobody uses half of it.
  */
 #include "plugin/plugin_abi.h"
-#include "config/config_ast.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
  * without a resource, too, as who keeps time for the head may be late: unless all algorithms are
  * WEIR_ALGORITHM_MONOTONE, each grant drops it.
  */
-#include "api/instance.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 #include <string.h>
 

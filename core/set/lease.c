@@ -2,8 +2,8 @@
 /* Leases: see lease.h. */
 #include "set/lease.h"
 
-#include "api/instance.h"
-#include "peer/participant.h"
+#include "set/instance_base.h"
+#include "shm/participant.h"
 
 static _Atomic uint64_t *lease_counter(struct counters *counters)
 {

@@ -9,8 +9,8 @@
 
 #include "config/plan.h"
 #include "limit/limit.h"
-#include "peer/participant.h"
 #include "set/thread_ctx.h"
+#include "shm/participant.h"
 #include "state/wait_queue.h"
 #include <errno.h>
 
@@ -59,8 +59,11 @@ static inline bool set_is_key_set(const weir_set *set)
     return (set->id & KEY_SET_ID_BIT) != 0;
 }
 
-/* Belongs to the set; that of a hidden one to its keyed set. */
-const char *set_name(const weir_set *set);
+/* The name that the set was made with; empty for a key set (set_name() in api/set_object.h). */
+static inline const char *set_own_name(const weir_set *set)
+{
+    return (const char *)(set + 1);
+}
 
 /* Words of a version of it. */
 static inline uint32_t set_content_min(const weir_set *set)
@@ -130,6 +133,16 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
     return record_at(set->region, record);
 }
 
+/* A decided record without a grant becomes FREE; or one with a grant that leaves the set as it is. */
+static inline void set_free_record(const weir_set *set, uint32_t record)
+{
+    struct acq_record *r = record_at(set->region, record);
+
+    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
+                          memory_order_release);
+    SCHED_POINT();
+}
+
 /* The word of a record, as far as it can be trusted: RECORD_BROKEN for the rest. */
 uint64_t set_record_word(const weir_set *set, uint32_t record);
 
@@ -161,9 +174,6 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set);
 
 /* The same, for a blocked waiter: the instant to look again if it is the head, or WEIR_FOREVER. */
 uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record);
-
-/* No more grants, everybody in line leaves with RECORD_SHUT_DOWN. */
-void set_shutdown(struct thread_ctx *ctx, weir_set *set);
 
 /* When what is settled was granted. `record` 0: there is none. */
 static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
@@ -203,11 +213,6 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
 /* A consistent copy of the set's content for onlookers: actor->content. Returns its line's length.
  */
 uint32_t set_snapshot(struct thread_ctx *ctx, weir_set *set);
-
-/* Makes a set from its plan, whose parts move into it on success. The instance's lock is held. */
-int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
-            struct weir_error *reterr);
-void set_free(weir_set *set);
 
 /* inline_state.c: the same at the set's word; or -EINPROGRESS: it has to be done with the whole of the set. */
 int inline_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,

@@ -2,14 +2,12 @@
 /* Sets: a newcomer is granted what it asks for, joins the line, or is refused. */
 #include "set/set.h"
 
-#include "api/acquisition.h"
-#include "api/instance.h"
 #include "base/sched_point.h"
-#include "keyed/key_set.h"
-#include "peer/peer_cleanup.h"
+#include "set/hooks.h"
+#include "set/inline_state.h"
+#include "set/instance_base.h"
 #include "set/set_enqueue.h"
 #include "set/txn.h"
-#include "state/inline_state.h"
 #include <errno.h>
 
 static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
@@ -235,7 +233,7 @@ static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uin
     if (set->participant || !atomic_load(&set->w->closed) ||
         !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
-    acquisition_mark_free(set, record);
+    set_free_record(set, record);
     return -ESHUTDOWN;
 }
 

@@ -3,8 +3,8 @@
 #include "set/set_enqueue.h"
 #include "base/compiler.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 #include "state/version_block.h"
 #include <errno.h>
@@ -222,7 +222,7 @@ static int enqueue_once(struct enqueue_txn *enq, struct thread_ctx *ctx, const w
                         const uint64_t *amounts, uint32_t record, struct decision *ret)
 {
     /* After the word: no published version can have read a later instant from the clock. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     struct acq_record *r = record_at(enq->region, record);
     uint32_t departures = (uint32_t)(enq->count >> DEPARTURES_SHIFT) & WAITQ_COUNT_MASK;
 

@@ -2,18 +2,15 @@
 /* Sets: what was granted is settled: given back, refunded or charged. */
 #include "set/set.h"
 
-#include "api/acquisition.h"
-#include "api/instance.h"
 #include "base/prefetch.h"
-#include "keyed/key_set.h"
-#include "keyed/keyed.h"
 #include "os/os.h"
+#include "set/detectable_cas.h"
+#include "set/hooks.h"
+#include "set/inline_state.h"
+#include "set/instance_base.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
-#include "state/detectable_cas.h"
-#include "state/inline_state.h"
-#include "state/version_internal.h"
-#include "wait/cq.h"
+#include "state/version_inline.h"
 #include <errno.h>
 #include <stddef.h>
 
@@ -174,18 +171,6 @@ static inline void set_release_prefetch_head(const weir_set *set, const struct s
 }
 
 /* And what is written to tell him. */
-static inline void set_release_prefetch_waiter(const weir_set *set, uint32_t record)
-{
-    const struct acq_record *r = set_record(set, record);
-    uint32_t waker = record_wait_target(r);
-
-    if (wait_target_kind(waker) == WAIT_TARGET_CQ)
-        cq_prefetch(cq_at(set->w, wait_target_cq(waker)));
-    else if (wait_target_kind(waker) == WAIT_TARGET_TIMER)
-        prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
-                       offsetof(weir_acquisition, fd));
-}
-
 /*
  * Reads such a set, in which somebody is in line. False: nobody is, or there is something else to
  * think of. That the clock is read before the version only means that somebody may have published a
@@ -201,7 +186,7 @@ static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx
         return false;
     set_release_prefetch_head(set, head, word);
     txn_init(txn, ctx, set);
-    txn->at = instance_instant(ctx->w, set->limits.reads_wall);
+    txn->at = clock_instant(&ctx->w->clock, set->limits.reads_wall);
     txn->now_ns = txn->at.now_ns;
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     txn->version.writes_n = 0;
@@ -209,7 +194,7 @@ static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx
                           &txn->version) != READ_COMPLETE ||
         !waitq_head(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
-    set_release_prefetch_waiter(set, waitq_head(&txn->version));
+    cq_prefetch_target(set->w, set_record(set, waitq_head(&txn->version)));
     return txn->now_ns >=
            txn->version.content[CONTENT_LAST_NS]; /* or else it is too early to serve */
 }
@@ -300,7 +285,7 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
     int r;
 
     if (set->keyed || set_is_key_set(set))
-        return keyed_release(ctx, key_set_template(set), record, word, args);
+        return keyed_release_exact(ctx, set, record, word, args);
     if (set->inline_format != INLINE_NONE)
         r = inline_release(ctx, set, record, word, is_owner, args, &rel.record_freed);
     else

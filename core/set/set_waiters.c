@@ -2,9 +2,9 @@
 /* Sets: the line is served, looked at by whoever is blocked in it, and left. */
 #include "set/set.h"
 
-#include "api/instance.h"
+#include "set/instance_base.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
 
 /* Serves until the head cannot be granted any more. Each grant is a version of its own; where there
  * is none, nor anything to publish, somebody may have to be told when to look all the same. */

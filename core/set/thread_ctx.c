@@ -2,10 +2,10 @@
 /* Actors: one per thread and instance. */
 #include "set/thread_ctx.h"
 
-#include "api/instance.h"
 #include "os/os.h"
-#include "peer/participant.h"
+#include "set/instance_base.h"
 #include "set/lease.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 

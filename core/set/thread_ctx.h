@@ -7,9 +7,9 @@
 #ifndef WEIR_CORE_SET_THREAD_CTX_H
 #define WEIR_CORE_SET_THREAD_CTX_H
 
-#include "keyed/key_table.h"
 #include "limit/counters.h"
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
+#include "shm/key_table.h"
 #include "state/version.h"
 #include <weir/acquisition.h>
 

@@ -3,7 +3,7 @@
 #include "set/try_now.h"
 
 #include "base/sched_point.h"
-#include "set/try_now_internal.h"
+#include "set/try_now_inline.h"
 #include <errno.h>
 
 /* ---- to grant ---- */
@@ -76,7 +76,7 @@ WEIR_ALWAYS_INLINE int try_now_release_impl(bool shared, struct thread_ctx *ctx,
     struct stack_version version;
 
     if (use_algorithm)
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
     for (unsigned turn = 0;; stack_version_backoff(shared, version.head, &turn)) {
         if (!try_now_read(shared, ctx, set, &turn, &version))
             return -EINPROGRESS;

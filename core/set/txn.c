@@ -2,8 +2,8 @@
 /* The parts of a set's operations. */
 #include "set/txn_internal.h"
 
-#include "peer/participant.h"
-#include "peer/stall_check.h"
+#include "set/hooks.h"
+#include "shm/participant.h"
 #include <string.h>
 
 /* Whether there can be such a line. */

@@ -4,10 +4,10 @@
 #ifndef WEIR_CORE_SET_TXN_INTERNAL_H
 #define WEIR_CORE_SET_TXN_INTERNAL_H
 
-#include "api/instance.h"
 #include "base/sched_point.h"
+#include "set/instance_base.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
 
 /* One by one: most of it is arrays that are filled only up to their counts. */
 static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
@@ -27,7 +27,7 @@ static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *s
 /* After the word: no published version can have read a later instant from the clock. */
 static inline void txn_read_clock(struct txn *txn)
 {
-    txn->at = instance_instant(txn->ctx->w, txn->set->limits.reads_wall);
+    txn->at = clock_instant(&txn->ctx->w->clock, txn->set->limits.reads_wall);
     txn->now_ns = txn->at.now_ns;
     if (txn->at.now_ns < txn->version.content[CONTENT_LAST_NS])
         txn->at.now_ns = txn->version.content[CONTENT_LAST_NS];

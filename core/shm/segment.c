@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: laid out, made or attached to. */
 #include "shm/segment.h"
+#include "base/backoff.h"
 
 #include "base/sched_point.h"
-#include "keyed/key_table.h"
 #include "os/os.h"
+#include "shm/acq_record.h"
+#include "shm/key_table.h"
 #include "shm/segment_file.h"
-#include "state/acq_record.h"
 #include <errno.h>
 #include <string.h>
 #include <weir/set.h>
@@ -203,9 +204,9 @@ static void segment_init(struct segment *segment, const struct segment_shape *sh
     memcpy(segment->base + SEGMENT_DEFINITION_AT, shape->definition,
            strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1));
     segment->while_used = shape->while_used;
-    version_init(&header->head, shape->block_class, 0,
-                 (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
-                 segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
+    set_layout_init(&header->head, shape->block_class, 0,
+                    (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
+                    segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
     segment_identity_write(header, shape, &segment->layout, host);
     segment->secret = header->identity.secret;
 }

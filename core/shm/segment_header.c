@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What a segment is: written by whoever makes it, compared by everybody else. */
 #include "base/atomic128.h"
-#include "keyed/key_table.h"
 #include "limit/counters.h"
 #include "os/os.h"
+#include "shm/acq_record.h"
+#include "shm/key_table.h"
 #include "shm/segment_file.h"
-#include "state/acq_record.h"
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -24,8 +24,10 @@
 #define WEIR_CORE_SHM_SEGMENT_LAYOUT_H
 
 #include "base/siphash.h"
+#include "shm/acq_record.h"
 #include "shm/peer_id.h"
-#include "state/version.h"
+#include "shm/region.h"
+#include "shm/set_layout.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -14,7 +14,7 @@
  * them.
  */
 #include "base/compiler.h"
-#include "state/version_internal.h"
+#include "state/version_inline.h"
 
 #include <errno.h>
 #include <string.h>
@@ -22,8 +22,6 @@
 _Static_assert(sizeof(struct version_block) == 120, "nearly two lines of a box are its header");
 _Static_assert(sizeof(struct thread_head) % 8 == 0, "flat");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
-
-#define BACKOFF_MAX 6u
 
 static struct version_block *version_block_at(const struct region *region, uint32_t block_class,
                                               uint64_t word)
@@ -42,33 +40,6 @@ static _Atomic uint64_t *version_own_ref(const struct region *region, uint32_t c
     return block_own_ref(true, region, ctx, block_class);
 }
 
-void spin_backoff(unsigned *turn)
-{
-    for (unsigned i = 0; i < 1u << *turn; i++) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ volatile("yield");
-#endif
-    }
-    if (*turn < BACKOFF_MAX)
-        ++*turn;
-}
-
-uint32_t block_class_for(size_t content_words)
-{
-    uint32_t block_class = BLOCK_CLASS_MIN;
-
-    while (block_class <= BLOCK_CLASS_MAX && block_capacity(block_class) < content_words)
-        block_class++;
-    return block_class <= BLOCK_CLASS_MAX ? block_class : 0;
-}
-
-size_t block_capacity(uint32_t block_class)
-{
-    return (((size_t)1 << block_class) - sizeof(struct version_block)) / sizeof(uint64_t);
-}
-
 /* A box of this class as version 0 of its slot, in the form of an own word; 0: no memory. */
 static uint64_t version_new_block(struct region *region, uint32_t block_class)
 {
@@ -79,22 +50,6 @@ static uint64_t version_new_block(struct region *region, uint32_t block_class)
     return unit && slot <= BLOCK_SLOT_MASK ? block_ref_make(slot, 0) : 0;
 }
 
-void version_init(struct set_head *set, uint32_t block_class, uint32_t number,
-                  struct version_block *block, uint64_t slot, const uint64_t *content,
-                  size_t content_n)
-{
-    for (size_t i = 0; i < content_n; i++)
-        version_store(&block->content[i], content[i]);
-    version_store(&block->meta, block_meta(0, (uint32_t)content_n, 0));
-    version_store(&block->version, 1);
-    version_store(&block->completed, 1);
-    version_store(&block->notified, 1);
-    set->block_class = block_class;
-    set->number = number;
-    atomic_store_explicit(&set->state_word, INFLATED_BIT | block_ref_make(slot, 1),
-                          memory_order_release);
-}
-
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
                          const uint64_t *content, size_t content_n)
 {
@@ -103,9 +58,9 @@ uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t n
 
     if (!own_ref)
         return 0;
-    version_init(region_block(region, unit), block_class, number,
-                 version_block_at(region, block_class, own_ref), state_word_slot(own_ref), content,
-                 content_n);
+    set_layout_init(region_block(region, unit), block_class, number,
+                    version_block_at(region, block_class, own_ref), state_word_slot(own_ref),
+                    content, content_n);
     return unit;
 }
 

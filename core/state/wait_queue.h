@@ -8,7 +8,7 @@
 #define WEIR_CORE_STATE_WAIT_QUEUE_H
 
 #include "base/sched_point.h"
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
 #include "state/version.h"
 
 /* Content of a set's version: words 0 … LINE_WORDS-1 are the line, the limits' states follow. */

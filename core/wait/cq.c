@@ -2,9 +2,9 @@
 /* Queues: submissions found by user_data, completions in order. */
 #include "wait/cq.h"
 
-#include "api/instance.h"
 #include "os/os.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
+#include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include <errno.h>
 
@@ -126,7 +126,7 @@ int cq_result(const weir *w, uint32_t record)
 
 weir_queue *cq_at(const weir *w, uint32_t number)
 {
-    return *stable_array_at(&w->queues, number);
+    return *stable_array_at(&instance_wait(w)->queues, number);
 }
 
 /* Whether it is a submission to this queue, which has entered its set. Of a stand-in that is not to be
@@ -207,18 +207,18 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
 static int cq_alloc(weir *w, weir_queue **ret)
 {
-    uint32_t number = w->queues_n + 1;
+    uint32_t number = instance_wait(w)->queues_n + 1;
     weir_queue *queue;
 
-    if (stable_array_reserve(&w->queues, number + 1) < 0)
+    if (stable_array_reserve(&instance_wait(w)->queues, number + 1) < 0)
         return -ENOMEM;
     queue = os_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)
         return -ENOMEM;
     timer_init(&queue->timer, w);
     queue->number = number;
-    *stable_array_at(&w->queues, number) = queue;
-    w->queues_n = number;
+    *stable_array_at(&instance_wait(w)->queues, number) = queue;
+    instance_wait(w)->queues_n = number;
     *ret = queue;
     return 0;
 }
@@ -231,9 +231,9 @@ static int cq_get(weir *w, weir_queue **ret)
     pthread_mutex_lock(&w->lock);
     if (instance_is_closed(w)) {
         r = -ESHUTDOWN;
-    } else if (w->closed_queues) {
-        *ret = w->closed_queues;
-        w->closed_queues = (*ret)->next_closed;
+    } else if (instance_wait(w)->closed_queues) {
+        *ret = instance_wait(w)->closed_queues;
+        instance_wait(w)->closed_queues = (*ret)->next_closed;
     } else {
         r = cq_alloc(w, ret);
     }
@@ -244,8 +244,8 @@ static int cq_get(weir *w, weir_queue **ret)
 static void cq_put(weir *w, weir_queue *queue)
 {
     pthread_mutex_lock(&w->lock);
-    queue->next_closed = w->closed_queues;
-    w->closed_queues = queue;
+    queue->next_closed = instance_wait(w)->closed_queues;
+    instance_wait(w)->closed_queues = queue;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -278,7 +278,7 @@ static void cq_release_parts(weir_queue *queue)
  * there will be any, and by way of the timekeeper if not (peer_events.c). */
 static bool cq_needs_epoll(const weir *w)
 {
-    return atomic_load(&w->has_shared_sets) || w->clock.now_ns;
+    return atomic_load(&w->has_shared_sets) || w->clock.injected.now_ns;
 }
 
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
@@ -371,7 +371,7 @@ static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot 
     if (record_state(word) == RECORD_HELD)
         acquisition_undo(ctx, snapshot->set, record, word);
     else if (record_state(word) != RECORD_FREE)
-        acquisition_mark_free(snapshot->set, record);
+        set_free_record(snapshot->set, record);
     waiter_free(snapshot->set, snapshot->record);
     record_pool_put(ctx, snapshot->set, record);
 }
@@ -426,7 +426,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
 
 int cq_run_all(weir *w)
 {
-    uint32_t n = w->queues_n;
+    uint32_t n = instance_wait(w)->queues_n;
     int decided = 0;
 
     for (uint32_t i = 1; i <= n; i++) {
@@ -464,7 +464,7 @@ bool cq_service(weir_queue *queue)
 
 bool cq_service_all(weir *w)
 {
-    uint32_t n = w->queues_n;
+    uint32_t n = instance_wait(w)->queues_n;
     bool whole = true;
 
     for (uint32_t i = 1; i <= n; i++)
@@ -474,7 +474,7 @@ bool cq_service_all(weir *w)
 
 void cq_detach_all(weir *w)
 {
-    uint32_t n = w->queues_n;
+    uint32_t n = instance_wait(w)->queues_n;
 
     for (uint32_t i = 1; i <= n; i++)
         cq_ring_end(cq_at(w, i));
@@ -482,11 +482,22 @@ void cq_detach_all(weir *w)
 
 void cq_free_all(weir *w)
 {
-    for (uint32_t i = 1; i <= w->queues_n; i++) {
+    for (uint32_t i = 1; i <= instance_wait(w)->queues_n; i++) {
         weir_queue *queue = cq_at(w, i);
 
         timer_free(&queue->timer);
         os_free(queue);
     }
-    stable_array_free(&w->queues);
+    stable_array_free(&instance_wait(w)->queues);
+}
+
+void cq_prefetch_target(const weir *w, const struct acq_record *r)
+{
+    uint32_t target = record_wait_target(r);
+
+    if (wait_target_kind(target) == WAIT_TARGET_CQ)
+        cq_prefetch(cq_at(w, wait_target_cq(target)));
+    else if (wait_target_kind(target) == WAIT_TARGET_TIMER)
+        prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
+                       offsetof(weir_acquisition, fd));
 }

@@ -10,12 +10,12 @@
 #ifndef WEIR_CORE_WAIT_CQ_H
 #define WEIR_CORE_WAIT_CQ_H
 
-#include "api/acquisition.h"
 #include "base/prefetch.h"
+#include "set/waiter.h"
+#include "wait/acquisition_handle.h"
 #include "wait/cq_list.h"
 #include "wait/cq_ring.h"
 #include "wait/wait_timer.h"
-#include "wait/waiter.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/queue.h>

@@ -6,7 +6,7 @@
 #ifndef WEIR_CORE_WAIT_CQ_LIST_H
 #define WEIR_CORE_WAIT_CQ_LIST_H
 
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
 
 struct cq_list {
     uint32_t first, last;

@@ -2,9 +2,9 @@
 /* Posting completions to rings: attach, post, detach. */
 #include "wait/cq_ring.h"
 
-#include "api/instance.h"
 #include "os/os.h"
 #include "wait/cq.h"
+#include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
 #include <errno.h>
@@ -110,8 +110,8 @@ static void cq_ring_close_parts(const struct cq_ring *ring)
 
 static void cq_ring_log(weir *w, const char *what, int why)
 {
-    instance_log(w, WEIR_LOG_WARNING, "%s, so completions are to be reaped: %s", what,
-                 strerrordesc_np(-why));
+    log_write(&w->log, WEIR_LOG_WARNING, "%s, so completions are to be reaped: %s", what,
+              strerrordesc_np(-why));
 }
 
 /* Why posting has ended by itself if the program is yet to be told, which is then up to the caller;
@@ -161,7 +161,7 @@ void cq_ring_end(weir_queue *queue)
     cq_ring_unpost_all(queue);
     queue->timer.advance_ns = 0;
     if (old_ring.has_timer)
-        os_epoll_remove(wake_fd_pollable(&queue->timer.w->timer.wake_fd),
+        os_epoll_remove(wake_fd_pollable(&instance_wait(queue->timer.w)->timer.wake_fd),
                         queue->timer.wake_fd.timer_fd);
     peer_events_end_relay(&queue->timer);
     cq_update_wake_fd(queue);
@@ -201,7 +201,7 @@ static int cq_ring_prepare(weir *w, struct cq_ring *ring)
     ring->owner = thread_exit_ref();
     if (!ring->owner)
         return -ENOMEM;
-    if (w->clock.now_ns && os_uring_any_thread(ring->uring))
+    if (w->clock.injected.now_ns && os_uring_any_thread(ring->uring))
         return 0;
     return timer_thread_start(w);
 }
@@ -223,7 +223,7 @@ static void cq_ring_collect(weir_queue *queue)
 static int cq_ring_register_timer(weir_queue *queue)
 {
     const struct wake_fd *wake_fd = &queue->timer.wake_fd;
-    int epoll_fd = wake_fd_pollable(&queue->timer.w->timer.wake_fd), r = 0;
+    int epoll_fd = wake_fd_pollable(&instance_wait(queue->timer.w)->timer.wake_fd), r = 0;
 
     if (queue->ring.has_timer)
         return 0;
@@ -248,12 +248,12 @@ static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
         return -ESHUTDOWN;
     if (cq_ring_is_on(&old))
         return -EBUSY;
-    ring->has_timer = !w->clock.now_ns;
+    ring->has_timer = !w->clock.injected.now_ns;
     r = ring->has_timer ? cq_ring_register_timer(queue) : 0;
     if (r < 0)
         return r;
     queue->ring = *ring;
-    queue->timer.advance_ns = ring->has_timer ? w->timer_advance_ns : 0;
+    queue->timer.advance_ns = ring->has_timer ? instance_wait(w)->timer_advance_ns : 0;
     *ring = old;
     cq_ring_collect(queue);
     if (queue->to_post.first)
@@ -288,7 +288,7 @@ int weir_queue_attach(weir_queue *queue, int ring_fd)
         return -ECHILD;
     r = os_uring_open(&ring.uring, ring_fd);
     if (cq_ring_is_refusal(r)) {
-        if (!atomic_exchange(&w->ring_refusal_reported, true))
+        if (!atomic_exchange(&instance_wait(w)->ring_refusal_reported, true))
             cq_ring_log(w, "queues cannot post to rings here", r);
         return 1;
     }

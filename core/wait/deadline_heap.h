@@ -3,7 +3,7 @@
 #ifndef WEIR_CORE_WAIT_DEADLINE_HEAP_H
 #define WEIR_CORE_WAIT_DEADLINE_HEAP_H
 
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Hearing: see peer_events.h. */
 #include "wait/peer_events.h"
+#include "wait/instance_wait.h"
 
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
+#include "set/waiter.h"
 #include "shm/doorbell.h"
+#include "shm/participant.h"
 #include "wait/timer_thread.h"
-#include "wait/waiter.h"
 #include <errno.h>
 
 struct peer_events {
@@ -32,7 +33,7 @@ static int peer_events_epoll_add(const struct wait_timer *timer, const struct pe
     int epoll_fd = timer->wake_fd.epoll_fd, r;
     const weir *w = timer->w;
 
-    if (epoll_fd < 0 || (timer == &w->timer && w->clock.now_ns))
+    if (epoll_fd < 0 || (timer == &instance_wait(w)->timer && w->clock.injected.now_ns))
         return 0;
     r = os_epoll_add(epoll_fd, events->fd, 0);
     if (r < 0)
@@ -57,7 +58,7 @@ static void peer_events_epoll_remove(const struct wait_timer *timer,
 static int peer_events_relay_one(const struct wait_timer *timer, uint32_t number,
                                  const struct peer_events *events)
 {
-    struct wait_timer *own = &timer->w->timer;
+    struct wait_timer *own = &instance_wait(timer->w)->timer;
     int r;
 
     if (!wake_fd_is_open(&own->wake_fd))
@@ -71,7 +72,7 @@ static void peer_events_unrelay_all(const struct wait_timer *timer)
     struct peer_events *events = atomic_load(&timer->peer_events);
 
     for (; events; events = events->next)
-        os_epoll_remove(wake_fd_pollable(&timer->w->timer.wake_fd), events->fd);
+        os_epoll_remove(wake_fd_pollable(&instance_wait(timer->w)->timer.wake_fd), events->fd);
 }
 
 /* A queue whose alarm gathers nothing has no other way to hear than the timekeeper. */
@@ -167,7 +168,7 @@ static void peer_events_recheck(weir_set *set, uint32_t waiter)
     if (record_state(word) == RECORD_FREE || set_is_broken(set))
         return;
     if (record_state(word) == RECORD_WAITING)
-        timer_arm_recheck(set->w, waiter, word, instance_now(set->w));
+        timer_arm_recheck(set->w, waiter, word, clock_now_ns(&set->w->clock));
     else
         timer_notify(set->w, waiter, word);
 }
@@ -208,7 +209,7 @@ void peer_events_handle_all(struct wait_timer *timer)
 /* Of a queue that could not hear but by the timekeeper, which may have ended. */
 static void peer_events_end_forced_relay(const struct wait_timer *timer)
 {
-    struct wait_timer *own = &timer->w->timer;
+    struct wait_timer *own = &instance_wait(timer->w)->timer;
 
     if (!peer_events_needs_relay(timer))
         return;

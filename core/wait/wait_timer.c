@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Keepers: a heap of instants and an alarm each. */
 #include "wait/wait_timer.h"
+#include "wait/acquisition_handle.h"
+#include "wait/instance_wait.h"
 
-#include "api/acquisition.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
+#include "set/waiter.h"
 #include "wait/cq.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
-#include "wait/waiter.h"
 #include <errno.h>
 
 void timer_init(struct wait_timer *timer, weir *w)
@@ -39,7 +40,7 @@ void timer_signal(struct wait_timer *timer)
 static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 {
     wake_fd_set_timer(&timer->wake_fd, at_ns);
-    if (timer->wake_fd.failing && timer != &timer->w->timer)
+    if (timer->wake_fd.failing && timer != &instance_wait(timer->w)->timer)
         timer_thread_signal(timer->w);
 }
 
@@ -67,7 +68,7 @@ static void timer_rearm(struct wait_timer *timer)
     if (timer->advance_ns)
         timer_thread_limit_spin(timer->w, at_ns);
     if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
-        !timer->w->clock.now_ns)
+        !timer->w->clock.injected.now_ns)
         timer_set_wake(timer, wake_ns);
 }
 
@@ -77,7 +78,7 @@ static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
     uint32_t waker = record_wait_target(r);
 
     return wait_target_kind(waker) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(waker))->timer
-                                                     : &w->timer;
+                                                     : &instance_wait(w)->timer;
 }
 
 /* Nobody will take it out again: its queue has dropped it and it is about to leave the line, or its
@@ -140,18 +141,18 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
 {
     struct acq_record *r = record_at(&w->region, record);
 
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
      */
     if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_TIMER &&
         waiter_is_current(w, record, word) && record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
-        deadline_heap_remove(&w->timer.heap, record);
+        deadline_heap_remove(&instance_wait(w)->timer.heap, record);
         atomic_store_explicit(&acquisition->notified, true, memory_order_release);
         acquisition_signal(acquisition);
     }
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }
 
 void timer_notify(weir *w, uint32_t record, uint64_t word)
@@ -260,7 +261,7 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
 static void timer_finish_run(struct wait_timer *timer, bool spins)
 {
     struct wake_fd *wake_fd = &timer->wake_fd;
-    uint64_t at_ns = timer->w->clock.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
+    uint64_t at_ns = timer->w->clock.injected.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
     uint64_t next = timer_wake_ns(timer, at_ns);
 
     if (next <= timer->last_run_ns && !spins)
@@ -300,14 +301,14 @@ static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
 static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
 {
     struct wake_fd *wake_fd = &timer->wake_fd;
-    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.now_ns;
+    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.injected.now_ns;
 
     wake_fd_adapt_lead(wake_fd, now);
     if (!ahead)
         return now;
     while (os_now_ns() < wake_fd->at_ns)
         ;
-    return instance_now_fresh(timer->w);
+    return clock_now_fresh(&timer->w->clock);
 }
 
 static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
@@ -336,7 +337,8 @@ int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
     if (timer_is_idle(timer))
         return 0;
     return timer_run_until(
-        timer, timer->w->clock.now_ns ? injected_ns : instance_now_fresh(timer->w), false);
+        timer, timer->w->clock.injected.now_ns ? injected_ns : clock_now_fresh(&timer->w->clock),
+        false);
 }
 
 static int timer_run_unlocked(struct wait_timer *timer, bool spins)
@@ -345,7 +347,7 @@ static int timer_run_unlocked(struct wait_timer *timer, bool spins)
     int n;
 
     peer_events_handle(timer);
-    now = instance_now_fresh(timer->w);
+    now = clock_now_fresh(&timer->w->clock);
     pthread_mutex_lock(&timer->lock);
     n = timer_run_until(timer, now, spins);
     pthread_mutex_unlock(&timer->lock);

@@ -11,7 +11,8 @@
 #ifndef WEIR_CORE_WAIT_WAIT_TIMER_H
 #define WEIR_CORE_WAIT_WAIT_TIMER_H
 
-#include "state/acq_record.h"
+#include "set/hooks.h"
+#include "shm/acq_record.h"
 #include "wait/deadline_heap.h"
 #include "wait/wake_fd.h"
 #include <pthread.h>
@@ -41,17 +42,12 @@ void timer_signal(struct wait_timer *timer);
 
 /* Of a record that waits, as long as its word is `word`; its keeper is the one that its waker says.
  */
-/* It is to be looked at at this instant, or before if that was said before. */
-void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns);
 /* Its wait is to end at this instant, as `state`. */
 void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
                         enum record_state state);
 /* The same under the lock of its keeper, by whoever has seen there that its word still is `word`. */
 void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
                                enum record_state state);
-
-/* Tells whoever waits on the record that its word has become `word`. */
-void timer_notify(weir *w, uint32_t record, uint64_t word);
 
 /* Whether its alarm could not be set: it has to be run again. */
 bool timer_is_failing(struct wait_timer *timer);

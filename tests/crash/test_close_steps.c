@@ -6,6 +6,7 @@
  *
  * Exits with 77 under ThreadSanitizer.
  */
+#include "api/set_shutdown.h"
 #include "base/sched_point.h"
 #include "stepped.h"
 #include "world.h"

@@ -9,8 +9,8 @@
  */
 #include "api/instance.h"
 #include "ledger.h"
-#include "peer/participant.h"
 #include "shared.h"
+#include "shm/participant.h"
 #include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>

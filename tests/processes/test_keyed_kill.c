@@ -14,11 +14,12 @@
 #include "api/instance.h"
 #include "fleet.h"
 #include "keyed/key_set.h"
-#include "keyed/key_table.h"
 #include "keyed/keyed.h"
 #include "look.h"
-#include "peer/participant.h"
 #include "shared.h"
+#include "shm/key_table.h"
+#include "shm/participant.h"
+#include "state/version.h"
 #include "state/wait_queue.h"
 
 #include <errno.h>

@@ -11,11 +11,12 @@
  */
 #include "../crash/system.h"
 #include "api/acquisition.h"
+#include "api/set_shutdown.h"
 #include "keyed/keyed.h"
 #include "look.h"
-#include "peer/participant.h"
 #include "peer/stall_check.h"
 #include "shared.h"
+#include "shm/participant.h"
 #include "stepping.h"
 
 #include <errno.h>

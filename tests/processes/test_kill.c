@@ -10,8 +10,8 @@
  */
 #include "api/instance.h"
 #include "ledger.h"
-#include "peer/participant.h"
 #include "shared.h"
+#include "shm/participant.h"
 #include "worker.h"
 #include <dirent.h>
 #include <errno.h>

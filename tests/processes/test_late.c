@@ -5,13 +5,15 @@
  */
 #include "api/acquisition.h"
 #include "api/instance.h"
+#include "set/hooks.h"
+#include "set/waiter.h"
 #include "shared.h"
 #include "state/version.h"
 #include "stepping.h"
 #include "wait/cq.h"
+#include "wait/instance_wait.h"
 #include "wait/timer_thread.h"
 #include "wait/wait_timer.h"
-#include "wait/waiter.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,9 +98,9 @@ static size_t armed(void)
 {
     size_t n;
 
-    pthread_mutex_lock(&w->timer.lock);
-    n = w->timer.heap.n;
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    n = instance_wait(w)->timer.heap.n;
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return n;
 }
 
@@ -121,7 +123,7 @@ static void a_stand_in_is_not_armed_for_another(void **state)
     others[1] = hold(1);
     assert_int_equal(others[1]->record, record);
     assert_int_equal(record_state(waiter_word(w, kept)), RECORD_HELD);
-    timer_arm_recheck(w, kept, waiter_word(w, kept), instance_now(w) + 3600000 * MS);
+    timer_arm_recheck(w, kept, waiter_word(w, kept), clock_now_ns(&w->clock) + 3600000 * MS);
     assert_int_equal(armed(), 0);
     weir_release(&others[0]);
     weir_release(&others[1]);
@@ -132,7 +134,7 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
 {
     struct shared_request memory;
     weir_acquisition *held = hold(2), *pending = NULL;
-    uint64_t word, later = instance_now(w) + 3600000 * MS;
+    uint64_t word, later = clock_now_ns(&w->clock) + 3600000 * MS;
     struct acq_record *r;
 
     (void)state;
@@ -152,7 +154,7 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     timer_arm_recheck(w, pending->waiter, word, later);
     assert_int_equal(armed(), 0);
     atomic_store(&r->word, record_next_word(word, RECORD_CANCELED));
-    w->timed_n++; /* it is forgotten once more */
+    instance_wait(w)->timed_n++; /* it is forgotten once more */
     weir_release(&pending);
     weir_release(&held);
 }

@@ -3,8 +3,9 @@
 #ifndef WEIR_TESTS_SEGMENTS_H
 #define WEIR_TESTS_SEGMENTS_H
 
+#include "shm/acq_record.h"
 #include "shm/segment.h"
-#include "state/acq_record.h"
+#include "state/version.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

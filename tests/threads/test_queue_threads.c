@@ -11,6 +11,7 @@
 #include "fixture.h"
 #include "history.h"
 #include "require.h"
+#include "wait/instance_wait.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -850,7 +851,7 @@ static void queues_come_and_go_in_a_storm_of_releases(void **state)
     atomic_store(&churn_over, true);
     for (int i = 0; i < 3; i++)
         require(pthread_join(threads[i], NULL) == 0);
-    require(w->queues_n == 2);
+    require(instance_wait(w)->queues_n == 2);
     require(!is_readable(idle) && weir_queue_reap(idle, NULL, 0) == 0);
     weir_queue_close(idle);
     check_whole();

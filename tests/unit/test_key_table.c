@@ -4,7 +4,7 @@
  * list. WEIR_SEED and WEIR_ROUNDS (operations) override what is random.
  */
 #include "fixture.h"
-#include "keyed/key_table.h"
+#include "shm/key_table.h"
 
 #include "../threads/require.h"
 #include <errno.h>

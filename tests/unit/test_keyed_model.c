@@ -9,6 +9,7 @@
  */
 #include "../threads/require.h"
 #include "api/instance.h"
+#include "wait/instance_wait.h"
 #include "world.h"
 
 #define SUBJECTS           12u
@@ -385,7 +386,8 @@ static void tick_both(void)
 static void advance_both(uint64_t until)
 {
     while (world.now < until) {
-        uint64_t first = timer_next_ns(&world.w->timer), second = timer_next_ns(&run.twin.w->timer);
+        uint64_t first = timer_next_ns(&instance_wait(world.w)->timer),
+                 second = timer_next_ns(&instance_wait(run.twin.w)->timer);
 
         first = second < first ? second : first;
         world.now = first > world.now ? first < until ? first : until : world.now + 1;

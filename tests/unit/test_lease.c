@@ -7,7 +7,7 @@
 #include "../threads/require.h"
 #include "api/instance.h"
 #include "limit/counters.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
 #include "world.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -2,9 +2,10 @@
 /* Segments: made once, attached to by whoever means the same, trusted by nobody. */
 #include "fake_sys.h"
 #include "fixture.h"
-#include "keyed/key_table.h"
 #include "open_segments.h"
 #include "os/os.h"
+#include "shm/key_table.h"
+#include "state/version.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -3,6 +3,7 @@
 #include "fake_sys.h"
 #include "fixture.h"
 #include "open_segments.h"
+#include "state/version.h"
 #include <errno.h>
 
 static void places_get_memory_before_their_use(void **state)

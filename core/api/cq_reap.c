@@ -78,7 +78,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
     if (ret->acquisition) {
         cq_hand_out(ret->acquisition, result);
     } else {
-        acquisition_mark_free(set, record);
+        set_free_record(set, record);
         waiter_free(set, waiter);
         record_pool_put(ctx, set, record);
     }
@@ -113,7 +113,7 @@ static unsigned cq_pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
 static unsigned cq_pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
 {
     weir *w = queue->timer.w;
-    uint64_t injected_ns = w->clock.now_ns ? instance_now(w) : 0;
+    uint64_t injected_ns = w->clock.injected.now_ns ? clock_now_ns(&w->clock) : 0;
     unsigned popped;
 
     pthread_mutex_lock(&queue->timer.lock);

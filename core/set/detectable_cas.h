@@ -32,13 +32,13 @@
  * has happened and is complete, or has not and will not: whoever sits there next announces anew
  * before he turns the bit. Who finds no seat does without: he boxes the set each time.
  */
-#ifndef WEIR_CORE_STATE_DETECTABLE_CAS_H
-#define WEIR_CORE_STATE_DETECTABLE_CAS_H
+#ifndef WEIR_CORE_SET_DETECTABLE_CAS_H
+#define WEIR_CORE_SET_DETECTABLE_CAS_H
 
 #include "base/compiler.h"
 #include "base/sched_point.h"
 #include "set/thread_ctx.h"
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
 #include "state/version.h"
 #include <weir/set.h>
 
@@ -84,8 +84,5 @@ void dcas_complete(const weir_set *set, const struct version *version, uint32_t 
 
 /* The same of all records, of what has happened before the call. Boxes the set if it is not. */
 void dcas_complete_all(struct thread_ctx *ctx, weir_set *set);
-
-/* The seats of a process go back, all of whose actors were recovered. */
-void dcas_release_slots(struct announce_slots *slots, uint32_t key);
 
 #endif

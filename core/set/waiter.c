@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Kept records: see waiter.h. */
-#include "wait/waiter.h"
+#include "set/waiter.h"
 
 #include "base/sched_point.h"
 

@@ -23,8 +23,8 @@
  * That no wake-up, permit or box is lost or had twice as a set is boxed and unboxed was searched for
  * exhaustively in a model (tests/crash/word.pml; docs/publication.md has the figures).
  */
-#ifndef WEIR_CORE_STATE_INLINE_STATE_H
-#define WEIR_CORE_STATE_INLINE_STATE_H
+#ifndef WEIR_CORE_SET_INLINE_STATE_H
+#define WEIR_CORE_SET_INLINE_STATE_H
 
 #include "set/txn.h"
 

@@ -104,6 +104,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     acquisition->user_data = record_load(&r->data);
     acquisition->queue = queue;
     op->acquisition = acquisition;
+    op->acquisition_set = acquisition ? &acquisition->set : NULL;
     record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
     cq_set_flag(r, RECORD_HAS_ACQUISITION);
     return true;

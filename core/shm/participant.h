@@ -7,9 +7,10 @@
  * If the process dies, all that names its place is given back by whoever notices first
  * (peer_cleanup.h); if it just goes, it gives it back itself.
  */
-#ifndef WEIR_CORE_PEER_PARTICIPANT_H
-#define WEIR_CORE_PEER_PARTICIPANT_H
+#ifndef WEIR_CORE_SHM_PARTICIPANT_H
+#define WEIR_CORE_SHM_PARTICIPANT_H
 
+#include "base/log.h"
 #include "limit/counters.h"
 #include "shm/peer_watch.h"
 #include "shm/region.h"
@@ -19,10 +20,8 @@
 #include <stdbool.h>
 #include <weir/pool.h>
 
-struct wait_timer;
-
 struct participant {
-    weir *w;
+    const struct log_sink *log;
     struct segment *segment;
     struct region region;
     _Atomic bool broken;          /* something in it was what nobody would have written, */
@@ -52,8 +51,9 @@ struct participant {
  * there is none. Returns 0, or a negative errno and the reason. The caller holds the instance's
  * lock.
  */
-int participant_open(weir *w, const char *directory, const struct segment_shape *shape,
-                     struct participant **ret, struct weir_error *reterr);
+int participant_open(const struct log_sink *log, const char *directory,
+                     const struct segment_shape *shape, struct participant **ret,
+                     struct weir_error *reterr);
 /* Gives back everything; nobody is inside a call. NULL is fine. */
 void participant_close(struct participant *participant);
 /* In a forked child: closes the descriptors, which are copies, and nothing else. */

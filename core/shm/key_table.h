@@ -70,8 +70,8 @@
  *     23; with a tenth more than was promised, 7 in 50000; with a quarter more, 1 in 400.
  * To find and swap takes 1.2 misses of a cache that the table is much larger than (cachegrind).
  */
-#ifndef WEIR_CORE_KEYED_KEY_TABLE_H
-#define WEIR_CORE_KEYED_KEY_TABLE_H
+#ifndef WEIR_CORE_SHM_KEY_TABLE_H
+#define WEIR_CORE_SHM_KEY_TABLE_H
 
 #include "base/atomic128.h"
 #include "base/siphash.h"

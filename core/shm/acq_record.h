@@ -3,8 +3,8 @@
  * A record: one acquisition as the set sees it, holder or waiter. Its word says which, and changes
  * only as an effect of a published version, except that its owner frees it once it is decided.
  */
-#ifndef WEIR_CORE_STATE_ACQ_RECORD_H
-#define WEIR_CORE_STATE_ACQ_RECORD_H
+#ifndef WEIR_CORE_SHM_ACQ_RECORD_H
+#define WEIR_CORE_SHM_ACQ_RECORD_H
 
 #include "shm/region.h"
 #include <stdatomic.h>

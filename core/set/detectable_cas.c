@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The ledger: see detectable_cas.h. */
-#include "state/detectable_cas.h"
+#include "set/detectable_cas.h"
 
-#include "peer/participant.h"
+#include "set/inline_state.h"
 #include "set/txn.h"
-#include "state/inline_state.h"
+#include "shm/participant.h"
 
 _Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <= UINT64_C(1)
                                                                     << (64 - DCAS_RECORD_SHIFT),
@@ -37,17 +37,6 @@ uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set)
     uint32_t slot = ctx->set_ctxs[set->number].dcas_slot;
 
     return slot ? slot : dcas_find_slot(ctx, set);
-}
-
-void dcas_release_slots(struct announce_slots *slots, uint32_t key)
-{
-    for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
-        uint64_t mine = key;
-
-        if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
-            atomic_compare_exchange_strong(&slots->owners[i], &mine, 0);
-        SCHED_POINT();
-    }
 }
 
 /* Whether that is the record's next word, and what it is. */

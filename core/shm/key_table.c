@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of keys: two buckets for each. */
-#include "keyed/key_table.h"
+#include "shm/key_table.h"
 
+#include "base/backoff.h"
 #include "base/sched_point.h"
-#include "state/version.h"
 #include <errno.h>
 
 #define BUCKET_SLOTS 8u

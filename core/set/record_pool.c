@@ -6,8 +6,8 @@
  * one.
  */
 #include "os/os.h"
-#include "peer/participant.h"
-#include "wait/waiter.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 
 /* Stand-ins have a depot of their own, for they stay stand-ins. */
 #define PROXY_RECORDS 0u

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The steps of try_now.h's operations, compiled into each of them, and into the short way of sets whose
  * state is in a box (fast_path_block.c). */
-#ifndef WEIR_CORE_SET_TRY_NOW_INTERNAL_H
-#define WEIR_CORE_SET_TRY_NOW_INTERNAL_H
+#ifndef WEIR_CORE_SET_TRY_NOW_INLINE_H
+#define WEIR_CORE_SET_TRY_NOW_INLINE_H
 
-#include "api/instance.h"
 #include "base/sched_point.h"
-#include "peer/participant.h"
+#include "set/instance_base.h"
+#include "shm/participant.h"
 #include "state/short_version.h"
 
 static inline uint64_t *try_now_states(struct stack_version *version)
@@ -73,7 +73,7 @@ WEIR_ALWAYS_INLINE bool try_now_is_reached(const weir_set *set, const struct sta
                                            struct weir_instant *at)
 {
     if (at->now_ns < version->content[CONTENT_LAST_NS])
-        *at = instance_instant(set->w, set->limits.reads_wall);
+        *at = clock_instant(&set->w->clock, set->limits.reads_wall);
     return at->now_ns >= version->content[CONTENT_LAST_NS];
 }
 
@@ -90,7 +90,7 @@ WEIR_ALWAYS_INLINE int try_now_take(bool shared, struct thread_ctx *ctx, weir_se
     if (!shared)
         contention_yield(region_block(set->region, set->head_unit));
     /* Before the word, which others want, too. */
-    at = instance_instant(set->w, set->limits.reads_wall);
+    at = clock_instant(&set->w->clock, set->limits.reads_wall);
     version_prefetch(set->region, set->head_unit);
     for (;; stack_version_backoff(shared, version.head, &turn)) {
         if (!try_now_read(shared, ctx, set, &turn, &version))

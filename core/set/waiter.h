@@ -5,11 +5,11 @@
  * stand-in: a record of this process's that names the shared one, and keeps here what is nobody
  * else's business: who is to be told, when, and where it stands in which list.
  */
-#ifndef WEIR_CORE_WAIT_WAITER_H
-#define WEIR_CORE_WAIT_WAITER_H
+#ifndef WEIR_CORE_SET_WAITER_H
+#define WEIR_CORE_SET_WAITER_H
 
-#include "api/instance.h"
-#include "peer/participant.h"
+#include "set/instance_base.h"
+#include "shm/participant.h"
 
 static inline struct acq_record *waiter_at(const weir *w, uint32_t waiter)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Waking: whoever decided about a record tells who waits on it, here or in another process. */
-#ifndef WEIR_CORE_WAIT_NOTIFY_H
-#define WEIR_CORE_WAIT_NOTIFY_H
+#ifndef WEIR_CORE_SET_NOTIFY_H
+#define WEIR_CORE_SET_NOTIFY_H
 
+#include "set/hooks.h"
 #include "set/set.h"
-#include "wait/wait_timer.h"
 
 /* notify_waiter() of a set that processes share. */
 void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word);

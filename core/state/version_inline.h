@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The steps of version_read() and version_commit(), compiled into them, and into what is
  * done most often. What order they are in is said in version.c. */
-#ifndef WEIR_CORE_STATE_VERSION_INTERNAL_H
-#define WEIR_CORE_STATE_VERSION_INTERNAL_H
+#ifndef WEIR_CORE_STATE_VERSION_INLINE_H
+#define WEIR_CORE_STATE_VERSION_INLINE_H
 
 #include "base/sched_point.h"
 #include "state/version.h"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets: everybody in line leaves, and nobody is granted anything any more. */
-#include "set/set.h"
+#include "api/set_shutdown.h"
 
 #include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
-#include "peer/participant.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 #include "wait/wait_timer.h"
-#include "wait/waiter.h"
 
 static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
 {

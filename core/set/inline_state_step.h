@@ -4,15 +4,15 @@
  * word is nothing but their state, and those that others may be killed in, or scribble in. inline_state.c does
  * with it all that there is to do, fast_path.c what most calls come to.
  */
-#ifndef WEIR_CORE_STATE_INLINE_STATE_STEP_H
-#define WEIR_CORE_STATE_INLINE_STATE_STEP_H
+#ifndef WEIR_CORE_SET_INLINE_STATE_STEP_H
+#define WEIR_CORE_SET_INLINE_STATE_STEP_H
 
-#include "api/instance.h"
 #include "base/compiler.h"
 #include "base/sched_point.h"
-#include "peer/participant.h"
+#include "set/detectable_cas.h"
+#include "set/instance_base.h"
 #include "set/set.h"
-#include "state/detectable_cas.h"
+#include "shm/participant.h"
 
 /* What is to be granted, and to whom. */
 struct inline_grant {
@@ -44,8 +44,8 @@ WEIR_ALWAYS_INLINE struct weir_instant inline_clock(const weir_set *set)
     uint64_t deflated_ns;
 
     if (set->limits.items->algorithm)
-        return instance_instant(set->w, set->limits.reads_wall);
-    at.now_ns = instance_now_coarse(set->w);
+        return clock_instant(&set->w->clock, set->limits.reads_wall);
+    at.now_ns = clock_now_coarse(&set->w->clock);
     deflated_ns = inline_deflated_ns(set);
     if (at.now_ns < deflated_ns && deflated_ns - at.now_ns < INLINE_TICK_NS)
         at.now_ns = deflated_ns;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Members: see participant.h. */
-#include "peer/participant.h"
+#include "shm/participant.h"
+#include "base/error.h"
 
-#include "api/instance.h"
+#include "base/log.h"
 #include "base/sched_point.h"
 #include "os/os.h"
+#include "shm/acq_record.h"
 #include "shm/doorbell.h"
 #include "shm/peer_id.h"
-#include "state/acq_record.h"
-#include "state/detectable_cas.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -251,9 +251,9 @@ void participant_report_broken(struct participant *participant)
 {
     if (!atomic_load(&participant->broken_reported) &&
         !atomic_exchange(&participant->broken_reported, true))
-        instance_log(participant->w, WEIR_LOG_ERROR,
-                     "the segment of set `%s` is damaged: remove it with `weir rm`",
-                     participant->segment->file_stem);
+        log_write(participant->log, WEIR_LOG_ERROR,
+                  "the segment of set `%s` is damaged: remove it with `weir rm`",
+                  participant->segment->file_stem);
 }
 
 /* ---- stand-ins ---- */
@@ -373,8 +373,9 @@ static int participant_enter(struct participant *participant, const char *direct
 
 static void participant_leave(struct participant *participant);
 
-int participant_open(weir *w, const char *directory, const struct segment_shape *shape,
-                     struct participant **ret, struct weir_error *reterr)
+int participant_open(const struct log_sink *log, const char *directory,
+                     const struct segment_shape *shape, struct participant **ret,
+                     struct weir_error *reterr)
 {
     struct participant *participant = os_alloc(1, sizeof(*participant));
     uint64_t self_id;
@@ -382,7 +383,7 @@ int participant_open(weir *w, const char *directory, const struct segment_shape 
 
     if (!participant)
         return error_set(reterr, -ENOMEM, "out of memory");
-    participant->w = w;
+    participant->log = log;
     r = participant_enter(participant, directory, shape, &self_id, reterr);
     if (r < 0) {
         os_free(participant);
@@ -406,6 +407,18 @@ int participant_open(weir *w, const char *directory, const struct segment_shape 
     return 0;
 }
 
+/* The announcement slots of a process go back, all of whose threads were recovered. */
+static void participant_release_announce_slots(struct announce_slots *slots, uint32_t key)
+{
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
+        uint64_t mine = key;
+
+        if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
+            atomic_compare_exchange_strong(&slots->owners[i], &mine, 0);
+        SCHED_POINT();
+    }
+}
+
 void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
 {
     uint32_t peer_key = peer_key_make(peer_id, slot);
@@ -414,7 +427,7 @@ void participant_release_slots(const struct segment *segment, uint32_t slot, uin
         participant_release_owner(segment_run_owner(segment, run), peer_key);
     for (uint32_t i = 0; i < segment_threads_n(segment); i++)
         participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
-    dcas_release_slots(&segment_header(segment)->announce_slots, peer_key);
+    participant_release_announce_slots(&segment_header(segment)->announce_slots, peer_key);
     peer_slot_free(segment_peer(segment, slot), peer_id);
     SCHED_POINT();
 }

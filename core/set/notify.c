@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Waking: see notify.h. */
-#include "wait/notify.h"
+#include "set/notify.h"
 
-#include "peer/participant.h"
+#include "shm/participant.h"
 
 void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)
 {

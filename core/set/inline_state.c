@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets whose state is in their word: see inline_state.h. */
-#include "state/inline_state.h"
+#include "set/inline_state.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
-#include "peer/participant.h"
-#include "peer/peer_cleanup.h"
-#include "state/detectable_cas.h"
-#include "state/inline_state_step.h"
+#include "set/detectable_cas.h"
+#include "set/hooks.h"
+#include "set/inline_state_step.h"
+#include "set/instance_base.h"
+#include "shm/participant.h"
 #include <errno.h>
 
 enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
@@ -146,7 +146,7 @@ WEIR_ALWAYS_INLINE int inline_acquire_impl(bool shared, struct thread_ctx *ctx, 
             return -EINPROGRESS;
         if (at.now_ns >= inline_deflated_ns(set))
             return set_inflate(ctx, set, word); /* it does not fit */
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
         if (at.now_ns < inline_deflated_ns(set))
             return set_inflate(ctx, set, word); /* it goes backwards: until it catches up */
     }
@@ -228,7 +228,7 @@ WEIR_ALWAYS_INLINE int inline_release_state(bool shared, weir_set *set, uint64_t
     unsigned turn = 0;
 
     if (limit->algorithm)
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
     for (;; spin_backoff(&turn)) {
         uint64_t word, state;
 
