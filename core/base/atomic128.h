@@ -52,8 +52,7 @@ int __tsan_atomic128_compare_exchange_strong(volatile double_word_whole *at,
 #endif
 
 /* Returns whether the processor has a 16-byte compare-and-swap, and enables fast loads if they are
- * atomic. Called once, by the code that makes or opens a table. Loads before that are slow, but
- * correct. */
+ * atomic. Called by the code that makes or opens a table. Before, loads are slow but correct. */
 bool atomic128_detect(void);
 
 /* Whether plain aligned 16-byte loads are known to be atomic. Relaxed accesses suffice: a stale

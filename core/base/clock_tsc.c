@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Readings of CLOCK_MONOTONIC that threads share while the time stamp counter says they are
- * fresh. */
+/* Readings of CLOCK_MONOTONIC, shared while the time stamp counter says that they are fresh. */
 #include "base/clock_tsc.h"
 
 #include "base/sched_point.h"

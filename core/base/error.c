@@ -48,8 +48,7 @@ size_t utf8_valid_length(const char *text, size_t length)
     return at;
 }
 
-/* Turns a message, which may quote any bytes, into one line of UTF-8 that ends with a whole
- * character. */
+/* Makes a message that quotes any bytes one line of UTF-8 without a partial character. */
 static void error_sanitize(char *message, size_t size)
 {
     size_t length = strlen(message);

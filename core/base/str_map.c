@@ -56,8 +56,7 @@ void str_map_add(struct str_map *map, const char *name, void *value)
     map->n++;
 }
 
-/* Fills the gap by moving later entries of the cluster, unless one would get before its home
- * slot. */
+/* Fills the gap with later entries of the cluster, unless one would get before its home slot. */
 static void str_map_close_gap(struct str_map *map, size_t gap)
 {
     size_t mask = map->capacity - 1;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* String map: a hash table from names to values. A name belongs to its value and must outlive the
- * entry. */
+/* String map: hash table from names to values. The name belongs to the value. */
 #ifndef WEIR_CORE_BASE_STR_MAP_H
 #define WEIR_CORE_BASE_STR_MAP_H
 

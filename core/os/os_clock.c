@@ -59,8 +59,7 @@ int os_tsc_check(void)
     return os_tsc_is_clocksource();
 }
 #else
-/* Other processors have no known gain: on aarch64 reading the clock costs hardly more than reading
- * the counter. */
+/* No gain is known elsewhere: on aarch64 the clock costs hardly more than the counter. */
 uint64_t sys_tsc(void)
 {
     return 0;

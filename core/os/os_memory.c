@@ -153,8 +153,7 @@ static void wipe_page_unlink(unsigned char *page)
     pthread_mutex_unlock(&wipe_page_lock);
 }
 
-/* Tries MADV_WIPEONFORK. An emulator that ignores madvise accepts any advice, also -1; its success
- * proves nothing. */
+/* Tries MADV_WIPEONFORK. Advice -1 succeeds only in an emulator that ignores madvise(). */
 static bool wipe_page_by_kernel(void *page)
 {
     return madvise(page, page_size(), -1) < 0 && madvise(page, page_size(), MADV_WIPEONFORK) == 0;

@@ -95,8 +95,7 @@ int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
     return r == -EAGAIN ? 0 : r;
 }
 
-/* Empties the FIFO. Bounded, in case another process keeps writing: later numbers stay for the next
- * read. */
+/* Empties the FIFO. Bounded, in case another process keeps writing; the rest is read later. */
 static int doorbell_drain(int fd)
 {
     enum { DOORBELL_DRAIN_MAX = 64 }; /* more than a FIFO of the usual size holds */

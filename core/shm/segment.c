@@ -14,8 +14,7 @@
 #define COUNTERS_SIZE_MAX ((size_t)1 << 16)
 #define TRIES             100 /* another process may remove the segment each time */
 
-/* Bytes per fallocate. An interrupted call loses its progress, so one must fit between two
- * signals. */
+/* Bytes per fallocate. A signal undoes the progress of a call, so one must end between two. */
 #define ALLOCATE_STEP_MAX ((size_t)1 << 20)
 
 static size_t segment_round_up(size_t n, size_t to)
@@ -211,8 +210,7 @@ static void segment_init(struct segment *segment, const struct segment_shape *sh
     segment->secret = header->identity.secret;
 }
 
-/* Makes the segment in an unnamed file and links it. Returns -EAGAIN if another process was
- * faster. */
+/* Makes the segment in an unnamed file and links it. -EAGAIN: another process was faster. */
 static int segment_create_in(struct segment_location *location, const struct segment_shape *shape,
                              const struct segment_layout *layout, const struct segment_host *host,
                              struct segment_file *file, struct segment **ret)

@@ -162,8 +162,7 @@ struct segment_summary {
     char definition[SEGMENT_DEFINITION_MAX];
 };
 
-/* Fills `ret`, which is large. Returns 0, -ENOENT, or an error of segment_open if it is
- * unusable. */
+/* Fills `ret`, a large struct. Returns 0, -ENOENT, or an error of segment_open. */
 int segment_inspect(const char *directory, const char *name, struct segment_summary *ret,
                     struct weir_error *reterr);
 

@@ -76,8 +76,7 @@ int segment_alloc_run(const struct segment *segment, uint32_t run)
     return r;
 }
 
-/* Names the key set's version block in its state word. The block is not written: zero bytes are an
- * empty version. */
+/* Stores the block's slot in the state word, but not the block: zero bytes are an empty version. */
 static void segment_init_key_set(const struct segment *segment, uint32_t i)
 {
     _Atomic uint64_t *word = &segment_key_set(segment, i)->head.state_word;

@@ -27,8 +27,7 @@ static uint64_t segment_hash_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* Hashes the shared layout. Builds for which any of these values differs must not share a
- * segment. */
+/* Hashes the shared layout. Builds that differ in any of these values must not share a segment. */
 static uint64_t segment_abi_hash(void)
 {
     const uint64_t sizes[] = {
