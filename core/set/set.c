@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets: made and freed, and as those see them who change nothing. */
+/* Makes and frees sets, and reads them for observers. */
 #include "set/set.h"
 
 #include "api/instance.h"
@@ -38,7 +38,7 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
         if (forecast_walk == FORECAST_SHORT_QUEUE &&
             waitq_length(&txn.version) > FORECAST_QUEUE_MAX)
             txn.forecast_walks = FORECAST_WALKS_MAX;
-        /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
+        /* If only a resource is short, it is the limiting one, though nothing can be forecast. */
         limits_ready_at(&set->limits, txn_states(&txn), &txn.at, amounts, true, &ret->limiting);
     } while (!forecast_compute(&txn, amounts, ret));
 }
@@ -58,7 +58,7 @@ const char *set_name(const weir_set *set)
     return (const char *)(set + 1);
 }
 
-/* With its name behind it, and its limits. */
+/* Allocates a set, with its name behind it and its limits interned. */
 static weir_set *set_alloc(weir *w, const struct set_plan *plan)
 {
     size_t name_size = strlen(plan->name) + 1;
@@ -88,7 +88,7 @@ static void set_dealloc(weir_set *set)
     os_free(set);
 }
 
-/* How large its place is depends on how many keys there are to be; what they have is there. */
+/* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */
 static int set_make_storage(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
     int r = plan->keyed.max_keys ? keyed_new(set, plan, reterr) : 0;
