@@ -3,10 +3,10 @@
  * Key sets: full sets that hold the state of keys for which one word is not enough.
  *
  * A key set is made once and then bound to one key after another. The word of the key names the key
- * set and the binding: 1 | number:24 | binding:39. Each version of a key set says, behind its
- * states, for which key and binding it is valid, in which phase, and which thread bound it. Binding
- * numbers grow by one and repeat only after 2^39 bindings of one key set. So an operation either
- * takes effect on the state of the intended key, or fails.
+ * set and the binding: 1 | number:24 | binding:39. Behind its states, each version of a key set has
+ * its key, binding, phase and binder (the thread that bound it). Binding numbers grow by one and
+ * repeat only after 2^39 bindings of one key set. So an operation either takes effect on the state
+ * of the intended key, or fails.
  *
  *   PHASE_UNBOUND  bound to no key. If a key's word still names this binding, the states are those
  *                  of that key. The first thread that meets the word restores it: the word
@@ -142,8 +142,8 @@ bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t 
                       const uint64_t *amounts, enum forecast_walk forecast_walk,
                       struct decision *ret);
 
-/* Unbinds the key set from its key if no waiter or reservation prevents it, and the state fits the
- * key's word or is as good as new. */
+/* Unbinds the key set from its key if the state fits the key's word or is as good as new. A waiter or
+ * a reservation prevents that. */
 void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set);
 
 /* Returns whether limits with these states decide like new ones, now and later. */
