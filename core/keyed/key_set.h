@@ -142,8 +142,8 @@ bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t 
                       const uint64_t *amounts, enum forecast_walk forecast_walk,
                       struct decision *ret);
 
-/* Unbinds the key set from its key if the state fits the key's word or is as good as new. A waiter or
- * a reservation prevents that. */
+/* Unbinds the key set from its key if the state fits the key's word or is as good as new. A waiter
+ * or a reservation prevents that. */
 void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set);
 
 /* Returns whether limits with these states decide like new ones, now and later. */
