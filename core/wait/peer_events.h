@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How a wait timer learns what other processes did to its waiters. For each shared set there is a
- * doorbell, which other processes ring when they decided a record, and a peer watch, which reports
- * processes that died. Either makes the wake fd of the timer readable.
+ * doorbell, which other processes ring when they decided a record. There is also a peer watch,
+ * which reports processes that died. Either makes the wake fd of the timer readable.
  */
 #ifndef WEIR_CORE_WAIT_PEER_EVENTS_H
 #define WEIR_CORE_WAIT_PEER_EVENTS_H

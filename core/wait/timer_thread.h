@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The thread that runs the timer of the instance, for acquisitions that are waited for by a
- * descriptor, and the completion queues that are attached to a ring. The first of either starts it.
- * With an injected clock there is no thread, except to post where threads of the program cannot.
+ * descriptor. It also runs the timers of completion queues that are attached to a ring. The first
+ * of either starts it. With an injected clock there is no thread, except to post where threads of
+ * the program cannot.
  */
 #ifndef WEIR_CORE_WAIT_TIMER_THREAD_H
 #define WEIR_CORE_WAIT_TIMER_THREAD_H

@@ -81,11 +81,8 @@ static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
                                                      : &w->timer;
 }
 
-/*
- * Returns whether no later call takes the record out of the heap. Its queue has dropped it and it
- * is about to leave the wait queue; or its acquisition is gone. The word in a segment may say
- * anything by then.
- */
+/* Returns whether no later call takes the record out of the heap: its queue has dropped it and will
+ * cancel its wait, or its acquisition is gone. The word of a shared record may then be anything. */
 static bool timer_waiter_is_dropped(const struct acq_record *r, uint32_t before)
 {
     if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ)

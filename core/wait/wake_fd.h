@@ -3,10 +3,10 @@
  * A descriptor that becomes readable when a time has come, or when any thread signals it. It stays
  * readable until its reader clears it.
  *
- * If the kernel lets a process expire a timerfd (TFD_IOC_SET_TICKS, in kernels that can checkpoint
- * processes, as those of the distributions), one timerfd is all, and a reader is woken through no
- * epoll instance. Otherwise an eventfd is signaled. In that case, and if the descriptor has to
- * gather others, it is an epoll instance over its parts.
+ * Some kernels let a process expire a timerfd (TFD_IOC_SET_TICKS, in kernels that can checkpoint
+ * processes, as those of the distributions). There one timerfd is all, and a reader is woken
+ * through no epoll instance. Elsewhere an eventfd is signaled. In that case, and if the descriptor
+ * has to gather others, it is an epoll instance over its parts.
  *
  * The lock of the owner (`wait_timer.lock`) protects everything, except where a comment says "no
  * lock".
