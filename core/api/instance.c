@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Instances: opening, closing, and what they are made of. */
+/* Instances: opening, closing, clocks and logging. */
 #include "api/instance.h"
 
 #include "api/acquisition.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Instants stay below the marker that records use; 292 years are enough. */
+/* Times stay below the marker of records; 292 years are enough. */
 #define CLOCK_MAX (GRANT_MARKER - 1)
 
 void instance_ref(weir *w, uint64_t n)
@@ -79,7 +79,7 @@ void instance_unlock(weir *w)
     pthread_mutex_unlock(&w->spare_lock);
 }
 
-/* An injected clock that goes back stands still instead. */
+/* Reads the injected clock. If it goes back, the latest reading holds. */
 static uint64_t instance_now_injected(weir *w)
 {
     uint64_t now = w->clock.now_ns(w->clock.userdata);
@@ -140,7 +140,7 @@ void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
     w->log(w->userdata, level, message);
 }
 
-/* weir_open */
+/* ---- weir_open ---- */
 
 static const char *instance_tsc_refusal(int error)
 {
@@ -158,7 +158,8 @@ static const char *instance_tsc_refusal(int error)
     }
 }
 
-/* By the options, or the configuration. Without the counter it is the clock all the same. */
+/* Chooses the clock by the options, else by the configuration. Without a usable TSC the system
+ * clock is read each time. */
 static int instance_choose_clock(weir *w, const struct weir_options *options,
                                  enum weir_clock_source configured)
 {
@@ -237,7 +238,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
     return r;
 }
 
-/* One that tells a thread that has it. */
+/* Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
 static void instance_init_spare_lock(weir *w)
 {
     pthread_mutexattr_t attributes;
@@ -339,7 +340,7 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
     return 0;
 }
 
-/* weir_close */
+/* ---- weir_close ---- */
 
 static void instance_shutdown_sets(weir *w)
 {
@@ -348,7 +349,7 @@ static void instance_shutdown_sets(weir *w)
         weir_set *set = instance_set(w, i);
         struct thread_ctx *ctx;
 
-        /* Nobody is in line, and whoever prepares it now, and joins, sees for himself. */
+        /* No waiter yet; a thread that prepares the set later sees `closed` itself. */
         if (!atomic_load(&set->spare_prepared))
             continue;
         ctx = thread_ctx_borrow(set);
