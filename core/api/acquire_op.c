@@ -109,6 +109,7 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         record_store(&r->amounts[i], op->amounts[i]);
     SCHED_POINT();
+    /* Relaxed: the generation never changes while this thread lives and has the context. */
     record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
                                                        &head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);

@@ -22,6 +22,7 @@
 
 void instance_ref(weir *w, uint64_t n)
 {
+    /* Relaxed: the caller has a reference already. */
     atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
 }
 

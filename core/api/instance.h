@@ -89,6 +89,7 @@ static inline bool instance_is_forked(const weir *w)
     return w->fork_page[0] != 1;
 }
 
+/* Relaxed: a late reading only makes the call one that came before weir_close. */
 static inline bool instance_is_closed(weir *w)
 {
     return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
@@ -181,7 +182,7 @@ uint64_t instance_now_fresh(weir *w);
 /* Logs once that the TSC is no longer used. Without locks and outside of transactions, which find
  * that out: the log callback may call weir. */
 void instance_report_tsc_loss(weir *w);
-/* Returns whether the loss of the TSC is still to be logged. */
+/* Returns whether the TSC loss is still to be logged. Relaxed: logging exchanges the flag. */
 static inline bool instance_must_report_tsc(const weir *w)
 {
     return w->tsc && clock_tsc_state(w->tsc) != TSC_OK &&
