@@ -95,8 +95,8 @@ static void *sleep_on(void *started)
     return NULL;
 }
 
-/* Whoever forks before it has started may have what it holds in the child for ever: with the address
- * sanitizer that is the lock of the memory. */
+/* Whoever forks before it has started may have what it holds in the child for ever: with the
+ * address sanitizer that is the lock of the memory. */
 static void have_threads(void)
 {
     static atomic_bool started;

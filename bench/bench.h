@@ -2,10 +2,10 @@
 /*
  * What every benchmark needs: a clock, processors, figures, and a report.
  *
- * Figures of one machine differ by a factor of two from run to run, so none is worth anything alone.
- * A benchmark goes in rounds; in each it measures every figure a number of times, and beside it the
- * bare primitive that the figure is compared with, its baseline. A round gives each figure a median
- * and a 99th percentile, and the ratio of these to the baseline's of the same round. What is
+ * Figures of one machine differ by a factor of two from run to run, so none is worth anything
+ * alone. A benchmark goes in rounds; in each it measures every figure a number of times, and beside
+ * it the bare primitive that the figure is compared with, its baseline. A round gives each figure a
+ * median and a 99th percentile, and the ratio of these to the baseline's of the same round. What is
  * reported are the medians over the rounds, so that a disturbance spoils a round, not the result.
  *
  *     bench_open(&bench, "name", seconds, argc, argv);
@@ -122,8 +122,8 @@ void bench_skip_errno(const char *name, int error);
 /* Prints everything and frees it. Returns the program's exit status. */
 int bench_close(struct bench *bench);
 
-/* An instance, as by weir_open(). This and the next two end the process if it does not work, and say
- * why. */
+/* An instance, as by weir_open(). This and the next two end the process if it does not work, and
+ * say why. */
 weir *bench_instance(const struct weir_options *options);
 /* A pool of this new set alone; the plugins must be there. */
 weir_pool *bench_pool_of(weir *w, const struct weir_set_spec *set);

@@ -6,8 +6,8 @@
  *
  *     NAME        a reading, over batches in which nothing else is done
  *     two: NAME   two threads that read at once, the time of one of them
- *     behind, …   of single readings by the counter, each compared with CLOCK_MONOTONIC right after:
- *                 so what that takes is in it, as it is in the same of two readings of the latter
+ *     behind, …   of single readings by the counter, each compared with CLOCK_MONOTONIC right
+ * after: so what that takes is in it, as it is in the same of two readings of the latter
  *
  * None may be ahead or go back: then the benchmark fails.
  */

@@ -6,9 +6,9 @@
  *     costs [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  *
  *     NAME               one thread: the time of an operation, over batches
- *     two: NAME          two threads on the same object: the time of one thread per operation, while
- *                        both are at it
- *     two, single: NAME  single operations of one of them, with a look at the clock between
+ *     two: NAME          two threads on the same object: the time of one thread per operation,
+ * while both are at it two, single: NAME  single operations of one of them, with a look at the
+ * clock between
  */
 #include "costs.h"
 

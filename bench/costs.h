@@ -4,8 +4,8 @@
  * is measured in costs.c, two threads at a time in costs_two.c.
  *
  * A further figure is a line in that table, a set in the text above it, and a loop if no other does
- * the same. What has to be said above the sets, a clock for example, is `top`; figures with the same
- * `top` share an instance.
+ * the same. What has to be said above the sets, a clock for example, is `top`; figures with the
+ * same `top` share an instance.
  */
 #ifndef WEIR_BENCH_COSTS_H
 #define WEIR_BENCH_COSTS_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is measured: bare primitives as a program would have them inline, and calls of the library. */
+/* What is measured: bare primitives as a program would have them inline, and calls of the library.
+ */
 #include "costs.h"
 
 #include <errno.h>
@@ -192,7 +193,8 @@ const struct work works[] = {
 
 /* ---- objects ---- */
 
-/* An instance for each thing that a configuration says above its sets; it goes with its last pool. */
+/* An instance for each thing that a configuration says above its sets; it goes with its last pool.
+ */
 static struct instance {
     const char *top;
     weir *w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operations to count the instructions of: bench/counts runs this under callgrind, which counts what
- * happens inside of counted() and writes it down each time that measured() returns.
+ * Operations to count the instructions of: bench/counts runs this under callgrind, which counts
+ * what happens inside of counted() and writes it down each time that measured() returns.
  *
  * It prints each operation in the order in which they are measured: how often it is done, and its
  * name; the first is what a measurement costs without any. By itself it measures nothing, but
@@ -299,8 +299,8 @@ static const struct operation shared_operations[] = {
     {"shared, acquire + update + release: 3 limits", hold_three, NULL, NULL},
 };
 
-/* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined; and
- * the first does not end by going to what it calls. */
+/* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined;
+ * and the first does not end by going to what it calls. */
 void counted(const struct operation *operation, struct scene *scene);
 void counted(const struct operation *operation, struct scene *scene)
 {

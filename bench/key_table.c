@@ -5,14 +5,12 @@
  *
  *     key_table [--seconds S] [--rounds N] [--samples N] [--only TEXT] [KEYS ...]
  *
- *     bare, KEYS             linear probing of 16-byte entries, half of them used; the hash is given,
- *                            so that the processor begins with the next key while it waits for one
- *     decide, KEYS           find and swap, the hash is given; all keys one after the other, which is
- *                            no order in the tables
- *     hash + bare, KEYS      the same two, each with the table's hash of a key of 16 bytes: what one
- *     hash + decide, KEYS    decision costs
- *     new key, KEYS          hash, look, claim and commit, in a table full of keys that may be
- *                            forgotten
+ *     bare, KEYS             linear probing of 16-byte entries, half of them used; the hash is
+ * given, so that the processor begins with the next key while it waits for one decide, KEYS find
+ * and swap, the hash is given; all keys one after the other, which is no order in the tables hash +
+ * bare, KEYS      the same two, each with the table's hash of a key of 16 bytes: what one hash +
+ * decide, KEYS    decision costs new key, KEYS          hash, look, claim and commit, in a table
+ * full of keys that may be forgotten
  *
  * KEYS: 100000 and 1000000 if not given.
  */

@@ -84,7 +84,7 @@ static const struct way raw_futex = {
     .close = nothing,
 };
 
-/* ---- all of them ---- */
+/* ---- iteration ---- */
 
 struct lane {
     const struct way *way;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What it costs that processes share a set, beside the same set for threads: alone, and two at a
- * time. How long it takes from a release in one process until the waiter in another runs, beside the
- * bare primitives that carry it. And how long from the kill of a holder until the waiter has what it
- * held, beside a bare pidfd.
+ * time. How long it takes from a release in one process until the waiter in another runs, beside
+ * the bare primitives that carry it. And how long from the kill of a holder until the waiter has
+ * what it held, beside a bare pidfd.
  *
  *     process [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  */

@@ -440,7 +440,7 @@ static void run_way(const struct way *way, struct bench_figure *figure, unsigned
     process_memory_free(hand, sizeof(*hand));
 }
 
-/* ---- all of them ---- */
+/* ---- public calls ---- */
 
 static struct bench_figure *figures[WAYS]; /* NULL: not wanted */
 

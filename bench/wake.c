@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long it takes from a release until whoever waited for it runs, for each way of waiting, beside
- * the bare primitive that carries it; and how late a grant comes that only time has to make, beside
- * a bare timer.
+ * How long it takes from a release until whoever waited for it runs, for each way of waiting,
+ * beside the bare primitive that carries it; and how late a grant comes that only time has to make,
+ * beside a bare timer.
  *
  *     wake [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  *
@@ -199,7 +199,7 @@ static int run_lane(const struct lane *lane, const struct stage *stage, unsigned
     return r;
 }
 
-/* ---- all of them ---- */
+/* ---- iteration ---- */
 
 struct lanes {
     struct lane items[WAYS];

@@ -234,9 +234,9 @@ static const struct way raw_epoll_drain = {
 };
 
 /*
- * The same where both have done before what they do before a hand-over of weir's: the waiter has got in
- * a line, aside, and the giver holds what he waits for there. Who has slept wakes up otherwise than who
- * has only ever waited, whatever woke him.
+ * The same where both have done before what they do before a hand-over of weir's: the waiter has
+ * got in a line, aside, and the giver holds what he waits for there. Who has slept wakes up
+ * otherwise than who has only ever waited, whatever woke him.
  */
 
 static void aside_hold(struct hand *hand)
@@ -320,8 +320,8 @@ static const struct way raw_fresh = {
 };
 
 /*
- * Of who looks again and again: when the descriptor is readable, and nothing of what it takes to wake
- * somebody up.
+ * Of who looks again and again: when the descriptor is readable, and nothing of what it takes to
+ * wake somebody up.
  */
 
 static const struct way raw_looked_at = {

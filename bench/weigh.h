@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What something takes of memory: by how much a process grows that does nothing else, so that nothing
- * was taken of its memory and given back before.
+ * What something takes of memory: by how much a process grows that does nothing else, so that
+ * nothing was taken of its memory and given back before.
  */
 #ifndef WEIR_BENCH_WEIGH_H
 #define WEIR_BENCH_WEIGH_H

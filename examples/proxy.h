@@ -62,7 +62,8 @@ int proxy_signals(const struct proxy *proxy);
 
 uint64_t now_ns(void);
 
-/* Asks for a connection to any upstream: a completion with `user_data` follows, or negative errno. */
+/* Asks for a connection to any upstream: a completion with `user_data` follows, or negative errno.
+ */
 int proxy_ask_connection(struct proxy *proxy, void *user_data);
 /* Asks to send `n` bytes, at most chunk_max, to or from an upstream that limits them. */
 int proxy_ask_bytes(struct proxy *proxy, const struct upstream *upstream, size_t n,

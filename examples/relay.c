@@ -308,7 +308,8 @@ static void on_hung_up(struct server *s, struct operation *operation, int result
         end_relay(s, r, r->phase == OPEN ? &s->proxy.broken : &s->proxy.gone);
 }
 
-/* Only who could move is idle. How long to wait for weir or to connect is not the idle time's to say. */
+/* Only who could move is idle. How long to wait for weir or to connect is not the idle time's to
+ * say. */
 static bool could_move(const struct relay *r)
 {
     return r->phase == OPEN && !r->up.chunk.in_queue && !r->down.chunk.in_queue;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A TCP proxy whose connections and bytes are limited by weir, in a loop over io_uring: one thread,
- * and all data is moved by operations on the ring. Whatever waits for weir waits in one queue, which
- * the ring watches by a single poll.
+ * and all data is moved by operations on the ring. Whatever waits for weir waits in one queue,
+ * which the ring watches by a single poll.
  *
  *     ACCEPT ──► (queue) ──► CONNECT ──► UP:   RECV ──► (queue) ──► SEND ──► RECV …
  *                a connection            DOWN: RECV ──► (queue) ──► SEND ──► RECV …

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir stat`: how shared sets are now, for people, as JSON, and for Prometheus. */
+/* `weir stat`: shows shared sets as text, as JSON, or for Prometheus. */
 #include "json.h"
 #include "limit_type.h"
 #include "prometheus.h"
@@ -30,7 +30,7 @@ static const char help[] =
     "be\n"
     "read, or the output not be written.\n";
 
-/* ---- for people ---- */
+/* ---- text output ---- */
 
 static void print_definition(const struct snapshot_set *set)
 {
@@ -119,7 +119,7 @@ static void print_set(const struct snapshot_set *set)
         print_holder(set, &set->holders[i]);
 }
 
-/* ---- as JSON ---- */
+/* ---- JSON output ---- */
 
 static void json_limit(struct json *json, const struct snapshot_limit *limit)
 {
@@ -245,7 +245,7 @@ static void json_snapshot(const struct snapshot *snapshot)
     json_end_object(&json);
 }
 
-/* ---- the command ---- */
+/* ---- command ---- */
 
 enum schema { FORM_TEXT, FORM_JSON, FORM_PROMETHEUS };
 

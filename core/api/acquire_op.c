@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What all calls that ask have in common. */
+/* Acquire operations: from a request to the set's decision, for every call that acquires. */
 #include "api/acquire_op.h"
 #include "api/set_object.h"
 #include "base/compiler.h"
@@ -42,7 +42,7 @@ static int acquire_op_hash_subject(struct acquire_op *op)
     return keyed_hash(op->set->keyed, op->request, &op->key);
 }
 
-/* The request as most are. False: there is more to say. */
+/* Resolves a request with at most one key. False: request_resolve() has to look at it. */
 static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpose)
 {
     if (op->set->limits.n == 1)
@@ -50,7 +50,8 @@ static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpos
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 
-/* For every pool and request. Apart from what suffices for most, which needs few registers. */
+/* Prepares an operation on any pool and request. A function of its own, so that the common case
+ * needs few registers. */
 WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool,
                                           enum purpose purpose)
 {
@@ -64,7 +65,7 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     if (pool->w->clock.tsc)
         clock_report_tsc_loss(&pool->w->clock, &pool->w->log);
     r = request_resolve(op->set, op->request, purpose, op->amounts, &key);
-    /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
+    /* After the warnings: the log callback may call weir and so return this thread's context. */
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
         return -ENOMEM;
@@ -72,7 +73,7 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
         set_count_refusal(op->ctx, op->set, r, key);
         acquire_op_store_refusal(op->retref, op->set, key, WEIR_FOREVER);
     } else if (instance_is_closed(op->set->w)) {
-        r = -ESHUTDOWN; /* while a warning was heard */
+        r = -ESHUTDOWN; /* the log callback may have closed it */
     }
     return r;
 }
@@ -111,6 +112,7 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         record_store(&r->amounts[i], op->amounts[i]);
     SCHED_POINT();
+    /* Relaxed: the generation never changes while this thread lives and has the context. */
     record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
                                                        &head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);
@@ -139,7 +141,7 @@ static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wa
 {
     int r = acquire_op_submit(op, record, entry, request_max_wait(op->set, op->request));
 
-    /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
+    /* After a probe the caller comes back to wait, unless no wait can help. */
     if (r < 0 && (entry != MODE_PROBE || r == -ERANGE))
         acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
     return r;
@@ -150,7 +152,8 @@ int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode en
     return acquire_op_run(op, record, entry);
 }
 
-/* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
+/* Returns when the wait ends: at the earlier of timeout and max_wait. If both pass at once, the
+ * wait times out. */
 static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t now,
                                          enum record_state *ret_state)
 {
@@ -184,8 +187,8 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     uint32_t record = waiter_record(set->w, waiter);
 
     stall_check_arm(op->ctx, set, waiter, word, &op->verdict);
-    peer_reap(op->ctx, set); /* from now on all are watched who were there before */
-    /* weir_close ends who is in line; who joins it meanwhile sees that for himself. */
+    peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
+    /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
     if (instance_is_closed(set->w) && set_cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Acquisitions: looking at them, updating them, giving them back. acquire.c makes them. */
+/* Acquisitions: results, descriptors, updates, cancellation and the slow path of release. */
 #include "api/acquisition.h"
 #include "api/set_object.h"
 #include "base/compiler.h"
@@ -28,7 +28,7 @@ static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limi
         return os_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
     ctx->cache = acquisition->next;
     ctx->cache_n--;
-    if (acquisition->set) /* it is ready for that, which wants no more for now */
+    if (acquisition->set) /* a cached record of another set: return it to the pool */
         record_pool_put(ctx, acquisition->set, acquisition->record);
     return acquisition;
 }
@@ -133,7 +133,7 @@ int acquisition_signal(weir_acquisition *acquisition)
         return 0;
     if (acquisition->grants_only && acquisition_state(acquisition) != RECORD_HELD)
         return 0;
-    /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
+    /* Adding 1 to an eventfd fails only if the program closed the descriptor. */
     r = os_eventfd_signal(acquisition->fd);
     acquisition->signaled = r == 0;
     return r;
@@ -163,22 +163,22 @@ int weir_acquisition_result(weir_acquisition *acquisition)
 
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
-    /* In this order: it may be decided, and told of, between the two. */
+    /* In this order: the decision and its notification may come between the two loads. */
     notified = atomic_load_explicit(&acquisition->notified, memory_order_acquire);
     SCHED_POINT();
     state = acquisition_state(acquisition);
     SCHED_POINT();
     if (state == RECORD_WAITING && notified && acquisition->set->participant) {
-        participant_mark_broken(acquisition->set->participant); /* somebody has tampered with it */
+        participant_mark_broken(acquisition->set->participant); /* another process wrote to it */
         state = RECORD_BROKEN;
     }
-    /* That a reservation is granted was never news. */
+    /* A reservation is known as granted from the start, so reading it observes nothing. */
     if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
     return acquisition_result_of(state);
 }
 
-/* The fd, made if there is none yet. The caller holds the keeper's lock. */
+/* Returns the descriptor, made if there is none yet. The caller holds the wait timer's lock. */
 static int acquisition_get_fd(weir_acquisition *acquisition, bool grants_only)
 {
     int fd = acquisition->fd;
@@ -193,7 +193,7 @@ static int acquisition_get_fd(weir_acquisition *acquisition, bool grants_only)
     return fd;
 }
 
-/* Whether it can have a descriptor. */
+/* Returns 0 if the acquisition may have a descriptor, else -ECHILD or -EBUSY. */
 static int acquisition_check_fd(weir_acquisition *acquisition)
 {
     if (instance_is_forked(acquisition->set->w))
@@ -201,10 +201,11 @@ static int acquisition_check_fd(weir_acquisition *acquisition)
     return cq_has_acquisition(acquisition) ? -EBUSY : 0;
 }
 
-/* Whoever decides from now on writes to it. The caller holds the keeper's lock. */
+/* Signals the new descriptor if the acquisition is already decided. Later decisions signal it
+ * themselves. The caller holds the wait timer's lock. */
 static int acquisition_signal_decided(weir_acquisition *acquisition)
 {
-    acquisition->fast_ctx = NULL; /* there is a descriptor to be forgotten */
+    acquisition->fast_ctx = NULL; /* the fast path would not close the descriptor */
     return acquisition_state(acquisition) != RECORD_WAITING ? acquisition_signal(acquisition) : 0;
 }
 
@@ -233,8 +234,8 @@ int weir_acquisition_grant_fd(weir_acquisition *acquisition)
     return acquisition_open_fd(acquisition, true);
 }
 
-/* What has no type can be written to without harm, and if it is no eventfd says so then. Nobody comes
- * back from a wait for it because nothing was added. */
+/* Checks that `fd` is an eventfd. An anonymous inode has no file type bits; a write of 0 to it is
+ * harmless, fails if it is no eventfd, and wakes no reader. */
 static int acquisition_check_eventfd(int fd)
 {
     struct stat found;
@@ -247,7 +248,7 @@ static int acquisition_check_eventfd(int fd)
     return os_eventfd_probe(fd);
 }
 
-/* The caller holds the keeper's lock. */
+/* Attaches the program's eventfd. The caller holds the wait timer's lock. */
 static int acquisition_attach_fd(weir_acquisition *acquisition, int event_fd)
 {
     int r;
@@ -313,14 +314,15 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
         request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
 }
 
-/* Of any set; apart from what suffices for most, which needs few registers. */
+/* Updates an acquisition of any set. A function of its own, so that the common case needs few
+ * registers. */
 WEIR_NOINLINE int acquisition_update_any(weir_acquisition *acquisition, const char *key,
                                          uint64_t used)
 {
     weir_set *set = acquisition->set;
     uint64_t matching = 0; /* bit i: limit i */
 
-    /* Of whom there is an actor it is known that he holds it. */
+    /* `fast_ctx` implies HELD. */
     if (!key || (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD))
         return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -343,7 +345,8 @@ WEIR_NOINLINE int acquisition_update_any(weir_acquisition *acquisition, const ch
     return 0;
 }
 
-/* The same where the limits that are meant are known, and that it is held. */
+/* Updates an acquisition that the fast path granted: it is held, and `named_limits` may already
+ * name the limits with this key. */
 WEIR_NOINLINE int acquisition_update_named(weir_acquisition *acquisition, const char *key,
                                            uint64_t used)
 {
@@ -374,16 +377,18 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
     if (!acquisition->fast_ctx || !key || !request_key_equal(set->limits.items->key, key))
         return acquisition_update_any(acquisition, key, used);
     r = acquisition_check_update(acquisition, 0,
-                                 used); /* it is held, of one limit, and known to be */
+                                 /* The fast path granted it, so it is held, and this key is its
+                                  * set's only limit. */
+                                 used);
     if (r == 0)
         acquisition_set_used(acquisition, 0, used);
     return r;
 }
 
-/* What a release comes to. */
+/* What a release has to do. */
 struct release_effect {
-    bool changes_set;    /* otherwise the record can be freed without publishing */
-    bool update_missing; /* an update that was required */
+    bool changes_set;    /* false: freeing the record suffices */
+    bool update_missing; /* a required update is missing */
 };
 
 static struct release_effect acquisition_release_effect(weir_acquisition *acquisition, bool unused)
@@ -452,14 +457,14 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     return signaled;
 }
 
-/* A pending acquisition becomes CANCELED; false: it was decided before. */
+/* Cancels the wait of a pending acquisition. Returns false if it was decided before. */
 static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     return acquisition_state(acquisition) == RECORD_WAITING &&
            set_cancel_wait(ctx, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
 }
 
-/* Takes a grant back that the caller does not know of; or says why not. */
+/* Returns a grant that the caller has not observed. Returns -EALREADY if there is none. */
 static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     if (acquisition_state(acquisition) != RECORD_HELD)
@@ -468,7 +473,7 @@ static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *ac
     return 0;
 }
 
-/* Tells whoever waits for its descriptor that it was canceled. */
+/* Signals the descriptor of a canceled acquisition. */
 static void acquisition_signal_locked(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
@@ -478,7 +483,7 @@ static void acquisition_signal_locked(weir_acquisition *acquisition)
     pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }
 
-/* A reservation of nothing: only the caller's own. */
+/* Cancels a reservation of nothing. Only the owner of the handle knows of it. */
 static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
@@ -515,7 +520,7 @@ int weir_cancel(weir_acquisition *acquisition)
     return r;
 }
 
-/* Ends an acquisition in whatever state it is; its record is FREE afterwards. */
+/* Ends an acquisition in any state. Its record is FREE afterwards. */
 static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     int r = 0;
@@ -538,7 +543,7 @@ static void acquisition_close_fd(const weir_acquisition *acquisition)
         os_close(acquisition->fd);
 }
 
-/* Nobody will tell of it any more. */
+/* Removes the acquisition from the wait timer and closes its descriptor. */
 static void acquisition_end_notify(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An acquisition, as the core sees it: the caller's handle on a record. */
+/* The acquisition handle of the caller: a reference to a record of a set, and its private state. */
 #ifndef WEIR_CORE_API_ACQUISITION_H
 #define WEIR_CORE_API_ACQUISITION_H
 
@@ -20,14 +20,15 @@ static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
     return acquisition->values + acquisition->set->limits.n;
 }
 
-/* A store that has no equal before would be a locked one. */
+/* Marks the grant as observed. Loads first: an unconditional seq_cst store is a locked one. Relaxed
+ * suffices for the load, as the flag is only ever set. */
 static inline void acquisition_mark_observed(weir_acquisition *acquisition)
 {
     if (!atomic_load_explicit(&acquisition->observed, memory_order_relaxed))
         acquisition->observed = true;
 }
 
-/* Whether limit i of the acquisition must still be updated before release. */
+/* Returns whether limit i still needs an update before release. */
 static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint32_t i)
 {
     uint64_t amount = acquisition_amounts(acquisition)[i];
@@ -37,7 +38,7 @@ static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint3
            ((type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1));
 }
 
-/* Whether what it says to be named has this key. */
+/* Returns whether `named_limits` are those with this key. */
 static inline bool acquisition_names_key(const weir_acquisition *acquisition, const char *key)
 {
     uint32_t named_limits = acquisition->named_limits;
@@ -46,16 +47,15 @@ static inline bool acquisition_names_key(const weir_acquisition *acquisition, co
            request_key_equal(acquisition->set->limits.items[__builtin_ctz(named_limits)].key, key);
 }
 
-/* For emptying a cache. */
+/* Returns the next acquisition in a thread's cache. */
 weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
-/* An acquisition of these amounts, with a free record unless it is empty. NULL: out of memory. */
+/* Makes an acquisition of these amounts; a FREE record unless all are 0. NULL: out of memory. */
 weir_acquisition *acquisition_new(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts);
-/* An acquisition of a record that is filled already, and is kept as `kept`; or NULL: out of memory.
- */
+/* Makes an acquisition of a filled record with waiter id `waiter`. NULL: out of memory. */
 weir_acquisition *acquisition_from_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                           uint32_t waiter);
-/* weir_release() of any set; fast_path.c, where that begins, knows a shorter way for most. */
+/* Releases an acquisition of any set: the slow path of weir_release. */
 int acquisition_release(weir_acquisition *acquisition);
-/* Frees it and its record, whose word must be FREE. */
+/* Frees the acquisition and its record, which must be FREE. */
 void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition);
 #endif

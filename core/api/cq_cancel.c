@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues: canceling by user_data, and by acquisition. */
+/* Completion queues: canceling by user_data and by acquisition. */
 #include "wait/cq.h"
 
 #include "api/instance.h"
 #include <errno.h>
 
 /*
- * Whether there is something to cancel. One that is FREE was canceled by its acquisition. Of those
- * that were delivered only grants are listed, and nothing else becomes of them but in a broken set.
+ * Returns whether a submission can be canceled. A FREE one was canceled through its acquisition. A
+ * delivered one is in the index only as a grant, and its state changes no more, except in a broken
+ * set.
  */
 static bool cq_is_cancelable(const struct acq_record *r, uint64_t word)
 {
@@ -15,7 +16,7 @@ static bool cq_is_cancelable(const struct acq_record *r, uint64_t word)
            (record_state(word) != RECORD_FREE && !(record_prev_flags(r) & RECORD_DELIVERED));
 }
 
-/* The first submission with this user_data that can be canceled, and its word; or 0. */
+/* Returns the first submission with this user_data that can be canceled, and its word; or 0. */
 static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
 {
     uint32_t record = cq_bucket_first(cq_bucket(queue, user_data));
@@ -58,7 +59,7 @@ static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapsho
     return ret->record != 0;
 }
 
-/* Returns whether this call canceled it. */
+/* Returns whether this call canceled the submission. */
 static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
@@ -74,7 +75,7 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
         if (canceled)
             timer_notify(w, snapshot->record, record_next_word(snapshot->word, RECORD_CANCELED));
     } else {
-        canceled = false; /* decided a moment ago: whoever did that is about to say so */
+        canceled = false; /* decided just now: notify for the deciding thread */
         timer_notify(w, snapshot->record, snapshot->word);
     }
     thread_ctx_return(ctx);
@@ -93,7 +94,8 @@ int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
     return n;
 }
 
-/* What there is to cancel of an acquisition that the queue still has; false: it was decided. */
+/* Finds what there is to cancel of an acquisition with a completion in the queue. Returns false if
+ * it was decided. */
 static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapshot *ret)
 {
     weir_queue *queue = cq_lock_of(acquisition);
@@ -112,7 +114,7 @@ int cq_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition)
 {
     struct cq_snapshot snapshot;
 
-    /* Again if it was decided between the two. */
+    /* Repeats if the submission was decided between the two steps. */
     while (cq_find_acquisition(acquisition, &snapshot))
         if (cq_cancel_one(queue, &snapshot))
             return 0;

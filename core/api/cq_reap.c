@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues: reaping. What has become due is done, and completions are handed out. */
+/* Completion queues: reaping. Runs the timer and hands completions out. */
 #include "wait/cq.h"
 
 #include "api/acquire_op.h"
@@ -8,10 +8,10 @@
 #include "wait/peer_events.h"
 #include <errno.h>
 
-/* Taken out at once. */
+/* Completions that are popped under the lock at a time. */
 #define CQ_REAP_BATCH 64u
 
-/* Takes out the next completion. It cannot be canceled any more. */
+/* Pops the next completion, which can no longer be canceled. */
 static uint32_t cq_pop(weir_queue *queue)
 {
     uint32_t record = queue->to_reap.first;
@@ -21,7 +21,7 @@ static uint32_t cq_pop(weir_queue *queue)
     return record;
 }
 
-/* It could not be handed out, and is the next one again. */
+/* Puts a completion back in front that could not be handed out. */
 static void cq_push_back(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
@@ -54,7 +54,7 @@ void cq_hand_out(weir_acquisition *acquisition, int result)
     acquisition->queue = NULL;
 }
 
-/* Fills `ret`, which takes over the record. False: no memory. */
+/* Fills `ret`, which takes the record over. Returns false if out of memory. */
 static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t waiter,
                                struct weir_completion *ret)
 {
@@ -85,7 +85,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
     return true;
 }
 
-/* The same with the thread's actor. */
+/* Fills `ret` with the context of the calling thread. Returns false if out of memory. */
 static bool cq_reap_one(weir *w, uint32_t record, struct weir_completion *ret)
 {
     weir_set *set = waiter_set(w, record);
@@ -96,7 +96,7 @@ static bool cq_reap_one(weir *w, uint32_t record, struct weir_completion *ret)
     return completed;
 }
 
-/* Takes out at most `n` completions. Under the lock. */
+/* Pops at most `n` completions. Lock held. */
 static unsigned cq_pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
 {
     unsigned popped = 0;
@@ -108,8 +108,8 @@ static unsigned cq_pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
     return popped;
 }
 
-/* The first of a reap: does what has become due. A completion of that is reaped without a word to
- * the alarm. */
+/* Runs the timer and pops the first batch of a reap. `reader_active` is set first, so that
+ * completions of that run cost no signal. */
 static unsigned cq_pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
 {
     weir *w = queue->timer.w;
@@ -134,7 +134,8 @@ static unsigned cq_pop_more(weir_queue *queue, uint32_t *ret, unsigned n)
     return popped;
 }
 
-/* The caller gets fewer than there are, which says to an edge-triggered loop that there are none. */
+/* Puts completions back and signals again: the caller returns fewer than it has room for, which
+ * tells an edge-triggered loop that the queue is empty. */
 static void cq_push_back_batch(weir_queue *queue, const uint32_t *records, unsigned n)
 {
     pthread_mutex_lock(&queue->timer.lock);
@@ -146,7 +147,7 @@ static void cq_push_back_batch(weir_queue *queue, const uint32_t *records, unsig
     pthread_mutex_unlock(&queue->timer.lock);
 }
 
-/* Completes those that were popped. Fewer: `*ret_code` says why the others could not be. */
+/* Fills completions of the records that were popped. If that are fewer, `*ret_code` says why. */
 static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsigned popped,
                               struct weir_completion *out, int *ret_code)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues: submitting. */
+/* Completion queues: submitting. */
 #include "wait/cq.h"
 
 #include "api/acquire_op.h"
@@ -10,7 +10,7 @@
 #include "wait/peer_events.h"
 #include <errno.h>
 
-/* Returns how many places are taken now, or 0: there was none left. */
+/* Counts one more pending submission. Returns the new count, or 0 if the queue is full. */
 static uint32_t cq_take_slot(weir_queue *queue)
 {
     uint32_t pending = atomic_load(&queue->pending);
@@ -22,7 +22,7 @@ static uint32_t cq_take_slot(weir_queue *queue)
     return pending + 1;
 }
 
-/* Makes room for the deadlines of so many: then putting one in cannot fail. */
+/* Reserves heap room for `pending` deadlines, so that adding one cannot fail. */
 static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
 {
     int r;
@@ -37,10 +37,8 @@ static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
     return r;
 }
 
-/*
- * Whoever is in the same bucket becomes the one behind it, which may have been there for long: by
- * then his record is near. Without the lock this is no more than a guess.
- */
+/* Prefetches the first record of the bucket, which the new record will be linked before. It may
+ * have been there for long. Without the lock this is a hint only. */
 static void cq_prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
 {
     uint32_t neighbor = cq_bucket_first(cq_bucket(queue, user_data));
@@ -49,8 +47,8 @@ static void cq_prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
         __builtin_prefetch(&cq_record(queue, neighbor)->bucket_prev_flags, 1);
 }
 
-/* A record for this request, as the queue keeps it. 0: no memory. Nobody else knows of it before the
- * set has it. */
+/* Returns the waiter id of a new record for this request, or 0 if out of memory. No other thread
+ * knows the record before the set has it. */
 static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *queue,
                                uint64_t user_data)
 {
@@ -72,7 +70,8 @@ static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *qu
     return waiter;
 }
 
-/* The request failed. Nobody has heard of it, but somebody may have been told to look at it. */
+/* Frees the record of a request that failed. No completion follows, but a recheck may have been
+ * scheduled for it. */
 static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint32_t waiter)
 {
     weir *w = op->set->w;
@@ -91,7 +90,7 @@ static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint3
     record_pool_put(op->ctx, op->set, record);
 }
 
-/* The acquisition that the submitter wants to have. False: no memory. */
+/* Makes the acquisition that the submitter asked for. Returns false if out of memory. */
 static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32_t waiter)
 {
     struct acq_record *r = waiter_at(op->set->w, waiter);
@@ -110,7 +109,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     return true;
 }
 
-/* A record that never was in the set becomes `state`. */
+/* Sets the state of a record that was never in the set. Returns its word. */
 static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum record_state state)
 {
     struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
@@ -121,7 +120,8 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
     return word;
 }
 
-/* Asks the set: 0 granted, 1 waiting, -EAGAIN and -ENOBUFS refused, or an error. */
+/* Submits to the set. Returns 0 (granted), 1 (waiting), -EAGAIN or -ENOBUFS (refused), or an
+ * error. */
 static int cq_acquire(struct acquire_op *op, uint32_t record)
 {
     weir_set *set = op->set;
@@ -139,11 +139,11 @@ static int cq_acquire(struct acquire_op *op, uint32_t record)
     return r == -EINPROGRESS ? acquire_op_submit(op, entered, MODE_WAIT, max_wait_ns) : r;
 }
 
-/* A submission, as it was when it entered the set. */
+/* A submission as it was when it entered the set. */
 struct cq_submission {
     uint32_t record;
     uint64_t word;
-    uint64_t proxy_link; /* of its stand-in; 0: it has none */
+    uint64_t proxy_link; /* link of its proxy record; 0: it has none */
 };
 
 static uint64_t cq_proxy_link(const struct acq_record *r)
@@ -151,7 +151,7 @@ static uint64_t cq_proxy_link(const struct acq_record *r)
     return waiter_is_proxy(r) ? record_load(&r->next) : 0;
 }
 
-/* As cq_word() and waiter_load(), which have to find out first what it is. */
+/* Returns the submission's word; faster than cq_word(), since the kind of its record is known. */
 static uint64_t cq_submission_word(const weir_queue *queue, const struct cq_submission *submission)
 {
     return submission->proxy_link ? cq_word(queue, submission->record)
@@ -170,9 +170,10 @@ static bool cq_submission_waits(const weir_queue *queue, const struct cq_submiss
 }
 
 /*
- * It was decided, and whoever did it is about to say so. The queue may be closed before: it must
- * know. With any other word the record was reaped and is somebody else's. A stand-in says that by
- * itself: of what processes share the word may be anything.
+ * Returns whether the record is still this submission, decided by another thread that is about to
+ * deliver it. The queue completes it first, as it may be closed before that. If the word has moved
+ * further, the record was reaped and reused. A proxy record tells by its link: a shared word may be
+ * anything.
  */
 static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submission *submission)
 {
@@ -184,8 +185,8 @@ static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submi
     return record_next_word(submission->word, record_state(now)) == now;
 }
 
-/* From here on its word says what has become of it: see cq_deliver(). Under the lock, and before that
- * is looked at. */
+/* Marks a proxy record as entered, so that cq_deliver() trusts its word. Call with the lock, before
+ * the word is read. */
 static void cq_mark_entered(const weir_queue *queue, const struct cq_submission *submission)
 {
     struct acq_record *r = cq_record(queue, submission->record);
@@ -194,7 +195,11 @@ static void cq_mark_entered(const weir_queue *queue, const struct cq_submission 
         record_store(&r->enqueued_ns, 1);
 }
 
-/* It waited when its word was that; under the lock. Whether to call, once that is given back. */
+/*
+ * Puts a submission that waits into the index and sets its deadline, or completes it if it was
+ * decided meanwhile. Lock held. Returns whether the caller must call timer_signal() after it has
+ * released the lock.
+ */
 static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *submission,
                                  uint64_t deadline_ns, enum record_state state)
 {
@@ -216,7 +221,7 @@ static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *
            cq_complete(queue, record, cq_word(queue, record));
 }
 
-/* It was decided as it entered the set. */
+/* Delivers a submission that was decided as it entered the set. */
 static void cq_deliver_submission(weir_queue *queue, const struct cq_submission *submission)
 {
     uint32_t before;
@@ -237,7 +242,7 @@ static void cq_deliver_submission(weir_queue *queue, const struct cq_submission 
         timer_signal(&queue->timer);
 }
 
-/* It stands in line: from here on it is found by its user_data, and its wait ends in time. */
+/* Makes a waiting submission cancelable by its user_data, and sets its deadline. */
 static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
                               const struct cq_submission *submission)
 {
@@ -252,7 +257,7 @@ static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
         timer_signal(&queue->timer);
 }
 
-/* Enters the set. 0: one completion follows. */
+/* Submits to the set. Returns 0 if one completion follows, else an error. */
 static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t record)
 {
     struct cq_submission submission = {.record = record,
@@ -287,7 +292,8 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t recor
     }
 }
 
-/* Whoever takes its CQE may do so before this has returned, and shall find the acquisition. */
+/* Submits to the set. `*ret` is set first, since the CQE may be taken before this returns, and its
+ * taker must find the acquisition. */
 static int cq_enter_with_handle(weir_queue *queue, struct acquire_op *op, uint32_t record,
                                 weir_acquisition **ret)
 {

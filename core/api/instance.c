@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Instances: opening, closing, and what they are made of. */
+/* Instances: opening, closing, clocks and logging. */
 #include "api/instance.h"
 #include "api/set_shutdown.h"
 
@@ -18,9 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Instants stay below the marker that records use; 292 years are enough. */
+/* Times stay below the marker of records; 292 years are enough. */
 void instance_ref(weir *w, uint64_t n)
 {
+    /* Relaxed: the caller has a reference already. */
     atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
 }
 
@@ -78,7 +79,7 @@ void instance_unlock(weir *w)
     pthread_mutex_unlock(&w->spare_lock);
 }
 
-/* weir_open */
+/* ---- weir_open ---- */
 
 static const char *instance_tsc_refusal(int error)
 {
@@ -96,7 +97,8 @@ static const char *instance_tsc_refusal(int error)
     }
 }
 
-/* By the options, or the configuration. Without the counter it is the clock all the same. */
+/* Chooses the clock by the options, else by the configuration. Without a usable TSC the system
+ * clock is read each time. */
 static int instance_choose_clock(weir *w, const struct weir_options *options,
                                  enum weir_clock_source configured)
 {
@@ -175,7 +177,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
     return r;
 }
 
-/* One that tells a thread that has it. */
+/* Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
 static void instance_init_spare_lock(weir *w)
 {
     pthread_mutexattr_t attributes;
@@ -277,7 +279,7 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
     return 0;
 }
 
-/* weir_close */
+/* ---- weir_close ---- */
 
 static void instance_shutdown_sets(weir *w)
 {
@@ -286,7 +288,7 @@ static void instance_shutdown_sets(weir *w)
         weir_set *set = instance_set(w, i);
         struct thread_ctx *ctx;
 
-        /* Nobody is in line, and whoever prepares it now, and joins, sees for himself. */
+        /* No waiter yet; a thread that prepares the set later sees `closed` itself. */
         if (!atomic_load(&set->spare_prepared))
             continue;
         ctx = thread_ctx_borrow(set);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An instance, as the core sees it. */
+/* The instance: clocks, the registry of sets and pools, thread contexts and the wait timer. */
 #ifndef WEIR_CORE_API_INSTANCE_H
 #define WEIR_CORE_API_INSTANCE_H
 
@@ -7,12 +7,12 @@
 #include "config/plan.h"
 #include "wait/instance_wait.h"
 
-/* A pool as configured; handles (struct weir_pool) refer to it. */
+/* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
 struct instance_pool {
     struct pool_plan plan;
     weir_set **sets;
     uint32_t sets_n;          /* at least 1 */
-    _Atomic uint32_t workers; /* handed out by WEIR_WORKER_AUTO */
+    _Atomic uint32_t workers; /* next number for WEIR_WORKER_AUTO */
 };
 
 struct instance {
@@ -24,7 +24,7 @@ struct instance {
     struct instance_pool **pools;
     size_t pools_n, pools_capacity;
     struct str_map set_names;
-    struct str_map pool_names; /* and of sets that were opened as pools */
+    struct str_map pool_names; /* includes sets opened as pools */
     uint64_t pool_handles;
 };
 
@@ -33,19 +33,18 @@ static inline struct instance *instance_of(const weir *w)
     return (struct instance *)(uintptr_t)w;
 }
 
-/* registry.c */
+/* ---- registry.c ---- */
 
-/*
- * Adds a set. The caller holds the lock; the plan's parts move into the set. 0, or why it cannot be
- * placed: -ENOMEM, -EOPNOTSUPP.
- */
+/* Adds a set and moves the plan's parts into it. The caller holds the lock. Returns 0, or why it
+ * cannot be stored, e.g. -ENOMEM or -EOPNOTSUPP. */
 int registry_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr);
-/* Adds a pool whose sets all exist, without its name. As above. */
+/* Adds an unnamed pool of existing sets. The caller holds the lock. Returns 0 or -ENOMEM. */
 int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **ret);
-/* Adds everything a plan defines, or nothing; `*ret` is its last pool. As above. */
+/* Adds everything that a plan defines, or nothing; `*ret` is its last pool. The caller holds the
+ * lock. Returns 0 or the error of the first set or pool that failed. */
 int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
                       struct weir_error *reterr);
-/* How many sets and pools there are, to take back everything that was added since. */
+/* Numbers of sets and pools, to remove everything that was added since. */
 struct registry_mark {
     uint32_t sets_n;
     size_t pools_n;
@@ -56,7 +55,7 @@ void registry_remove_since(weir *w, struct registry_mark mark);
 /* Frees all sets and pools. */
 void registry_free(weir *w);
 
-/* For plan_resolve: whether a name is taken, and by what. */
+/* Returns whether a name is taken, for plan_resolve(). */
 bool registry_has_name(void *instance, const char *name, bool *ret_is_pool);
 
 #endif

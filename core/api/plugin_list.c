@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir_plugins(): what is found where, for people who wonder. */
+/* Implements weir_plugins(), which lists all plugin files and why files are refused. */
 #include "config/config_ast.h"
 #include "os/os.h"
 #include "plugin/plugin_search.h"
@@ -13,7 +13,7 @@ struct plugin_list {
     int n; /* plugins found */
 };
 
-/* The caller's wish to stop, which is no error. */
+/* A stop requested by the caller, which is not an error. */
 enum { PLUGIN_LIST_STOP = 1 };
 
 static int plugin_list_report(struct plugin_list *list, const char *path,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools: picking a set, and nothing else. */
+/* Pools: handles, and picking a set for a request. */
 #include "api/pool.h"
 #include "api/set_object.h"
 
@@ -19,7 +19,7 @@ static uint64_t pool_next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* A set as the balancer is to see it for this request. */
+/* Fills a set's view for the balancer. */
 static int pool_fill_view(weir_set *set, const struct weir_request *request,
                           struct weir_set_view *ret)
 {
@@ -29,8 +29,7 @@ static int pool_fill_view(weir_set *set, const struct weir_request *request,
 
     if (r < 0)
         return r;
-    /* A request that this set could never grant, or not understand, is one it is never ready for.
-     */
+    /* A set that can never grant the request, or does not understand it, is never ready. */
     r = weir_set_ready_at(set, request, &ready_at_ns);
     if (r == -ENOMEM)
         return r;
@@ -66,7 +65,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
     return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
 }
 
-/* The log callback may use the pool: it is called without the lock. */
+/* Logs an invalid pick. Without the pool's lock: the log callback may use the pool. */
 static void pool_warn_pick(const weir_pool *pool, uint32_t index)
 {
     const struct pool_plan *plan = &pool->definition->plan;
@@ -133,7 +132,7 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     return pool;
 }
 
-/* Opens a handle. The caller holds w->lock. */
+/* Opens a handle. The caller holds the instance's lock. */
 static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
                             uint32_t worker)
 {
@@ -153,7 +152,7 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     return 0;
 }
 
-/* Without a configuration every name is a set without limits. */
+/* Adds an empty set for an unknown name, if there is no configuration. */
 static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
@@ -169,7 +168,7 @@ static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
     return r;
 }
 
-/* A set's name opens as a pool of that one set, made when it is first asked for. */
+/* Adds a pool of one set under the set's name, at its first use. */
 static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
 {
     struct pool_plan plan = {0};
@@ -228,7 +227,7 @@ int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
     return r;
 }
 
-/* Everything that a specification defines, and a handle on its pool; or nothing. */
+/* Adds everything that a specification defines and opens its pool; or adds nothing. */
 static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
                        struct complaints *complaints, struct weir_error *reterr)
 {

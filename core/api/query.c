@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Questions about what would be: who refused, when would it be granted. Nothing changes. */
+/* Queries: the refusal of an acquisition, and forecasts. Nothing changes. */
 #include "api/acquire_op.h"
 
 #include "api/instance.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The catalog of an instance: its sets and pools, and their names, which share one namespace.
- * Everything here is under the instance's lock.
- */
+/* The registry of an instance: its sets and pools, and their names in one namespace. The caller of
+ * every function that is not public holds the instance's lock. */
 #include "api/instance.h"
 #include "api/set_object.h"
 
@@ -53,7 +51,7 @@ static int registry_reserve_pools(weir *w, size_t more)
     return 0;
 }
 
-/* A set without a name of its own in the table. */
+/* Adds a set without adding its name. */
 static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
                                 struct weir_error *reterr)
 {
@@ -95,7 +93,7 @@ static weir_set *registry_find_set(const weir *w, const char *name)
     return entry ? entry->value : NULL;
 }
 
-/* A pool without sets holds one empty set. */
+/* Adds the empty set of a pool that has no sets. */
 static int registry_add_empty_set(weir *w, const char *name, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
@@ -203,7 +201,7 @@ static const char *registry_set_name(const weir *w, size_t i)
     const weir_set *set = instance_set(w, (uint32_t)i);
     struct str_map_entry *entry = str_map_find(&instance_of(w)->set_names, set_name(set));
 
-    /* The empty set of a pool without sets goes by the pool's name and has none of its own. */
+    /* The empty set of a pool without sets bears the pool's name and none of its own. */
     return entry && entry->value == set ? set_name(set) : NULL;
 }
 

@@ -18,7 +18,7 @@ const char *set_name(const weir_set *set)
     return set_own_name(set);
 }
 
-/* With its name behind it, and its limits. */
+/* Allocates a set, with its name behind it and its limits interned. */
 static weir_set *set_alloc(weir *w, const struct set_plan *plan)
 {
     size_t name_size = strlen(plan->name) + 1;
@@ -48,7 +48,7 @@ static void set_dealloc(weir_set *set)
     os_free(set);
 }
 
-/* How large its place is depends on how many keys there are to be; what they have is there. */
+/* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */
 static int set_make_storage(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
     struct set_storage_plan storage = {.plan = plan};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets: everybody in line leaves, and nobody is granted anything any more. */
+/* Shuts a set down: dequeues its waiters and ends all grants. */
 #include "api/set_shutdown.h"
 
 #include "api/instance.h"
@@ -20,7 +20,7 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
 
     txn_begin(&txn, ctx, set);
     if (!version_is_inflated(&txn.version))
-        return true; /* nobody is in line, and whoever joins sees for himself */
+        return true; /* no waiters; a later one checks `closed` itself */
     version_set_flags(&txn.version, version_flags(&txn.version) | CONTENT_SHUT_DOWN);
     forecast_invalidate(&txn);
     head = waitq_head(&txn.version);
@@ -39,14 +39,15 @@ struct shutdown_args {
     weir_set *set;
 };
 
-/* Of a broken set nobody leaves the line, but all are told. Who reaps a queue hears it there. */
+/* Ends the wait of a waiter and notifies it. In a broken set no wait can be canceled; acquisitions
+ * are notified even so, and a reap of a completion queue finds out by itself. */
 static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t kept)
 {
     const struct shutdown_args *args = userdata;
     const weir *w = args->set->w;
-    /* In this order: the record may wait anew meanwhile, for another key, but with another word. */
+    /* Word before set: the record may wait again, for another key, but then with another word. */
     uint64_t word = waiter_word(w, kept);
-    weir_set *set = waiter_set(w, kept); /* or a live one of it */
+    weir_set *set = waiter_set(w, kept); /* or one of its key sets */
 
     SCHED_POINT();
     if (record_state(word) == RECORD_WAITING &&
@@ -59,7 +60,7 @@ static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t kept)
         timer_notify(set->w, kept, word);
 }
 
-/* Others go on: only who waits in this process leaves the line. */
+/* Shuts a shared set down for this process only: other participants go on. */
 static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
 {
     struct shutdown_args args = {ctx, set};

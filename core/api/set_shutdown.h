@@ -6,8 +6,8 @@
 #include "set/set.h"
 
 /*
- * Ends all waits of this process in the set with RECORD_SHUT_DOWN; of a private set, ends all grants.
- * Cannot fail. The instance is marked as closed before. No locks are held.
+ * Ends all waits of this process in the set with RECORD_SHUT_DOWN; of a private set, ends all
+ * grants. Cannot fail. The instance is marked as closed before. No locks are held.
  */
 void set_shutdown(struct thread_ctx *ctx, weir_set *set);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What this processor can do with 16 bytes. */
+/* Detection of the processor's 16-byte atomic operations. */
 #include "base/atomic128.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@
 _Atomic bool atomic128_load_is_atomic;
 
 #if defined(__x86_64__)
-/* Whether it is made by one of those who promise that aligned loads of 16 bytes are atomic. */
+/* Returns whether the processor's vendor guarantees that aligned 16-byte loads are atomic. */
 static bool atomic128_vendor_is_known(void)
 {
     unsigned highest, name[3];

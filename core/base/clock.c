@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads the clock of an instance: the system's, one by the time stamp counter, or an injected one. */
+/* Reads the clock of an instance: the system's, one by the time stamp counter, or an injected one.
+ */
 #include "base/clock.h"
 
-/* An injected clock that goes back stands still instead. */
+/* Reads the injected clock. If it goes back, the latest reading holds. */
 static uint64_t clock_now_injected(struct clock *clock)
 {
     uint64_t now = clock->injected.now_ns(clock->injected.userdata);

@@ -24,11 +24,11 @@ struct clock {
 uint64_t clock_now_slow(struct clock *clock);
 /* Returns how far the wall clock is ahead, ns; 0 with an injected clock that has none. */
 int64_t clock_wall_offset_ns(struct clock *clock);
-/* Returns the time, no earlier than an instant at which the thread was woken. Any locks may be held,
- * unless the clock is injected. */
+/* Returns the time, no earlier than an instant at which the thread was woken. Any locks may be
+ * held, unless the clock is injected. */
 uint64_t clock_now_fresh(struct clock *clock);
-/* Logs once that the time stamp counter is no longer used. No lock is held and no transaction is under
- * way: the callback may call the library. */
+/* Logs once that the time stamp counter is no longer used. No lock is held and no transaction is
+ * under way: the callback may call the library. */
 void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log);
 
 static inline bool clock_must_report_tsc(const struct clock *clock)

@@ -10,8 +10,8 @@ struct log_sink {
     void *userdata;
 };
 
-/* Formats one line, cut at 511 bytes, and calls back. Any thread; the callback may call the library, so
- * no lock is held. */
+/* Formats one line, cut at 511 bytes, and calls back. Any thread; the callback may call the
+ * library, so no lock is held. */
 __attribute__((format(printf, 3, 4))) void
 log_write(const struct log_sink *log, enum weir_log_level level, const char *format, ...);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: when a key could be granted something, which changes nothing. */
+/* Forecasts when a key could be granted an amount. Changes nothing. */
 #include "keyed/keyed_internal.h"
 
 #include "keyed/key_set.h"
@@ -12,7 +12,7 @@ static void keyed_forecast_states(const weir_set *set, const uint64_t *states,
                                   struct decision *ret)
 {
     *ret = (struct decision){.now_ns = at->now_ns};
-    /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
+    /* If only a resource is short, it is the limiting one, although it has no forecast. */
     limits_ready_at(&set->limits, states, at, amounts, true, &ret->limiting);
     ret->forecast_ns = limits_ready_at(&set->limits, states, at, amounts, false, &ret->limiting);
 }

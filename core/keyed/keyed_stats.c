@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: what is told of all keys together. */
+/* Reports counters and sums over all keys of a keyed set. */
 #include "keyed/keyed_internal.h"
 
 #include "keyed/key_set.h"

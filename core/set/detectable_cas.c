@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger: see detectable_cas.h. */
+/* Announcement slots: their owners, and the completion of announcements. */
 #include "set/detectable_cas.h"
 
 #include "set/inline_state.h"
@@ -20,7 +20,8 @@ static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
     return atomic_compare_exchange_strong(owner, &nobody, key);
 }
 
-/* Seats become free as processes go, so whoever has none looks again each time. */
+/* Claims a free announcement slot; 0: none is free. A thread without a slot calls this each time,
+ * since slots become free when processes leave. */
 static uint32_t dcas_find_slot(struct thread_ctx *ctx, const weir_set *set)
 {
     for (uint32_t i = 0; set->participant && i < DCAS_SLOTS; i++)
@@ -39,7 +40,8 @@ uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set)
     return slot ? slot : dcas_find_slot(ctx, set);
 }
 
-/* Whether that is the record's next word, and what it is. */
+/* Checks whether the announcement is of the successor of the record word `expected`, and returns
+ * that successor in `*ret`. */
 static bool dcas_is_next_word(uint64_t announcement, uint64_t expected, uint64_t *ret)
 {
     bool held = announcement >> DCAS_HELD_SHIFT & 1;
@@ -49,7 +51,8 @@ static bool dcas_is_next_word(uint64_t announcement, uint64_t expected, uint64_t
            record_state(expected) == (held ? RECORD_FREE : RECORD_HELD);
 }
 
-/* False: the set has changed. */
+/* Completes the announcement of slot `i`, if it is of `record` (0: of any) and has taken effect.
+ * Returns false if `version` is not current any more. */
 static bool dcas_complete_slot(const weir_set *set, const struct version *version, uint32_t i,
                                uint32_t record)
 {

@@ -1,36 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ledger of a resource that processes share, whose word is its state (INLINE_DCAS): a death
- * between any two steps must lose nothing of it. The word changes alone, and then the record whose
- * grant or release that was; so somebody has to be able to tell, for as long as the second is
- * missing, that the first has happened. And nobody who comes after should have to look: what he
- * looked at would be in the other processor's cache, and go there and back at every change.
+ * Detectable compare-and-swap on the state word of a shared resource (INLINE_DCAS). See Attiya,
+ * Ben-Baruch and Hendler, PODC 2018.
  *
- * So an actor has a seat here, and in the word a bit of its own, which nobody else turns. It
+ * A grant or release takes two writes: the CAS of the state word, then the store of the record's
+ * word. If the process dies between the two, a survivor must be able to tell whether the CAS took
+ * effect. Each thread therefore owns one toggle bit of the word and one announcement slot. It
  *
- *   1. loads the word, and decides;
- *   2. announces in its seat what it is about to do: which record is granted or released, its
- *      sequence number then, and what the bit will be;
- *   3. compares-and-swaps the word to the new count, with its bit turned: the only commit point;
+ *   1. loads the word and decides;
+ *   2. announces in its slot the record, the sequence number of the record's next word, whether
+ *      that is HELD or FREE, and the bit's new value;
+ *   3. swaps the word for the new count with its bit toggled: the commit point;
  *   4. stores the record's word.
  *
- * Until it announces something else, which it does only after 4, its bit says whether what it has
- * announced has happened: equal to the bit announced, yes; otherwise no. Whatever others do to the
- * word leaves that alone, also while the set is boxed, when the bits are in the box, and in the word
- * that the state is put back into. Words come back, and that is no matter: they are all that there
- * is to know.
+ * The next announcement comes after step 4. Until then the CAS has taken effect if and only if the
+ * bit equals the announced value. No other thread changes the bit: inflation copies the bits into
+ * the block, and deflation copies them back. So a recurring word does no harm. Later operations do
+ * not read the slots, so a slot's cache line stays with its thread.
  *
- * Who has to know what records hold, because he gives back for others what they may have given back
- * themselves, boxes the set and completes what was announced. While a version is current no bit
- * turns, so an announcement that was read, and after which the version was still current, has
- * happened before it or not at all. Record by record a compare-and-swap from the word before, whose
- * sequence number is not used twice: any number may do that, however late, and the actor itself with
- * them. The next version, which says that a record is given back, can only come about if that one
- * was current all the time.
+ * README.md has the steps of a thread that completes the announcements of others.
  *
- * A seat is its process's until that leaves or is buried; what was last announced there stays, and
- * has happened and is complete, or has not and will not: whoever sits there next announces anew
- * before he turns the bit. Who finds no seat does without: he boxes the set each time.
+ * A slot belongs to its process until the process leaves or is cleaned up after. The last
+ * announcement stays in it, complete or without effect: the next owner announces before it toggles
+ * the bit. A thread that finds no free slot inflates the set for each operation.
  */
 #ifndef WEIR_CORE_SET_DETECTABLE_CAS_H
 #define WEIR_CORE_SET_DETECTABLE_CAS_H
@@ -42,26 +34,25 @@
 #include "state/version.h"
 #include <weir/set.h>
 
-/* record:24 | held:1 | the bit:1 | sequence:38 of the record's word. */
+/* An announcement: record:24 | held:1 | toggle bit:1 | sequence:38 of the record's word. */
 #define DCAS_SEQUENCE_BITS 38u
 #define DCAS_SEQUENCE_MASK ((UINT64_C(1) << DCAS_SEQUENCE_BITS) - 1)
 #define DCAS_BIT_SHIFT     38u
 #define DCAS_HELD_SHIFT    39u
 #define DCAS_RECORD_SHIFT  40u
 
-/* The actor's seat, counted from 1; 0: there is none for it. Only by the actor's thread. */
+/* Returns the thread's announcement slot, from 1; claims one if it has none. 0: none is free. Only
+ * the context's own thread may call it. */
 uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set);
 
-/* Also for compilers, which would otherwise have to believe in others. */
+/* Checks a slot number. It also shows the compiler that the number is within the array. */
 static inline bool dcas_is_slot(uint32_t slot)
 {
     return slot - 1 < DCAS_SLOTS;
 }
 
-/*
- * Announces that `record` is to have `record_word`, by the change of the set's word from `word` to
- * the one that is returned, which says that `state` is held.
- */
+/* Announces that `record` becomes `record_word`, and returns the new state word: `state` units
+ * held, and the slot's bit toggled. `word` is the word that the caller loaded, and swaps next. */
 WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t slot,
                                           uint64_t word, uint64_t state, uint32_t record,
                                           uint64_t record_word)
@@ -78,11 +69,11 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
     return state << DCAS_USED_SHIFT | bits;
 }
 
-/* Completes what has been announced of `record` and has happened by this version, which is boxed.
- * What was read of the record afterwards counts if the version is still current then. */
+/* Completes the announcements of `record` that took effect before `version`, which is inflated.
+ * What the caller reads of the record afterwards counts only if `version` is current then. */
 void dcas_complete(const weir_set *set, const struct version *version, uint32_t record);
 
-/* The same of all records, of what has happened before the call. Boxes the set if it is not. */
+/* Completes all announcements that took effect before the call. Inflates an inline set. */
 void dcas_complete_all(struct thread_ctx *ctx, weir_set *set);
 
 #endif

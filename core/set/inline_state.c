@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets whose state is in their word: see inline_state.h. */
+/* Operations on sets with inline state; inflation and deflation. */
 #include "set/inline_state.h"
 
 #include "base/sched_point.h"
@@ -28,7 +28,7 @@ static struct acq_record *inline_record(const weir_set *set, uint32_t record)
     return record_at(set->region, record);
 }
 
-/* Whether others can die in the set and be recovered. */
+/* Returns whether other processes use the set and may die in it. */
 static bool inline_is_shared(const weir_set *set)
 {
     return set->participant || set->inline_format == INLINE_DCAS;
@@ -39,7 +39,7 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
     struct txn txn;
     int r = 0;
 
-    /* Private sets have no box until they first need one. */
+    /* A private set has no reserve block until it is first inflated. */
     if (!set->participant && !version_reserve_block(set->region, set->head_unit)) {
         pthread_mutex_lock(&set->w->lock);
         r = version_add_reserve_block(set->region, set->head_unit);
@@ -50,13 +50,15 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
     return r < 0 ? r : -EINPROGRESS;
 }
 
-/* Nobody is in line, so what the state says is all that there is to say. 1: it has to wait. */
+/* Refuses a request that the state does not admit. Returns the error, 1 if the request has to wait,
+ * or -EINPROGRESS if the cleanup of dead peers changed the set. The wait queue is empty, so the
+ * forecast is the limit's own. */
 static int inline_refuse(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns, uint64_t ready,
                          enum wait_mode mode, struct decision *ret)
 {
     const struct limit *limit = set->limits.items;
 
-    /* What is short may be held by the dead. */
+    /* Dead peers may hold the missing units. */
     if (set->participant && peer_reap_if_due(ctx, set, now_ns))
         return -EINPROGRESS;
     *ret = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
@@ -69,15 +71,13 @@ static int inline_refuse(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns,
     if (mode != MODE_TRY)
         return 1;
     if (limit->type == WEIR_LIMIT_RESOURCE)
-        ret->forecast_ns = now_ns; /* not foreseen */
+        ret->forecast_ns = now_ns; /* no forecast */
     set_count_busy(ctx, set, limit);
     return -EAGAIN;
 }
 
-/*
- * The newcomer's record, which is free until its word says HELD: that one. Who completes a ledger
- * knows nothing of the instants, so they come first.
- */
+/* Fills the timestamps of the request's record, which is FREE, and returns its HELD word. They
+ * precede the announcement: a thread that completes it does not know them. */
 static uint64_t inline_prepare_record(const weir_set *set, uint32_t record, uint64_t now_ns)
 {
     struct acq_record *r = inline_record(set, record);
@@ -90,8 +90,10 @@ static uint64_t inline_prepare_record(const weir_set *set, uint32_t record, uint
 }
 
 /*
- * What was granted is now the record's. Nobody knows of one that does not wait. Of others whoever
- * completed a ledger may have woken the waiter, who may have given it back.
+ * Makes the record HELD after the grant. A record without a waiter is known to this thread alone,
+ * or to a helper with an equal word, so a store suffices. With a waiter, another thread may have
+ * completed the announcement and notified it, and the waiter may have released the grant: hence
+ * CAS.
  */
 static void inline_set_held(const weir_set *set, uint32_t record, uint64_t held,
                             enum wait_mode mode)
@@ -117,7 +119,8 @@ static void inline_count_grant(struct thread_ctx *ctx, const weir_set *set, uint
         counter_add(&counters->taken, 1);
 }
 
-/* The actor's seat in a ledger, if there is one for it. Whoever recovers it looks there first. */
+/* Returns the thread's announcement slot, or 0. Stores the active set first: recovery of a dead
+ * thread starts there. */
 static uint32_t inline_dcas_slot(struct thread_ctx *ctx, const weir_set *set)
 {
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
@@ -145,10 +148,11 @@ WEIR_ALWAYS_INLINE int inline_acquire_impl(bool shared, struct thread_ctx *ctx, 
         if (word & INFLATED_BIT)
             return -EINPROGRESS;
         if (at.now_ns >= inline_deflated_ns(set))
-            return set_inflate(ctx, set, word); /* it does not fit */
+            return set_inflate(ctx, set, word); /* the state does not fit */
         at = clock_instant(&set->w->clock, set->limits.reads_wall);
         if (at.now_ns < inline_deflated_ns(set))
-            return set_inflate(ctx, set, word); /* it goes backwards: until it catches up */
+            return set_inflate(ctx, set,
+                               word); /* the clock is behind: inflated until it catches up */
     }
     if (r == -EAGAIN) {
         r = inline_refuse(ctx, set, at.now_ns, ready, mode, ret);
@@ -166,7 +170,7 @@ WEIR_ALWAYS_INLINE int inline_acquire_impl(bool shared, struct thread_ctx *ctx, 
 int inline_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                    enum wait_mode mode, struct decision *ret)
 {
-    /* Who can wait often finds others in line, and then needs no clock here. */
+    /* A request that can wait often finds the set inflated, and then needs no clock read here. */
     if (mode != MODE_TRY && version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
         return -EINPROGRESS;
     return inline_is_shared(set)
@@ -181,10 +185,9 @@ int inline_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_
     return inline_acquire_impl(inline_is_shared(set), ctx, set, amount, lease, 0, MODE_TRY, ret);
 }
 
-/*
- * Gives back by a ledger what is the caller's own. For others that is done with the whole of the set,
- * and once it is boxed they are told apart who did it before.
- */
+/* Releases the caller's own record by detectable CAS. For another thread's record `slot` is 0: the
+ * set is inflated, and the slow path completes the announcements to learn whether the record was
+ * released. */
 static int inline_release_dcas(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                uint64_t word, bool is_owner, const struct release_args *args)
 {
@@ -204,7 +207,7 @@ static int inline_release_dcas(struct thread_ctx *ctx, weir_set *set, uint32_t r
     return 1;
 }
 
-/* From HELD to FREE: of all who try, one gives back what the record held. */
+/* Changes the record from HELD to FREE. Of all callers one succeeds, and returns the units. */
 static bool inline_claim_record(const weir_set *set, uint32_t record, uint64_t word, bool is_owner)
 {
     _Atomic uint64_t *at = &inline_record(set, record)->word;
@@ -239,7 +242,7 @@ WEIR_ALWAYS_INLINE int inline_release_state(bool shared, weir_set *set, uint64_t
         else
             state -= args->amounts[0];
         if (state & INFLATED_BIT)
-            return 1; /* the algorithm broke its word */
+            return 1; /* the algorithm set the top bit, against its contract */
         if (version_cas_word(set->region, set->head_unit, word, state))
             return 1;
     }
@@ -260,7 +263,7 @@ int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
                             : inline_release_state(false, set, granted_ns, args);
 }
 
-/* What the word would be; boxed: it does not fit. */
+/* Returns the inline form of the state; INFLATED_BIT if it does not fit. */
 static uint64_t inline_encode(const struct txn *txn)
 {
     uint64_t state = *txn_states(txn);
@@ -272,7 +275,8 @@ static uint64_t inline_encode(const struct txn *txn)
                : state << DCAS_USED_SHIFT | (txn->version.content[DCAS_BITS_AT] & DCAS_BITS);
 }
 
-/* Whoever unboxes a later version may have been faster. */
+/* Raises `deflated_ns` to `now_ns`. Never lowers it: a thread that deflates a later version may be
+ * ahead. The relaxed load is only the CAS's first guess. */
 static void inline_raise_deflated(const weir_set *set, uint64_t now_ns)
 {
     uint64_t expected = atomic_load_explicit(set->deflated_ns, memory_order_relaxed);
@@ -290,7 +294,7 @@ bool set_deflate(const struct txn *txn)
         version->content[CONTENT_LAST_NS] > txn->now_ns || (inline_encode(txn) & INFLATED_BIT))
         return false;
     if (txn->set->inline_format == INLINE_DCAS && !dcas_slot(txn->ctx, txn->set))
-        return false; /* who has no seat there leaves it as he needs it */
+        return false; /* a thread without a slot leaves the set inflated */
     inline_raise_deflated(txn->set, txn->now_ns);
     return version_deflate(txn->set->region, txn->set->head_unit, version, inline_encode(txn));
 }

@@ -1,58 +1,54 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sets whose whole state is one word, while nobody is in line: one rate or call whose algorithm
- * needs no more, or one resource. Then the set's word is not the name of a box (version.h) but
- * the state itself; a grant is one compare-and-swap of it, a refusal one load, and nothing is
- * allocated. Whoever has to wait boxes the set, and then joins the line; the first who comes once the
- * line is empty puts the state back into the word.
+ * Sets with inline state: while the wait queue is empty, the state word is the state itself. That
+ * applies to a set of one rate or call with one word of state, or of one resource. A grant is one
+ * CAS, a refusal one load, and nothing is allocated. A request that has to wait inflates the set
+ * into a version block (version.h) and is enqueued. The first operation that finds the queue empty
+ * deflates it. Compare the thin and inflated locks of Bacon et al., PLDI 1998.
  *
- * A private set has nothing there but the state. What is given back goes first from the record, by
- * a compare-and-swap from HELD to FREE, so that it is done once, and then from the state: in
- * between the set still counts it as held.
+ * A private set has no other word. A release first changes the record from HELD to FREE, which
+ * succeeds once, and then returns the units to the state. In between the set still counts them as
+ * held. A resource shared by processes must lose nothing at a death between the two: see
+ * detectable_cas.h. Rates and calls get nothing back after a death, so they need no announcement.
  *
- * A resource that processes share must lose nothing by a death between any two steps. There the
- * word also has a bit for each actor, which says whether what it has announced has happened: detectable_cas.h.
- * Of rates and calls nothing is given back after a death, so they do without.
+ * The clock is read before the word, to keep the time between load and CAS short; an older
+ * timestamp can only grant less. But no request may be granted as of a time when others were
+ * queued. So `deflated_ns` says when the set was last deflated, and an older timestamp is read
+ * anew. An inline word may recur (ABA); a decision from it is then the right one.
  *
- * The clock is read before the word, so that as little time as can be passes between that and the
- * compare-and-swap; an earlier instant grants no more. A counted resource does not go by it: there it
- * only says since when something is held, and the kernel's last tick will do. But nobody is granted as of an instant at
- * which others were in line: so `unboxed_ns` has when the state last went back to the word. A word
- * that is a state may come back while somebody is late; what he decides from it is the same then.
- *
- * That no wake-up, permit or box is lost or had twice as a set is boxed and unboxed was searched for
- * exhaustively in a model (tests/crash/word.pml; docs/publication.md has the figures).
+ * The models tests/crash/word.pml and README.md show that inflation and deflation lose or duplicate
+ * no notification, unit or block.
  */
 #ifndef WEIR_CORE_SET_INLINE_STATE_H
 #define WEIR_CORE_SET_INLINE_STATE_H
 
 #include "set/txn.h"
 
-/* The form that the word of such a set can have. */
+/* Returns the inline format of a set with these limits. `use_dcas`: processes share it. */
 enum inline_format inline_format_for(const struct limits *limits, bool use_dcas);
 
-/* inline_acquire(), as set_acquire() if the set's word is its state and nothing has to wait, is declared in
- * set.h. -EINPROGRESS: nothing has happened yet, and the set is boxed, for it had to be or was
- * already; or something is strange. Also -ENOMEM. */
+/* inline_acquire() is declared in set.h. It acquires as set_acquire() if the set is inline and the
+ * request need not wait. -EINPROGRESS: nothing has happened, and the set is inflated or invalid.
+ * Also -ENOMEM. */
 
-/*
- * As inline_acquire() of a take of `amount`, but if there is that much, `lease` is taken, which is more
- * or 0: `ret->leased` is the rest.
- */
+/* Takes `lease` units if there are so many, or else `amount`, without a record and without waiting.
+ * `lease` is 0 or more than `amount`; `ret->lease_rest` is what exceeds the amount. Errors as
+ * inline_acquire(). */
 int inline_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
                  struct decision *ret);
 
 /*
- * As set_release_exact(): 1 done, 0 somebody else did it. -EINPROGRESS: the set is boxed; then, if
- * `*claimed`, the record is FREE already and only its set lacks what it gives back. If it is so from the start,
- * there need not be a record.
+ * Releases `record` if its word is exactly `word`. Returns 1 if done, 0 if another thread did it,
+ * -EINPROGRESS if the set is inflated. In that case `*record_freed` says that the record is FREE
+ * already, and only the units are still to be returned. If `*record_freed` is true from the start,
+ * `record` may be 0.
  */
 int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                    bool is_owner, const struct release_args *args, bool *record_freed);
 
-/* Puts the state that was read into the word, if nobody is in line or expected there. False: it is
- * there already, or does not fit, or the set has changed. The first is the second for a set with a
- * box and without a line, whose word could be its state. */
+/* Deflates the set: stores the state that `txn` read into the state word. Returns false if the
+ * state does not fit, a join is pending, or the set has changed. set_try_deflate() first checks
+ * that the set is inflated, can be inline, and has an empty wait queue. */
 bool set_deflate(const struct txn *txn);
 static inline bool set_try_deflate(const struct txn *txn)
 {
@@ -60,8 +56,8 @@ static inline bool set_try_deflate(const struct txn *txn)
            !waitq_length(&txn->version) && set_deflate(txn);
 }
 
-/* Boxes the set, whose word is not, so that somebody can join its line: -EINPROGRESS, whether that
- * was done or the set has changed; or -ENOMEM. */
+/* Inflates a set that is inline, so that a request can be enqueued. Returns -EINPROGRESS, whether
+ * this thread did it or the set has changed; or -ENOMEM. */
 int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A step of a set's word, compiled into whoever takes it, for either kind of set: private ones, whose
- * word is nothing but their state, and those that others may be killed in, or scribble in. inline_state.c does
- * with it all that there is to do, fast_path.c what most calls come to.
+ * One step on a state word that is inline, compiled into its callers for private and shared sets.
+ * In a shared set other processes may be killed, or write invalid words. inline_state.c uses it for
+ * all cases, fast_path.c for the common ones.
  */
 #ifndef WEIR_CORE_SET_INLINE_STATE_STEP_H
 #define WEIR_CORE_SET_INLINE_STATE_STEP_H
@@ -14,29 +14,31 @@
 #include "set/set.h"
 #include "shm/participant.h"
 
-/* What is to be granted, and to whom. */
+/* What is granted, and to which record. */
 struct inline_grant {
     uint64_t amount;
-    uint64_t lease; /* rather so much, if it is not 0 */
+    uint64_t lease; /* units to take if there are so many; 0: no lease */
     uint64_t lease_rest;
-    uint64_t held_word; /* what the word of the record is to become; */
-    uint32_t record;    /* 0: there is none */
-    uint32_t dcas_slot; /* the actor's in a ledger, or 0 */
+    uint64_t held_word; /* next word of the record */
+    uint32_t record;    /* 0: none */
+    uint32_t dcas_slot; /* the thread's announcement slot, or 0 */
 };
 
-/* When the set was last put into its word: no instant before may be used with it. */
+/* Returns when the set was last deflated, ns. Its inline state takes no older timestamp. */
 WEIR_ALWAYS_INLINE uint64_t inline_deflated_ns(const weir_set *set)
 {
     return atomic_load_explicit(set->deflated_ns, memory_order_acquire);
 }
 
-/* The kernel's ticks are not so far apart. */
+/* Upper bound of the kernel's tick, ns. */
 #define INLINE_TICK_NS UINT64_C(20000000)
 
 /*
- * The instant to decide by: to be had before the word, which others want, too; and once, for an
- * earlier one grants no more. What a counted resource decides is no matter of time: it is only told since
- * when it is held, by the last tick; or since the word was the state, if that was later.
+ * Returns the timestamp of the decision. Call it once per operation and before loading the state
+ * word, so that the clock read does not lengthen the time between load and CAS. Retrying with an
+ * older timestamp can only grant less. A counted resource does not depend on time: there the coarse
+ * clock suffices, as `granted_ns` is informational. Its result is raised to `deflated_ns` if the
+ * set was deflated after that tick.
  */
 WEIR_ALWAYS_INLINE struct weir_instant inline_clock(const weir_set *set)
 {
@@ -59,10 +61,8 @@ WEIR_ALWAYS_INLINE bool inline_is_valid(const weir_set *set, const uint64_t *sta
             limit_check(set->limits.items, state) == 0);
 }
 
-/*
- * The set's word, and the state in it. False: it is boxed, or what others wrote there cannot be;
- * whoever looks closer finds out.
- */
+/* Loads the state word and decodes the state. Returns false if the set is inflated, or the word is
+ * invalid; the slow path finds out which. */
 WEIR_ALWAYS_INLINE bool inline_read(bool shared, const weir_set *set, uint64_t *ret,
                                     uint64_t *ret_state)
 {
@@ -72,7 +72,8 @@ WEIR_ALWAYS_INLINE bool inline_read(bool shared, const weir_set *set, uint64_t *
     return !(*ret & INFLATED_BIT) && (!shared || inline_is_valid(set, ret_state));
 }
 
-/* The word that is to follow `word`. What a ledger says of it is announced. */
+/* Returns the state word that follows `word`, and announces it if the set uses detectable CAS.
+ * INFLATED_BIT: the state does not fit, or there is no slot or record to announce. */
 WEIR_ALWAYS_INLINE uint64_t inline_next(bool shared, const weir_set *set,
                                         const struct inline_grant *grant, uint64_t word,
                                         uint64_t state)
@@ -85,7 +86,8 @@ WEIR_ALWAYS_INLINE uint64_t inline_next(bool shared, const weir_set *set,
                          grant->held_word);
 }
 
-/* As limit_try_take(). */
+/* Takes `amount` if the limit grants it now. Returns the time at which it would: at->now_ns or
+ * earlier if taken, WEIR_BLOCKED or WEIR_NEVER included. */
 WEIR_ALWAYS_INLINE uint64_t inline_decide(const struct limit *limit, uint64_t *state,
                                           const struct weir_instant *at, uint64_t amount)
 {
@@ -99,7 +101,8 @@ WEIR_ALWAYS_INLINE uint64_t inline_decide(const struct limit *limit, uint64_t *s
     return at->now_ns;
 }
 
-/* The same; rather the lease than the amount, if there is one. */
+/* Takes the lease if there is one and the limit grants it now, or else the amount. Returns as
+ * inline_decide() does. */
 WEIR_ALWAYS_INLINE uint64_t inline_decide_lease(const struct limit *limit, uint64_t *state,
                                                 const struct weir_instant *at,
                                                 struct inline_grant *grant)
@@ -114,9 +117,10 @@ WEIR_ALWAYS_INLINE uint64_t inline_decide_lease(const struct limit *limit, uint6
 }
 
 /*
- * Grants it as of the instant: 0, and the record, which is free and says all but that it is HELD, is
- * to be told. -EAGAIN: nothing was granted, for it can be had only at `*ret_ready`. -EINPROGRESS: not
- * by the word; that was `*ret_word`, or is boxed, or cannot be, which INFLATED_BIT stands for.
+ * Grants the request as of `at`. Returns 0 if granted; the caller then makes the record HELD, which
+ * is FREE and otherwise filled. -EAGAIN: nothing was taken, and `*ret_ready` says when it could be.
+ * -EINPROGRESS: not possible on this word; `*ret_word` is the word, or INFLATED_BIT if the set is
+ * inflated or the word invalid.
  */
 WEIR_ALWAYS_INLINE int inline_try_take(bool shared, const weir_set *set,
                                        const struct weir_instant *at, struct inline_grant *grant,
@@ -146,8 +150,10 @@ WEIR_ALWAYS_INLINE int inline_try_take(bool shared, const weir_set *set,
 }
 
 /*
- * Gives back by a ledger what the caller's own record holds, whose word is `record_word`: 1, and the record
- * is to be told; 0: it does not hold that any more. -EINPROGRESS: as above.
+ * Returns the units of the caller's own record to the state by detectable CAS, if its word is
+ * `record_word`. Returns 1 if done; the caller then frees the record. 0: the record has another
+ * word by now. -EINPROGRESS: not possible on this word; `*ret_word` is the word, or INFLATED_BIT if
+ * the set is inflated or the word invalid.
  */
 WEIR_ALWAYS_INLINE int inline_try_give_back(const weir_set *set, uint32_t slot, uint32_t record,
                                             const struct acq_record *r, uint64_t record_word,
@@ -168,7 +174,7 @@ WEIR_ALWAYS_INLINE int inline_try_give_back(const weir_set *set, uint32_t slot, 
         if (record_load(&r->word) != record_word)
             return 0;
         if (state < amount) {
-            participant_mark_broken(set->participant); /* nobody would have written that */
+            participant_mark_broken(set->participant); /* no correct process writes that */
             return -EINPROGRESS;
         }
         next = dcas_announce(set->announce_slots, slot, word, state - amount, record,

@@ -18,10 +18,10 @@
 #include <stdatomic.h>
 #include <weir/weir.h>
 
-/* Free records of one size, that no actor has. */
+/* Free records of one size that no thread context has. */
 struct record_depot {
-    uint32_t first;          /* of those that were used before */
-    uint32_t fresh, fresh_n; /* the others: the first, and how many lie behind one another */
+    uint32_t first;          /* of the records used before */
+    uint32_t fresh, fresh_n; /* first record never used, and how many follow it */
 };
 
 _Static_assert(CLOCK_MAX_NS < GRANT_MARKER, "an instant is never taken for a marker");
@@ -30,29 +30,28 @@ struct weir {
     /* Held by: the opener until weir_close, threads that have a context, pools, acquisitions. */
     _Atomic uint64_t references;
     _Atomic uint32_t closed;
-    uint8_t *fork_page; /* its first byte is 1 except in a forked child */
-
+    uint8_t *fork_page; /* first byte 1; 0 in a forked child */
     struct clock clock;
     struct log_sink log;
     uint64_t seed;
-    bool private_only;            /* sets that processes would share are its own */
-    _Atomic bool has_shared_sets; /* there is, or was, a set that processes share */
-    bool observer_only;           /* it makes no segments */
-    char *process_dir;            /* owned; where segments are; NULL: the default of the user */
+    bool private_only;            /* sets of backend process are private */
+    _Atomic bool has_shared_sets; /* there is, or was, a shared set */
+    bool observer_only;           /* opens existing segments only */
+    char *process_dir;            /* segment directory, owned; NULL: the user's default */
 
     pthread_mutex_t lock; /* everything from here to `spare_ctx` */
     struct region region;
-    struct limit_intern_table limits; /* of sets */
+    struct limit_intern_table limits; /* interned, of sets */
     struct stable_array sets;         /* by number */
     struct stable_array key_sets;     /* key sets, by number: they go with their keyed sets */
     uint32_t key_sets_n;
     _Atomic uint32_t sets_n;                         /* written under the lock */
     struct thread_ctx *thread_ctxs;                  /* all */
-    struct thread_ctx *idle_ctxs;                    /* of these, the ones without a thread */
+    struct thread_ctx *idle_ctxs;                    /* those without a thread */
     struct record_depot depot[RECORD_UNITS_MAX + 1]; /* by size in units */
 
     struct thread_ctx *spare_ctx; /* for calls that must not fail; prepared for every set in use */
-    pthread_mutex_t spare_lock;   /* says EDEADLK */
+    pthread_mutex_t spare_lock;   /* error-checking; taken before `lock` */
 };
 
 static inline bool instance_is_forked(const weir *w)
@@ -60,12 +59,14 @@ static inline bool instance_is_forked(const weir *w)
     return w->fork_page[0] != 1;
 }
 
+/* Relaxed: a late reading only makes the call one that came before weir_close. */
 static inline bool instance_is_closed(weir *w)
 {
     return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
 }
 
-/* This thread's actor, prepared for `set`, or NULL when out of memory. Not in a forked child. */
+/* Returns this thread's context, prepared for `set`, or NULL when out of memory. Not in a forked
+ * child. */
 static inline struct thread_ctx *thread_ctx_get(weir_set *set)
 {
     struct thread_ctx *ctx = thread_ctx_self;
@@ -75,10 +76,8 @@ static inline struct thread_ctx *thread_ctx_get(weir_set *set)
     return thread_ctx_find(set);
 }
 
-/*
- * The same, but cannot fail: the instance's spare one if need be, locked. Give it back, last of
- * all: if the instance was closed, it may be gone afterwards.
- */
+/* Returns this thread's context, or the instance's spare one with its lock held. Cannot fail.
+ * Return it last: a closed instance may be gone afterwards. */
 static inline struct thread_ctx *thread_ctx_borrow(weir_set *set)
 {
     struct thread_ctx *ctx = thread_ctx_get(set);
@@ -92,7 +91,7 @@ static inline void thread_ctx_return(struct thread_ctx *ctx)
         thread_ctx_return_slow(ctx);
 }
 
-/* The set of a number, or an id, that was given out. */
+/* Returns the set with a number or id that was given out. */
 static inline weir_set *instance_set(const weir *w, uint32_t number)
 {
     if (number & KEY_SET_ID_BIT)
@@ -100,7 +99,7 @@ static inline weir_set *instance_set(const weir *w, uint32_t number)
     return *stable_array_at(&w->sets, number);
 }
 
-/* A free record for this set, or 0 when out of memory; and back. Freeing cannot fail. */
+/* Returns a FREE record for this set, or 0 when out of memory. */
 static inline uint32_t record_pool_get(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine *magazine = thread_ctx_for_set(ctx, set->number)->magazine;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Waking: see notify.h. */
+/* Notification of waiters of shared sets, and rechecks. */
 #include "set/notify.h"
 
 #include "shm/participant.h"

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Waking: whoever decided about a record tells who waits on it, here or in another process. */
+/* Notification: the thread that decided a record notifies its wait target, here or in another
+ * process. */
 #ifndef WEIR_CORE_SET_NOTIFY_H
 #define WEIR_CORE_SET_NOTIFY_H
 
 #include "set/hooks.h"
 #include "set/set.h"
 
-/* notify_waiter() of a set that processes share. */
+/* Implements notify_waiter() for a shared set. */
 void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word);
 
-/* The record's word has become `word`. A wake too many, or too late, does nothing. */
+/* Notifies the waiter that the record's word has become `word`. A spurious or late notification is
+ * harmless. */
 static inline void notify_waiter(weir_set *set, uint32_t record, uint64_t word)
 {
     if (set->participant)
@@ -18,7 +20,8 @@ static inline void notify_waiter(weir_set *set, uint32_t record, uint64_t word)
         timer_notify(set->w, record, word);
 }
 
-/* The record, whose word is `word`, heads the line: it is to be looked at at this instant. */
+/* Schedules a recheck at `at_ns` of a record that is the head of its wait queue and has the word
+ * `word`. */
 void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Free records: a magazine per actor, refilled from and emptied into a depot: the instance's, a
- * list through the records' own links and then what was never used of a run, or that of a member.
- * Records are never given back to the system: whoever comes late must find a record where there was
- * one.
+ * Pools of free records: a magazine per thread context, refilled from and drained into a depot
+ * (compare Bonwick and Adams, USENIX 2001). A private set uses the depot of the instance: a list
+ * linked through the records, then the unused rest of a run. A shared set uses that of its
+ * participant. Records are never unmapped: a late reader must find a record where there was one.
  */
 #include "os/os.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 
-/* Stand-ins have a depot of their own, for they stay stand-ins. */
+/* The depot of proxy records, which never become records of another kind. */
 #define PROXY_RECORDS 0u
 
 static struct acq_record *record_pool_at(const weir *w, uint32_t record)
@@ -36,7 +36,8 @@ static bool record_pool_add_run(weir *w, uint32_t depot, uint32_t units)
     return true;
 }
 
-/* One that was never used. Nothing is written there before, so it takes no memory until then. */
+/* Returns a record that was never used, or 0. Nothing was written to it, so its memory is not yet
+ * allocated. */
 static uint32_t record_pool_get_unused(weir *w, uint32_t depot)
 {
     uint32_t units = depot == PROXY_RECORDS ? record_units(0) : depot;
@@ -51,7 +52,7 @@ static uint32_t record_pool_get_unused(weir *w, uint32_t depot)
     return record;
 }
 
-/* 0: out of memory. */
+/* Returns a free record, or 0 if out of memory. The caller holds the instance's lock. */
 static uint32_t record_depot_get(weir *w, uint32_t depot)
 {
     uint32_t record = w->depot[depot].first;
@@ -62,8 +63,8 @@ static uint32_t record_depot_get(weir *w, uint32_t depot)
     return record;
 }
 
-/* The first one that comes from the depot is the first to be used: what was never used is then used in
- * the order in which it lies in memory. */
+/* Fills the magazine to one half. The record that leaves the depot first also leaves the magazine
+ * first, so that unused records are used in order of address. */
 static void record_pool_refill(weir *w, struct magazine *magazine, uint32_t depot)
 {
     uint32_t records[MAGAZINE_SIZE / 2], n = 0;
@@ -84,7 +85,7 @@ static void record_pool_drain(weir *w, struct magazine *magazine, uint32_t depot
     pthread_mutex_unlock(&w->lock);
 }
 
-/* The same with the records of a segment that are ours. */
+/* Fills the magazine to one half with records of the segment that this process owns. */
 static void record_pool_refill_shared(weir *w, struct magazine *magazine,
                                       struct participant *participant)
 {
@@ -122,7 +123,8 @@ void magazine_drain(const weir_set *set, struct magazine *magazine)
         record_pool_drain(set->w, magazine, set->record_units);
 }
 
-/* A new stand-in, or 0. It is of one shared record for ever: so their words tell its lives apart. */
+/* Returns a new proxy record, or 0. It refers to one shared record for ever, so that one word tells
+ * the lives of both apart. */
 static uint32_t proxy_record_alloc(weir *w)
 {
     uint32_t waiter;
@@ -138,11 +140,11 @@ static void proxy_record_init(struct acq_record *r, const weir_set *set, uint32_
     record_store(&r->next, record_link_next(record_load(&r->next), record));
     record_store(&r->set, (uint64_t)set->number << 32);
     record_set_proxy_target(r, WAIT_TARGET_FUTEX, 0,
-                            false); /* it may end before anybody waits on it */
+                            false); /* it may be decided before anything waits on it */
     record_set_prev_flags(r, 0);
     r->bucket_next = r->heap_index = 0;
     record_store(&r->data, 0);
-    record_store(&r->enqueued_ns, 0); /* of a submission: it has not entered its set */
+    record_store(&r->enqueued_ns, 0); /* of a submission: not yet enqueued */
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 

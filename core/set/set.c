@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets: made and freed, and as those see them who change nothing. */
+/* Makes and frees sets, and reads them for observers. */
 #include "set/set.h"
 
 #include "os/os.h"
@@ -37,7 +37,7 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
         if (forecast_walk == FORECAST_SHORT_QUEUE &&
             waitq_length(&txn.version) > FORECAST_QUEUE_MAX)
             txn.forecast_walks = FORECAST_WALKS_MAX;
-        /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
+        /* If only a resource is short, it is the limiting one, though nothing can be forecast. */
         limits_ready_at(&set->limits, txn_states(&txn), &txn.at, amounts, true, &ret->limiting);
     } while (!forecast_compute(&txn, amounts, ret));
 }

@@ -8,11 +8,11 @@
 #include <weir/pool.h>
 
 struct acquire_op {
-    const struct weir_request *request; /* the caller's, or what stands for none */
+    const struct weir_request *request; /* the caller's, or request_default */
     weir_set *set;
     struct thread_ctx *ctx;
-    struct key_digest key;         /* if the set is keyed */
-    weir_acquisition *acquisition; /* for it, or NULL: there is none yet, or none at all */
+    struct key_digest key;         /* digest of the subject, if the set is keyed */
+    weir_acquisition *acquisition; /* NULL: not made yet, or not needed */
     weir_set **acquisition_set;    /* where that says which set it is of; NULL without one */
     struct weir_refusal *retref;
     struct decision verdict;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Placement: see set_storage.h. */
+/* Places a set's first version in private memory or in a segment. */
 #include "set/set_storage.h"
 
 #include "base/clock_tsc.h"
@@ -61,7 +61,7 @@ static int set_storage_place(weir_set *set, const struct set_storage_plan *stora
     return set->head_unit ? 0 : error_set(reterr, -ENOMEM, "out of memory");
 }
 
-/* The content begins with no line, and every limit as its algorithm says. */
+/* Starts with an empty wait queue and the initial state of each algorithm. */
 static int set_storage_init(weir_set *set, const struct set_storage_plan *storage,
                             struct weir_error *reterr)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of try_now.h's operations, compiled into each of them, and into the short way of sets whose
- * state is in a box (fast_path_block.c). */
+/* Steps of try_now.h, inlined into its operations and into the fast path of inflated sets
+ * (fast_path_block.c). */
 #ifndef WEIR_CORE_SET_TRY_NOW_INLINE_H
 #define WEIR_CORE_SET_TRY_NOW_INLINE_H
 
@@ -14,7 +14,7 @@ static inline uint64_t *try_now_states(struct stack_version *version)
     return version->content + CONTENT_STATES;
 }
 
-/* Whether it can be what somebody published. */
+/* Returns true if the version of a shared set can be the result of an operation. */
 static inline bool try_now_is_valid(const weir_set *set, struct stack_version *version)
 {
     return !participant_is_broken(set->participant) && participant_has_slot(set->participant) &&
@@ -22,7 +22,7 @@ static inline bool try_now_is_valid(const weir_set *set, struct stack_version *v
            limits_check(&set->limits, try_now_states(version)) == 0;
 }
 
-/* Reads a version without a line, or anything else that has to be thought of. */
+/* Reads a version. False: it has waiters or flags, is incomplete, or is damaged. */
 WEIR_ALWAYS_INLINE bool try_now_read(bool shared, const struct thread_ctx *ctx, const weir_set *set,
                                      unsigned *turn, struct stack_version *ret)
 {
@@ -36,7 +36,7 @@ WEIR_ALWAYS_INLINE bool try_now_read(bool shared, const struct thread_ctx *ctx, 
     return !shared || !set->participant || try_now_is_valid(set, ret);
 }
 
-/* What changes with the version: the word of the record, if there is one, where others may die. */
+/* Defers the write of the record's word, if there is a record and the set is shared. */
 WEIR_ALWAYS_INLINE void try_now_set_write(bool shared, struct stack_version *version,
                                           uint32_t record, bool is_owner, uint64_t expected,
                                           enum record_state state)
@@ -58,7 +58,7 @@ WEIR_ALWAYS_INLINE bool try_now_commit(bool shared, const struct thread_ctx *ctx
                                 turn, version);
 }
 
-/* The newcomer's record, which is free and his own: since when it is held. */
+/* Stores the time of the grant in the caller's own FREE record. Relaxed: its word comes later. */
 static inline void try_now_stamp_record(struct acq_record *r, uint64_t now_ns)
 {
     record_store(&r->granted_ns, now_ns);
@@ -67,8 +67,8 @@ static inline void try_now_stamp_record(struct acq_record *r, uint64_t now_ns)
     SCHED_POINT();
 }
 
-/* Whether `*at`, or an instant that is not before it, is not before what the version was made at. If
- * not, somebody has reserved. */
+/* Returns true if `*at`, or else a new clock reading, has reached the time of the version. False: a
+ * reservation is ahead. */
 WEIR_ALWAYS_INLINE bool try_now_is_reached(const weir_set *set, const struct stack_version *version,
                                            struct weir_instant *at)
 {
@@ -77,7 +77,7 @@ WEIR_ALWAYS_INLINE bool try_now_is_reached(const weir_set *set, const struct sta
     return at->now_ns >= version->content[CONTENT_LAST_NS];
 }
 
-/* Takes the amounts, for a record if there is one; where others may die, it becomes HELD with it. */
+/* Takes the amounts. In a shared set the record, if any, becomes HELD with the version. */
 WEIR_ALWAYS_INLINE int try_now_take(bool shared, struct thread_ctx *ctx, weir_set *set,
                                     const uint64_t *amounts, uint32_t record, bool is_owner,
                                     uint64_t *ret_now_ns)
@@ -89,7 +89,7 @@ WEIR_ALWAYS_INLINE int try_now_take(bool shared, struct thread_ctx *ctx, weir_se
 
     if (!shared)
         contention_yield(region_block(set->region, set->head_unit));
-    /* Before the word, which others want, too. */
+    /* Before the state word, to shorten the time from its load to the CAS. */
     at = clock_instant(&set->w->clock, set->limits.reads_wall);
     version_prefetch(set->region, set->head_unit);
     for (;; stack_version_backoff(shared, version.head, &turn)) {
@@ -108,14 +108,14 @@ WEIR_ALWAYS_INLINE int try_now_take(bool shared, struct thread_ctx *ctx, weir_se
     }
 }
 
-/* Who can wait often finds others in line, and then needs no clock here: whether it seems so. */
+/* Returns true if a request that may wait seems to have others ahead; it needs no clock then. */
 static inline bool try_now_has_queue(const weir_set *set, enum wait_mode mode)
 {
     return mode != MODE_TRY &&
            version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK;
 }
 
-/* Without an algorithm: what was held is not held any more. */
+/* Returns held amounts to resources without an algorithm. */
 static inline void try_now_release_all(const struct limits *limits, uint64_t *states,
                                        const uint64_t *amounts)
 {

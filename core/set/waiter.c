@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Kept records: see waiter.h. */
+/* Wait targets of proxy records. */
 #include "set/waiter.h"
 
 #include "base/sched_point.h"

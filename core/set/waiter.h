@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Records as whoever keeps their time knows them: by their number in the instance's own region. Of
- * a set whose records are elsewhere, in memory that processes share, it is the number of a
- * stand-in: a record of this process's that names the shared one, and keeps here what is nobody
- * else's business: who is to be told, when, and where it stands in which list.
+ * Waiter ids. The wait timers and the completion queues of an instance identify a waiter by the
+ * number of a record in the instance's private region. For a private set that is the acquisition
+ * record itself. For a shared set, which has its records in the segment, it is a proxy record: a
+ * private record that refers to the shared one. The proxy record holds what is private to this
+ * process: wait target, deadline, list links.
  */
 #ifndef WEIR_CORE_SET_WAITER_H
 #define WEIR_CORE_SET_WAITER_H
@@ -26,7 +27,7 @@ static inline bool waiter_is_proxy(const struct acq_record *r)
     return (record_wait_target(r) & WAIT_TARGET_PROXY) != 0;
 }
 
-/* The number of the record in its set's region. */
+/* Returns the number of the waiter's record in the region of its set. */
 static inline uint32_t waiter_record(const weir *w, uint32_t waiter)
 {
     const struct acq_record *r = waiter_at(w, waiter);
@@ -34,8 +35,8 @@ static inline uint32_t waiter_record(const weir *w, uint32_t waiter)
     return waiter_is_proxy(r) ? record_link_target(record_load(&r->next)) : waiter;
 }
 
-/* The word that says whether it was decided. Stand-ins stay stand-ins, so that whoever comes late
- * finds some record of some set, whose word is another. */
+/* Returns the word that says whether the waiter was decided. A proxy record always remains a proxy
+ * record, so a late reader finds some record of some set, with another word. */
 static inline uint64_t waiter_word(const weir *w, uint32_t waiter)
 {
     const struct acq_record *r = waiter_at(w, waiter);
@@ -46,8 +47,9 @@ static inline uint64_t waiter_word(const weir *w, uint32_t waiter)
 }
 
 /*
- * Whether the record's word is `word`, and that life of it is kept: a shared record may be used
- * again without its stand-in. In this order: the stand-in is given back before that.
+ * Returns whether the record's word is `word` and the record still belongs to this waiter. A shared
+ * record may be reused without its proxy record. The word is loaded first: the proxy record is
+ * released before the shared record can be reused.
  */
 static inline bool waiter_is_current(const weir *w, uint32_t waiter, uint64_t word)
 {
@@ -60,8 +62,9 @@ static inline bool waiter_is_current(const weir *w, uint32_t waiter, uint64_t wo
 }
 
 /*
- * `before` as it is in the life of `word`: false if the record's word is not that any more. In this
- * order, for the word may change and the record be used again between the two.
+ * Loads the flags (`bucket_prev_flags`) of the waiter with the word `word`. Returns false if the
+ * record no longer has that word. The flags are loaded before the word is checked, since the record
+ * may be decided and reused between the two loads.
  */
 static inline bool waiter_load(const weir *w, uint32_t waiter, uint64_t word, uint32_t *ret_flags)
 {
@@ -70,15 +73,16 @@ static inline bool waiter_load(const weir *w, uint32_t waiter, uint64_t word, ui
     return waiter_is_current(w, waiter, word);
 }
 
-/* record_pool.c: a shared record gets its stand-in, or 0: out of memory; and is kept no longer. */
+/* Return the proxy record of a shared record, or 0 if out of memory; end its use. Defined in
+ * state/record_pool.c. */
 uint32_t proxy_record_acquire(const weir_set *set, uint32_t record);
 void proxy_record_release(const weir_set *set, uint32_t waiter);
-/* waiter.c: who waits on it, here and in the segment. */
+/* Sets the wait target of a proxy record and of the shared record that it refers to. */
 void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_target_kind wake,
                              uint32_t queue, bool strict);
 
-/* The number by which keepers know a record of this set, or 0 when out of memory; and back, before
- * the record. */
+/* Return the waiter id of a record of this set, or 0 if out of memory; release the id. The id is
+ * released before the record. */
 static inline uint32_t waiter_new(const weir_set *set, uint32_t record)
 {
     return set->participant ? proxy_record_acquire(set, record) : record;
@@ -90,7 +94,8 @@ static inline void waiter_free(const weir_set *set, uint32_t waiter)
         proxy_record_release(set, waiter);
 }
 
-/* Who waits on it, for whoever decides it, and for its keeper. Before it enters its set. */
+/* Sets the wait target of a waiter, for the thread that decides it and for its wait timer. Call
+ * before the record enters its set. */
 static inline void waiter_set_target(const weir_set *set, uint32_t waiter,
                                      enum wait_target_kind wake, uint32_t queue, bool strict)
 {

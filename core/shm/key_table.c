@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of keys: two buckets for each. */
+/* Implements the key table: two buckets per key, and insertion by claim and commit. */
 #include "shm/key_table.h"
 
 #include "base/backoff.h"
@@ -9,19 +9,21 @@
 #define BUCKET_SLOTS 8u
 #define BUCKET_SIZE  (BUCKET_SLOTS * sizeof(struct atomic128))
 #define KEY_PLACES   (2 * BUCKET_SLOTS)
-#define LINE_SLOTS   4u /* of a line of the cache */
+#define LINE_SLOTS   4u /* slots per cache line */
 
-/* A bucket of a full table has 9 keys in 16 slots, and there are some buckets more than that. */
+/* A full table has 9 keys per 16 slots, and 8 buckets more than that. */
 #define KEYS_PER_16_SLOTS 9u
 #define BUCKETS_MORE      8u
 
-/* A first bucket with so few keys takes another one even if the second has fewer. */
+/* A first bucket with fewer keys than this takes the new key even if the second is emptier. */
 #define FEW_KEYS 5u
 
-/* A slot's low half is 0 if it is empty, a key's id, or that with this bit: claimed. */
+/*
+ * Marks a claim in the low half of a slot. That half is 0 (empty), an id, or an id with this bit.
+ */
 #define CLAIM_BIT UINT64_C(1)
 
-/* A claim that is thwarted so often is refused. */
+/* Attempts after which a claim is refused. */
 #define ATTEMPTS_MAX 256u
 
 static uint32_t key_table_buckets_for(uint64_t keys_max)
@@ -46,7 +48,7 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
     return 0;
 }
 
-/* ---- where a key may be ---- */
+/* ---- the slots of a key ---- */
 
 struct key_places {
     struct atomic128 *buckets[2];
@@ -58,7 +60,7 @@ static inline uint32_t key_table_scale(uint32_t random, uint32_t n)
     return (uint32_t)((uint64_t)random * n >> 32);
 }
 
-/* Two different buckets. */
+/* Computes the key's two buckets, which always differ, and its id. */
 static inline struct key_places key_places_of(const struct key_table *table,
                                               const struct key_digest *key)
 {
@@ -71,7 +73,7 @@ static inline struct key_places key_places_of(const struct key_table *table,
         key->id & ~CLAIM_BIT ? key->id & ~CLAIM_BIT : 2};
 }
 
-/* A key takes the slots of a bucket in an order of its own, first those in one line of the cache. So
+/* Returns the i-th slot of the bucket in the key's own order, which visits one cache line first. So
  * most keys are in the line that is looked at first. */
 static inline struct atomic128 *key_slot_in_bucket(struct atomic128 *bucket, uint64_t id,
                                                    uint32_t i)
@@ -79,7 +81,7 @@ static inline struct atomic128 *key_slot_in_bucket(struct atomic128 *bucket, uin
     return &bucket[(id / (CLAIM_BIT + 1) ^ i) % BUCKET_SLOTS];
 }
 
-/* The line of that slot. */
+/* Returns the cache line of the i-th slot. */
 static inline struct atomic128 *key_line_in_bucket(struct atomic128 *bucket, uint64_t id,
                                                    uint32_t i)
 {
@@ -137,8 +139,8 @@ bool key_entry_remove(const struct key_entry *entry)
     return key_entry_replace(entry, 0, 0);
 }
 
-/* Which slot of a line has this id; NULL: none. Without a branch for each: where in the line it is
- * cannot be foreseen. */
+/* Returns the slot of a line that has this id, or NULL. Branch-free, because the position in the
+ * line is not predictable. A hit is only a hint: the caller loads both halves again. */
 static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_t id)
 {
     struct atomic128 *found = NULL;
@@ -150,7 +152,7 @@ static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_
     return found;
 }
 
-/* In the order in which the key's slots are taken. */
+/* Searches the lines of a bucket in the key's own order. */
 static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, struct key_entry *ret)
 {
     for (uint32_t i = 0; i < BUCKET_SLOTS; i += LINE_SLOTS) {
@@ -163,7 +165,7 @@ static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, str
         SCHED_POINT();
         value = atomic128_load(slot);
         if (value.low != id)
-            continue; /* then there was an instant without it */
+            continue; /* the key was absent at an instant */
         *ret = (struct key_entry){slot, id, value.high};
         return true;
     }
@@ -175,7 +177,7 @@ bool key_table_find(const struct key_table *table, const struct key_digest *key,
 {
     struct key_places places = key_places_of(table, key);
 
-    /* Whether it is in the first is known too late to begin with the second then. */
+    /* A miss in the first bucket is known too late to start loading the second one then. */
     __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
     return key_find_in_bucket(places.buckets[0], places.id, ret) ||
            key_find_in_bucket(places.buckets[1], places.id, ret);
@@ -197,7 +199,7 @@ void key_claim_drop(const struct key_entry *entry)
     key_entry_replace(entry, 0, 0);
 }
 
-/* What a slot has of a key: its entry, a claim, or (id 0) neither. */
+/* Returns what a slot holds of a key: its entry, a claim, or (id 0) neither. */
 static struct key_entry key_slot_match(struct atomic128 *slot, uint64_t id)
 {
     struct atomic128_value value = {atomic_load_explicit(&slot->low, memory_order_acquire), 0};
@@ -208,13 +210,13 @@ static struct key_entry key_slot_match(struct atomic128 *slot, uint64_t id)
                                           : (struct key_entry){slot, 0, 0};
 }
 
-/* What a search found of a key. */
+/* Result of a search for a key. */
 struct key_lookup {
-    struct key_entry entry; /* its entry, or its first claim; id 0: neither */
-    bool is_only;           /* nor is there any other claim */
+    struct key_entry entry; /* the key's entry, or its first claim; id 0: neither */
+    bool is_only;           /* no other claim was found, or all were withdrawn */
 };
 
-/* Looks at all places of the key, and withdraws every claim but the first. */
+/* Searches all slots of the key, and withdraws every claim but the first. */
 static struct key_lookup key_search(const struct key_places *places)
 {
     struct key_lookup found = {.is_only = true};
@@ -234,13 +236,13 @@ static struct key_lookup key_search(const struct key_places *places)
     return found;
 }
 
-/* A place for a new key, and what is there. */
+/* A slot for a new key, and what the slot holds. */
 struct slot_choice {
-    struct key_entry entry; /* slot NULL: none */
+    struct key_entry entry; /* slot NULL: no choice */
     enum { CHOICE_EMPTY, CHOICE_AS_NEW, CHOICE_VICTIM, CHOICE_CLAIM } kind;
 };
 
-/* What a bucket has to offer: slots that are empty, and those of keys as good as new. */
+/* Slots of one bucket that can be used: empty ones, and those of keys as good as new. */
 struct bucket_offer {
     uint32_t empty_n, new_n;
     struct slot_choice empty, as_new;
@@ -302,7 +304,8 @@ static void slot_chooser_add_key(struct slot_chooser *chooser, struct bucket_off
     }
 }
 
-/* The halves may be of different instants: then the compare-and-swap that relies on them fails. */
+/* Adds a slot to the choice. The halves may be from different instants. Then the compare-and-swap
+ * that replaces the slot fails. */
 static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_offer *offer,
                                   struct atomic128 *slot)
 {
@@ -319,7 +322,7 @@ static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_of
         slot_chooser_add_key(chooser, offer, &entry);
 }
 
-/* Which of a key's buckets takes it, by how many slots each can give away; -1: neither has any. */
+/* Chooses the bucket for a new key by the number of usable slots in each; -1: neither has any. */
 static int bucket_offer_choose(uint32_t first_n, uint32_t second_n)
 {
     if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
@@ -329,8 +332,8 @@ static int bucket_offer_choose(uint32_t first_n, uint32_t second_n)
     return 1;
 }
 
-/* Keys as good as new stay while there is another place: they may come back, and together they may
- * be as many as there is room for. */
+/* Chooses a slot for a new key. Keys as good as new are replaced only if no slot is empty: they may
+ * return, and the table has room for them. */
 static struct slot_choice slot_choose(const struct key_places *places,
                                       const struct key_policy *policy, uint64_t random)
 {
@@ -355,8 +358,8 @@ static void probe_stats_count(struct probe_stats *stats, const struct slot_choic
     stats->evicted += choice->kind == CHOICE_VICTIM;
 }
 
-/* Claims the place that was chosen. The fence: whoever looks for other claims afterwards, and does
- * not see one, is seen by whoever made that one. */
+/* Claims the chosen slot. The fence orders the claim before the loads of the search that follows.
+ * So of two threads that claim and then search, at least one sees the other's claim. */
 static bool key_claim_place(const struct slot_choice *choice, uint64_t id, uint64_t nonce,
                             struct probe_stats *stats)
 {
@@ -377,7 +380,7 @@ static uint64_t nonce_source_next(struct nonce_source *nonces)
     return x ^ x >> 31;
 }
 
-/* Whether nothing is in the way of replacing what was chosen. */
+/* Returns whether the key policy agrees to replace the chosen slot. */
 static bool slot_choice_may_go(const struct slot_choice *choice, const struct key_policy *policy)
 {
     if (!policy->may_remove || (choice->kind != CHOICE_AS_NEW && choice->kind != CHOICE_VICTIM))
@@ -386,8 +389,8 @@ static bool slot_choice_may_go(const struct slot_choice *choice, const struct ke
                               choice->kind == CHOICE_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
 }
 
-/* Where nobody has claimed a place. The claim that is made is in `ret`, or none. False: there is no
- * place. */
+/* Claims a slot for a key without claims. `ret` is the claim, or untouched if a race was lost.
+ * Returns false if there is no slot. */
 static bool key_claim_any(const struct key_places *places, const struct key_policy *policy,
                           struct nonce_source *nonces, struct key_entry *ret,
                           struct probe_stats *stats)
@@ -402,7 +405,8 @@ static bool key_claim_any(const struct key_places *places, const struct key_poli
     return true;
 }
 
-/* A claim is good if it was there before the search began, and nothing else of the key was. */
+/* Returns whether a claim may be committed: it is older than the search, and the search found
+ * nothing else of the key. */
 static bool key_claim_is_valid(const struct key_lookup *found, const struct key_entry *known)
 {
     const struct key_entry *seen = &found->entry;
@@ -416,7 +420,7 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
                                struct key_entry *ret, struct probe_stats *stats)
 {
     struct key_places places = key_places_of(table, key);
-    struct key_entry known = {0}; /* a claim that was there before the search begins */
+    struct key_entry known = {0}; /* a claim from before the search */
     unsigned turn = 0;
 
     for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
@@ -444,7 +448,7 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
     return KEY_FULL;
 }
 
-/* ---- all of them ---- */
+/* ---- iteration ---- */
 
 uint64_t key_table_slots(const struct key_table *table)
 {

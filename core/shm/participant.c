@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Members: see participant.h. */
+/* Attaches to shared segments, claims their slots, thread contexts and records, and detaches. */
 #include "shm/participant.h"
 #include "base/error.h"
 
@@ -14,11 +14,11 @@
 #include <string.h>
 
 #define PROXY_ACTIVE           (UINT32_C(1) << 31)
-#define PARTICIPANT_OPEN_TRIES 16 /* at a segment that is being removed again and again */
+#define PARTICIPANT_OPEN_TRIES 16 /* while the segment is removed again and again */
 
-/* ---- places in the segment ---- */
+/* ---- slots ---- */
 
-/* The first free place. -EUSERS: there is none. */
+/* Claims the first free slot. Returns -EUSERS if there is none. */
 static int participant_find_slot(struct participant *participant, uint64_t self_id)
 {
     struct segment *segment = participant->segment;
@@ -38,7 +38,7 @@ static int participant_find_slot(struct participant *participant, uint64_t self_
     return -EUSERS;
 }
 
-/* Claims a place among the processes. -ESTALE: the segment is gone meanwhile. */
+/* Claims a slot and confirms the attach. Returns -ESTALE if the segment was removed meanwhile. */
 static int participant_claim_slot(struct participant *participant, uint64_t self_id)
 {
     struct segment *segment = participant->segment;
@@ -56,7 +56,7 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
     return r;
 }
 
-/* Whose key is in a word that says who owns something; 0: nobody's. */
+/* Claims a thread context or a run if its owner is 0. Relaxed load: only a filter. */
 static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
     uint64_t nobody = 0;
@@ -68,8 +68,11 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 }
 
 /*
- * It begins a life of its own, which no recoverer can have read while the actor was still that of
- * the dead: one may have ended the life before, and another be about to recover what came after it.
+ * Starts a new generation, which no recovering thread can have read under the dead owner:
+ * 1. A ends generation g of the dead thread, so g + 1 is current.
+ * 2. B reads g + 1 and still finds the dead owner's key.
+ * 3. A releases the thread context, and C claims it.
+ * 4. B recovers g + 1. Since C uses g + 2, that does nothing to C.
  */
 static void participant_begin_generation(struct segment_thread *ctx)
 {
@@ -78,6 +81,7 @@ static void participant_begin_generation(struct segment_thread *ctx)
     SCHED_POINT();
 }
 
+/* Releases a thread context or a run that still has this owner. Relaxed load: only a filter. */
 static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
     uint64_t mine = peer_key;
@@ -87,7 +91,8 @@ static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key
     SCHED_POINT();
 }
 
-/* What is ours was free: somebody has given it back, and may have it, too. */
+/* Marks the set broken: what this participant holds was found free. A peer has released it and may
+ * have claimed it, too. */
 static int participant_fail_claim(struct participant *participant)
 {
     participant_mark_broken(participant);
@@ -117,7 +122,7 @@ int participant_claim_thread(struct participant *participant, uint32_t *ret_unit
     return -ENOSPC;
 }
 
-/* Room for the records of one more run. */
+/* Makes room in free_records for the records of one more run. */
 static int participant_reserve_free(struct participant *participant, uint32_t n)
 {
     uint32_t capacity = participant->free_capacity + n;
@@ -130,7 +135,7 @@ static int participant_reserve_free(struct participant *participant, uint32_t n)
     return 0;
 }
 
-/* The run is ours from here on: room for the stand-ins of its records. */
+/* Allocates the proxy entries of a run that has just been claimed. */
 static int participant_make_proxies(struct participant *participant, uint32_t run, uint32_t n)
 {
     _Atomic uint32_t *kept = os_alloc(n, sizeof(*kept));
@@ -143,7 +148,7 @@ static int participant_make_proxies(struct participant *participant, uint32_t ru
     return 0;
 }
 
-/* What a record was before does not matter, but that it is free. */
+/* Adds the FREE records of a run. Their former use does not matter. */
 static void participant_add_records(struct participant *participant, uint32_t run)
 {
     uint32_t units = participant->segment->layout.record_units;
@@ -169,7 +174,7 @@ static int participant_claim_run(struct participant *participant)
         if (r < 0)
             return r;
         if (atomic_load_explicit(owner, memory_order_relaxed))
-            continue; /* also if it is given back right now: there may be no room for it */
+            continue; /* even if its release is under way: no room is reserved yet */
         r = participant_reserve_free(participant, n);
         if (r < 0)
             return r;
@@ -202,7 +207,7 @@ void participant_put_record(struct participant *participant, uint32_t record)
     participant->free_records[participant->free_n++] = record;
 }
 
-/* The key of the process whose record it is; 0: nobody's. */
+/* Returns the peer key of the record's owner, or 0 if it has none. */
 static uint32_t participant_owner_key(const struct participant *participant, uint32_t record)
 {
     const struct segment *segment = participant->segment;
@@ -229,7 +234,7 @@ uint32_t participant_owner_pid(const struct participant *participant, uint32_t r
         peer_slot_find(segment_peer(segment, 0), segment_peers_n(segment), peer_key));
 }
 
-/* A wake is a hint: what was decided is in the segment. Whoever is not there does not wait. */
+/* A notification is a hint, as the decision is in the segment. A dead process does not wait. */
 void participant_notify_owner(const struct participant *participant, uint32_t record)
 {
     const struct acq_record *r = record_at(&participant->region, record);
@@ -256,7 +261,7 @@ void participant_report_broken(struct participant *participant)
                   participant->segment->file_stem);
 }
 
-/* ---- stand-ins ---- */
+/* ---- proxy records ---- */
 
 static _Atomic uint32_t *participant_proxy_entry(const struct participant *participant,
                                                  uint32_t record)
@@ -315,7 +320,7 @@ void participant_each_waiter(const struct participant *participant,
     }
 }
 
-/* ---- coming and going ---- */
+/* ---- attach and detach ---- */
 
 static void participant_free_parts(struct participant *participant)
 {
@@ -407,7 +412,7 @@ int participant_open(const struct log_sink *log, const char *directory,
     return 0;
 }
 
-/* The announcement slots of a process go back, all of whose threads were recovered. */
+/* Frees the announcement slots of a process. All its thread contexts have been recovered. */
 static void participant_release_announce_slots(struct announce_slots *slots, uint32_t key)
 {
     for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
@@ -432,7 +437,7 @@ void participant_release_slots(const struct segment *segment, uint32_t slot, uin
     SCHED_POINT();
 }
 
-/* The last one out removes what is there for its users only. */
+/* Releases the slot. The last participant removes a segment with `lifetime: users`. */
 static void participant_leave(struct participant *participant)
 {
     participant_release_slots(participant->segment, participant->slot, participant->peer_id);

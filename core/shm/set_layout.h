@@ -16,44 +16,42 @@
 #define BLOCK_SLOT_BITS 22
 #define BLOCK_SLOT_MASK ((UINT64_C(1) << BLOCK_SLOT_BITS) - 1)
 
-/* Boxes come in classes: powers of two in bytes. The slot number counts boxes of the set's class.
- */
+/* Block classes are powers of two in bytes. A slot number counts blocks of the set's class. */
 #define BLOCK_CLASS_MIN 8u
 #define BLOCK_CLASS_MAX 28u
 #define BLOCK_CLASSES   (BLOCK_CLASS_MAX - BLOCK_CLASS_MIN + 1)
 
 struct version_block {
-    _Atomic uint64_t version;     /* of this box; one more at each publication */
-    _Atomic uint64_t completed;   /* the version whose effects are known to be complete */
-    _Atomic uint64_t predecessor; /* the word that this version replaced */
-    _Atomic uint64_t meta;        /* actor:32 | content words:24 | effects:8 */
-    _Atomic uint64_t notified;    /* the version, once everybody was woken whom it concerns */
-    _Atomic uint64_t targets[DEFERRED_WRITES_MAX / 2]; /* two 32-bit places each */
-    _Atomic uint64_t writes[DEFERRED_WRITES_MAX][2];   /* old, new */
+    _Atomic uint64_t version;     /* the block's version, incremented by each commit */
+    _Atomic uint64_t completed;   /* version with its deferred writes known to be complete */
+    _Atomic uint64_t predecessor; /* state word that this version replaced */
+    _Atomic uint64_t meta;        /* thread head unit:32 | content words:24 | deferred writes:8 */
+    _Atomic uint64_t notified;    /* version with all its waiters notified */
+    _Atomic uint64_t targets[DEFERRED_WRITES_MAX / 2]; /* two 32-bit targets each */
+    _Atomic uint64_t writes[DEFERRED_WRITES_MAX][2];   /* expected, desired */
     _Atomic uint64_t content[];
 };
 
-/* The shared part of a set. */
+/* The head of a set. Of a shared set it lies in the segment. */
 struct set_head {
     _Atomic uint64_t state_word;
-    _Atomic uint64_t
-        reserve_block;    /* version:41 | slot:22 of the box it has while it needs none; 0: none */
-    uint32_t block_class; /* log2 of the size of its boxes */
+    /* Block reference of the set's block while it is inline; 0: none. */
+    _Atomic uint64_t reserve_block;
+    uint32_t block_class; /* log2 of its blocks' size in bytes */
     uint32_t number;
-    _Atomic uint32_t
-        yield_hint; /* of a private set: 1: somebody has lost for long (contention.h) */
-    _Atomic uint32_t recent_head; /* of a private set: a record that headed its line lately */
+    _Atomic uint32_t yield_hint;  /* private sets: 1 asks others to yield (contention.h) */
+    _Atomic uint32_t recent_head; /* private sets: a recent head of the wait queue */
 };
 
-/* The shared part of an actor. */
+/* The head of a thread context, the part that helpers and recovery read. */
 struct thread_head {
-    _Atomic uint64_t
-        own_blocks[BLOCK_CLASSES]; /* version:41 | slot:22 of its own box; 0: none yet */
-    _Atomic uint64_t active_set;   /* unit of the set head it is working on */
-    _Atomic uint64_t generation;   /* counts the lives of this actor */
+    /* Block references, version:41 | slot:22, of the thread's own blocks; 0: none yet. */
+    _Atomic uint64_t own_blocks[BLOCK_CLASSES];
+    _Atomic uint64_t active_set; /* unit of the head of the set it works on */
+    _Atomic uint64_t generation; /* counts the context's lives: +1 at recovery and at a claim */
 };
 
-/* The parts of a set's word that names a box. */
+/* Slot and version of an inflated state word or a block reference. */
 static inline uint64_t state_word_slot(uint64_t word)
 {
     return word & BLOCK_SLOT_MASK;
@@ -64,7 +62,8 @@ static inline uint64_t state_word_version(uint64_t word)
     return (word & ~INFLATED_BIT) >> BLOCK_SLOT_BITS;
 }
 
-/* Versions wrap after 2^41 publications of one box, days of nothing else: hence the mask. */
+/* Returns the block reference of a slot and version. Versions wrap after 2^41 commits of one block,
+ * which takes days; hence the mask. */
 static inline uint64_t block_ref_make(uint64_t slot, uint64_t version)
 {
     uint64_t shifted = version << BLOCK_SLOT_BITS;
@@ -72,13 +71,13 @@ static inline uint64_t block_ref_make(uint64_t slot, uint64_t version)
     return (shifted & ~INFLATED_BIT) | slot;
 }
 
-/* The word that names the next version of a box, from an own word. */
+/* Returns the state word that refers to the next version of a thread's own block. */
 static inline uint64_t state_word_next(uint64_t own)
 {
     return INFLATED_BIT | (own + (UINT64_C(1) << BLOCK_SLOT_BITS));
 }
 
-/* In the form of an own word. */
+/* Returns the block reference in an inflated state word. */
 static inline uint64_t block_ref_of_word(uint64_t word)
 {
     return word & ~INFLATED_BIT;
@@ -94,11 +93,11 @@ static inline uint32_t block_content_n(uint64_t meta)
     return (uint32_t)(meta >> 8) & 0xffffff;
 }
 
-/* What a set's word is while it is not boxed. */
+/* Formats of a state word that is inline. */
 enum inline_format {
-    INLINE_NONE,  /* the set is always boxed */
-    INLINE_STATE, /* the one word of its state */
-    /* A count of what is held, and a bit for each seat of the set's ledger: used:16 | bits:47. */
+    INLINE_NONE,  /* never inline: the set is always inflated */
+    INLINE_STATE, /* the one word of the state */
+    /* Units held and a toggle bit for each announcement slot: used:16 | bits:47. */
     INLINE_DCAS
 };
 
@@ -107,26 +106,27 @@ enum inline_format {
 #define DCAS_USED_SHIFT DCAS_SLOTS
 #define DCAS_USED_MAX   UINT64_C(0xffff)
 
-/* What goes with such a word: see detectable_cas.h. */
+/* Announcement slots of a set with INLINE_DCAS: see detectable_cas.h. */
 struct announce_slots {
-    _Atomic uint64_t owners[DCAS_SLOTS]; /* keys of the processes whose they are; 0: free */
+    _Atomic uint64_t owners[DCAS_SLOTS]; /* peer keys of the owners; 0: free */
     struct {
         _Alignas(64) _Atomic uint64_t announcement;
     } slots[DCAS_SLOTS];
 };
 
-/* The state in a word that is not boxed. */
+/* Returns the state in a word that is inline. */
 static inline uint64_t inline_state_decode(enum inline_format inline_format, uint64_t word)
 {
     return inline_format == INLINE_DCAS ? word >> DCAS_USED_SHIFT : word;
 }
 
-/* The class of a box that holds so many words of content; 0 if it would be too large. */
+/* Returns the smallest class of a block with room for so much content; 0: too large. */
 uint32_t block_class_for(size_t content_words);
-/* Words of content that a box of this class holds. */
+/* Returns the content words that a block of this class has room for. */
 size_t block_capacity(uint32_t block_class);
 
-/* Writes a set's first version, with this content, into the box of this slot, and names it. */
+/* Writes a set's first version into the block of this slot, and stores the state word. No other
+ * thread uses the set yet. */
 void set_layout_init(struct set_head *set, uint32_t block_class, uint32_t number,
                      struct version_block *block, uint64_t slot, const uint64_t *content,
                      size_t content_n);

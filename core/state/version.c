@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Publication: see version.h for the scheme and its invariants.
+ * Versions of a set's state: creation, reading, helping, commit and deflation. README.md has the
+ * protocol.
  *
- * Memory order. All shared words are atomic; what is not said otherwise is relaxed.
- *   - Commit is a compare-and-swap with acquire and release: it publishes the box before it, and
- *     whoever loads the word with acquire sees the box.
- *   - A reader copies a box that may be rewritten meanwhile (a seqlock whose sequence is the word):
- *     its copy is followed by an acquire fence and a second look at the word. The writer's stores
- *     into a box are preceded by a release fence, and the box became its own by a change of the
- *     word that comes before the fence; so a reader that saw one of these stores sees the word
- * changed.
- *   - `done` is stored with release after the effects and loaded with acquire before relying on
- * them.
+ * Memory order. Accesses are relaxed where one of these pairs orders them:
+ *   - The commit CAS of the state word pairs with its acquire loads: a thread that loads the word
+ *     sees the block.
+ *   - A reader copies a block that may be rewritten meanwhile: a seqlock with the state word as its
+ *     sequence. An acquire fence and a second load of the word follow the copy. A release fence
+ *     precedes the writer's stores into a block. The block became the writer's own by a change of
+ *     the state word before that fence. So a reader that saw one of the stores also sees the word
+ *     changed.
+ *   - `completed` is stored with release after the deferred writes, and loaded with acquire before
+ *     a thread relies on them.
  */
 #include "base/compiler.h"
 #include "state/version_inline.h"
@@ -40,7 +41,8 @@ static _Atomic uint64_t *version_own_ref(const struct region *region, uint32_t c
     return block_own_ref(true, region, ctx, block_class);
 }
 
-/* A box of this class as version 0 of its slot, in the form of an own word; 0: no memory. */
+/* Allocates a block of this class with version 0 of its slot. Returns its block reference; 0: no
+ * memory. */
 static uint64_t version_new_block(struct region *region, uint32_t block_class)
 {
     size_t size = (size_t)1 << block_class;
@@ -119,7 +121,7 @@ int version_add_own_block(struct region *region, uint32_t ctx, uint32_t block_cl
     return 0;
 }
 
-/* Everything that a version owes, copied before it is known to be still current. */
+/* The deferred writes of a version, copied before the version is known to be current. */
 struct deferred_writes {
     uint32_t thread_unit, writes_n;
     uint64_t predecessor;
@@ -133,7 +135,7 @@ static void version_copy_deferred(const struct version_block *block, struct defe
     ret->thread_unit = (uint32_t)(meta >> 32);
     ret->writes_n = (uint32_t)(meta & 0xff);
     if (ret->writes_n > DEFERRED_WRITES_MAX)
-        ret->writes_n = DEFERRED_WRITES_MAX; /* never, but in a segment that was tampered with */
+        ret->writes_n = DEFERRED_WRITES_MAX; /* only in a segment with invalid words */
     ret->predecessor = version_load(&block->predecessor);
     for (uint32_t i = 0; i < ret->writes_n; i++) {
         ret->writes[i] = (struct deferred_write){
@@ -143,8 +145,12 @@ static void version_copy_deferred(const struct version_block *block, struct defe
     }
 }
 
-/* Completes what the version named by `word` owes, unless it has been superseded: then somebody
- * else completed it before. Any number of helpers, any delay between any two lines. */
+/*
+ * Completes the deferred writes of the version that `word` refers to, unless it has been
+ * superseded: then they are complete. Any number of helpers may do so, at any delay between any
+ * two lines. The loads are relaxed: an acquire fence and a second load of the state word follow
+ * them.
+ */
 void version_help_word(const struct region *region, struct set_head *set, uint64_t word)
 {
     struct version_block *block = version_block_at(region, version_block_class(region, set), word);
@@ -209,7 +215,7 @@ void version_from_inline(struct version *version, uint64_t word)
     version->writes_n = 0;
 }
 
-/* Until it is whole. */
+/* Reads again until the version is complete or inline; helps after HELP_AFTER back-offs. */
 WEIR_NOINLINE void version_read_retry(const struct region *region, struct set_head *set,
                                       struct version *version, enum read_result result)
 {
@@ -266,7 +272,8 @@ uint32_t version_deferred_writes(const struct region *region, uint32_t set_unit,
     return version_is_current(region, set_unit, version) ? n : 0;
 }
 
-/* If the box is another version's by now, that one counts as untold, and is told of again. */
+/* If the block holds a later version by now, that one counts as not yet notified, and is notified
+ * again. */
 void version_set_notified(const struct region *region, uint32_t set_unit,
                           const struct version *version)
 {

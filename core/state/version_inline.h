@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of version_read() and version_commit(), compiled into them, and into what is
- * done most often. What order they are in is said in version.c. */
+/*
+ * The steps of version_read() and version_commit(), inlined there and into the hot paths. version.c
+ * says how its relaxed accesses are ordered.
+ */
 #ifndef WEIR_CORE_STATE_VERSION_INLINE_H
 #define WEIR_CORE_STATE_VERSION_INLINE_H
 
@@ -57,7 +59,7 @@ WEIR_ALWAYS_INLINE void version_copy_content(const struct version_block *block,
     uint64_t *content = version->content;
 
     if (n > version->content_capacity)
-        n = version->content_capacity; /* torn: the word has moved, and the copy is thrown away */
+        n = version->content_capacity; /* torn: the caller drops the copy */
     for (uint32_t i = 0; i < n; i++) {
         content[i] = version_load(&block->content[i]);
         SCHED_POINT();
@@ -65,16 +67,16 @@ WEIR_ALWAYS_INLINE void version_copy_content(const struct version_block *block,
     version->content_n = n;
 }
 
-/* What came of reading a version. */
+/* Results of one attempt to read a version. */
 enum read_result {
     READ_COMPLETE,
-    READ_INLINE,    /* the word is not boxed */
-    READ_STALE,     /* somebody was faster */
-    READ_INCOMPLETE /* its effects are not complete */
+    READ_INLINE,    /* the state word is inline */
+    READ_STALE,     /* another thread committed meanwhile */
+    READ_INCOMPLETE /* its deferred writes are not complete */
 };
 
-/* What others can write need not be of the version that the word names; nor need they have come to
- * wake anybody. */
+/* Checks a block of a segment: whether it is of the version that the state word refers to, and
+ * whether that version's waiters have been notified. */
 WEIR_ALWAYS_INLINE void version_check_block(const struct version_block *block,
                                             struct version *version)
 {
@@ -108,7 +110,7 @@ WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct 
     return READ_COMPLETE;
 }
 
-/* help() in version.c: completes what this version owes. */
+/* Completes the deferred writes of the version that `word` refers to (version.c). */
 void version_help_word(const struct region *region, struct set_head *set, uint64_t word);
 
 WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t i,
@@ -120,7 +122,7 @@ WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t 
     SCHED_POINT();
 }
 
-/* Two have their places in one word. */
+/* Writes the deferred writes; two of them share a word of targets. */
 WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
                                            const struct deferred_write *writes, uint32_t n)
 {
@@ -137,7 +139,7 @@ WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
     }
 }
 
-/* Writes a version into this box of the actor's as the one that `word` names. */
+/* Writes `version` into the thread's own block as the version that `word` refers to. */
 WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_t ctx,
                                             uint64_t word, const struct version *version)
 {
@@ -147,7 +149,7 @@ WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_
     atomic_thread_fence(memory_order_release);
     version_store(&block->version, state_word_version(word));
     SCHED_POINT();
-    /* It may say that this very version is complete: a short one, which was not published. */
+    /* A stack version that lost its commit may have left this very version marked completed. */
     version_store(&block->completed, state_word_version(word) - 1);
     SCHED_POINT();
     version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
@@ -163,11 +165,9 @@ WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_
     }
 }
 
-/*
- * The publisher completes its own version. That needs no copy of what it owes, and no compare-and-
- * swap where only helpers could have been faster, with the same value: its own box, and the words of
- * its own record.
- */
+/* Completes the committing thread's own version, without a copy of its deferred writes. Its own
+ * block reference and its own record need no CAS: only helpers could have written them, with equal
+ * values. */
 WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *region,
                                          _Atomic uint64_t *own_ref, struct version_block *block,
                                          const struct version *version, uint64_t predecessor)
@@ -202,8 +202,7 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
     if (expected & INFLATED_BIT)
         version_complete(shared, region, own_ref, block, version, block_ref_of_word(expected));
     else
-        version_help_word(region, set,
-                          word); /* the box that it receives may have been changed by others */
+        version_help_word(region, set, word); /* others may have changed reserve_block since */
     return true;
 }
 

@@ -14,13 +14,13 @@ struct instance_wait {
     _Atomic uint32_t queues_n;
     struct weir_queue *closed_queues;
 
-    struct wait_timer timer;        /* of acquisitions; its lock is also over their descriptors */
+    struct wait_timer timer;        /* of acquisitions; its lock also covers their descriptors */
     size_t timed_n;                 /* acquisitions that may be in its heap; under its lock */
     struct os_thread *timer_thread; /* NULL: not running; under the timer's lock */
     _Atomic uint32_t timer_thread_stop;
     _Atomic uint64_t timer_spin_until_ns; /* or until it is signaled; 0: it does not spin */
-    _Atomic bool ring_refusal_reported;   /* the program was told that it cannot attach queues */
-    _Atomic uint32_t blocked_n; /* threads that wait in weir_acquire; a futex for weir_close */
+    _Atomic bool ring_refusal_reported;   /* attaching is impossible, and that was logged */
+    _Atomic uint32_t blocked_n;           /* threads blocked in weir_acquire; futex of weir_close */
 };
 
 static inline struct instance_wait *instance_wait(const weir *w)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The timekeeper thread. */
+/* The timer thread of an instance. */
 #include "wait/timer_thread.h"
 
 #include "os/os.h"
@@ -8,13 +8,14 @@
 #include "wait/instance_wait.h"
 #include <errno.h>
 
-/* How long the thread rests when the kernel refuses what it has no reason to refuse. */
+/* How long the thread rests after an unexpected error of the kernel, ns. */
 #define TIMER_THREAD_RETRY_NS UINT64_C(10000000)
 
-/* Events at once: the own alarm, whose data is 0, and those of queues. */
+/* Events per epoll call. Data 0 is the wake fd of the instance; other data is the number of a
+ * queue. */
 enum { TIMER_THREAD_EVENTS_MAX = 16 };
 
-/* Whether somebody has called, or may have. */
+/* Clears the wake fd. Returns whether the thread was signaled, or may have been. */
 static bool timer_thread_take_signal(weir *w)
 {
     struct wait_timer *timer = &instance_wait(w)->timer;
@@ -27,7 +28,8 @@ static bool timer_thread_take_signal(weir *w)
     return signaled;
 }
 
-/* When something becomes due next, of those whose timers have expired. */
+/* Returns when something becomes due next in the instance's timer or in those that have expired,
+ * ns. */
 static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 {
     uint64_t next_ns = timer_next_ns(&instance_wait(w)->timer);
@@ -51,8 +53,8 @@ void timer_thread_limit_spin(weir *w, uint64_t at_ns)
         ;
 }
 
-/* Until the instant has come that a timer was set ahead of, or somebody has to be looked after
- * before. */
+/* Spins until the time for which a timer was set ahead, or until timer_thread_limit_spin() says
+ * earlier. */
 static void timer_thread_spin(weir *w)
 {
     while (os_now_ns() < atomic_load(&instance_wait(w)->timer_spin_until_ns) &&
@@ -63,7 +65,11 @@ static void timer_thread_spin(weir *w)
     }
 }
 
-/* Returns whether somebody has called. From before it looks, whoever comes hastens the thread. */
+/*
+ * Waits for a near deadline, if wake-ups are set ahead. Returns whether the thread was signaled.
+ * `timer_spin_until_ns` is set before the deadlines are read, so that a thread that adds an earlier
+ * one meanwhile shortens the spin.
+ */
 static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 {
     uint64_t next_ns, now_ns;
@@ -83,7 +89,7 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
     return signaled;
 }
 
-/* Once around. False: a timer could not be set. */
+/* Handles one batch of events. Returns false if a timer could not be set. */
 static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
 {
     bool signaled = timer_thread_await_due(w, events, n), complete;
@@ -105,7 +111,7 @@ static void timer_thread_main(void *argument)
     const uint32_t *stop = (const uint32_t *)(uintptr_t)&instance_wait(w)->timer_thread_stop;
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
 
-    /* Looked at after each turn, which may have drained the signal to stop. */
+    /* Checked after each turn, which may have consumed the signal to stop. */
     while (!atomic_load(&instance_wait(w)->timer_thread_stop)) {
         int n = os_epoll_wait(wake_fd_pollable(&instance_wait(w)->timer.wake_fd), events,
                               TIMER_THREAD_EVENTS_MAX);
@@ -114,7 +120,7 @@ static void timer_thread_main(void *argument)
             os_futex_wait(stop, 0,
                           os_now_ns() + TIMER_THREAD_RETRY_NS); /* never an injected clock's */
     }
-    cq_service_all(w); /* what weir_close has decided is posted */
+    cq_service_all(w); /* posts what weir_close() decided */
 }
 
 static int timer_thread_launch(weir *w)
@@ -177,8 +183,7 @@ void timer_thread_forget(weir *w, uint32_t record)
 {
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
     deadline_heap_remove(&instance_wait(w)->timer.heap, record);
-    record_store(&waiter_at(w, record)->data,
-                 0); /* whatever its word says later, the acquisition is gone */
+    record_store(&waiter_at(w, record)->data, 0); /* no acquisition, whatever the word becomes */
     instance_wait(w)->timed_n--;
     pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Somebody joins the line of a private set while the instance is closed, each of them stopped at any
- * of his steps (fiber.h) until the other is done: nobody is left in line, where nothing would ever
- * be heard of him.
+ * Somebody joins the line of a private set while the instance is closed, each of them stopped at
+ * any of his steps (fiber.h) until the other is done: nobody is left in line, where nothing would
+ * ever be heard of him.
  *
  * Exits with 77 under ThreadSanitizer.
  */

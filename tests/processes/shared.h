@@ -11,7 +11,8 @@
 
 #define MS UINT64_C(1000000)
 
-/* A new directory, in WEIR_TEST_DIRECTORY if that is given, and its removal with all that is in it. */
+/* A new directory, in WEIR_TEST_DIRECTORY if that is given, and its removal with all that is in it.
+ */
 void shared_begin(void);
 void shared_end(void);
 const char *shared_directory(void);
@@ -34,8 +35,8 @@ const struct weir_request *shared_ask(struct shared_request *memory, const char 
 struct weir_set_stats shared_stats(weir_pool *pool);
 uint64_t shared_held(weir_pool *pool, size_t limit);
 
-/* In a child, first of all: it dies with its parent's thread that made it, in whatever way that ends,
- * also if it is stopped then. */
+/* In a child, first of all: it dies with its parent's thread that made it, in whatever way that
+ * ends, also if it is stopped then. */
 void shared_die_with(pid_t parent);
 
 /* Runs `body` in a child, which exits 0 unless it fails, and dies with its parent. */

@@ -4,8 +4,8 @@
  * little, and for many, for which there is no room at the same time, while random ones are killed
  * at random moments and others take their places. So live sets are lent, entered, left, taken back
  * and lent again by those who die over it. Never is more held of a key than its capacity, nor more
- * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of each
- * key can be had, by as many keys at the same time as there is room for, and by no more.
+ * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of
+ * each key can be had, by as many keys at the same time as there is room for, and by no more.
  *
  *     test_keyed_kill [kills]     of each kind of set; or WEIR_ROUNDS; seed from WEIR_SEED
  */

@@ -284,8 +284,8 @@ static void come(void *argument)
         meeting->had[i] = have(meeting->pool, NEWCOMERS + i, CAPACITY);
 }
 
-/* The key that is asked for is buried first, and the other one last, whose live set is in its second
- * loan: as that of the first will be, for one of those who come. */
+/* The key that is asked for is buried first, and the other one last, whose live set is in its
+ * second loan: as that of the first will be, for one of those who come. */
 static void hold_and_die(void *unused)
 {
     weir_pool *pool = shared_pool(shared_open(shape->text), "s");

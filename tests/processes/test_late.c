@@ -144,8 +144,8 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     word = record_load(&r->word);
     assert_int_equal(weir_cancel(pending), 0);
     assert_int_equal(record_state(record_load(&r->word)), RECORD_CANCELED);
-    /* As far as weir_release comes before the stand-in ends; and who led the line has been read long
-     * before. */
+    /* As far as weir_release comes before the stand-in ends; and who led the line has been read
+     * long before. */
     timer_thread_forget(w, pending->waiter);
     timer_arm_recheck(w, pending->waiter, record_load(&r->word), later);
     assert_int_equal(armed(), 0);
@@ -229,7 +229,8 @@ static void find_newcomer(void *waiting, uint32_t record, uint32_t kept)
     newcomer_kept = kept;
 }
 
-/* Writes into the record of who is about to enter that he was granted what he asks for, and says so. */
+/* Writes into the record of who is about to enter that he was granted what he asks for, and says
+ * so. */
 static void meddle(void *waiting)
 {
     struct acq_record *r;
@@ -283,7 +284,8 @@ static void meddle_and_break(void *waiting)
     participant_mark_broken(set->participant);
 }
 
-/* Somebody was told to look at it before it failed. Returns whether it was stopped at so many steps. */
+/* Somebody was told to look at it before it failed. Returns whether it was stopped at so many
+ * steps. */
 static bool fail_to_submit(uint64_t n, unsigned *failed)
 {
     struct shared_request memory;

@@ -2,7 +2,8 @@
 /*
  * Queues and many threads: each submission ends in exactly one completion, whoever submits,
  * cancels, releases, reaps and closes meanwhile; nothing is granted beyond its capacity or out of
- * turn, and nothing is lost. Reapers sleep in poll: a wake that is missed shows as a poll that does not end.
+ * turn, and nothing is lost. Reapers sleep in poll: a wake that is missed shows as a poll that does
+ * not end.
  *
  * WEIR_ROUNDS and WEIR_SEED override how many races are run, and the seed.
  */

@@ -3,9 +3,10 @@
  * Random operations for a few subjects of a keyed set, each also done to an ordinary set of the
  * same limits that is that subject's alone: results, refusals and their retry-after, the instant of
  * each grant, the order of each line and the sums of all counters are the same. The keyed set has
- * little room, so keys are forgotten all the time, and nobody can tell; a request for which there is
- * no room is left out. What counts from the creation of a limit is not among the limits here: a key
- * is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and how many there are.
+ * little room, so keys are forgotten all the time, and nobody can tell; a request for which there
+ * is no room is left out. What counts from the creation of a limit is not among the limits here: a
+ * key is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and
+ * how many there are.
  */
 #include "../threads/require.h"
 #include "api/instance.h"

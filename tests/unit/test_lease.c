@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Leases: what each call of each thread comes to, exactly as in a model of a rate whose threads take
- * ahead; the bound that is promised; who is in line; where leases go in the end. In a set of one
- * process, and in one that two share. Long form: WEIR_ROUNDS.
+ * Leases: what each call of each thread comes to, exactly as in a model of a rate whose threads
+ * take ahead; the bound that is promised; who is in line; where leases go in the end. In a set of
+ * one process, and in one that two share. Long form: WEIR_ROUNDS.
  */
 #include "../threads/require.h"
 #include "api/instance.h"
@@ -153,7 +153,8 @@ static void model_end(unsigned i)
     model.left[i] = 0;
 }
 
-/* From each instant on, no more was granted than the burst, what came back since, and the leases. */
+/* From each instant on, no more was granted than the burst, what came back since, and the leases.
+ */
 static void check_bound(unsigned n)
 {
     uint64_t granted = 0;

@@ -368,8 +368,8 @@ static void *advance_step_by_step(void *unused)
     return NULL;
 }
 
-/* Timers expire a moment early. A reap that comes in that moment stays until it is over, as does one
- * for an instant at which there is nothing to do any more. */
+/* Timers expire a moment early. A reap that comes in that moment stays until it is over, as does
+ * one for an instant at which there is nothing to do any more. */
 static void a_reap_that_comes_early_waits_for_the_instant(void **state)
 {
     weir_acquisition *holder;
@@ -436,8 +436,8 @@ static void leave(struct sharer *sharer)
     weir_close(sharer->w);
 }
 
-/* Its descriptor was made when nobody could know that there would be other processes to hear of. The
- * clock stands still: no look now and then makes up for what was not heard. */
+/* Its descriptor was made when nobody could know that there would be other processes to hear of.
+ * The clock stands still: no look now and then makes up for what was not heard. */
 static void a_queue_hears_of_a_set_that_came_later(void **state)
 {
     struct sharer giver, waiter;
@@ -510,9 +510,9 @@ static void what_it_takes_to_hear_is_missing(void **state)
 }
 
 /*
- * Somebody has called the timekeeper, and before it runs somebody else sets its instant, which takes
- * the call back, and cannot call anew. It looks after all queues all the same: after one here whose
- * program was not told that there is something to be reaped.
+ * Somebody has called the timekeeper, and before it runs somebody else sets its instant, which
+ * takes the call back, and cannot call anew. It looks after all queues all the same: after one here
+ * whose program was not told that there is something to be reaped.
  */
 static void a_call_that_cannot_be_repeated_is_heard(void **state)
 {
