@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What it costs that processes share a set, beside the same set for threads: alone, and two at a
- * time. How long it takes from a release in one process until the waiter in another runs, beside
- * the bare primitives that carry it. And how long from the kill of a holder until the waiter has
- * what it held, beside a bare pidfd.
+ * Measures sets that processes share. Operations beside those on a set for threads: alone, and two
+ * at a time. The time from a release in one process until the waiter in another runs, beside the
+ * bare primitives that carry it. The time from the kill of a holder until the waiter has its units,
+ * beside a bare pidfd.
  *
  *     process [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  */
@@ -55,7 +55,7 @@ void process_memory_free(void *memory, size_t size)
     require(munmap(memory, size) == 0);
 }
 
-pid_t peer_id_start(void (*run)(void *argument), void *argument)
+pid_t process_start(void (*run)(void *argument), void *argument)
 {
     pid_t parent = getpid(), pid;
 
@@ -116,6 +116,6 @@ int main(int argc, char **argv)
     }
     costs_close();
     hands_close();
-    require(rmdir(directory) == 0); /* the sets went with their last users */
+    require(rmdir(directory) == 0); /* the sets were removed with their last users */
     return bench_close(&bench);
 }

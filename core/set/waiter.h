@@ -74,7 +74,7 @@ static inline bool waiter_load(const weir *w, uint32_t waiter, uint64_t word, ui
 }
 
 /* Return the proxy record of a shared record, or 0 if out of memory; end its use. Defined in
- * state/record_pool.c. */
+ * set/record_pool.c. */
 uint32_t proxy_record_acquire(const weir_set *set, uint32_t record);
 void proxy_record_release(const weir_set *set, uint32_t waiter);
 /* Sets the wait target of a proxy record and of the shared record that it refers to. */
