@@ -56,8 +56,4 @@ static inline bool set_try_deflate(const struct txn *txn)
            !waitq_length(&txn->version) && set_deflate(txn);
 }
 
-/* Inflates a set that is inline, so that a request can be enqueued. Returns -EINPROGRESS, whether
- * this thread did it or the set has changed; or -ENOMEM. */
-int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
-
 #endif

@@ -151,7 +151,7 @@ enum segment_state {
 
 struct segment_summary {
     enum segment_state state;
-    char name[SEGMENT_NAME_SIZE];    /* name of the set */
+    char name[SEGMENT_NAME_SIZE]; /* name of the set */
     uint64_t creator_pid;
     uint64_t created_ns;      /* wall clock */
     uint64_t size, real_size; /* of the file, bytes; bytes of it that are allocated */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The world of the crash tests: see world.h. */
 #include "world.h"
+#include "config/plan.h"
 #include "state/version.h"
 
 #include "base/sched_point.h"

@@ -11,6 +11,7 @@
 #include "ledger.h"
 #include "shared.h"
 #include "shm/participant.h"
+#include "shm/segment.h"
 #include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>

@@ -14,6 +14,7 @@
  * a pattern of the tests to run.
  */
 #include "shared.h"
+#include "shm/segment.h"
 #include "shm/segment_layout.h"
 
 #include <dirent.h>

@@ -12,6 +12,7 @@
 #include "ledger.h"
 #include "shared.h"
 #include "shm/participant.h"
+#include "shm/segment.h"
 #include "worker.h"
 #include <dirent.h>
 #include <errno.h>

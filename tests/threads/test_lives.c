@@ -6,6 +6,7 @@
 #include "api/instance.h"
 #include "fake_sys.h"
 #include "fixture.h"
+#include "limit/counters.h"
 #include "require.h"
 #include "wait/instance_wait.h"
 #include <errno.h>

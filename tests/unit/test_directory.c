@@ -4,6 +4,7 @@
 #include "fake_sys.h"
 #include "fixture.h"
 #include "os/os.h"
+#include "shm/segment.h"
 #include "shm/segment_dir.h"
 #include <errno.h>
 #include <fcntl.h>

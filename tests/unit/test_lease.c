@@ -8,6 +8,7 @@
 #include "api/instance.h"
 #include "limit/counters.h"
 #include "shm/participant.h"
+#include "shm/segment.h"
 #include "world.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -3,6 +3,7 @@
  * Memory: what a set takes that nobody uses, all told, and that what need not wait takes none.
  */
 #include "api/instance.h"
+#include "limit/limit_intern.h"
 #include "world.h"
 
 #define SETS       10000

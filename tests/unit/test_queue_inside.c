@@ -7,6 +7,7 @@
 #include "api/instance.h"
 #include "set/hooks.h"
 #include "shm/doorbell.h"
+#include "shm/segment_dir.h"
 #include "wait/cq.h"
 #include "wait/instance_wait.h"
 #include "wait/peer_events.h"

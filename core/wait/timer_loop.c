@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The timer thread of an instance. */
+#include "base/backoff.h"
 #include "wait/timer_thread.h"
 
 #include "os/os.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Wait timers: a heap of deadlines and a wake fd each. */
-#include "wait/wait_timer.h"
+#include "limit/counters.h"
 #include "wait/acquisition_handle.h"
 #include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 
 #include "os/os.h"
 #include "peer/stall_check.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Steps of both fast paths: fast_path.c (inline state) and fast_path_block.c (version block). */
-#ifndef WEIR_CORE_API_FAST_PATH_INTERNAL_H
-#define WEIR_CORE_API_FAST_PATH_INTERNAL_H
+#ifndef WEIR_CORE_API_FAST_PATH_COMMON_H
+#define WEIR_CORE_API_FAST_PATH_COMMON_H
 
 #include "api/acquisition.h"
-#include "api/instance.h"
 #include "base/compiler.h"
+#include "limit/counters.h"
+#include "set/instance_base.h"
 #include <errno.h>
 
 /* Returns whether the instance is usable and has no loss of the TSC to report first. */

@@ -14,8 +14,9 @@
  *   - `completed` is stored with release after the deferred writes, and loaded with acquire before
  *     a thread relies on them.
  */
+#include "state/version_ops.h"
+#include "base/backoff.h"
 #include "base/compiler.h"
-#include "state/version_inline.h"
 
 #include <errno.h>
 #include <string.h>

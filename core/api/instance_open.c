@@ -2,6 +2,7 @@
 /* Instances: opening, closing, clocks and logging. */
 #include "api/instance.h"
 #include "api/set_shutdown.h"
+#include "shm/segment.h"
 
 #include "api/acquisition.h"
 #include "api/pool.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools: handles, and picking a set for a request. */
+#include "api/instance.h"
 #include "api/pool.h"
 #include "api/set_object.h"
 

@@ -3,8 +3,8 @@
  * The steps of version_read() and version_commit(), inlined there and into the hot paths. version.c
  * says how its relaxed accesses are ordered.
  */
-#ifndef WEIR_CORE_STATE_VERSION_INLINE_H
-#define WEIR_CORE_STATE_VERSION_INLINE_H
+#ifndef WEIR_CORE_STATE_VERSION_OPS_H
+#define WEIR_CORE_STATE_VERSION_OPS_H
 
 #include "base/sched_point.h"
 #include "state/version.h"

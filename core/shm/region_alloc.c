@@ -200,3 +200,10 @@ bool region_has_record(const struct region *region, uint32_t record)
     units = run < region->records.used / RUN_SIZE ? region->run_units[run] : 0;
     return units && in_run % units == 0 && in_run + units <= RUN_UNITS;
 }
+
+bool region_has_thread_unit(const struct region *region, uint32_t unit)
+{
+    uint32_t i;
+
+    return segment_thread_of_unit(region->segment, unit, &i);
+}

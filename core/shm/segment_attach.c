@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Computing the layout of segments, making them and attaching to them. */
-#include "shm/segment.h"
 #include "base/backoff.h"
+#include "shm/segment.h"
 
 #include "base/sched_point.h"
 #include "os/os.h"

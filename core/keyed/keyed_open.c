@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes and frees keyed sets, and hashes subjects into keys. */
+#include "config/plan.h"
 #include "keyed/keyed_internal.h"
+#include "shm/segment.h"
 
 #include "keyed/key_set.h"
 #include "os/os.h"
