@@ -53,8 +53,8 @@ int64_t clock_wall_offset_ns(struct clock *clock)
                                           : 0;
 }
 
-bool clock_must_report_tsc(const struct clock *clock)
+bool clock_tsc_loss_is_unreported(const struct clock *clock)
 {
-    return clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
+    return clock_tsc_state(clock->tsc) != TSC_OK &&
            !atomic_load_explicit(&clock->tsc_loss_reported, memory_order_relaxed);
 }

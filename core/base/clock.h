@@ -34,8 +34,14 @@ uint64_t clock_now_fresh(struct clock *clock);
  * under way: the callback may call the library. */
 void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log);
 
-/* Returns whether that is still to be logged. */
-bool clock_must_report_tsc(const struct clock *clock);
+/* As clock_must_report_tsc(), of a clock that has a time stamp counter. */
+bool clock_tsc_loss_is_unreported(const struct clock *clock);
+
+/* Returns whether the loss of the time stamp counter is still to be logged. On every fast path. */
+static inline bool clock_must_report_tsc(const struct clock *clock)
+{
+    return clock->tsc && clock_tsc_loss_is_unreported(clock);
+}
 
 static inline uint64_t clock_now_ns(struct clock *clock)
 {
