@@ -3,7 +3,7 @@
 # Checks a model with spin, exhaustively, and that faults seeded into it are found, as the plan
 # beside it says: NAME.plan for NAME.pml.
 #
-#     model.sh MODEL [long]
+#     model.sh MODEL [long]      or WEIR_MODELS=long
 #
 # A line of the plan is one of
 #
@@ -16,7 +16,7 @@
 set -eu
 model=$(realpath "$1")
 plan=${model%.pml}.plan
-form=${2:-short}
+form=${2:-${WEIR_MODELS:-short}}
 options=
 
 for tool in spin gcc; do

@@ -268,7 +268,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: fuzz_config SECONDS SEED FILE|DIRECTORY...\n");
         return 2;
     }
-    time_t until = time(NULL) + atoi(argv[1]);
+    const char *seconds = getenv("WEIR_FUZZ_SECONDS");
+    time_t until = time(NULL) + atoi(seconds ? seconds : argv[1]);
     state = strtoull(argv[2], NULL, 10);
     if (state == 0)
         state = random_seed();
