@@ -4,7 +4,8 @@
  * either a plan or at least one complaint, told in the order of the text, at places inside it.
  *
  * With clang's -fsanitize=fuzzer (WEIR_LIBFUZZER) libFuzzer drives it. Otherwise `main` does: it
- * runs the given files and directories once, then mutates them for the given number of seconds.
+ * runs the given files and directories once, then mutates them for the given number of seconds,
+ * or for WEIR_FUZZ_SECONDS.
  *
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
