@@ -7,8 +7,8 @@
  * Exits with 77 under ThreadSanitizer.
  */
 #include "base/sched_point.h"
+#include "crash_world.h"
 #include "stepped.h"
-#include "world.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

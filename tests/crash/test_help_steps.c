@@ -10,9 +10,9 @@
  * makes those that are enough, some ten thousands, or all cases: minutes. Exits with 77 under
  * ThreadSanitizer.
  */
+#include "crash_world.h"
 #include "state/version.h"
 #include "stepped.h"
-#include "world.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *
  *     test_parallel [SECONDS]
  */
+#include "crash_world.h"
 #include "system.h"
-#include "world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -11,8 +11,8 @@
 #include "shm/segment.h"
 #include "system.h"
 
-#include "../support/segments.h"
-#include "../threads/require.h"
+#include "lib/require.h"
+#include "lib/segments.h"
 #include <setjmp.h>
 #include <stdarg.h>
 

@@ -10,11 +10,11 @@
  * of them, 5 takes minutes (the long forms); the default leaves some thousands.
  * Exits with 77 under ThreadSanitizer.
  */
+#include "crash_world.h"
 #include "os/os.h"
 #include "set/txn.h"
 #include "stepped.h"
 #include "system.h"
-#include "world.h"
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -3,11 +3,11 @@
  * Out of everything: giving back never fails, whatever is short; asking fails cleanly. Memory that
  * the fake system refuses, and descriptors and addresses that the kernel refuses.
  */
-#include "../threads/require.h"
 #include "api/instance.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "world.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
+#include "whole_set.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -24,18 +24,18 @@
 
 static void no_memory(void)
 {
-    fake_sys_fail_kind_from(1, FAKE_MEMORY, 0);
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
 }
 
 static void memory_again(void)
 {
-    fake_sys_fail_kind_at(0, 0, 0);
+    fake_os_fail_kind_at(0, 0, 0);
 }
 
 enum { HELD = 3 };
 
 struct errand {
-    struct world world;
+    struct whole_set world;
     weir_acquisition *acquisitions[HELD];
 };
 
@@ -201,7 +201,7 @@ static rlim_t limit_descriptors(rlim_t n)
 
 static void test_no_descriptors(void **state)
 {
-    struct world world;
+    struct whole_set world;
     weir_acquisition *all = NULL, *acquisition = NULL, *own = NULL;
     struct weir_set_stats stats = {.size = sizeof(stats)};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -268,11 +268,11 @@ static void descriptors_again(void)
  * with fewer there is neither, and nothing is taken or left behind. */
 static void test_too_few_descriptors(void **state)
 {
-    const unsigned of_a_queue = fake_sys_timers_ring() ? 1 : 3;
-    const unsigned of_a_timekeeper = fake_sys_timers_ring() ? 2 : 3;
+    const unsigned of_a_queue = fake_os_timers_ring() ? 1 : 3;
+    const unsigned of_a_timekeeper = fake_os_timers_ring() ? 2 : 3;
     weir_acquisition *all = NULL, *acquisition = NULL;
     weir_queue *queue = NULL;
-    struct world world;
+    struct whole_set world;
 
     (void)state;
     world_open(&world);
@@ -303,7 +303,7 @@ static void test_too_few_descriptors(void **state)
     world_close(&world);
 }
 
-static void queue_submit(const struct world *world, weir_queue *queue,
+static void queue_submit(const struct whole_set *world, weir_queue *queue,
                          const struct weir_request *request, uint64_t user_data,
                          weir_acquisition **ret)
 {
@@ -334,7 +334,7 @@ static void test_a_queue_without_descriptors(void **state)
     struct weir_request late = want_db;
     weir_acquisition *all = NULL, *first, *second;
     weir_queue *queue = NULL;
-    struct world world;
+    struct whole_set world;
 
     (void)state;
     world_open(&world);
@@ -433,7 +433,7 @@ static int open_with_addresses(size_t more)
 {
     struct rlimit limit = {addresses_used() + more, RLIM_INFINITY};
     struct weir_options options = {.size = sizeof(options), .text = world_text};
-    struct world world;
+    struct whole_set world;
     int status, r;
     pid_t child = fork();
 

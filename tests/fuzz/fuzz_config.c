@@ -9,8 +9,8 @@
  *
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
-#include "../lib/random.h"
 #include "config/plan.h"
+#include "lib/random.h"
 #include "os/os.h"
 #include <dirent.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include <weir/uring.h> /* first, as it says */
 #endif
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

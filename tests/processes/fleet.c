@@ -2,7 +2,7 @@
 /* A fleet: all of it is in one shared mapping, which forked workers have at the same address. */
 #include "fleet.h"
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /* The ledger: see detectable_cas.h. */
 #include "ledger.h"
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <sys/mman.h>
 
 #define S UINT64_C(1000000000)

@@ -2,10 +2,10 @@
 /* A look at all of a segment: see look.h. */
 #include "look.h"
 
-#include "../threads/require.h"
 #include "keyed/key_set.h"
 #include "keyed/key_table.h"
 #include "keyed/keyed.h"
+#include "lib/require.h"
 #include "peer/participant.h"
 #include "shm/segment.h"
 #include "state/wait_queue.h"

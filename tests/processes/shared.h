@@ -3,7 +3,7 @@
 #ifndef WEIR_TESTS_SHARED_H
 #define WEIR_TESTS_SHARED_H
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <stdbool.h>
 #include <string.h>
 #include <sys/types.h>

@@ -2,7 +2,7 @@
 /* The harness of the tests of processes, before anything is believed that it says. */
 #include "fleet.h"
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -9,13 +9,13 @@
  *
  *     test_keyed_kill [kills]     of each kind of set; or WEIR_ROUNDS; seed from WEIR_SEED
  */
-#include "../threads/history.h"
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "fleet.h"
 #include "keyed/key_set.h"
 #include "keyed/key_table.h"
 #include "keyed/keyed.h"
+#include "lib/history.h"
 #include "look.h"
 #include "peer/participant.h"
 #include "shared.h"

@@ -9,8 +9,8 @@
  * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of
  * some sets every eighth. Exits with 77 under ThreadSanitizer.
  */
-#include "../crash/system.h"
 #include "api/acquisition.h"
+#include "crash/system.h"
 #include "keyed/keyed.h"
 #include "look.h"
 #include "peer/participant.h"

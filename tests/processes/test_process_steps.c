@@ -8,7 +8,7 @@
  * WEIR_ROUNDS: how often all of it; 1 if it is not set. WEIR_STRIDE: only every so many-th step, in
  * each scene from another one on; 1 if it is not set. Exits with 77 under ThreadSanitizer.
  */
-#include "../crash/system.h"
+#include "crash/system.h"
 #include "look.h"
 #include "others.h"
 #include "stepping.h"

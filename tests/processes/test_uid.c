@@ -3,10 +3,10 @@
  * Another user of the machine: can neither read nor change a segment, nor have us use what he has
  * laid in our way beforehand. Needs to be root, to become two others; skips itself otherwise.
  */
-#include "../threads/require.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "segments.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
+#include "lib/segments.h"
 #include <errno.h>
 #include <grp.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
  *     idle queue SECONDS      1000 waiters of a queue; this thread sleeps in epoll_wait for it
  *     idle alone              grants, releases, refusals and takes with nobody waiting
  */
-#include "require.h"
+#include "lib/require.h"
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>

@@ -12,8 +12,8 @@
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "base/clock_tsc.h"
-#include "history.h"
-#include "require.h"
+#include "lib/history.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

@@ -5,9 +5,9 @@
  * limits allow, nobody is forgotten in a line, and in the end nothing is held.
  * WEIR_SECONDS: for how long, each; WEIR_SEED.
  */
-#include "fake_sys.h"
-#include "fixture.h"
-#include "require.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -12,7 +12,7 @@
  */
 #include "rings.h"
 
-#include "require.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -7,7 +7,7 @@
 
 #include <weir/uring.h>
 
-#include "require.h"
+#include "lib/require.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Queues that are attached to rings, on sets that processes share: who hears of the dead? */
-#include "../processes/shared.h"
+#include "processes/shared.h"
 
 #include <liburing.h>
 #include <setjmp.h>

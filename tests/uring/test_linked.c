@@ -3,7 +3,7 @@
  * Linked waits: which completions come, that no others do, whether the operation ran, and what
  * became of the grant.
  */
-#include "world.h"
+#include "ring_world.h"
 
 #include <stdatomic.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations that start at an instant, and what was reserved for them. */
-#include "world.h"
+#include "ring_world.h"
 
 static void prepare_paced(uint64_t at_ns, unsigned next)
 {
