@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { FIRST, SECOND, THIRD, ACTORS };
+enum { FIRST_ACTOR, SECOND_ACTOR, THIRD_ACTOR, ACTORS };
 enum { WORDS = 12, DOORBELL_DRAIN_MAX = 1, LIVE = 1 };
 
 static struct segment *segment;
@@ -118,7 +118,7 @@ static uint64_t count_steps(void)
 
     prepare();
     before = fiber_steps();
-    fiber_go(start(FIRST), 0);
+    fiber_go(start(FIRST_ACTOR), 0);
     finish(0);
     return fiber_steps() - before;
 }
@@ -135,10 +135,10 @@ static void two_are_stopped(void **state)
             uint32_t end = (uint32_t)(n + m) % 4;
 
             prepare();
-            fiber_go(start(FIRST), n);
-            fiber_go(start(SECOND), m);
-            require(fiber_go(start(THIRD), 0) == FIBER_DONE);
-            for (uint32_t i = FIRST; i <= SECOND; i++)
+            fiber_go(start(FIRST_ACTOR), n);
+            fiber_go(start(SECOND_ACTOR), m);
+            require(fiber_go(start(THIRD_ACTOR), 0) == FIBER_DONE);
+            for (uint32_t i = FIRST_ACTOR; i <= SECOND_ACTOR; i++)
                 if (end & 1u << i)
                     require(fiber_go(&actors[i].fiber, 0) == FIBER_DONE);
             finish(2);

@@ -6,6 +6,7 @@
  * the answer is success or an error that the scenario may give, out-parameters are untouched on
  * failure, the set is whole afterwards, and nothing is left behind.
  */
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -22,7 +23,6 @@
 
 #include <cmocka.h>
 
-#define MS              UINT64_C(1000000)
 #define FEW             ((const int[]){-ENOMEM, 0})
 #define UNTOUCHED(type) ((type *)(uintptr_t)&untouched)
 

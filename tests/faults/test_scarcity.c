@@ -4,6 +4,7 @@
  * the fake system refuses, and descriptors and addresses that the kernel refuses.
  */
 #include "api/instance.h"
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -19,8 +20,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define MS UINT64_C(1000000)
 
 static void no_memory(void)
 {

@@ -6,6 +6,7 @@
 #ifndef WEIR_TESTS_CHILDREN_H
 #define WEIR_TESTS_CHILDREN_H
 
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "shm/peer_id.h"
@@ -34,7 +35,7 @@ static int ready_fd = -1;
 /* Ends with the test. This is of a thread: each that may be the last to live has to say so. */
 static inline void child_ends_with_parent(void)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child_ends_with(getppid());
 }
 
 static inline void child_is_ready(void)

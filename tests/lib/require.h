@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * For tests of many threads: a check that any thread may make and that ends the process with the
- * place and the seed, random numbers per thread, and how long to run.
+ * place and the seed, and how much to do.
  */
 #ifndef WEIR_TESTS_REQUIRE_H
 #define WEIR_TESTS_REQUIRE_H
 
+#include "lib/clock.h"
 #include "lib/random.h"
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define require(condition) ((condition) ? (void)0 : require_failed(#condition, __FILE__, __LINE__))
@@ -24,21 +24,6 @@ static inline _Noreturn void require_failed(const char *condition, const char *f
             condition, test_seed);
     fflush(NULL);
     _exit(1);
-}
-
-static inline uint64_t clock_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static inline void pause_ns(uint64_t ns)
-{
-    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-
-    nanosleep(&t, NULL);
 }
 
 /* A number from the environment, or `otherwise`. */

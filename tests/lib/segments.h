@@ -3,6 +3,7 @@
 #ifndef WEIR_TESTS_SEGMENTS_H
 #define WEIR_TESTS_SEGMENTS_H
 
+#include "lib/tmpdir.h"
 #include "shm/segment.h"
 #include "state/acq_record.h"
 #include <dirent.h>
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char place[] = "/dev/shm/weir-segments-XXXXXX";
+static char place[TMPDIR_SIZE];
 static struct weir_error error;
 
 /* A path in the directory; the last two stay valid. */
@@ -121,7 +122,7 @@ static inline bool anybody(const struct segment *segment, void *userdata)
 static inline int place_setup(void **state)
 {
     (void)state;
-    return mkdtemp(place) ? 0 : -1;
+    return tmpdir_make(place, "/dev/shm") ? 0 : -1;
 }
 
 /* Fails if a test left anything there. */

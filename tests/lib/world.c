@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The small world: opening, asking, looking. */
 #include "lib/world.h"
+#include "lib/tmpdir.h"
 #include <poll.h>
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ static void open_with(const struct weir_options *options, const char *name)
 }
 
 /* What is shared by processes is shared by this one alone: other tests run beside it. */
-static char directory[] = "/dev/shm/weir-test-XXXXXX";
+static char directory[TMPDIR_SIZE];
 static pid_t directory_of;
 
 static void remove_directory(void)
@@ -61,7 +62,7 @@ static void remove_directory(void)
 const char *world_directory(void)
 {
     if (!directory_of) {
-        assert_non_null(mkdtemp(directory));
+        assert_true(tmpdir_make(directory, NULL));
         directory_of = getpid();
         assert_int_equal(atexit(remove_directory), 0);
     }

@@ -6,6 +6,7 @@
 #ifndef WEIR_TESTS_WORLD_H
 #define WEIR_TESTS_WORLD_H
 
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include <errno.h>
@@ -19,9 +20,7 @@
 
 #include <cmocka.h>
 
-#define MS     UINT64_C(1000000)
-#define SECOND UINT64_C(1000000000)
-#define START  (1000 * SECOND) /* the clock's first reading */
+#define START (1000 * SECOND) /* the clock's first reading */
 
 #define LOG_MAX 16
 

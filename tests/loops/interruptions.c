@@ -10,6 +10,7 @@
 #include <weir/uring.h> /* first, as it says */
 #endif
 
+#include "lib/clock.h"
 #include "lib/require.h"
 #include <errno.h>
 #include <poll.h>
@@ -22,8 +23,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <weir/weir.h>
-
-#define MS UINT64_C(1000000)
 
 enum { SITTERS = 3, PER_SITTER = 33, ROUND = SITTERS * PER_SITTER, PATIENCE_S = 60 };
 

@@ -3,6 +3,7 @@
  * When a queue's descriptor is readable, and how often that wakes a loop: level- and edge-triggered,
  * behind other epolls, in two loops at once; by a clock moved by hand.
  */
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -21,8 +22,6 @@
 #include <weir/weir.h>
 
 #include <cmocka.h>
-
-#define MS UINT64_C(1000000)
 
 enum { CAPACITY = 1024, SLOTS = 100, BATCH_MAX = 256, PATIENCE_MS = 10000 };
 

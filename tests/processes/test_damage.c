@@ -13,6 +13,7 @@
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
  */
+#include "lib/child.h"
 #include "shared.h"
 #include "shm/segment_layout.h"
 
@@ -30,7 +31,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weir/segment.h>
@@ -987,12 +987,10 @@ static pid_t start_child(enum kind kind, const struct damage *only, unsigned chi
 {
     pid_t pid;
 
-    fflush(NULL);
-    pid = fork();
+    pid = child_fork();
     require(pid >= 0);
     if (pid)
         return pid;
-    require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     progress = at;
     progress->shape = only ? only->shape : child;
     shape = &shapes[progress->shape];

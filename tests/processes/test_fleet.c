@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { WORKERS = 4, EVENTS = 1 << 16, MS = 1000000 };
+enum { WORKERS = 4, EVENTS = 1 << 16 };
 enum { TURN = FLEET_OWN };
 
 static struct fleet *fleet;

@@ -20,7 +20,7 @@
 
 #define NOT_HERE 77
 
-static char full[64];
+static char full[TMPDIR_SIZE + 8];
 
 static bool mount_of(unsigned kib)
 {

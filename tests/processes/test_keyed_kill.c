@@ -15,6 +15,7 @@
 #include "keyed/key_set.h"
 #include "keyed/key_table.h"
 #include "keyed/keyed.h"
+#include "lib/clock.h"
 #include "lib/history.h"
 #include "look.h"
 #include "peer/participant.h"
@@ -32,7 +33,6 @@ enum { STUCK_S = 60, KILLS_PER_REST = 30, LIFE_STEPS = 400 };
 #define SLOTS UINT64_C(3)
 #define BURST UINT64_C(8)
 #define PER_S UINT64_C(1000)
-#define S     UINT64_C(1000000000)
 
 #define HEAD(evict)                                                                                \
     "version: 1\n"                                                                                 \
@@ -203,7 +203,7 @@ static void check_histories(void)
     read_logs();
     for (uint32_t i = 0; i < SUBJECTS; i++) {
         if (shape->rate && !shape->evicts)
-            require(history_keeps_rate(&histories[i], 0, BURST, PER_S, S));
+            require(history_keeps_rate(&histories[i], 0, BURST, PER_S, SECOND));
         require(history_keeps_order(&histories[i]));
         checked += histories[i].events_n;
         histories[i].events_n = histories[i].refunds_n = 0;
@@ -549,7 +549,7 @@ static bool all_rest(void)
 
 static void let_rest(void)
 {
-    uint64_t until = clock_now() + STUCK_S * S;
+    uint64_t until = clock_now() + STUCK_S * SECOND;
 
     atomic_store(&ledger->rest, true);
     while (!all_rest()) {
@@ -602,7 +602,7 @@ static void require_unused(weir_pool *pool)
 /* Rates come back with time, and the dead are looked for once in a millisecond. */
 static void require_all_free(weir_pool *pool)
 {
-    uint64_t until = clock_now() + 5 * S;
+    uint64_t until = clock_now() + 5 * SECOND;
     weir_acquisition *held[MAX_KEYS + 1];
     uint32_t first = (uint32_t)chance(SUBJECTS), n;
 
@@ -654,7 +654,7 @@ static bool have_lines(weir_pool *pool, uint32_t first)
 
 static void require_all_lines(weir_pool *pool)
 {
-    uint64_t until = clock_now() + 20 * S;
+    uint64_t until = clock_now() + 20 * SECOND;
 
     while (!have_lines(pool, (uint32_t)chance(SUBJECTS)))
         require(clock_now() < until);

@@ -10,13 +10,13 @@
  */
 #include "api/instance.h"
 #include "ledger.h"
+#include "lib/child.h"
 #include "peer/participant.h"
 #include "shared.h"
 #include "worker.h"
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum { STUCK_S = 60, KILLS_PER_REST = 50, STOP_MS = 100 };
@@ -39,13 +39,11 @@ static int pid_of(int worker)
 static void start(int worker)
 {
     uint64_t random = random_next(&chance);
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = child_fork();
 
     require(pid >= 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent)
-            worker_run(worker, random);
+        worker_run(worker, random);
         _exit(0);
     }
     atomic_store(&ledger->accounts[worker].pid, pid);

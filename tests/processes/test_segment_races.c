@@ -3,6 +3,7 @@
  * Many processes that open one segment at the same moment, come and go, remove it, and are killed
  * while they do. WEIR_ROUNDS: how often; WEIR_SEED repeats the random choices.
  */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -50,11 +50,9 @@ static uint64_t inode_of_segment(const struct segment *segment)
 
 static void start(int i, void (*run)(int i))
 {
-    fflush(NULL);
-    children[i] = fork();
+    children[i] = child_fork();
     require(children[i] >= 0);
     if (children[i] == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* none outlives a test that failed */
         run(i);
         _exit(0);
     }

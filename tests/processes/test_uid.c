@@ -95,7 +95,7 @@ static void break_in(void)
     static struct segment_summary summary;
     struct segment *segment = NULL;
     struct stat found;
-    char path[64];
+    char path[TMPDIR_SIZE + 8];
 
     require(stat(inside(SOME_FILE), &found) < 0 && errno == EACCES);
     require(open(inside(SOME_FILE), O_RDONLY | O_CLOEXEC) < 0 && errno == EACCES);

@@ -4,6 +4,7 @@
  * it spins exactly for the time ahead of an instant, and does nothing early.
  */
 #include "api/instance.h"
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -15,8 +16,6 @@
 
 #include <cmocka.h>
 
-#define US       UINT64_C(1000)
-#define SECOND   UINT64_C(1000000000)
 #define ADVANCE  (100 * US)
 #define MOMENT   (20 * 1000 * US)
 #define MOMENTS  500  /* until what must happen is taken not to happen */

@@ -8,6 +8,7 @@
  */
 #include "api/instance.h"
 #include "base/clock_tsc.h"
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -21,8 +22,6 @@
 #include <cmocka.h>
 
 enum { THREADS = 4 };
-
-#define SECOND UINT64_C(1000000000)
 
 /* Counters */
 

@@ -8,6 +8,7 @@
  */
 #include "api/acquisition.h"
 #include "api/instance.h"
+#include "lib/clock.h"
 #include "lib/fixture.h"
 #include "lib/history.h"
 #include "lib/require.h"
@@ -26,8 +27,6 @@
 #include <cmocka.h>
 
 enum { SETS = 2, QUEUES = 2, STUCK_S = 60, BATCH_MAX = 100 };
-#define MS UINT64_C(1000000)
-#define US UINT64_C(1000)
 
 /* Two sets: one of a rate and a resource, one of a resource alone. */
 enum { TOKENS, DB };

@@ -6,6 +6,7 @@
  * than there is, nor granted than a rate allows, and in the end everything can be had again.
  * WEIR_SECONDS: for how long, each; WEIR_SEED.
  */
+#include "lib/clock.h"
 #include "lib/fixture.h"
 #include "lib/history.h"
 #include "lib/require.h"
@@ -22,9 +23,6 @@
 #include <cmocka.h>
 
 #define THREADS  6
-#define US       UINT64_C(1000)
-#define MS       UINT64_C(1000000)
-#define SECOND   UINT64_C(1000000000)
 #define PATIENCE (60 * SECOND) /* nobody waits that long, unless he was forgotten */
 
 static struct {

@@ -5,6 +5,7 @@
  * limits allow, nobody is forgotten in a line, and in the end nothing is held.
  * WEIR_SECONDS: for how long, each; WEIR_SEED.
  */
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -22,8 +23,6 @@
 #define THREADS  4
 #define SUBJECTS 400u
 #define SLOTS    3u
-#define MS       UINT64_C(1000000)
-#define SECOND   UINT64_C(1000000000)
 
 static struct {
     weir *w;

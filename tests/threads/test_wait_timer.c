@@ -5,6 +5,7 @@
  */
 #include "api/acquisition.h"
 #include "api/instance.h"
+#include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -15,8 +16,6 @@
 #include <weir/weir.h>
 
 #include <cmocka.h>
-
-#define MS UINT64_C(1000000)
 
 static uint64_t now_ns;
 static weir *w;

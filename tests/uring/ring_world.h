@@ -18,12 +18,12 @@
 #include <cmocka.h>
 
 /* user_data of what a test has on the ring. */
-enum { HEAD = 1, OPERATION, SECOND, OTHER, CANCEL, MARK, FREE };
+enum { HEAD = 1, OPERATION, SECOND_OPERATION, OTHER, CANCEL, MARK, FREE };
 
 #define ENTRIES    16
 #define TOKENS     UINT64_C(1000)
-#define PATIENCE   (20 * S) /* longer than anything that will happen takes */
-#define FAR        (clock_now() + 60 * S)
+#define PATIENCE   (20 * SECOND) /* longer than anything that will happen takes */
+#define FAR        (clock_now() + 60 * SECOND)
 #define SOON       (clock_now() + 2 * MS)
 #define LONG_SINCE 1
 

@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
-#define PATIENCE (5 * S)  /* for what must come */
-#define MOMENT   (2 * MS) /* for what must not */
+#define PATIENCE (5 * SECOND) /* for what must come */
+#define MOMENT   (2 * MS)     /* for what must not */
 
 /* Of the timer, where that is tested, by a clock moved by hand. */
 #define ADVANCE (MS / 2)
@@ -73,8 +73,8 @@ static int open_all(void **state, bool injected, unsigned entries)
 
     fixture_setup(state);
     if (advance_ns)
-        fake_clock_set(5 * S);
-    now_ns = 5 * S;
+        fake_clock_set(5 * SECOND);
+    now_ns = 5 * SECOND;
     logged = 0;
     require(weir_open(&w, &options, NULL) == 0);
     require(weir_pool_new(&pool, w, &spec, NULL) == 0);

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define PATIENCE (10 * S)
+#define PATIENCE (10 * SECOND)
 
 enum { RELEASERS = 2, WAITERS = 64 };
 

@@ -246,7 +246,7 @@ static void a_listener_may_remove(void **state)
 
 static void the_directory_is_that_of_weir_open(void **state)
 {
-    char text[128];
+    char text[64 + TMPDIR_SIZE];
 
     (void)state;
     segment_close(make("set"));
@@ -331,7 +331,7 @@ static void an_onlooker_makes_nothing(void **state)
 /* Whichever call fails: an error or the truth, and nothing is left behind. */
 static void every_call_may_fail(void **state)
 {
-    char text[128];
+    char text[64 + TMPDIR_SIZE];
 
     (void)state;
     segment_close(make("one"));

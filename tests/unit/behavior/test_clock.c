@@ -5,6 +5,7 @@
  */
 #include "api/instance.h"
 #include "base/clock_tsc.h"
+#include "lib/tmpdir.h"
 #include "lib/world.h"
 #include <stdatomic.h>
 #include <unistd.h>
@@ -242,12 +243,12 @@ static void sets_that_processes_share_go_by_the_clock_itself(void **state)
     static const char text[] = "version: 1\nclock: tsc\nsets: { main: { backend: process,"
                                " lifetime: users, limits: [ " RATE " ] } }\n";
     struct weir_options options = {.size = sizeof options, .text = text, .log = hear};
-    char directory[] = "/dev/shm/weir-clock-XXXXXX";
+    char directory[TMPDIR_SIZE];
     weir_pool *pool;
     weir *w;
 
     (void)state;
-    assert_non_null(mkdtemp(directory));
+    assert_true(tmpdir_make(directory, NULL));
     options.process_dir = directory;
     w = opened(&options);
     assert_int_equal(weir_clock_in_use(w), WEIR_CLOCK_MONOTONIC);

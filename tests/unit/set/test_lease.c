@@ -6,6 +6,7 @@
  */
 #include "api/instance.h"
 #include "lib/require.h"
+#include "lib/tmpdir.h"
 #include "lib/world.h"
 #include "limit/counters.h"
 #include "peer/participant.h"
@@ -504,12 +505,12 @@ int main(void)
         leak_checked_test(a_lease_that_cannot_be_breaks_the_set),
     };
 
-    char directory[] = "/dev/shm/weir-lease-XXXXXX";
+    char directory[TMPDIR_SIZE];
     int failed;
 
     seed_begin();
     seed_at = test_seed;
-    if (!mkdtemp(directory) || setenv("WEIR_PROCESS_DIR", directory, 1) < 0)
+    if (!tmpdir_make(directory, NULL) || setenv("WEIR_PROCESS_DIR", directory, 1) < 0)
         return 1;
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed || rmdir(directory) < 0;

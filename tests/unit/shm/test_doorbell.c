@@ -2,6 +2,7 @@
 /* Bells: what is heard of what was rung, and what is never taken for a bell. */
 #include "lib/children.h"
 #include "lib/random.h"
+#include "lib/tmpdir.h"
 #include "os/os.h"
 #include "shm/doorbell.h"
 
@@ -11,14 +12,13 @@
 
 #define SET "set%2E1"
 
-static char directory[64];
+static char directory[TMPDIR_SIZE];
 static int directory_fd;
 static uint32_t heard[DOORBELL_READ_MAX];
 
 static int setup(void **state)
 {
-    snprintf(directory, sizeof(directory), "/tmp/weir-bell-XXXXXX");
-    if (!mkdtemp(directory))
+    if (!tmpdir_make(directory, "/tmp"))
         return -1;
     directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return directory_fd < 0 ? -1 : fixture_setup(state);

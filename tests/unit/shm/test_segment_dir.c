@@ -3,6 +3,7 @@
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
+#include "lib/tmpdir.h"
 #include "os/os.h"
 #include "shm/segment_dir.h"
 #include <errno.h>
@@ -16,7 +17,7 @@
 
 #include <cmocka.h>
 
-static char place[] = "/tmp/weir-directory-XXXXXX"; /* holds everything, and goes afterwards */
+static char place[TMPDIR_SIZE]; /* holds everything, and goes afterwards */
 static struct weir_error error;
 
 static const char *inside(const char *name)
@@ -353,7 +354,7 @@ static void only_bells_of_the_set_are_removed(void **state)
 static int group_setup(void **state)
 {
     (void)state;
-    return mkdtemp(place) ? 0 : -1;
+    return tmpdir_make(place, "/tmp") ? 0 : -1;
 }
 
 /* Fails if a test left anything there. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the command makes of texts and writes, apart from any terminal, file or set. */
+#include "lib/clock.h"
 #include "lib/world.h"
 #include "limit_option.h"
 #include "prometheus.h"
@@ -7,8 +8,6 @@
 #include "top_layout.h"
 #include <locale.h>
 #include <wchar.h>
-
-#define S UINT64_C(1000000000)
 
 /* ---- limits, amounts, durations ---- */
 
@@ -21,10 +20,10 @@ static void limits_on_the_command_line(void **state)
 {
     static const struct limit_case cases[] = {
         {"slots:4", "slots", NULL, 4, 0},
-        {"calls:100/60s", "calls", "gcra", 100, 60 * S},
-        {"calls:10k/5m", "calls", "gcra", 10000, 300 * S},
+        {"calls:100/60s", "calls", "gcra", 100, 60 * SECOND},
+        {"calls:10k/5m", "calls", "gcra", 10000, 300 * SECOND},
         {"calls:1/1ns", "calls", "gcra", 1, 1},
-        {"a:b:2M/1h/sliding_window", "a:b", "sliding_window", 2000000, 3600 * S},
+        {"a:b:2M/1h/sliding_window", "a:b", "sliding_window", 2000000, 3600 * SECOND},
         {"a/b:3", "a/b", NULL, 3, 0},
     };
 
@@ -100,13 +99,13 @@ static void spans_of_time(void **state)
         {1, "0.000000001", "0ms"},
         {250000000, "0.25", "250ms"},
         {999999999, "0.999999999", "999ms"},
-        {S, "1", "1.0s"},
-        {59 * S + 999999999, "59.999999999", "59.9s"},
-        {60 * S, "60", "1m00s"},
-        {3599 * S, "3599", "59m59s"},
-        {3600 * S, "3600", "1h00m"},
-        {86399 * S, "86399", "23h59m"},
-        {86400 * S, "86400", "1d"},
+        {SECOND, "1", "1.0s"},
+        {59 * SECOND + 999999999, "59.999999999", "59.9s"},
+        {60 * SECOND, "60", "1m00s"},
+        {3599 * SECOND, "3599", "59m59s"},
+        {3600 * SECOND, "3600", "1h00m"},
+        {86399 * SECOND, "86399", "23h59m"},
+        {86400 * SECOND, "86400", "1d"},
         {UINT64_MAX, "18446744073.709551615", "213503d"},
     };
     char text[TIME_TEXT_MAX];
@@ -154,7 +153,7 @@ static struct snapshot make(size_t n, size_t held, size_t waiting)
         holder->holder.process = 1000 + (uint32_t)i;
         holder->holder.waiting = i >= held;
         holder->holder.position = i >= held ? (uint32_t)(i - held + 1) : 0;
-        holder->age_ns = (200 - i) * S;
+        holder->age_ns = (200 - i) * SECOND;
         holder->amounts[0] = holder->amounts[2] = 1;
         holder->amounts[1] = 7;
         snprintf(holder->command, sizeof holder->command, "make");
@@ -172,7 +171,7 @@ static struct snapshot make(size_t n, size_t held, size_t waiting)
     sets[0].stats.held = held;
     sets[0].stats.waiting = waiting;
     sets[0].stats.refused_full = 3;
-    return (struct snapshot){.at_ns = 100 * S, .sets = sets, .sets_n = n};
+    return (struct snapshot){.at_ns = 100 * SECOND, .sets = sets, .sets_n = n};
 }
 
 /* ---- Prometheus ---- */
@@ -282,7 +281,7 @@ static void lay_out(const struct snapshot *now, const struct snapshot *before, u
                     unsigned columns, size_t selected)
 {
     struct top_view view = {
-        .rows = rows, .columns = columns, .selected = selected, .interval_ns = S};
+        .rows = rows, .columns = columns, .selected = selected, .interval_ns = SECOND};
 
     memset(screen, 0xff, sizeof screen);
     top_layout(now, before, &view, screen);
@@ -349,7 +348,7 @@ static void rates_come_from_two_looks(void **state)
     memcpy(old_limits, limits, sizeof old_limits);
     old[0].limits = old_limits;
     before.sets = old;
-    before.at_ns = 98 * S;
+    before.at_ns = 98 * SECOND;
     now = make(2, 1, 0);
     sets[0].stats.granted = 525;
     sets[0].stats.timed_out = 4;
