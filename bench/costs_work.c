@@ -34,7 +34,7 @@ enum { CELL_DEPTH_NS = 1000000000 };
 /* A GCRA on one word: what no limiter by that algorithm can do without. */
 static inline bool cell_take(struct object *object)
 {
-    uint64_t now = bench_now();
+    uint64_t now = clock_now();
     uint64_t tat = atomic_load_explicit(&object->cell.tat, memory_order_relaxed);
     uint64_t next;
 
@@ -81,7 +81,7 @@ static void clock_loop(struct object *object, unsigned n)
 {
     (void)object;
     while (n-- > 0)
-        require(bench_now() > 0);
+        require(clock_now() > 0);
 }
 
 static void semaphore_loop(struct object *object, unsigned n)

@@ -29,7 +29,7 @@ void process_memory_free(void *memory, size_t size);
  * Runs `run` in a new process, which may use all processors and is killed if this one ends. It has
  * none of this one's instances.
  */
-pid_t peer_id_start(void (*run)(void *argument), void *argument);
+pid_t process_start(void (*run)(void *argument), void *argument);
 /* Waits for its end: it must have exited with 0, or been killed by `signal`. */
 void process_end(pid_t pid, int signal);
 

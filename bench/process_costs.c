@@ -118,11 +118,11 @@ void costs_close(void)
 /* What one batch takes, in ns per operation. */
 static double run_batch(const struct work *work, weir_pool *pool)
 {
-    uint64_t begin = bench_now();
+    uint64_t begin = clock_now();
 
     for (int i = 0; i < BATCH; i++)
         work->once(pool);
-    return (double)(bench_now() - begin) / BATCH;
+    return (double)(clock_now() - begin) / BATCH;
 }
 
 static void run_alone(const struct work *work, weir_pool *const of[2],
@@ -211,7 +211,7 @@ static void run_threads(struct rival *rival, struct bench_figure *figure, unsign
 
 static void run_processes(struct rival *rival, struct bench_figure *figure, unsigned n)
 {
-    pid_t pid = peer_id_start(compete_as_process, rival);
+    pid_t pid = process_start(compete_as_process, rival);
 
     run_batches(rival, rival->pool, figure, n);
     process_end(pid, 0);

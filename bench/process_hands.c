@@ -175,13 +175,13 @@ static void hold_apart(void *argument)
 
 static void start_holder(struct hand *hand)
 {
-    hand->holder = (uint32_t)peer_id_start(hold_shared, hand);
+    hand->holder = (uint32_t)process_start(hold_shared, hand);
     process_await(&hand->holds, atomic_load(&hand->held) + 1);
 }
 
 static void start_bystander(struct hand *hand)
 {
-    hand->holder = (uint32_t)peer_id_start(hold_apart, hand);
+    hand->holder = (uint32_t)process_start(hold_apart, hand);
     process_await(&hand->holds, atomic_load(&hand->held) + 1);
 }
 
@@ -344,7 +344,7 @@ static void take_one(struct hand *hand, unsigned i)
     way->ask(hand);
     process_say(&hand->asked, i);
     way->wait(hand);
-    now = bench_now();
+    now = clock_now();
     require(atomic_load(&hand->given) == i && now >= hand->given_ns); /* never early */
     hand->had_ns = now;
     way->settle(hand);
@@ -399,7 +399,7 @@ static uint64_t give_one(struct hand *hand, unsigned i, int stat_fd)
     process_say(&hand->held, i);
     process_await(&hand->asked, i);
     await_sleep(stat_fd);
-    hand->given_ns = bench_now();
+    hand->given_ns = clock_now();
     process_say(&hand->given, i);
     hand->way->give(hand);
     process_await(&hand->had, i);
@@ -425,7 +425,7 @@ static void run_way(const struct way *way, struct bench_figure *figure, unsigned
 
     hand->way = way;
     hand->n = WARM_UP + n;
-    waiter = peer_id_start(wait_all, hand);
+    waiter = process_start(wait_all, hand);
     process_await(&hand->opened, 1);
     stat_fd = open_stat(waiter);
     for (unsigned i = 1; i <= hand->n; i++) {
