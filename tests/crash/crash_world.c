@@ -68,7 +68,7 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
 {
     struct set_plan plan = {.timeout_ns = UINT64_MAX, .max_wait_ns = UINT64_MAX, .fair = true};
     char name[] = "set-0";
-    uint32_t unboxed, ledger;
+    uint32_t deflated, slots;
     weir_set *set;
 
     name[4] = (char)('0' + world.w->sets_n);
@@ -82,11 +82,11 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     must(registry_add_set(world.w, &plan, &set, NULL) == 0);
     must(set->inline_format == INLINE_NONE ||
          version_add_reserve_block(set->region, set->head_unit) == 0);
-    must((unboxed = region_alloc_block(set->region, REGION_UNIT_SIZE, REGION_UNIT_SIZE)) != 0);
-    must((ledger = region_alloc_block(set->region, sizeof(struct announce_slots) + REGION_UNIT_SIZE,
-                                      REGION_UNIT_SIZE)) != 0);
-    set->deflated_ns = region_block(set->region, unboxed); /* all processes have the region only */
-    set->announce_slots = region_block(set->region, ledger);
+    must((deflated = region_alloc_block(set->region, REGION_UNIT_SIZE, REGION_UNIT_SIZE)) != 0);
+    must((slots = region_alloc_block(set->region, sizeof(struct announce_slots) + REGION_UNIT_SIZE,
+                                     REGION_UNIT_SIZE)) != 0);
+    set->deflated_ns = region_block(set->region, deflated); /* all processes have the region only */
+    set->announce_slots = region_block(set->region, slots);
     set->deflated_ns =
         (_Atomic uint64_t *)(void *)(set->announce_slots + 1); /* as in a segment, not its own */
     instance_unlock(world.w);
@@ -136,7 +136,7 @@ static uint32_t add_own(const struct thread_ctx *actor, uint64_t *slots, uint32_
     return n;
 }
 
-/* All boxes that somebody owns or that are current: each exactly once. */
+/* All blocks that somebody owns or that are current: each exactly once. */
 static uint32_t list_slots(uint64_t *slots)
 {
     uint32_t n = 0;
@@ -269,11 +269,11 @@ static void log_grant(uint32_t a, uint32_t s, uint32_t i)
 int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry)
 {
     uint64_t amounts[LIMITS] = {amount, amount, amount};
-    struct decision verdict;
+    struct decision decision;
 
     fill(a, s, i, amount);
     return set_acquire(world.actors[a], world.sets[s], amounts, world.records[a][s][i], entry,
-                       UINT64_MAX, &verdict);
+                       UINT64_MAX, &decision);
 }
 
 void world_withdraw(uint32_t a, uint32_t s, uint32_t i)
@@ -363,7 +363,7 @@ static void reserve_in_vain(uint32_t a, uint32_t s, uint32_t i)
 
 void world_script(uint32_t a, uint32_t s)
 {
-    struct decision verdict;
+    struct decision decision;
     uint64_t amounts[LIMITS] = {1, 1, 1};
 
     world_enter(a, s, 0, 1, MODE_WAIT);
@@ -374,7 +374,7 @@ void world_script(uint32_t a, uint32_t s)
     world_pass(INTERVAL_NS / 2);
     if (world_state(a, s, 0) == RECORD_WAITING)
         set_poll_head(world.actors[a], world.sets[s], world.records[a][s][0]);
-    set_forecast(world.actors[a], world.sets[s], amounts, FORECAST_ANY_QUEUE, &verdict);
+    set_forecast(world.actors[a], world.sets[s], amounts, FORECAST_ANY_QUEUE, &decision);
     world_leave(a, s, 3, 1);
     world_leave(a, s, 0, 0);
     world_pass(INTERVAL_NS);
@@ -433,9 +433,9 @@ static void check_slots(void)
     uint64_t slots[SLOTS_MAX];
     uint32_t n = list_slots(slots);
 
-    expect(n == world.slots_n, "%u boxes, of %u", n, world.slots_n);
+    expect(n == world.slots_n, "%u blocks, of %u", n, world.slots_n);
     for (uint32_t i = 0; i < n && i < world.slots_n; i++)
-        expect(slots[i] == world.slots[i], "box %lx where %lx should be: lost, or owned twice",
+        expect(slots[i] == world.slots[i], "block %lx where %lx should be: lost, or owned twice",
                slots[i], world.slots[i]);
 }
 

@@ -12,7 +12,7 @@
 
 enum { SET_RESOURCE, SET_RATE, SET_THREE, SETS };
 enum { ACTORS = 12, RECORDS = 4, LIMITS = 3 };
-enum { STANDING = 3 }; /* an actor for whom there is no seat in ledgers */
+enum { STANDING = 3 }; /* an actor for whom there is no announcement slot */
 
 #define INTERVAL_NS UINT64_C(100000000) /* of rates: far more than a round has readings */
 #define SLOTS_MAX   64u
@@ -23,7 +23,7 @@ struct crash_world {
     struct thread_ctx *actors[ACTORS];
     uint32_t records[ACTORS][SETS][RECORDS];
     uint64_t interval_ns;      /* of the rates, which have a burst of two */
-    uint64_t slots[SLOTS_MAX]; /* of all boxes, sorted */
+    uint64_t slots[SLOTS_MAX]; /* of all blocks, sorted */
     uint32_t slots_n;
     unsigned char *image; /* of the region, as world_save() saw it */
     size_t boxes_size, records_size;

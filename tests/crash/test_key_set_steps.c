@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys and their live sets, stopped at every step, with fibers (fiber.h): one asks, waits, gives up
+ * Keys and their key sets, stopped at every step, with fibers (fiber.h): one asks, waits, gives up
  * or gives back, and is stopped anywhere; others do the same of his key and of others meanwhile;
  * then he goes on. Before every step all keys are looked at: what a key's entry says is true of it
  * changes by what one call takes or gives back, and vanishes only if nothing is held; whoever is in
- * line is in that of the live set that his key's entry names, as of its loan. At the end what
- * is true is what the records hold, all was counted once, and as many live sets as there are can be
+ * line is in that of the key set that his key's entry names, as of its binding. At the end what
+ * is true is what the records hold, all was counted once, and as many key sets as there are can be
  * had at once.
  *
  *     test_key_set_steps [STRIDE]
@@ -89,7 +89,7 @@ static const struct weir_algorithm count_algorithm = {
 
 /*
  * Of one resource, whose states are words of keys unless somebody is in line. Of two, so that every
- * key that is not as new needs a live set. And of a rate and a resource, so that keys are never as
+ * key that is not as new needs a key set. And of a rate and a resource, so that keys are never as
  * new again, and are evicted for others.
  */
 static const struct kind {
@@ -154,7 +154,7 @@ struct truth {
     bool there;
     uint64_t states[LIMITS_MAX];
     uint64_t word;
-    bool idle; /* the live set that it names */
+    bool idle; /* the key set that it names */
 };
 
 static struct truth seen[KEYS];
@@ -170,28 +170,28 @@ static struct user {
 
 static uint64_t told[KEYS]; /* grants, as their callers know */
 
-static const struct version_block *box_of(const struct key_set *live)
+static const struct version_block *block_of(const struct key_set *live)
 {
     const struct set_head *head = region_block(live->set.region, live->set.head_unit);
 
     return block_at(false, live->set.region, live->set.block_class, atomic_load(&head->state_word));
 }
 
-/* The live set that the word names has the key, as of that loan, or of the next that is about to
+/* The key set that the word names has the key, as of that binding, or of the next that is about to
  * be: then its states are the key's. */
 static void read_live(uint32_t key, struct truth *ret)
 {
     struct key_set *live = key_set_at(set->keyed, ret->word, NULL);
-    const struct version_block *box = box_of(live);
-    const _Atomic uint64_t *states = &box->content[CONTENT_STATES];
+    const struct version_block *block = block_of(live);
+    const _Atomic uint64_t *states = &block->content[CONTENT_STATES];
     const _Atomic uint64_t *words = states + kind->limits_n;
-    uint64_t loan = atomic_load(&words[KEY_SET_WORD_BINDING]);
+    uint64_t binding = atomic_load(&words[KEY_SET_WORD_BINDING]);
 
     require(atomic_load(&words[KEY_SET_WORD_PLACE]) == key_at(key).buckets);
     require(atomic_load(&words[KEY_SET_WORD_ID]) == key_at(key).id);
-    require(loan >> 2 == key_word_binding(ret->word) ||
-            (loan >> 2 == key_word_binding(ret->word) + 1 && (loan & 3) == 1));
-    ret->idle = (loan & 3) == 0;
+    require(binding >> 2 == key_word_binding(ret->word) ||
+            (binding >> 2 == key_word_binding(ret->word) + 1 && (binding & 3) == 1));
+    ret->idle = (binding & 3) == 0;
     for (uint32_t i = 0; i < kind->limits_n; i++)
         ret->states[i] = atomic_load(&states[i]);
 }
@@ -246,7 +246,7 @@ static enum record_state state_of(const struct user *user)
                         : RECORD_FREE;
 }
 
-/* Who is in line is in that of the live set that his key's entry names. */
+/* Who is in line is in that of the key set that his key's entry names. */
 static void look_at_waiter(const struct user *user)
 {
     uint64_t set_word = record_load(&record_at(set->region, user->record)->set);
@@ -363,7 +363,7 @@ static void check_at_rest(void)
         require(seen[k].states[0] == held[k]);
 }
 
-/* Every live set can be had, all at once: by a key each, with somebody in line where that is what
+/* Every key set can be had, all at once: by a key each, with somebody in line where that is what
  * takes one. */
 static void have_all(void)
 {
@@ -430,7 +430,7 @@ static struct fiber *other(uint32_t path, uint32_t preset)
                : start(paths[path].user, paths[path].key, paths[path].run);
 }
 
-/* Nobody is held up by those who are stopped; but there may be no live set left. */
+/* Nobody is held up by those who are stopped; but there may be no key set left. */
 static void last_gets_on(uint32_t key)
 {
     require(fiber_go(start(LAST, key, enter_and_leave), 0) == FIBER_DONE);
@@ -507,7 +507,7 @@ static void two_are_stopped(void **state)
     each_case(two_are_stopped_on);
 }
 
-/* The key whose live set is idle, though its entry names it; KEYS: none. */
+/* The key whose key set is idle, though its entry names it; KEYS: none. */
 static uint32_t left_idle(void)
 {
     uint32_t k = 0;
@@ -518,9 +518,9 @@ static uint32_t left_idle(void)
     return k;
 }
 
-/* One who evicts a key is stopped, somebody lends it its live set anew and is stopped, and the next
+/* One who evicts a key is stopped, somebody lends it its key set anew and is stopped, and the next
  * one finds what both have left. */
-static void lending_anew_is_stopped(void **state)
+static void binding_anew_is_stopped(void **state)
 {
     enum fiber_state evicts = FIBER_READY;
 
@@ -528,15 +528,15 @@ static void lending_anew_is_stopped(void **state)
     rounds = 0;
     choose(KINDS - 1);
     for (uint64_t n = 1; evicts == FIBER_READY; n++) {
-        enum fiber_state lends = FIBER_READY;
+        enum fiber_state binds = FIBER_READY;
 
-        for (uint64_t m = 1; lends == FIBER_READY; m++) {
+        for (uint64_t m = 1; binds == FIBER_READY; m++) {
             uint32_t key;
 
             begin_with(0);
             evicts = fiber_go(start(STOPPED, FOREIGN, enter_and_leave), n);
             key = left_idle();
-            lends = key < KEYS ? fiber_go(start(OTHER, key, enter_and_leave), m) : FIBER_DONE;
+            binds = key < KEYS ? fiber_go(start(OTHER, key, enter_and_leave), m) : FIBER_DONE;
             if (key < KEYS)
                 last_gets_on(key);
             finish();
@@ -554,7 +554,7 @@ static void enter_key(uint32_t number, uint32_t key)
 }
 
 /* One is on his way to a line. Those leave whom it consists of, and others make one for another key,
- * of the same live set; he goes on. */
+ * of the same key set; he goes on. */
 static void a_line_becomes_another_key_s(void **state)
 {
     (void)state;
@@ -607,7 +607,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_line_becomes_another_key_s),
         cmocka_unit_test(one_is_stopped),
         cmocka_unit_test(two_are_stopped),
-        cmocka_unit_test(lending_anew_is_stopped),
+        cmocka_unit_test(binding_anew_is_stopped),
     };
 
     if (!fibers_are_possible())

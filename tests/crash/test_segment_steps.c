@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Live sets of a segment, begun by several at once: actors that need one give it its memory and
+ * Key sets of a segment, begun by several at once: actors that need one give it its memory and
  * its first version, and use it; each is stopped at any step and goes on later, or never. Before
  * every step, whatever is said to be there is there; and nobody who comes late undoes what others
  * have published since.
@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 enum { FIRST_ACTOR, SECOND_ACTOR, THIRD_ACTOR, ACTORS };
-enum { WORDS = 12, DOORBELL_DRAIN_MAX = 1, LIVE = 1 };
+enum { WORDS = 12, ROUNDS = 1, LIVE = 1 };
 
 static struct segment *segment;
 static struct region region;
@@ -71,7 +71,7 @@ static void use(void *argument)
     require(segment_alloc_key_set(segment, LIVE) == 0);
     actor->begun = true;
     require(segment_key_sets_n(segment) > LIVE);
-    for (unsigned done = 0; done < DOORBELL_DRAIN_MAX;)
+    for (unsigned done = 0; done < ROUNDS;)
         done += publish(actor->number);
 }
 

@@ -152,8 +152,8 @@ static void test_a_stranger_closes(void **state)
     weir_pool_close(errand.world.pool);
 }
 
-/* The keeper's thread has not done anything yet either. */
-static void test_the_keeper_needs_no_memory(void **state)
+/* The timer thread has not done anything yet either. */
+static void test_the_timer_thread_needs_no_memory(void **state)
 {
     struct weir_request late = want_db, soon = want_tokens;
     struct errand errand = {0};
@@ -263,12 +263,12 @@ static void descriptors_again(void)
     limit_descriptors(limit_before);
 }
 
-/* A queue takes one descriptor and a timekeeper two, or both three where timerfds cannot be rung:
+/* A queue takes one descriptor and a timer thread two, or both three where timerfds cannot be rung:
  * with fewer there is neither, and nothing is taken or left behind. */
 static void test_too_few_descriptors(void **state)
 {
     const unsigned of_a_queue = fake_os_timers_ring() ? 1 : 3;
-    const unsigned of_a_timekeeper = fake_os_timers_ring() ? 2 : 3;
+    const unsigned of_a_timer_thread = fake_os_timers_ring() ? 2 : 3;
     weir_acquisition *all = NULL, *acquisition = NULL;
     weir_queue *queue = NULL;
     struct whole_set world;
@@ -282,13 +282,13 @@ static void test_too_few_descriptors(void **state)
         assert_null(queue);
         descriptors_again();
     }
-    for (unsigned n = 0; n < of_a_timekeeper; n++) {
+    for (unsigned n = 0; n < of_a_timer_thread; n++) {
         leave_descriptors(n);
         assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
         assert_null(acquisition);
         descriptors_again();
     }
-    leave_descriptors(of_a_timekeeper);
+    leave_descriptors(of_a_timer_thread);
     assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
     assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
     queue = weir_queue_close(queue);
@@ -477,7 +477,7 @@ int main(void)
         leak_checked_test(test_a_stranger_hands_over),
         leak_checked_test(test_a_stranger_is_the_last),
         leak_checked_test(test_a_stranger_closes),
-        leak_checked_test(test_the_keeper_needs_no_memory),
+        leak_checked_test(test_the_timer_thread_needs_no_memory),
         leak_checked_test(test_no_descriptors),
         leak_checked_test(test_too_few_descriptors),
         leak_checked_test(test_a_queue_without_descriptors),

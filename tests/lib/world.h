@@ -41,7 +41,7 @@ void world_open(const char *text, const char *name);
 void world_set(const char *fields);
 /* The same with these limits only. */
 void world_limits(const char *limits);
-/* On the system's clock: a keeper thread, futexes with deadlines. */
+/* On the system's clock: a timer thread, futexes with deadlines. */
 void world_real(const char *fields);
 /* Where sets are that processes share: a directory of this process alone. */
 const char *world_directory(void);

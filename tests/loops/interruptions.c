@@ -197,7 +197,7 @@ static void hold_all_slots(void)
     require(weir_acquire(slots, &request, &all, NULL) == 0);
 }
 
-/* The timekeeper grants. */
+/* The timer thread grants. */
 static void let_time_pass(void)
 {
     while (waiting(calls))

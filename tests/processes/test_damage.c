@@ -6,7 +6,7 @@
  * either side of which a page that nobody may touch lies. What waits with a timeout ends; whoever
  * waits on a set that was found broken is told.
  *
- * Each case is a set made anew: of many limits, which is always boxed, or of one, which is a word
+ * Each case is a set made anew: of many limits, which is always inflated, or of one, which is a word
  * unless somebody is in line; or a keyed one, with room for fewer keys than are asked for. Cases run
  * in children, one per shape of sets; a parent names the case in which one died or got stuck.
  * WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.

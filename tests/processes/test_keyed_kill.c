@@ -2,7 +2,7 @@
 /*
  * The kill test of keyed sets: processes of three threads ask for few keys, of which there is too
  * little, and for many, for which there is no room at the same time, while random ones are killed
- * at random moments and others take their places. So live sets are lent, entered, left, taken back
+ * at random moments and others take their places. So key sets are lent, entered, left, taken back
  * and lent again by those who die over it. Never is more held of a key than its capacity, nor more
  * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of each
  * key can be had, by as many keys at the same time as there is room for, and by no more.
@@ -181,7 +181,7 @@ static void read_logs(void)
             read_log(&ledger->logs[i][k]);
 }
 
-static void bury(uint32_t worker)
+static void reap_worker(uint32_t worker)
 {
     for (uint32_t k = 0; k < THREADS; k++) {
         struct log *log = &ledger->logs[worker][k];
@@ -510,7 +510,7 @@ static void say_live(weir_set *set)
 
     version_read(set->region, set->head_unit, &version);
     fprintf(stderr,
-            "  live set %" PRIu32 ": %s, loan %" PRIu64 ", %" PRIu32 " in line, state %" PRIx64
+            "  key set %" PRIu32 ": %s, binding %" PRIu64 ", %" PRIu32 " in line, state %" PRIx64
             "\n",
             key_set_of(set)->number, phases[words[KEY_SET_WORD_BINDING] & 3],
             words[KEY_SET_WORD_BINDING] >> 2, waitq_length(&version), content[CONTENT_STATES]);
@@ -699,7 +699,7 @@ static void kill_some(uint32_t n)
             pause_ns(chance(300000));
     }
     for (uint32_t i = 0; i < n; i++) {
-        bury((first + i) % WORKERS);
+        reap_worker((first + i) % WORKERS);
         require(fleet_respawn(fleet, (first + i) % WORKERS));
     }
 }
@@ -722,7 +722,7 @@ static void kill_many(uint64_t kills)
     for (uint32_t i = 0; i < WORKERS; i++) {
         doom(i);
         require(fleet_kill(fleet, i));
-        bury(i);
+        reap_worker(i);
     }
     inspect(true);
 }

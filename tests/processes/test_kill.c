@@ -85,7 +85,7 @@ static void stop(int worker)
     require(waitid(P_PID, (id_t)pid_of(worker), &info, WSTOPPED | WEXITED | WNOWAIT) == 0);
 }
 
-static void bury(int worker)
+static void reap_worker(int worker)
 {
     int status;
 
@@ -111,7 +111,7 @@ static void kill_some(int n)
             pause_ns(below(300000));
     }
     for (int i = 0; i < n; i++) {
-        bury((first + i) % LEDGER_WORKERS);
+        reap_worker((first + i) % LEDGER_WORKERS);
         start((first + i) % LEDGER_WORKERS);
     }
 }
@@ -230,7 +230,7 @@ static void require_no_leak(const struct segment *segment)
     require(segment_runs_n(segment) <= 8 * processes);
 }
 
-static uint32_t bells(void)
+static uint32_t doorbells(void)
 {
     DIR *entries = opendir(shared_directory());
     const struct dirent *entry;
@@ -286,7 +286,7 @@ static void inspect_the_end(void)
         require(record_state(record_load(&record_at(set->region, at)->word)) == RECORD_FREE);
     weir_pool_close(pool);
     weir_close(w);
-    require(bells() == 0);
+    require(doorbells() == 0);
 }
 
 /* ---- the tests ---- */
@@ -306,7 +306,7 @@ static void end_all(void)
         require(kill(pid_of(i), SIGKILL) == 0);
     }
     for (int i = 0; i < LEDGER_WORKERS; i++)
-        bury(i);
+        reap_worker(i);
     inspect_the_end();
     ledger_check();
     printf("%" PRIu64 " grants checked, %" PRIu64 " killed, %" PRIu64 " ended by themselves\n",

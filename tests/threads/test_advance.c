@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The timekeeper with its timer set ahead, by a clock that stands still until the test moves it on:
+ * The timer thread with its timer set ahead, by a clock that stands still until the test moves it on:
  * it spins exactly for the time ahead of an instant, and does nothing early.
  */
 #include "api/instance.h"

@@ -112,7 +112,7 @@ static void test_threads_come_and_go(void **state)
     weir *w = open_instance();
     weir_pool *pool = define(w, "set");
     struct fake_os_live live;
-    size_t boxes, records;
+    size_t blocks, records;
     pthread_t thread;
 
     (void)state;
@@ -121,7 +121,7 @@ static void test_threads_come_and_go(void **state)
         join(&thread, 1);
     }
     live = fake_os_live();
-    boxes = w->region.blocks.used;
+    blocks = w->region.blocks.used;
     records = w->region.records.used;
     for (int i = 0; i < 1000; i++) {
         start(&thread, 1, use_once, pool);
@@ -129,7 +129,7 @@ static void test_threads_come_and_go(void **state)
     }
     assert_int_equal(fake_os_live().blocks, live.blocks);
     assert_int_equal(fake_os_live().bytes, live.bytes);
-    assert_int_equal(w->region.blocks.used, boxes);
+    assert_int_equal(w->region.blocks.used, blocks);
     assert_int_equal(w->region.records.used, records);
     check_whole(pool);
     weir_pool_close(pool);
@@ -338,7 +338,7 @@ static void test_close_pool_right_after_instance(void **state)
     }
 }
 
-/* The keeper is told to stop while it is about to try again to set its timer. */
+/* The timer thread is told to stop while it is about to try again to set its timer. */
 static void test_close_when_timer_cannot_be_set(void **state)
 {
     uint64_t random = test_seed;
@@ -371,7 +371,7 @@ static void test_close_when_timer_cannot_be_set(void **state)
     }
 }
 
-/* The keeper's thread by itself: several deadlines, nobody who calls weir meanwhile. */
+/* The timer thread by itself: several deadlines, nobody who calls weir meanwhile. */
 static void test_one_deadline_after_another(void **state)
 {
     weir *w = open_instance();

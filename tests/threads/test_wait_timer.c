@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The keeper, by a clock moved by hand: everything that is due is done at its instant, once, in
+ * The timer, by a clock moved by hand: everything that is due is done at its instant, once, in
  * order, and what was decided before leaves no deadline behind.
  */
 #include "api/acquisition.h"
@@ -111,7 +111,7 @@ static uint64_t word_of(const weir_acquisition *acquisition)
     return record_load(&record_at(&w->region, acquisition->record)->word);
 }
 
-/* A thread that was delayed on its way to arm the keeper says what is not so any more. */
+/* A thread that was delayed on its way to arm the timer says what is not so any more. */
 static void test_late_news_puts_nothing_off(void **state)
 {
     weir_acquisition *first = submit(0, 1, 0, WEIR_FOREVER);
@@ -126,7 +126,7 @@ static void test_late_news_puts_nothing_off(void **state)
     release(next);
 }
 
-/* Nor does it harm if the keeper is told to look too early. */
+/* Nor does it harm if the timer is told to look too early. */
 static void test_early_news_is_looked_into(void **state)
 {
     weir_acquisition *first = submit(0, 1, 0, WEIR_FOREVER);

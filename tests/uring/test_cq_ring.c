@@ -2,7 +2,7 @@
 /*
  * Queues attached to a ring of the program: each completion comes as a CQE or by a reap, once, and
  * whatever ends the posting loses none. On every kind of ring. The same program is run as on an
- * older kernel, where the timekeeper posts by a source ring.
+ * older kernel, where the timer thread posts by a source ring.
  */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -183,7 +183,7 @@ static void expect_reaped(uint64_t user_data, int result, weir_acquisition *acqu
     struct weir_completion done;
     int n = 0;
 
-    /* While the timekeeper is at it, the descriptor is readable and there is nothing yet. */
+    /* While the timer thread is at it, the descriptor is readable and there is nothing yet. */
     for (int turn = 0; n == 0 && turn < 50000; turn++) {
         struct pollfd readable = {.fd = weir_queue_fd(queue), .events = POLLIN};
 
@@ -719,7 +719,7 @@ static void test_timer_fails(void **state)
     pause_ns(5 * MS);
     fake_os_fail_kind_at(0, 0, 0);
     assert_true(fake_os_counts().timer_set > 0);
-    for (int i = 0; i < 2; i++) /* the call to the timekeeper may have been lost with the rest */
+    for (int i = 0; i < 2; i++) /* the call to the timer thread may have been lost with the rest */
         require(weir_queue_reap(queue, NULL, 0) == 0);
     expect_cqe(2, 0);
     release(first);
@@ -743,7 +743,7 @@ static bool is_readable(void)
     return poll(&readable, 1, 0) == 1;
 }
 
-/* The timekeeper spins for what becomes due in an attached queue, and only there. */
+/* The timer thread spins for what becomes due in an attached queue, and only there. */
 static void test_timer_set_ahead(void **state)
 {
     weir_acquisition *calls[3];
@@ -764,7 +764,7 @@ static void test_timer_set_ahead(void **state)
     fake_clock_advance(1);
     expect_cqe(2, 0);
     for (uint64_t until = clock_now() + PATIENCE; is_readable(); pause_ns(MS))
-        require(clock_now() < until); /* the timekeeper has yet to set the timer anew */
+        require(clock_now() < until); /* the timer thread has yet to set the timer anew */
     require(weir_queue_detach(queue) == 0);
     require(ask_for(1, 0, WEIR_FOREVER, 3, &calls[2]) == 0);
     fake_clock_advance(20 * MS - 1);
@@ -775,7 +775,7 @@ static void test_timer_set_ahead(void **state)
         release(calls[i]);
 }
 
-/* The timekeeper's wait fails: it rests for a moment of real time, whatever an injected clock says.
+/* The timer thread's wait fails: it rests for a moment of real time, whatever an injected clock says.
  */
 static void test_rests_by_the_real_clock(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An acquisition's descriptor, its states, and the keeper behind it. */
+/* An acquisition's descriptor, its states, and the timer thread behind it. */
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "lib/world.h"
@@ -380,7 +380,7 @@ static void an_attachment_that_fails_leaves_nothing(void **state)
     world_close();
 }
 
-/* The keeper */
+/* The timer thread */
 
 static void the_thread_starts_only_when_a_waiter_pends(void **state)
 {
@@ -477,7 +477,7 @@ static bool becomes_readable(int fd)
     return poll(&poll_fd, 1, 10000) == 1;
 }
 
-static void the_keeper_grants_and_ends_waits_by_itself(void **state)
+static void the_timer_thread_grants_and_ends_waits_by_itself(void **state)
 {
     weir_acquisition *holder, *a, *b, *c;
     uint64_t began;
@@ -517,7 +517,7 @@ static void waiting_makes_no_system_call(void **state)
     holder = granted(NULL);
     for (int i = 0; i < 1000; i++)
         waiters[i] = pending(with_timeout(ASK_DEFAULTS, 3600 * SECOND));
-    poll(&none, 1, 20); /* lets the keeper settle */
+    poll(&none, 1, 20); /* lets the timer thread settle */
     before = fake_os_system_calls();
     poll(&none, 1, 50);
     assert_int_equal(fake_os_system_calls(), before);
@@ -698,7 +698,7 @@ int main(void)
         leak_checked_test(an_injected_clock_needs_no_thread),
         leak_checked_test(what_is_tampered_with_for_a_moment_ends_all_the_same),
         leak_checked_test(without_a_thread_nothing_is_taken),
-        leak_checked_test(the_keeper_grants_and_ends_waits_by_itself),
+        leak_checked_test(the_timer_thread_grants_and_ends_waits_by_itself),
         leak_checked_test(waiting_makes_no_system_call),
         leak_checked_test(tick_says_how_many_were_decided),
         leak_checked_test(an_acquisition_may_be_released_by_another_thread),

@@ -508,7 +508,7 @@ static void await(pid_t child)
                  (unsigned)status, WEXITSTATUS(status) - 1);
 }
 
-/* A waiter that starts the timekeeper, which sleeps by then: a sanitizer's allocator, whose locks a
+/* A waiter that starts the timer thread, which sleeps by then: a sanitizer's allocator, whose locks a
  * fork copies as they are, is in nobody's hands. */
 static weir_acquisition *pending_before_a_fork(void)
 {
@@ -589,7 +589,7 @@ static unsigned open_fds(void)
     return n;
 }
 
-/* On the real clock: there are a keeper, its descriptors, and an eventfd to be disturbed. */
+/* On the real clock: there are a timer thread, its descriptors, and an eventfd to be disturbed. */
 static void releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent(void **state)
 {
     weir_acquisition *held, *waiting;
@@ -617,7 +617,7 @@ static void releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent(vo
     assert_int_equal(weir_acquisition_result(waiting), 0);
     assert_true(readable(fd));
     release(waiting);
-    /* The parent's keeper still keeps time. */
+    /* The parent's timer thread still keeps time. */
     held = granted(NULL);
     waiting = pending(with_timeout(ASK_DEFAULTS, 5 * MS));
     while (weir_acquisition_result(waiting) == -EINPROGRESS)
@@ -628,7 +628,7 @@ static void releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent(vo
     world_close();
 }
 
-static void use_an_instance_of_its_own(bool with_a_keeper)
+static void use_an_instance_of_its_own(bool with_a_timer_thread)
 {
     struct weir_options options = {.size = sizeof options,
                                    .text = "version: 1\nsets: { s: { limits: [ { type: resource,"
@@ -640,7 +640,7 @@ static void use_an_instance_of_its_own(bool with_a_keeper)
     CHECK(weir_open(&w, &options, NULL) == 0);
     CHECK(weir_pool_open(&pool, w, "s", 0) == 0);
     CHECK(weir_acquire(pool, NULL, &a, NULL) == 0);
-    if (with_a_keeper) {
+    if (with_a_timer_thread) {
         CHECK(weir_submit(pool, with_timeout(ASK_DEFAULTS, MS), &b, NULL) == 1);
         while (weir_acquisition_result(b) == -EINPROGRESS)
             sched_yield();

@@ -7,7 +7,7 @@
 
 #define SETS       10000
 #define IDLE_MAX   256 /* bytes of a set of one limit */
-#define BOX        256 /* bytes of a version of few limits */
+#define BLOCK      256 /* bytes of a version of few limits */
 #define BLOCK_COST 8   /* of the C library, beside what is in a block */
 
 /* Of an instance: its blocks, and what is used of its region. */
@@ -72,8 +72,8 @@ static void an_idle_set_takes_little(void **state)
     }
 }
 
-/* Sets of other limits have a box as well, and several limits are shared as one is. */
-static void what_does_not_fit_a_word_takes_a_box(void **state)
+/* Sets of other limits have a block as well, and several limits are shared as one is. */
+static void what_does_not_fit_a_word_takes_a_block(void **state)
 {
     double bucket = each("limits: [ { type: rate, key: tokens, algorithm: token_bucket, "
                          "capacity: 100, window: 1s } ]"),
@@ -82,7 +82,7 @@ static void what_does_not_fit_a_word_takes_a_box(void **state)
     (void)state;
     print_message("%.1f bytes: token_bucket; %.1f bytes: three limits\n", bucket, three);
     /* The allocator may give a little more than it was asked for. */
-    assert_true(bucket <= IDLE_MAX + BOX + 16 && three <= IDLE_MAX + BOX + 16);
+    assert_true(bucket <= IDLE_MAX + BLOCK + 16 && three <= IDLE_MAX + BLOCK + 16);
 }
 
 static void equal_limits_are_kept_until_the_last_is_given_back(void **state)
@@ -248,7 +248,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(an_idle_set_takes_little),
-        leak_checked_test(what_does_not_fit_a_word_takes_a_box),
+        leak_checked_test(what_does_not_fit_a_word_takes_a_block),
         leak_checked_test(equal_limits_are_kept_until_the_last_is_given_back),
         leak_checked_test(without_memory_limits_are_not_shared),
         leak_checked_test(what_need_not_wait_takes_no_memory),

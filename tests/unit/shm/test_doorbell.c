@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bells: what is heard of what was rung, and what is never taken for a bell. */
+/* Doorbells: what is heard of what was rung, and what is never taken for a doorbell. */
 #include "lib/children.h"
 #include "lib/random.h"
 #include "lib/tmpdir.h"
@@ -51,7 +51,7 @@ static int teardown(void **state)
     return rmdir(directory) < 0 ? -1 : r;
 }
 
-#define bell_test(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define doorbell_test(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 static bool is_readable(int fd)
 {
@@ -119,7 +119,7 @@ static void each_keeper_has_its_own(void **state)
     assert_int_equal(entries(false), 0);
 }
 
-static void nobody_hears_where_there_is_no_bell(void **state)
+static void nobody_hears_where_there_is_no_doorbell(void **state)
 {
     int fd = doorbell_open(directory_fd, SET, 3, 0);
 
@@ -145,7 +145,7 @@ static void ringing_for_the_dead_raises_no_signal(void **state)
     assert_int_equal(entries(false), 0);
 }
 
-static void the_bell_of_a_predecessor_is_replaced(void **state)
+static void the_doorbell_of_a_predecessor_is_replaced(void **state)
 {
     int old = doorbell_open(directory_fd, SET, 3, 0), new = doorbell_open(directory_fd, SET, 3, 0);
 
@@ -174,7 +174,7 @@ static void a_name_that_is_too_long_is_refused(void **state)
 
 /* ---- more than it holds ---- */
 
-static void a_full_bell_is_no_error_and_is_noticed(void **state)
+static void a_full_doorbell_is_no_error_and_is_noticed(void **state)
 {
     int fd = doorbell_open(directory_fd, SET, 3, 0);
     bool overflowed = false;
@@ -200,7 +200,7 @@ static uint32_t below(uint32_t n)
 }
 
 /*
- * Every number is heard in order, or its loss is noticed: by the time the bell is silent at the
+ * Every number is heard in order, or its loss is noticed: by the time the doorbell is silent at the
  * latest. In the smallest pipe there is, filled and emptied in pieces of all sizes.
  */
 static void no_loss_goes_unnoticed(void **state)
@@ -255,9 +255,9 @@ static void torn_numbers_are_noticed(void **state)
     doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
-/* ---- what is no bell ---- */
+/* ---- what is no doorbell ---- */
 
-static void only_a_bell_of_ours_is_rung(void **state)
+static void only_a_doorbell_of_ours_is_rung(void **state)
 {
     char planted[4] = "";
     int fd;
@@ -277,12 +277,12 @@ static void only_a_bell_of_ours_is_rung(void **state)
     assert_int_equal(doorbell_ring(directory_fd, "s", 1, 4, 7), -EPERM);
     assert_int_equal(fchmodat(directory_fd, "s.1.4.bell", 0600, 0), 0);
     assert_int_equal(doorbell_ring(directory_fd, "s", 1, 4, 7), 0);
-    fake_os_set_user(geteuid() + 1); /* the same as if the bell were another's */
+    fake_os_set_user(geteuid() + 1); /* the same as if the doorbell were another's */
     assert_int_equal(doorbell_ring(directory_fd, "s", 1, 4, 7), -EPERM);
 }
 
 /* A link goes, not what it leads to. A directory does not go. */
-static void what_is_in_the_place_of_a_bell_is_removed_or_told(void **state)
+static void what_is_in_the_place_of_a_doorbell_is_removed_or_told(void **state)
 {
     struct stat found;
     int fd;
@@ -301,7 +301,7 @@ static void what_is_in_the_place_of_a_bell_is_removed_or_told(void **state)
     assert_int_equal(doorbell_open(directory_fd, "s", 1, 1), -EISDIR);
 }
 
-/* Whoever may not even read his own files has no bell; and nothing is left. */
+/* Whoever may not even read his own files has no doorbell; and nothing is left. */
 static void a_strange_umask_is_told(void **state)
 {
     mode_t before = umask(0777);
@@ -320,7 +320,7 @@ static void make(const char *name)
     assert_int_equal(mkfifoat(directory_fd, name, 0600), 0);
 }
 
-static void the_bells_of_a_dead_process_go(void **state)
+static void the_doorbells_of_a_dead_process_go(void **state)
 {
     static const char *const others[] = {"s.2.0.bell",   "s.11.0.bell", "s.1.bell",   "s.1..bell",
                                          "s.1.0.bells",  "s.1.x.bell",  "t.1.0.bell", "ss.1.0.bell",
@@ -418,24 +418,24 @@ static void removal_that_fails_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        bell_test(another_process_rings),
-        bell_test(each_keeper_has_its_own),
-        bell_test(nobody_hears_where_there_is_no_bell),
-        bell_test(ringing_for_the_dead_raises_no_signal),
-        bell_test(the_bell_of_a_predecessor_is_replaced),
-        bell_test(a_name_that_is_too_long_is_refused),
-        bell_test(a_full_bell_is_no_error_and_is_noticed),
-        bell_test(no_loss_goes_unnoticed),
-        bell_test(torn_numbers_are_noticed),
-        bell_test(only_a_bell_of_ours_is_rung),
-        bell_test(what_is_in_the_place_of_a_bell_is_removed_or_told),
-        bell_test(a_strange_umask_is_told),
-        bell_test(the_bells_of_a_dead_process_go),
-        bell_test(one_that_cannot_be_removed_spares_no_other),
-        bell_test(making_it_succeeds_or_leaves_nothing),
-        bell_test(ringing_succeeds_or_fails),
-        bell_test(reading_that_fails_takes_nothing),
-        bell_test(removal_that_fails_is_told),
+        doorbell_test(another_process_rings),
+        doorbell_test(each_keeper_has_its_own),
+        doorbell_test(nobody_hears_where_there_is_no_doorbell),
+        doorbell_test(ringing_for_the_dead_raises_no_signal),
+        doorbell_test(the_doorbell_of_a_predecessor_is_replaced),
+        doorbell_test(a_name_that_is_too_long_is_refused),
+        doorbell_test(a_full_doorbell_is_no_error_and_is_noticed),
+        doorbell_test(no_loss_goes_unnoticed),
+        doorbell_test(torn_numbers_are_noticed),
+        doorbell_test(only_a_doorbell_of_ours_is_rung),
+        doorbell_test(what_is_in_the_place_of_a_doorbell_is_removed_or_told),
+        doorbell_test(a_strange_umask_is_told),
+        doorbell_test(the_doorbells_of_a_dead_process_go),
+        doorbell_test(one_that_cannot_be_removed_spares_no_other),
+        doorbell_test(making_it_succeeds_or_leaves_nothing),
+        doorbell_test(ringing_succeeds_or_fails),
+        doorbell_test(reading_that_fails_takes_nothing),
+        doorbell_test(removal_that_fails_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,21 +13,21 @@ static void boxes_are_zeroed_aligned_and_apart(void **state)
     assert_int_equal(region_open(&region), 0);
     for (size_t i = 0; i < 100; i++) {
         size_t size = (size_t)64 << i % 8;
-        unsigned char *box;
+        unsigned char *block;
 
         units[i] = region_alloc_block(&region, size, size);
         assert_true(units[i] > 0);
-        box = region_block(&region, units[i]);
-        assert_int_equal((size_t)(box - region.blocks.base) % size, 0);
+        block = region_block(&region, units[i]);
+        assert_int_equal((size_t)(block - region.blocks.base) % size, 0);
         for (size_t j = 0; j < size; j++)
-            assert_int_equal(box[j], 0);
-        memset(box, (int)i + 1, size);
+            assert_int_equal(block[j], 0);
+        memset(block, (int)i + 1, size);
     }
     for (size_t i = 0; i < 100; i++) {
-        const unsigned char *box = region_block(&region, units[i]);
+        const unsigned char *block = region_block(&region, units[i]);
 
         for (size_t j = 0; j < (size_t)64 << i % 8; j++)
-            assert_int_equal(box[j], i + 1);
+            assert_int_equal(block[j], i + 1);
     }
     region_close(&region);
 }
@@ -49,7 +49,7 @@ static void runs_of_records_remember_their_size(void **state)
     region_close(&region);
 }
 
-static void without_memory_there_is_no_region_and_no_box(void **state)
+static void without_memory_there_is_no_region_and_no_block(void **state)
 {
     struct region region;
 
@@ -67,7 +67,7 @@ static void without_memory_there_is_no_region_and_no_box(void **state)
     region_close(&region);
 }
 
-static void a_box_too_large_for_the_region_is_refused(void **state)
+static void a_block_too_large_for_the_region_is_refused(void **state)
 {
     struct region region;
 
@@ -84,8 +84,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(boxes_are_zeroed_aligned_and_apart),
         leak_checked_test(runs_of_records_remember_their_size),
-        leak_checked_test(without_memory_there_is_no_region_and_no_box),
-        leak_checked_test(a_box_too_large_for_the_region_is_refused),
+        leak_checked_test(without_memory_there_is_no_region_and_no_block),
+        leak_checked_test(a_block_too_large_for_the_region_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

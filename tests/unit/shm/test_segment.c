@@ -44,32 +44,32 @@ static void parts_are_apart_and_aligned(void **state)
     for (uint32_t class = BLOCK_CLASS_MIN; class <= BLOCK_CLASS_MAX; class ++) {
         struct segment_shape shape = some_shape();
         struct segment_layout layout;
-        size_t box = (size_t)1 << class;
+        size_t block = (size_t)1 << class;
 
         shape.block_class = class;
         shape.counters_size = 8 * class;
         assert_int_equal(segment_layout_compute(&shape, &layout), 0);
         assert_int_equal(layout.thread_stride % REGION_UNIT_SIZE, 0);
         assert_true(layout.thread_stride >= sizeof(struct segment_thread) + shape.counters_size);
-        assert_int_equal(layout.blocks_at % box, 0);
+        assert_int_equal(layout.blocks_at % block, 0);
         assert_true(layout.blocks_at >=
                     SEGMENT_THREADS_AT + layout.threads_n * layout.thread_stride);
-        assert_true(layout.records_at >= layout.blocks_at + (layout.threads_n + 1) * box);
+        assert_true(layout.records_at >= layout.blocks_at + (layout.threads_n + 1) * block);
         assert_int_equal(layout.records_at % SEGMENT_PAGE, 0);
         assert_int_equal(layout.size, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
         assert_true((layout.blocks_at >> class) + layout.threads_n <= BLOCK_SLOT_MASK);
         assert_true(layout.records_at / REGION_UNIT_SIZE <= UINT32_MAX);
         assert_in_range(layout.threads_n, SEGMENT_THREADS_MIN, SEGMENT_THREADS_MAX);
         if (layout.threads_n > SEGMENT_THREADS_MIN)
-            assert_true((layout.threads_n + 1) * box <= SEGMENT_BLOCKS_SIZE_MAX + box);
-        if (box <= 1 << 17)
+            assert_true((layout.threads_n + 1) * block <= SEGMENT_BLOCKS_SIZE_MAX + block);
+        if (block <= 1 << 17)
             assert_int_equal(layout.threads_n, SEGMENT_THREADS_MAX);
         assert_int_equal(layout.blocks_n, layout.threads_n + 1);
         assert_true(!layout.keyed_at && !layout.key_sets_at && !layout.keys_at && !layout.keys_max);
     }
 }
 
-/* All else stays where it is, unless boxes come between. */
+/* All else stays where it is, unless blocks come between. */
 static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
 {
     (void)state;
@@ -101,40 +101,40 @@ static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
     }
 }
 
-static int compute(uint32_t box_class, uint64_t keys_max, uint64_t lives_max,
+static int compute(uint32_t block_class, uint64_t keys_max, uint64_t key_sets_max,
                    struct segment_layout *ret)
 {
     struct segment_shape shape = some_shape();
 
-    assert_true(lives_max <= UINT32_MAX);
-    shape.block_class = box_class;
+    assert_true(key_sets_max <= UINT32_MAX);
+    shape.block_class = block_class;
     shape.keys_max = keys_max;
-    shape.key_sets_max = (uint32_t)lives_max;
+    shape.key_sets_max = (uint32_t)key_sets_max;
     return segment_layout_compute(&shape, ret);
 }
 
-/* As many live sets as have slots for their boxes, and units for their heads. */
+/* As many key sets as have slots for their blocks, and units for their heads. */
 static void numbers_have_their_bounds(void **state)
 {
     struct segment_layout layout, most;
 
     (void)state;
     for (uint32_t class = BLOCK_CLASS_MIN; class <= BLOCK_CLASS_MAX; class ++) {
-        uint64_t by_slots, by_units, before_lives, lives;
+        uint64_t by_slots, by_units, before_key_sets, key_sets;
 
         assert_int_equal(compute(class, 1, 0, &layout), 0);
         by_slots = BLOCK_SLOT_MASK - (layout.blocks_at >> class) - layout.threads_n;
-        before_lives = layout.key_sets_at; /* of none */
-        by_units = ((UINT64_C(1) << 32) * REGION_UNIT_SIZE - before_lives) /
+        before_key_sets = layout.key_sets_at; /* of none */
+        by_units = ((UINT64_C(1) << 32) * REGION_UNIT_SIZE - before_key_sets) /
                    ((UINT64_C(1) << class) + sizeof(struct segment_key_set));
         if (by_slots < by_units) {
             assert_int_equal(compute(class, 1, by_slots, &most), 0);
             assert_int_equal((most.blocks_at >> class) + most.blocks_n - 1, BLOCK_SLOT_MASK);
             assert_int_equal(compute(class, 1, by_slots + 1, &most), -E2BIG);
         }
-        lives = by_slots < by_units ? by_slots : by_units - 100;
-        assert_int_equal(compute(class, KEY_TABLE_KEYS_MAX, lives, &most), 0);
-        assert_true((most.key_sets_at + lives * sizeof(struct segment_key_set)) /
+        key_sets = by_slots < by_units ? by_slots : by_units - 100;
+        assert_int_equal(compute(class, KEY_TABLE_KEYS_MAX, key_sets, &most), 0);
+        assert_true((most.key_sets_at + key_sets * sizeof(struct segment_key_set)) /
                         REGION_UNIT_SIZE <=
                     UINT32_MAX);
         assert_true(most.size > most.keys_at && most.keys_at > most.key_sets_at &&
@@ -1027,7 +1027,7 @@ static void removal_by_name(void **state)
     assert_int_equal(segment_header(segment)->removal, 0);
     assert_int_equal(files_n(), 2);
     assert_int_equal(segment_remove(place, "set", true, anybody, NULL, &error), 0);
-    assert_int_equal(files_n(), 0); /* the bell went too */
+    assert_int_equal(files_n(), 0); /* the doorbell went too */
     assert_int_equal(segment_header(segment)->removal & 1, 1);
     assert_true(has_first_version(segment));
     assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -ENOENT);
@@ -1279,7 +1279,7 @@ static void a_failed_removal_is_made_good(void **state)
             segment_close(segment);
             break;
         }
-        assert_true(r == -EIO || r == 1); /* 1: only a bell may have stayed */
+        assert_true(r == -EIO || r == 1); /* 1: only a doorbell may have stayed */
         assert_int_equal(files_n(), r == 1 ? 0 : 1);
         fake_os_reset();
         assert_int_equal(segment_confirm_attach(segment), -ESTALE);

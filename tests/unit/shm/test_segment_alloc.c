@@ -59,7 +59,7 @@ static void there_are_no_more_places(void **state)
     remove_some();
 }
 
-static void an_actor_keeps_the_box_it_has(void **state)
+static void an_actor_keeps_the_block_it_has(void **state)
 {
     struct segment *segment = open_some();
     struct thread_head *head = &segment_thread(segment, 5)->head;
@@ -82,7 +82,7 @@ static void live_sets_get_memory_before_their_use(void **state)
 {
     struct segment *segment = open_keyed();
     const uint32_t last = segment->layout.key_sets_max - 1;
-    const size_t box = (size_t)1 << segment->layout.block_class;
+    const size_t block = (size_t)1 << segment->layout.block_class;
     struct stat before, after;
 
     (void)state;
@@ -97,7 +97,7 @@ static void live_sets_get_memory_before_their_use(void **state)
     fstat(segment->fd, &before);
     memset(segment_key_set(segment, last), 1, sizeof(struct segment_key_set));
     memset(segment->base + (segment_key_set_slot(segment, last) << segment->layout.block_class), 1,
-           box);
+           block);
     fstat(segment->fd, &after);
     assert_int_equal(before.st_blocks, after.st_blocks); /* it was there */
     segment_close(segment);
@@ -189,7 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(places_get_memory_before_their_use),
         leak_checked_test(there_are_no_more_places),
-        leak_checked_test(an_actor_keeps_the_box_it_has),
+        leak_checked_test(an_actor_keeps_the_block_it_has),
         leak_checked_test(live_sets_get_memory_before_their_use),
         leak_checked_test(a_live_set_is_begun_once),
         leak_checked_test(no_room_for_a_place_is_an_error),

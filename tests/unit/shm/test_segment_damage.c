@@ -382,7 +382,7 @@ static void forged_shapes(void **state)
     end();
 }
 
-/* The word names no box, one that is not real, or another version than it holds. */
+/* The word names no block, one that is not real, or another version than it holds. */
 static void forged_words(void **state)
 {
     _Atomic uint64_t *word;
@@ -398,11 +398,11 @@ static void forged_words(void **state)
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was & ~INFLATED_BIT;
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + 1; /* the next box, of an actor: version 0 */
+    *word = was + 1; /* the next block, of an actor: version 0 */
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + original->layout.threads_n; /* the last: a hole */
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + original->layout.blocks_n - 1; /* of the last live set, another hole */
+    *word = was + original->layout.blocks_n - 1; /* of the last key set, another hole */
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + original->layout.blocks_n;
     assert_int_equal(try_open(), -EUCLEAN);
@@ -421,7 +421,7 @@ static void forged_words(void **state)
     end();
 }
 
-/* Live sets are spoken of that cannot be. */
+/* Key sets are spoken of that cannot be. */
 static void forged_live_sets(void **state)
 {
     struct segment_keyed *keyed;

@@ -326,7 +326,7 @@ static void listing_may_fail(void **state)
     unlink(inside("x.weir"));
 }
 
-static void only_bells_of_the_set_are_removed(void **state)
+static void only_doorbells_of_the_set_are_removed(void **state)
 {
     static const char *const stay[] = {"a.weir", "ab.0.1.bell", "a%2E.0.1.bell", "a.bell2",
                                        "abell"};
@@ -381,7 +381,7 @@ int main(void)
         leak_checked_test(random_names_come_back),
         leak_checked_test(segments_are_listed),
         leak_checked_test(listing_may_fail),
-        leak_checked_test(only_bells_of_the_set_are_removed),
+        leak_checked_test(only_doorbells_of_the_set_are_removed),
     };
 
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

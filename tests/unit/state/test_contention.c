@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pressing: who has lost for long says so, takes it back, and holds nobody up who can do without. */
+/* Contention: who has lost for long says so, takes it back, and holds nobody up who can do without. */
 #include "api/instance.h"
 #include "lib/world.h"
 #include "state/contention.h"

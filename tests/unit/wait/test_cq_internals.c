@@ -467,7 +467,7 @@ static void a_queue_hears_of_a_set_that_came_later(void **state)
     leave(&waiter);
 }
 
-/* The timekeeper hears for the queue as it does for one that is attached. */
+/* The timer thread hears for the queue as it does for one that is attached. */
 static void relay(weir_queue *queue)
 {
     assert_int_equal(timer_thread_start(queue->timer.w), 0);
@@ -508,7 +508,7 @@ static void what_it_takes_to_hear_is_missing(void **state)
 }
 
 /*
- * Somebody has called the timekeeper, and before it runs somebody else sets its instant, which takes
+ * Somebody has called the timer thread, and before it runs somebody else sets its instant, which takes
  * the call back, and cannot call anew. It looks after all queues all the same: after one here whose
  * program was not told that there is something to be reaped.
  */
@@ -546,7 +546,7 @@ static void a_call_that_cannot_be_repeated_is_heard(void **state)
 }
 
 /* Another descriptor of what the queue hears by. */
-static int bell_of(const weir_queue *queue)
+static int doorbell_of(const weir_queue *queue)
 {
     char path[64], end[32], name[PATH_MAX];
     size_t length;
@@ -571,7 +571,7 @@ static void nobody_hears_for_a_queue_that_is_closed(void **state)
     struct sharer waiter;
     struct pollfd events = {.events = POLLIN};
     weir_queue *queue;
-    int bell;
+    int doorbell;
 
     (void)state;
     fake_clock_set(START);
@@ -580,13 +580,13 @@ static void nobody_hears_for_a_queue_that_is_closed(void **state)
     join(&waiter);
     assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
     release(reap_one(queue).acquisition);
-    bell = bell_of(queue);
-    assert_true(bell >= 0);
+    doorbell = doorbell_of(queue);
+    assert_true(doorbell >= 0);
     weir_queue_close(queue);
-    assert_int_equal(write(bell, &record, sizeof(record)), sizeof(record));
+    assert_int_equal(write(doorbell, &record, sizeof(record)), sizeof(record));
     events.fd = wake_fd_pollable(&waiter.w->timer.wake_fd);
     assert_int_equal(poll(&events, 1, 0), 0);
-    close(bell);
+    close(doorbell);
     leave(&waiter);
 }
 
@@ -599,7 +599,7 @@ static int descriptors(void)
     return n;
 }
 
-/* Of one queue that hears by itself, and one for which the timekeeper does. */
+/* Of one queue that hears by itself, and one for which the timer thread does. */
 static void a_child_closes_what_was_heard_by(void **state)
 {
     uint64_t waits = fake_os_counts().epoll_wait;
@@ -623,7 +623,7 @@ static void a_child_closes_what_was_heard_by(void **state)
     }
     assert_int_equal(timer_thread_start(waiter.w), 0);
     while (fake_os_counts().epoll_wait == waits)
-        sched_yield(); /* then the timekeeper has no lock of an allocator */
+        sched_yield(); /* then the timer thread has no lock of an allocator */
     child = fork();
     if (child == 0) {
         for (int i = 0; i < 2; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Alarms in each of their forms: when one is readable, and that no ring and no instant is lost. */
+/* Wake-up descriptors in each of their forms: when one is readable, and that no ring and no instant is lost. */
 #include "wait/wake_fd.h"
 
 #include "lib/fake_os.h"
