@@ -7,7 +7,7 @@
  * two instances, which are two processes as far as the sets can tell.
  */
 #include "api/acquisition.h"
-#include "lib/random.h"
+#include "lib/require.h"
 #include "lib/world.h"
 #include "set_model.h"
 #include <inttypes.h>
@@ -973,19 +973,12 @@ static void end_set(void)
     world_close();
 }
 
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 static void random_sets_do_what_the_model_does(void **state)
 {
-    uint64_t operations = number("WEIR_OPERATIONS", OPERATIONS);
+    uint64_t operations = random_operations(OPERATIONS);
 
     (void)state;
-    run.seed = number("WEIR_SEED", 1);
+    run.seed = number_from("WEIR_SEED", 1);
     run.random = run.seed;
     run.operation = 0;
     while (run.operation < operations) {

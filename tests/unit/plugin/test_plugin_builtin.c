@@ -2,6 +2,7 @@
 /* Built-in plugins: checked as files are, and searched after all directories but the installed one. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
+#include "lib/tmpdir.h"
 #include "plugin/plugin.h"
 #include "plugin/plugin_builtin.h"
 #include <errno.h>
@@ -165,8 +166,7 @@ static struct path make_dir(mode_t mode)
     FILE *in, *out;
     size_t n;
 
-    snprintf(dir.text, sizeof dir.text, "/tmp/weir-test-XXXXXX");
-    assert_non_null(mkdtemp(dir.text));
+    assert_true(tmpdir_make(dir.text, "/tmp"));
     assert_true(snprintf(file.text, sizeof file.text, "%s/good.so", dir.text) > 0);
     in = fopen(BROKEN_DIR "/good.so", "rb");
     out = fopen(file.text, "wb");
@@ -181,11 +181,7 @@ static struct path make_dir(mode_t mode)
 
 static void remove_dir(struct path dir)
 {
-    struct path file;
-
-    assert_true(snprintf(file.text, sizeof file.text, "%s/good.so", dir.text) > 0);
-    assert_int_equal(unlink(file.text), 0);
-    assert_int_equal(rmdir(dir.text), 0);
+    assert_true(tmpdir_remove(dir.text));
 }
 
 static void expect_file(struct plugin_search *plugins, struct path dir)

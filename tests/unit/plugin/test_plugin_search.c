@@ -2,6 +2,7 @@
 /* Plugins: what is accepted, every way to be refused, where files are looked for, and failures. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
+#include "lib/tmpdir.h"
 #include "plugin/plugin.h"
 #include "plugin/plugin_search.h"
 #include <dirent.h>
@@ -62,9 +63,7 @@ static struct path make_dir(void)
 {
     struct path path;
 
-    snprintf(path.text, sizeof path.text, "%s/weir-test-XXXXXX",
-             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(path.text));
+    assert_true(tmpdir_make(path.text, getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp"));
     return path;
 }
 
