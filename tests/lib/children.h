@@ -59,10 +59,9 @@ static inline pid_t child_start(void (*run)(const void *), const void *argument)
     char byte;
 
     assert_int_equal(pipe(ends), 0);
-    pid = fork();
+    pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        child_ends_with_parent();
         close(ends[0]);
         ready_fd = ends[1];
         run(argument);
