@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Figures over rounds, and what is said of them. */
+/* Measures figures over rounds, and reports them. */
 #include "bench.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Rounds before anything can be said to stand still, and by how much it may still move. */
+/* Least number of rounds before a figure counts as stable, and its tolerance. */
 #define ROUNDS_MIN  9
 #define ERROR_MAX   0.005
 #define SPREAD_LOUD 0.10
@@ -86,7 +86,7 @@ void bench_yield(void)
         sched_yield();
 }
 
-/* The C library leaves out what only threads need in a process that has but one. */
+/* Runs a second thread: with only one, the C library leaves out locked instructions. */
 static void *sleep_on(void *started)
 {
     atomic_store((atomic_bool *)started, true);
@@ -95,8 +95,8 @@ static void *sleep_on(void *started)
     return NULL;
 }
 
-/* Whoever forks before it has started may have what it holds in the child for ever: with the address
- * sanitizer that is the lock of the memory. */
+/* Starts a second thread and waits for its start. A fork before that could leave a lock held in the
+ * child for ever: with the address sanitizer, that of the allocator. */
 static void have_threads(void)
 {
     static atomic_bool started;
@@ -275,7 +275,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of sorted numbers; `part` from 0 to 1. */
+/* Returns a quantile of sorted numbers; `part` is from 0 to 1. */
 static double quantile(const double *sorted, size_t n, double part)
 {
     size_t i = n ? (size_t)ceil(part * (double)n) : 0;
@@ -297,18 +297,18 @@ static void sum_up(struct bench_figure *figure, unsigned round)
     figure->samples_n = 0;
 }
 
-/* Of one figure over all rounds. */
+/* Sums of one figure over all rounds. */
 struct sums {
     double min, median, p99, max;
-    double spread;                       /* of the rounds' medians */
-    double ratio, ratio_p99, difference; /* to the baseline, if there is one */
+    double spread;                       /* of the medians of the rounds */
+    double ratio, ratio_p99, difference; /* to the baseline, if any */
     double ratio_spread;
     unsigned rounds;
 };
 
 enum column { MEDIAN, P99, RATIO, RATIO_P99, DIFFERENCE, COLUMNS };
 
-/* What a round says. NaN: nothing, it did not measure this. */
+/* Returns a number of a round, or NaN if the round did not measure it. */
 static double of_round(const struct bench_figure *figure, unsigned round, enum column column)
 {
     const struct bench_sums *own = &figure->rounds[round];
@@ -330,7 +330,7 @@ static double of_round(const struct bench_figure *figure, unsigned round, enum c
     }
 }
 
-/* The rounds' numbers, sorted. */
+/* Numbers of all rounds, sorted. */
 struct column_sums {
     double values[BENCH_ROUNDS];
     unsigned n;
@@ -354,7 +354,7 @@ static double middle(const struct column_sums *sums)
     return quantile(sums->values, sums->n, 0.5);
 }
 
-/* How far the middle half lies apart, of the median. */
+/* Returns the width of the middle half, as part of the median. */
 static double spread_of(const struct column_sums *sums)
 {
     double low = quantile(sums->values, sums->n, 0.25);
@@ -394,7 +394,7 @@ static bool is_baseline(const struct bench *bench, const struct bench_figure *fi
     return false;
 }
 
-/* Whether more rounds would hardly change what counts: a ratio; if there is none, a median. */
+/* Returns true if more rounds would hardly change the ratio, or, without a baseline, the median. */
 static bool stands_still(const struct bench *bench)
 {
     if (bench->rounds < ROUNDS_MIN)
@@ -478,7 +478,8 @@ static void print_json(const struct bench *bench, const struct bench_figure *fig
     fputs("}\n", file);
 }
 
-/* A baseline is the same work in every round: if it differs, others were at work here. */
+/* Reports noisy baselines. Their work is equal in every round: differences come from other
+ * programs. */
 static void print_noise(const struct bench *bench)
 {
     for (unsigned i = 0; i < bench->figures_n; i++) {

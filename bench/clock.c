@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the instant costs that each operation asks for, and how far it is behind.
+ * Measures the timestamp that each operation needs, and how far it is behind.
  *
  *     clock [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  *
  *     NAME        a reading, over batches in which nothing else is done
  *     two: NAME   two threads that read at once, the time of one of them
- *     behind, …   of single readings by the counter, each compared with CLOCK_MONOTONIC right after:
- *                 so what that takes is in it, as it is in the same of two readings of the latter
+ *     behind, …   single readings by the counter, each compared with CLOCK_MONOTONIC right after:
+ * the time of that reading is included, as it is for two readings of CLOCK_MONOTONIC
  *
- * None may be ahead or go back: then the benchmark fails.
+ * The benchmark fails if a reading is ahead or goes back.
  */
 #include "bench.h"
 
@@ -80,11 +80,11 @@ static void look_behind(struct lane *lane)
 
         require(ns <= now);
         bench_add(lane->behind, (double)(now - ns));
-        bench_spin(100 + (uint64_t)i % 7 * 130); /* at every age that a reading can have */
+        bench_spin(100 + (uint64_t)i % 7 * 130); /* at each age that a reading can have */
     }
 }
 
-/* The other one of two. */
+/* Clock that the second thread reads. */
 static _Atomic(uint64_t (*)(void)) other_reads;
 
 static void *read_too(void *unused)

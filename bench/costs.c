@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an operation costs that need not wait, beside the bare primitive that it cannot do without:
- * alone, and with two threads at it.
+ * Measures operations that need not wait, beside the bare primitive that they are made of: by one
+ * thread, and by two.
  *
  *     costs [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  *
  *     NAME               one thread: the time of an operation, over batches
- *     two: NAME          two threads on the same object: the time of one thread per operation, while
- *                        both are at it
- *     two, single: NAME  single operations of one of them, with a look at the clock between
+ *     two: NAME          two threads on one object: the time of one thread per operation, while
+ * both are at it two, single: NAME  single operations of one of them, with a clock reading between
  */
 #include "costs.h"
 
@@ -26,7 +25,7 @@ static struct lane *lane_of(struct lanes *lanes, const char *name)
     return NULL;
 }
 
-/* Whether a figure is wanted, or one that is compared with it. */
+/* Returns true if a figure is wanted, or one that is compared with it. */
 static bool wanted(const struct bench *bench, const char *before, const struct work *work)
 {
     char name[BENCH_NAME];
@@ -102,7 +101,7 @@ static void run_batch(struct lane *lane, bool counts)
     lane->done += BATCH;
 }
 
-/* Forth and back, so that what drifts meets a baseline and what is compared with it alike. */
+/* Runs forth and back, so that drift affects a baseline and its figures alike. */
 static void alone_round(struct lanes *lanes, unsigned samples)
 {
     for (unsigned i = 0; i < WARM_UP + samples; i++)
@@ -114,9 +113,9 @@ static void alone_round(struct lanes *lanes, unsigned samples)
         }
 }
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
-/* The middle one of all runs, as a part of 1; 0 if there were none. */
+/* Returns the median share of all runs, from 0 to 1; 0 if there were none. */
 static double middle_share(const struct lane *lane)
 {
     unsigned n = 0, below = 0, share = 0;

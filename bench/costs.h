@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of `costs` have in common. What is measured is a table in costs_work.c; alone it
- * is measured in costs.c, two threads at a time in costs_two.c.
+ * Common declarations of `costs`. The work is a table in costs_work.c; costs.c measures it by one
+ * thread, costs_two.c by two.
  *
- * A further figure is a line in that table, a set in the text above it, and a loop if no other does
- * the same. What has to be said above the sets, a clock for example, is `top`; figures with the same
+ * A further figure is a line in that table, a set in the text above it, and a loop if no other
+ * fits. A line of configuration above the sets, a clock for example, is `top`; figures with equal
  * `top` share an instance.
  */
 #ifndef WEIR_BENCH_COSTS_H
@@ -14,13 +14,13 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-/* Where who is at work. */
+/* Processors of the two threads. */
 enum { HERE = 0, THERE = 1 };
 
-/* What a work is done on. Each primitive has a cache line of its own, with what it goes by. */
+/* The object of a work. Each primitive has a cache line of its own, with its parameters. */
 struct object {
     struct {
-        _Alignas(64) _Atomic uint64_t tat; /* GCRA, as the plugin has it */
+        _Alignas(64) _Atomic uint64_t tat; /* GCRA as in the plugin */
         uint64_t unit_ns, depth_ns;
     } cell;
     _Alignas(64) sem_t semaphore;
@@ -28,28 +28,28 @@ struct object {
     weir_pool *pool;
 };
 
-/* Something that can be done again and again: with a bare primitive, or by the library. */
+/* A repeatable operation: a bare primitive, or calls of the library. */
 struct work {
     const char *name;
-    const char *baseline; /* another's name, before it in the table; or NULL: is bare */
-    const char *set;      /* of the configuration; or NULL: is bare */
-    void (*loop)(struct object *object, unsigned n); /* does it `n` times */
+    const char *baseline; /* name of an earlier work; NULL: this is bare */
+    const char *set;      /* name in the configuration; NULL: this is bare */
+    void (*loop)(struct object *object, unsigned n); /* repeats it `n` times */
     void (*prepare)(struct object *object);          /* or NULL */
-    const char *top; /* a line of the configuration, above the sets; or NULL */
+    const char *top; /* line of the configuration above the sets; may be NULL */
     bool refused;    /* nothing is granted in the loop */
     bool two;        /* measured with two threads as well, if there are two processors */
 };
 
-/* Of what both do one may do up to a half, in thousandths, without being the faster. */
+/* Greatest share of the slower of two threads, in thousandths. */
 enum { SHARES = 500 };
 
-/* A work and what came of it. */
+/* A work and its results. */
 struct lane {
     const struct work *work;
     struct lane *baseline;
     struct object *object;
-    struct bench_figure *alone, *two, *single; /* NULL: not wanted */
-    uint64_t done;                             /* operations, in all */
+    struct bench_figure *alone, *two, *single; /* NULL: not measured */
+    uint64_t done;                             /* operations in all */
     unsigned shares[SHARES + 1];               /* runs by the slower thread's share */
 };
 
@@ -60,13 +60,13 @@ struct lanes {
     unsigned n;
 };
 
-/* costs_work.c: all works, each after its baseline; the last has no name. */
+/* All works (costs_work.c), each after its baseline; the last has no name. */
 extern const struct work works[];
 struct object *object_new(const struct work *work);
-/* Requires that what was granted is what was done, and that nothing is left. */
+/* Requires that grants equal operations and that nothing is held, and frees the object. */
 void object_free(struct object *object, const struct work *work, uint64_t done);
 
-/* costs_two.c: a round of all that two threads do at a time. */
+/* Runs a round of all works with two threads (costs_two.c). */
 void two_round(struct lanes *lanes, unsigned samples);
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two threads on one object, each bound to a processor. The first does its share and looks at the
- * clock; the second does the same and ends only when it is told to, for what one of them does when
- * the other has ended would cost what it costs alone.
+ * Measures two threads on one object, each bound to a processor. The first does its share and reads
+ * the clock. The second repeats that work and ends only on request: after one of them has ended, an
+ * operation of the other would cost what it costs alone.
  */
 #include "costs.h"
 
 enum { SHARE = 2000, SINGLES = 200, BLOCK = 16 };
 _Static_assert(SHARE % BLOCK == 0, "a share is whole blocks");
 
-/* Runs are numbered from 1. */
+/* State that both threads share. Runs are numbered from 1. */
 static struct {
-    struct lane *lane; /* NULL: no more */
+    struct lane *lane; /* NULL: the end */
     _Alignas(64) atomic_uint asked;
     _Alignas(64) atomic_uint over;
-    _Alignas(64) _Atomic uint64_t done; /* by the second thread, in this run */
+    _Alignas(64) _Atomic uint64_t done; /* operations of the second thread in this run */
     atomic_uint left;
 } duel;
 
@@ -61,7 +61,7 @@ static uint64_t done_by_second(void)
     return atomic_load_explicit(&duel.done, memory_order_relaxed);
 }
 
-/* Returns once both may be at it. */
+/* Starts a run. Returns once the second thread is at work. */
 static void begin(struct lane *lane, unsigned run)
 {
     duel.lane = lane;
@@ -78,7 +78,7 @@ static void end(unsigned run)
     duel.lane->done += done_by_second();
 }
 
-/* What one operation takes of the time of whoever does it, of both, however unlike they get on. */
+/* Measures ns of one thread per operation, over both threads, whatever their shares. */
 static void run_shares(struct lane *lane, unsigned run)
 {
     uint64_t begin_ns, other, slower;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is measured: bare primitives as a program would have them inline, and calls of the library. */
+/* The work that `costs` measures: bare primitives as a program would inline them, and library
+ * calls. */
 #include "costs.h"
 
 #include <errno.h>
@@ -8,8 +9,8 @@
 /* ---- the sets ---- */
 
 /*
- * What is taken comes back faster than it goes, so that nothing is refused; but `spent`. A set is
- * one work's, which is held to have done just what the set says was done.
+ * Units come back faster than they are taken, so that nothing is refused, except by `spent`. Each
+ * set belongs to one work; the operations of the work are compared with the counters of the set.
  */
 #define CALL   "{ type: call, algorithm: gcra, capacity: 1G, window: 1s }"
 #define RATE   "{ type: rate, key: tokens, algorithm: gcra, capacity: 1G, window: 1s }"
@@ -31,7 +32,7 @@ static const char sets[] = "sets:\n"
 
 enum { CELL_DEPTH_NS = 1000000000 };
 
-/* A GCRA on one word: what no limiter by that algorithm can do without. */
+/* Takes from a GCRA on one word: the least that a limiter by that algorithm does. */
 static inline bool cell_take(struct object *object)
 {
     uint64_t now = clock_now();
@@ -129,7 +130,7 @@ static void spend(struct object *object)
     take_rate_loop(object, 1);
 }
 
-/* A call, a resource: whatever has a default and owes no word on its use. */
+/* Acquires and releases a call or a resource: it has a default amount and needs no update. */
 static void acquire_loop(struct object *object, unsigned n)
 {
     weir_acquisition *acquisition;
@@ -140,7 +141,7 @@ static void acquire_loop(struct object *object, unsigned n)
     }
 }
 
-/* Of a rate it has to be told how much was used. */
+/* Acquires, updates and releases a rate. */
 static void acquire_rate_loop(struct object *object, unsigned n)
 {
     weir_acquisition *acquisition;
@@ -159,7 +160,7 @@ static void acquire_rate_loop(struct object *object, unsigned n)
 #define CELL_THRICE  "raw: 3 x (clock + CAS)"
 #define SEMAPHORE    "raw: sem_trywait + sem_post"
 
-/* Where there is no such counter the clock is read all the same. */
+/* Without a usable counter the system clock is read. */
 #define TSC "clock: tsc\n"
 
 const struct work works[] = {
@@ -192,7 +193,7 @@ const struct work works[] = {
 
 /* ---- objects ---- */
 
-/* An instance for each thing that a configuration says above its sets; it goes with its last pool. */
+/* An instance for each `top` line of a configuration; closed with its last pool. */
 static struct instance {
     const char *top;
     weir *w;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operations to count the instructions of: bench/counts runs this under callgrind, which counts what
- * happens inside of counted() and writes it down each time that measured() returns.
+ * Runs operations to count their instructions: bench/counts runs this under callgrind, which counts
+ * the instructions inside of counted() and writes them down each time that measured() returns.
  *
- * It prints each operation in the order in which they are measured: how often it is done, and its
- * name; the first is what a measurement costs without any. By itself it measures nothing, but
- * still requires that each operation does what it is to do.
+ * It prints each operation in the order of measurement: its repetitions and its name; the first is
+ * an empty measurement. By itself it measures nothing, but still requires that each operation
+ * works.
  *
  * Operations on sets that processes share are done by this process alone.
  *
  * The clock is the real one, and nothing here depends on how much time passes. callgrind hides the
- * vDSO, so that to read the clock counts as what the C library does around a system call: a few
- * instructions, and always as many.
+ * vDSO, so a clock reading counts as the C library's code around a system call: a few instructions,
+ * and always as many.
  */
 #include "bench.h"
 #include "lib/tmpdir.h"
@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 /*
- * In place of the C library's, which takes more instructions or fewer by where the texts lie in
- * their pages, and by the processor.
+ * Replaces the C library's strcmp: its number of instructions depends on the position of the texts
+ * in their pages, and on the processor.
  */
 int strcmp(const char *a, const char *b)
 {
@@ -42,8 +42,8 @@ struct scene {
     weir *w;
     weir_pool *rate, *dry, *bucket, *call, *slots, *three, *clients;
     weir_queue *queue;
-    weir_acquisition *holder;  /* of `one`, while others wait for it */
-    weir_acquisition *pending; /* one of those */
+    weir_acquisition *holder;  /* holds `one`, while others wait for it */
+    weir_acquisition *pending; /* one of the waiters */
     weir_pool *one;
 };
 
@@ -67,7 +67,7 @@ static const struct weir_limit_spec rate = RATE("gcra"), bucket = RATE("token_bu
                                     slots = RESOURCE(1000), one = RESOURCE(1),
                                     three[LIMITS] = {RATE("gcra"), CALL, RESOURCE(1000)};
 
-/* One in an hour, and none to begin with. */
+/* One unit in an hour, and none to begin with. */
 static const struct weir_setting dry_settings[] = {{"initial", "0"}};
 static const struct weir_limit_spec dry = {.size = sizeof(dry),
                                            .type = WEIR_LIMIT_RATE,
@@ -89,7 +89,7 @@ static const struct weir_request clients_request = {.size = sizeof(request),
                                                     .subject = &client,
                                                     .subject_size = sizeof(client)};
 
-/* A set of these limits, and for each client one if it is keyed. */
+/* Opens a pool of a set with these limits; keyed: with limits for each client. */
 static weir_pool *pool_open(const struct scene *scene, const char *name,
                             const struct weir_limit_spec *limits, unsigned limits_n,
                             const struct weir_keyed_spec *keyed)
@@ -174,7 +174,7 @@ static void hold_call(struct scene *scene)
     require(weir_release(&acquisition) == 0);
 }
 
-/* What was used of a rate has to be told. */
+/* Acquires, updates and releases a rate. */
 static void hold_rate(struct scene *scene)
 {
     weir_acquisition *acquisition;
@@ -217,7 +217,7 @@ static void queue_at_once(struct scene *scene)
     require(weir_release(&completion.acquisition) == 0);
 }
 
-/* Somebody waits for what is held, gets it with the release, and is the next to hold it. */
+/* Submits a request that waits, releases, and reaps its grant, which is the next to be held. */
 static void queue_hand_over(struct scene *scene)
 {
     struct weir_completion completion;
@@ -233,7 +233,7 @@ static void release_holder(struct scene *scene)
     require(weir_release(&scene->holder) == 0);
 }
 
-/* `holder` has it as most have: it was there. */
+/* Makes `holder` acquire without waiting, as most acquisitions do. */
 static void hold_anew(struct scene *scene)
 {
     release_holder(scene);
@@ -270,7 +270,7 @@ static void take_over(struct scene *scene)
 struct operation {
     const char *name;
     void (*run)(struct scene *scene);
-    void (*begin)(struct scene *scene), (*end)(struct scene *scene); /* not counted */
+    void (*begin)(struct scene *scene), (*end)(struct scene *scene); /* not counted; may be NULL */
 };
 
 static const struct operation operations[] = {
@@ -291,7 +291,7 @@ static const struct operation operations[] = {
     {"release to who waits: descriptor", release_holder, wait_for_descriptor, take_over},
 };
 
-/* Nobody is refused: who is looks once in a millisecond who has died. */
+/* None is refused: a refusal checks for dead peers, once in a millisecond. */
 static const struct operation shared_operations[] = {
     {"shared, take: rate", take_rate, NULL, NULL},
     {"shared, take: call", take_call, NULL, NULL},
@@ -300,8 +300,8 @@ static const struct operation shared_operations[] = {
     {"shared, acquire + update + release: 3 limits", hold_three, NULL, NULL},
 };
 
-/* What callgrind looks for: not static, called through a pointer, and so never cloned or inlined; and
- * the first does not end by going to what it calls. */
+/* The functions that callgrind looks for: not static, called through a pointer, and so never cloned
+ * or inlined. The first makes no tail call. */
 void counted(const struct operation *operation, struct scene *scene);
 void counted(const struct operation *operation, struct scene *scene)
 {
@@ -352,6 +352,6 @@ int main(int argc, char **argv)
         measure(&shared_operations[i], &shared);
     scene_close(&shared);
     scene_close(&own);
-    require(rmdir(directory) == 0); /* the sets went with their last user */
+    require(rmdir(directory) == 0); /* the sets were removed with their last user */
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Decisions on one of very many keys, in the table of keys itself (core/key_table.h), beside a bare
- * look-up in a table with open addressing and a CAS of 8 bytes.
+ * Measures decisions on one of very many keys, in the key table itself (core/shm/key_table.h),
+ * beside a bare lookup in a table with open addressing and a CAS of 8 bytes.
  *
  *     key_table [--seconds S] [--rounds N] [--samples N] [--only TEXT] [KEYS ...]
  *
- *     bare, KEYS             linear probing of 16-byte entries, half of them used; the hash is given,
- *                            so that the processor begins with the next key while it waits for one
- *     decide, KEYS           find and swap, the hash is given; all keys one after the other, which is
- *                            no order in the tables
- *     hash + bare, KEYS      the same two, each with the table's hash of a key of 16 bytes: what one
- *     hash + decide, KEYS    decision costs
- *     new key, KEYS          hash, look, claim and commit, in a table full of keys that may be
- *                            forgotten
+ *     bare, KEYS           linear probing of 16-byte entries, half of them used; the hash is given,
+ *                          so that the processor begins with the next key while it waits for one
+ *     decide, KEYS         find and swap, the hash is given; all keys one after the other, which is
+ *                          no order in the tables
+ *     hash + bare, KEYS    bare with the table's hash of a key of 16 bytes
+ *     hash + decide, KEYS  decide with that hash: the cost of one decision
+ *     new key, KEYS        hash, look, claim and commit, in a table full of keys that may be
+ *                          removed
  *
  * KEYS: 100000 and 1000000 if not given.
  */
-#include "keyed/key_table.h"
+#include "shm/key_table.h"
 #include "bench.h"
 
 #include <stdatomic.h>
@@ -27,7 +27,7 @@ enum { BATCH = 4000, SAMPLES = 40, SIZES_MAX = 8 };
 
 #define LARGE_PAGE ((size_t)2 << 20)
 
-/* One that looks up bare. */
+/* The bare table. */
 struct bare {
     uint64_t id; /* 0: empty */
     _Atomic uint64_t word;
@@ -38,8 +38,8 @@ struct size {
     struct key_digest *keys;
     struct bare *bare;
     uint64_t bare_n;
-    struct key_table table, worn; /* the one for decisions; the one whose keys may go */
-    uint64_t at, at_new;          /* where batches go on */
+    struct key_table table, worn; /* for decisions; for new keys, which replace others */
+    uint64_t at, at_new;          /* next key of a batch */
     uint64_t decided, decided_bare, made;
     struct probe_stats filled, replaced;
     struct nonce_source claimant;
@@ -48,8 +48,8 @@ struct size {
 
 static const struct siphash_secret secret = {{1, 2}};
 
-/* Memory that is zero, real only where it is used, and where the system likes, in large pages. It
- * stays until the end. */
+/* Returns zeroed memory, allocated only where it is used, in large pages if the system allows. It
+ * is never freed. */
 static void *memory_new(size_t size)
 {
     unsigned char *memory = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
@@ -172,11 +172,11 @@ static void run_new(struct size *size, unsigned n)
     }
 }
 
-/* Each after what it is compared with. */
+/* Works, each after its baseline. */
 static const struct {
     const char *name;
     void (*run)(struct size *size, unsigned n);
-    int baseline; /* -1: is bare */
+    int baseline; /* index of the baseline; -1: this is bare */
 } works[] = {{"bare", run_bare, -1},
              {"decide", run_decide, 0},
              {"hash + bare", run_hash_bare, -1},
@@ -184,7 +184,7 @@ static const struct {
              {"new key", run_new, 2}};
 enum { WORKS = sizeof(works) / sizeof(works[0]) };
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
 static void table_new(struct key_table *ret, uint64_t keys_n)
 {
@@ -246,7 +246,7 @@ static void size_round(struct size *size, unsigned samples)
         }
 }
 
-/* Whoever was put in and not evicted was found every time, and of the words none is lost. */
+/* Requires that each key that was inserted and not evicted was found, and that no word is lost. */
 static void size_check(const struct size *size)
 {
     uint64_t sum = 0, n = 0, bare = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Decisions of a keyed set, each for one of very many subjects, beside what no keyed limiter can do
- * without: to find the subject's word in a table, to look at the clock, and a CAS. What a key takes
- * of memory; and both again once every key has recovered.
+ * Measures decisions of a keyed set, each for one of very many subjects, beside the least that a
+ * keyed limiter does: find the subject's word in a table, read the clock, and a CAS. Also the
+ * memory of a key; and all that again once every key has recovered.
  *
  *     keyed [--seconds S] [--rounds N] [--samples N] [--only TEXT] [HOW_MANY]
  *
- * Subjects are 8 bytes, and are asked for in random order. It requires that the set has known as
- * many keys as there were subjects, and evicted none.
+ * Subjects are 8 bytes, in random order. It requires that the set has known as many keys as there
+ * were subjects, and evicted none.
  */
 #include "bench.h"
 
@@ -20,7 +20,7 @@ enum { HERE = 0, THERE = 1, BATCH = 2000, SAMPLES = 30, WARM_UP = 2, BLOCK = 16,
 
 /*
  * A key is remembered for as long as a unit takes to come back: 4 s, or 100 s of so many keys that
- * each is asked for rarely. The burst is more than anybody asks for.
+ * each is used rarely. The burst is more than any subject uses.
  */
 #define KEPT_WINDOW (UINT64_C(1000000000) * 1000 * MS)
 static uint64_t kept_capacity(uint64_t n)
@@ -28,10 +28,10 @@ static uint64_t kept_capacity(uint64_t n)
     return n > 100000 ? 10000000 : 250000000;
 }
 
-/* What recovers while the program sleeps a little. */
+/* Recovers while the program sleeps a little. */
 #define BRIEF_WINDOW (50 * MS)
 
-/* The n-th of all subjects: no two are alike, and none is 0. */
+/* Returns the n-th subject: no two are equal, and none is 0. */
 static uint64_t subject_of(uint64_t n)
 {
     return (n + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -55,7 +55,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 32);
 }
 
-/* Its slot, or the free one that it would have. */
+/* Returns the slot of a subject, or the free one that it would take. */
 static inline struct slot *table_find(const struct table *table, uint64_t subject)
 {
     uint64_t at = mix(subject) & table->mask;
@@ -88,7 +88,7 @@ static void table_close(struct table *table)
     munmap(table->slots, table_size(table));
 }
 
-/* GCRA on the word of a subject, as in costs_work.c on one word. */
+/* Takes from a GCRA on the word of a subject, as costs_work.c does on one word. */
 static inline bool table_take(const struct table *table, uint64_t subject)
 {
     struct slot *slot = table_find(table, subject);
@@ -150,16 +150,16 @@ static struct weir_keyed_stats keys_of(weir_pool *pool)
     return stats;
 }
 
-/* ---- so many subjects ---- */
+/* ---- a number of subjects ---- */
 
 struct scene {
     uint64_t n;
     struct table table;
     weir_pool *pool;
     uint64_t random;
-    uint64_t done; /* by the set */
+    uint64_t done; /* operations on the set */
     struct bench_figure *raw, *own, *raw_beside, *own_beside, *raw_two, *own_two;
-    weir_pool *shared; /* the same set, for processes */
+    weir_pool *shared; /* pool of the shared set with this definition */
     struct bench_figure *own_shared;
 };
 
@@ -246,12 +246,12 @@ static void alone_round(struct scene *scenes, unsigned n, unsigned samples)
         }
 }
 
-/* ---- while another thread is at it ---- */
+/* ---- with another thread ---- */
 
-/* Who takes of the same table or set on another processor, until told to end. */
+/* A thread on another processor that takes from the table or set until `over`. */
 struct rival {
     struct scene *scene;
-    bool of_set, is_hot; /* is_hot: one subject, again and again */
+    bool of_set, is_hot; /* is_hot: one subject again and again */
     atomic_bool over;
     _Alignas(64) _Atomic uint64_t done;
 };
@@ -284,8 +284,8 @@ static void *compete(void *argument)
     return NULL;
 }
 
-/* Of two alike, what one operation takes of the time of whoever does it, of both; beside a hot one,
- * what it takes here. */
+/* Runs a batch beside a rival. Returns ns of one thread per operation, over both threads; beside a
+ * hot one, over this thread alone. */
 static double rival_batch(struct rival *rival)
 {
     uint64_t done = atomic_load_explicit(&rival->done, memory_order_relaxed);
@@ -328,12 +328,12 @@ static void two_round(struct scene *scene, unsigned samples)
 
 /* ---- once every key has recovered ---- */
 
-/* Each subject is asked for once in a round, and has recovered by the next. */
+/* Each subject is used once in a round, and has recovered by the next. */
 static struct {
     uint64_t n;
     struct table table;
     weir_pool *pool;
-    uint64_t touched_ns; /* the last of them */
+    uint64_t touched_ns; /* time of the last use */
     struct bench_figure *raw, *own;
 } brief;
 
@@ -354,7 +354,7 @@ static void brief_close(void)
     weir_pool_close(brief.pool);
 }
 
-/* In an order in which they do not lie in memory; it comes by each of them. */
+/* Returns the i-th subject of a round, in an order unlike that of memory; each comes once. */
 static uint64_t brief_subject(uint64_t i)
 {
     return subject_of(i * UINT64_C(7919) % brief.n);
@@ -381,10 +381,10 @@ static void brief_round(void)
 
 /* ---- memory ---- */
 
-/* What came of a set that was asked for so many subjects. */
+/* Results of a set with a number of subjects. */
 struct weight {
-    double used, used_after; /* bytes; after all have recovered and were asked for again */
-    double new_ns, again_ns; /* for each */
+    double used, used_after; /* bytes; and after all have recovered and were used again */
+    double new_ns, again_ns; /* ns per subject */
 };
 
 static double take_all(weir_pool *pool, uint64_t n)
@@ -426,7 +426,7 @@ static void measure_memory(struct bench *bench, uint64_t n)
     bench_value(bench, weight.again_ns, "ns each", "take, most keys, each recovered");
 }
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
 static void make_pair(struct bench *bench, const char *name, struct bench_figure **ret_raw,
                       struct bench_figure **ret_own)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ways of waiting again, but nobody gives: time does. */
+/* Measures the ways of waiting for grants that only time makes. */
 #include "late.h"
 
 #include "wake.h"
@@ -9,7 +9,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* One grant in this time; and so long must be left when the wait begins. */
+/* Time between grants, and the least time that must be left when a wait begins. */
 #define WINDOW_NS (500 * US)
 #define LEFT_NS   (100 * US)
 
@@ -49,7 +49,7 @@ static const struct way raw_timer = {
     .close = fds_close,
 };
 
-/* By a descriptor as a queue's is where nobody can ring a timerfd. */
+/* By an epoll in an epoll: the descriptor of a queue where a timerfd cannot be signaled. */
 static const struct way raw_timer_nested = {
     .open = timer_nested_open,
     .ask = timer_ask,
@@ -84,14 +84,14 @@ static const struct way raw_futex = {
     .close = nothing,
 };
 
-/* ---- all of them ---- */
+/* ---- iteration ---- */
 
 struct lane {
     const struct way *way;
     const char *name;
     const struct way *baseline;
-    struct bench_figure *figure; /* NULL: not wanted */
-    bool told;                   /* that it is not to be had */
+    struct bench_figure *figure; /* NULL: not measured */
+    bool told;                   /* reported as unavailable */
 };
 
 static struct lane lanes[] = {
@@ -116,7 +116,7 @@ static struct {
     unsigned samples;
 } stage;
 
-/* Itself, or as a baseline. */
+/* Returns true if a lane is wanted by itself or as a baseline. */
 static bool wanted(const struct bench *bench, const struct lane *lane)
 {
     if (bench_wants(bench, lane->name))
@@ -165,7 +165,7 @@ void late_close(void)
     weir_pool_close(stage.pool);
 }
 
-/* The next instant at which something becomes due. weir's is foreseen by weir. */
+/* Returns the next time at which a grant or timer is due, by weir's forecast for ways of weir. */
 static uint64_t next_due(const struct lane *lane)
 {
     uint64_t due = 0;
@@ -176,7 +176,8 @@ static uint64_t next_due(const struct lane *lane)
     return due;
 }
 
-/* So that the next grant is a window away. Whoever was delayed until it came tries again. */
+/* Uses up the limit, so that the next grant is a window away. A thread that was delayed tries
+ * again. */
 static void use_up(void)
 {
     const struct weir_amount one = {"call_count", 1};
@@ -186,7 +187,7 @@ static void use_up(void)
     require(r == 0 || r == -EAGAIN);
 }
 
-/* Waits for one instant. False: something else had the processor, there was nothing to measure. */
+/* Waits once. Returns false if another program had the processor: there is nothing to measure. */
 static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_late_ns)
 {
     const struct way *way = lane->way;
@@ -198,7 +199,7 @@ static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_
         use_up();
         return false;
     }
-    way->ask(hand); /* a reservation says for itself when it is due */
+    way->ask(hand); /* a reservation sets its own due_ns */
     in_time = clock_now() + LEFT_NS / 2 < hand->due_ns;
     way->wait(hand);
     now = clock_now();
@@ -208,7 +209,7 @@ static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_
     return in_time;
 }
 
-/* As often as wanted, unless the processor is hardly ever to be had. */
+/* Takes all samples, unless the processor is hardly ever free. */
 static void sample(const struct lane *lane, struct hand *hand)
 {
     unsigned n = 0, wanted_n = WARM_UP + stage.samples;
@@ -219,7 +220,7 @@ static void sample(const struct lane *lane, struct hand *hand)
             bench_add(lane->figure, (double)late_ns);
 }
 
-/* In a thread of its own, because some rings are their thread's. */
+/* Runs in a thread of its own, because some rings belong to their thread. */
 static void *measure(void *argument)
 {
     struct lane *lane = argument;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What sets and acquisitions take: by how much a process grows, page tables included. Each is
- * measured in a process of its own, whose pages that hold nothing any more are given back first.
+ * Measures the memory of sets and acquisitions: the growth of a process, page tables included. Each
+ * is measured in a process of its own, which first returns its unused pages to the system.
  *
  *     memory [N]
  *
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_MAX 10000u /* a text of more sets would be too long */
+#define N_MAX 10000u /* the text of more sets would be too long */
 
 #define RATE  "{ type: rate, key: tokens, algorithm: gcra, capacity: 10000000, window: 1s }"
 #define CALL  "{ type: call, algorithm: gcra, capacity: 10000000, window: 1s }"
@@ -24,14 +24,14 @@
 
 struct kind {
     const char *name, *limits;
-    size_t asked_n; /* whether tokens are asked for */
+    size_t asked_n; /* 1: requests name tokens; 0: they do not */
 };
 
 static const struct kind kinds[] = {{"one rate", RATE, 1},
                                     {"one resource", SLOTS, 0},
                                     {"three limits", RATE ", " CALL ", " SLOTS, 1}};
 
-/* What was given back may not be used again, and so hide what is taken. */
+/* Returns the memory in use, after unused pages were returned: reuse of them would hide growth. */
 static double used_now(void)
 {
     malloc_trim(0);
@@ -76,7 +76,7 @@ static weir_acquisition *acquire(const struct kind *kind, weir_pool *pool)
     return acquisition;
 }
 
-/* As a configuration defines them; what reading it took is given back first. */
+/* Weighs n sets of a configuration, after the memory of reading it was returned. */
 static double weigh_idle(const struct kind *kind, unsigned n)
 {
     double before;
@@ -87,7 +87,7 @@ static double weigh_idle(const struct kind *kind, unsigned n)
     return (used_now() - before) / n;
 }
 
-/* What it takes to open each of n sets as a pool. */
+/* Weighs the opening of each of n sets as a pool. */
 static double weigh_opened(const struct kind *kind, unsigned n)
 {
     weir *w = open_sets(kind, n);
@@ -100,7 +100,7 @@ static double weigh_opened(const struct kind *kind, unsigned n)
     return (used_now() - before) / (n - 1);
 }
 
-/* Nobody says how much of a rate was used. */
+/* Releases without an update of the rate. */
 static void give_back(weir_acquisition *acquisition)
 {
     int r = weir_release(&acquisition);
@@ -108,7 +108,7 @@ static void give_back(weir_acquisition *acquisition)
     require(r == 0 || r == -EPROTO);
 }
 
-/* Held by one thread, of one set. */
+/* Weighs n acquisitions of one set, held by one thread. */
 static double weigh_held(const struct kind *kind, unsigned n)
 {
     weir *w = open_sets(kind, 1);
@@ -122,7 +122,7 @@ static double weigh_held(const struct kind *kind, unsigned n)
     return (used_now() - before) / n;
 }
 
-/* What the first call of a thread adds to each of n sets that it has opened. */
+/* Weighs the first call of a thread on each of n sets that it has opened. */
 static double weigh_used(const struct kind *kind, unsigned n)
 {
     weir *w = open_sets(kind, n);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Very many acquisitions that wait in one queue: what each costs in memory, to submit, to grant, to
- * reap, to cancel and to close, beside a doubly linked list of 64-byte nodes in an arena, which is
- * the least that could hold them.
+ * Measures very many acquisitions that wait in one completion queue: the memory of each, and the
+ * time to submit, grant, reap, cancel and close. They stand beside a doubly linked list of 64-byte
+ * nodes in an arena, the least that could hold them.
  *
  *     parked [--seconds S] [--rounds N] [--samples N] [--only TEXT] [HOW_MANY]
  *
@@ -72,14 +72,14 @@ static void list_remove(struct node *node)
 
 /* ---- weir ---- */
 
-/* How the acquisitions differ from scene to scene. */
+/* Kinds of acquisitions. */
 struct kind {
     const char *name;
     unsigned limits;
-    bool timeout; /* each has one of its own */
+    bool timeout; /* each acquisition has a timeout of its own */
 };
 
-/* An instance with everything that is to be had held, and a queue. */
+/* An instance with all units held, and a completion queue. */
 struct scene {
     const struct kind *kind;
     weir *w;
@@ -130,7 +130,7 @@ static void scene_stats(struct scene *scene, struct weir_set_stats *ret)
     require(weir_set_stats(weir_pool_set(scene->pool, 0), ret, NULL, 0) >= 0);
 }
 
-/* What was used of a rate has to be told before the release. */
+/* Updates the rates, which the release requires. */
 static void tell_use(const struct scene *scene, weir_acquisition *acquisition)
 {
     if (scene->kind->limits == LIMITS)
@@ -153,13 +153,13 @@ static void scene_close(struct scene *scene)
     weir_close(scene->w);
 }
 
-/* Submits numbers `from` to `to` - 1, all of which have to wait. */
+/* Submits requests with numbers `from` to `to` - 1, all of which have to wait. */
 static void submit(struct scene *scene, size_t from, size_t to)
 {
     struct weir_request request = request_of(scene->kind);
 
     for (size_t i = from; i < to; i++) {
-        /* In an hour or two, in no order. */
+        /* Timeouts in an hour or two, unordered. */
         if (scene->kind->timeout)
             request.timeout_ns = 3600000 * MS + i * UINT64_C(2654435761) % (3600000 * MS);
         require(weir_queue_submit(scene->queue, scene->pool, &request, i, NULL, NULL) == 0);
@@ -190,7 +190,7 @@ static double open_fds(void)
     return n;
 }
 
-/* What a process uses. */
+/* Memory and descriptors of a process. */
 struct use {
     double resident, allocated; /* bytes; page tables included */
     double fds;
@@ -207,7 +207,7 @@ static struct use use_now(void)
     };
 }
 
-/* So many of a kind. */
+/* A number of acquisitions of one kind. */
 struct load {
     const struct kind *kind;
     size_t n;
@@ -251,14 +251,14 @@ static const struct kind kinds[] = {
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* Figures. */
+/* Figures by kind. */
 struct figures {
     struct bench_figure *raw_enqueue, *raw_pop, *raw_remove[SIZES];
     struct bench_figure *submit[KINDS], *submit_all[KINDS], *release[KINDS], *reap[KINDS];
     struct bench_figure *cancel[SIZES], *close;
 };
 
-/* Since `*start_ns`, which becomes now, for each of `n`. */
+/* Returns the time since `*start_ns` for each of `n`, and sets `*start_ns` to now. */
 static double lap(uint64_t *start_ns, size_t n)
 {
     uint64_t start = *start_ns;
@@ -272,7 +272,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Block by block in turns with the bare list. */
+/* Submits block by block, in turns with the bare list. */
 static void park(struct figures *figures, unsigned kind, struct scene *scene, struct list *list)
 {
     double all_ns = 0;
@@ -294,7 +294,7 @@ static void park(struct figures *figures, unsigned kind, struct scene *scene, st
     require_parked(scene, list->n);
 }
 
-/* All `n` of a batch were granted, and are the next ones in order. They are held from now on. */
+/* Requires that all `n` of a batch were granted, in order. They are held from here on. */
 static void take_over(struct scene *scene, const struct weir_completion *done, size_t n,
                       size_t first)
 {
@@ -305,7 +305,7 @@ static void take_over(struct scene *scene, const struct weir_completion *done, s
     }
 }
 
-/* Each release grants the next one in line; a batch of them is reaped at once. */
+/* Releases: each grants the next waiter; reaps a batch of them at once. */
 static void grant(struct figures *figures, unsigned kind, struct scene *scene, struct list *list)
 {
     struct weir_completion done[HOLDERS];
@@ -348,7 +348,7 @@ static void measure_kind(struct figures *figures, unsigned kind, size_t n)
 
 static uint64_t random_state = 1;
 
-/* Every second number below `n` in a random order. */
+/* Returns every second number below `n` in random order. */
 static size_t *odd_numbers(size_t n)
 {
     size_t *numbers = malloc((n / 2 + 1) * sizeof(*numbers));
@@ -379,7 +379,7 @@ static void cancel(struct figures *figures, unsigned size, struct scene *scene, 
     }
 }
 
-/* Each was canceled once, in this order, and the others stand as before. */
+/* Requires that each was canceled once, in this order, and that the others still wait. */
 static void require_canceled(struct scene *scene, const size_t *numbers, size_t n)
 {
     struct weir_completion done[HOLDERS];
@@ -436,7 +436,7 @@ static void measure_close(struct figures *figures, size_t n)
     scene_close(&scene);
 }
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
 static const size_t size_unit[SIZES] = {10000, 100000, 1000000};
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What it costs that processes share a set, beside the same set for threads: alone, and two at a
- * time. How long it takes from a release in one process until the waiter in another runs, beside the
- * bare primitives that carry it. And how long from the kill of a holder until the waiter has what it
- * held, beside a bare pidfd.
+ * Measures sets that processes share. Operations beside those on a set for threads: alone, and two
+ * at a time. The time from a release in one process until the waiter in another runs, beside the
+ * bare primitives that carry it. The time from the kill of a holder until the waiter has its units,
+ * beside a bare pidfd.
  *
  *     process [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  */
@@ -113,6 +113,6 @@ int main(int argc, char **argv)
     }
     costs_close();
     hands_close();
-    require(rmdir(directory) == 0); /* the sets went with their last users */
+    require(rmdir(directory) == 0); /* the sets were removed with their last users */
     return bench_close(&bench);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an operation costs, with a set of a process's own and with one that processes share. */
+/* Measures operations on a private set and on a set that processes share. */
 #include "process.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 enum { BATCH = 500, BATCHES = 60, WARM_UP = 4 };
 
-/* Two of each kind: of threads, and of processes. What is taken comes back faster than it goes. */
+/* Two sets of each kind: private and shared. Units come back faster than they are taken. */
 #define RATE  "{ type: call, algorithm: gcra, capacity: 1000000000, window: 1s }"
 #define SPENT "{ type: call, algorithm: gcra, capacity: 1, window: 24h }"
 #define SLOTS "{ type: resource, key: slots, capacity: 1000 }"
@@ -115,7 +115,7 @@ void costs_close(void)
 
 /* ---- alone ---- */
 
-/* What one batch takes, in ns per operation. */
+/* Runs one batch. Returns ns per operation. */
 static double run_batch(const struct work *work, weir_pool *pool)
 {
     uint64_t begin = clock_now();
@@ -139,10 +139,10 @@ static void run_alone(const struct work *work, weir_pool *const of[2],
 
 /* ---- two at a time ---- */
 
-/* Who does the same on the other processor, a thread or a process. */
+/* A rival that does the work on the other processor: a thread or a process. */
 struct rival {
     const struct work *work;
-    weir_pool *pool; /* a thread's */
+    weir_pool *pool; /* for a thread */
     atomic_uint runs, ends;
     _Alignas(64) _Atomic uint64_t done; /* operations */
 };
@@ -178,7 +178,7 @@ static void compete_as_process(void *argument)
     weir_close(own);
 }
 
-/* What one operation takes of the time of whoever does it, of both, however unlike they get on. */
+/* Runs one batch beside a rival. Returns ns of one participant per operation, over both. */
 static double run_rival_batch(struct rival *rival, weir_pool *pool)
 {
     uint64_t done = atomic_load_explicit(&rival->done, memory_order_relaxed);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Hand-overs from process to process. The waiter is another process than the giver, asleep, and on
- * another processor. What it waits for is released by the giver, or held by a third process that
- * the giver kills. Timed from just before the release, the kill, or the bare call, until the waiter
- * knows that it has it.
+ * Measures hand-overs from process to process. The waiter is another process than the giver,
+ * asleep, on another processor. The giver releases the units, or kills a third process that holds
+ * them. A hand-over is timed from just before the release, the kill, or the bare call, until the
+ * waiter knows of its grant.
  */
 #include "process.h"
 
@@ -33,37 +33,37 @@ struct way;
 struct hand {
     const struct way *way;
     unsigned n;
-    /* The giver says. */
+    /* Written by the giver. */
     _Alignas(64) atomic_uint held;
     atomic_uint given;
     uint64_t given_ns;
-    uint32_t holder; /* the process that is going to be killed */
-    /* The waiter says. */
+    uint32_t holder; /* pid of the process that is killed */
+    /* Written by the waiter. */
     _Alignas(64) atomic_uint opened;
     atomic_uint asked, had;
     uint64_t had_ns;
-    /* The holder says. */
+    /* Written by the holder. */
     _Alignas(64) atomic_uint holds;
-    /* What is woken by. */
+    /* Futex of the bare way. */
     _Alignas(64) uint32_t word;
 };
 
 struct way {
     const char *name;
-    const struct way *baseline; /* the bare primitive, or NULL: it is one */
+    const struct way *baseline; /* bare primitive; NULL: this is one */
     unsigned samples;
 
-    /* Of the giver. */
+    /* Called by the giver. */
     void (*hold)(struct hand *hand); /* before `ask` */
     void (*give)(struct hand *hand);
 
-    /* Of the waiter. */
+    /* Called by the waiter. */
     void (*ask)(struct hand *hand);
     void (*wait)(struct hand *hand);
     void (*settle)(struct hand *hand); /* not timed */
 };
 
-/* Each process has its own. */
+/* Instance of this process. */
 static weir *w;
 static weir_pool *pool;
 static weir_queue *queue;
@@ -123,7 +123,7 @@ static void poll_for(int fd)
     do
         n = poll(&pollfd, 1, -1);
     while (n < 0 && errno == EINTR);
-    require(n == 1 && pollfd.revents & POLLIN); /* of a process that was reaped also POLLHUP */
+    require(n == 1 && pollfd.revents & POLLIN); /* and POLLHUP after the process was reaped */
 }
 
 static void bell_give(struct hand *hand)
@@ -149,7 +149,7 @@ static const struct way raw_bell = {
     .settle = nothing,
 };
 
-/* ---- somebody who is going to be killed ---- */
+/* ---- the holder, which is killed ---- */
 
 static void hold_in(struct hand *hand, uint32_t flags)
 {
@@ -167,7 +167,7 @@ static void hold_shared(void *argument)
     hold_in(argument, 0);
 }
 
-/* The same kind of process, which holds nothing that anybody wants. */
+/* Runs a holder of a set without waiters. */
 static void hold_apart(void *argument)
 {
     hold_in(argument, WEIR_OPEN_APART);
@@ -185,7 +185,7 @@ static void start_bystander(struct hand *hand)
     process_await(&hand->holds, atomic_load(&hand->held) + 1);
 }
 
-/* Asleep until it is over, so as not to be in the way of who dies. */
+/* Kills the holder. Sleeps until it is over, to leave the processor to the dying process. */
 static void kill_holder(struct hand *hand)
 {
     require(kill((pid_t)hand->holder, SIGKILL) == 0);
@@ -272,7 +272,7 @@ static void queue_wait(struct hand *hand)
 
     (void)hand;
     do
-        epoll_for(weir_queue_fd(queue)); /* it may find nothing: whoever waits looks now and then */
+        epoll_for(weir_queue_fd(queue)); /* may be a stall check, without a completion */
     while (weir_queue_reap(queue, &completion, 1) == 0);
     require(completion.user_data == 1 && completion.result == 0);
     got = completion.acquisition;
@@ -324,7 +324,7 @@ static void watch_bell(void)
     require(epoll_fd >= 0 && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, bell_fd, &event) == 0);
 }
 
-/* Its timekeeper inherits where it may run: it begins before the waiter is bound to its place. */
+/* Starts the timer thread, which inherits its processors, before the waiter is bound to one. */
 static void start_keeper(void)
 {
     weir_acquisition *pending;
@@ -364,7 +364,7 @@ static void wait_all(void *argument)
     process_say(&hand->opened, 1);
     for (unsigned i = 1; i <= hand->n; i++)
         take_one(hand, i);
-    process_await(&hand->held, hand->n + 1); /* the giver has come back from the last one, too */
+    process_await(&hand->held, hand->n + 1); /* the giver has finished the last one, too */
     weir_queue_close(queue);
     weir_pool_close(pool);
     weir_close(w);
@@ -372,8 +372,8 @@ static void wait_all(void *argument)
 
 /* ---- the giver ---- */
 
-/* Once the kernel says that it sleeps it has gone to wait; it says so a moment before it is off its
- * processor, hence the pause, which differs each time. */
+/* Waits until the waiter sleeps by the kernel. The kernel reports that a moment before it is off
+ * its processor, hence the pause, which differs each time. */
 static void await_sleep(int stat_fd)
 {
     static uint64_t random = 1;
@@ -392,7 +392,7 @@ static void await_sleep(int stat_fd)
     bench_spin(20 * US + (random >> 33) % (40 * US));
 }
 
-/* Returns how long it took. */
+/* Makes one hand-over. Returns its time, ns. */
 static uint64_t give_one(struct hand *hand, unsigned i, int stat_fd)
 {
     hand->way->hold(hand);
@@ -440,11 +440,11 @@ static void run_way(const struct way *way, struct bench_figure *figure, unsigned
     process_memory_free(hand, sizeof(*hand));
 }
 
-/* ---- all of them ---- */
+/* ---- public calls ---- */
 
-static struct bench_figure *figures[WAYS]; /* NULL: not wanted */
+static struct bench_figure *figures[WAYS]; /* NULL: not measured */
 
-/* Itself, or as a baseline. */
+/* Returns true if a way is wanted by itself or as a baseline. */
 static bool wanted(const struct bench *bench, const struct way *way)
 {
     if (bench_wants(bench, way->name))
@@ -484,7 +484,7 @@ void hands_round(const struct bench *bench)
             run_way(ways[i], figures[i], bench_samples(bench, ways[i]->samples));
 }
 
-/* Nothing was lost and nothing is left. */
+/* Closes everything; requires that nothing is held and no waiter is left. */
 void hands_close(void)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};

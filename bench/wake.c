@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long it takes from a release until whoever waited for it runs, for each way of waiting, beside
- * the bare primitive that carries it; and how late a grant comes that only time has to make, beside
- * a bare timer.
+ * Measures the time from a release until the waiter runs, for each way of waiting, beside the bare
+ * primitive that carries it; and the lateness of grants that only time makes, beside a bare timer.
  *
  *     wake [--seconds S] [--rounds N] [--samples N] [--only TEXT]
  *
  * Giver and waiter are threads on different processors. Each hand-over finds the waiter asleep, or
- * looking again and again, and is timed from just before the release (or the bare write) until the
+ * polling, and is timed from just before the release (or the bare write) until the
  * waiter knows the result, or that its descriptor is readable.
  */
 #include "wake.h"
@@ -20,7 +19,7 @@
 
 enum { WAYS = 32, WARM_UP = 5, PASSES = 5, GIVER = 0, WAITER = 1 };
 
-/* What the ways have in common. */
+/* Common to all ways. */
 struct stage {
     weir *w;
     weir_pool *pool, *aside; /* one resource of capacity 1 each */
@@ -30,7 +29,7 @@ struct stage {
 struct lane {
     const struct way *way;
     struct bench_figure *figure;
-    bool told; /* that it is not to be had */
+    bool told; /* reported as unavailable */
 };
 
 /* One run of a way: two threads that take turns. */
@@ -39,14 +38,14 @@ struct run {
     const struct way *way;
     unsigned n; /* hand-overs */
     uint64_t random;
-    int stat_fd; /* of the waiter's /proc/…/stat */
+    int stat_fd; /* /proc/…/stat of the waiter */
 
-    /* The giver says, counting hand-overs from 1. */
+    /* Written by the giver; hand-overs are counted from 1. */
     _Alignas(64) atomic_uint held;
     atomic_uint given;
     uint64_t given_ns;
 
-    /* The waiter says. */
+    /* Written by the waiter. */
     _Alignas(64) atomic_int opened; /* 1: yes; or a negative errno */
     atomic_uint asked, had;
     uint64_t had_ns;
@@ -93,14 +92,14 @@ static void *waiter(void *argument)
     for (unsigned i = 1; r == 0 && i <= run->n; i++)
         take_one(run, i);
     if (r == 0)
-        await(&run->held, run->n + 1); /* the giver has come back from the last one, too */
+        await(&run->held, run->n + 1); /* the giver has finished the last one, too */
     run->way->close(&run->hand);
     return NULL;
 }
 
 /* ---- the giver ---- */
 
-/* The state of the waiter, as the kernel tells it: 'S' once it sleeps. */
+/* Returns the state of the waiter by the kernel: 'S' once it sleeps. */
 static char state_of_waiter(const struct run *run)
 {
     char line[256];
@@ -115,9 +114,9 @@ static char state_of_waiter(const struct run *run)
 }
 
 /*
- * It is about to wait, so the next time that it sleeps it has gone to wait. It says so a moment
- * before it is off its processor, hence the pause; which differs each time, so as not to keep step
- * with anything.
+ * Waits until the waiter sleeps. It is about to wait, so its next sleep is that wait. The kernel
+ * reports it a moment before the thread is off its processor, hence the pause. The pause differs
+ * each time, so as not to keep step with anything.
  */
 static void await_sleep(struct run *run)
 {
@@ -127,7 +126,7 @@ static void await_sleep(struct run *run)
     bench_spin(20 * US + (run->random >> 33) % (40 * US));
 }
 
-/* Returns how long it took. */
+/* Makes one hand-over. Returns its time, ns. */
 static uint64_t give_one(struct run *run, unsigned i)
 {
     run->way->hold(&run->hand);
@@ -199,7 +198,7 @@ static int run_lane(const struct lane *lane, const struct stage *stage, unsigned
     return r;
 }
 
-/* ---- all of them ---- */
+/* ---- iteration ---- */
 
 struct lanes {
     struct lane items[WAYS];
@@ -214,7 +213,7 @@ static struct bench_figure *figure_of(const struct lanes *lanes, const struct wa
     return NULL;
 }
 
-/* Itself, or as a baseline. */
+/* Returns true if a way is wanted by itself or as a baseline. */
 static bool wanted(const struct bench *bench, const struct way *const *ways, const struct way *way)
 {
     if (bench_wants(bench, way->name))
@@ -238,7 +237,7 @@ static void add_lanes(struct bench *bench, struct lanes *lanes, const struct way
     }
 }
 
-/* Says it once if a way is not to be had. */
+/* Reports once that a way is unavailable. */
 static void tell(struct lane *lane, int r)
 {
     if (r < 0 && !lane->told)
@@ -246,9 +245,9 @@ static void tell(struct lane *lane, int r)
     lane->told |= r < 0;
 }
 
-/* A little of each, forth and back: what changes meanwhile is much more than what is to be seen. A
- * machine that is given less time the longer it has been busy, say, would be kinder to those that
- * come first, which are bare. */
+/* Runs a little of each lane, forth and back: the machine drifts by more than the differences that
+ * are measured. A machine that gives less time to a process that was busy, say, would favor the
+ * first lanes, which are bare. */
 static void run_all(struct lanes *lanes, const struct stage *stage, unsigned samples)
 {
     for (unsigned i = 0; i < 2 * lanes->n; i++) {
@@ -268,7 +267,7 @@ static void stage_open(struct stage *stage)
     stage->aside = bench_pool(stage->w, "aside", &limit, 1);
 }
 
-/* The timekeeper inherits where it may run: it is not to be bound to the first waiter's place. */
+/* Starts the timer thread, which inherits its processors, before a waiter is bound to one. */
 static void start_keeper(struct stage *stage)
 {
     weir_acquisition *held, *pending;
@@ -279,7 +278,7 @@ static void start_keeper(struct stage *stage)
     require(weir_release(&held) == 0);
 }
 
-/* Nothing was lost and nothing is left. */
+/* Closes the stage; requires that nothing is held and no waiter is left. */
 static void stage_close(struct stage *stage)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ways of waiting without io_uring: blocked, poll, epoll. */
+/* Implements the ways of waiting without io_uring: blocked, poll, epoll. */
 #include "wake.h"
 
 #include <errno.h>
@@ -166,7 +166,7 @@ void event_epoll(struct hand *hand)
     require(n == 1 && event.events == EPOLLIN);
 }
 
-/* The same of who does not sleep. */
+/* Polls until the eventfd is readable, without sleep. */
 static void event_look(struct hand *hand)
 {
     struct epoll_event event;
@@ -234,9 +234,9 @@ static const struct way raw_epoll_drain = {
 };
 
 /*
- * The same where both have done before what they do before a hand-over of weir's: the waiter has got in
- * a line, aside, and the giver holds what he waits for there. Who has slept wakes up otherwise than who
- * has only ever waited, whatever woke him.
+ * An eventfd, after both threads have done their work before a hand-over of weir: the waiter is in
+ * the wait queue of another set, and the giver holds its units. A thread with that history wakes up
+ * otherwise than one that has only waited, whatever wakes it.
  */
 
 static void aside_hold(struct hand *hand)
@@ -274,7 +274,7 @@ static const struct way raw_aside = {
     .give = event_give,
 };
 
-/* As an acquisition has it: a descriptor of its own for each wait. */
+/* An eventfd made anew for each wait, as for an acquisition. */
 
 static void fresh_ask(struct hand *hand)
 {
@@ -320,8 +320,8 @@ static const struct way raw_fresh = {
 };
 
 /*
- * Of who looks again and again: when the descriptor is readable, and nothing of what it takes to wake
- * somebody up.
+ * A waiter that polls: measures the time until the descriptor is readable, without the cost of a
+ * wake-up.
  */
 
 static const struct way raw_looked_at = {
@@ -349,7 +349,7 @@ static const struct way raw_fresh_looked_at = {
     .looks = true,
 };
 
-/* What a queue's descriptor is where nobody can ring a timerfd, or where processes share sets. */
+/* An epoll in an epoll: a queue where a timerfd cannot be signaled, or with shared sets. */
 static const struct way raw_nested = {
     .name = "raw eventfd, epoll in epoll, then read",
     .baseline = &raw_epoll_drain,
@@ -382,7 +382,7 @@ static void ticks_give(struct hand *hand)
     require(ioctl(hand->event_fd, TFD_IOC_SET_TICKS, &one) == 0);
 }
 
-/* What it is otherwise. */
+/* A signaled timerfd: the descriptor of all other queues. */
 static const struct way raw_ticks = {
     .name = "raw timerfd, epoll, then read",
     .baseline = &raw_epoll_drain,
@@ -562,7 +562,7 @@ int queue_open(struct hand *hand)
 void queue_close(struct hand *hand)
 {
     hand->queue = weir_queue_close(hand->queue);
-    hand->event_fd = -1; /* it was the queue's */
+    hand->event_fd = -1; /* the queue has closed it */
     fds_close(hand);
 }
 
@@ -581,7 +581,7 @@ void queue_ask(struct hand *hand)
     require(weir_queue_submit(hand->queue, hand->pool, NULL, NUMBER, NULL, NULL) == 0);
 }
 
-/* False: nothing was there yet. */
+/* Reaps one completion. Returns false if there is none yet. */
 bool queue_reap(struct hand *hand)
 {
     struct weir_completion done[EXCERPT_MAX];
@@ -614,7 +614,7 @@ const struct way way_queue_epoll = {
     .give = weir_give,
 };
 
-/* The same until its descriptor is readable. It is not readable for nothing here. */
+/* A queue until its descriptor is readable, which is never in vain here. */
 
 static void queue_settle(struct hand *hand)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ways of waiting on an io_uring. */
+/* Implements the ways of waiting on an io_uring. */
 #include "wake.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 enum { ENTRIES = 8 };
 
-/* What the completions belong to. */
+/* user_data of the operations. */
 enum { WAIT = 1, OPERATION, MESSAGE, SENT };
 
 /* The deadline of a linked wait. */
@@ -30,7 +30,7 @@ static int rings_new(struct hand *hand)
     return hand->rings ? 0 : -ENOMEM;
 }
 
-/* The kind that wakes its owner with the least ado, where there is it. */
+/* Opens the kind of ring that wakes its owner most cheaply, if the kernel has it. */
 static int ring_open(struct hand *hand)
 {
     int r = hand->rings ? 0 : rings_new(hand);
@@ -65,14 +65,14 @@ static struct io_uring_sqe *ring_sqe(struct io_uring *ring)
     return sqe;
 }
 
-/* What a CQE says. */
+/* Content of a CQE. */
 struct event {
     uint64_t user_data;
     int res;
     unsigned flags;
 };
 
-/* Submits what there is, sleeps for a completion and takes it. */
+/* Submits, sleeps for a completion and takes it. */
 static struct event ring_wait(struct io_uring *ring)
 {
     struct io_uring_cqe *cqe;
@@ -227,7 +227,7 @@ static void queue_multishot_wait(struct hand *hand)
     } while (!queue_reap(hand));
 }
 
-/* The poll goes with the ring, which goes first. */
+/* Closes the ring, and with it the poll, before the queue. */
 static void queue_multishot_close(struct hand *hand)
 {
     ring_close(hand);
@@ -248,7 +248,7 @@ const struct way way_queue_multishot = {
 
 /* ---- a linked wait: from the hand-over the kernel goes on by itself, here to a NOP ---- */
 
-/* And by which clock the kernel takes instants. */
+/* Checks support of linked waits, and the clock of absolute timeouts. */
 static int link_supported(struct hand *hand)
 {
     if (!(hand->rings->waiter.features & IORING_FEAT_CQE_SKIP))
@@ -343,7 +343,7 @@ static const struct way weir_link = {
     .give = weir_give,
 };
 
-/* ---- an instant on the ring, from which the kernel goes on by itself ---- */
+/* ---- a TIMEOUT on the ring, after which the kernel goes on by itself ---- */
 
 static void instant_ask(struct hand *hand)
 {
@@ -423,7 +423,7 @@ static void message_give(struct hand *hand)
     require(io_uring_submit(&rings->giver) == 1);
 }
 
-/* What became of the message before: it must have been sent. */
+/* Requires that the previous message was sent. */
 static void message_sent(struct hand *hand)
 {
     struct io_uring_cqe *cqe;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What something takes of memory: see weigh.h. */
+/* Measures memory by the growth of a process. */
 #include "weigh.h"
 
 #include "bench.h"
@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The number behind `key` in a file of lines `key: number kB`. */
+/* Returns the number behind `key`, in bytes, from a file of lines `key: number kB`. */
 static double bytes_of(const char *path, const char *key)
 {
     char line[256];
@@ -33,7 +33,7 @@ void weigh_apart(void (*run)(const void *argument, void *ret), const void *argum
     int fds[2], status;
     pid_t child;
 
-    require(pipe(fds) == 0); /* which holds as much as is written before anybody reads */
+    require(pipe(fds) == 0); /* the pipe holds all that is written before the read */
     fflush(NULL);
     child = fork();
     require(child >= 0);

@@ -2,7 +2,7 @@
 /*
  * Threads that share a set of limits and block in weir_acquire until it is their turn: a worker
  * does a few jobs, each for a call, some tokens and a connection, all at once or not at all. Then
- * what becomes of those who are not willing to wait.
+ * two callers that do not wait so long.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 
 #define WORKERS         6
 #define JOBS_PER_WORKER 5
-#define CONNECTIONS     3 /* as below */
+#define CONNECTIONS     3 /* as in the configuration */
 #define TOKENS_ASKED    40
 #define TOKENS_USED     25
 #define MS              ((uint64_t)1000000)
@@ -42,7 +42,7 @@ static void work(uint64_t ns)
         ;
 }
 
-/* One job: wait for everything it needs, work, say what was really used, give the rest back. */
+/* Does one job: acquires everything it needs, works, reports the use, and releases. */
 static int job(void)
 {
     const struct weir_amount tokens = {"tokens", TOKENS_ASKED};
@@ -97,7 +97,7 @@ static void expect(const char *what, int result, int expected)
         atomic_fetch_add(&failures, 1);
 }
 
-/* All connections are taken: one caller gives up after a while, another does not even begin. */
+/* Takes all connections: one caller gives up after a while, another does not even wait. */
 static void run_impatient(void)
 {
     const struct weir_amount all[] = {{"tokens", 0}, {"connections", CONNECTIONS}};

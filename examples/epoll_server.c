@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * An HTTP server that admits requests by weir, in a loop over epoll: one thread, no callbacks from
- * weir, no polling. A request that cannot be served yet is held back; its acquisition's file
- * descriptor is watched like any other and becomes readable when the request may start.
+ * weir, no polling. A request that cannot be served yet waits; its acquisition's file descriptor is
+ * watched like any other and becomes readable when the request may start.
  *
  *     reading ──► weir_submit ──► working ──► weir_release ──► writing ──► reading …
  *                    │   └─► waiting ──┘ its fd fires             ▲
  *                    └─► refused: 429 with Retry-After ───────────┘
  *
- * A client that closes its side of the connection is taken to have gone: what it waits for or
- * holds is released at once. The work itself is a timer here.
+ * A client that closes its side of the connection counts as gone: its acquisition is released at
+ * once, waiting or held. The work itself is a timer here.
  */
 #include "service.h"
 #include <errno.h>
@@ -22,12 +22,12 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
-/* How long to wait before accepting again after the machine ran out of something. */
+/* Pause before the next accept after the machine ran out of a resource. */
 #define ACCEPT_PAUSE_NS ((uint64_t)100000000)
 
 struct server;
 
-/* Something in epoll: what to do when it is ready. */
+/* A descriptor in epoll, and its handler. */
 struct watch {
     void (*ready)(struct server *server, void *owner);
     void *owner;
@@ -38,7 +38,7 @@ enum state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSED };
 struct connection {
     int fd;
     enum state state;
-    uint32_t events; /* that epoll watches the socket for */
+    uint32_t events; /* events that epoll watches the socket for */
     bool keep_alive;
     struct watch socket, grant;
     weir_acquisition *acquisition; /* while waiting and working */
@@ -46,14 +46,14 @@ struct connection {
 
     struct deadlines *in; /* the list this connection is in, or NULL */
     uint64_t deadline_ns;
-    struct connection *earlier, *later; /* in that list; `later` also among the closed */
+    struct connection *earlier, *later; /* links in that list; `later` also of closed ones */
 
-    struct connection *previous, *next; /* of all that are open */
+    struct connection *previous, *next; /* list of open connections */
     struct http_input input;
     struct http_reply reply;
 };
 
-/* Connections by deadline. New ones mostly belong at the end, so a sorted list will do. */
+/* Connections by deadline. New ones mostly belong at the end, so a sorted list is enough. */
 struct deadlines {
     struct connection *first, *last;
 };
@@ -64,13 +64,13 @@ struct server {
     struct watch on_client, on_signal, on_timer;
     bool stopping;
     bool accepting;            /* the listener is in epoll */
-    uint64_t accept_again_ns;  /* or 0 */
-    uint64_t armed_ns;         /* what the timer is set to; 0: nothing */
-    uint64_t last_look_ns;     /* whatever epoll reports now had not happened by then */
-    struct deadlines idle;     /* clients that must send or take something */
+    uint64_t accept_again_ns;  /* 0: not scheduled */
+    uint64_t armed_ns;         /* expiry of the timer; 0: not set */
+    uint64_t last_look_ns;     /* events reported now are later than this */
+    struct deadlines idle;     /* clients that must send or take data */
     struct deadlines work;     /* requests being worked on */
     struct connection *open;   /* all connections */
-    struct connection *closed; /* to be freed once no event of this round can refer to them */
+    struct connection *closed; /* freed after this round of events, which may refer to them */
     unsigned connections_n;
 };
 
@@ -128,7 +128,7 @@ static int watch_fd(struct server *s, int operation, int fd, struct watch *watch
     return epoll_ctl(s->epoll, operation, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* Watches the socket for what its state waits for; while held back, only for the client leaving. */
+/* Watches the socket for the events of its state; while it waits, only for the client leaving. */
 static void watch_socket(struct server *s, struct connection *c, uint32_t events)
 {
     if (c->events != events)
@@ -152,7 +152,7 @@ static void accept_stop(struct server *s)
 
 /* ---- requests ---- */
 
-/* Ends what the connection waits for or holds; `used` as the client would be charged. */
+/* Releases the acquisition of the connection, waiting or held; `used` is charged to the client. */
 static void release(struct server *s, struct connection *c, const char *event, uint64_t used)
 {
     uint64_t since_ns = now_ns();
@@ -161,14 +161,14 @@ static void release(struct server *s, struct connection *c, const char *event, u
     snprintf(set, sizeof set, "%s", weir_acquisition_set(c->acquisition));
     if (c->job.tokens > 0)
         weir_update(c->acquisition, "tokens", used);
-    weir_release(&c->acquisition); /* also closes its fd, and epoll forgets it */
+    weir_release(&c->acquisition); /* also closes its fd, which leaves epoll */
     service_log(&s->service, event, &c->job, set, used, since_ns);
 }
 
 static void hang_up(struct server *s, struct connection *c)
 {
     if (c->state == WAITING) {
-        weir_cancel(c->acquisition); /* if it was granted in this moment, none of it was used */
+        weir_cancel(c->acquisition); /* if it was granted just now, none of it was used */
         release(s, c, "left", 0);
     }
     if (c->state == WORKING)
@@ -197,7 +197,7 @@ static void start_writing(struct server *s, struct connection *c)
     deadline_set(c, &s->idle, now_ns() + s->service.idle_ns);
 }
 
-/* The request was granted: the limits are held from here until release(). */
+/* Starts the work of a granted request: the limits are held from here until release(). */
 static void start_work(struct server *s, struct connection *c, uint64_t granted_not_before_ns)
 {
     c->state = WORKING;
@@ -233,13 +233,13 @@ static void start_waiting(struct server *s, struct connection *c)
         return;
     }
     c->state = WAITING;
-    deadline_clear(c); /* how long a request waits is the set's to say: timeout, max_wait */
+    deadline_clear(c); /* timeout and max_wait of the set bound the wait */
     service_log(&s->service, "waiting", &c->job, weir_acquisition_set(c->acquisition),
                 c->job.tokens, c->job.asked_ns);
     watch_socket(s, c, EPOLLRDHUP);
 }
 
-/* Asks the limits. Calls and resources of the set are included by default, one of each. */
+/* Submits the request. Calls and resources of the set are included by default, one of each. */
 static void ask(struct server *s, struct connection *c)
 {
     const struct weir_amount tokens = {"tokens", c->job.tokens};
@@ -265,7 +265,7 @@ static void refuse_status(struct server *s, struct connection *c, int status)
     start_writing(s, c);
 }
 
-/* Looks whether a request has come in whole, and acts on it. Returns whether the state changed. */
+/* Acts on a request if it is complete. Returns true if the state changed. */
 static bool read_request(struct server *s, struct connection *c)
 {
     int status = http_parse(&c->input);
@@ -291,8 +291,8 @@ static bool read_request(struct server *s, struct connection *c)
 }
 
 /*
- * The last reply has gone out. Closing while the client still sends would reset the connection and
- * might destroy that reply on its way, so let the client close first.
+ * Waits for the client to close, after the last reply. To close while the client still sends would
+ * reset the connection and might destroy that reply on its way.
  */
 static void start_leaving(struct server *s, struct connection *c)
 {
@@ -326,7 +326,7 @@ static bool write_reply(struct server *s, struct connection *c)
     return true;
 }
 
-/* Moves a connection on until it has to wait for something. Requests are served one by one. */
+/* Runs a connection until it has to wait. Requests are served one by one. */
 static void run(struct server *s, struct connection *c)
 {
     bool moved = true;
@@ -341,7 +341,7 @@ static void run(struct server *s, struct connection *c)
     }
 }
 
-/* The acquisition's fd is readable: it is decided. */
+/* Handles the decision: the fd of the acquisition is readable. */
 static void on_grant(struct server *s, void *owner)
 {
     struct connection *c = owner;
@@ -349,7 +349,7 @@ static void on_grant(struct server *s, void *owner)
     int result;
 
     if (c->state != WAITING)
-        return; /* the client left in this very round */
+        return; /* the client left in this round of events */
     result = weir_acquisition_result(c->acquisition);
     if (result == 0) {
         start_work(s, c, c->job.asked_ns > s->last_look_ns ? c->job.asked_ns : s->last_look_ns);
@@ -369,11 +369,11 @@ static void on_socket(struct server *s, void *owner)
     if (c->state == CLOSED)
         return;
     if (c->state == WAITING || c->state == WORKING) {
-        hang_up(s, c); /* nothing else is watched for than that the client leaves */
+        hang_up(s, c); /* only the client leaving is watched for */
         return;
     }
     if (c->state == LEAVING)
-        in->n = 0; /* whatever it says */
+        in->n = 0; /* its input is dropped */
     if (c->state != WRITING) {
         n = recv(c->fd, in->bytes + in->n, sizeof in->bytes - in->n, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -428,7 +428,7 @@ static void on_client(struct server *s, void *owner)
     if (add_connection(s, fd) < 0)
         close(fd);
     if (s->connections_n == s->service.connections_max)
-        accept_stop(s); /* the others wait in the backlog */
+        accept_stop(s); /* clients wait in the backlog */
 }
 
 /* ---- server ---- */
@@ -452,7 +452,7 @@ static void on_timer(struct server *s, void *owner)
         accept_start(s);
 }
 
-/* Stops accepting, lets go who reads or waits, and finishes what has begun. */
+/* Stops accepting, drops clients that read or wait, and finishes the work that has begun. */
 static void on_signal(struct server *s, void *owner)
 {
     struct connection *c, *next;
@@ -497,7 +497,7 @@ static int serve(struct server *s)
 
             watch->ready(s, watch->owner);
         }
-        if (n < EVENTS_MAX) /* else something may have been left for the next look */
+        if (n < EVENTS_MAX) /* otherwise events may be left for the next look */
             s->last_look_ns = look_ns;
         free_closed(s);
         if (s->service.log != NULL)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests and responses of HTTP/1.1; see http.h. */
+/* Parses requests and writes responses of HTTP/1.1. */
 #include "http.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-/* The parser hands out texts piece by piece. The pieces adjoin, unless a header is folded. */
+/* Appends a piece of a text. The parser hands out adjacent pieces, unless a header is folded. */
 static int extend(struct http_text *text, const char *at, size_t n)
 {
     if (text->at == NULL)
@@ -104,7 +104,7 @@ static const struct http_header *find(const struct http_input *in, const char *n
     return NULL;
 }
 
-/* What the parser lets through and these servers do not. */
+/* Refuses requests that the parser accepts and these servers do not. Returns 0 or a status. */
 static int judge(const struct http_input *in)
 {
     const http_parser *parser = &in->parser;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of the proxy that moves no data; see proxy.h. */
+/* Reads the options and the configuration of the proxy, asks weir, and counts. */
 #include "proxy.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -48,7 +48,7 @@ static int usage(const struct proxy *p)
     return EX_USAGE;
 }
 
-/* An option's number, or exits with the reason. */
+/* Returns the number of an option, or exits with the reason. */
 static uint64_t number(const struct proxy *p, const char *text, uint64_t min, uint64_t max)
 {
     char *end;
@@ -107,7 +107,7 @@ static int complain(const struct proxy *p, const char *set, const char *what)
     return EX_CONFIG;
 }
 
-/* Reads `host:port` or `[host]:port`. A name is looked up, now and once. */
+/* Reads `host:port` or `[host]:port`. Looks a name up once, now. */
 static int read_address(const struct proxy *p, struct upstream *u)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -134,7 +134,7 @@ static int read_address(const struct proxy *p, struct upstream *u)
     return 0;
 }
 
-/* The set of bytes that goes with an upstream, and how many of them can be had at once. */
+/* Opens the set of bytes of an upstream, and sets the greatest amount of one request. */
 static int open_bytes(const struct proxy *p, struct upstream *u, const char *name)
 {
     struct weir_set_stats stats = {.size = sizeof stats};
@@ -162,8 +162,8 @@ static int open_bytes(const struct proxy *p, struct upstream *u, const char *nam
 }
 
 /*
- * A rate among the connections would be asked for by somebody who holds a connection, in the line
- * of those who wait for it; see proxy.yaml.
+ * Checks that the set of connections has no rate. A relay would ask for the rate while it holds a
+ * connection, behind the waiters for that connection; see proxy.yaml.
  */
 static int check_connections(const struct proxy *p, weir_set *set)
 {
@@ -228,7 +228,7 @@ static int open_weir(struct proxy *p)
     struct weir_error error = {0};
     int e = weir_open(&p->weir, &options, &error);
 
-    if (e < 0 && error.line == 0) /* else it was said by on_complaint */
+    if (e < 0 && error.line == 0) /* otherwise on_complaint has printed it */
         fprintf(stderr, "%s: %s: %s\n", p->name, p->file,
                 error.message[0] != '\0' ? error.message : strerror(-e));
     if (e < 0)
@@ -244,7 +244,7 @@ static int open_weir(struct proxy *p)
     return e < 0 ? EX_OSERR : 0;
 }
 
-/* A relay is two sockets; whatever waits for weir needs none. */
+/* Raises the limit of descriptors. A relay has two sockets; waiting for weir takes none. */
 static int reserve_descriptors(const struct proxy *p)
 {
     rlim_t needed = 2 * (rlim_t)p->relays_max + 64;
@@ -335,7 +335,7 @@ int proxy_signals(const struct proxy *p)
     return fd;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 int proxy_ask_connection(struct proxy *p, void *user_data)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* UDP datagrams and the kernel's stamps on them; see receiver.h. */
+/* Receives UDP datagrams with the kernel's stamps, and compares these with the clock. */
 #include "receiver.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -84,12 +84,12 @@ static ssize_t read_one(int socket, struct arrival *ret)
 }
 
 /*
- * The kernel turns stamping on some time after it was asked to. Until then a datagram is stamped as
- * it is read; here that is well after it came in, so it shows.
+ * Waits until the kernel stamps on arrival, which begins some time after the request. Until then a
+ * datagram is stamped when it is read; here that is well after its arrival, so it shows.
  */
 static int warm_up(struct receiver *r)
 {
-    const uint64_t nothing = UINT64_MAX; /* no packet's number */
+    const uint64_t nothing = UINT64_MAX; /* not the number of a packet */
 
     for (int i = 0; i < WARM_UP_TRIES; i++) {
         int64_t sent_ns = clock_ns(CLOCK_REALTIME);
@@ -112,7 +112,7 @@ static int open_sockets(struct receiver *r)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
-    int bytes = BUFFER_BYTES; /* as much of it as the system lets us have */
+    int bytes = BUFFER_BYTES; /* the system may allow less */
 
     r->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     r->sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -129,13 +129,13 @@ static int open_sockets(struct receiver *r)
 
 /* ---- the thread ---- */
 
-/* One more than expected is read as well, to be seen. */
+/* Reads all datagrams, also one more than expected, which is an error. */
 static void read_all(struct receiver *r)
 {
     unsigned n = atomic_load_explicit(&r->n, memory_order_relaxed);
 
     while (n <= r->expected && read_one(r->socket, &r->arrivals[n]) >= 0)
-        if (r->arrivals[n].sequence < r->expected) /* else it is not of ours */
+        if (r->arrivals[n].sequence < r->expected) /* other numbers are not from the sender */
             n++;
     atomic_store_explicit(&r->n, n, memory_order_release);
 }
@@ -184,7 +184,7 @@ void receiver_stop(struct receiver *r)
     atomic_store(&r->stop, true);
     pthread_join(r->thread, NULL);
     r->running = false;
-    read_all(r); /* what came in since the thread looked last */
+    read_all(r); /* datagrams since the last read of the thread */
     measure_offset(&r->offset);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Relays: a client, an upstream, and what moves between them; see uring_proxy.c. */
+/* Relays of the proxy: a client, an upstream, and the data that moves between them. */
 #include "uring_proxy.h"
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -14,8 +14,8 @@ static void receive(struct server *s, struct stream *stream);
 /* ---- the end of a relay ---- */
 
 /*
- * Begins the end: everything that is under way is canceled. When the last of it has completed, the
- * sockets are closed, and after that the relay is freed. `count` is what the relay counts as.
+ * Begins the end of a relay: cancels all its operations. After the last of them has completed, the
+ * sockets are closed, and then the relay is freed. `count`: the counter that it adds to.
  */
 static void end_relay(struct server *s, struct relay *r, uint64_t *count)
 {
@@ -73,7 +73,7 @@ void advance_relay(struct server *s, struct relay *r)
         free_relay(s, r);
 }
 
-/* The upstream has its connection back: so have the limits, unless the relay is ending anyway. */
+/* Releases the connection, now that the upstream has it back, unless the relay is ending anyway. */
 static void on_remote_closed(struct server *s, struct operation *operation, int result)
 {
     struct relay *r = operation->relay;
@@ -95,7 +95,7 @@ static void send_chunk(struct server *s, struct stream *stream)
     ring_expect(sqe, &stream->sent);
 }
 
-/* What was read goes on in chunks that the upstream's limit can grant. */
+/* Submits a request for the next chunk, of a size that the limit of the upstream can grant. */
 static void ask_for_chunk(struct server *s, struct stream *stream)
 {
     const struct upstream *u = stream->chunk.relay->upstream;
@@ -159,7 +159,7 @@ static void receive(struct server *s, struct stream *stream)
     ring_expect(sqe, &stream->received);
 }
 
-/* The sender has said all; tell the receiver. */
+/* Passes the end of the data on to the receiver. */
 static void pass_end(struct server *s, struct stream *stream)
 {
     struct io_uring_sqe *sqe = ring_get(s);
@@ -180,8 +180,8 @@ static void on_ended(struct server *s, struct operation *operation, int result)
 }
 
 /*
- * The first words of a client are read before it has an upstream. A client that leaves without one
- * is taken to have gone; one that has said something and closed its side may wait for the answer.
+ * Handles received data. The first data of a client is read before it has an upstream. A client
+ * that closes its side without data counts as gone; after some data it may wait for the answer.
  */
 static void on_received(struct server *s, struct operation *operation, int result)
 {
@@ -219,7 +219,7 @@ static void ask_for_connection(struct server *s, struct relay *r)
         refuse(s, r);
 }
 
-/* Gives the connection back and tries again, with whatever upstream the pool picks then. */
+/* Releases the connection and tries again, with the upstream that the pool picks next. */
 static void fail_try(struct server *s, struct relay *r, int e)
 {
     fprintf(stderr, "%s: %s at %s: %s\n", s->proxy.name, r->upstream->name,
@@ -231,7 +231,7 @@ static void fail_try(struct server *s, struct relay *r, int e)
         refuse(s, r);
 }
 
-/* What one side has written goes on at once, not when there is more of it. */
+/* Turns off the delay of small packets. */
 static void send_at_once(int fd)
 {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
@@ -296,10 +296,10 @@ static void on_connected(struct server *s, struct operation *operation, int resu
 
 static void on_nothing(struct server *s, struct operation *operation, int result)
 {
-    (void)s, (void)operation, (void)result; /* what it was about completes by itself */
+    (void)s, (void)operation, (void)result; /* the canceled operation completes by itself */
 }
 
-/* Of a client that neither sends nor is sent anything, only a reset tells that it has gone. */
+/* Handles a reset: the only sign that a client is gone while no data moves. */
 static void on_hung_up(struct server *s, struct operation *operation, int result)
 {
     struct relay *r = operation->relay;
@@ -308,7 +308,7 @@ static void on_hung_up(struct server *s, struct operation *operation, int result
         end_relay(s, r, r->phase == OPEN ? &s->proxy.broken : &s->proxy.gone);
 }
 
-/* Only who could move is idle. How long to wait for weir or to connect is not the idle time's to say. */
+/* Returns true if data could move. Waits for weir or for the connection do not count as idle. */
 static bool could_move(const struct relay *r)
 {
     return r->phase == OPEN && !r->up.chunk.in_queue && !r->down.chunk.in_queue;

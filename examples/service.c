@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of the example servers that does not depend on their event loop; see service.h. */
+/* Reads options and jobs, opens weir, and writes responses for both example servers. */
 #include "service.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define NS_PER_MS ((uint64_t)1000000)
 #define NS_PER_S  ((uint64_t)1000000000)
 
-/* The most a client may ask for. */
+/* The greatest amounts that a client may request. */
 #define TOKENS_MAX  ((uint64_t)1000000000)
 #define WORK_MS_MAX ((uint64_t)60000)
 
@@ -46,7 +46,7 @@ static int usage(const struct service *service)
     return EX_USAGE;
 }
 
-/* An option's number, or exits with the reason. */
+/* Returns the number of an option, or exits with the reason. */
 static uint64_t number(const struct service *service, const char *text, uint64_t max)
 {
     char *end;
@@ -96,7 +96,7 @@ static int read_options(struct service *service, int argc, char **argv)
     return 0;
 }
 
-/* A connection needs its socket and, while it waits, the eventfd of its acquisition. */
+/* Raises the limit of descriptors. A connection needs a socket and, while it waits, an eventfd. */
 static int reserve_descriptors(const struct service *service)
 {
     rlim_t needed = 2 * (rlim_t)service->connections_max + 64;
@@ -141,7 +141,7 @@ static int open_weir(struct service *service)
     struct weir_error error = {0};
     int e = weir_open(&service->weir, &options, &error);
 
-    if (e < 0 && error.line == 0) /* else it was said by on_complaint */
+    if (e < 0 && error.line == 0) /* otherwise on_complaint has printed it */
         fprintf(stderr, "%s: %s: %s\n", service->name, service->file,
                 error.message[0] != '\0' ? error.message : strerror(-e));
     if (e < 0)
@@ -253,12 +253,12 @@ void answer_done(struct http_reply *reply, const struct job *job, const weir_acq
     http_respond(reply, 200, keep_alive, headers, body);
 }
 
-/* The HTTP status for a negative errno of weir_submit or weir_acquisition_result. */
+/* Returns the HTTP status for a negative errno of weir_submit or weir_acquisition_result. */
 static int status_of(int result)
 {
     switch (result) {
     case -EAGAIN:  /* the wait would exceed max_wait, or has */
-    case -ENOBUFS: /* the line is full */
+    case -ENOBUFS: /* the wait queue is full */
         return 429;
     case -ERANGE: /* more than can ever be granted */
     case -EINVAL:

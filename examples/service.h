@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What both example servers do, whatever their event loop: read the command line, open weir, turn
- * a request into a job, put an outcome into words, and keep a log of requests.
+ * The common part of both example servers: reads the command line, opens weir, turns a request into
+ * a job, writes responses, and keeps a log of requests.
  */
 #ifndef WEIR_EXAMPLES_SERVICE_H
 #define WEIR_EXAMPLES_SERVICE_H
@@ -11,13 +11,13 @@
 #include <weir/weir.h>
 
 struct service {
-    const char *name;      /* of the program, for messages */
-    const char *file;      /* the configuration */
-    const char *pool_name; /* the pool that requests are admitted by */
+    const char *name;      /* name of the program, for messages */
+    const char *file;      /* configuration file */
+    const char *pool_name; /* pool that admits requests */
     const char *log_file;
     uint16_t port;
-    uint64_t work_ns; /* how long a request is worked on, if it does not say */
-    uint64_t idle_ns; /* for a client to send a whole request, or to take an answer */
+    uint64_t work_ns; /* default time of work for a request */
+    uint64_t idle_ns; /* limit for a client to send a request, or to take a response */
     unsigned connections_max;
 
     weir *weir;
@@ -26,30 +26,31 @@ struct service {
     uint64_t jobs_n;
 };
 
-/* A request for work: what the client says about it, and when it came. */
+/* A request for work: the values that the client sent, and the time of its arrival. */
 struct job {
     uint64_t id;
-    uint64_t tokens; /* asked for: X-Tokens */
-    uint64_t used;   /* turn out to be used: X-Used */
+    uint64_t tokens; /* tokens requested: X-Tokens */
+    uint64_t used;   /* tokens used: X-Used */
     uint64_t work_ns;
     uint64_t asked_ns;
 };
 
-/* Reads options, opens weir and the log. Returns 0, or says what is wrong: an exit status. */
+/* Reads options, opens weir and the log. Returns 0, or an exit status after a message. */
 int service_open(struct service *service, int argc, char **argv);
 void service_close(struct service *service);
 
-/* A socket that listens on loopback, announced on stdout; -1 after a message. SOCK_* flags. */
+/* Returns a socket that listens on loopback, announced on stdout; -1 after a message. `flags`:
+ * SOCK_*. */
 int service_listen(const struct service *service, int flags);
-/* A signalfd for SIGTERM and SIGINT, which from now on do not kill; -1 after a message. */
+/* Returns a signalfd for SIGTERM and SIGINT, now blocked; -1 after a message. */
 int service_signals(const struct service *service);
 
 uint64_t now_ns(void);
 
-/* Fills `job` from a request. Returns 0, or the status to refuse it with. */
+/* Fills `job` from a request. Returns 0, or the status of a refusal. */
 int job_read(struct service *service, struct job *job, const struct http_input *in);
 
-/* The answers: work done, or refused for the reason `result`; GET /stats; anything else. */
+/* Write the responses: work done, or refused with `result`; GET /stats; anything else. */
 void answer_done(struct http_reply *reply, const struct job *job, const weir_acquisition *granted,
                  bool keep_alive);
 void answer_refused(struct http_reply *reply, int result, const struct weir_refusal *refusal,
@@ -58,15 +59,15 @@ void answer_stats(struct http_reply *reply, const struct service *service, bool 
 void answer_status(struct http_reply *reply, int status);
 
 /*
- * The log of requests is an observation from outside: it knows only what the server saw of weir.
+ * Logs a request as seen from outside of weir.
  * A line is `now event job set amount since`, times in ns of CLOCK_MONOTONIC, and means:
  *
- *   waiting   tokens asked for   the request stands in line; it asked not before `since`
- *   started   tokens asked for   it was granted, not before `since` and not after `now`
+ *   waiting   tokens requested   the request waits; it was submitted not before `since`
+ *   started   tokens requested   it was granted, not before `since` and not after `now`
  *   finished  tokens used        it was released, not before `since` and not after `now`
- *   dropped   tokens used        the same, because the client went away
+ *   dropped   tokens used        it was released in that interval, because the client went away
  *   left      0                  the client went away while waiting
- *   refused   tokens asked for   it was answered 429 or 503
+ *   refused   tokens requested   the response was 429 or 503
  */
 void service_log(struct service *service, const char *event, const struct job *job, const char *set,
                  uint64_t amount, uint64_t since_ns);

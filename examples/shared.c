@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Two processes share three slots: one takes two of them, this one the third, and each sees what
- * the other holds. Then the other is killed, and whoever waits has what it held.
+ * the other holds. Then the other is killed, and the waiting process is granted its slots.
  *
- * The set is wherever WEIR_PROCESS_DIR says, or below /dev/shm, and goes with the last of the two:
+ * The set is in WEIR_PROCESS_DIR, or below /dev/shm, and is removed with the last of the two:
  * `lifetime: users`. While they run, `weir top` shows it.
  */
 #include <errno.h>
@@ -24,7 +24,7 @@ static const char text[] = "version: 1\n"
                            "    lifetime: users\n"
                            "    limits: [ { type: resource, key: slots, capacity: 3 } ]\n";
 
-/* Each process opens the set for itself: what a parent has opened is of no use to its children. */
+/* Opens the set, in each process: a child cannot use what its parent has opened. */
 static weir_pool *open_set(weir **ret)
 {
     const struct weir_options options = {.size = sizeof options, .text = text};
@@ -63,7 +63,7 @@ static void print_holders(weir_pool *pool)
     }
 }
 
-/* The other process: takes two slots, says so, and never gives them back. */
+/* Runs the other process: takes two slots, reports that, and never releases them. */
 static int hold_two(int ready)
 {
     weir *w = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* GET /stats: what weir itself counts, as JSON. */
+/* Writes the response to GET /stats: the counters of weir, as JSON. */
 #include "service.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The bound in µs below which `percent` of the waits were. */
+/* Returns the bound in µs below which `percent` of the waits were. */
 static uint64_t wait_below_us(const struct weir_set_stats *stats, uint64_t percent)
 {
     uint64_t total = 0, seen = 0;

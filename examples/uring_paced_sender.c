@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sends datagrams at the pace of a limit, without being there: for each packet the program submits
- * a chain to its ring, a wait and the send behind it, all of them at once. The kernel then starts
- * each send at its instant, while the program
+ * Sends datagrams at the pace of a limit, without running for each: for every packet the program
+ * submits a chain to its ring, a wait and the send behind it, all of them at once. The kernel then
+ * starts each send at its time, while the program
  *
  *     --mode wait      sleeps in one wait on its ring, for all of them
  *     --mode poll      sits in poll(2) on something else
  *     --mode compute   computes, without a single system call
  *
- * What a chain waits for:
+ * A chain waits for:
  *
- *     --how linked     the grant of an acquisition that stands in line: a READ of its descriptor,
+ *     --how linked     the grant of a pending acquisition: a READ of its descriptor,
  *                      to which weir writes at the grant. weir's thread is awake before that
  *                      (timer_advance_ns, --advance-us) and spins, which costs a tenth of a
  *                      processor at 1000/s; the processor time of all threads is printed
- *     --how paced      an instant that weir_reserve has told: a TIMEOUT, and no descriptor
+ *     --how paced      the time that weir_reserve has returned: a TIMEOUT, and no descriptor
  *
- * The receiver is in this program as well. The kernel stamps what it receives, and that is held
- * against the instants that weir foresaw. In the end weir's counters must agree with what was sent.
+ * The receiver is in this program as well. The kernel stamps each datagram, and the stamps are
+ * compared with the times that weir forecast. In the end weir's counters must equal the number
+ * sent.
  *
  * Three rules keep this sound:
  *   - A chain ends with exactly one CQE, that of its head or that of its send, and its acquisition
@@ -49,9 +50,9 @@
 #define NS_PER_S  ((uint64_t)1000000000)
 
 #define COUNT_MAX 10000
-/* Small, so that the first chains are on their way while the last are being prepared. */
+/* Small, so that the first chains run while the last are being prepared. */
 #define SQ_ENTRIES 64
-/* How long poll and compute wait for datagrams after the last can have been sent. */
+/* Wait of poll and compute for datagrams after the last can have been sent. */
 #define GRACE_NS     (100 * NS_PER_MS)
 #define PATIENCE_NS  (10 * NS_PER_S)
 #define COMPUTE_LONG 10000
@@ -77,9 +78,9 @@ struct sender {
     unsigned mode, how, ring_type;
     unsigned count, line_max;
     uint64_t rate;
-    uint64_t burst;       /* 0: the rate of a second */
-    uint64_t deadline_ns; /* after the start; WEIR_FOREVER: none */
-    uint64_t advance_us;  /* of weir's timer: a thread that sleeps takes less than that to run */
+    uint64_t burst;       /* 0: the units of one second */
+    uint64_t deadline_ns; /* from the start, ns; WEIR_FOREVER: none */
+    uint64_t advance_us;  /* lead of weir's timer: longer than a sleeping thread takes to run */
 
     weir *weir;
     weir_pool *pool;
@@ -87,13 +88,13 @@ struct sender {
     struct io_uring ring;
     struct receiver receiver;
     struct packet *packets;
-    uint64_t *at_ns;             /* of each packet: not before, as weir foresaw */
-    unsigned outcomes[OUTCOMES]; /* how many of each */
-    unsigned cancels;            /* whose CQE is still to come */
+    uint64_t *at_ns;             /* earliest time of each packet, as forecast by weir */
+    unsigned outcomes[OUTCOMES]; /* packets by outcome */
+    unsigned cancels;            /* cancels without a CQE so far */
     unsigned ended_alone;        /* chains that ended before the program looked at its ring */
 };
 
-/* The user_data of a packet's head and of its send; each is unique on the ring. */
+/* Return the user_data of the head and the send of a packet; each is unique on the ring. */
 static uint64_t head_of(unsigned i)
 {
     return 2 * (uint64_t)i;
@@ -228,8 +229,9 @@ static int read_options(struct sender *s, int argc, char **argv)
 /* ---- weir, ring, memory ---- */
 
 /*
- * A linked wait takes a descriptor. The kernel's table of them grows by doubling, and in a program
- * of several threads each time makes the caller wait for milliseconds; so let it grow now.
+ * Makes the kernel's table of descriptors grow now: a linked wait takes a descriptor each. The
+ * table grows by doubling; in a program of several threads each time stops the caller for
+ * milliseconds.
  */
 static int reserve_descriptors(const struct sender *s)
 {
@@ -254,9 +256,9 @@ static int reserve_descriptors(const struct sender *s)
 }
 
 /*
- * `initial: 0`: the first packet has its instant a moment from now, too. A packet's grant may come
- * some µs after its instant, because a thread has to run for it; the burst makes up for that, else
- * the delays would add up.
+ * Opens the instance. With `initial: 0` the time of the first packet lies ahead, too. A grant may
+ * come some µs after its time, because a thread has to run for it; without the burst these delays
+ * would add up.
  */
 static int open_weir(struct sender *s)
 {
@@ -298,7 +300,7 @@ static int open_ring(struct sender *s)
 {
     struct io_uring_params params = {
         .flags = ring_flags[s->ring_type] | IORING_SETUP_CQSIZE,
-        .cq_entries = 2 * s->count + SQ_ENTRIES, /* every chain, and the canceling of it */
+        .cq_entries = 2 * s->count + SQ_ENTRIES, /* every chain and its cancel */
     };
     int e = weir_uring_probe(&s->uring);
 
@@ -324,7 +326,7 @@ static void set_outcome(struct sender *s, struct packet *packet, enum outcome ou
     s->outcomes[outcome]++;
 }
 
-/* A chain that the kernel took only in part cannot be made good: it would start without a grant. */
+/* Submits. A chain taken only in part is fatal: its rest would start without a grant. */
 static void submit(struct sender *s)
 {
     int e;
@@ -336,7 +338,7 @@ static void submit(struct sender *s)
         exit(complain("io_uring_submit", e < 0 ? e : -ENOMEM));
 }
 
-/* Asks for packet `i`: to stand in line, or a reservation. Returns 0 or the refusal. */
+/* Submits packet `i`, or reserves for it. Returns 0 or a negative errno with the refusal. */
 static int ask(struct sender *s, unsigned i, uint64_t deadline_ns, struct weir_refusal *refusal)
 {
     weir_acquisition **acquisition = &s->packets[i].acquisition;
@@ -345,7 +347,7 @@ static int ask(struct sender *s, unsigned i, uint64_t deadline_ns, struct weir_r
         .size = sizeof request,
         .amounts = &one,
         .amounts_n = 1,
-        .timeout_ns = WEIR_FOREVER, /* time is the chain's to keep */
+        .timeout_ns = WEIR_FOREVER, /* the chain has the deadline */
     };
     uint64_t now_ns = weir_now(s->weir);
     int e;
@@ -358,7 +360,7 @@ static int ask(struct sender *s, unsigned i, uint64_t deadline_ns, struct weir_r
     e = weir_set_ready_at(weir_pool_set(s->pool, 0), &request, &s->at_ns[i]);
     if (e == 0)
         e = weir_submit(s->pool, &request, acquisition, refusal);
-    return e < 0 ? e : 0; /* 1: it is in line */
+    return e < 0 ? e : 0; /* 1: it is in the wait queue */
 }
 
 static int prepare_head(struct sender *s, unsigned i, uint64_t deadline_ns)
@@ -372,7 +374,7 @@ static int prepare_head(struct sender *s, unsigned i, uint64_t deadline_ns)
                                        deadline_ns, head_of(i), 1);
 }
 
-/* The head and the send behind it; what was prepared before is submitted if there is no room. */
+/* Prepares the head and the send behind it; submits earlier chains first if there is no room. */
 static int prepare_chain(struct sender *s, unsigned i, uint64_t deadline_ns)
 {
     struct packet *packet = &s->packets[i];
@@ -401,16 +403,16 @@ static void tell_refusal(const struct sender *s, int e, const struct weir_refusa
     puts("");
 }
 
-/* Keeps a grant by which something was sent; gives back what did not serve. */
+/* Keeps the grant of a packet that was sent; returns the grant of any other. */
 static void settle(struct packet *packet, bool ran, bool sent)
 {
     if (weir_uring_settle(&packet->acquisition, ran) < 0)
-        return; /* there is no grant (any more) */
+        return; /* no grant, or no longer */
     weir_update(packet->acquisition, "packets", sent);
     weir_release(&packet->acquisition);
 }
 
-/* Puts everything on the ring. Returns 0, or a negative errno with the rest of them missing. */
+/* Puts all chains on the ring. Returns 0, or a negative errno if the rest is missing. */
 static int start(struct sender *s)
 {
     uint64_t deadline_ns =
@@ -439,7 +441,7 @@ static int start(struct sender *s)
     return 0;
 }
 
-/* The chain of packet `i` has ended: by its send, or because it was not to be. */
+/* Handles the end of the chain of packet `i`: by its send, or without one. */
 static void end_chain(struct sender *s, unsigned i, bool ran, int result)
 {
     struct packet *packet = &s->packets[i];
@@ -473,7 +475,7 @@ static void reap(struct sender *s)
     }
 }
 
-/* Whichever is faster, the cancel or the grant: the chain's one CQE will tell. */
+/* Cancels all chains. The one CQE of each says whether the cancel or the grant came first. */
 static void cancel_chains(struct sender *s)
 {
     for (unsigned i = 0; i < s->count; i++) {
@@ -488,13 +490,14 @@ static void cancel_chains(struct sender *s)
     submit(s);
 }
 
-/* ---- what the program does meanwhile: signals reach it nowhere else ---- */
+/* ---- the program meanwhile: signals reach it nowhere else ---- */
 
 static sigset_t no_signals;
 
 /*
- * One wait, for all that is on the ring; only a signal ends it early. The bare system call, because
- * io_uring_wait_cqes goes back to sleep after a signal if there are some completions already.
+ * Waits once for all operations on the ring; only a signal ends it early. It makes the bare system
+ * call, because io_uring_wait_cqes sleeps again after a signal if there are some completions
+ * already.
  */
 static int sleep_on_ring(struct sender *s)
 {
@@ -506,7 +509,7 @@ static int sleep_on_ring(struct sender *s)
     return e == -EINTR || e > 0 ? 0 : e;
 }
 
-/* Until when poll and compute wait for the receiver to have everything. */
+/* Returns the time until which poll and compute wait for the receiver to have everything. */
 static uint64_t patience_ends_ns(const struct sender *s, uint64_t begin_ns)
 {
     uint64_t last_ns = 0;
@@ -566,7 +569,7 @@ static int meanwhile(struct sender *s, uint64_t begin_ns)
     return e;
 }
 
-/* Awaits every CQE that is due, whatever it says. */
+/* Awaits every CQE that is due, whatever its result. */
 static int finish(struct sender *s)
 {
     int e = 0;
@@ -601,9 +604,9 @@ static int send_all(struct sender *s)
     return e;
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
-/* Of all threads: this one, the receiver, weir's. */
+/* Returns the processor time of all threads: this one, the receiver, weir's. */
 static uint64_t processor_ns(void)
 {
     struct rusage usage;
@@ -623,7 +626,7 @@ static void report_price(const struct sender *s, uint64_t used_ns, uint64_t pass
     printf("\n");
 }
 
-/* Whether weir says the same as we do, and nothing is left in it. */
+/* Returns true if the counters of weir equal those of the program, and nothing is held. */
 static bool counters_agree(const struct sender *s)
 {
     struct weir_set_stats set = {.size = sizeof set};
@@ -642,9 +645,9 @@ static bool counters_agree(const struct sender *s)
 }
 
 /*
- * Returns the exit status. Being overtaken is no fault of its own: chains know nothing of each
- * other, so one that is late by more than the others are apart may be passed by them, as when a
- * grant comes to chains of which some are still being submitted.
+ * Prints the result and returns the exit status. An overtaken packet is no failure: chains know
+ * nothing of each other. A chain may be overtaken if its delay is longer than the distance to the
+ * next, as when a grant comes to chains of which some are still being submitted.
  */
 static int report(const struct sender *s)
 {
@@ -675,7 +678,7 @@ static int report(const struct sender *s)
 
 /* ---- the program ---- */
 
-/* Blocked, except where the program waits; so no signal is missed between a look and a wait. */
+/* Blocks the signals, except where the program waits: none is missed between a check and a wait. */
 static int take_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal};

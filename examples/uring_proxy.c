@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A TCP proxy whose connections and bytes are limited by weir, in a loop over io_uring: one thread,
- * and all data is moved by operations on the ring. Whatever waits for weir waits in one queue, which
- * the ring watches by a single poll.
+ * A TCP proxy that limits connections and bytes by weir, in a loop over io_uring: one thread, and
+ * all data is moved by operations on the ring. All requests to weir are in one completion queue,
+ * which the ring watches by a single poll.
  *
  *     ACCEPT ──► (queue) ──► CONNECT ──► UP:   RECV ──► (queue) ──► SEND ──► RECV …
  *                a connection            DOWN: RECV ──► (queue) ──► SEND ──► RECV …
  *                                                       bytes
  *
- * Each direction has one buffer and does one thing at a time: what cannot be sent yet, because weir
- * or the other side has no room, is not read either, and so it is the sender who has to wait. The
- * end of one direction is passed on (SHUTDOWN); the relay ends with both, or with the first error,
- * and then resets the client's connection, so that nobody takes half of an answer for the whole.
+ * Each direction has one buffer and one operation at a time. While data cannot be sent, because
+ * weir or the other side has no room, no more is read, and so the sender has to wait. The end of
+ * one direction is passed on (SHUTDOWN); the relay ends with both, or with the first error, and
+ * then resets the client's connection, so that the client does not take half of an answer for the
+ * whole.
  *
  * Three rules keep this sound:
- *   - A relay is freed when the last of its operations and questions has completed, not before: the
+ *   - A relay is freed when the last of its operations and requests has completed, not before: the
  *     kernel and the queue still hold its address. To give up, cancel them all, and wait.
  *   - The connection goes back to weir after the socket is closed, so that an upstream never sees
  *     more of them than it was promised.
- *   - Who holds a connection asks for bytes in another line than those who wait for a connection;
- *     see proxy.yaml.
+ *   - A relay that holds a connection waits for bytes in another wait queue than the waiters for a
+ *     connection; see proxy.yaml.
  */
 #include "uring_proxy.h"
 #include <errno.h>
@@ -32,7 +33,7 @@
 
 #define RING_ENTRIES 256
 #define REAP_MAX     64
-/* How long to wait before accepting again after the machine ran out of something. */
+/* Pause before the next accept after the machine ran out of a resource. */
 #define ACCEPT_PAUSE_NS ((uint64_t)100000000)
 
 /* ---- the ring ---- */
@@ -109,7 +110,7 @@ void ring_accept(struct server *s)
     ring_expect(sqe, &s->accepted);
 }
 
-/* Keeps the queue watched, one completion after the other. */
+/* Polls the completion queue on the ring, one completion after the other. */
 static void ring_queue(struct server *s)
 {
     ring_room(s, 1);
@@ -118,7 +119,7 @@ static void ring_queue(struct server *s)
         s->reapable.on_ring = true;
 }
 
-/* ---- the queue ---- */
+/* ---- the completion queue ---- */
 
 int queue_expect(struct operation *operation, int result)
 {
@@ -127,7 +128,7 @@ int queue_expect(struct operation *operation, int result)
     return result;
 }
 
-/* Of the cancel itself nothing needs to be known. */
+/* Cancels an operation; the completion of the cancel itself is ignored. */
 void cancel(struct server *s, struct operation *operation)
 {
     struct io_uring_sqe *sqe;
@@ -172,7 +173,7 @@ static void on_grace_over(struct server *s, struct operation *operation, int res
     end_relays(s, OPEN);
 }
 
-/* Stops accepting, sends away who has no upstream yet, and lets the others end; or not. */
+/* Stops accepting, and ends the relays without an upstream; with a second signal, all of them. */
 static void stop(struct server *s)
 {
     if (s->stopping) {
@@ -212,7 +213,7 @@ static void complete(struct server *s, struct operation *operation, int result)
         advance_relay(s, r);
 }
 
-/* Hands out what weir has decided. */
+/* Reaps the completion queue and calls the handlers. */
 static void on_reapable(struct server *s, struct operation *operation, int result)
 {
     struct weir_completion done[REAP_MAX];
@@ -231,7 +232,7 @@ static void on_reapable(struct server *s, struct operation *operation, int resul
     } while (n == REAP_MAX);
 }
 
-/* Acts on what has completed. */
+/* Handles the completions of the ring. */
 static void reap(struct server *s)
 {
     struct io_uring_cqe *cqe;
@@ -261,7 +262,8 @@ static int submit_and_reap(struct server *s)
     return 0;
 }
 
-/* Until nobody is left; the queue may only be closed when the ring no longer watches it. */
+/* Serves until the last relay has ended. The queue may be closed once the ring no longer polls it.
+ */
 static int serve(struct server *s)
 {
     int e = 0;
@@ -278,7 +280,7 @@ static int serve(struct server *s)
     return e;
 }
 
-/* Whether this kernel can do all we need; an operation is asked for, never a version. */
+/* Checks that the kernel has the operations needed, by probing, never by version. */
 static int probe(struct server *s)
 {
     static const struct {
@@ -309,7 +311,7 @@ static int probe(struct server *s)
     return e;
 }
 
-/* The best ring to be had: completions only when we ask for them, if the kernel knows how. */
+/* Opens the best ring available: completions run only on request, if the kernel can do that. */
 static int open_ring(struct server *s)
 {
     int e = weir_uring_probe(&s->uring);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An HTTP server that admits requests by weir, in a loop over io_uring: one thread, every wait is
- * an operation on the ring. A request that cannot be served yet is held back; a poll of its
- * acquisition's file descriptor completes when the request may start.
+ * An HTTP server that admits requests by weir, in a loop over io_uring: one thread; every wait is
+ * an operation on the ring. A request that cannot be served yet waits; a poll of its acquisition's
+ * file descriptor completes when the request may start.
  *
  *     RECV ──► weir_submit ──► TIMEOUT (the work) ──► weir_release ──► SEND ──► RECV …
  *                 │   └─► POLL_ADD of its fd ──┘                        ▲
@@ -12,11 +12,11 @@
  *   - A connection is freed when its last operation has completed, not before: the kernel still
  *     holds its address.
  *   - An acquisition is released only after the poll of its fd has completed, because releasing
- *     closes the fd. To give up waiting, weir_cancel: the place in line is free at once and the fd
- *     becomes readable, so the poll completes by itself.
+ *     closes the fd. To give up waiting, weir_cancel: the request leaves the wait queue at once and
+ *     the fd becomes readable, so the poll completes by itself.
  *
- * A client that closes its side of the connection is taken to have gone: what it waits for or
- * holds is given back at once. The work itself is a timer here.
+ * A client that closes its side of the connection counts as gone: its acquisition is released at
+ * once, waiting or held. The work itself is a timer here.
  */
 #include "service.h"
 #include <errno.h>
@@ -29,18 +29,18 @@
 #include <unistd.h>
 
 #define RING_ENTRIES 128
-/* The kernel hands over at least this many completions at a time, if there are as many. */
+/* The kernel delivers at least this many completions at a time, if there are as many. */
 #define LOOK_FULL 16
-/* How long to wait before accepting again after the machine ran out of something. */
+/* Pause before the next accept after the machine ran out of a resource. */
 #define ACCEPT_PAUSE_NS ((uint64_t)100000000)
 
 struct server;
 struct connection;
 
-/* Something on the ring, and what to do when it completes. */
+/* An operation on the ring, and the handler of its completion. */
 struct operation {
     void (*done)(struct server *server, struct connection *connection, int result);
-    struct connection *connection; /* NULL: the server's own */
+    struct connection *connection; /* NULL: the server's */
 };
 
 enum state { READING, WAITING, WORKING, WRITING, LEAVING, CLOSING };
@@ -51,13 +51,13 @@ struct connection {
     unsigned pending; /* operations on the ring */
     bool keep_alive;
     struct operation hung_up, received, sent, timed_out, granted, worked, removed;
-    uint64_t deadline_ns;          /* for the client to send or take something */
-    struct __kernel_timespec left; /* until then */
+    uint64_t deadline_ns;          /* of the client, to send or take data */
+    struct __kernel_timespec left; /* time until the deadline */
     struct __kernel_timespec work_time;
     weir_acquisition *acquisition; /* while waiting and working */
     struct job job;
 
-    struct connection *previous, *next; /* of all that are open */
+    struct connection *previous, *next; /* list of open connections */
     struct http_input input;
     struct http_reply reply;
 };
@@ -69,9 +69,9 @@ struct server {
     struct operation accepted, paused, signaled;
     struct __kernel_timespec pause;
     unsigned pending; /* operations of the server itself */
-    bool accepting;   /* one of them is to accept, or to pause before that */
+    bool accepting;   /* one of them accepts, or pauses before that */
     bool stopping;
-    uint64_t last_look_ns;   /* whatever the ring reports now had not happened by then */
+    uint64_t last_look_ns;   /* events reported now are later than this */
     struct connection *open; /* all connections */
     unsigned connections_n;
 };
@@ -84,7 +84,7 @@ static struct __kernel_timespec timespec_of(uint64_t ns)
                                       .tv_nsec = (long long)(ns % 1000000000)};
 }
 
-/* Makes room for `n` operations that belong together: a chain must not be cut by a submission. */
+/* Makes room for `n` operations of a chain, which a submission must not cut. */
 static void ring_room(struct server *s, unsigned n)
 {
     while (io_uring_sq_space_left(&s->ring) < n) {
@@ -103,7 +103,7 @@ static struct io_uring_sqe *ring_get(struct server *s)
     return io_uring_get_sqe(&s->ring);
 }
 
-/* The last thing to do to a prepared SQE: from here on its completion is waited for. */
+/* Registers the completion of a prepared SQE. Call it last. */
 static void ring_expect(struct server *s, struct io_uring_sqe *sqe, struct operation *operation)
 {
     io_uring_sqe_set_data(sqe, operation);
@@ -113,9 +113,9 @@ static void ring_expect(struct server *s, struct io_uring_sqe *sqe, struct opera
         s->pending++;
 }
 
-/* The client must come round by the deadline; else the operation before this ends, canceled. The
- * ring is told the time that is left: in a time namespace kernels before 7.1 take an instant for
- * that of the machine's own clock. */
+/* Links the deadline of the client to the operation before this, which ends canceled after it. The
+ * timeout is relative: in a time namespace kernels before 7.1 take an absolute time for one of the
+ * machine's own clock. */
 static void ring_deadline(struct server *s, struct connection *c)
 {
     struct io_uring_sqe *sqe = ring_get(s);
@@ -179,7 +179,8 @@ static void ring_timer_remove(struct server *s, struct operation *timer,
     ring_expect(s, sqe, operation);
 }
 
-/* One accept at a time, and none while the server is full: the others wait in the backlog. */
+/* Starts an accept: one at a time, and none while the server is full. Clients wait in the backlog.
+ */
 static void ring_accept(struct server *s)
 {
     struct io_uring_sqe *sqe;
@@ -194,7 +195,7 @@ static void ring_accept(struct server *s)
 
 /* ---- requests ---- */
 
-/* Ends what the connection waits for or holds; `used` as the client would be charged. */
+/* Releases the acquisition of the connection, waiting or held; `used` is charged to the client. */
 static void release(struct server *s, struct connection *c, const char *event, uint64_t used)
 {
     uint64_t since_ns = now_ns();
@@ -208,15 +209,15 @@ static void release(struct server *s, struct connection *c, const char *event, u
 }
 
 /*
- * Begins the end of a connection. The shutdown completes whatever is on the ring for the socket,
- * weir_cancel what is on it for the acquisition; the last completion frees the connection.
+ * Begins the end of a connection. The shutdown completes the operations on the socket, weir_cancel
+ * the poll of the acquisition; the last completion frees the connection.
  */
 static void hang_up(struct server *s, struct connection *c)
 {
     if (c->state == CLOSING)
         return;
     if (c->state == WAITING)
-        weir_cancel(c->acquisition); /* and release it in on_granted */
+        weir_cancel(c->acquisition); /* on_granted releases it */
     if (c->state == WORKING) {
         release(s, c, "dropped", c->job.tokens);
         ring_timer_remove(s, &c->worked, &c->removed);
@@ -238,7 +239,7 @@ static void start_writing(struct server *s, struct connection *c)
     ring_send(s, c);
 }
 
-/* The request was granted: the limits are held from here until release(). */
+/* Starts the work of a granted request: the limits are held from here until release(). */
 static void start_work(struct server *s, struct connection *c, uint64_t granted_not_before_ns)
 {
     c->state = WORKING;
@@ -267,7 +268,7 @@ static void refuse(struct server *s, struct connection *c, int result,
     start_writing(s, c);
 }
 
-/* The acquisition's fd was readable: it is decided. */
+/* Handles the decision: the fd of the acquisition was readable. */
 static void on_granted(struct server *s, struct connection *c, int result)
 {
     struct weir_refusal refusal = {.size = sizeof refusal};
@@ -285,7 +286,7 @@ static void on_granted(struct server *s, struct connection *c, int result)
     refuse(s, c, result, &refusal);
 }
 
-/* How long it waits is the set's to say: timeout, max_wait. */
+/* Waits for the decision. timeout and max_wait of the set bound the wait. */
 static void start_waiting(struct server *s, struct connection *c)
 {
     int fd = weir_acquisition_fd(c->acquisition);
@@ -300,7 +301,7 @@ static void start_waiting(struct server *s, struct connection *c)
     ring_poll(s, fd, POLLIN, &c->granted);
 }
 
-/* Asks the limits. Calls and resources of the set are included by default, one of each. */
+/* Submits the request. Calls and resources of the set are included by default, one of each. */
 static void ask(struct server *s, struct connection *c)
 {
     const struct weir_amount tokens = {"tokens", c->job.tokens};
@@ -319,7 +320,7 @@ static void ask(struct server *s, struct connection *c)
 
 /* ---- connections ---- */
 
-/* Acts on the request that has come in, or receives more of it. */
+/* Acts on a complete request, or receives more of it. */
 static void read_request(struct server *s, struct connection *c)
 {
     int status = http_parse(&c->input);
@@ -347,7 +348,7 @@ static void on_received(struct server *s, struct connection *c, int result)
     if (result <= 0 || c->state == CLOSING) {
         hang_up(s, c);
     } else if (c->state == LEAVING) {
-        ring_receive(s, c); /* whatever it says */
+        ring_receive(s, c); /* its input is dropped */
     } else {
         c->input.n += (size_t)result;
         read_request(s, c);
@@ -355,8 +356,8 @@ static void on_received(struct server *s, struct connection *c, int result)
 }
 
 /*
- * The last reply has gone out. Closing while the client still sends would reset the connection and
- * might destroy that reply on its way, so let the client close first.
+ * Waits for the client to close, after the last reply. To close while the client still sends would
+ * reset the connection and might destroy that reply on its way.
  */
 static void start_leaving(struct server *s, struct connection *c)
 {
@@ -395,7 +396,7 @@ static void on_hung_up(struct server *s, struct connection *c, int result)
 
 static void on_nothing(struct server *s, struct connection *c, int result)
 {
-    (void)s, (void)c, (void)result; /* what it was about completes by itself */
+    (void)s, (void)c, (void)result; /* the canceled operation completes by itself */
 }
 
 static void add_connection(struct server *s, int fd)
@@ -461,7 +462,7 @@ static void on_paused(struct server *s, struct connection *none, int result)
     ring_accept(s);
 }
 
-/* Stops accepting, lets go who reads or waits, and finishes what has begun. */
+/* Stops accepting, drops clients that read or wait, and finishes the work that has begun. */
 static void on_signaled(struct server *s, struct connection *none, int result)
 {
     (void)none, (void)result;
@@ -487,7 +488,7 @@ static void complete(struct server *s, struct operation *operation, int result)
         free_connection(s, c);
 }
 
-/* Acts on what has completed. Returns how much that was. */
+/* Handles completions. Returns their number. */
 static unsigned reap(struct server *s)
 {
     struct io_uring_cqe *cqes[RING_ENTRIES];
@@ -499,7 +500,7 @@ static unsigned reap(struct server *s)
         operations[i] = io_uring_cqe_get_data(cqes[i]);
         results[i] = cqes[i]->res;
     }
-    io_uring_cq_advance(&s->ring, n); /* first: what follows may submit, which needs room here */
+    io_uring_cq_advance(&s->ring, n); /* first: the handlers may submit, which needs room here */
     for (unsigned i = 0; i < n; i++)
         complete(s, operations[i], results[i]);
     return n;
@@ -515,7 +516,7 @@ static int serve(struct server *s)
 
         if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY)
             return e;
-        if (reap(s) < LOOK_FULL) /* else something may have been left for the next look */
+        if (reap(s) < LOOK_FULL) /* otherwise completions may be left for the next look */
             s->last_look_ns = look_ns;
         if (s->service.log != NULL)
             fflush(s->service.log);
@@ -523,7 +524,7 @@ static int serve(struct server *s)
     return 0;
 }
 
-/* Whether this kernel can do all we need; an operation is asked for, never a version. */
+/* Checks that the kernel has the operations needed, by probing, never by version. */
 static int probe(struct server *s)
 {
     static const struct {
@@ -551,7 +552,7 @@ static int probe(struct server *s)
     return e;
 }
 
-/* The best ring to be had: completions only when we ask for them, if the kernel knows how. */
+/* Opens the best ring available: completions run only on request, if the kernel can do that. */
 static int open_ring(struct server *s)
 {
     int e = io_uring_queue_init(RING_ENTRIES, &s->ring,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a command asks of a pool: 1 of every key, unless the command line says otherwise. */
+/* The amounts that a command requests: 1 of every key, unless the command line says otherwise. */
 #include "amounts.h"
 #include <errno.h>
 #include <stdbool.h>
@@ -28,7 +28,7 @@ int amounts_add(struct amounts *amounts, const char *key, uint64_t amount)
     return 0;
 }
 
-/* Adds the keys of a set, and marks those of the first `said_n` that are among them. */
+/* Adds the keys of a set. Marks those of the first `said_n` amounts that are among them. */
 static int amounts_add_set(struct amounts *amounts, weir_set *set, bool *known, size_t given_n)
 {
     struct weir_set_stats stats = {.size = sizeof stats};

@@ -27,9 +27,9 @@ static const char help[] =
 
 struct check {
     const char *file;     /* the file, or "-" */
-    struct source source; /* its plugin directories */
+    struct source source; /* plugin directories of the command line */
     bool as_json;
-    const char *name; /* of the file, for people */
+    const char *name; /* of the file, in messages */
     struct json json;
     unsigned complaints;
 };
@@ -57,9 +57,9 @@ static void on_complaint(void *userdata, const struct weir_error *complaint)
     json_end_object(&check->json);
 }
 
-/* ---- the standard input ---- */
+/* ---- standard input ---- */
 
-/* Reads it all, NUL-terminated, or NULL. Bounded, as the library's reading of files is. */
+/* Reads all of it, NUL-terminated. At most as much as the library reads of a file. NULL: failed. */
 static char *read_input(size_t *ret_n)
 {
     const size_t n_max = (size_t)16 << 20;
@@ -126,7 +126,7 @@ static int open_input(struct check *check, struct weir_options *options, weir **
     return r;
 }
 
-/* ---- the summary ---- */
+/* ---- summary ---- */
 
 #define SETTINGS_MAX 80
 
@@ -156,7 +156,7 @@ static void json_limit(struct json *json, const struct weir_limit_stats *limit,
     json_end_object(json);
 }
 
-/* What requests get that say nothing else, and what else the set is told to do. */
+/* Prints the defaults of requests and the other settings of the set. */
 static void print_defaults(const struct weir_set_info *info)
 {
     char text[UNITS_TEXT_MAX];
@@ -175,7 +175,7 @@ static void print_defaults(const struct weir_set_info *info)
         printf("  unfair");
 }
 
-/* What becomes of its keys, if it is keyed. */
+/* Prints the bounds of a keyed set. */
 static void print_keyed(const struct weir_keyed_stats *keyed)
 {
     char text[UNITS_TEXT_MAX];
@@ -211,7 +211,7 @@ static void json_defaults(struct json *json, const struct weir_set_info *info)
     json_boolean(json, "fair", (info->flags & WEIR_SET_UNFAIR) == 0);
 }
 
-/* One set, or pool: what opens under this name. */
+/* Describes the set or pool that opens under this name. */
 typedef int describe(struct check *check, const char *name, weir_pool *pool);
 
 static void describe_limit(struct check *check, const weir_set *set, int number,
@@ -326,9 +326,9 @@ static int describe_everything(struct check *check, weir *w)
     return r;
 }
 
-/* ---- the command ---- */
+/* ---- command ---- */
 
-/* Whether the file is wrong, rather than the system around it. */
+/* Returns whether the file is wrong, rather than the system around it. */
 static bool is_complaint(int code, const struct weir_error *error)
 {
     return code == -EINVAL || code == -ENOEXEC || error->line != 0;
@@ -338,7 +338,7 @@ static enum ending report_result(struct check *check, int r, struct weir_error *
 {
     if (r == 0)
         return ENDING_FINE;
-    if (check->complaints == 0) { /* else it has been heard already */
+    if (check->complaints == 0) { /* else it was reported already */
         if (error->file[0] == '\0')
             snprintf(error->file, sizeof error->file, "%s", check->name);
         on_complaint(check, error);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * `weir exec`: waits for limits that processes share, then becomes the command. The process itself
- * is the holder, so that whatever ends the command gives back what it holds.
- */
+/* `weir exec`: waits for limits of shared sets, then becomes the command. The process itself is the
+ * holder, so whatever ends the command releases what it holds. */
 #include "amounts.h"
 #include "limit_option.h"
 #include "source.h"
@@ -17,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How it ends if the command does not run, else the exit code is the command's. See weir(1). */
+/* Exit codes if the command does not run; otherwise the code is the command's. See weir(1). */
 enum {
     EXEC_REFUSED = 123,
     EXEC_TIMED_OUT = 124,
@@ -55,7 +53,7 @@ static const char help[] =
     "126 COMMAND cannot be run, 127 COMMAND is not found.\n";
 
 struct exec {
-    const char *title; /* what messages begin with */
+    const char *title; /* prefix of messages */
     const char *name;
     const char *subject; /* or NULL */
     struct source source;
@@ -77,9 +75,9 @@ static int fail(const struct exec *exec, int code)
     return EXEC_FAILED;
 }
 
-/* ---- what is asked of whom ---- */
+/* ---- the request ---- */
 
-/* A pool of the one set that the command line defines. */
+/* Opens a pool of the one set that the command line defines. */
 static int define_set(struct exec *exec)
 {
     struct weir_set_spec set = {.size = sizeof set,
@@ -100,7 +98,7 @@ static int define_set(struct exec *exec)
 
 static int open_set(struct exec *exec)
 {
-    /* Workers begin at different sets of a pool; each of these processes asks only once. */
+    /* Workers begin at different sets of a pool, and each process requests only once. */
     int r = weir_pool_open(&exec->pool, exec->w, exec->name, (uint32_t)getpid());
 
     if (r == 0)
@@ -111,7 +109,7 @@ static int open_set(struct exec *exec)
     return EXEC_FAILED;
 }
 
-/* Nobody would share a set of another backend, so that it would limit nothing. */
+/* Refuses other backends: such a set would be shared with no process and so limit nothing. */
 static int require_shared(const struct exec *exec)
 {
     for (size_t i = 0; i < weir_pool_sets(exec->pool); i++) {
@@ -180,7 +178,7 @@ static bool is_keyed(weir_pool *pool)
     return false;
 }
 
-/* Anything but a refusal. That of somebody who names no subject comes from a keyed set. */
+/* Reports an error other than a refusal. -EINVAL without a subject comes from a keyed set. */
 static int report_failure(const struct exec *exec, int r)
 {
     if (r != -EINVAL || exec->subject != NULL || !is_keyed(exec->pool))
@@ -189,7 +187,7 @@ static int report_failure(const struct exec *exec, int r)
     return EXEC_FAILED;
 }
 
-/* Why it was not granted. -EAGAIN where nothing but the timeout forbade to wait is a timeout. */
+/* Reports a refusal. -EAGAIN is a timeout if only the timeout forbade to wait. */
 static int report_refusal(const struct exec *exec, int r, const struct weir_refusal *refusal)
 {
     bool timed_out = r == -ETIMEDOUT || (r == -EAGAIN && !exec->has_max_wait && exec->has_timeout &&
@@ -255,20 +253,19 @@ static int wait_for_grant(const struct exec *exec, weir_acquisition **ret)
     return 0;
 }
 
-/* ---- becoming the command ---- */
+/* ---- running the command ---- */
 
-/* It did not run: nothing was used. */
+/* Releases a grant of which nothing was used. */
 static void release_unused(const struct exec *exec, weir_acquisition *acquisition)
 {
     for (size_t i = 0; i < exec->amounts.n; i++)
-        weir_update(acquisition, exec->amounts.items[i].key, 0); /* what cannot be updated is not */
+        weir_update(acquisition, exec->amounts.items[i].key, 0); /* fails without updates */
     weir_release(&acquisition);
 }
 
 /*
- * The instance is closed first, so that none of its threads is torn away from its work. What was
- * acquired outlives it, and with it the entry in the set that says that this process has it; the
- * process goes on, as the command.
+ * Closes the instance first, so that its threads end in order. The acquisition outlives it, with
+ * the entry in the set that names this process as its holder; the process goes on as the command.
  */
 static int exec_command(struct exec *exec, weir_acquisition *acquisition)
 {
@@ -298,7 +295,7 @@ static int run(struct exec *exec)
     return ending;
 }
 
-/* ---- the command line ---- */
+/* ---- command line ---- */
 
 static int report_usage(const struct exec *exec, const char *what, const char *which)
 {
@@ -306,7 +303,7 @@ static int report_usage(const struct exec *exec, const char *what, const char *w
     return EXEC_FAILED;
 }
 
-/* An argument of an option that is not what it should be. */
+/* Reports a wrong argument of an option. */
 static int report_argument(const struct exec *exec, const char *argument, const char *what)
 {
     fprintf(stderr, "%s: `%s`: %s\n", exec->title, argument, what);
@@ -360,7 +357,7 @@ static int read_duration(const struct exec *exec, const char *argument, bool *re
     return 0;
 }
 
-/* Returns 0 or how to end. */
+/* Returns 0, or the exit code. */
 static int read_option(struct exec *exec, int option, char *argument)
 {
     switch (option) {

@@ -28,7 +28,7 @@ static void quote(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* Everything that stands before a value. */
+/* Writes what precedes a value. */
 static void begin(struct json *json, const char *key)
 {
     if (json->depth > 0)

@@ -10,7 +10,7 @@
 struct json {
     FILE *out;
     unsigned depth;
-    bool filled; /* the innermost object or array has something in it already */
+    bool filled; /* the innermost object or array is not empty */
 };
 
 void json_object(struct json *json, const char *key);
@@ -18,7 +18,7 @@ void json_array(struct json *json, const char *key);
 void json_end_object(struct json *json);
 void json_end_array(struct json *json);
 
-/* Texts are UTF-8; a byte that is not becomes U+FFFD. NULL is null. */
+/* Writes a text in UTF-8; an invalid byte becomes U+FFFD. NULL is null. */
 void json_text(struct json *json, const char *key, const char *text);
 void json_number(struct json *json, const char *key, uint64_t number);
 void json_boolean(struct json *json, const char *key, bool value);

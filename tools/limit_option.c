@@ -4,7 +4,7 @@
 #include "base/units.h"
 #include <string.h>
 
-/* Reads a quantity that ends at `end`, which is put back. */
+/* Reads a number with a unit that ends at `end`, and restores the character there. */
 static int read_until(char *text, char *end, int (*read)(const char *, uint64_t *), uint64_t *ret)
 {
     char kept = *end;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir ls`: the shared sets of a directory, and what is in the way there. */
+/* `weir ls`: the shared sets of a directory, and the files there that are not usable. */
 #include "base/units.h"
 #include "json.h"
 #include "source.h"
@@ -40,7 +40,7 @@ struct listing {
     bool begun;
 };
 
-/* For people and for programs: the code's word, and what it means in `refusal`. */
+/* Returns the word for a segment's state; `refusal` has the reason. */
 static const char *segment_state(const struct weir_segment *segment)
 {
     if (segment->refusal == NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir plugins`: what is found where, with parameters; and which files are refused, and why. */
+/* `weir plugins`: lists the plugins that are found, with parameters, and the files refused. */
 #include "base/units.h"
 #include "json.h"
 #include "source.h"
@@ -26,7 +26,7 @@ static const char help[] =
     "Exit status: 0 fine, 1 something is refused, 2 wrong usage, 3 something cannot be read or\n"
     "written.\n";
 
-/* Nobody wants to read a greatest value above this. */
+/* Maxima above this are not printed. */
 #define HUGE_VALUE UINT64_C(1000000000000000000)
 
 struct listing {
@@ -58,14 +58,14 @@ static bool has_range(const struct weir_parameter *parameter)
     return parameter->type == WEIR_PARAMETER_AMOUNT || parameter->type == WEIR_PARAMETER_DURATION;
 }
 
-/* Of an amount or duration, 0 stands for none: the plugin says in `doc` what counts then. */
+/* Returns whether there is a default. 0 is none for amounts and durations; `doc` then explains. */
 static bool has_default(const struct weir_parameter *parameter)
 {
     return (parameter->flags & WEIR_PARAMETER_REQUIRED) == 0 &&
            (!has_range(parameter) || parameter->default_value != 0);
 }
 
-/* A value as one would write it in a configuration. */
+/* Formats a value as in a configuration. */
 static const char *format_value(const struct weir_parameter *parameter, uint64_t value,
                                 char buffer[UNITS_TEXT_MAX])
 {
@@ -81,7 +81,7 @@ static const char *format_value(const struct weir_parameter *parameter, uint64_t
     }
 }
 
-/* ---- for people ---- */
+/* ---- text output ---- */
 
 static void print_parameter(const struct weir_parameter *parameter)
 {
@@ -112,7 +112,7 @@ static void print_plugin(const struct weir_plugin *plugin)
         print_parameter(&plugin->parameters[i]);
 }
 
-/* ---- for programs ---- */
+/* ---- JSON output ---- */
 
 static void json_parameter(struct json *json, const struct weir_parameter *parameter)
 {
@@ -173,7 +173,7 @@ static void json_plugin(struct json *json, const char *path, const struct weir_p
     json_end_object(json);
 }
 
-/* ---- the command ---- */
+/* ---- command ---- */
 
 static void json_refusal(struct json *json, const struct weir_plugin_info *info)
 {
@@ -208,7 +208,7 @@ static int on_plugin(void *userdata, const struct weir_plugin_info *info)
     return 0;
 }
 
-/* What has no place means that the file cannot be read, which is said in the end. */
+/* A complaint without a place concerns reading the file, and is reported in the end. */
 static void complain(void *userdata, const struct weir_error *complaint)
 {
     (void)userdata;
@@ -271,7 +271,7 @@ int run_plugins(int argc, char **argv)
         case 'h':
             return usage_help(help);
         case 'd':
-        case 1: /* a DIR among the options, so that all are searched in the order given */
+        case 1: /* a DIR among the options; directories are searched in the order given */
             if (!source_add_plugin_dir(&source, optarg))
                 return usage_wrong(argv[0], "too many plugin directories", "");
             break;

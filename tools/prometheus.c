@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A snapshot in the text format of Prometheus: all samples of a metric stand together, behind its
- * HELP and TYPE; spans of time are in seconds.
- */
+/* Writes a snapshot in the text format of Prometheus. All samples of a metric follow its HELP and
+ * TYPE lines; durations are in seconds. */
 #include "prometheus.h"
 #include "limit_type.h"
 #include "time_text.h"
@@ -10,7 +8,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-/* A field of struct weir_set_stats; those of one name follow each other, and differ in a label. */
+/* A field of struct weir_set_stats. Metrics with one name are adjacent and differ in a label. */
 struct set_metric {
     const char *name, *type, *help;
     const char *reason; /* or NULL */
@@ -93,7 +91,7 @@ static void write_head(FILE *out, const char *name, const char *type, const char
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Labels are UTF-8; a byte that is not becomes U+FFFD. */
+/* Writes a label in UTF-8; an invalid byte becomes U+FFFD. */
 static void write_label(FILE *out, const char *name, const char *value)
 {
     const unsigned char *at = (const unsigned char *)value;
@@ -178,7 +176,7 @@ static void write_keyed_metric(FILE *out, const struct snapshot *snapshot,
     }
 }
 
-/* ---- spans of time ---- */
+/* ---- durations ---- */
 
 static void write_seconds(FILE *out, const char *name, const struct snapshot_set *set, uint64_t ns)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir rm`: removes shared sets, with all that was counted in them. */
+/* `weir rm`: removes shared sets with all their counts. */
 #include "source.h"
 #include "usage.h"
 #include "weir.h"

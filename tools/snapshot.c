@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How the shared sets of a directory are at an instant. */
+/* Takes a snapshot of the shared sets of a directory. */
 #include "snapshot.h"
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ struct snapshot_request {
     bool *found; /* by name */
     void (*refuse)(void *userdata, const struct weir_error *error);
     void *userdata;
-    int code; /* what ended it, or 0 */
+    int code; /* reason for stopping, or 0 */
 };
 
 /* ---- one set ---- */
@@ -78,7 +78,7 @@ static int copy_limits(struct snapshot_set *ret, weir_set *set)
     return r;
 }
 
-/* What the kernel calls a process; empty if it is gone. */
+/* Reads the kernel's name of a process; empty if it is gone. */
 static void read_command(uint32_t process, char *ret, size_t size)
 {
     char path[32];
@@ -94,7 +94,7 @@ static void read_command(uint32_t process, char *ret, size_t size)
     fclose(file);
 }
 
-/* Holders first, the longest first; then the line. */
+/* Orders holders before waiters, the longest first. */
 static int compare_holders(const void *a, const void *b)
 {
     const struct weir_holder *x = &((const struct snapshot_holder *)a)->holder;
@@ -107,7 +107,7 @@ static int compare_holders(const void *a, const void *b)
     return x->since_ns < y->since_ns ? -1 : x->since_ns > y->since_ns;
 }
 
-/* Those that go while they are looked at are left out. */
+/* Describes holders and waiters. Those that go meanwhile are left out. */
 static void describe_holders(struct snapshot_set *ret, weir_set *set, const struct weir_holder *all,
                              size_t n, uint64_t now_ns)
 {
@@ -137,7 +137,7 @@ static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set)
     if (all != NULL && ret->holders != NULL) {
         int found = weir_set_holders(set, all, (size_t)n);
 
-        if (found > 0) /* or more by now than there was room for */
+        if (found > 0) /* may exceed the room by now */
             describe_holders(ret, set, all, (size_t)(found < n ? found : n), weir_now(w));
         n = found < 0 ? found : 0;
     } else {
@@ -197,7 +197,7 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
     return r;
 }
 
-/* ---- all of them ---- */
+/* ---- all sets ---- */
 
 static int add_set(struct snapshot *snapshot, const struct snapshot_set *set)
 {
@@ -265,7 +265,7 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
     weir_close(w);
     if (r == 0)
         r = add_set(request->snapshot, &set);
-    if (r == -ENOENT) { /* it was removed just now */
+    if (r == -ENOENT) { /* removed just now */
         free_set(&set);
         return 0;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How the shared sets of a directory are at an instant: what `weir stat` and `weir top` show. */
+/* A snapshot of the shared sets of a directory: the data of `weir stat` and `weir top`. */
 #ifndef WEIR_TOOLS_SNAPSHOT_H
 #define WEIR_TOOLS_SNAPSHOT_H
 
@@ -9,29 +9,29 @@ struct snapshot_limit {
     struct weir_limit_stats stats; /* its strings are those below */
     char *key;
     char *algorithm;               /* NULL for a counted resource */
-    struct weir_setting *settings; /* as they were written */
+    struct weir_setting *settings; /* as written */
     size_t settings_n;
 };
 
-/* An acquisition that is held, or waits. */
+/* An acquisition that is held or waits. */
 struct snapshot_holder {
     struct weir_holder holder;
-    uint64_t age_ns;                   /* since it was granted, or began to wait */
-    char command[64];                  /* what the process is called; empty: it is gone */
+    uint64_t age_ns;                   /* since it was granted or enqueued */
+    char command[64];                  /* name of the process; empty: it is gone */
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
 };
 
 struct snapshot_set {
     char *name;
     const char *lifetime; /* static */
-    uint32_t users;       /* processes that take part, without the one that looks */
+    uint32_t users;       /* attached processes, without this one */
     struct weir_set_info info;
     struct weir_set_stats stats;
     bool is_keyed;
-    struct weir_keyed_stats keyed; /* if it is */
+    struct weir_keyed_stats keyed; /* if it is keyed */
     struct snapshot_limit *limits;
     size_t limits_n;
-    struct snapshot_holder *holders; /* those that hold, the longest first, then the line */
+    struct snapshot_holder *holders; /* holders, the longest first, then waiters */
     size_t holders_n, held_n;
 };
 
@@ -39,22 +39,22 @@ struct snapshot {
     uint64_t at_ns;            /* CLOCK_MONOTONIC */
     struct snapshot_set *sets; /* by name */
     size_t sets_n;
-    unsigned refused; /* segments that could not be looked into */
+    unsigned refused; /* segments that could not be inspected */
 };
 
 /*
- * Looks at the sets named, or at all that are usable if `names_n` is 0. Tells `refuse`, if not NULL,
- * of what could not be looked into, a name that is not there included. Returns 0, or a negative errno if the
- * directory cannot be read or memory is lacking, with the reason; then `*ret` is empty.
+ * Takes a snapshot of the sets named, or of all usable ones if `names_n` is 0. Calls `refuse`, if
+ * not NULL, for each that could not be inspected, unknown names included. Returns 0, or a negative
+ * errno and the reason if the directory cannot be read or memory is lacking; then `*ret` is empty.
  */
 int snapshot_take(struct snapshot *ret, const struct source *source, const char *const *names,
                   size_t names_n, void (*refuse)(void *userdata, const struct weir_error *error),
                   void *userdata, struct weir_error *reterr);
 
-/* The set of this name, or NULL. */
+/* Returns the set with this name, or NULL. */
 const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name);
 
-/* Whether limit `i` is the first of its key: an amount is the same for all of one key. */
+/* Returns whether limit `i` is the first with its key: an amount is the same for all of one key. */
 bool snapshot_is_first_of_key(const struct snapshot_set *set, size_t i);
 
 void snapshot_free(struct snapshot *snapshot);

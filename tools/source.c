@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a command finds its sets: which configuration, which plugins, which directory. */
+/* Sources of a command's sets: the configuration, the plugins, the segment directory. */
 #include "source.h"
 #include <stdio.h>
 #include <string.h>

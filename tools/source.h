@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a command finds its sets: which configuration, which plugins, which directory. */
+/* Sources of a command's sets: the configuration, the plugins, the segment directory. */
 #ifndef WEIR_TOOLS_SOURCE_H
 #define WEIR_TOOLS_SOURCE_H
 
@@ -8,15 +8,15 @@
 
 #define SOURCE_DIRS_MAX 64
 
-/* All zero: the file that WEIR_CONFIG names, and what it says. */
+/* All zero: the file named by WEIR_CONFIG, and its directories. */
 struct source {
     const char *file;                             /* a configuration, or NULL */
-    const char *process_dir;                      /* of shared sets, or NULL */
+    const char *process_dir;                      /* segment directory, or NULL */
     const char *plugin_dirs[SOURCE_DIRS_MAX + 1]; /* NULL-terminated */
     int plugin_dirs_n;
 };
 
-/* The options that say it: a part of getopt_long's table, and of its letters. */
+/* Options of a source: part of getopt_long's table and of its letters. */
 #define SOURCE_LETTERS "f:d:"
 #define SOURCE_OPTIONS                                                                             \
     {"file", required_argument, NULL, SOURCE_FILE}, {"plugin-dir", required_argument, NULL, 'd'},  \
@@ -25,20 +25,17 @@ struct source {
     }
 enum { SOURCE_FILE = 256, SOURCE_PROCESS_DIR };
 
-/* Takes one of them. False: it is another, or wrong; then that is said, or getopt has said it. */
+/* Takes an option of a source. False: it is another option, or wrong, which is then reported. */
 bool source_option(struct source *source, int option, const char *argument, const char *command);
 
-/* Whether there was room. */
+/* Returns false if there is no room. */
 bool source_add_plugin_dir(struct source *source, const char *directory);
 
-/* What weir_open takes. Borrows from `source`. */
+/* Returns the options for weir_open. They borrow from `source`. */
 struct weir_options source_options(const struct source *source);
 
-/*
- * Opens what the source names, of its configuration only the set or pool `only`. Every complaint
- * goes to the standard error, with its place or else behind `command`. Returns 0 or a negative
- * errno.
- */
+/* Opens an instance with the set or pool `only` of the source's configuration. Every complaint goes
+ * to the standard error, with its place or else behind `command`. Returns 0 or a negative errno. */
 int source_open(const struct source *source, const char *only, const char *command, weir **ret);
 
 /* Writes an error to the standard error: its place, or else `command`, and the message. */

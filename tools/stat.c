@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir stat`: how shared sets are now, for people, as JSON, and for Prometheus. */
+/* `weir stat`: shows shared sets as text, as JSON, or for Prometheus. */
 #include "json.h"
 #include "limit_type.h"
 #include "prometheus.h"
@@ -30,7 +30,7 @@ static const char help[] =
     "be\n"
     "read, or the output not be written.\n";
 
-/* ---- for people ---- */
+/* ---- text output ---- */
 
 static void print_definition(const struct snapshot_set *set)
 {
@@ -119,7 +119,7 @@ static void print_set(const struct snapshot_set *set)
         print_holder(set, &set->holders[i]);
 }
 
-/* ---- as JSON ---- */
+/* ---- JSON output ---- */
 
 static void json_limit(struct json *json, const struct snapshot_limit *limit)
 {
@@ -245,16 +245,16 @@ static void json_snapshot(const struct snapshot *snapshot)
     json_end_object(&json);
 }
 
-/* ---- the command ---- */
+/* ---- command ---- */
 
-enum schema { FORM_TEXT, FORM_JSON, FORM_PROMETHEUS };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_PROMETHEUS };
 
 static void complain(void *userdata, const struct weir_error *error)
 {
     source_complain(userdata, error);
 }
 
-static int show(char *title, const struct source *source, enum schema form, char **names, int n)
+static int show(char *title, const struct source *source, enum format format, char **names, int n)
 {
     struct weir_error error = {0};
     struct snapshot snapshot;
@@ -265,9 +265,9 @@ static int show(char *title, const struct source *source, enum schema form, char
         source_complain(title, &error);
         return ENDING_SYSTEM;
     }
-    if (form == FORM_JSON)
+    if (format == FORMAT_JSON)
         json_snapshot(&snapshot);
-    else if (form == FORM_PROMETHEUS)
+    else if (format == FORMAT_PROMETHEUS)
         prometheus_write(stdout, &snapshot);
     else
         for (size_t i = 0; i < snapshot.sets_n; i++)
@@ -287,16 +287,16 @@ int run_stat(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct source source = {0};
-    enum schema form = FORM_TEXT;
+    enum format format = FORMAT_TEXT;
     int option;
 
     while ((option = getopt_long(argc, argv, "jph" SOURCE_LETTERS, options, NULL)) != -1) {
         switch (option) {
         case 'j':
-            form = FORM_JSON;
+            format = FORMAT_JSON;
             break;
         case 'p':
-            form = FORM_PROMETHEUS;
+            format = FORMAT_PROMETHEUS;
             break;
         case 'h':
             return usage_help(help);
@@ -305,5 +305,5 @@ int run_stat(int argc, char **argv)
                 return usage_hint(argv[0]);
         }
     }
-    return show(argv[0], &source, form, argv + optind, argc - optind);
+    return show(argv[0], &source, format, argv + optind, argc - optind);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The terminal, apart from top.c: term.h makes macros of lines, columns and many other words. */
+/* The terminal. Not in top.c: term.h defines macros `lines`, `columns` and many other words. */
 #include "terminal.h"
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Whether the standard output is one that ncurses can draw on (TERM). */
+/* Returns whether ncurses can draw on the standard output (TERM). */
 bool terminal_is_known(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Spans of time in writing. */
+/* Durations as text. */
 #include "time_text.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Spans of time in writing. */
+/* Durations as text. */
 #ifndef WEIR_TOOLS_TIME_TEXT_H
 #define WEIR_TOOLS_TIME_TEXT_H
 
@@ -7,12 +7,13 @@
 
 #define TIME_TEXT_MAX 32
 
-/* Each writes into `buffer` and returns it. */
+/* Both functions write into `buffer` and return it. */
 
-/* Seconds, exact to the nanosecond, without zeros at the end: "0.25", "12". */
+/* Formats seconds, exact to the nanosecond, without zeros at the end: "0.25", "12". */
 const char *time_text_seconds(uint64_t ns, char buffer[TIME_TEXT_MAX]);
 
-/* For people, rounded down, in at most six characters: "350ms", "12.3s", "3m05s", "2h07m", "41d". */
+/* Formats a duration, rounded down, in at most six characters: "350ms", "12.3s", "3m05s", "2h07m",
+ * "41d". */
 const char *time_text_age(uint64_t ns, char buffer[TIME_TEXT_MAX]);
 
 #endif

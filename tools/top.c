@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir top`: how shared sets are, live. What is shown is top_layout.h's business. */
+/* `weir top`: shows shared sets live. top_layout.h makes the text. */
 #include "limit_option.h"
 #include "snapshot.h"
 #include "terminal.h"
@@ -41,8 +41,8 @@ struct top {
     size_t names_n;
     struct top_view view;
     struct snapshot now, before;
-    char selected[256]; /* the name, which stays while places change */
-    char message[512];  /* the first complaint of the last look */
+    char selected[256]; /* name of the selected set; its position may change */
+    char message[512];  /* first complaint of the latest snapshot */
     struct weir_error error;
 };
 
@@ -54,7 +54,7 @@ static uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* ---- looking ---- */
+/* ---- snapshots ---- */
 
 static void complain(void *userdata, const struct weir_error *error)
 {
@@ -64,7 +64,7 @@ static void complain(void *userdata, const struct weir_error *error)
         snprintf(top->message, sizeof top->message, "%s", error->message);
 }
 
-/* Where the selected set is now; if it is gone, the one in its place. */
+/* Finds the selected set; if it is gone, selects the one in its place. */
 static void find_selected(struct top *top)
 {
     const struct snapshot_set *set = snapshot_find(&top->now, top->selected);
@@ -137,7 +137,7 @@ static int draw(struct top *top)
 
 /* ---- keys ---- */
 
-/* Whether to go on. */
+/* Handles a key. Returns whether to go on. */
 static bool handle_key(struct top *top, int key)
 {
     switch (key) {
@@ -157,14 +157,14 @@ static bool handle_key(struct top *top, int key)
     case 'p':
         top->view.paused = !top->view.paused;
         break;
-    default: /* KEY_RESIZE: it is drawn anew in any case */
+    default: /* KEY_RESIZE: the screen is redrawn anyway */
         break;
     }
     keep_selected(top);
     return true;
 }
 
-/* Waits for a key until then. 1: there may be one; 0: it is time; or -EIO: the terminal is gone. */
+/* Waits for a key until then. Returns 1 (there may be one), 0 (timeout) or -EIO (no terminal). */
 static int wait_for_key(const struct top *top, uint64_t until_ns)
 {
     struct pollfd terminal = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -173,11 +173,11 @@ static int wait_for_key(const struct top *top, uint64_t until_ns)
     int r = poll(&terminal, 1, top->view.paused ? -1 : ms < 3600000 ? (int)ms : 3600000);
 
     if (r < 0)
-        return errno == EINTR ? 1 : -errno; /* the window may have another size now */
+        return errno == EINTR ? 1 : -errno; /* the window may have been resized */
     return r == 0 ? 0 : (terminal.revents & POLLIN) != 0 ? 1 : -EIO;
 }
 
-/* All keys that were pressed. 1: quit; 0: go on; -EIO: there are none, and there never will be. */
+/* Handles all keys pressed. Returns 1 to quit, 0 to go on, or -EIO: no key will ever come. */
 static int handle_keys(struct top *top, bool is_readable)
 {
     int key = getch(), r = key == ERR && is_readable ? -EIO : 0;
@@ -187,7 +187,7 @@ static int handle_keys(struct top *top, bool is_readable)
     return r;
 }
 
-/* Returns 0 to quit, or why it cannot go on. */
+/* Runs the loop. Returns 0 to quit, or a negative errno. */
 static int run(struct top *top)
 {
     uint64_t due_ns = clock_ns();
@@ -209,7 +209,7 @@ static int run(struct top *top)
     }
 }
 
-/* ---- the command ---- */
+/* ---- command ---- */
 
 static int show(struct top *top, const char *title)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What `weir top` shows: all sets in a list, and of the one that is selected its limits, who holds
- * it and who waits.
- */
+/* The screen of `weir top`: a list of all sets; of the selected one the limits, holders and
+ * waiters. */
 #include "top_layout.h"
 #include "limit_type.h"
 #include "time_text.h"
@@ -16,9 +14,9 @@
 
 /* ---- writing within a width ---- */
 
-/* Where the next line is written, and where in it. */
+/* Output position: the next line, and the column in it. */
 struct pen {
-    struct top_line *line, *end; /* behind the last */
+    struct top_line *line, *end; /* behind the last line */
     unsigned column, columns;
     size_t size; /* bytes of the line */
 };
@@ -31,7 +29,7 @@ static bool has_room(const struct pen *pen, unsigned lines)
 static void put(struct pen *pen, const char *bytes, size_t n, unsigned width)
 {
     if (pen->column + width > pen->columns || pen->size + n >= sizeof pen->line->text) {
-        pen->column = pen->columns; /* nothing narrower may follow what was cut off */
+        pen->column = pen->columns; /* nothing narrower may follow the cut */
         return;
     }
     memcpy(pen->line->text + pen->size, bytes, n);
@@ -40,7 +38,7 @@ static void put(struct pen *pen, const char *bytes, size_t n, unsigned width)
     pen->column += width;
 }
 
-/* The code point of a sequence that is well formed. */
+/* Decodes a well-formed sequence to its code point. */
 static wchar_t decode(const unsigned char *at, size_t length)
 {
     uint32_t point = length == 1 ? at[0] : at[0] & (0x7fu >> length);
@@ -50,7 +48,7 @@ static wchar_t decode(const unsigned char *at, size_t length)
     return (wchar_t)point;
 }
 
-/* What cannot be shown here becomes a question mark. */
+/* Writes a text. Characters that cannot be shown become question marks. */
 static void put_text(struct pen *pen, const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -67,7 +65,7 @@ static void put_text(struct pen *pen, const char *text)
     }
 }
 
-/* The same, up to a column. */
+/* Writes a text, up to a column. */
 static void put_within(struct pen *pen, const char *text, unsigned column)
 {
     unsigned columns = pen->columns;
@@ -90,7 +88,7 @@ __attribute__((format(printf, 2, 3))) static void put_format(struct pen *pen, co
     put_text(pen, text);
 }
 
-/* Blanks up to a column, at least one. */
+/* Writes blanks up to a column, at least one. */
 static void put_blanks(struct pen *pen, unsigned column)
 {
     do
@@ -108,7 +106,7 @@ static void end_line(struct pen *pen, enum top_style style)
 
 /* ---- numbers ---- */
 
-/* How much a counter grew per second; "-" if that is not known. */
+/* Writes the growth of a counter per second; "-" if unknown. */
 static void put_rate(struct pen *pen, uint64_t now, const uint64_t *before, uint64_t ns)
 {
     if (before == NULL || *before > now || ns == 0)
@@ -167,7 +165,7 @@ static void put_set(struct pen *pen, const struct snapshot_set *set, const struc
     end_line(pen, is_selected ? TOP_SELECTED : TOP_PLAIN);
 }
 
-/* At most `rows` lines, so that the selected set is among them. */
+/* Writes at most `rows` lines, with the selected set among them. */
 static void put_sets(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
                      const struct top_view *view, size_t rows)
 {
@@ -184,7 +182,7 @@ static void put_sets(struct pen *pen, const struct snapshot *now, const struct s
 
 /* ---- the selected set ---- */
 
-/* "[#####-----]": full only if nothing is left, empty only if nothing is used. */
+/* Writes "[#####-----]": full only if nothing is left, empty only if nothing is used. */
 static void put_bar(struct pen *pen, uint64_t used, uint64_t capacity, unsigned width)
 {
     unsigned filled = 0;
@@ -244,7 +242,7 @@ static void put_holder(struct pen *pen, const struct snapshot_set *set,
     end_line(pen, TOP_PLAIN);
 }
 
-/* A heading and `n` lines, or as many as there is room for and how many are missing. */
+/* Writes a heading and `n` lines, or as many as fit and the number of the others. */
 static void put_holders(struct pen *pen, const struct snapshot_set *set, const char *title,
                         size_t first, size_t n, size_t rows)
 {
@@ -262,7 +260,8 @@ static void put_holders(struct pen *pen, const struct snapshot_set *set, const c
     }
 }
 
-/* Holders and the line share the room; who needs less than half leaves the rest to the other. */
+/* Writes holders and waiters. A list that needs less than half of the room leaves the rest to the
+ * other one. */
 static void put_holders_and_waiters(struct pen *pen, const struct snapshot_set *set)
 {
     size_t room = (size_t)(pen->end - pen->line), held = set->held_n;
@@ -293,7 +292,7 @@ static void put_details(struct pen *pen, const struct snapshot *now, const struc
     put_holders_and_waiters(pen, set);
 }
 
-/* ---- all of it ---- */
+/* ---- whole screen ---- */
 
 static void put_message(struct pen *pen, const char *message)
 {
@@ -303,7 +302,7 @@ static void put_message(struct pen *pen, const char *message)
     end_line(pen, TOP_HEADING);
 }
 
-/* A third of the screen is for the list, and always a line of it. */
+/* Returns the rows of the list: a third of the screen, at least one. */
 static size_t list_rows(const struct snapshot *now, const struct top_view *view)
 {
     size_t rows = view->rows > 6 ? view->rows / 3 : 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What `weir top` shows, as lines of text: a pure function of what was seen and of the view. */
+/* The screen of `weir top` as lines of text: a pure function of snapshots and the view. */
 #ifndef WEIR_TOOLS_TOP_LAYOUT_H
 #define WEIR_TOOLS_TOP_LAYOUT_H
 
@@ -17,17 +17,14 @@ struct top_line {
 
 struct top_view {
     unsigned rows, columns;
-    size_t selected; /* a set's place in the snapshot */
+    size_t selected; /* index of a set in the snapshot */
     uint64_t interval_ns;
     bool paused;
-    const char *message; /* something to be told, or NULL */
+    const char *message; /* to be shown, or NULL */
 };
 
-/*
- * Fills `rows` lines, none wider than `columns` (of which no more than TOP_COLUMNS_MAX are used).
- * `before` is an earlier snapshot to compute rates from, or NULL. What does not fit is left out, and
- * that it was.
- */
+/* Fills `rows` lines, none wider than `columns` (at most TOP_COLUMNS_MAX are used). `before` is an
+ * earlier snapshot to compute rates from, or NULL. A line says how much did not fit. */
 void top_layout(const struct snapshot *now, const struct snapshot *before,
                 const struct top_view *view, struct top_line *lines);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Command lines: what is wrong with one, and where the help is. */
+/* Messages about wrong command lines, and help. */
 #include "usage.h"
 #include "weir.h"
 #include <stdio.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Command lines: what is wrong with one, and where the help is. */
+/* Messages about wrong command lines, and help. */
 #ifndef WEIR_TOOLS_USAGE_H
 #define WEIR_TOOLS_USAGE_H
 
-/* `command` is argv[0], as "weir check". Both write to the standard error; return ENDING_USAGE. */
+/* `command` is argv[0], as "weir check". Both functions write to the standard error and return
+ * ENDING_USAGE. */
 int usage_wrong(const char *command, const char *what, const char *which);
-int usage_hint(const char *command); /* for when getopt has said what is wrong */
+int usage_hint(const char *command); /* after getopt has reported what is wrong */
 
-/* Writes it to the standard output. Returns ENDING_FINE. */
+/* Writes a help text to the standard output. Returns ENDING_FINE. */
 int usage_help(const char *text);
 
 #endif

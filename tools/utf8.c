@@ -22,7 +22,7 @@ size_t utf8_sequence(const unsigned char *text)
             return 1;
         if (text[1] < rows[row].second_low || text[1] > rows[row].second_high)
             return 0;
-        while (++at < rows[row].length) { /* a NUL ends this as any other wrong byte does */
+        while (++at < rows[row].length) { /* a NUL ends this like any other wrong byte */
             if (text[at] < 0x80 || text[at] > 0xbf)
                 return 0;
         }

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Length of the sequence at `text`, or 0 if there is none that is well formed. */
+/* Returns the length of the sequence at `text`, or 0 if it is not well formed. */
 size_t utf8_sequence(const unsigned char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The `weir` command: one part for each thing it does. */
+/* The `weir` command: dispatches to its subcommands. */
 #include "weir.h"
 #include "usage.h"
 #include <errno.h>
@@ -25,9 +25,9 @@ static const char help[] =
     "`weir COMMAND --help` shows the options of a command. See weir(1).\n";
 
 struct part {
-    const char *name, *title; /* the title is what its messages begin with */
+    const char *name, *title; /* `title` is the prefix of its messages */
     int (*run)(int argc, char **argv);
-    int failed; /* how it ends if its output cannot be written */
+    int failed; /* exit code if the output cannot be written */
 };
 
 static const struct part parts[] = {
@@ -46,7 +46,7 @@ static int show_version(void)
     return ENDING_FINE;
 }
 
-/* A full disk is no success. */
+/* Returns the exit code; a failed write of the output is an error. */
 static int finish(int ending, int failed)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -60,7 +60,7 @@ static int run_part(const struct part *part, int argc, char **argv)
     char title[32];
 
     snprintf(title, sizeof title, "%s", part->title);
-    argv[0] = title; /* which getopt's messages begin with, too */
+    argv[0] = title; /* getopt's messages begin with it, too */
     return finish(part->run(argc, argv), part->failed);
 }
 
@@ -79,9 +79,9 @@ static int run(int argc, char **argv)
 }
 
 /*
- * Fills what is closed of the descriptors 0 to 2, so that no message is ever written into something
- * that the library has open. Reading 0 and writing the others fails as if they were still closed,
- * and a command that is run finds them closed.
+ * Opens those of the descriptors 0 to 2 that are closed, so that no message is written into a
+ * descriptor of the library. Reading 0 and writing the others fails as if they were still closed. A
+ * command that is run finds them closed.
  */
 static void fill_descriptors(void)
 {

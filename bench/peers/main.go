@@ -2,7 +2,7 @@
 
 // Limiters of Go at the work that bench/costs gives to weir, one round of it: bench/run --peers
 // builds it against the sources that the distribution packages, and runs it round by round.
-// What is measured how is as in bench/costs.c and bench/costs_two.c.
+// The method is that of bench/costs.c and bench/costs_two.c.
 package main
 
 import (
@@ -45,7 +45,7 @@ func require(condition bool, what string) {
 
 // ---- processors ----
 
-type mask [16]uint64 // as many as Go itself asks for
+type mask [16]uint64 // the size that Go itself uses
 
 var allowed []int
 
@@ -114,8 +114,8 @@ func (w *work) alone() float64 {
 	return float64(time.Since(begin).Nanoseconds()) / batch
 }
 
-// One does its share while another goes on with the same until told to end: what one operation
-// takes of the time of whoever does it, of both.
+// Measures one goroutine that does its share while another repeats that work until its end: the time
+// of one of them per operation, over both.
 func (w *work) against(done, over *uint64, left chan bool) float64 {
 	go func() {
 		pin(1)
@@ -172,7 +172,7 @@ func main() {
 	}
 	for i := 0; i < samples && len(allowed) > 1; i++ {
 		for _, w := range all {
-			var counters [24]uint64 // on lines of their own
+			var counters [24]uint64 // each on a cache line of its own
 			w.two = append(w.two, w.against(&counters[0], &counters[16], make(chan bool, 1)))
 		}
 	}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What bench/run makes of what the benchmarks say: figures, verdicts, tables, plots."""
+"""The report of bench/run: figures, verdicts, tables, plots."""

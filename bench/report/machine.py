@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where and what is measured, and whether others were at work there meanwhile."""
+"""The machine and the sources that are measured, and other load on the machine."""
 
 import json
 import os
@@ -12,13 +12,13 @@ import time
 
 from .programs import SOURCE
 
-# Parts of all processors' time. Beyond this, what is measured is the machine's business, not ours.
+# Parts of all processors' time. Beyond this, the figures show the machine and not weir.
 OTHERS_MAX = 0.05
 STOLEN_MAX = 0.01
 
 
 def output_of(*command):
-    """The first line of what a command says, or None."""
+    """The first line of the output of a command, or None."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -27,7 +27,7 @@ def output_of(*command):
 
 
 def commit():
-    """Of the sources, marked if they have been changed since."""
+    """The commit of the sources, marked if they differ from it."""
     name = output_of("git", "-C", str(SOURCE), "rev-parse", "--short=12", "HEAD")
     if name is None:
         return "unknown"
@@ -42,7 +42,7 @@ def processor():
 
 
 def compiler(build):
-    """Its version, and how it was to optimize."""
+    """The version of the compiler, and its optimization."""
     try:
         commands = json.loads((build / "compile_commands.json").read_text())
     except (OSError, ValueError):
@@ -58,7 +58,7 @@ def compiler(build):
 
 
 def describe(build):
-    """What every line of the report says."""
+    """The fields of every line of the report."""
     return {
         "machine": processor(),
         "processors": len(os.sched_getaffinity(0)),
@@ -73,7 +73,7 @@ def is_optimized(description):
 
 
 class Ticks:
-    """Time of all processors up to an instant, in seconds, from the text of /proc/stat."""
+    """Time of all processors so far, in seconds, from the text of /proc/stat."""
 
     def __init__(self, text):
         fields = [int(field) for field in text.splitlines()[0].split()[1:]]
@@ -85,14 +85,14 @@ class Ticks:
 
 
 def own_time():
-    """Of this process and of all that it has waited for, in seconds."""
+    """Processor time of this process and its children, in seconds."""
     return sum(usage.ru_utime + usage.ru_stime for usage in (
         resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)))
 
 
 def disturbances(busy, own, stolen, whole):
-    """What is wrong with a time in which the processors had `whole` seconds to give, were busy for
-    some of these, with us for `own`, and were taken from this machine by its host for `stolen`."""
+    """The disturbances in `whole` seconds of the processors. `busy` of these were in use, `own` of them
+    by this process, and the host took `stolen`."""
     others = max(busy - own, 0) / whole
     found = []
     if others > OTHERS_MAX:
@@ -105,7 +105,7 @@ def disturbances(busy, own, stolen, whole):
 
 
 class Watch:
-    """Notices what others do to the machine from now on."""
+    """Watches the other load on the machine from now on."""
 
     def __init__(self):
         self.begin = self.now()

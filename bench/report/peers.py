@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Limiters that others made, as the distribution packages them, at the same work as weir.
+"""Limiters of other projects, as the distribution packages them, at the work of weir.
 
 They are programs of their own, so what stands side by side is a round of each, one after the other,
 many times over."""
@@ -19,7 +19,7 @@ PACKAGES = {
     "golang.org/x/sync/semaphore": "golang-golang-x-sync-dev",
 }
 
-# The figures of `costs`, and of bench/peers/main.go those that do the same.
+# The figures of `costs`, and those of bench/peers/main.go that correspond to them.
 SAME = {
     "take, call": "x/time/rate: Allow",
     "take, rate, refused": "x/time/rate: Allow, refused",
@@ -29,7 +29,7 @@ SAME |= {f"two: {ours}": f"two: {theirs}" for ours, theirs in SAME.items()}
 
 
 class Missing(Exception):
-    """What is needed is not installed."""
+    """A required package is not installed."""
 
 
 def gopath():
@@ -51,7 +51,7 @@ def missing_packages():
 
 
 def build(directory):
-    """The program, against the distribution's sources: nothing is fetched."""
+    """Builds the program against the distribution's sources: nothing is fetched."""
     missing = missing_packages()
     if missing:
         raise Missing("please install " + " ".join(missing))

@@ -34,7 +34,7 @@ class Drawing:
                           f"{escape(words)}</text>")
 
     def name(self, y, words):
-        """Left of the axis, in smaller letters if there is no room for it."""
+        """Writes a name left of the axis, in smaller letters if it is long."""
         size = LETTER * min(1, NAME_LETTERS / len(words))
         self.parts.append(f'<text x="{NAMES - 8}" y="{y:.1f}" text-anchor="end" '
                           f'style="font-size: {size:.1f}px">{escape(words)}</text>')
@@ -63,7 +63,7 @@ class Drawing:
 # ---- axes ----
 
 class Linear:
-    """From 0, or from what is below it, to `high`."""
+    """A linear axis from 0, or a lower value, to `high`."""
 
     def __init__(self, low, high):
         self.step = nice_step((high - min(low, 0)) / 5)
@@ -80,7 +80,7 @@ class Linear:
 
 
 class Logarithmic:
-    """Between whole powers of ten."""
+    """A logarithmic axis between whole powers of ten."""
 
     def __init__(self, low, high):
         self.low = math.floor(math.log10(max(low, 0.1)))
@@ -103,7 +103,7 @@ def nice_step(step):
 
 
 def bar_axis(bars):
-    """So that targets and what is near them can be read; what is far off is cut."""
+    """The end of an axis that shows the targets well; longer bars are cut."""
     targets = [target.target for _figure, target, _series in bars if target]
     ends = sorted(series.high for _figure, _target, series in bars)
     high = max([ends[-1], *targets])
@@ -123,7 +123,7 @@ def draw_axis(drawing, axis, rows, words):
 # ---- bars ----
 
 def draw_cut(drawing, x, y):
-    """Through a bar that goes on beyond the axis."""
+    """Draws the mark of a bar that is cut."""
     for offset in (-16, -10):
         drawing.line(x + offset - 3, y + BAR + 3, x + offset + 3, y - 3, "white", 3)
 
@@ -171,7 +171,7 @@ def draw_bars(drawing, title, bars, scale, unit):
 # ---- times ----
 
 def time(ns):
-    """In the unit that fits."""
+    """Formats a time in a suitable unit."""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if ns >= size:
             return f"{ns / size:.3g} {unit}"
@@ -179,7 +179,7 @@ def time(ns):
 
 
 def draw_times(drawing, figures):
-    """From the least to the 99th percentile, and the median."""
+    """Draws minimum, median and 99th percentile."""
     drawing.text(12, drawing.y + 16,
                  "time of an operation: least, median, 99th percentile", "panel")
     drawing.text(WIDTH - 12, drawing.y + 16, "logarithmic; hollow: compared with nothing", "small",

@@ -12,7 +12,7 @@ from collections import namedtuple
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = SOURCE / "build" / "bench"
 
-# In the order of the report. `short`: what shows in a moment that it works.
+# In the order of the report. `short`: arguments of a short run that shows that it works.
 Benchmark = namedtuple("Benchmark", "title short")
 
 BENCHMARKS = {
@@ -30,11 +30,11 @@ BENCHMARKS = {
 
 
 class Failure(Exception):
-    """A benchmark cannot be built, did the wrong thing, or said something that is not understood."""
+    """A benchmark cannot be built, did the wrong thing, or printed invalid lines."""
 
 
 def set_up():
-    """The release build, made if need be and up to date. Returns its directory."""
+    """Makes or updates the release build. Returns its directory."""
     steps = []
     if not (BUILD / "build.ninja").exists():
         steps.append(["meson", "setup", str(BUILD), str(SOURCE), "--buildtype=release",
@@ -52,8 +52,8 @@ def set_up():
 
 
 def environment_of(build):
-    """What a program of the build tree needs to find the plugins, and nothing that would change
-    what it does."""
+    """The environment of a program of the build tree: the path of the plugins, and no variable that
+    would change its behavior."""
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("WEIR_")}
     environment["WEIR_PLUGIN_PATH"] = os.pathsep.join(
@@ -76,12 +76,12 @@ def read_lines(text):
 
 
 def read_skipped(output):
-    """What a benchmark says that it cannot measure here, and why."""
+    """The figures that a benchmark cannot measure here, and why."""
     return [line.split(": ", 1)[1] for line in output.splitlines() if line.startswith("skipped: ")]
 
 
 def run(build, name, arguments):
-    """Runs a benchmark once. Returns its figures by their names, and what it has skipped."""
+    """Runs a benchmark once. Returns its figures by name, and those that it has skipped."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as lines:
         command = [str(build / "bench" / name), "--lines", lines.name, *arguments]
         try:

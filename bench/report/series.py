@@ -14,7 +14,7 @@ STABLE = 0.05  # of itself
 
 
 def error_of(medians):
-    """By how much the middle of so many runs may be off: half of a confidence interval of 95 %."""
+    """The precision of the mean of these runs: half of a confidence interval of 95 %."""
     if len(medians) < 2:
         return math.inf
     t95 = T95[min(len(medians), len(T95)) - 1]
@@ -22,7 +22,7 @@ def error_of(medians):
 
 
 def quartiles(values):
-    """The middle half of all rounds: its ends."""
+    """The ends of the middle half of all rounds."""
     if len(values) < 2:
         return values[0], values[0]
     low, _median, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -40,13 +40,12 @@ class Series:
         self.low, self.high = quartiles([value for rounds in self.runs for value in rounds])
 
     def is_stable(self, slack=0):
-        """Whether a further run would hardly change it. `slack`: how much of a change does not
-        matter."""
+        """True if a further run would hardly change it. `slack`: a change that does not matter."""
         return self.error <= max(STABLE * abs(self.value), slack)
 
 
 class Figure:
-    """One figure as all runs of a benchmark gave it."""
+    """One figure over all runs of a benchmark."""
 
     def __init__(self, lines):
         first = lines[0]

@@ -3,7 +3,7 @@
 
 from .targets import UNDECIDED, targets_of, verdict_of
 
-# How a metric is called, and by how much what is written differs from what is measured.
+# The name of a metric, and the factor between its printed and its measured value.
 METRICS = {
     "ratio": ("ratio", 1, ""),
     "ratio_p99": ("p99 ratio", 1, ""),
@@ -11,22 +11,22 @@ METRICS = {
     "median_ns": ("median", 1, " ns"),
     "value": ("", 1, ""),
 }
-LOUD = 0.10  # of a baseline: how far the middle half of its rounds may lie apart
+LOUD = 0.10  # greatest width of the middle half of the rounds of a baseline
 
 
 def number(value):
-    """Three digits, more where they stand before the point."""
+    """Formats three digits, or more before the point."""
     return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 999.5 else f"{value:.0f}"
 
 
 def within(series, scale=1, unit=""):
-    """A value and how sure it is. Of a single run nothing is known of that."""
+    """A value and its precision, which is unknown for a single run."""
     sure = "" if series.error == float("inf") else f" ±{number(series.error * scale)}"
     return f"{number(series.value * scale)}{sure}{unit}"
 
 
 def words_of(figure, target):
-    """What is wanted, and whether it is so: `ratio 1.07 ±0.02 <= 1.3 met`."""
+    """A target and its verdict: `ratio 1.07 ±0.02 <= 1.3 met`."""
     name, scale, unit = METRICS[target.metric]
     series = figure.get(target.metric)
     limit = f"<= {target.target * scale:g}"
@@ -37,7 +37,7 @@ def words_of(figure, target):
 
 
 def ratio_of(figure):
-    """`1.07 ±0.02 [1.05 1.10]`: with how the rounds lie, their middle half."""
+    """`1.07 ±0.02 [1.05 1.10]`: a value with the middle half of its rounds."""
     ratio = figure.get("ratio")
     if not ratio:
         return ""
@@ -68,21 +68,21 @@ def table_of(figures):
 
 
 def undecided(figures):
-    """Names of those of which it is not sure on which side of a target they lie."""
+    """Names of the figures with undecided targets."""
     return [figure.name for figure in figures
             if any(verdict_of(figure, target) == UNDECIDED
                    for target in targets_of(figure))]
 
 
 def loud_baselines(figures):
-    """Baselines that are not the same work from round to round, as it seems."""
+    """Names of baselines with times that differ from round to round."""
     names = {figure.baseline for figure in figures}
     return [f"`{figure.name}` ({figure.spread:.0%})" for figure in figures
             if figure.name in names and figure.spread > LOUD]
 
 
 def line_of(figure, description):
-    """A figure as a line of JSON has it."""
+    """A figure as the fields of a line of JSON."""
     line = {"bench": figure.bench, "name": figure.name, "runs": figure.runs}
     if figure.get("value"):
         line |= {"value": figure.get("value").value, "unit": figure.unit}

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""What each figure is to reach, and whether it does."""
+"""The target of each figure, and its verdict."""
 
 import re
 from collections import namedtuple
 
-# The metric of the figures whose names match is to be at most `target`, and would better be
-# `stretch`. `slack` is what does not matter of it.
+# The metric of the figures with matching names must be at most `target`, and should be at most
+# `stretch`. `slack` is a difference that does not matter.
 Target = namedtuple("Target", "number bench pattern metric target stretch slack", defaults=(0,))
 
-# From a release until the waiter's descriptor is readable: how much later than a bare one that is
-# when somebody awake looks, which a few hundred nanoseconds are to be seen in; and how late it may
-# be at worst for who has to be woken.
+# From a release until the waiter's descriptor is readable: the time added to a bare one for a waiter
+# that polls, which resolves a few hundred nanoseconds; and the worst ratio for a sleeping waiter.
 READABLE = r"(acquisition fd|acquisition, attached|queue), looked at"
 WOKEN = r"acquisition(, attached| fd), (poll|epoll)|queue, epoll, readable"
 
@@ -33,22 +32,22 @@ TARGETS = (
     Target(12, "keyed", r"memory, most keys(, recovered)?", "value", 32, None),
 )
 
-# What others on the machine add to. A ratio is of two times of the same moment, and memory is none.
+# Metrics that other programs add to: times. A ratio is of two times of one moment.
 TIMES = ("difference_ns", "median_ns")
 
 STRETCH, MET, MISSED, UNDECIDED = "stretch", "met", "missed", "undecided"
 
 
 def targets_of(figure):
-    """Those for this figure, of a metric that it has."""
+    """The targets of this figure, for metrics that it has."""
     return [target for target in TARGETS
             if target.bench == figure.bench and re.fullmatch(target.pattern, figure.name)
             and figure.get(target.metric)]
 
 
 def verdict_of(figure, target):
-    """One of the words above. Undecided: it may as well lie on the other side of the target, or is
-    a time of a busy machine."""
+    """Stretch, met, missed or undecided. Undecided: the target is within the precision of the value, or
+    the value is a time of a busy machine."""
     series = figure.get(target.metric)
     if figure.disturbed and target.metric in TIMES:
         return UNDECIDED
@@ -61,7 +60,7 @@ def verdict_of(figure, target):
 
 
 def is_stable(figure):
-    """Whether more runs would hardly change what its targets are about, or decide one of them."""
+    """True if more runs would hardly change the metrics with targets, or decide one of them."""
     return all(figure.get(target.metric).is_stable(target.slack) and
                verdict_of(figure, target) != UNDECIDED
                for target in targets_of(figure))

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls that ask: take, try, acquire, submit. See acquire.h. */
+/* The slow paths of weir_take, weir_try_acquire, weir_submit and weir_acquire. */
 #include "api/acquire.h"
+#include "wait/instance_wait.h"
 
 #include "api/acquire_op.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
 #include "set/lease.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
-#include "wait/waiter.h"
 #include <errno.h>
 
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
@@ -46,14 +47,15 @@ int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquis
     return r;
 }
 
-/* Others see when a record's wait is to end, and the instance hears of them. 0 or an errno. */
+/* Publishes the deadline of a wait in a shared set and subscribes the instance to its events.
+ * Returns 0 or a negative errno. */
 static int acquire_publish_wait(const struct acquire_op *op, uint32_t record)
 {
     acquire_op_publish_deadline(op, record);
-    return peer_events_subscribe(&op->set->w->timer, 0, op->set);
+    return peer_events_subscribe(&instance_wait(op->set->w)->timer, 0, op->set);
 }
 
-/* The keeper gets to know the acquisition. 0 or a negative errno. */
+/* Makes the acquisition known to the instance's wait timer. Returns 0 or a negative errno. */
 static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition *acquisition)
 {
     weir_set *set = op->set;
@@ -76,8 +78,8 @@ static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition
     return 0;
 }
 
-/* Its keeper goes by the word that it has joined the line with. It was decided, or the set is
- * damaged. */
+/* Reports a decision that the wait timer missed because `word` was armed after it. A record that
+ * still waits under another word was written to by another process. */
 static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
 {
     uint64_t now = waiter_word(set->w, waiter);
@@ -89,7 +91,8 @@ static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
     timer_notify(set->w, waiter, waiter_word(set->w, waiter));
 }
 
-/* Joins the line under the keeper's eyes: 0, 1 or a refusal, which frees the acquisition. */
+/* Enqueues the acquisition with the instance's wait timer. Returns 0 (granted), 1 (waiting) or a
+ * refusal; a refusal frees the acquisition. */
 static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
     weir *w = op->set->w;
@@ -137,7 +140,7 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
     return r;
 }
 
-/* Sleeps until the word has changed, or it is time. */
+/* Sleeps until the record's word differs from `word`, or until `until`. */
 static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t word, uint64_t until)
 {
     const uint32_t *futex = record_futex(record_at(set->region, record));
@@ -148,7 +151,7 @@ static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t w
         os_futex_wait(futex, (uint32_t)word, until);
 }
 
-/* When a blocked waiter looks for itself, whatever happens. */
+/* Returns when a blocked waiter wakes up if no notification arrives. */
 static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t until,
                                       uint64_t deadline)
 {
@@ -161,17 +164,16 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
     return until < deadline ? until : deadline;
 }
 
-/*
- * Who has died is not left to the timekeeper alone: it watches those who were there the last time
- * that somebody looked who is, and cannot watch all if there are no descriptors left.
- */
+/* Cleans up after dead peers of a shared set. The timer thread alone does not suffice: it watches
+ * the peers found at the last cleanup, and fewer if descriptors run out. */
 static void acquire_reap_peers(struct thread_ctx *ctx, weir_set *set)
 {
     if (set->participant)
         peer_reap(ctx, set);
 }
 
-/* Waits on the record's word, keeping time for itself and, at the head, for the line. */
+/* Waits on the record's word without a timer: this thread ends the wait at its deadline and, at the
+ * head of the wait queue, grants when the time has come. */
 static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
     weir_set *set = op->set;
@@ -187,8 +189,8 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
             set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
-        /* Without a deadline, too: what follows goes by it. */
-        if (instance_now_fresh(set->w) >= deadline) {
+        /* A fresh reading even without a deadline: set_poll_head() uses it. */
+        if (clock_now_fresh(&set->w->clock) >= deadline) {
             set_cancel_wait(op->ctx, set, acquisition->record, 0, state);
             continue;
         }
@@ -202,10 +204,8 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
     }
 }
 
-/*
- * The same when an injected clock keeps the time: the keeper does all of it, but for what becomes of
- * the set itself.
- */
+/* Waits on the record's word with an injected clock. The wait timer keeps the time; of a shared set
+ * this thread checks that the instance is open and the set not broken. */
 static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
     weir_set *set = op->set;
@@ -223,7 +223,7 @@ static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisit
     }
 }
 
-/* While a thread is blocked, the timekeeper sees who dies of those that share the set. */
+/* Starts the timer thread of a shared set before blocking: it watches the other processes. */
 static int acquire_prepare_to_block(const struct acquire_op *op,
                                     const weir_acquisition *acquisition)
 {
@@ -239,7 +239,7 @@ static int acquire_prepare_to_block(const struct acquire_op *op,
 static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acquisition,
                                     weir_acquisition **ret)
 {
-    bool injected = op->set->w->clock.now_ns != NULL;
+    bool injected = op->set->w->clock.injected.now_ns != NULL;
     int r;
 
     acquisition->has_blocked_thread = injected;
@@ -269,16 +269,15 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
 static void acquire_enter_blocked(weir *w)
 {
     instance_ref(w, 1);
-    atomic_fetch_add(&w->blocked_n, 1);
+    atomic_fetch_add(&instance_wait(w)->blocked_n, 1);
 }
 
-/* Once it is not counted any more weir_close comes back, and then the pool may go: hence the hold.
- * Either this sees that the instance is closed, or weir_close sees the count; so no weaker order.
- */
+/* weir_close returns once `blocked_n` is 0, and the pool may go then: hence the reference. Either
+ * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
 {
-    if (atomic_fetch_sub(&w->blocked_n, 1) == 1 && atomic_load(&w->closed))
-        os_futex_wake((const uint32_t *)(uintptr_t)&w->blocked_n, 1);
+    if (atomic_fetch_sub(&instance_wait(w)->blocked_n, 1) == 1 && atomic_load(&w->closed))
+        os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, 1);
     instance_unref(w, 1);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What all calls that ask have in common. */
+/* Acquire operations: from a request to the set's decision, for every call that acquires. */
 #include "api/acquire_op.h"
+#include "api/set_object.h"
 #include "base/compiler.h"
 
 #include "api/fast_path.h"
@@ -9,8 +10,8 @@
 #include "keyed/keyed.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
-#include "wait/notify.h"
-#include "wait/waiter.h"
+#include "set/notify.h"
+#include "set/waiter.h"
 #include <errno.h>
 
 static void acquire_op_store_refusal(struct weir_refusal *ret, const weir_set *set, const char *key,
@@ -37,10 +38,11 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
 static int acquire_op_hash_subject(struct acquire_op *op)
 {
     op->acquisition = NULL;
+    op->acquisition_set = NULL;
     return keyed_hash(op->set->keyed, op->request, &op->key);
 }
 
-/* The request as most are. False: there is more to say. */
+/* Resolves a request with at most one key. False: request_resolve() has to look at it. */
 static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpose)
 {
     if (op->set->limits.n == 1)
@@ -48,7 +50,8 @@ static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpos
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 
-/* For every pool and request. Apart from what suffices for most, which needs few registers. */
+/* Prepares an operation on any pool and request. A function of its own, so that the common case
+ * needs few registers. */
 WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool,
                                           enum purpose purpose)
 {
@@ -59,10 +62,10 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
         r = acquire_op_hash_subject(op);
     if (r < 0)
         return r;
-    if (pool->w->tsc)
-        instance_report_tsc_loss(pool->w);
+    if (pool->w->clock.tsc)
+        clock_report_tsc_loss(&pool->w->clock, &pool->w->log);
     r = request_resolve(op->set, op->request, purpose, op->amounts, &key);
-    /* Afterwards: who hears a warning may call weir, and give this thread's actor back. */
+    /* After the warnings: the log callback may call weir and so return this thread's context. */
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
         return -ENOMEM;
@@ -70,7 +73,7 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
         set_count_refusal(op->ctx, op->set, r, key);
         acquire_op_store_refusal(op->retref, op->set, key, WEIR_FOREVER);
     } else if (instance_is_closed(op->set->w)) {
-        r = -ESHUTDOWN; /* while a warning was heard */
+        r = -ESHUTDOWN; /* the log callback may have closed it */
     }
     return r;
 }
@@ -89,7 +92,8 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return -EINVAL;
     op->set = pool->only_set;
-    if (!op->set || instance_must_report_tsc(pool->w) || !acquire_op_resolve_simple(op, purpose))
+    if (!op->set || clock_must_report_tsc(&pool->w->clock) ||
+        !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
@@ -108,6 +112,7 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         record_store(&r->amounts[i], op->amounts[i]);
     SCHED_POINT();
+    /* Relaxed: the generation never changes while this thread lives and has the context. */
     record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
                                                        &head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);
@@ -136,7 +141,7 @@ static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wa
 {
     int r = acquire_op_submit(op, record, entry, request_max_wait(op->set, op->request));
 
-    /* After a probe the caller comes back to wait, unless there is nothing to wait for. */
+    /* After a probe the caller comes back to wait, unless no wait can help. */
     if (r < 0 && (entry != MODE_PROBE || r == -ERANGE))
         acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
     return r;
@@ -147,7 +152,8 @@ int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode en
     return acquire_op_run(op, record, entry);
 }
 
-/* Whichever of timeout and max_wait passes first ends the wait; together: the timeout. */
+/* Returns when the wait ends: at the earlier of timeout and max_wait. If both pass at once, the
+ * wait times out. */
 static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t now,
                                          enum record_state *ret_state)
 {
@@ -170,7 +176,7 @@ void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
     enum record_state state;
     uint64_t deadline_ns;
 
-    deadline_ns = acquire_op_deadline_from(op, instance_now(op->set->w), &state);
+    deadline_ns = acquire_op_deadline_from(op, clock_now_ns(&op->set->w->clock), &state);
     record_set_prev_flags(r, state == RECORD_REFUSED ? RECORD_REFUSE_AT_DEADLINE : 0);
     atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
 }
@@ -181,8 +187,8 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     uint32_t record = waiter_record(set->w, waiter);
 
     stall_check_arm(op->ctx, set, waiter, word, &op->verdict);
-    peer_reap(op->ctx, set); /* from now on all are watched who were there before */
-    /* weir_close ends who is in line; who joins it meanwhile sees that for himself. */
+    peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
+    /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
     if (instance_is_closed(set->w) && set_cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }
@@ -196,6 +202,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     op->acquisition = acquisition;
+    op->acquisition_set = acquisition ? &acquisition->set : NULL;
     if (acquisition->record) {
         acquire_op_init_record(op, acquisition->record);
         r = acquire_op_run(op, acquisition->record, entry);

@@ -1,37 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* One call that asks for something, from the caller's request to the set's answer. */
+/* An acquire operation: one call that acquires, from the caller's request to the set's decision. */
 #ifndef WEIR_CORE_API_ACQUIRE_OP_H
 #define WEIR_CORE_API_ACQUIRE_OP_H
 
 #include "api/acquisition.h"
 #include "api/request.h"
+#include "set/set_op.h"
 
-struct acquire_op {
-    const struct weir_request *request; /* the caller's, or what stands for none */
-    weir_set *set;
-    struct thread_ctx *ctx;
-    struct key_digest key;         /* if the set is keyed */
-    weir_acquisition *acquisition; /* for it, or NULL: there is none yet, or none at all */
-    struct weir_refusal *retref;
-    struct decision verdict;
-    uint64_t amounts[WEIR_LIMITS_MAX];
-};
-
-/*
- * Picks a set, turns keys into amounts, and finds the thread's actor: 0. Otherwise an error of the
- * request or of the instance, counted, and told to `retref` if a key is to blame.
- */
+/* Picks a set, resolves the request to amounts and finds the thread's context. Returns 0 or an
+ * error of the request or of the instance. A refusal of a key is counted and stored in `retref`. */
 int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                        enum purpose purpose, struct weir_refusal *retref);
 
-/* Fills a free record for this request, as one that a blocked thread waits on. */
+/* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 
-/* acquire_op_submit() of a keyed set. */
+/* Submits the operation to a keyed set; acquire_op_submit() dispatches here. */
 int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode entry,
                             uint64_t max_wait_ns);
 
-/* As set_acquire(), with all that was asked for; of a keyed set `set` may be another afterwards. */
+/* Submits the operation to the set. Results are those of set_acquire(). If the set is keyed,
+ * `op->set` may name the key's own set afterwards. */
 static inline int acquire_op_submit(struct acquire_op *op, uint32_t record, enum wait_mode entry,
                                     uint64_t max_wait_ns)
 {
@@ -40,32 +29,30 @@ static inline int acquire_op_submit(struct acquire_op *op, uint32_t record, enum
     return set_acquire(op->ctx, op->set, op->amounts, record, entry, max_wait_ns, &op->verdict);
 }
 
-/* Asks the set; a refusal is told to the caller, except after a probe, who comes back to wait. */
+/* Submits the operation and fills the caller's refusal. A probe fills none unless the result is
+ * -ERANGE, because its caller comes back to wait. */
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode entry);
 
 /*
- * A new acquisition that holds what was asked for if that can be had at once, or in advance: 0.
- * Otherwise, as `entry` says: -EAGAIN after a probe leaves `*ret`, every other failure frees it.
+ * Makes an acquisition and submits the operation: MODE_TRY, MODE_PROBE or MODE_RESERVE. Returns 0
+ * and the acquisition if it is granted. After -EAGAIN from a probe `*ret` is the acquisition to
+ * wait with; every other failure frees it.
  */
 int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition **ret);
 
-/*
- * The record, kept as `kept`, has joined the line and become `word`. Of a set that processes share
- * it is looked after from here on, whatever they do.
- */
+/* Schedules the checks of a waiter of a shared set. Its record was enqueued and became `word`.
+ * Stalled or dead peers cannot hold it up from here on. */
 void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word);
 
-/*
- * The record is about to join a line: of a set that processes share others see when its wait is to
- * end, should this process be stopped.
- */
+/* Publishes when the wait of a record ends, before the record is enqueued in a shared set. Peers
+ * end the wait if this process is stopped. */
 void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record);
 
-/* Tells a refusal to `ret`, which may be NULL. */
+/* Fills the refusal from a decision. `ret` may be NULL. */
 void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
                              const struct decision *decision);
 
-/* When a wait that begins at the verdict ends, and what the record becomes then. */
+/* Returns when a wait that begins at the decision ends, and the record's state from then on. */
 uint64_t acquire_op_deadline(const struct acquire_op *op, enum record_state *ret_state);
 
 #endif

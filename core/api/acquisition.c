@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Acquisitions: looking at them, updating them, giving them back. acquire.c makes them. */
+/* Acquisitions: results, descriptors, updates, cancellation and the slow path of release. */
 #include "api/acquisition.h"
+#include "api/set_object.h"
 #include "base/compiler.h"
 
 #include "api/instance.h"
 #include "api/request.h"
 #include "base/sched_point.h"
 #include "os/os.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
 #include "wait/cq.h"
 #include "wait/timer_thread.h"
 #include <errno.h>
@@ -27,7 +28,7 @@ static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limi
         return os_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
     ctx->cache = acquisition->next;
     ctx->cache_n--;
-    if (acquisition->set) /* it is ready for that, which wants no more for now */
+    if (acquisition->set) /* a cached record of another set: return it to the pool */
         record_pool_put(ctx, acquisition->set, acquisition->record);
     return acquisition;
 }
@@ -132,7 +133,7 @@ int acquisition_signal(weir_acquisition *acquisition)
         return 0;
     if (acquisition->grants_only && acquisition_state(acquisition) != RECORD_HELD)
         return 0;
-    /* Adding 1 to a descriptor that holds 0 fails only if it was closed behind our back. */
+    /* Adding 1 to an eventfd fails only if the program closed the descriptor. */
     r = os_eventfd_signal(acquisition->fd);
     acquisition->signaled = r == 0;
     return r;
@@ -162,22 +163,22 @@ int weir_acquisition_result(weir_acquisition *acquisition)
 
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
-    /* In this order: it may be decided, and told of, between the two. */
+    /* In this order: the decision and its notification may come between the two loads. */
     notified = atomic_load_explicit(&acquisition->notified, memory_order_acquire);
     SCHED_POINT();
     state = acquisition_state(acquisition);
     SCHED_POINT();
     if (state == RECORD_WAITING && notified && acquisition->set->participant) {
-        participant_mark_broken(acquisition->set->participant); /* somebody has tampered with it */
+        participant_mark_broken(acquisition->set->participant); /* another process wrote to it */
         state = RECORD_BROKEN;
     }
-    /* That a reservation is granted was never news. */
+    /* A reservation is known as granted from the start, so reading it observes nothing. */
     if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
     return acquisition_result_of(state);
 }
 
-/* The fd, made if there is none yet. The caller holds the keeper's lock. */
+/* Returns the descriptor, made if there is none yet. The caller holds the wait timer's lock. */
 static int acquisition_get_fd(weir_acquisition *acquisition, bool grants_only)
 {
     int fd = acquisition->fd;
@@ -192,7 +193,7 @@ static int acquisition_get_fd(weir_acquisition *acquisition, bool grants_only)
     return fd;
 }
 
-/* Whether it can have a descriptor. */
+/* Returns 0 if the acquisition may have a descriptor, else -ECHILD or -EBUSY. */
 static int acquisition_check_fd(weir_acquisition *acquisition)
 {
     if (instance_is_forked(acquisition->set->w))
@@ -200,10 +201,11 @@ static int acquisition_check_fd(weir_acquisition *acquisition)
     return cq_has_acquisition(acquisition) ? -EBUSY : 0;
 }
 
-/* Whoever decides from now on writes to it. The caller holds the keeper's lock. */
+/* Signals the new descriptor if the acquisition is already decided. Later decisions signal it
+ * themselves. The caller holds the wait timer's lock. */
 static int acquisition_signal_decided(weir_acquisition *acquisition)
 {
-    acquisition->fast_ctx = NULL; /* there is a descriptor to be forgotten */
+    acquisition->fast_ctx = NULL; /* the fast path would not close the descriptor */
     return acquisition_state(acquisition) != RECORD_WAITING ? acquisition_signal(acquisition) : 0;
 }
 
@@ -214,11 +216,11 @@ static int acquisition_open_fd(weir_acquisition *acquisition, bool grants_only)
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     fd = acquisition_get_fd(acquisition, grants_only);
     if (fd >= 0)
         r = acquisition_signal_decided(acquisition);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return r < 0 ? r : fd;
 }
 
@@ -232,8 +234,8 @@ int weir_acquisition_grant_fd(weir_acquisition *acquisition)
     return acquisition_open_fd(acquisition, true);
 }
 
-/* What has no type can be written to without harm, and if it is no eventfd says so then. Nobody comes
- * back from a wait for it because nothing was added. */
+/* Checks that `fd` is an eventfd. An anonymous inode has no file type bits; a write of 0 to it is
+ * harmless, fails if it is no eventfd, and wakes no reader. */
 static int acquisition_check_eventfd(int fd)
 {
     struct stat found;
@@ -246,7 +248,7 @@ static int acquisition_check_eventfd(int fd)
     return os_eventfd_probe(fd);
 }
 
-/* The caller holds the keeper's lock. */
+/* Attaches the program's eventfd. The caller holds the wait timer's lock. */
 static int acquisition_attach_fd(weir_acquisition *acquisition, int event_fd)
 {
     int r;
@@ -272,9 +274,9 @@ int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd)
         r = acquisition_check_eventfd(event_fd);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     r = acquisition_attach_fd(acquisition, event_fd);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return r;
 }
 
@@ -312,14 +314,15 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
         request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
 }
 
-/* Of any set; apart from what suffices for most, which needs few registers. */
+/* Updates an acquisition of any set. A function of its own, so that the common case needs few
+ * registers. */
 WEIR_NOINLINE int acquisition_update_any(weir_acquisition *acquisition, const char *key,
                                          uint64_t used)
 {
     weir_set *set = acquisition->set;
     uint64_t matching = 0; /* bit i: limit i */
 
-    /* Of whom there is an actor it is known that he holds it. */
+    /* `fast_ctx` implies HELD. */
     if (!key || (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD))
         return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -342,7 +345,8 @@ WEIR_NOINLINE int acquisition_update_any(weir_acquisition *acquisition, const ch
     return 0;
 }
 
-/* The same where the limits that are meant are known, and that it is held. */
+/* Updates an acquisition that the fast path granted: it is held, and `named_limits` may already
+ * name the limits with this key. */
 WEIR_NOINLINE int acquisition_update_named(weir_acquisition *acquisition, const char *key,
                                            uint64_t used)
 {
@@ -373,16 +377,18 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
     if (!acquisition->fast_ctx || !key || !request_key_equal(set->limits.items->key, key))
         return acquisition_update_any(acquisition, key, used);
     r = acquisition_check_update(acquisition, 0,
-                                 used); /* it is held, of one limit, and known to be */
+                                 /* The fast path granted it, so it is held, and this key is its
+                                  * set's only limit. */
+                                 used);
     if (r == 0)
         acquisition_set_used(acquisition, 0, used);
     return r;
 }
 
-/* What a release comes to. */
+/* What a release has to do. */
 struct release_effect {
-    bool changes_set;    /* otherwise the record can be freed without publishing */
-    bool update_missing; /* an update that was required */
+    bool changes_set;    /* false: freeing the record suffices */
+    bool update_missing; /* a required update is missing */
 };
 
 static struct release_effect acquisition_release_effect(weir_acquisition *acquisition, bool unused)
@@ -415,7 +421,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
 
         set_release(ctx, acquisition->set, acquisition->record, &args);
     } else {
-        acquisition_mark_free(acquisition->set, acquisition->record);
+        set_free_record(acquisition->set, acquisition->record);
         counter_add(&counters->released, 1);
         counter_add(&counters->canceled, unused);
     }
@@ -434,7 +440,7 @@ bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, ui
         amounts[i] = record_load(&r->amounts[i]);
     if (set->head_unit)
         return set_release_exact(ctx, set, record, word, &args);
-    acquisition_mark_free(set, record);
+    set_free_record(set, record);
     counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
     counter_add(&thread_ctx_counters(ctx, set->number)->canceled, 1);
     return true;
@@ -445,20 +451,20 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     weir *w = acquisition->set->w;
     bool signaled;
 
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     signaled = acquisition->signaled;
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return signaled;
 }
 
-/* A pending acquisition becomes CANCELED; false: it was decided before. */
+/* Cancels the wait of a pending acquisition. Returns false if it was decided before. */
 static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     return acquisition_state(acquisition) == RECORD_WAITING &&
            set_cancel_wait(ctx, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
 }
 
-/* Takes a grant back that the caller does not know of; or says why not. */
+/* Returns a grant that the caller has not observed. Returns -EALREADY if there is none. */
 static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     if (acquisition_state(acquisition) != RECORD_HELD)
@@ -467,17 +473,17 @@ static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *ac
     return 0;
 }
 
-/* Tells whoever waits for its descriptor that it was canceled. */
+/* Signals the descriptor of a canceled acquisition. */
 static void acquisition_signal_locked(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     acquisition_signal(acquisition);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }
 
-/* A reservation of nothing: only the caller's own. */
+/* Cancels a reservation of nothing. Only the owner of the handle knows of it. */
 static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
@@ -514,7 +520,7 @@ int weir_cancel(weir_acquisition *acquisition)
     return r;
 }
 
-/* Ends an acquisition in whatever state it is; its record is FREE afterwards. */
+/* Ends an acquisition in any state. Its record is FREE afterwards. */
 static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     int r = 0;
@@ -526,7 +532,7 @@ static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition
 
         r = acquisition_release_grant(ctx, acquisition, unused);
     } else if (acquisition_state(acquisition) != RECORD_FREE) {
-        acquisition_mark_free(acquisition->set, acquisition->record);
+        set_free_record(acquisition->set, acquisition->record);
     }
     return r;
 }
@@ -537,7 +543,7 @@ static void acquisition_close_fd(const weir_acquisition *acquisition)
         os_close(acquisition->fd);
 }
 
-/* Nobody will tell of it any more. */
+/* Removes the acquisition from the wait timer and closes its descriptor. */
 static void acquisition_end_notify(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What most calls come to: see fast_path.h. */
+/* The fast path of sets with inline state, and the public calls that begin with it. */
 #include "api/fast_path.h"
 
 #include "api/acquire.h"
@@ -9,9 +9,9 @@
 #include "api/pool.h"
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"
+#include "set/inline_state_step.h"
 #include "set/lease.h"
 #include "set/try_now.h"
-#include "state/inline_state_step.h"
 #include <errno.h>
 
 bool fast_path_supports(const weir_set *set)
@@ -20,13 +20,13 @@ bool fast_path_supports(const weir_set *set)
            !set_is_key_set(set) && set->limits.n <= ACQUISITION_LIMITS;
 }
 
-/* Whether its state is in a box: that of several limits, or of one which does not fit its word. */
+/* Returns whether the state is in a version block: several limits, or one that does not fit. */
 WEIR_ALWAYS_INLINE bool fast_path_needs_block(const weir_set *set)
 {
     return set->inline_format == INLINE_NONE;
 }
 
-/* What is asked of the set's only limit. False: nothing, or who knows. */
+/* Resolves the amount of the only limit. False: it is 0, or the slow path has to look at it. */
 WEIR_ALWAYS_INLINE bool fast_inline_resolve(const weir_set *set, const struct weir_request *request,
                                             enum purpose purpose, uint64_t *ret)
 {
@@ -34,18 +34,19 @@ WEIR_ALWAYS_INLINE bool fast_inline_resolve(const weir_set *set, const struct we
     return request && request_resolve_one(set, request, purpose, ret) && *ret;
 }
 
-/* Nobody is in line, so what the state says is all that there is to say. */
+/* Refuses a request. The wait queue is empty, so the state alone decides. */
 WEIR_NOINLINE int fast_inline_refuse(const struct thread_ctx *ctx, const weir_set *set,
                                      uint64_t now_ns, uint64_t ready, struct weir_refusal *retref)
 {
     const struct limit *limit = set->limits.items;
     struct counters *counters = thread_ctx_counters(ctx, set->number);
-    const struct decision decision = {
-        .now_ns = now_ns,
-        .forecast_ns = limit->type == WEIR_LIMIT_RESOURCE ? now_ns : ready, /* not foreseen */
-        .limiting = limit};
+    const struct decision decision = {.now_ns = now_ns,
+                                      .forecast_ns = limit->type == WEIR_LIMIT_RESOURCE
+                                                         ? now_ns
+                                                         : ready, /* resources have no forecast */
+                                      .limiting = limit};
 
-    /* What is short may be held by the dead. */
+    /* A dead peer may hold what is missing. */
     if (ready == WEIR_NEVER || (set->participant && peer_reap_is_due(set, now_ns)))
         return -EINPROGRESS;
     counter_add(&counters->refused_busy, 1);
@@ -134,7 +135,7 @@ void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
         acquisition->fast_ctx = ctx;
 }
 
-/* `waits`: who is refused, the long way. */
+/* Tries to acquire now. With `waits` a refusal is left to the slow path. */
 WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
                                                const struct weir_request *request, bool waits,
                                                weir_acquisition **ret, struct weir_refusal *retref)
@@ -151,7 +152,7 @@ WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
         !fast_inline_resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
         return -EINPROGRESS;
     at = inline_clock(set);
-    if (shared) { /* whoever completes the ledger knows nothing of it */
+    if (shared) { /* before the commit: peers complete only the word */
         record = set_record(set, acquisition->record);
         grant.record = acquisition->record;
         grant.dcas_slot = thread_ctx_for_set(ctx, set->number)->dcas_slot;
@@ -226,7 +227,7 @@ int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acqui
     return fast_path_acquire(pool, request, ret, retref, acquire_and_wait);
 }
 
-/* What the record had goes back to the state, which was its word a moment ago. */
+/* Returns the units of a freed record to the state, which was inline a moment ago. */
 WEIR_ALWAYS_INLINE void fast_inline_return_units(struct thread_ctx *ctx, weir_set *set,
                                                  const uint64_t *amount)
 {
@@ -251,12 +252,13 @@ bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
     if (!acquisition->record || !fast_path_supports(acquisition->set) ||
         ctx->cache_n >= ACQUISITION_CACHE_MAX)
         return false;
-    acquisition_mark_observed(acquisition); /* as it will be once it is granted */
+    acquisition_mark_observed(acquisition); /* as a later grant leaves it */
     fast_path_cache_push(ctx, acquisition);
     return true;
 }
 
-/* Whether it goes back by a step of the set's word, or by none. Otherwise it is the algorithm's. */
+/* Returns whether a release takes one CAS of the state word, or none. Otherwise the algorithm has
+ * to be called. */
 WEIR_ALWAYS_INLINE bool fast_inline_can_release(const weir_acquisition *acquisition,
                                                 const struct limit *limit)
 {
@@ -264,8 +266,8 @@ WEIR_ALWAYS_INLINE bool fast_inline_can_release(const weir_acquisition *acquisit
            (limit->type != WEIR_LIMIT_RESOURCE && acquisition->values[1] == acquisition->values[0]);
 }
 
-/* What others may die with goes back to the word, and then from the record; otherwise the other way
- * round. False: nothing has happened. */
+/* Frees the record and returns its units. In a shared set the state word changes first, so that a
+ * death in between is detected; in a private set the record does. False: nothing has changed. */
 WEIR_ALWAYS_INLINE bool fast_inline_free_record(bool shared, struct thread_ctx *ctx,
                                                 const weir_acquisition *acquisition)
 {

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What most calls come to: a set whose state is its word while nobody is in line, or a short version
- * (try_now.h); a request with nothing peculiar about it; a thread that has been there before. For these,
- * what acquire_op.h, inline_state.h and acquisition.c do for all is done here in a row, by the same rules.
+ * Fast path: acquire and release by one compare-and-swap while the wait queue is empty.
  *
- * All that is out of the ordinary is looked for before anything is changed. Then nothing has
- * happened, and the long way (acquire.h) says what is to happen, or what is wrong.
+ * It serves sets with inline state and sets with a small version block (try_now.h), requests with
+ * at most one key, and threads that have used the set before. Its rules are those of acquire_op.h,
+ * inline_state.h and acquisition.c, inlined into one function.
  *
- * An acquisition that came and went like that stays *ready* in its thread's cache, with its record,
- * which is FREE and says already all that does not change from one to the next: whose it is and how
- * it waits. `set` is NULL of those in the cache that are not.
+ * All preconditions are checked before anything changes. If one fails, a step returns -EINPROGRESS
+ * or false: nothing has happened, and the slow path (acquire.h) decides or reports the error.
  *
- * Of a set that processes share it is as much: the record is in the segment, and whoever recovers the
- * actor finds there what he needs. It was entered by this actor the first time, in the life that the
- * actor still has; so what says whose it is, and which set the actor works on, is as it was. The amount,
- * the thread and the instants are written before the set changes, the word of the record after (detectable_cas.h), or
- * with it. What others may have written instead is theirs at any moment, and is checked where
- * something is decided by it.
+ * An acquisition that came and went on the fast path stays in its thread's cache with its record.
+ * The record is FREE and keeps what does not change from one use to the next: its owner and its
+ * wait target. `set` is NULL for cached acquisitions without a record.
+ *
+ * In a shared set the record lies in the segment, and the recovery of a dead thread relies on it.
+ * Owner and active set are still valid, because this thread context filled them in its current
+ * generation. Amount, thread and times are written before the set changes. The record's word is
+ * written after (detectable_cas.h), or with the version. Other processes may overwrite all of it at
+ * any time, so values are checked where a decision depends on them.
  */
 #ifndef WEIR_CORE_API_FAST_PATH_H
 #define WEIR_CORE_API_FAST_PATH_H
 
 #include "api/acquisition.h"
 
-/* Whether a set is *plain*: its state its word, or of few words in a box (try_now.h). A pool of one set
- * knows it. */
+/* Returns whether the fast path supports a set: inline state or a small version (try_now.h). */
 bool fast_path_supports(const weir_set *set);
 
-/* The actor has filled the acquisition's record, and it was granted at once: it can go back so. */
+/* Marks an acquisition that was granted at once with a record filled by `ctx` for the fast path. */
 void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition);
-/* The same, but it was refused at once. False: it cannot be ready for another time. */
+/* Caches a refused acquisition with a record filled by `ctx`. False: it cannot be cached. */
 bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What most calls come to, of sets whose state is in a box: see fast_path_block.h. */
+/* The fast path of sets with their state in a version block. */
 #include "api/fast_path_block.h"
 #include "base/compiler.h"
 
@@ -8,10 +8,10 @@
 #include "api/request.h"
 #include "base/sched_point.h"
 #include "set/try_now.h"
-#include "set/try_now_internal.h"
+#include "set/try_now_inline.h"
 #include <errno.h>
 
-/* Here, for a call of another function takes longer than this. */
+/* Counts a grant. Written out here: a call takes longer than the additions. */
 WEIR_ALWAYS_INLINE void fast_block_count_grant(const struct thread_ctx *ctx, const weir_set *set,
                                                const uint64_t *amounts, bool taken)
 {
@@ -24,7 +24,7 @@ WEIR_ALWAYS_INLINE void fast_block_count_grant(const struct thread_ctx *ctx, con
         counter_add(&counters->limits[i].granted, amounts[i]);
 }
 
-/* ---- to take ---- */
+/* ---- take ---- */
 
 WEIR_ALWAYS_INLINE int fast_block_try_take(bool shared, weir_set *set,
                                            const struct weir_request *request)
@@ -66,9 +66,9 @@ int fast_block_take(weir_pool *pool, const struct weir_request *request,
                                      : fast_block_take_private(pool, request, retref);
 }
 
-/* ---- to acquire ---- */
+/* ---- acquire ---- */
 
-/* All limits with the key that the request names, if it names one; otherwise none. */
+/* Returns all limits with the only key of the request, or 0 if it names none or several. */
 static uint8_t fast_block_named_limits(const weir_set *set, const struct weir_request *request)
 {
     uint8_t named_limits = 0;
@@ -79,7 +79,7 @@ static uint8_t fast_block_named_limits(const weir_set *set, const struct weir_re
     return named_limits;
 }
 
-/* What is asked for, into a ready acquisition. */
+/* Resolves the request into a cached acquisition and its record. False: slow path. */
 WEIR_NOINLINE bool fast_block_resolve(weir_acquisition *acquisition,
                                       const struct weir_request *request)
 {
@@ -99,7 +99,7 @@ WEIR_NOINLINE bool fast_block_resolve(weir_acquisition *acquisition,
     return true;
 }
 
-/* The same if what is named is what was named the last time: the rest is as it was. */
+/* Resolves a request that names the key of the previous use. The other amounts are still valid. */
 WEIR_ALWAYS_INLINE bool fast_block_resolve_again(weir_acquisition *acquisition,
                                                  const struct weir_request *request)
 {
@@ -122,7 +122,7 @@ WEIR_ALWAYS_INLINE bool fast_block_resolve_again(weir_acquisition *acquisition,
     return true;
 }
 
-/* Where others may die, the record becomes HELD with the version. */
+/* Grants. In a shared set the record becomes HELD with the version, otherwise after it. */
 WEIR_ALWAYS_INLINE int fast_block_grant(bool shared, struct thread_ctx *ctx,
                                         weir_acquisition *acquisition)
 {
@@ -189,12 +189,10 @@ int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir
                : fast_block_acquire_private(pool, request, ret, retref, slow_path);
 }
 
-/* ---- to release ---- */
+/* ---- release ---- */
 
-/*
- * Resources, which ask nobody. Where others may die, the record, whose word is `held`, becomes FREE with
- * the version. False: somebody is in line, or there is something else to think of.
- */
+/* Returns resources by subtraction, without an algorithm. In a shared set the record with word
+ * `held` becomes FREE with the version. False: a waiter or another reason for the slow path. */
 WEIR_ALWAYS_INLINE bool fast_block_try_return(bool shared, struct thread_ctx *ctx,
                                               const weir_acquisition *acquisition, uint64_t held)
 {
@@ -220,7 +218,7 @@ static void fast_block_return_units(struct thread_ctx *ctx, weir_set *set, const
     set_return_units(ctx, set, &args);
 }
 
-/* False: nothing has happened. */
+/* Frees the record and returns its units. False: nothing has changed. */
 WEIR_ALWAYS_INLINE bool fast_block_free_record(bool shared, struct thread_ctx *ctx,
                                                weir_acquisition *acquisition)
 {
@@ -231,13 +229,14 @@ WEIR_ALWAYS_INLINE bool fast_block_free_record(bool shared, struct thread_ctx *c
         return false;
     if (shared && set->limits.has_resources)
         return fast_block_try_return(true, ctx, acquisition, held);
-    acquisition_mark_free(set, acquisition->record);
+    set_free_record(set, acquisition->record);
     if (set->limits.has_resources && !fast_block_try_return(false, ctx, acquisition, 0))
         fast_block_return_units(ctx, set, acquisition->values);
     return true;
 }
 
-/* Only of what is named can the amount be another than the default, which need not be told of. */
+/* Returns whether an update is missing. Limits that the request did not name have the default
+ * amount, which needs no update. */
 WEIR_ALWAYS_INLINE bool fast_block_lacks_update(weir_acquisition *acquisition)
 {
     bool is_missing = false;

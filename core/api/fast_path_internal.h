@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the short ways have in common: fast_path.c of sets whose state is their word, fast_path_block.c of
- * those whose state is in a box. */
+/* Steps of both fast paths: fast_path.c (inline state) and fast_path_block.c (version block). */
 #ifndef WEIR_CORE_API_FAST_PATH_INTERNAL_H
 #define WEIR_CORE_API_FAST_PATH_INTERNAL_H
 
@@ -9,13 +8,13 @@
 #include "base/compiler.h"
 #include <errno.h>
 
-/* And nobody is to be told first that it goes by another clock. */
+/* Returns whether the instance is usable and has no loss of the TSC to report first. */
 WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
 {
-    return !instance_is_forked(w) && !instance_is_closed(w) && !instance_must_report_tsc(w);
+    return !instance_is_forked(w) && !instance_is_closed(w) && !clock_must_report_tsc(&w->clock);
 }
 
-/* Which thread it is that may hold it. */
+/* Writes into the record which thread is about to hold it. */
 WEIR_ALWAYS_INLINE void fast_path_name_thread(const struct thread_ctx *ctx, const weir_set *set,
                                               struct acq_record *r)
 {
@@ -23,8 +22,7 @@ WEIR_ALWAYS_INLINE void fast_path_name_thread(const struct thread_ctx *ctx, cons
     SCHED_POINT();
 }
 
-/* A ready record, still FREE, says what it is about to hold, who, and since when: that is the word that
- * it is to have then. */
+/* Fills a cached record, still FREE, with amount, thread and times. Returns its word once HELD. */
 WEIR_ALWAYS_INLINE uint64_t fast_path_prepare_record(const struct thread_ctx *ctx,
                                                      const weir_set *set, struct acq_record *r,
                                                      uint64_t amount, uint64_t now_ns)
@@ -39,14 +37,14 @@ WEIR_ALWAYS_INLINE uint64_t fast_path_prepare_record(const struct thread_ctx *ct
     return record_next_word(record_load(&r->word), RECORD_HELD);
 }
 
-/* It does. */
+/* Publishes the record's word with release order, after all other fields. */
 WEIR_ALWAYS_INLINE void fast_path_publish_word(struct acq_record *r, uint64_t word)
 {
     atomic_store_explicit(&r->word, word, memory_order_release);
     SCHED_POINT();
 }
 
-/* Both. */
+/* Fills a cached record and makes it HELD. */
 WEIR_ALWAYS_INLINE void fast_path_hold_record(const struct thread_ctx *ctx, const weir_set *set,
                                               uint32_t record, uint64_t amount, uint64_t now_ns)
 {
@@ -55,7 +53,7 @@ WEIR_ALWAYS_INLINE void fast_path_hold_record(const struct thread_ctx *ctx, cons
     fast_path_publish_word(r, fast_path_prepare_record(ctx, set, r, amount, now_ns));
 }
 
-/* Whether it is held, as far as what others may write can be trusted. */
+/* Returns whether a record of a shared set is held, as far as the segment can be trusted. */
 WEIR_ALWAYS_INLINE bool fast_path_is_held(const weir_set *set, uint64_t word)
 {
     return record_state(word) == RECORD_HELD && !set_is_broken(set);
@@ -68,7 +66,7 @@ WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisi
     ctx->cache_n--;
     thread_ctx_hold_instance(ctx);
     acquisition->fast_ctx = ctx;
-    /* Nobody else knows of it yet: no locked store. */
+    /* Relaxed: no other thread knows of the acquisition yet. */
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);
     acquisition->strict = strict;
     acquisition->updated_limits = 0;
@@ -82,7 +80,7 @@ WEIR_ALWAYS_INLINE void fast_path_cache_push(struct thread_ctx *ctx, weir_acquis
     thread_ctx_drop_instance(ctx);
 }
 
-/* It holds nothing any more: what that comes to, if an update was `missing`. */
+/* Counts a release and caches the acquisition. Returns -EPROTO if `missing` (an update), else 0. */
 WEIR_ALWAYS_INLINE int fast_path_finish_release(struct thread_ctx *ctx, const weir_set *set,
                                                 weir_acquisition *acquisition, bool missing)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Instances: opening, closing, and what they are made of. */
+/* Instances: opening, closing, clocks and logging. */
 #include "api/instance.h"
+#include "api/set_shutdown.h"
 
 #include "api/acquisition.h"
 #include "api/pool.h"
 #include "base/clock_tsc.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
+#include "shm/participant.h"
 #include "shm/segment_dir_choose.h"
 #include "wait/cq.h"
 #include "wait/peer_events.h"
@@ -17,11 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Instants stay below the marker that records use; 292 years are enough. */
-#define CLOCK_MAX (GRANT_MARKER - 1)
-
+/* Times stay below the marker of records; 292 years are enough. */
 void instance_ref(weir *w, uint64_t n)
 {
+    /* Relaxed: the caller has a reference already. */
     atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
 }
 
@@ -43,12 +43,12 @@ static void instance_free_ctxs(weir *w)
 
 static weir *instance_free(weir *w)
 {
-    peer_events_close(&w->timer, 0);
+    peer_events_close(&instance_wait(w)->timer, 0);
     instance_free_ctxs(w);
     registry_free(w);
-    if (w->plugins)
-        plugin_search_free(w->plugins);
-    timer_free(&w->timer);
+    if (instance_of(w)->plugins)
+        plugin_search_free(instance_of(w)->plugins);
+    timer_free(&instance_wait(w)->timer);
     cq_free_all(w);
     region_close(&w->region);
     if (w->fork_page)
@@ -56,7 +56,7 @@ static weir *instance_free(weir *w)
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->spare_lock);
     os_free(w->process_dir);
-    clock_tsc_free(w->tsc);
+    clock_tsc_free(w->clock.tsc);
     os_free(w);
     return NULL;
 }
@@ -79,68 +79,7 @@ void instance_unlock(weir *w)
     pthread_mutex_unlock(&w->spare_lock);
 }
 
-/* An injected clock that goes back stands still instead. */
-static uint64_t instance_now_injected(weir *w)
-{
-    uint64_t now = w->clock.now_ns(w->clock.userdata);
-    uint64_t seen = atomic_load(&w->clock_last_ns);
-
-    if (now > CLOCK_MAX)
-        now = CLOCK_MAX;
-    while (now > seen && !atomic_compare_exchange_weak(&w->clock_last_ns, &seen, now))
-        ;
-    return now > seen ? now : seen;
-}
-
-void instance_report_tsc_loss(weir *w)
-{
-    static const char *const why[] = {
-        [TSC_WENT_BACK] = "the time stamp counter went back",
-        [TSC_LOST_TIME] = "the time stamp counter was too slow",
-        [TSC_SHARED] = "there is a set that processes share",
-    };
-
-    if (w->tsc && clock_tsc_state(w->tsc) != TSC_OK &&
-        !atomic_exchange(&w->tsc_loss_reported, true))
-        instance_log(w, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
-                     why[clock_tsc_state(w->tsc)]);
-}
-
-uint64_t instance_now_slow(weir *w)
-{
-    return w->clock.now_ns ? instance_now_injected(w) : clock_tsc_now(w->tsc);
-}
-
-uint64_t instance_now_fresh(weir *w)
-{
-    if (w->clock.now_ns)
-        return instance_now_injected(w);
-    if (!w->tsc)
-        return os_now_ns();
-    return clock_tsc_now_fresh(w->tsc);
-}
-
-int64_t instance_wall_offset_ns(weir *w)
-{
-    if (!w->clock.now_ns)
-        return os_wall_offset_ns();
-    return w->clock.wall_offset_ns ? w->clock.wall_offset_ns(w->clock.userdata) : 0;
-}
-
-void instance_log(weir *w, enum weir_log_level level, const char *format, ...)
-{
-    char message[512];
-    va_list arguments;
-
-    if (!w->log)
-        return;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof(message), format, arguments);
-    va_end(arguments);
-    w->log(w->userdata, level, message);
-}
-
-/* weir_open */
+/* ---- weir_open ---- */
 
 static const char *instance_tsc_refusal(int error)
 {
@@ -158,7 +97,8 @@ static const char *instance_tsc_refusal(int error)
     }
 }
 
-/* By the options, or the configuration. Without the counter it is the clock all the same. */
+/* Chooses the clock by the options, else by the configuration. Without a usable TSC the system
+ * clock is read each time. */
 static int instance_choose_clock(weir *w, const struct weir_options *options,
                                  enum weir_clock_source configured)
 {
@@ -167,11 +107,11 @@ static int instance_choose_clock(weir *w, const struct weir_options *options,
 
     if (source != WEIR_CLOCK_TSC || options->clock)
         return 0;
-    r = clock_tsc_new(&w->tsc);
-    w->reads_system_clock = r < 0;
+    r = clock_tsc_new(&w->clock.tsc);
+    w->clock.reads_system = r < 0;
     if (r < 0 && r != -ENOMEM) {
-        instance_log(w, WEIR_LOG_WARNING, "clock: tsc cannot be had, it is CLOCK_MONOTONIC: %s",
-                     instance_tsc_refusal(r));
+        log_write(&w->log, WEIR_LOG_WARNING, "clock: tsc cannot be had, it is CLOCK_MONOTONIC: %s",
+                  instance_tsc_refusal(r));
         r = 0;
     }
     return r;
@@ -183,7 +123,7 @@ static int instance_apply_config(weir *w, const struct weir_options *options, co
     struct instance_pool *pool;
     struct plan plan = {0};
     struct weir_error error = {0};
-    int r = plan_from_text(text, size, w->plugins, &plan, complaints);
+    int r = plan_from_text(text, size, instance_of(w)->plugins, &plan, complaints);
 
     if (r == 0 && options->only)
         plan_select(&plan, options->only);
@@ -214,7 +154,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
     int r;
 
     if (options->text) {
-        w->configured = true;
+        instance_of(w)->configured = true;
         complaints->file = options->text_name ? options->text_name : "<text>";
         return instance_apply_config(w, options, options->text, strlen(options->text), complaints);
     }
@@ -224,7 +164,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
         r = segment_dir_choose(options, NULL, complaints, &w->process_dir);
         return r == 0 ? instance_choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
     }
-    w->configured = true;
+    instance_of(w)->configured = true;
     complaints->file = file;
     r = os_file_read(file, CONFIG_TEXT_MAX, &text, &size);
     if (r < 0) {
@@ -237,7 +177,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
     return r;
 }
 
-/* One that tells a thread that has it. */
+/* Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
 static void instance_init_spare_lock(weir *w)
 {
     pthread_mutexattr_t attributes;
@@ -254,25 +194,25 @@ static int instance_build(weir *w, const struct weir_options *options)
 
     pthread_mutex_init(&w->lock, NULL);
     instance_init_spare_lock(w);
-    timer_init(&w->timer, w);
-    w->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
-    w->timer.advance_ns = w->timer_advance_ns;
+    timer_init(&instance_wait(w)->timer, w);
+    instance_wait(w)->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
+    instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;
     w->references = 1;
-    w->log = options->log;
-    w->userdata = options->userdata;
+    w->log.write = options->log;
+    w->log.userdata = options->userdata;
     w->seed = options->seed ? options->seed : os_random();
     w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
     w->observer_only = (options->flags & WEIR_OPEN_EXISTING) != 0;
     if (options->clock)
-        w->clock = *options->clock;
-    w->reads_system_clock = !options->clock;
+        w->clock.injected = *options->clock;
+    w->clock.reads_system = !options->clock;
     w->fork_page = os_wipe_page_alloc();
     if (!w->fork_page)
         return -ENOMEM;
     w->fork_page[0] = 1;
     r = region_open(&w->region);
     if (r == 0)
-        r = plugin_search_new(&w->plugins, options->plugin_dirs);
+        r = plugin_search_new(&instance_of(w)->plugins, options->plugin_dirs);
     if (r == 0 && !(w->spare_ctx = thread_ctx_new(w)))
         r = -ENOMEM;
     return r;
@@ -320,7 +260,7 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
         return r;
     complaints.report = options->complaint;
     complaints.userdata = options->userdata;
-    w = os_alloc(1, sizeof(*w));
+    w = os_alloc(1, sizeof(struct instance));
     if (!w)
         return error_set(reterr, -ENOMEM, "out of memory");
     r = instance_build(w, options);
@@ -334,12 +274,12 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
             *reterr = complaints.first;
         return r;
     }
-    instance_report_tsc_loss(w);
+    clock_report_tsc_loss(&w->clock, &w->log);
     *ret = w;
     return 0;
 }
 
-/* weir_close */
+/* ---- weir_close ---- */
 
 static void instance_shutdown_sets(weir *w)
 {
@@ -348,7 +288,7 @@ static void instance_shutdown_sets(weir *w)
         weir_set *set = instance_set(w, i);
         struct thread_ctx *ctx;
 
-        /* Nobody is in line, and whoever prepares it now, and joins, sees for himself. */
+        /* No waiter yet; a thread that prepares the set later sees `closed` itself. */
         if (!atomic_load(&set->spare_prepared))
             continue;
         ctx = thread_ctx_borrow(set);
@@ -359,17 +299,17 @@ static void instance_shutdown_sets(weir *w)
 
 static void instance_await_blocked(weir *w)
 {
-    const uint32_t *futex = (const uint32_t *)(uintptr_t)&w->blocked_n;
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n;
     uint32_t blocked;
 
-    while ((blocked = atomic_load(&w->blocked_n)) != 0)
+    while ((blocked = atomic_load(&instance_wait(w)->blocked_n)) != 0)
         os_futex_wait(futex, blocked, WEIR_FOREVER);
 }
 
 static weir *instance_close_in_child(weir *w)
 {
-    peer_events_close_in_child(&w->timer);
-    wake_fd_close(&w->timer.wake_fd);
+    peer_events_close_in_child(&instance_wait(w)->timer);
+    wake_fd_close(&instance_wait(w)->timer.wake_fd);
     for (uint32_t i = 0; i < w->sets_n; i++)
         if (instance_set(w, i)->participant)
             participant_close_in_child(instance_set(w, i)->participant);
@@ -383,9 +323,9 @@ weir *weir_close(weir *w)
     if (instance_is_forked(w))
         return instance_close_in_child(w);
     instance_lock(w);
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     atomic_store(&w->closed, 1);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     instance_unlock(w);
     instance_shutdown_sets(w);
     instance_await_blocked(w);
@@ -397,20 +337,21 @@ weir *weir_close(weir *w)
 
 uint64_t weir_now(weir *w)
 {
-    instance_report_tsc_loss(w);
-    return instance_now(w);
+    clock_report_tsc_loss(&w->clock, &w->log);
+    return clock_now_ns(&w->clock);
 }
 
 enum weir_clock_source weir_clock_in_use(weir *w)
 {
-    if (w->clock.now_ns)
+    if (w->clock.injected.now_ns)
         return WEIR_CLOCK_INJECTED;
-    return w->tsc && clock_tsc_state(w->tsc) == TSC_OK ? WEIR_CLOCK_TSC : WEIR_CLOCK_MONOTONIC;
+    return w->clock.tsc && clock_tsc_state(w->clock.tsc) == TSC_OK ? WEIR_CLOCK_TSC
+                                                                   : WEIR_CLOCK_MONOTONIC;
 }
 
 int weir_tick(weir *w)
 {
-    return instance_is_forked(w) ? -ECHILD : timer_run(&w->timer) + cq_run_all(w);
+    return instance_is_forked(w) ? -ECHILD : timer_run(&instance_wait(w)->timer) + cq_run_all(w);
 }
 
 const char *weir_version(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools: picking a set, and nothing else. */
+/* Pools: handles, and picking a set for a request. */
 #include "api/pool.h"
+#include "api/set_object.h"
 
 #include "api/fast_path.h"
 #include "api/request.h"
@@ -18,7 +19,7 @@ static uint64_t pool_next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* A set as the balancer is to see it for this request. */
+/* Fills a set's view for the balancer. */
 static int pool_fill_view(weir_set *set, const struct weir_request *request,
                           struct weir_set_view *ret)
 {
@@ -28,8 +29,7 @@ static int pool_fill_view(weir_set *set, const struct weir_request *request,
 
     if (r < 0)
         return r;
-    /* A request that this set could never grant, or not understand, is one it is never ready for.
-     */
+    /* A set that can never grant the request, or does not understand it, is never ready. */
     r = weir_set_ready_at(set, request, &ready_at_ns);
     if (r == -ENOMEM)
         return r;
@@ -53,7 +53,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
     const struct pool_plan *plan = &pool->definition->plan;
     struct weir_pick pick = {
         .size = sizeof(pick),
-        .now_ns = instance_now(pool->w),
+        .now_ns = clock_now_ns(&pool->w->clock),
         .random = pool_next_random(&pool->random_state),
         .route = request->route,
         .worker = pool->worker,
@@ -65,14 +65,13 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
     return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
 }
 
-/* The log callback may use the pool: it is called without the lock. */
+/* Logs an invalid pick. Without the pool's lock: the log callback may use the pool. */
 static void pool_warn_pick(const weir_pool *pool, uint32_t index)
 {
     const struct pool_plan *plan = &pool->definition->plan;
 
-    instance_log(pool->w, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
-                 plan->name ? plan->name : "", plan->balancer->name, index,
-                 pool->definition->sets_n);
+    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
+              plan->name ? plan->name : "", plan->balancer->name, index, pool->definition->sets_n);
 }
 
 int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)
@@ -133,7 +132,7 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     return pool;
 }
 
-/* Opens a handle. The caller holds w->lock. */
+/* Opens a handle. The caller holds the instance's lock. */
 static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
                             uint32_t worker)
 {
@@ -153,13 +152,13 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     return 0;
 }
 
-/* Without a configuration every name is a set without limits. */
+/* Adds an empty set for an unknown name, if there is no configuration. */
 static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
     int r;
 
-    if (w->configured || !*name)
+    if (instance_of(w)->configured || !*name)
         return -ENOENT;
     plan.name = os_strdup(name);
     if (!plan.name)
@@ -169,11 +168,11 @@ static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
     return r;
 }
 
-/* A set's name opens as a pool of that one set, made when it is first asked for. */
+/* Adds a pool of one set under the set's name, at its first use. */
 static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
 {
     struct pool_plan plan = {0};
-    int r = str_map_reserve(&w->pool_names, 1);
+    int r = str_map_reserve(&instance_of(w)->pool_names, 1);
 
     if (r < 0)
         return r;
@@ -188,7 +187,7 @@ static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
     r = registry_add_pool(w, &plan, ret);
     pool_plan_free(&plan);
     if (r == 0)
-        str_map_add(&w->pool_names, set_name(set), *ret);
+        str_map_add(&instance_of(w)->pool_names, set_name(set), *ret);
     return r;
 }
 
@@ -201,10 +200,10 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
 
     if (instance_is_closed(w))
         return -ESHUTDOWN;
-    entry = str_map_find(&w->pool_names, name);
+    entry = str_map_find(&instance_of(w)->pool_names, name);
     if (entry)
         return pool_open_handle(ret, w, entry->value, worker);
-    entry = str_map_find(&w->set_names, name);
+    entry = str_map_find(&instance_of(w)->set_names, name);
     if (entry)
         set = entry->value;
     else
@@ -228,7 +227,7 @@ int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
     return r;
 }
 
-/* Everything that a specification defines, and a handle on its pool; or nothing. */
+/* Adds everything that a specification defines and opens its pool; or adds nothing. */
 static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
                        struct complaints *complaints, struct weir_error *reterr)
 {
@@ -236,7 +235,7 @@ static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *sp
     struct registry_mark before = registry_mark(w);
     struct instance_pool *definition;
     struct plan plan = {0};
-    int r = plan_from_spec(spec, w->plugins, &known, &plan, complaints);
+    int r = plan_from_spec(spec, instance_of(w)->plugins, &known, &plan, complaints);
 
     if (r == 0)
         r = registry_add_plan(w, &plan, &definition, reterr);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool handle: one worker's view of a pool and its balancer's state. */
+/* Pool handle: one worker's view of a pool, with the balancer's state. */
 #ifndef WEIR_CORE_API_POOL_H
 #define WEIR_CORE_API_POOL_H
 
@@ -7,21 +7,21 @@
 
 struct weir_pool {
     weir *w;
-    weir_set *only_set; /* of a pool of one set; NULL: the balancer picks */
-    weir_set *fast_set; /* the same if it is a plain one (fast_path.h) */
+    weir_set *only_set; /* the only set of the pool; NULL: the balancer picks */
+    weir_set *fast_set; /* only_set if fast_path_supports() it, else NULL */
     struct instance_pool *definition;
     uint32_t worker;
     pthread_mutex_t lock;        /* over everything below */
-    uint64_t random_state;       /* state of the generator */
-    bool pick_warned;            /* that the balancer's answer was out of range */
+    uint64_t random_state;       /* of the generator */
+    bool pick_warned;            /* an invalid pick was logged */
     struct weir_set_view *views; /* NULL unless the balancer reads them */
-    uint64_t *balancer_state;    /* the balancer's */
+    uint64_t *balancer_state;    /* of the balancer, for this worker */
 };
 
-/* The set that a request goes to, of a pool of several. Returns 0 or -ENOMEM. */
+/* Picks a set of several by the balancer. Returns 0 or -ENOMEM. */
 int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret);
 
-/* The set that a request goes to. As above. */
+/* Picks the set for a request. Returns 0 or -ENOMEM. */
 static inline int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret)
 {
     *ret = pool->only_set;

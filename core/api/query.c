@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Questions about what would be: who refused, when would it be granted. Nothing changes. */
+/* Queries: the refusal of an acquisition, and forecasts. Nothing changes. */
 #include "api/acquire_op.h"
 
 #include "api/instance.h"
@@ -60,6 +60,6 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
         set_forecast(ctx, set, amounts, FORECAST_ANY_QUEUE, &decision);
     if (set_is_broken(set))
         return -EUCLEAN;
-    *ret_ns = set->head_unit ? decision.forecast_ns : instance_now(set->w);
+    *ret_ns = set->head_unit ? decision.forecast_ns : clock_now_ns(&set->w->clock);
     return 0;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The catalog of an instance: its sets and pools, and their names, which share one namespace.
- * Everything here is under the instance's lock.
- */
+/* The registry of an instance: its sets and pools, and their names in one namespace. The caller of
+ * every function that is not public holds the instance's lock. */
 #include "api/instance.h"
+#include "api/set_object.h"
 
 #include "os/os.h"
 #include <errno.h>
@@ -11,48 +10,48 @@
 
 void registry_free(weir *w)
 {
-    for (size_t i = 0; i < w->pools_n; i++) {
-        pool_plan_free(&w->pools[i]->plan);
-        os_free(w->pools[i]->sets);
-        os_free(w->pools[i]);
+    for (size_t i = 0; i < instance_of(w)->pools_n; i++) {
+        pool_plan_free(&instance_of(w)->pools[i]->plan);
+        os_free(instance_of(w)->pools[i]->sets);
+        os_free(instance_of(w)->pools[i]);
     }
-    os_free(w->pools);
+    os_free(instance_of(w)->pools);
     for (uint32_t i = 0; i < w->sets_n; i++)
         set_free(instance_set(w, i));
     stable_array_free(&w->sets);
     stable_array_free(&w->key_sets);
     limit_intern_free(&w->limits);
-    str_map_free(&w->set_names);
-    str_map_free(&w->pool_names);
+    str_map_free(&instance_of(w)->set_names);
+    str_map_free(&instance_of(w)->pool_names);
 }
 
 bool registry_has_name(void *instance, const char *name, bool *ret_is_pool)
 {
     weir *w = instance;
-    bool is_set = str_map_find(&w->set_names, name) != NULL;
+    bool is_set = str_map_find(&instance_of(w)->set_names, name) != NULL;
 
-    *ret_is_pool = !is_set && str_map_find(&w->pool_names, name) != NULL;
+    *ret_is_pool = !is_set && str_map_find(&instance_of(w)->pool_names, name) != NULL;
     return is_set || *ret_is_pool;
 }
 
 static int registry_reserve_pools(weir *w, size_t more)
 {
-    size_t capacity = w->pools_capacity ? w->pools_capacity : 16;
+    size_t capacity = instance_of(w)->pools_capacity ? instance_of(w)->pools_capacity : 16;
     struct instance_pool **grown;
 
-    while (capacity < w->pools_n + more)
+    while (capacity < instance_of(w)->pools_n + more)
         capacity *= 2;
-    if (capacity == w->pools_capacity)
+    if (capacity == instance_of(w)->pools_capacity)
         return 0;
-    grown = os_realloc(w->pools, capacity, sizeof(*grown));
+    grown = os_realloc(instance_of(w)->pools, capacity, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    w->pools = grown;
-    w->pools_capacity = capacity;
+    instance_of(w)->pools = grown;
+    instance_of(w)->pools_capacity = capacity;
     return 0;
 }
 
-/* A set without a name of its own in the table. */
+/* Adds a set without adding its name. */
 static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
                                 struct weir_error *reterr)
 {
@@ -78,23 +77,23 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
 
 int registry_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr)
 {
-    int r = str_map_reserve(&w->set_names, 1);
+    int r = str_map_reserve(&instance_of(w)->set_names, 1);
 
     if (r == 0)
         r = registry_add_unnamed(w, plan, ret, reterr);
     if (r == 0)
-        str_map_add(&w->set_names, set_name(*ret), *ret);
+        str_map_add(&instance_of(w)->set_names, set_name(*ret), *ret);
     return r;
 }
 
 static weir_set *registry_find_set(const weir *w, const char *name)
 {
-    struct str_map_entry *entry = str_map_find(&w->set_names, name);
+    struct str_map_entry *entry = str_map_find(&instance_of(w)->set_names, name);
 
     return entry ? entry->value : NULL;
 }
 
-/* A pool without sets holds one empty set. */
+/* Adds the empty set of a pool that has no sets. */
 static int registry_add_empty_set(weir *w, const char *name, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
@@ -126,7 +125,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **re
     pool->sets_n = n;
     pool->plan = *plan;
     *plan = (struct pool_plan){0};
-    w->pools[w->pools_n++] = pool;
+    instance_of(w)->pools[instance_of(w)->pools_n++] = pool;
     *ret = pool;
     return 0;
 fail:
@@ -141,7 +140,7 @@ static void registry_remove_last_set(weir *w)
     uint32_t number = w->sets_n - 1;
     weir_set *set = instance_set(w, number);
 
-    str_map_remove(&w->set_names, set_name(set), set);
+    str_map_remove(&instance_of(w)->set_names, set_name(set), set);
     thread_ctx_unprepare(w->spare_ctx, set);
     set_free(set);
     w->sets_n = number;
@@ -149,10 +148,10 @@ static void registry_remove_last_set(weir *w)
 
 static void registry_remove_last_pool(weir *w)
 {
-    struct instance_pool *pool = w->pools[--w->pools_n];
+    struct instance_pool *pool = instance_of(w)->pools[--instance_of(w)->pools_n];
 
     if (pool->plan.name)
-        str_map_remove(&w->pool_names, pool->plan.name, pool);
+        str_map_remove(&instance_of(w)->pool_names, pool->plan.name, pool);
     pool_plan_free(&pool->plan);
     os_free(pool->sets);
     os_free(pool);
@@ -160,12 +159,12 @@ static void registry_remove_last_pool(weir *w)
 
 struct registry_mark registry_mark(const weir *w)
 {
-    return (struct registry_mark){w->sets_n, w->pools_n};
+    return (struct registry_mark){w->sets_n, instance_of(w)->pools_n};
 }
 
 void registry_remove_since(weir *w, struct registry_mark mark)
 {
-    while (w->pools_n > mark.pools_n)
+    while (instance_of(w)->pools_n > mark.pools_n)
         registry_remove_last_pool(w);
     while (w->sets_n > mark.sets_n)
         registry_remove_last_set(w);
@@ -175,22 +174,22 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
                       struct weir_error *reterr)
 {
     struct registry_mark before = registry_mark(w);
-    int r = str_map_reserve(&w->set_names, plan->sets_n);
+    int r = str_map_reserve(&instance_of(w)->set_names, plan->sets_n);
 
     if (r == 0)
-        r = str_map_reserve(&w->pool_names, plan->pools_n);
+        r = str_map_reserve(&instance_of(w)->pool_names, plan->pools_n);
 
     for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         weir_set *set;
 
         r = registry_add_unnamed(w, &plan->sets[i], &set, reterr);
         if (r == 0)
-            str_map_add(&w->set_names, set_name(set), set);
+            str_map_add(&instance_of(w)->set_names, set_name(set), set);
     }
     for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
         r = registry_add_pool(w, &plan->pools[i], ret);
         if (r == 0 && (*ret)->plan.name)
-            str_map_add(&w->pool_names, (*ret)->plan.name, *ret);
+            str_map_add(&instance_of(w)->pool_names, (*ret)->plan.name, *ret);
     }
     if (r < 0)
         registry_remove_since(w, before);
@@ -200,15 +199,15 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
 static const char *registry_set_name(const weir *w, size_t i)
 {
     const weir_set *set = instance_set(w, (uint32_t)i);
-    struct str_map_entry *entry = str_map_find(&w->set_names, set_name(set));
+    struct str_map_entry *entry = str_map_find(&instance_of(w)->set_names, set_name(set));
 
-    /* The empty set of a pool without sets goes by the pool's name and has none of its own. */
+    /* The empty set of a pool without sets bears the pool's name and none of its own. */
     return entry && entry->value == set ? set_name(set) : NULL;
 }
 
 static const char *registry_pool_name(const weir *w, size_t i)
 {
-    return w->pools[i]->plan.name;
+    return instance_of(w)->pools[i]->plan.name;
 }
 
 static int registry_list_names(weir *w, const char *(*name_of)(const weir *w, size_t i), size_t all,
@@ -245,7 +244,7 @@ int weir_pools(weir *w, const char **ret, size_t n)
     if (instance_is_forked(w))
         return -ECHILD;
     pthread_mutex_lock(&w->lock);
-    found = registry_list_names(w, registry_pool_name, w->pools_n, ret, n);
+    found = registry_list_names(w, registry_pool_name, instance_of(w)->pools_n, ret, n);
     pthread_mutex_unlock(&w->lock);
     return found;
 }

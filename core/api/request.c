@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests. */
+/* Requests: resolving keys to amounts, and warnings about unknown keys. */
 #include "api/request.h"
+#include "api/set_object.h"
 
 #include "api/instance.h"
 #include "base/str_map.h"
@@ -10,7 +11,7 @@
 
 const struct weir_request request_default = {.size = sizeof(request_default)};
 
-/* What the set has warned about, or NULL when out of memory. */
+/* Returns the set's warnings, made if there are none yet. NULL: out of memory. */
 static struct warnings *request_warnings(weir_set *set)
 {
     struct warnings *warnings = atomic_load(&set->warnings), *made;
@@ -22,11 +23,11 @@ static struct warnings *request_warnings(weir_set *set)
         return NULL;
     if (atomic_compare_exchange_strong(&set->warnings, &warnings, made))
         return made;
-    os_free(made); /* another thread's was faster */
+    os_free(made); /* another thread set them first */
     return warnings;
 }
 
-/* Its place if it is new, WARNINGS_MAX if it was there or there is no room. */
+/* Returns the slot of a new hash, or WARNINGS_MAX if it is known or the table is full. */
 static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
 {
     for (uint32_t i = 0; i < WARNINGS_MAX; i++) {
@@ -50,14 +51,14 @@ void request_warn(weir_set *set, const char *key, const char *what)
     warnings = request_warnings(set);
     place = warnings ? request_remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)
-        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
-                     what);
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
+                  what);
     if (place == WARNINGS_MAX - 1)
-        instance_log(set->w, WEIR_LOG_WARNING, "set '%s': no more warnings about keys",
-                     set_name(set));
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set '%s': no more warnings about keys",
+                  set_name(set));
 }
 
-/* Notes one amount of the request for every limit with its key. */
+/* Stores one amount of the request for every limit with its key. */
 static int request_add_amount(weir_set *set, const struct weir_request *request,
                               enum purpose purpose, const struct weir_amount *asked,
                               uint64_t *amounts, const char **ret_key)
@@ -87,7 +88,7 @@ static int request_add_amount(weir_set *set, const struct weir_request *request,
     return 0;
 }
 
-/* What was not asked for gets its type's default; what can never be granted is refused. */
+/* Fills in the defaults. Refuses amounts that can never be granted. */
 static int request_apply_defaults(const weir_set *set, bool nothing_asked, enum purpose purpose,
                                   uint64_t *amounts, const char **ret_key)
 {
@@ -132,10 +133,7 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
     return known;
 }
 
-/*
- * Both of them if nothing is wrong with the request, as with most. False: there is
- * more to say.
- */
+/* Resolves a valid request with any number of keys. False: request_resolve() has to report. */
 static bool request_resolve_valid(const weir_set *set, const struct weir_request *request,
                                   enum purpose purpose, uint64_t *amounts)
 {

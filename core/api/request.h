@@ -7,16 +7,16 @@
 #include <string.h>
 #include <weir/acquisition.h>
 
-/* An amount that is none. */
+/* No amount. */
 #define REQUEST_AMOUNT_NONE UINT64_MAX
 
-/* What NULL stands for: every limit with its default. */
+/* The request that NULL stands for: every limit with its default. */
 extern const struct weir_request request_default;
 
-/* What was the size of a request before there were subjects. */
+/* Size of a request of the first version, without a subject. */
 #define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
 
-/* The caller's request, or what NULL stands for; NULL: it is malformed. */
+/* Returns the caller's request, request_default for NULL, or NULL if it is malformed. */
 static inline const struct weir_request *request_validate(const struct weir_request *request)
 {
     if (!request)
@@ -30,12 +30,11 @@ static inline const struct weir_request *request_validate(const struct weir_requ
 
 enum purpose {
     PURPOSE_ACQUIRE,
-    PURPOSE_TAKE,    /* of rates and calls: a resource must be left out */
-    PURPOSE_FORECAST /* nothing will be done, so nothing is worth a warning */
+    PURPOSE_TAKE,    /* resources are refused */
+    PURPOSE_FORECAST /* without warnings: nothing is acquired */
 };
 
-/* Whether two keys are the same: by address, then by content. They are short: strcmp() is at its
- * best with others, and takes a call. */
+/* Compares keys by address, then by content. In line: keys are short, and strcmp() is a call. */
 static inline bool request_key_equal(const char *a, const char *b)
 {
     if (a == b)
@@ -46,22 +45,17 @@ static inline bool request_key_equal(const char *a, const char *b)
     return false;
 }
 
-/*
- * Fills `amounts`, one per limit of the set. Returns 0; -EINVAL, -ERANGE or -ENOENT with `*ret_key`
- * the key to blame.
- */
+/* Fills `amounts`, one per limit of the set. Returns 0; or -EINVAL, -ERANGE or -ENOENT and in
+ * `*ret_key` the key at fault. */
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key);
 
-/* The same in one go of a request that names one key, or none, if nothing is wrong with it; otherwise
- * false. */
+/* Resolves a valid request with at most one key. False: request_resolve() has to look at it. */
 bool request_resolve_simple(const weir_set *set, const struct weir_request *request,
                             enum purpose purpose, uint64_t *amounts);
 
-/*
- * The same of a set of one limit, if nothing is wrong with the request, as with most. False: it is
- * another set or request, and there is more to say.
- */
+/* Resolves a valid request to a set of one limit. False: another set or request, which
+ * request_resolve() has to look at. */
 static inline bool request_resolve_one(const weir_set *set, const struct weir_request *request,
                                        enum purpose purpose, uint64_t *ret_amount)
 {
@@ -80,7 +74,7 @@ static inline bool request_resolve_one(const weir_set *set, const struct weir_re
            (purpose != PURPOSE_TAKE || limit->type != WEIR_LIMIT_RESOURCE);
 }
 
-/* Whether these amounts are nothing at all, which is granted without asking the set. */
+/* Returns whether all amounts are 0: the set need not be asked. */
 static inline bool request_is_empty(const weir_set *set, const uint64_t *amounts)
 {
     uint64_t any = 0;
@@ -90,18 +84,18 @@ static inline bool request_is_empty(const weir_set *set, const uint64_t *amounts
     return !any;
 }
 
-/* What a set has warned about: made with the first. */
+/* Warnings that a set has given; made with the first. */
 #define WARNINGS_MAX 64u
 
 struct warnings {
-    _Atomic uint64_t hashes[WARNINGS_MAX]; /* of a key and what the matter was; 0: none */
+    _Atomic uint64_t hashes[WARNINGS_MAX]; /* of key and text; 0: free */
 };
 
-/* Warns once per key and set; `what` says what the matter is. Without memory to remember it by, it
- * may be said again. */
+/* Warns once per key, set and text. `what` completes the sentence. May warn again if there is no
+ * memory to remember it. */
 void request_warn(weir_set *set, const char *key, const char *what);
 
-/* The timeout and max_wait that hold for a request. */
+/* Return the effective timeout and max_wait of a request. */
 static inline uint64_t request_timeout(const weir_set *set, const struct weir_request *request)
 {
     return request->timeout_ns ? request->timeout_ns : set->timeout_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Granting in advance. What a reservation does to its set is in set_acquire.c. */
+/* weir_reserve: a grant in advance. set_acquire.c decides it. */
 #include "api/acquire_op.h"
 #include "api/instance.h"
 #include <errno.h>
@@ -13,8 +13,8 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
 
     if (r < 0)
         return r;
-    /* Unless the set says otherwise, which is not asked for nothing. */
-    op.verdict.forecast_ns = instance_now(op.set->w);
+    /* The time of a reservation of nothing, which the set does not decide. */
+    op.verdict.forecast_ns = clock_now_ns(&op.set->w->clock);
     r = acquire_op_try(&op, MODE_RESERVE, ret);
     if (r < 0)
         return r;

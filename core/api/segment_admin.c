@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir_segments(), weir_segment_remove(): segments, for whoever looks after them. */
+/* Administration of segments: weir_segments and weir_segment_remove. */
 #include "config/config_ast.h"
 #include "os/os.h"
 #include "shm/peer_id.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <weir/segment.h>
 
-/* ---- where ---- */
+/* ---- directory ---- */
 
 static int segment_admin_config_dir(const struct config_ast *definition,
                                     struct complaints *complaints, const char **ret)
@@ -27,7 +27,7 @@ static int segment_admin_config_dir(const struct config_ast *definition,
     return 0;
 }
 
-/* `*ret`: NULL for the default, else to be given back with os_free. */
+/* Chooses the segment directory. `*ret`: NULL for the default, else freed with os_free(). */
 static int segment_admin_choose_dir(const struct weir_options *options, char **ret,
                                     struct weir_error *reterr)
 {
@@ -65,9 +65,9 @@ static int segment_admin_check_options(const struct weir_options *options,
 
 static const struct weir_options segment_admin_defaults = {.size = sizeof segment_admin_defaults};
 
-/* ---- who ---- */
+/* ---- users ---- */
 
-/* How many processes are alive whose lives these are; one may have several. */
+/* Counts the living processes with these peer ids; a process may have several. */
 static uint32_t segment_admin_count_users(const uint64_t *peer_ids, uint32_t n)
 {
     uint32_t users = 0;
@@ -85,7 +85,7 @@ static uint32_t segment_admin_count_users(const uint64_t *peer_ids, uint32_t n)
 
 /* ---- listing ---- */
 
-/* The names first, all of them: then they are in order, and the callback may do anything. */
+/* Names are collected first: this gives their order and lets the callback call anything. */
 struct name_list {
     char **items;
     size_t n, capacity;
@@ -135,7 +135,7 @@ static int name_list_read(const char *dir, struct name_list *ret, struct weir_er
 {
     int r = segment_dir_list(dir, name_list_add, ret, reterr);
 
-    if (r == -ENOENT) /* nobody has made it yet */
+    if (r == -ENOENT) /* no directory yet */
         return 0;
     if (r == -ENOMEM)
         return error_set(reterr, r, "%s", strerrordesc_np(-r));
@@ -144,7 +144,7 @@ static int name_list_read(const char *dir, struct name_list *ret, struct weir_er
     return r;
 }
 
-/* Why one that could be inspected cannot be used. */
+/* Returns why a segment that could be read cannot be used, or 0. */
 static int segment_admin_refuse_state(const char *name, enum segment_state state,
                                       struct weir_error *ret)
 {
@@ -160,7 +160,7 @@ static int segment_admin_refuse_state(const char *name, enum segment_state state
     return 0;
 }
 
-/* One segment, as far as it can be told. */
+/* One segment, as far as it can be read. */
 struct segment_entry {
     struct segment_summary summary;
     struct weir_error refusal;
@@ -181,7 +181,7 @@ static void segment_admin_describe(struct segment_entry *entry)
     segment->users = segment_admin_count_users(summary->peer_ids, summary->peers_n);
 }
 
-/* 0; or -ENOENT: it is gone, or about to go. */
+/* Inspects one segment. Returns 0, or -ENOENT if it is gone or about to go. */
 static int segment_admin_inspect(const char *dir, const char *name, struct segment_entry *entry)
 {
     char own[SEGMENT_DIR_PATH_SIZE], encoded[SEGMENT_DIR_FILE_SIZE];
@@ -194,7 +194,7 @@ static int segment_admin_inspect(const char *dir, const char *name, struct segme
         return r;
     segment_dir_default(own);
     if (segment_dir_encode(name, encoded) < 0)
-        return -ENOENT; /* cannot be: it was listed */
+        return -ENOENT; /* impossible: it was listed */
     snprintf(entry->path, sizeof entry->path, "%s/%s" SEGMENT_SUFFIX, dir ? dir : own, encoded);
     if (r == 0)
         r = segment_admin_refuse_state(name, entry->summary.state, &entry->refusal);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Who holds a set, and who waits. */
+/* Lists the holders and waiters of a set from its records. */
 #include "api/set_holders.h"
 #include "peer/peer_cleanup.h"
 
 #include "api/instance.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "set/txn.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a waiter that was not met in line: it joined, or the line changed, meanwhile. */
+/* Position of a waiter that the walk missed: it was enqueued, or the queue changed, meanwhile. */
 #define POSITION_UNKNOWN UINT32_MAX
 
 static uint64_t set_holder_id(uint64_t word, uint32_t record)
@@ -22,7 +22,7 @@ static uint64_t set_holder_id(uint64_t word, uint32_t record)
 
 /* ---- records ---- */
 
-/* Whether a record is of an acquisition of nothing, as queues keep them. */
+/* Returns whether a record holds nothing, as completion queues keep them. */
 static bool set_holder_is_empty(const weir_set *set, const struct acq_record *r)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
@@ -31,8 +31,8 @@ static bool set_holder_is_empty(const weir_set *set, const struct acq_record *r)
     return true;
 }
 
-/* Whether a record says that it is the set's: one region of an instance has the records of many.
- * The lines of a keyed set are those of hidden ones. */
+/* Returns whether a record belongs to the set. A private region has the records of many sets; a
+ * keyed set's waiters belong to its key sets. */
 static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 {
     uint32_t id = (uint32_t)(set_thread >> 32);
@@ -44,7 +44,7 @@ static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
     return id == set->id;
 }
 
-/* What a record says if it belongs to the set and holds or waits. */
+/* Describes a record if it belongs to the set and holds or waits. False also if it changed. */
 static bool set_holder_describe(const weir_set *set, uint32_t record, struct weir_holder *ret)
 {
     const struct acq_record *r = record_at(set->region, record);
@@ -66,7 +66,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
     return record_load(&r->word) == word;
 }
 
-/* Counts the set's holders and, if `all` is not NULL, stores the first `n`, in order of records. */
+/* Counts holders and waiters. If `all` is not NULL, stores the first `n` in order of records. */
 static size_t set_holders_scan(const weir_set *set, struct weir_holder *all, size_t n)
 {
     const struct region *region = set->region;
@@ -112,7 +112,7 @@ void set_holders_add_amounts(const weir_set *set, uint64_t *ret)
     }
 }
 
-/* ---- the line ---- */
+/* ---- wait queue ---- */
 
 static int set_holders_cmp_records(const void *a, const void *b)
 {
@@ -138,7 +138,7 @@ static int set_holders_cmp_since(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Those that were not met stand behind the others, the longest first. */
+/* Numbers the waiters that the walk missed: behind the others, the longest wait first. */
 static void set_holders_number_rest(struct weir_holder *all, size_t n, uint32_t position)
 {
     for (size_t i = 0; i < n; i++)
@@ -146,8 +146,8 @@ static void set_holders_number_rest(struct weir_holder *all, size_t n, uint32_t 
             all[i].position = ++position;
 }
 
-/* Walks the line, as far as it is found among `all`, which are in order of records. Returns how many
- * that were. */
+/* Walks the wait queue from `head` and numbers the waiters found in `all`, which is sorted by
+ * record. Returns the last number. */
 static uint32_t set_holders_walk_queue(const weir_set *set, uint32_t head, struct weir_holder *all,
                                        size_t n)
 {
@@ -162,7 +162,7 @@ static uint32_t set_holders_walk_queue(const weir_set *set, uint32_t head, struc
     return position;
 }
 
-/* `all` will be in order of time. */
+/* Sorts `all` by time and numbers the waiters. */
 static void set_holders_order(const weir_set *set, uint32_t head, struct weir_holder *all, size_t n)
 {
     uint32_t position = set_holders_walk_queue(set, head, all, n);
@@ -171,7 +171,7 @@ static void set_holders_order(const weir_set *set, uint32_t head, struct weir_ho
     set_holders_number_rest(all, n, position);
 }
 
-/* The same where each key has a line of its own. */
+/* Sorts `all` by time and numbers the waiters of each key's wait queue. */
 static void set_holders_order_keyed(struct thread_ctx *ctx, weir_set *set, struct weir_holder *all,
                                     size_t n)
 {
@@ -185,7 +185,7 @@ static void set_holders_order_keyed(struct thread_ctx *ctx, weir_set *set, struc
     set_holders_number_rest(all, n, 0);
 }
 
-/* ---- all of them ---- */
+/* ---- public calls ---- */
 
 static int set_holders_scan_all(weir_set *set, struct weir_holder **ret)
 {
@@ -217,7 +217,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     if (!ctx)
         return -ENOMEM;
     if (set->participant)
-        peer_reap(ctx, set); /* the dead neither hold nor wait */
+        peer_reap(ctx, set); /* dead peers neither hold nor wait */
     found = set_holders_scan_all(set, &all);
     if (set->head_unit)
         set_snapshot(ctx, set);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking at sets: definitions and counters. */
+/* Statistics of sets: definitions and counters. */
 #include "api/instance.h"
 #include "api/set_holders.h"
+#include "api/set_object.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
 #include "set/txn.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -78,7 +79,7 @@ static void stats_fill_limit(const struct limit *limit, const uint64_t *state,
     };
 }
 
-/* Of all actors that ever were: who comes after a dead one counts on. */
+/* Sums the counters of all thread contexts ever used: their next owner continues them. */
 static void stats_add_shared(const struct segment *segment, struct weir_set_stats *totals,
                              struct weir_limit_stats *limits, uint32_t n)
 {
@@ -102,12 +103,12 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
         if (thread_ctx_is_prepared(ctx, set->number))
             counters_sum(thread_ctx_counters(ctx, set->number), totals, limits, n);
     pthread_mutex_unlock(&w->lock);
-    /* Counters of other threads may be read between a release and the grant it follows. */
+    /* The sum over other threads may miss a grant and include its release. */
     ended = totals->taken + totals->released;
     totals->held = totals->granted > ended ? totals->granted - ended : 0;
 }
 
-/* Of a keyed set there are many states: what is held and waits counts for all keys together. */
+/* Fills in a keyed set's totals over all keys, as each key has a state of its own. */
 static void stats_fill_keyed(struct thread_ctx *ctx, const weir_set *set,
                              struct weir_set_stats *ret, struct weir_limit_stats *limits,
                              uint32_t n)
@@ -141,13 +142,13 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set->participant)
-        peer_reap(ctx, set); /* what the dead held is nobody's */
+        peer_reap(ctx, set); /* grants of dead peers are not held */
     if (set->head_unit) {
         ret->waiting = set_snapshot(ctx, set);
         if (set_is_broken(set))
             return -EUCLEAN;
-        at = instance_instant(set->w, set->limits.reads_wall);
-        /* Ahead of the clock if somebody reserved: before that instant nobody gets anything. */
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
+        /* Ahead of the clock after a reservation: nothing is granted before that time. */
         if (at.now_ns < ctx->content[CONTENT_LAST_NS])
             at.now_ns = ctx->content[CONTENT_LAST_NS];
         for (uint32_t i = 0; i < n; i++)

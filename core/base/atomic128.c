@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What this processor can do with 16 bytes. */
+/* Detection of the processor's 16-byte atomic operations. */
 #include "base/atomic128.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@
 _Atomic bool atomic128_load_is_atomic;
 
 #if defined(__x86_64__)
-/* Whether it is made by one of those who promise that aligned loads of 16 bytes are atomic. */
+/* Returns whether the processor's vendor guarantees that aligned 16-byte loads are atomic. */
 static bool atomic128_vendor_is_known(void)
 {
     unsigned highest, name[3];
@@ -40,7 +40,7 @@ bool atomic128_detect(void)
         atomic_store_explicit(&atomic128_load_is_atomic, true, memory_order_relaxed);
 #elif defined(__aarch64__)
     if (getauxval(AT_HWCAP) & HWCAP_USCAT)
-        atomic_store_explicit(&double_word_loads_whole, true, memory_order_relaxed);
+        atomic_store_explicit(&atomic128_load_is_atomic, true, memory_order_relaxed);
 #endif
     return true;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Double words: two words of shared memory that change together, by one compare-and-swap of 16
- * bytes. Either half can also be loaded alone. They are free of addresses and locks, so they work
- * between processes, whoever is stopped or killed wherever.
+ * 128-bit atomics: two words of shared memory that change together, by a 16-byte compare-and-swap.
+ * Either half can also be loaded alone. They contain no addresses and no locks, so they work
+ * between processes that may be stopped or killed at any instruction.
  *
- * x86-64 has `lock cmpxchg16b` (all but the very first processors; x86-64-v2 requires it) and,
- * where there is AVX, aligned SSE loads of 16 bytes that are atomic (Intel SDM 3A 9.1.1, AMD APM 2
- * 7.3.2 say so of their processors). aarch64 has exclusive pairs; `ldp` is atomic with LSE2 alone
- * (Arm ARM B2.2.1). What C17 offers, an _Atomic struct of 16 bytes, may be a lock of libatomic's,
- * which is another one in each process; hence assembler. ThreadSanitizer does not see into that and
- * would find races where there are none, so under it, and nowhere else, its own runtime does the
- * same: gcc's builtin becomes a call of that, clang's would become one of libatomic.
+ * - x86-64 has `lock cmpxchg16b` (except on the very first processors; x86-64-v2 requires it). With
+ *   AVX, aligned 16-byte SSE loads are atomic (Intel SDM 3A 9.1.1, AMD APM 2 7.3.2).
+ * - aarch64 has exclusive pairs. `ldp` is atomic with LSE2 only (Arm ARM B2.2.1).
+ * - An _Atomic struct of 16 bytes, as C17 offers, may use a lock of libatomic, which is private to
+ *   each process. Hence the assembler.
+ * - ThreadSanitizer does not understand the assembler and would report false races. Under it its
+ *   runtime is called instead: gcc's builtin does so, clang's would call libatomic.
  */
 #ifndef WEIR_CORE_BASE_ATOMIC128_H
 #define WEIR_CORE_BASE_ATOMIC128_H
@@ -43,32 +43,33 @@ struct atomic128_value {
 #endif
 
 #if ATOMIC128_TSAN
-__extension__ typedef __int128 double_word_whole;
+__extension__ typedef __int128 atomic128_int;
 #ifdef __clang__
-int __tsan_atomic128_compare_exchange_strong(volatile double_word_whole *at,
-                                             double_word_whole *expected, double_word_whole desired,
-                                             int order, int order_of_failure);
+int __tsan_atomic128_compare_exchange_strong(volatile atomic128_int *at, atomic128_int *expected,
+                                             atomic128_int desired, int order,
+                                             int order_of_failure);
 #endif
 #endif
 
-/* How this processor does it. To be asked for once, by whoever makes or opens a table: false if it
- * cannot. Until then loads are slow, but right. */
+/* Returns whether the processor has a 16-byte compare-and-swap, and enables fast loads if they are
+ * atomic. Called by the code that makes or opens a table. Before, loads are slow but correct. */
 bool atomic128_detect(void);
 
-/* Whether plain aligned loads of 16 bytes are known to be atomic here. */
+/* Whether plain aligned 16-byte loads are known to be atomic. Relaxed accesses suffice: a stale
+ * false only makes a load slower. */
 extern _Atomic bool atomic128_load_is_atomic;
 
 /*
- * If the double word is `*expected`, it becomes `desired`. Otherwise false, and `*expected` is what
- * it was instead, as of one instant. What this thread wrote before is seen by whoever sees
- * `desired`, and what others wrote before what is found here is seen afterwards.
+ * Changes the value from `*expected` to `desired` and returns true. If the value differs, returns
+ * false and stores it in `*expected`, both halves as of one instant. Success has release order;
+ * success and failure have acquire order.
  */
 static inline bool atomic128_cas(struct atomic128 *at, struct atomic128_value *expected,
                                  struct atomic128_value desired)
 {
 #if ATOMIC128_TSAN
-    double_word_whole before, after;
-    volatile double_word_whole *whole = (volatile double_word_whole *)(void *)at;
+    atomic128_int before, after;
+    volatile atomic128_int *whole = (volatile atomic128_int *)(void *)at;
     bool done;
 
     memcpy(&before, expected, sizeof(before));
@@ -95,7 +96,8 @@ static inline bool atomic128_cas(struct atomic128 *at, struct atomic128_value *e
     uint64_t low, high;
     uint32_t failed;
 
-    /* What is found is stored again, for only then were both halves loaded at one instant. */
+    /* A value that differs is stored again: only a successful store proves that both halves were
+     * loaded at one instant. */
     __asm__ volatile("1: ldaxp %0, %1, %3\n"
                      "   cmp %0, %4\n"
                      "   ccmp %1, %5, #0, eq\n"
@@ -111,15 +113,15 @@ static inline bool atomic128_cas(struct atomic128 *at, struct atomic128_value *e
                      : "cc", "memory");
     if (low == expected->low && high == expected->high)
         return true;
-    *expected = (struct double_value){low, high};
+    *expected = (struct atomic128_value){low, high};
     return false;
 #else
 #error "no compare-and-swap of 16 bytes is known for this processor"
 #endif
 }
 
-/* Both halves as of one instant, by a compare-and-swap that changes nothing: needs memory that can
- * be written. */
+/* Returns both halves as of one instant, by a compare-and-swap that changes nothing. The memory
+ * must be writable. */
 static inline struct atomic128_value atomic128_load_by_cas(const struct atomic128 *at)
 {
     struct atomic128_value value = {0, 0};
@@ -128,11 +130,11 @@ static inline struct atomic128_value atomic128_load_by_cas(const struct atomic12
     return value;
 }
 
-/* Both halves as of one instant. What others wrote before is seen afterwards. */
+/* Returns both halves as of one instant. Acquire order. */
 static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
 {
 #if ATOMIC128_TSAN
-    return double_word_load_by_swap(at);
+    return atomic128_load_by_cas(at);
 #elif defined(__x86_64__)
     struct atomic128_value value;
 
@@ -147,10 +149,10 @@ static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
                      : "xmm0", "memory");
     return value;
 #else
-    struct double_value value;
+    struct atomic128_value value;
 
-    if (!atomic_load_explicit(&double_word_loads_whole, memory_order_relaxed))
-        return double_word_load_by_swap(at);
+    if (!atomic_load_explicit(&atomic128_load_is_atomic, memory_order_relaxed))
+        return atomic128_load_by_cas(at);
     __asm__ volatile("ldp %0, %1, %2\n\t"
                      "dmb ishld"
                      : "=&r"(value.low), "=&r"(value.high)

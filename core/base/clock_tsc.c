@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Readings of CLOCK_MONOTONIC that are shared while they are fresh. */
+/* Readings of CLOCK_MONOTONIC, shared while the time stamp counter says that they are fresh. */
 #include "base/clock_tsc.h"
 
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
 
-/* For how long the counter is measured, within which error (1 / PRECISION), how often that is tried
- * if the thread is interrupted, and how often the clock is asked for it: one that moves has then. */
+/* Measurement of the TSC: duration, maximum error (1 / MEASURE_PRECISION), attempts in case the
+ * thread is interrupted, and clock readings per attempt, enough unless the clock stands still. */
 #define MEASURE_NS UINT64_C(20000)
 enum { MEASURE_PRECISION = 32, TRIES = 8, MEASURE_READINGS_MAX = 100000 };
 
-/* A longer gap is no longer compared: the product must fit. */
+/* Longest gap that clock_tsc_check compares: its product must fit 64 bits. */
 #define GAP_TICKS_MAX (UINT64_C(1) << 40)
 
-/* A reading of the clock between two of the counter. */
+/* A clock reading between two TSC readings. */
 struct clock_tsc_bracket {
     uint64_t before, ns, after;
 };
@@ -29,7 +29,7 @@ static struct clock_tsc_bracket clock_tsc_read_bracket(void)
     return bracket;
 }
 
-/* How many ticks are fresh by what went by between two readings; 0: that cannot be told. */
+/* Returns TSC_FRESH_NS in ticks, as measured between two brackets; 0: not precise enough. */
 static uint64_t clock_tsc_fresh_ticks(const struct clock_tsc_bracket *first,
                                       const struct clock_tsc_bracket *last)
 {
@@ -86,9 +86,10 @@ void clock_tsc_free(struct clock_tsc *tsc)
 }
 
 /*
- * What the counter has to say of the time since the earlier reading. It was read before that, and
- * is read now after the clock, so more has gone by on it, as far as both run alike; half of that is
- * left to slewing. A little behind it may be read out of order.
+ * Compares the TSC with the clock since the shared reading. The TSC was read before that reading
+ * and now after the clock, so its interval is the longer one if both run alike. The clock may run
+ * up to twice as fast, because of slewing. The TSC may be behind by TSC_FRESH_NS, because it is
+ * read out of order.
  */
 static enum clock_tsc_state clock_tsc_check(const struct clock_tsc *tsc, uint64_t ticks,
                                             uint64_t ns, const struct clock_tsc_bracket *now)
@@ -111,8 +112,9 @@ void clock_tsc_disable(struct clock_tsc *tsc, enum clock_tsc_state why)
     atomic_compare_exchange_strong(&tsc->state, &ok, why);
 }
 
-/* Reads the clock, for all. Whoever is stopped before he has said by the counter when it was lets
- * them read it again; if he says so late, all the sooner. */
+/* Reads the clock and shares the reading: stores `ns`, then `ticks`. If the thread stops between
+ * the two, other threads read the clock again. If it stores `ticks` late, the value is older than
+ * that of `ns`, so the reading expires earlier. The relaxed load is validated by the CAS. */
 static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_t before)
 {
     uint64_t ns = atomic_load_explicit(&tsc->ns, memory_order_relaxed), seen = ns;
@@ -133,6 +135,7 @@ static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_
     return now.ns;
 }
 
+/* The acquire load of `ticks` orders the relaxed load of `ns`: it is at least as new. */
 uint64_t clock_tsc_now(struct clock_tsc *tsc)
 {
     uint64_t ticks = atomic_load_explicit(&tsc->ticks, memory_order_acquire), ns, before;

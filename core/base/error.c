@@ -9,12 +9,12 @@
 
 struct complaint {
     struct mark mark;
-    uint32_t order; /* of arrival: equal places stay in it */
+    uint32_t order; /* of arrival: sorts complaints at equal locations */
     int code;
     char message[sizeof(((struct weir_error *)0)->message)];
 };
 
-/* Bytes of the UTF-8 sequence at `text`, or 0 if there is none (RFC 3629). */
+/* Returns the number of bytes of the UTF-8 sequence at `text`, or 0 if it is invalid (RFC 3629). */
 static size_t utf8_sequence_length(const unsigned char *text, size_t length)
 {
     size_t n = text[0] < 0x80   ? 1
@@ -29,7 +29,7 @@ static size_t utf8_sequence_length(const unsigned char *text, size_t length)
         if ((text[i] & 0xc0) != 0x80)
             return 0;
     }
-    /* Longer than needed, a surrogate, or beyond U+10FFFF. */
+    /* Overlong, a surrogate, or beyond U+10FFFF. */
     if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
         (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
         return 0;
@@ -48,11 +48,11 @@ size_t utf8_valid_length(const char *text, size_t length)
     return at;
 }
 
-/* A message is one line of UTF-8 whatever it quotes, and does not end inside a character. */
+/* Makes a message that quotes any bytes one line of UTF-8 without a partial character. */
 static void error_sanitize(char *message, size_t size)
 {
     size_t length = strlen(message);
-    if (length + 1 == size) { /* it was cut, perhaps inside a UTF-8 sequence */
+    if (length + 1 == size) { /* truncated, perhaps inside a UTF-8 sequence */
         while (length > 0 && ((unsigned char)message[length - 1] & 0xc0) == 0x80)
             length--;
         if (length > 0 && (unsigned char)message[length - 1] >= 0xc0)
@@ -103,7 +103,7 @@ bool complaints_full(const struct complaints *complaints)
     return complaints->items_n == COMPLAINTS_MAX;
 }
 
-/* Makes room for one more complaint: the array doubles at powers of two. */
+/* Adds a complaint to the array, which doubles at powers of two. NULL: out of memory. */
 static struct complaint *complaint_new(struct complaints *complaints)
 {
     uint32_t n = complaints->items_n;
@@ -217,8 +217,9 @@ static size_t size_min(size_t a, size_t b)
 }
 
 /*
- * Edits (insert, delete, replace, swap neighbors) that turn `a` into `b`: the "optimal string
- * alignment" distance, row by row. Ends early, with a number above `limit`, once it must exceed it.
+ * Returns the number of edits (insert, delete, replace, swap neighbors) that turn `a` into `b`: the
+ * "optimal string alignment" distance, computed by rows. Stops early with a number above `limit`
+ * once the result must exceed it.
  */
 static size_t hint_edit_distance(const char *a, size_t a_n, const char *b, size_t b_n, size_t limit)
 {
@@ -257,10 +258,10 @@ const char *hint_find(const char *word, const char *const *candidates, size_t n)
             length > candidate_length + limit)
             continue;
         size_t distance = hint_edit_distance(word, length, candidates[i], candidate_length, limit);
-        /* As many edits as the shorter word is long would turn anything into anything. */
+        /* With as many edits as the shorter word has bytes any two words match. */
         if (distance <= limit && distance < size_min(length, candidate_length)) {
             closest = candidates[i];
-            limit = distance == 0 ? 0 : distance - 1; /* only a closer one from here on */
+            limit = distance == 0 ? 0 : distance - 1; /* from here on only closer ones */
         }
     }
     return closest;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SCHED_POINT() marks every place between two stores to memory that is shared. It is nothing, except in
- * the crash tests, which compile the core with WEIR_STEPS and stop or kill a process at each.
+ * SCHED_POINT() marks each schedule point: a place between two stores to shared memory. It is
+ * empty, except in the crash tests. They compile the core with WEIR_STEPS and stop or kill a
+ * process there.
  */
 #ifndef WEIR_CORE_BASE_SCHED_POINT_H
 #define WEIR_CORE_BASE_SCHED_POINT_H

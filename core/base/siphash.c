@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* SipHash-2-4 with 128 bits. */
+/* SipHash-2-4 with 128 bits of output. */
 #include "base/siphash.h"
 
 #include "os/os.h"
@@ -39,7 +39,7 @@ static inline void siphash_compress(struct siphash_state *s, uint64_t word)
     s->v0 ^= word;
 }
 
-/* Eight bytes, the first of them the least: one load. */
+/* Loads eight bytes, least significant first; compiled to one load. */
 static inline uint64_t siphash_load_word(const unsigned char *at)
 {
     return (uint64_t)at[0] | (uint64_t)at[1] << 8 | (uint64_t)at[2] << 16 | (uint64_t)at[3] << 24 |
@@ -47,7 +47,7 @@ static inline uint64_t siphash_load_word(const unsigned char *at)
            (uint64_t)at[7] << 56;
 }
 
-/* The last bytes, less than eight, and above them how many there are in all. */
+/* Loads the last bytes, less than eight, with `n` modulo 256 in the top byte. */
 static inline uint64_t siphash_load_tail(const unsigned char *at, size_t n)
 {
     uint64_t word = (uint64_t)n << 56;

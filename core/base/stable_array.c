@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tables that never move. */
+/* Growth and release of stable arrays. */
 #include "base/stable_array.h"
 
 #include "os/os.h"

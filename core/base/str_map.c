@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names: open addressing, linear probing, at most three quarters full. */
+/* String maps: open addressing, linear probing, at most three quarters full. */
 #include "base/str_map.h"
 
 #include "os/os.h"
@@ -56,7 +56,7 @@ void str_map_add(struct str_map *map, const char *name, void *value)
     map->n++;
 }
 
-/* Fills the gap: entries behind it move up, unless they would land ahead of where they hash to. */
+/* Fills the gap with later entries of the cluster, unless one would get before its home slot. */
 static void str_map_close_gap(struct str_map *map, size_t gap)
 {
     size_t mask = map->capacity - 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A hash table from names to what they name. Names belong to what they name, which outlives it. */
+/* String map: hash table from names to values. The name belongs to the value. */
 #ifndef WEIR_CORE_BASE_STR_MAP_H
 #define WEIR_CORE_BASE_STR_MAP_H
 
@@ -18,10 +18,10 @@ struct str_map {
 
 struct str_map_entry *str_map_find(const struct str_map *map, const char *name); /* or NULL */
 int str_map_reserve(struct str_map *map, size_t more);                           /* 0 or -ENOMEM */
-/* Adds a name that is not there; room was reserved. */
+/* Adds a name that is not in the map. Room must be reserved. */
 void str_map_add(struct str_map *map, const char *name, void *value);
 void str_map_remove(struct str_map *map, const char *name,
-                    const void *value); /* if it names that */
+                    const void *value); /* only if the name has this value */
 void str_map_free(struct str_map *map);
 uint64_t fnv1a_text(const char *text); /* FNV-1a, 64 bits */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lives of threads: one word each, shared by the thread and by whoever asks. */
+/* Exit states of threads: reference counted, and set by a pthread key's destructor. */
 #include "base/thread_exit.h"
 
 #include "os/os.h"
@@ -66,7 +66,7 @@ void thread_exit_unref(struct thread_exit_state *state)
     if (!state)
         return;
     thread_exit_put(state);
-    /* Nobody asks any more; the thread itself may be the only one that is left to free it. */
+    /* If only the calling thread's own reference is left, it frees its state now. */
     if (state != thread_exit_self || atomic_load(&state->references) > 1)
         return;
     thread_exit_self = NULL;

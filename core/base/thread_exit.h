@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a thread of the program still lives: said by the end of the thread itself. */
+/* Exit state of a thread of the program: tells other threads whether it has exited. */
 #ifndef WEIR_CORE_BASE_THREAD_EXIT_H
 #define WEIR_CORE_BASE_THREAD_EXIT_H
 
@@ -7,11 +7,12 @@
 
 struct thread_exit_state;
 
-/* That of the calling thread, or NULL: out of memory. Goes back with thread_exit_unref, in any thread. */
+/* Returns a reference to the calling thread's exit state, or NULL: out of memory. Any thread may
+ * drop it with thread_exit_unref. */
 struct thread_exit_state *thread_exit_ref(void);
-void thread_exit_unref(struct thread_exit_state *state); /* NULL is fine */
+void thread_exit_unref(struct thread_exit_state *state); /* NULL: does nothing */
 
-/* True from the moment when the thread's own code is over. */
+/* Returns true once the thread's own code has ended. Any thread with a reference. */
 bool thread_exit_has_ended(const struct thread_exit_state *state);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Quantities as people write them, read and written exactly. */
+/* Exact parsing and formatting of numbers with units. */
 #include "base/units.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@ struct unit {
     uint64_t factor;
 };
 
-/* Each from the largest to the smallest, which is 1. */
+/* Units in descending order; the factor of the last is 1. */
 static const struct unit amount_units[] = {
     {"G", 1000000000},
     {"M", 1000000},
@@ -35,7 +35,8 @@ static const struct unit size_units[] = {
 };
 #define UNIT_TABLE(units) (units), sizeof(units) / sizeof((units)[0])
 
-/* Reads digits. Returns what follows them, or NULL if there are none; `*rc` as units_parse_amount. */
+/* Reads digits without a leading zero. Returns a pointer behind them, or NULL if there are none.
+ * `*rc`: 0, or -ERANGE if the number does not fit. */
 static const char *units_parse_digits(const char *text, uint64_t *ret, int *rc)
 {
     uint64_t value = 0;

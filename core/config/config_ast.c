@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory of definitions: many small things that go all at once. */
+/* The memory of a config AST: chunks that hold many small items and are freed together. */
 #include "config/config_ast.h"
 #include "os/os.h"
 #include <string.h>
 
-/* A piece of memory that many small things share. */
+/* A chunk of memory that many small items share. */
 struct ast_chunk {
     struct ast_chunk *next;
     size_t used, size;
@@ -19,7 +19,7 @@ static struct ast_chunk *ast_chunk_new(struct config_ast *ast, size_t size)
     if (chunk == NULL)
         return NULL;
     chunk->size = size;
-    /* One made for a large thing goes behind the first, which still has room for small ones. */
+    /* A chunk for one large item goes behind the first, which still has room for small ones. */
     if (size != AST_CHUNK_SIZE && ast->memory != NULL) {
         chunk->next = ast->memory->next;
         ast->memory->next = chunk;

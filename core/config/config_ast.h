@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A definition: what a configuration text or a specification in code says, before names are looked
- * up and numbers are checked. Every item carries its place, so that complaints can name it.
+ * The config AST: what a configuration text or a specification in code says, before names are
+ * looked up and numbers are checked. Every item has its location, so that complaints can name it.
  *
  *     YAML text ──config_yaml.c──►┐
- *                            ├─► struct definition ──resolve.c──► struct plan
- *     C specs ──config_spec.c──────►┘
+ *                                 ├─► struct config_ast ──resolve.c──► struct plan
+ *     C specs ──config_spec.c────►┘
  */
 #ifndef WEIR_CORE_CONFIG_CONFIG_AST_H
 #define WEIR_CORE_CONFIG_CONFIG_AST_H
@@ -14,16 +14,14 @@
 #include <stdbool.h>
 #include <weir/pool.h>
 
-/*
- * A scalar as written. `text` NULL: not given, or, if it has a mark, given in a shape that was
- * complained about already: no more is said about it.
- */
+/* A value as given. Without text it was not given, or, if it has a mark, it was of a wrong kind:
+ * then a complaint was added already, and no other follows. */
 struct config_value {
     const char *text;
     struct mark mark;
 };
 
-/* A name with a value, as written. */
+/* A name with a value, as given. */
 struct setting {
     struct config_value name;
     struct config_value value;
@@ -42,14 +40,13 @@ struct ast_limit {
 };
 
 struct ast_keyed {
-    struct mark mark; /* without a line: not given by a text */
+    struct mark mark; /* line 0: not given by a text */
     bool given;
     struct config_value max_keys, memory, evict;
 };
 
 struct ast_set {
-    struct config_value
-        name; /* its mark is the set's; without text only in a wrong specification */
+    struct config_value name; /* its mark is the set's; no text only in an invalid specification */
     struct config_value backend, lifetime;
     struct config_value timeout, max_wait, max_waiters, strict, fair;
     struct ast_keyed keyed;
@@ -77,8 +74,8 @@ struct config_ast {
     struct ast_chunk *memory; /* all of the above lives here */
 };
 
-/* A bound on everything: what a configuration may hold. */
-#define CONFIG_TEXT_MAX      ((size_t)16 << 20) /* bytes; give it to os_file_read */
+/* Bounds on everything that a configuration may hold. */
+#define CONFIG_TEXT_MAX      ((size_t)16 << 20) /* bytes; for os_file_read() */
 #define CONFIG_DEPTH_MAX     16                 /* nested lists and mappings */
 #define CONFIG_NAME_MAX      255                /* bytes of a name or key */
 #define CONFIG_SETS_MAX      ((size_t)1 << 20)  /* sets, and names in a pool */
@@ -87,34 +84,35 @@ struct config_ast {
 #define CONFIG_DIRS_MAX      ((size_t)64)       /* plugin_dirs */
 #define CONFIG_SPEC_SIZE_MAX ((size_t)4096)     /* bytes of one struct of a specification */
 
-/* Memory that goes all at once with the definition. NULL when there is none. */
+/* Allocate memory that is freed as a whole with the AST. Return NULL if out of memory. */
 void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size);
 char *config_ast_strdup(struct config_ast *ast, const char *text, size_t length);
-/* Makes room for one more item, zeroed, behind the `*n` items there are; returns all of them. */
+/* Appends one zeroed item to the `*n` items. Returns the array, which may have moved, or NULL if
+ * out of memory. */
 void *config_ast_append(struct config_ast *ast, void *items, size_t *n, size_t size);
 void config_ast_free(struct config_ast *ast);
 
 /*
- * config_yaml.c: reads YAML. Adds every complaint it finds (syntax, unknown or repeated fields, wrong
- * shapes, missing version) and reads on; only a mistake of syntax ends the reading. Returns 0;
- * -EINVAL (complaints were added; `ret` holds what was understood, and resolving that finds the
- * rest of the mistakes); -EBADMSG (the same, but the reading ended early); -ENOMEM. `ret` must be
- * freed whatever is returned.
+ * Reads YAML (config_yaml.c). Adds every complaint that it finds (syntax, unknown or repeated
+ * fields, wrong kinds, missing version) and goes on; only an error of syntax ends the reading.
+ * Returns 0; -EINVAL (complaints were added; resolving `ret`, which holds what was understood,
+ * finds the rest of the errors); -EBADMSG (complaints were added, and the reading ended early);
+ * -ENOMEM. `ret` must be freed in any case.
  */
 int config_yaml_parse(const char *text, size_t length, struct config_ast *ret,
                       struct complaints *complaints);
 
 /*
- * The same of the configuration that weir_open reads with these options; nothing at all if there is
- * none. `complaints->file` becomes its name. Also what reading the file returns.
+ * Reads the configuration that weir_open() reads with these options; nothing if there is none. Sets
+ * `complaints->file` to its name. Returns what config_yaml_parse() returns, or the error of reading
+ * the file. `ret` must be freed in any case.
  */
 int config_yaml_load(const struct weir_options *options, struct config_ast *ret,
                      struct complaints *complaints);
 
 /*
- * config_spec.c: the same from specifications in code; everything is copied. Returns 0; -EBADMSG (sizes,
- * counts or pointers are wrong: complaints were added, and `ret` is not complete); -ENOMEM. `ret`
- * must be freed whatever is returned.
+ * Copies specifications in code (config_spec.c). Returns 0; -EBADMSG (sizes, counts or pointers are
+ * wrong; complaints were added, and `ret` is incomplete); -ENOMEM. `ret` must be freed in any case.
  */
 int config_spec_read(const struct weir_pool_spec *spec, struct config_ast *ret,
                      struct complaints *complaints);

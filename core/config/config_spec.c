@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Specifications in code, copied into a definition: numbers become text, so that from here on they
- * are read, checked and complained about like those of a file. Structs may be of another version:
- * a shorter one lacks fields, which count as 0; a longer one must hold zeroes where this version
- * knows nothing.
+ * Copies specifications in code into a config AST. Numbers become text, so that they are read,
+ * checked and complained about like those of a file. Structs may be of another version. A shorter
+ * one lacks fields, which count as 0; a longer one must have zeroes where this version knows no
+ * field.
  */
 #include "base/units.h"
 #include "config/config_ast.h"
@@ -25,7 +25,7 @@ static void spec_complain(struct spec_copier *copier, const char *message)
     complaint_add(copier->complaints, -EINVAL, no_mark, "%s", message);
 }
 
-/* Copies a struct that begins with its size. False: the size makes no sense. */
+/* Copies a struct that begins with its size. Returns false if the size is invalid. */
 static bool spec_copy_struct(struct spec_copier *copier, const char *name, const void *from,
                              void *to, size_t known)
 {
@@ -49,7 +49,7 @@ static bool spec_copy_struct(struct spec_copier *copier, const char *name, const
     return true;
 }
 
-/* The i-th struct of an array; the first says how far they lie apart. */
+/* Returns the i-th struct of an array. The size in the first one is the distance between them. */
 static const void *spec_struct_at(const void *array, size_t i)
 {
     size_t size;
@@ -67,7 +67,7 @@ static void spec_copy_text(struct spec_copier *copier, const char *text, struct 
         copier->memory_failed = true;
 }
 
-/* A number with its unit; 0 is not given. */
+/* Copies a number as text; 0 means not given. */
 static void spec_copy_number(struct spec_copier *copier, uint64_t number, struct config_value *ret)
 {
     char text[32];
@@ -75,7 +75,7 @@ static void spec_copy_number(struct spec_copier *copier, uint64_t number, struct
     spec_copy_text(copier, number != 0 ? text : NULL, ret);
 }
 
-/* As people write it: it is shown to them. */
+/* Copies a duration in the form that people write, since messages show it. */
 static void spec_copy_duration(struct spec_copier *copier, uint64_t ns, struct config_value *ret)
 {
     char text[UNITS_TEXT_MAX];
@@ -95,7 +95,7 @@ static void *spec_array_new(struct spec_copier *copier, size_t n, size_t size)
     return array;
 }
 
-/* An array of `n` items that the program gave. False: it cannot be one, or is too large. */
+/* Returns whether an array of the program can have `n` items, at most `most`. */
 static bool spec_check_array(struct spec_copier *copier, const char *name, const void *array,
                              size_t n, size_t most)
 {
@@ -110,7 +110,7 @@ static bool spec_check_array(struct spec_copier *copier, const char *name, const
     return false;
 }
 
-/* Appends settings behind the `settings->n` there are; room was made. */
+/* Appends settings. The array must have room for them. */
 static void spec_append_settings(struct spec_copier *copier, const struct weir_setting *from,
                                  size_t n, struct settings *settings)
 {
@@ -146,7 +146,7 @@ static void spec_copy_choice(struct spec_copier *copier, const char *field, enum
                       "%s is %d: use WEIR_DEFAULT, WEIR_YES or WEIR_NO", field, (int)choice);
 }
 
-/* The two numbers that a limit's struct has fields for are parameters like any other. */
+/* Appends one of the two parameters that the struct of a limit has fields for. */
 static void spec_append_number(struct spec_copier *copier, const char *name, uint64_t number,
                                void (*copy)(struct spec_copier *, uint64_t, struct config_value *),
                                struct settings *settings)
@@ -198,7 +198,7 @@ static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_s
         copier->complaints->location.limit_number = (uint32_t)i + 1;
         const void *from = spec_struct_at(spec->limits, i);
         if (!spec_copy_struct(copier, "weir_limit_spec", from, &limit, sizeof limit))
-            break; /* nobody knows where the next one lies */
+            break; /* it is unknown where the next one lies */
         spec_copy_limit(copier, &limit, &ret->limits[i]);
         ret->limits_n = i + 1;
     }
@@ -265,7 +265,7 @@ static void spec_copy_sets(struct spec_copier *copier, const struct weir_pool_sp
     copier->complaints->location = (struct spec_location){0};
 }
 
-/* The pool's sets: the new ones, then those that exist. */
+/* Lists the sets of the pool: the new ones, then those that exist. */
 static void spec_copy_pool_sets(struct spec_copier *copier, const struct weir_pool_spec *spec,
                                 struct ast_pool *ret)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A configuration text, read from YAML into a definition: what the document, a set, a limit and a
- * pool may hold, and where each of their fields goes.
- */
+/* Reads a configuration text into a config AST: the schemas of the document, its sets, limits and
+ * pools. */
 #include "config/schema.h"
 #include "os/os.h"
 #include <errno.h>
@@ -70,7 +68,7 @@ static void config_yaml_read_keyed(struct yaml_reader *yaml, const char *name,
                                          .fields_n = sizeof fields / sizeof fields[0]};
     struct ast_set *set = target;
     bool is_mapping = yaml_node_enter(yaml, name, YAML_MAPPING, node);
-    /* Nothing is an empty mapping, and lacks what an empty one does. */
+    /* Null counts as an empty mapping, and lacks what an empty one lacks. */
     set->keyed = (struct ast_keyed){.mark = node->value.mark,
                                     .given = is_mapping || node->kind == YAML_NULL};
     if (is_mapping)
@@ -172,7 +170,7 @@ static void config_yaml_check_version(struct yaml_reader *yaml, const struct con
                       error_text(version->text).text);
 }
 
-/* The whole document. */
+/* The document as a whole. */
 struct config_root {
     struct config_ast *ast;
     struct config_value version, process_dir, clock;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Signatures: a set's definition written down, and the hash of what it means. */
+/* Fingerprints: writes the definition text of a set, and hashes what it means. */
 #include "config/fingerprint.h"
 #include "os/os.h"
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes into `to`, or only measures: `to` NULL. */
+/* Writes to `to`, or only counts if `to` is NULL. */
 struct fingerprint_writer {
     char *to;
     size_t n;
@@ -25,7 +25,7 @@ static void fingerprint_write_text(struct fingerprint_writer *writer, const char
     fingerprint_write(writer, text, strlen(text));
 }
 
-/* Whether a text means itself without quotes. */
+/* Returns whether YAML reads the text as itself without quotes. */
 static bool fingerprint_needs_no_quotes(const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
@@ -34,7 +34,7 @@ static bool fingerprint_needs_no_quotes(const char *text)
            strcmp(text, "Null") != 0 && strcmp(text, "NULL") != 0;
 }
 
-/* The code point at `text`, which is well-formed UTF-8, and its length in bytes. */
+/* Decodes the code point at `text`, which is valid UTF-8, and its length in bytes. */
 static uint32_t utf8_decode(const char *text, size_t *ret_length)
 {
     const unsigned char *byte = (const unsigned char *)text;
@@ -46,10 +46,8 @@ static uint32_t utf8_decode(const char *text, size_t *ret_length)
     return point;
 }
 
-/*
- * What YAML does not allow as it is, what ends a line for some of its readers, and what would be
- * taken for an explicit key wherever it stands (yaml_reader.c).
- */
+/* Returns whether a character must be escaped: YAML forbids it, some readers end a line at it, or
+ * it would be taken for an explicit key (yaml_reader.c). */
 static bool fingerprint_needs_escape(uint32_t point)
 {
     return point == '?' || point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 ||
@@ -73,7 +71,7 @@ static void fingerprint_write_quoted(struct fingerprint_writer *writer, const ch
     }
 }
 
-/* A text, quoted if need be as JSON does, which YAML reads too. */
+/* Writes a text, quoted as in JSON if necessary; YAML reads that too. */
 static void fingerprint_write_value(struct fingerprint_writer *writer, const char *text)
 {
     bool plain = fingerprint_needs_no_quotes(text);
@@ -158,7 +156,7 @@ static bool utf8_is_valid(const char *text)
     return utf8_valid_length(text, length) == length;
 }
 
-/* Whether all that was written can be written down again; names and keys were checked already. */
+/* Returns whether all texts that the definition text needs are UTF-8. */
 static bool fingerprint_is_utf8(const struct set_plan *plan)
 {
     if (!utf8_is_valid(plan->name))
@@ -189,7 +187,7 @@ static uint64_t fingerprint_hash_number(uint64_t hash, uint64_t number)
     return fingerprint_hash_bytes(hash, &number, sizeof number);
 }
 
-/* With its NUL, so that two texts do not run into each other. */
+/* The NUL is included, so that two texts do not run into each other. */
 static uint64_t fingerprint_hash_string(uint64_t hash, const char *text)
 {
     return fingerprint_hash_bytes(hash, text, strlen(text) + 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Plans: made of a text or of specifications in code, and freed. */
+/* Plans: made from a text or from specifications in code, selected from, and freed. */
 #include "config/plan.h"
 #include "os/os.h"
 #include <errno.h>
 #include <string.h>
 
-/* Resolves what could be understood, and tells what was wrong with all of it. */
+/* Resolves what was understood, and reports all complaints. Frees the AST. */
 static int plan_finish(int rc, struct config_ast *ast, struct plugin_search *plugins,
                        const struct known_names *known, struct plan *ret,
                        struct complaints *complaints)
@@ -45,7 +45,7 @@ int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plug
 void limit_free(struct limit *limit)
 {
     char *key;
-    memcpy(&key, &limit->key, sizeof key); /* it is ours, though const to everybody else */
+    memcpy(&key, &limit->key, sizeof key); /* the plan owns it; const for all other code */
     os_free(key);
     os_free(limit->settings_text);
     os_free(limit->config);
@@ -81,7 +81,7 @@ static bool plan_name_is(const char *name, const char *wanted)
     return name != NULL && strcmp(name, wanted) == 0;
 }
 
-/* All but the pool of this name. */
+/* Removes all pools but the one of this name. */
 static void plan_select_pool(struct plan *plan, const char *name)
 {
     size_t n = 0;
@@ -94,7 +94,7 @@ static void plan_select_pool(struct plan *plan, const char *name)
     plan->pools_n = n;
 }
 
-/* Whether a set is the wanted one, or one of those of the only pool that is left. */
+/* Returns whether a set is the selected one, or belongs to the only pool that is left. */
 static bool plan_is_selected(const struct plan *plan, const char *set, const char *name)
 {
     if (plan->pools_n == 0)

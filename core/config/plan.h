@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A plan: a definition whose names were looked up and whose values were checked, ready to become
- * sets and pools. Made by resolve.c, which adds every complaint it finds.
- */
+/* A plan: a configuration with names looked up and values checked, ready to become sets and pools.
+ * Made by resolve.c, which adds a complaint for every error. */
 #ifndef WEIR_CORE_CONFIG_PLAN_H
 #define WEIR_CORE_CONFIG_PLAN_H
 
@@ -15,13 +13,13 @@ struct name_value {
     char *name, *value;
 };
 
-/* Where the state of a set lives. */
+/* Where the state of a set is. */
 enum backend {
     BACKEND_THREAD, /* in the memory of the process */
     BACKEND_PROCESS /* in a segment, shared by the processes of a user */
 };
 
-/* Which key gives way to a new one when none can be forgotten. */
+/* Which key is removed for a new one when no key is in its initial state. */
 enum evict { EVICT_OLDEST, EVICT_RANDOM, EVICT_NONE };
 
 #define KEYED_MEMORY_MIN (UINT64_C(64) << 10)
@@ -33,7 +31,7 @@ struct keyed_plan {
     enum evict evict;
 };
 
-/* Everything a set is made of. Strings and arrays are owned by the plan until a set takes them. */
+/* Everything that a set is made of. The plan owns strings and arrays until a set takes them. */
 struct set_plan {
     char *name;
     struct limit *limits;
@@ -46,16 +44,16 @@ struct set_plan {
     bool strict, fair;
     enum backend backend;
     struct keyed_plan keyed;
-    bool while_used; /* its segment vanishes with the last process that uses it */
+    bool while_used; /* the segment is removed with the last process that uses it */
 };
 
 struct pool_plan {
     char *name;                    /* NULL: cannot be opened by name */
     const struct plugin *balancer; /* NULL: a single set needs none */
-    void *config;                  /* of the balancer, aligned to 16 */
-    uint32_t state_words;          /* of the balancer's state */
+    void *config;                  /* of the balancer, aligned to 16 bytes */
+    uint32_t state_words;          /* of the balancer's state, in 8-byte words */
     uint64_t seed;                 /* 0: the instance's */
-    char **sets;                   /* names; resolved against the plan's and the instance's sets */
+    char **sets;                   /* names of sets of the plan or of the instance */
     uint32_t sets_n;               /* 0: one empty set */
 };
 
@@ -64,32 +62,29 @@ struct plan {
     size_t sets_n;
     struct pool_plan *pools;
     size_t pools_n;
-    char *process_dir; /* absolute; NULL: the configuration names none */
+    char *process_dir; /* absolute; NULL: not configured */
     enum weir_clock_source clock;
 };
 
-/* Words of state that all limits of one set may need together. */
+/* Words of state that all limits of a set may need together. */
 #define SET_STATE_WORDS_MAX (WEIR_STATE_MAX / 8)
 
-/* Whether a set or pool of that name exists in the instance already. */
+/* Finds out whether the instance has a set or pool of a name. */
 struct known_names {
     bool (*find)(void *userdata, const char *name, bool *ret_is_pool); /* NULL: none exists */
     void *userdata;
 };
 
-/*
- * Resolves a definition. `known` is about names that are taken, and about sets that pools may name;
- * NULL: there are none. Returns 0, -EINVAL (complaints were added) or -ENOMEM. On failure `ret` is
- * empty.
- */
+/* Resolves a config AST. `known` tells which names are taken and which sets pools may name; NULL:
+ * none. Returns 0, -EINVAL (complaints were added) or -ENOMEM. On failure `ret` is empty. */
 int plan_resolve(const struct config_ast *ast, struct plugin_search *plugins,
                  const struct known_names *known, struct plan *ret, struct complaints *complaints);
 
 /*
- * All of it: reads a text or specifications, resolves what was read, tells the complaints, and
- * leaves the first in complaints->first. Returns 0, the code of the first complaint (for a text
- * -EINVAL or -ENOEXEC; for specifications also -ENOENT and -EEXIST), or -ENOMEM. `ret` is empty on
- * failure; for specifications it holds one pool.
+ * Read and resolve a text, or specifications, and report the complaints; complaints->first is the
+ * first. Return 0; -ENOMEM; or the code of the first complaint: -EINVAL or -ENOEXEC, for
+ * specifications also -ENOENT and -EEXIST. On failure `ret` is empty. A plan of specifications has
+ * one pool.
  */
 int plan_from_text(const char *text, size_t length, struct plugin_search *plugins, struct plan *ret,
                    struct complaints *complaints);
@@ -97,7 +92,7 @@ int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plug
                    const struct known_names *known, struct plan *ret,
                    struct complaints *complaints);
 
-/* Leaves out all but the set of this name, or the pool and its sets. */
+/* Removes everything but the set of this name, or the pool of this name and its sets. */
 void plan_select(struct plan *plan, const char *name);
 
 void plan_free(struct plan *plan);

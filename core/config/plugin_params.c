@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Parameters of plugins. What a plugin answers is checked, too. */
+/* Parameters of plugins: settings to values to a configuration. The plugin's answers are checked
+ * too. */
 #include "config/plugin_params.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for `n` parameters and other fields, none of them given yet. */
+/* Makes room for `n` parameters and other fields, and clears them. */
 static int plugin_params_reserve(struct plugin_params *params, size_t n)
 {
     if (n > params->capacity) {
@@ -30,9 +31,9 @@ static int plugin_params_reserve(struct plugin_params *params, size_t n)
 }
 
 /*
- * A field that neither the owner nor its plugin has. The hint, if there is one, marks what it names
- * as hinted: that it is missing need not be said as well. `plugin` NULL: not known, so only what
- * resembles a field of the owner is certainly wrong.
+ * Complains about a field that neither the owner nor its plugin has. If there is a hint, it marks
+ * the named field as hinted, so that no other complaint says that it is missing. If the plugin is
+ * unknown, only a field that resembles one of the owner's is certainly wrong.
  */
 static void params_complain_unknown(struct plugin_params *params, const struct params_owner *owner,
                                     const struct plugin *plugin, const struct setting *setting)
@@ -88,7 +89,7 @@ int plugin_params_assign(struct plugin_params *params, const struct params_owner
     return 0;
 }
 
-/* Reads the value of one parameter. False: it was complained about, now or before. */
+/* Reads the value of one parameter. Returns false if a complaint was added, now or earlier. */
 static bool plugin_params_read_one(struct plugin_params *params,
                                    const struct weir_parameter *parameter,
                                    const struct setting *setting, uint64_t *ret)
@@ -141,7 +142,7 @@ void plugin_params_read(struct plugin_params *params, const struct params_owner 
     }
 }
 
-/* One call of a plugin's `configure`, with the arguments that its kind has. */
+/* Calls a plugin's `configure` once, with the arguments for its kind. */
 static int plugin_params_call_plugin(struct plugin_params *params, const struct plugin *plugin,
                                      uint32_t sets_n, void *config, struct weir_footprint *ret,
                                      struct weir_reason *reterr)
@@ -155,7 +156,7 @@ static int plugin_params_call_plugin(struct plugin_params *params, const struct 
     return rc;
 }
 
-/* What the plugin says of its own needs must make sense. */
+/* Returns whether the plugin's claims about its own needs are possible. */
 static bool params_check_footprint(const struct plugin *plugin,
                                    const struct weir_footprint *footprint)
 {

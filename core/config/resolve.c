@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * From a definition to a plan: names are registered, plugins found, and each set and pool is
- * resolved in turn.
- */
+/* Resolves a config AST to a plan: registers names, finds plugins, then resolves each
+ * set and pool. */
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
 #include <stdio.h>
 #include <string.h>
 
-/* A plugin that was looked for, so that it is looked for once. */
+/* The result of a search for a plugin, so that each plugin is searched for once. */
 struct plugin_lookup {
     struct plugin_lookup *next;
     const struct plugin *plugin; /* NULL: refused */
@@ -78,7 +76,7 @@ static void resolve_register_name(struct resolver *resolver, const struct config
     const struct plan *plan = resolver->plan;
     const struct config_ast *ast = resolver->ast;
     bool is_pool = false;
-    /* Even a name that will not do is known from here on: a pool that names it is not wrong too. */
+    /* An invalid name is registered too: a pool that refers to it is not another error. */
     value_check_name(resolver->complaints, set != NULL ? "the name of a set" : "the name of a pool",
                      name);
     const struct str_map_entry *earlier_set = str_map_find(&resolver->set_names, name->text),
@@ -115,7 +113,7 @@ static int resolve_register_names(struct resolver *resolver)
     return 0;
 }
 
-/* False, and complained about: a relative path means another directory in every process. */
+/* Returns false, with a complaint, for a relative path: it would differ from process to process. */
 static bool resolve_check_path(struct resolver *resolver, const struct config_value *path)
 {
     if (path->text[0] == '/')

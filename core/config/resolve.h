@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of resolving share: resolve.c (names, plugins) and one file each for sets, limits
- * and pools. Every mistake becomes a complaint; functions return 0 whether they complained or not,
- * and -ENOMEM.
+ * What the parts of the resolver share: resolve.c (names, plugins) and a file each for sets, limits
+ * and pools. Every error becomes a complaint. Functions return 0 even if they complained, or
+ * -ENOMEM.
  */
 #ifndef WEIR_CORE_CONFIG_RESOLVE_H
 #define WEIR_CORE_CONFIG_RESOLVE_H
@@ -23,9 +23,9 @@ struct resolver {
 
     struct str_map set_names, pool_names; /* of the plan */
     struct str_map algorithms, balancers;
-    struct plugin_lookup *lookups; /* all that `algorithms` and `balancers` name */
-    const char **set_candidates;   /* names of all sets, once a hint was wanted */
-    size_t comparisons;            /* made for such hints */
+    struct plugin_lookup *lookups; /* values of `algorithms` and `balancers` */
+    const char **set_candidates;   /* names of all sets; made for the first hint */
+    size_t comparisons;            /* made for hints */
     struct plugin_params params;
 };
 
@@ -33,7 +33,8 @@ struct resolver {
     ((void)complaint_add((resolver)->complaints, resolve_complaint_code((mark), (code)), (mark),   \
                          __VA_ARGS__))
 
-/* In a text every mistake is one of the configuration; in code it may be about what exists. */
+/* Returns the code of a complaint. An error in a text is -EINVAL, or -ENOEXEC for a bad plugin. An
+ * error in code may also say that something exists or not. */
 static inline int resolve_complaint_code(struct mark mark, int code)
 {
     return mark.line != 0 && code != -ENOEXEC ? -EINVAL : code;
@@ -41,20 +42,20 @@ static inline int resolve_complaint_code(struct mark mark, int code)
 
 int resolve_copy_text(const char *text, char **ret);
 
-/* Finds a plugin, or complains at `mark` and leaves NULL. */
+/* Finds a plugin. If there is none, complains at `mark` and sets `*ret` to NULL. */
 int resolve_plugin(struct resolver *resolver, enum weir_plugin_kind kind, const char *name,
                    struct mark mark, const struct plugin **ret);
 
-/* Whether the instance has a set or pool of this name already. */
+/* Returns whether the instance already has a set or pool of this name. */
 bool resolve_name_is_known(const struct resolver *resolver, const char *name, bool *ret_is_pool);
 
-/* resolve_set.c: its fields and limits, and where their states lie. */
+/* Resolves the fields and limits of a set, and places the states of its limits (resolve_set.c). */
 int resolve_set(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan);
 
-/* resolve_limit.c */
+/* Resolves a limit (resolve_limit.c). */
 int resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit);
 
-/* resolve_pool.c: its sets, which may be defined anywhere, and its balancer. */
+/* Resolves a pool: its sets, which may be defined anywhere, and its balancer (resolve_pool.c). */
 int resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan);
 
 #endif

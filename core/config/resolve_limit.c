@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Limits of a definition become limits of a plan: type, key, algorithm and its configuration. */
+/* Resolves limits: type, key, algorithm and its configuration. */
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -16,7 +16,7 @@ static const char *resolve_limit_type_name(enum weir_limit_type type)
     return limit_types[type - WEIR_LIMIT_RATE];
 }
 
-/* A field is missing, unless a misspelled one was perhaps meant to be it. */
+/* Returns whether a field is missing, and no hint for a misspelled one has named it. */
 static bool resolve_field_is_missing(const struct resolver *resolver, const struct plugin *plugin,
                                      const struct config_value *value, size_t field)
 {
@@ -113,7 +113,8 @@ static void resolve_limit_overuse(struct resolver *resolver, const struct ast_li
             ast->algorithm.text);
 }
 
-/* Units that are taken ahead of use must lie in one word while nobody waits, and be able to go back. */
+/* Resolves `lease`. Units that are taken ahead of use need inline state and an algorithm that can
+ * refund. */
 static void resolve_limit_lease(struct resolver *resolver, const struct ast_limit *ast,
                                 struct limit *limit)
 {
@@ -142,7 +143,8 @@ static void resolve_limit_lease(struct resolver *resolver, const struct ast_limi
                           limit->capacity != 0 ? limit->capacity : UINT64_MAX, &limit->lease);
 }
 
-/* Reads the parameters and makes the configuration. `plugin` is NULL, or the stand-in below. */
+/* Reads the parameters and makes the configuration. `plugin` may be the pseudo plugin of a counted
+ * resource. */
 static int resolve_limit_configure(struct resolver *resolver, const struct params_owner *owner,
                                    const struct plugin *plugin, struct limit *limit)
 {
@@ -172,7 +174,7 @@ static bool resolve_limit_is_counted(const struct ast_limit *ast)
            !value_is_given(&ast->algorithm);
 }
 
-/* Appends one setting to what was written, or only measures it: `to` NULL. Returns its size. */
+/* Appends one setting, or only measures it if `to` is NULL. Returns its size. */
 static size_t resolve_write_setting(const char *name, const char *value, char *to)
 {
     size_t name_size = strlen(name) + 1, value_size = strlen(value) + 1;
@@ -202,7 +204,7 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, uint
     return size;
 }
 
-/* Keeps what was written, for whoever looks at the set. */
+/* Stores the source text of the settings, for inspection of the set. */
 static int resolve_limit_source_text(const struct ast_limit *ast, struct limit *limit)
 {
     size_t size = resolve_write_settings(ast, NULL, &limit->settings_n);
@@ -217,7 +219,8 @@ static int resolve_limit_source_text(const struct ast_limit *ast, struct limit *
 
 int resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit)
 {
-    /* What a resource without an algorithm is declared like: its units are just counted. */
+    /* A pseudo plugin declares the parameter of a resource without an algorithm, which
+     * just counts. */
     struct weir_parameter capacity = {.name = "capacity",
                                       .type = WEIR_PARAMETER_AMOUNT,
                                       .flags = WEIR_PARAMETER_REQUIRED,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools of a definition become pools of a plan: the sets they name, the balancer between them. */
+/* Resolves pools: the sets that they name, and the balancer between them. */
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
 
-/* Hints to sets' names end here, so that a large and very wrong file is not read for ever. */
+/* Bound on name comparisons for hints, so that a large and very wrong file takes a bounded time. */
 #define COMPARISONS_MAX ((size_t)1 << 22)
 
-/* Complains of a name that is no set of the plan or the instance. */
+/* Complains about a name that is not a set of the plan or the instance. */
 static int resolve_complain_missing_set(struct resolver *resolver, const struct config_value *name,
                                         bool is_pool)
 {

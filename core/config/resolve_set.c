@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets of a definition become sets of a plan; their limits must go together. */
+/* Resolves sets: their fields, and limits that must go together. */
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* A default for requests. Not given: WEIR_FOREVER. */
+/* Resolves a default for requests; WEIR_FOREVER if not given. */
 static void resolve_set_timeout(struct resolver *resolver, const char *field,
                                 const struct config_value *value, uint64_t *ret_ns)
 {
@@ -15,7 +15,7 @@ static void resolve_set_timeout(struct resolver *resolver, const char *field,
         value_read_number(resolver->complaints, field, value, true, 1, WEIR_FOREVER - 1, ret_ns);
 }
 
-/* Where the set lives, and until when. */
+/* Resolves where the set's state is, and how long it exists. */
 static void resolve_set_backend(struct resolver *resolver, const struct ast_set *ast,
                                 struct set_plan *plan)
 {
@@ -38,7 +38,7 @@ static void resolve_set_backend(struct resolver *resolver, const struct ast_set 
                                              ARRAY_LENGTH(lifetimes)) == 1;
 }
 
-/* A key of its own for each subject. Whether it is one: what its limits are is not known yet. */
+/* Resolves `keyed`. Whether the limits suit it is unknown here: they are resolved later. */
 static void resolve_set_keyed(struct resolver *resolver, const struct ast_set *ast,
                               struct set_plan *plan)
 {
@@ -84,7 +84,7 @@ static void resolve_set_fields(struct resolver *resolver, const struct ast_set *
         plan->max_waiters = (uint32_t)waiters;
 }
 
-/* By name; those of one name stay in the order of the text. */
+/* Orders settings by name, and those of one name by position in the text. */
 static int resolve_compare_settings(const void *left, const void *right)
 {
     const struct setting *a = *(const struct setting *const *)left;
@@ -135,7 +135,7 @@ static int resolve_set_config(struct resolver *resolver, const struct settings *
     return rc;
 }
 
-/* An amount is asked for by key: limits with one key must mean the same by it. */
+/* Checks that limits with one key have one type, since amounts are requested by key. */
 static void resolve_set_check_keys(struct resolver *resolver, const struct ast_set *ast,
                                    const struct limit *limits, size_t at)
 {
@@ -167,7 +167,8 @@ static void resolve_set_place_limit(struct resolver *resolver, const struct ast_
         plan->state_words += limit->state_words;
 }
 
-/* What was taken ahead of one limit would be held back from the others. */
+/* Checks that a lease is for a set of one limit: units taken ahead would be withheld from other
+ * limits. */
 static void resolve_set_check_lease(struct resolver *resolver, const struct ast_set *ast, size_t at)
 {
     if (ast->limits[at].lease.text == NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Forms: fields are read in any order; those that are unknown or repeated are complained about. */
+/* Reads mappings by schema: fields in any order; complains about unknown and repeated ones. */
 #include "config/schema.h"
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@ static void *schema_at_offset(void *target, size_t offset)
     return (char *)target + offset;
 }
 
-/* Reads a text into `*scalar`; leaves only a mark there if it is something else. */
+/* Reads a text into `*value`. For anything else, complains and leaves only a mark. */
 static void schema_read_value(struct yaml_reader *yaml, const char *name,
                               const struct yaml_node *node, struct config_value *value)
 {
@@ -76,7 +76,7 @@ static void schema_complain_unknown(struct yaml_reader *yaml, const struct schem
                       error_text(key->text).text, list);
 }
 
-/* A field that the form does not name. */
+/* Reads a field that the schema does not name. */
 static void schema_read_other(struct yaml_reader *yaml, const struct schema *schema, void *target,
                               const struct config_value *key, const struct yaml_node *node)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Scalars: names, words, booleans, amounts and durations. */
+/* Values: names, choices, booleans, amounts, durations and sizes. */
 #include "config/value.h"
 #include "base/units.h"
 #include <errno.h>
@@ -65,7 +65,7 @@ bool value_read_boolean(struct complaints *complaints, const char *field,
     return false;
 }
 
-/* What a number in writing may be of. */
+/* What a number can be a number of. */
 struct value_unit {
     int (*read)(const char *text, uint64_t *ret);
     const char *(*write)(uint64_t number, char buffer[UNITS_TEXT_MAX]);

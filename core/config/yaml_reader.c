@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* YAML: from libfyaml's events to nodes, with a complaint wherever something is wrong. */
+/* Turns libfyaml's events into nodes, with a complaint for every error. */
 #include "config/yaml_reader.h"
 #include <errno.h>
 #include <libfyaml.h>
@@ -16,7 +16,7 @@ void yaml_reader_abort(struct yaml_reader *yaml, int rc)
     yaml->event = NULL;
 }
 
-/* libfyaml's first complaint becomes ours; what follows is often only a consequence. */
+/* Reports libfyaml's first error only: others are often its consequences. */
 static void yaml_complain_syntax(struct yaml_reader *yaml)
 {
     void *iterator = NULL;
@@ -53,13 +53,14 @@ static void yaml_advance(struct yaml_reader *yaml)
     }
 }
 
-/* The type of the event to be looked at; FYET_NONE once the reading has ended. */
+/* Returns the type of the current event, or FYET_NONE once the reading has ended. */
 static enum fy_event_type yaml_peek(const struct yaml_reader *yaml)
 {
     return yaml->event != NULL ? yaml->event->type : FYET_NONE;
 }
 
-/* Steps over an event of this type. False: it is another one. True, too, if the reading ended. */
+/* Skips an event of this type. Returns false if it is of another one, but true if the reading
+ * ended. */
 static bool yaml_skip_event(struct yaml_reader *yaml, enum fy_event_type type)
 {
     if (yaml->rc != 0)
@@ -115,7 +116,7 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
 static const char no_anchors[] =
     "anchors and aliases are not supported: write the value out wherever it is meant";
 
-/* Anchors and tags are refused, but what they belong to is read all the same. */
+/* Refuses anchors and tags. Their nodes are read nevertheless. */
 static void yaml_refuse_properties(struct yaml_reader *yaml, struct mark mark)
 {
     struct fy_token *anchor = NULL, *tag = NULL;
@@ -139,7 +140,7 @@ static void yaml_refuse_properties(struct yaml_reader *yaml, struct mark mark)
                       "tags are not supported: leave out the part that begins with `!`");
 }
 
-/* Goes into a list or mapping. */
+/* Enters a list or mapping, down to the greatest depth allowed. */
 static void yaml_descend(struct yaml_reader *yaml)
 {
     yaml->depth++;
@@ -267,7 +268,7 @@ void yaml_document_end(struct yaml_reader *yaml)
     }
 }
 
-/* The place of a byte: lines, and characters within the line. */
+/* Returns the line and column of a byte; columns count characters. */
 static struct mark yaml_mark_at(const char *text, size_t at)
 {
     struct mark mark = {1, 1};
@@ -280,11 +281,8 @@ static struct mark yaml_mark_at(const char *text, size_t at)
     return mark;
 }
 
-/* What libfyaml would pass over in silence: it stops at such bytes as if the text ended there. */
-/*
- * Where an explicit key, "? name", may begin; `length` if nowhere. They are refused before libfyaml
- * sees them: release 0.7.12 frees a part of its parser twice when an error follows one.
- */
+/* Returns where an explicit key, "? name", may begin, or `length`. Explicit keys are refused before
+ * libfyaml sees them: release 0.7.12 frees a part of its parser twice when an error follows one. */
 static size_t yaml_find_explicit_key(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -294,6 +292,8 @@ static size_t yaml_find_explicit_key(const char *text, size_t length)
     return length;
 }
 
+/* Checks for bytes at which libfyaml would silently stop, as if the text ended there. Returns 0, or
+ * -EINVAL with a complaint. */
 static int yaml_check_text(const char *text, size_t length, struct complaints *complaints)
 {
     if (length > CONFIG_TEXT_MAX)
@@ -323,7 +323,7 @@ static int yaml_check_text(const char *text, size_t length, struct complaints *c
     return 0;
 }
 
-/* libfyaml prints what goes wrong inside it, unless somebody listens. */
+/* Keeps libfyaml from printing its internal errors. */
 static void yaml_discard_output(struct fy_diag *diag, void *user, const char *text, size_t length)
 {
     (void)diag;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * YAML (JSON is a subset), node by node. libfyaml turns the text into events; what they come to is
- * asked for here, in the order of the text: a text, or a list or mapping whose entries follow.
- * Anchors, aliases, tags and merge keys are refused: a configuration says each thing where it is,
- * and no small text unfolds into a huge one.
+ * Reads YAML (JSON is a subset) node by node, in the order of the text. libfyaml turns the text
+ * into events. A node is a text, or a list or mapping with entries that follow. Anchors, aliases,
+ * tags and merge keys are refused. So a configuration says each thing where it is, and no small
+ * text expands into a huge one.
  */
 #ifndef WEIR_CORE_CONFIG_YAML_READER_H
 #define WEIR_CORE_CONFIG_YAML_READER_H
@@ -14,61 +14,61 @@
 struct yaml_reader {
     struct fy_parser *parser;
     struct fy_diag *diag;
-    struct fy_event *event; /* the one to be looked at next; NULL once `rc` is set */
-    struct config_ast *ast; /* the texts that are read live in its memory */
+    struct fy_event *event; /* the current one; NULL once `rc` is set */
+    struct config_ast *ast; /* owns the texts that are read */
     struct complaints *complaints;
-    struct mark mark; /* of the last thing read, for things that have none of their own */
+    struct mark mark; /* of the last thing read, for things without one */
     unsigned depth;
-    int rc; /* why the reading ended before the end of the text: -EBADMSG or -ENOMEM */
+    int rc; /* why the reading ended early: -EBADMSG or -ENOMEM */
 };
 
 enum yaml_kind {
     YAML_TEXT,
-    YAML_NULL,    /* no value at all, or null */
-    YAML_LIST,    /* its items follow, until yaml_list_leave() */
-    YAML_MAPPING, /* its pairs follow, until yaml_mapping_leave() */
-    YAML_INVALID  /* was complained about */
+    YAML_NULL,    /* no value, or null */
+    YAML_LIST,    /* items follow, until yaml_list_leave() */
+    YAML_MAPPING, /* pairs follow, until yaml_mapping_leave() */
+    YAML_INVALID  /* complained about */
 };
 
 struct yaml_node {
     enum yaml_kind kind;
-    struct config_value value; /* a text, or the mark of whatever it is */
+    struct config_value value; /* a text, or only the mark of another node */
     bool is_quoted;
 };
 
-/*
- * Begins to read. Returns 0; -EBADMSG (the text is too large or not plain UTF-8: complained about);
- * -ENOMEM. yaml_reader_close() must be called whatever is returned.
- */
+/* Opens a reader. Returns 0; -EBADMSG (the text is too large or not plain UTF-8; a complaint was
+ * added); -ENOMEM. yaml_reader_close() must be called in any case. */
 int yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
                      struct config_ast *ast, struct complaints *complaints);
 void yaml_reader_close(struct yaml_reader *yaml);
 
-/* Around the nodes of the only document. yaml_document_begin() is false if the text is empty. */
+/* Enter and leave the only document. yaml_document_begin() returns false if the text is empty. */
 bool yaml_document_begin(struct yaml_reader *yaml);
 void yaml_document_end(struct yaml_reader *yaml);
 
-/* Ends the reading. */
+/* Ends the reading with the error `rc`. */
 void yaml_reader_abort(struct yaml_reader *yaml, int rc);
 
-/* "a text", "a list" and so on, for complaints. */
+/* Returns "a text", "a list" and so on, for complaints. */
 const char *yaml_kind_name(enum yaml_kind kind);
 
 /* Reads a text, or the beginning of a list or mapping. */
 void yaml_node_read(struct yaml_reader *yaml, struct yaml_node *ret);
-/* Steps over what is left of a node, whatever it holds. */
+/* Skips what is left of a node. */
 void yaml_node_skip(struct yaml_reader *yaml, const struct yaml_node *node);
-/* Complains of a node that is not what `name` takes, and steps over it. */
+/* Complains about a node that `name` does not take, and skips it. */
 void yaml_node_refuse(struct yaml_reader *yaml, const char *name, const char *takes,
                       const struct yaml_node *node);
-/* Begins a list or mapping. Nothing at all is an empty one; anything else is refused. */
+/* Enters a list or mapping. Returns false for null, which counts as empty, and for any other kind,
+ * which is refused. */
 bool yaml_node_enter(struct yaml_reader *yaml, const char *name, enum yaml_kind kind,
                      const struct yaml_node *node);
 
-/* Whether the list or mapping has no more entries; its end is then stepped over. */
+/* Return whether the list or mapping has no more entries; then its end was consumed. */
 bool yaml_list_leave(struct yaml_reader *yaml);
 bool yaml_mapping_leave(struct yaml_reader *yaml);
-/* Reads the name of a pair and the beginning of its value. False: there is no usable name. */
+/* Reads the name of a pair and the beginning of its value. Returns false if the name is
+ * unusable. */
 bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
                     struct yaml_node *ret_value);
 

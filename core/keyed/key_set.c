@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: hidden sets, made when they are needed, and met by their numbers: see key_set.h. */
+/* Makes key sets, and finds them by number. */
 #include "keyed/key_set_internal.h"
 
 #include "os/os.h"
-#include "peer/participant.h"
 #include "set/set_storage.h"
-#include "wait/waiter.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -19,12 +19,12 @@ size_t key_set_size(const weir_set *set)
            (block_size > REGION_UNIT_SIZE ? block_size : REGION_UNIT_SIZE);
 }
 
-/* A hidden set that is as the template is, but for what changes. */
+/* Copies all settings of the template set. */
 static void key_set_init_set(weir_set *set, const weir_set *template)
 {
     set->w = template->w;
     set->region = template->region;
-    set->number = template->number; /* it is counted as the template */
+    set->number = template->number; /* for the counters, which are the template set's */
     set->record_units = template->record_units;
     set->limits = template->limits;
     set->config = template->config;
@@ -37,7 +37,7 @@ static void key_set_init_set(weir_set *set, const weir_set *template)
     set->backend = template->backend;
 }
 
-/* Its state is in a segment. */
+/* Points the set at its state in the segment. */
 static void key_set_init_shared(struct key_set *key_set)
 {
     const struct keyed *keyed = key_set->keyed;
@@ -64,7 +64,7 @@ static _Atomic(struct key_set *) *key_set_slot(const struct keyed *keyed, uint32
     return (_Atomic(struct key_set *) *)(void *)stable_array_at(&keyed->key_sets, number);
 }
 
-/* As this process has met it, or NULL. */
+/* Returns the key set if this process has met it, else NULL. */
 static struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
 {
     if (number >= atomic_load_explicit(&keyed->key_sets_known_n, memory_order_acquire))
@@ -72,7 +72,8 @@ static struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
     return atomic_load_explicit(key_set_slot(keyed, number), memory_order_acquire);
 }
 
-/* Makes it known, under the instance's lock. */
+/* Publishes a key set in this process. The instance's lock is held. The release stores pair with
+ * the acquire loads of key_set_known(). */
 static int key_set_add(struct key_set *key_set)
 {
     struct keyed *keyed = key_set->keyed;
@@ -85,7 +86,7 @@ static int key_set_add(struct key_set *key_set)
     if (r == 0)
         r = stable_array_reserve(&w->key_sets, w->key_sets_n + 1);
     if (r == 0 && !keyed->segment)
-        r = set_storage_make(&key_set->set, NULL, NULL);
+        r = set_storage_make(&key_set->set, &(struct set_storage_plan){0}, NULL);
     if (r < 0)
         return r;
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
@@ -96,7 +97,8 @@ static int key_set_add(struct key_set *key_set)
     return 0;
 }
 
-/* One that this process has not met. Under the instance's lock: 0, -ENOMEM or -ESHUTDOWN. */
+/* Adds a key set that this process has not met. The instance's lock is held. Returns 0, -ENOMEM or
+ * -ESHUTDOWN. */
 static int key_set_add_new(struct keyed *keyed, uint32_t number)
 {
     struct key_set *key_set = os_alloc(1, sizeof(*key_set));
@@ -160,7 +162,8 @@ struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *s
     return key_set_by_number(keyed, number, storage);
 }
 
-/* In a segment by number, which is the same for all processes; otherwise as the instance knows it. */
+/* In a segment the record names the key set by its number, which is valid in all processes.
+ * Otherwise the record has the instance's id of the set. */
 void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
 {
     struct acq_record *r = record_at(set->region, record);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: lent to keys, and given back by those who did not get them. */
+/* Binds key sets to keys, and unbinds those that lost the race for the key's word. */
 #include "keyed/key_set_internal.h"
 
 #include <errno.h>
@@ -55,7 +55,8 @@ void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t wo
     key_set_push_unbound(key_set->keyed, key_set->number);
 }
 
-/* To the key that it is still named by. The entry is changed by us, or for us. */
+/* Rebinds a key set to the key that still names it. If the swap fails and the word is still not the
+ * new one, the key has moved on. */
 static void key_set_rebind(struct txn *txn, struct key_entry *entry)
 {
     uint64_t word = key_set_begin_binding(txn);
@@ -65,7 +66,7 @@ static void key_set_rebind(struct txn *txn, struct key_entry *entry)
     key_set_unbind(key_set_of(txn->set), txn->ctx, word);
 }
 
-/* Whether the entry, that of a live set which was read after it, says the same still. */
+/* Returns whether the entry still has this word after its key set was read. */
 static bool key_set_entry_is_same(const struct keyed *keyed, const struct key_digest *key,
                                   const struct key_entry *entry)
 {
@@ -82,7 +83,7 @@ int key_set_repair(struct thread_ctx *ctx, struct keyed *keyed, const struct key
 
     if (!key_set_read(&txn, ctx, keyed, entry->word, &storage)) {
         if (keyed->set->participant && key_set_entry_is_same(keyed, key, entry))
-            participant_mark_broken(keyed->set->participant); /* nobody would have written that */
+            participant_mark_broken(keyed->set->participant); /* no correct process writes this */
     } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
                !key_set_restore_entry(keyed, &txn, entry)) {
         key_set_rebind(&txn, entry);
@@ -90,9 +91,11 @@ int key_set_repair(struct thread_ctx *ctx, struct keyed *keyed, const struct key
     return set_is_broken(keyed->set) ? -EUCLEAN : -EINPROGRESS;
 }
 
-/* ---- to be had ---- */
+/* ---- choosing a key set ---- */
 
-/* One that is idle is lent: 0, or -ENOBUFS: none is listed. */
+/*
+ * Binds an unbound key set of the stack. Returns 0, -ENOBUFS (none is listed), or a negative errno.
+ */
 static int key_set_bind_unbound(struct bind_request *request)
 {
     uint32_t number;
@@ -121,10 +124,10 @@ static int key_set_bind_new(struct bind_request *request)
         r = key_set_make(keyed, number);
         pthread_mutex_unlock(&w->lock);
         if (r < 0)
-            return r == -ENOSPC ? -ENOMEM : r; /* as for all that calls need in a segment */
+            return r == -ENOSPC ? -ENOMEM : r; /* like every other lack of memory in a segment */
         key_set = key_set_by_number(keyed, number, NULL);
         r = key_set ? key_set_try_bind(request, key_set) : -ENOMEM;
-    } while (r == 0); /* somebody else has it already */
+    } while (r == 0); /* another thread has bound it already */
     return r < 0 ? r : 0;
 }
 

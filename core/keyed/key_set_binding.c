@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: what a version says whose it is, in which loan, and whether that is over: see key_set.h. */
+/* Reads and writes the binding in a key set's version: key, number, phase, binder. */
 #include "keyed/key_set_internal.h"
 
-#include "peer/participant.h"
+#include "shm/participant.h"
 
 static struct key_digest key_set_key(const struct txn *txn)
 {
@@ -64,13 +64,14 @@ bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t 
     struct txn txn = {.set = &key_set->set, .version.content = ctx->content};
 
     set_forecast(ctx, &key_set->set, amounts, forecast_walk,
-                 ret); /* which leaves what it went by there */
+                 ret); /* leaves the version it used in ctx->content */
     return set_is_broken(&key_set->set) || key_set_word(&txn, key_set_binding(&txn)) == word;
 }
 
-/* ---- loans begin and end ---- */
+/* ---- start and end of a binding ---- */
 
-/* Who lends, as records say whose they are. */
+/* Identifies the calling thread: its unit and the generation of its thread head. The load is
+ * relaxed because the generation changes only after this thread's death. */
 static uint64_t key_set_binder(const struct txn *txn)
 {
     uint32_t unit = thread_ctx_for_set(txn->ctx, txn->set->number)->unit;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: those that are idle, in a stack, which is but a hint where to look first. */
+/* Keeps unbound key sets in a stack, which is only a hint where to look first. A Treiber stack
+ * (Treiber 1986); a 32-bit tag in the top word guards against ABA. */
 #include "keyed/key_set_internal.h"
 
 #include "base/sched_point.h"
 
-/* Its place in the list of those. */
+/* The links of a key set in the stack. */
 struct unbound_link {
     _Atomic uint32_t *unbound_next, *unbound_listed;
 };
@@ -37,8 +38,11 @@ void key_set_push_unbound(struct keyed *keyed, uint32_t number)
     SCHED_POINT();
 }
 
-/* Whoever pops one looks afterwards whether it is idle; and whoever ends a loan looks then whether
- * it is listed: so that it is lent or listed. */
+/*
+ * A thread that pops a key set clears `unbound_listed`, then checks whether the key set is unbound.
+ * A thread that ends a binding commits first, then pushes the key set unless it is listed. So an
+ * unbound key set is listed, or a thread is about to bind it.
+ */
 bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
 {
     uint64_t top = atomic_load(&keyed->shared_state->unbound_list), next;

@@ -1,15 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the parts of live sets have in common:
- *
- *   key_set.c        they are hidden sets, made when they are needed, and met by their numbers
- *   key_set_binding.c   what a version says: whose, in which loan, and whether that is over
- *   key_set_free.c   the stack of those that are idle
- *   key_set_try_bind.c   a key gets one
- *   key_set_try_now.c  what a key asks of it most often
- *   key_set_unbind_if_idle.c  a key has it no longer
- *   key_set_reclaim.c  all are in use: one that can go is looked for
- */
+/* Shared parts of the key_set*.c modules, which README.md lists. */
 #ifndef WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 #define WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 
@@ -20,7 +10,7 @@ enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
 #define PHASE_BITS 2u
 #define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
 
-/* ---- what a version says ---- */
+/* ---- the content of a version ---- */
 
 static inline uint64_t *key_set_words(const struct txn *txn)
 {
@@ -37,86 +27,93 @@ static inline uint64_t key_set_binding(const struct txn *txn)
     return key_set_words(txn)[KEY_SET_WORD_BINDING] >> PHASE_BITS & BINDING_MASK;
 }
 
-/* The word that names a loan of it. */
+/* Returns the word that names a binding of the key set. */
 static inline uint64_t key_set_word(const struct txn *txn, uint64_t binding)
 {
     return KEY_SET_BIT | (uint64_t)key_set_of(txn->set)->number << BINDING_BITS |
            (binding & BINDING_MASK);
 }
 
-/* Whether the key of the version names it by its word; then its entry. */
+/*
+ * Returns whether the word of the version's key names this binding; then `*ret` is the key's entry.
+ */
 bool key_set_is_named(const struct keyed *keyed, const struct txn *txn, struct key_entry *ret);
 
-/* Who lends it anew may be stopped before the key's word says so, or dead. That is done for him. */
+/* Completes a rebind of a thread that may have been stopped or have died before the key's word
+ * changed. */
 void key_set_help(const struct keyed *keyed, const struct txn *txn);
 
-/* Reads the live set that a word names; false: it is not what the word says any more. */
+/* Reads the key set that a word names. Returns false if it no longer has that binding. */
 bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
                   struct key_set *storage);
 
-/* The next loan is written into the version; returns the word that names it. */
+/* Writes the next binding into the private version. Returns the word that names it. */
 uint64_t key_set_begin_binding(const struct txn *txn);
-/* The end of the loan is published; false: the live set has changed. Nobody enters it any more. */
+/* Commits the end of the binding, after which no operation is admitted. Returns false if the key
+ * set has changed. */
 bool key_set_end_binding(struct txn *txn);
 
-/* Whether who lends is dead, and what he held given back. Threads are not. */
+/* Returns whether the binder has died and was recovered. Always false in a private set: its threads
+ * do not die one by one. */
 bool key_set_is_abandoned(const struct txn *txn);
 
-/* ---- those that are idle ---- */
+/* ---- the stack of unbound key sets ---- */
 
-/* Unless it is there already. */
+/* Pushes a key set unless it is listed already. */
 void key_set_push_unbound(struct keyed *keyed, uint32_t number);
+/* Pops a number into `*ret`. Returns false if the stack is empty. */
 bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret);
 
-/* ---- a key gets one ---- */
+/* ---- binding ---- */
 
-/* How many are looked at for one that can be lent: what a newcomer waits for has a bound. */
+/* Bound on the key sets that one operation examines for one to reclaim. */
 #define RECLAIM_MAX 64u
 
-/* What somebody wants one for. */
+/* Request for a key set. */
 struct bind_request {
     struct keyed *keyed;
     struct thread_ctx *ctx;
     const struct key_digest *key;
     const uint64_t *states;
-    struct key_set *key_set; /* what it comes to */
+    struct key_set *key_set; /* result */
     uint64_t word;
 };
 
-/* Lends it: 1; 0: it is not to be had; or a negative errno. */
+/* Binds the key set: 1; 0 if it is not available; or a negative errno. */
 int key_set_try_bind(struct bind_request *request, struct key_set *key_set);
 
-/* One more, under the instance's lock: 0; -ENOBUFS: there are enough; -ENOMEM or -ESHUTDOWN; of a
- * segment what the system says. */
+/* Makes one more key set, under the instance's lock. Returns 0; -ENOBUFS (at the maximum); -ENOMEM
+ * or -ESHUTDOWN; in a segment, the error of the system. */
 int key_set_make(struct keyed *keyed, uint32_t number);
 
-/* One that can go is lent: 0; -EINPROGRESS: somebody was faster, look again; -ENOBUFS: none can; or a
- * negative errno. */
+/* Reclaims and binds a key set. Returns 0; -EINPROGRESS (lost a race, look the key up again);
+ * -ENOBUFS (none can be reclaimed); or a negative errno. */
 int key_set_reclaim(struct bind_request *request);
 
-/* ---- a key has it no longer ---- */
+/* ---- unbinding ---- */
 
-/* Whether nobody is in line, or has reserved. */
+/* Returns whether the wait queue is empty, no reservation is ahead of the clock, and the set is
+ * open and not broken. */
 static inline bool key_set_is_quiet(const struct txn *txn)
 {
     return !waitq_length(&txn->version) && !(version_flags(&txn->version) & CONTENT_SHUT_DOWN) &&
            txn->at.now_ns == txn->now_ns && !set_is_broken(txn->set);
 }
 
-/* Whether its state can be a word of the table. */
+/* Returns whether the state can be the word of a key. */
 static inline bool key_set_fits_word(const struct keyed *keyed, const struct txn *txn)
 {
     return keyed->fits_inline && !(*txn_states(txn) & KEY_SET_BIT);
 }
 
-/* As key_set_use(), of the version that was read. */
+/* Classifies the key of the version that was read. */
 enum key_use key_set_use_of(const struct txn *txn, uint64_t *ret_instant);
 
-/* After the end of a loan that the entry names: the key gets its state back, or goes; by us, or
- * somebody else has seen to it. False: no word can be that. */
+/* Restores a key after its binding has ended: its word becomes the state, or the key is removed. If
+ * the entry changed, another thread did so. Returns false if the state fits no word. */
 bool key_set_restore_entry(struct keyed *keyed, const struct txn *txn, struct key_entry *entry);
 
-/* Takes the key's entry away, if it is still what was looked at, and counts that. */
+/* Removes the entry if it is unchanged, and counts that in `counter`. Returns whether it did. */
 bool key_set_remove_entry(const struct key_entry *entry, _Atomic uint64_t *counter);
 
 #endif

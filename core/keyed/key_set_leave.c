@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: what a key that has one is good for, and how it comes to have it no longer. */
+/* Classifies keys for eviction, and unbinds key sets from their keys. */
 #include "keyed/key_set_internal.h"
 
-/* ---- what can go ---- */
+/* ---- classification ---- */
 
 bool key_states_are_new(const struct limits *limits, const uint64_t *states,
                         const struct weir_instant *at)
@@ -34,7 +34,7 @@ enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
     return KEY_EVICTABLE;
 }
 
-/* Once it is idle, nobody is in line. */
+/* An unbound key set has no waiters. */
 enum key_use key_set_use_of(const struct txn *txn, uint64_t *ret_instant)
 {
     if (key_set_phase_of(txn) != PHASE_UNBOUND && !key_set_is_quiet(txn))
@@ -53,8 +53,9 @@ enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t w
     return key_set_use_of(&txn, ret_instant);
 }
 
-/* ---- and goes ---- */
+/* ---- unbinding ---- */
 
+/* Raises `*instant` to at least `to`. The load is relaxed because the CAS validates it. */
 static void key_set_raise_ns(_Atomic uint64_t *instant, uint64_t to)
 {
     uint64_t expected = atomic_load_explicit(instant, memory_order_relaxed);
@@ -101,8 +102,8 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
         return false;
     if (key_set_phase_of(&txn) != PHASE_UNBOUND && !key_set_end_binding(&txn))
         return false;
-    key_set_push_unbound(
-        keyed, key_set_of(txn.set)->number); /* whoever replaces the entry does so at once */
+    /* The caller replaces the entry at once. */
+    key_set_push_unbound(keyed, key_set_of(txn.set)->number);
     return true;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Live sets: when all are in use, one that can go is looked for. */
+/* Reclaims a key set when all are in use. */
 #include "keyed/key_set_internal.h"
 
 #include <errno.h>
 
-/* The best of those looked at. */
+/* The best key set examined so far. */
 struct reclaim_candidate {
     struct key_set *key_set;
     struct key_entry entry;
@@ -19,7 +19,8 @@ static void reclaim_consider(struct reclaim_candidate *best, const struct keyed 
         *best = (struct reclaim_candidate){key_set, *entry, instant};
 }
 
-/* Whether it is in nobody's hands from now on, without anybody's loss; else it may be a candidate. */
+/* Returns whether the key set is unbound now, at no key's loss. Otherwise it may become a
+ * candidate. */
 static bool reclaim_try(const struct bind_request *request, struct key_set *key_set,
                         struct reclaim_candidate *best)
 {
@@ -32,7 +33,8 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
     txn_begin(&txn, request->ctx, &key_set->set);
     if (set_is_broken(&key_set->set))
         return false;
-    abandoned = key_set_is_abandoned(&txn); /* then he has done to the key's word what he has */
+    abandoned =
+        key_set_is_abandoned(&txn); /* then its CAS of the key's word happened or never will */
     key_set_help(keyed, &txn);
     if (!key_set_is_named(keyed, &txn, &entry))
         return key_set_phase_of(&txn) == PHASE_UNBOUND ||
@@ -40,7 +42,7 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
     if (key_set_phase_of(&txn) == PHASE_UNBOUND && key_set_restore_entry(keyed, &txn, &entry))
         return true;
     if (key_set_fits_word(keyed, &txn) &&
-        key_set_is_quiet(&txn)) /* whoever left last did not come to it */
+        key_set_is_quiet(&txn)) /* the last operation did not unbind it */
         return key_set_end_binding(&txn) && key_set_restore_entry(keyed, &txn, &entry);
     switch (key_set_use_of(&txn, &instant)) {
     case KEY_AS_NEW:
@@ -54,7 +56,7 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
     }
 }
 
-/* Somebody else was faster, with whom there is room as before. */
+/* Another thread won the race, so the amount of room is unchanged: try again. */
 static int reclaim_lost_race(void)
 {
     return -EINPROGRESS;
@@ -68,6 +70,7 @@ int key_set_reclaim(struct bind_request *request)
     int r;
 
     for (uint32_t i = 0; i < n; i++) {
+        /* Relaxed: the hand only spreads the scans. */
         uint32_t index = atomic_fetch_add_explicit(&keyed->clock_hand, 1, memory_order_relaxed);
         struct key_set *key_set = key_set_by_number(keyed, index % all, NULL);
 

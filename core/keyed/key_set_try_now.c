@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Live sets: what is asked of a private one most often, by short versions, as try_now.h does it of sets
- * that are nobody else's: nobody is in line or has reserved, and the loan is the one that is meant.
- */
+/* Fast paths of private key sets: acquire and release without the full version. They apply while
+ * the wait queue is empty, no reservation exists, and the binding is the intended one. */
 #include "keyed/key_set_internal.h"
 
 #include "base/sched_point.h"
-#include "set/try_now_internal.h"
+#include "set/try_now_inline.h"
 #include <errno.h>
 
 static bool key_set_fits_stack(const weir_set *set)
@@ -14,7 +12,7 @@ static bool key_set_fits_stack(const weir_set *set)
     return !set->is_shared && CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
 }
 
-/* Nobody knows of the record of one who does not wait. */
+/* Makes the record HELD. The record of a request that does not wait is known to no other thread. */
 static void key_set_set_held(struct acq_record *r, uint64_t now_ns)
 {
     try_now_stamp_record(r, now_ns);
@@ -36,7 +34,7 @@ int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint
         version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK)
         return -EINPROGRESS;
     contention_yield(region_block(set->region, set->head_unit));
-    at = instance_instant(set->w, set->limits.reads_wall);
+    at = clock_instant(&set->w->clock, set->limits.reads_wall);
     for (;; stack_version_backoff(false, version.head, &turn)) {
         if (!try_now_read(false, ctx, set, &turn, &version) || !key_set_admits(&txn) ||
             !try_now_is_reached(set, &version, &at) ||

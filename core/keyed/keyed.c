@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets, made and freed: see keyed.h. */
+/* Makes and frees keyed sets, and hashes subjects into keys. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
+#include "set/instance_base.h"
 #include <errno.h>
 
-/* ---- made and freed ---- */
+/* ---- creation ---- */
 
 static bool keyed_is_shared(const weir_set *set)
 {
     return set->backend == BACKEND_PROCESS && !set->w->private_only;
 }
 
-/* Live sets of a segment are numbered together with the actors' boxes. */
+/* Returns the maximum number of key sets. In a segment, key sets share a number space with the
+ * threads' version blocks. */
 static uint32_t keyed_key_sets_max(const struct keyed *keyed)
 {
     return keyed_is_shared(keyed->set) ? KEY_SETS_MAX / 8 : KEY_SETS_MAX;
 }
 
-/* How many keys there can be, and live sets, in the memory that they may take. */
+/* Divides the configured memory between the key table and the key sets. */
 static int keyed_divide_memory(struct keyed *keyed)
 {
     size_t set_size = key_set_size(keyed->set);
     uint64_t keys = keyed->max_keys, rest = UINT64_MAX, sets_n;
 
-    /* What the table takes is a quarter of all at least, if live sets are the rule; and the other way
-     * round. */
+    /* Without inline states every key needs a key set: keep room for one per key. In any case the
+     * table takes at most three quarters. */
     if (keyed->memory_max && !keyed->fits_inline) {
         sets_n = keyed->memory_max / (set_size + 2 * sizeof(struct atomic128));
         keys = sets_n < keys ? sets_n : keys;
@@ -48,8 +49,9 @@ static int keyed_divide_memory(struct keyed *keyed)
 }
 
 /*
- * Whether what a key has can be a word: then its limit is decided as that of a set that is its word
- * (inline_state.h). What the dead held of a resource could not be told from a word.
+ * Returns whether the state of one key fits its word. The limit is then decided as that of a set
+ * with inline state (inline_state.h). A shared resource does not fit: a word cannot tell which
+ * units a dead process held.
  */
 static bool keyed_fits_inline(const weir_set *set)
 {
@@ -62,8 +64,9 @@ static bool keyed_fits_inline(const weir_set *set)
 
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
 {
-    return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s", set_name(set),
-                     (unsigned long long)set->keyed->max_keys, strerrordesc_np(-r));
+    return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s",
+                     set_own_name(set), (unsigned long long)set->keyed->max_keys,
+                     strerrordesc_np(-r));
 }
 
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)

@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: somebody asks for what a key has. */
+/* Acquires from keyed sets. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
-#include "peer/peer_cleanup.h"
+#include "set/hooks.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 #include <errno.h>
 
-/* One attempt to enter, for all that follows. */
+/* Arguments of one acquisition. */
 struct keyed_acquire_args {
     struct acquire_op *op;
     struct keyed *keyed;
-    weir_set *set; /* the template */
+    weir_set *set; /* the template set */
     uint32_t record;
     enum wait_mode mode;
     uint64_t max_wait_ns;
-    bool gives_up; /* it has tried often enough to find room */
+    bool gives_up; /* true after ATTEMPTS_MAX attempts to find room */
 };
 
-/* The record, and the acquisition that has it, are of this set from now on. */
+/* Moves the record, and the acquisition that has it, to this set. */
 static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
 {
     struct acquire_op *op = acq->op;
 
     op->set = set;
-    if (op->acquisition)
-        op->acquisition->set = set;
+    if (op->acquisition_set)
+        *op->acquisition_set = set;
     if (acq->record)
         key_set_mark_record(set, acq->record, op->ctx->thread);
 }
 
-/* No room for another key, or for a line; or the set is broken. The room may be taken by the dead:
- * then -EINPROGRESS. */
+/* Refuses for lack of room for a key or a key set, or because the set is broken. Returns
+ * -EINPROGRESS if dead participants were found, as their room may be free now. */
 static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
 {
     struct acquire_op *op = acq->op;
     weir_set *set = acq->set;
-    uint64_t now_ns = instance_now(set->w);
+    uint64_t now_ns = clock_now_ns(&set->w->clock);
 
     op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if (r == -ENOBUFS && set->participant && peer_reap_if_due(op->ctx, set, now_ns))
@@ -50,7 +50,7 @@ static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
     return r;
 }
 
-/* Into the live set that the entry names. */
+/* Acquires from the key set that the entry names. */
 static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct key_set *key_set,
                                  struct key_entry *entry)
 {
@@ -75,8 +75,8 @@ static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct ke
     return r;
 }
 
-/* The key of an entry gets a live set with this state, or a claimed one that of a new key (NULL);
- * and that is entered. */
+/* Binds a key set with this state to the key of an entry, and acquires from it. `state` NULL: the
+ * entry is a claim, and the key starts in the initial state. */
 static int keyed_acquire_promoted(const struct keyed_acquire_args *acq, struct key_entry *entry,
                                   const uint64_t *state)
 {
@@ -95,7 +95,7 @@ static int keyed_acquire_promoted(const struct keyed_acquire_args *acq, struct k
     return keyed_refuse_room(acq, r);
 }
 
-/* By the word of its key, that is of a set with one limit. */
+/* Completes a grant that was made in the key's word. The set has one limit. */
 static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
 {
     struct acquire_op *op = acq->op;
@@ -117,7 +117,8 @@ static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
         counter_add(&counters->taken, 1);
 }
 
-/* What the word says cannot be had before `ready`, and nobody is in line. */
+/* Handles an amount that the state does not grant before `ready`; the wait queue is empty. Refuses,
+ * or binds a key set and enqueues there. */
 static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *entry,
                         uint64_t now_ns, uint64_t ready)
 {
@@ -134,15 +135,15 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
     if (acq->mode != MODE_TRY)
         return keyed_acquire_promoted(acq, entry, &entry->word);
     if (limit->type == WEIR_LIMIT_RESOURCE)
-        op->verdict.forecast_ns = now_ns; /* not foreseen */
+        op->verdict.forecast_ns = now_ns; /* no forecast */
     set_count_busy(op->ctx, acq->set, limit);
     return -EAGAIN;
 }
 
 /*
- * By the word of a key that is there. The clock was read before it, which others want, too: an
- * earlier instant grants no more. It may grant less, if somebody was faster who read it later: so
- * whoever is refused reads it again.
+ * Acquires by the state in the key's word. The clock was read before the word, so that the clock
+ * read does not lengthen the time to the CAS. An earlier instant grants no more. It may grant less
+ * if another thread used a later one, so before a refusal the clock is read again.
  */
 static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_entry *entry,
                               struct weir_instant at)
@@ -151,7 +152,7 @@ static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_e
     const struct limit *limit = acq->set->limits.items;
     uint64_t amount = acq->op->amounts[0];
     enum key_swap swap = KEY_CHANGED;
-    bool is_late = false; /* the instant is one after that of the word */
+    bool is_late = false; /* the instant is later than the load of the word */
 
     do {
         uint64_t state = entry->word, quiet_ns, ready;
@@ -162,12 +163,12 @@ static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_e
             return keyed_refuse_room(acq, -EUCLEAN);
         quiet_ns = atomic_load_explicit(&keyed->shared_state->unbound_ns, memory_order_acquire);
         if (at.now_ns < quiet_ns && quiet_ns < GRANT_MARKER)
-            at.now_ns = quiet_ns; /* somebody has read that from the clock meanwhile */
+            at.now_ns = quiet_ns; /* another thread has read this from the clock */
         ready = limit_try_take(limit, &state, &at, amount);
         if (ready > at.now_ns && is_late)
             return keyed_refuse(acq, entry, at.now_ns, ready);
         if (ready > at.now_ns) {
-            at = instance_instant(acq->set->w, acq->set->limits.reads_wall);
+            at = clock_instant(&acq->set->w->clock, acq->set->limits.reads_wall);
             is_late = true;
             continue;
         }
@@ -182,14 +183,14 @@ static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_e
     return 0;
 }
 
-/* By the word that a new key gets. */
+/* Acquires by the state of a new key. */
 static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_entry *entry)
 {
     const weir_set *set = acq->set;
     const struct limit *limit = set->limits.items;
     uint64_t amount = acq->op->amounts[0], state = 0, ready;
     /* After the claim: see key_table.h. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     bool grants;
 
     limits_init(&set->limits, &state, &at);
@@ -198,7 +199,7 @@ static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_
         key_claim_drop(entry);
         return keyed_refuse(acq, NULL, at.now_ns, ready);
     }
-    /* Otherwise the key begins with a refusal, and its time runs from now on. */
+    /* Otherwise the key starts with a refusal, and its time runs from now on. */
     grants = ready <= at.now_ns;
     if (key_word_is_key_set(state))
         return keyed_acquire_promoted(acq, entry, NULL);
@@ -228,7 +229,7 @@ static int keyed_acquire_once(const struct keyed_acquire_args *acq)
     struct acquire_op *op = acq->op;
     struct keyed *keyed = acq->keyed;
     const weir_set *set = acq->set;
-    const struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    const struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     struct key_entry entry;
 
     if (set_is_broken(set))
@@ -246,8 +247,8 @@ static int keyed_acquire_once(const struct keyed_acquire_args *acq)
     }
 }
 
-/* Where the last live set is as good as new again and again, several may take it from each other: so
- * there is an end to it. */
+/* Bound on the attempts. Several threads may repeatedly take the last key set from each other if it
+ * is as good as new each time. */
 #define ATTEMPTS_MAX 256u
 
 int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode entry,

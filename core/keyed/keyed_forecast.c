@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: when a key could be granted something, which changes nothing. */
+/* Forecasts when a key could be granted an amount. Changes nothing. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "keyed/key_set.h"
+#include "set/instance_base.h"
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static void keyed_forecast_states(const weir_set *set, const uint64_t *states,
                                   struct decision *ret)
 {
     *ret = (struct decision){.now_ns = at->now_ns};
-    /* If only a resource is short, that is what is to blame, though nothing can be foreseen. */
+    /* If only a resource is short, it is the limiting one, although it has no forecast. */
     limits_ready_at(&set->limits, states, at, amounts, true, &ret->limiting);
     ret->forecast_ns = limits_ready_at(&set->limits, states, at, amounts, false, &ret->limiting);
 }
@@ -29,7 +29,7 @@ void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_dige
         struct key_set storage, *key_set;
 
         if (!key_word_is_key_set(entry.word) && keyed_is_valid(keyed, entry.word)) {
-            at = instance_instant(set->w, set->limits.reads_wall);
+            at = clock_instant(&set->w->clock, set->limits.reads_wall);
             keyed_forecast_states(set, &entry.word, &at, amounts, ret);
             return;
         }
@@ -37,11 +37,12 @@ void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_dige
         if (key_set && key_set_forecast(ctx, key_set, entry.word, amounts, forecast_walk, ret))
             return;
         if (set_is_broken(set) || key_set_repair(ctx, keyed, key, &entry) == -EUCLEAN) {
-            *ret = (struct decision){.now_ns = instance_now(set->w), .forecast_ns = WEIR_NEVER};
+            *ret = (struct decision){.now_ns = clock_now_ns(&set->w->clock),
+                                     .forecast_ns = WEIR_NEVER};
             return;
         }
     }
-    at = instance_instant(set->w, set->limits.reads_wall);
+    at = clock_instant(&set->w->clock, set->limits.reads_wall);
     memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
     limits_init(&set->limits, states, &at);
     keyed_forecast_states(set, states, &at, amounts, ret);

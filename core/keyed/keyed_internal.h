@@ -1,14 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the parts of keyed sets have in common:
- *
- *   keyed.c           made and freed; subjects become keys
- *   keyed_slots.c     places for new keys, and live sets for known ones
- *   keyed_acquire.c     somebody asks for what a key has
- *   keyed_release.c    what was granted is given back
- *   keyed_forecast.c  when it could be granted
- *   keyed_stats.c     what is told of all keys together
- */
+/* Shared parts of the keyed*.c modules, which README.md lists. */
 #ifndef WEIR_CORE_KEYED_KEYED_INTERNAL_H
 #define WEIR_CORE_KEYED_KEYED_INTERNAL_H
 
@@ -16,7 +7,7 @@
 
 struct key_set;
 
-/* The key of a record, as keyed_write_key() wrote it. */
+/* Returns the key of a record, which keyed_write_key() wrote. */
 static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t record)
 {
     const struct acq_record *r = record_at(set->region, record);
@@ -25,8 +16,8 @@ static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t r
                                record_load(&r->amounts[set->limits.n + 1])};
 }
 
-/* Whether the word of a key, which is a state, can be one, in a set that processes share; and that
- * this process may go by it. False: the set is broken. */
+/* Returns whether a key's word in a shared set is a valid state, and this process still has its
+ * slot. False: the set is broken. */
 bool keyed_check_word(const struct keyed *keyed, uint64_t word);
 
 static inline bool keyed_is_valid(const struct keyed *keyed, uint64_t word)
@@ -34,15 +25,16 @@ static inline bool keyed_is_valid(const struct keyed *keyed, uint64_t word)
     return !keyed->set->participant || keyed_check_word(keyed, word);
 }
 
-/* As key_table_claim(), by what limits say of other keys at this instant; counts them. */
+/* Claims a slot with key_table_claim(), with a key policy for these limits at this instant. Updates
+ * the counters. */
 enum key_claim keyed_claim(struct keyed *keyed, struct thread_ctx *ctx,
                            const struct key_digest *key, const struct weir_instant *at,
                            struct key_entry *ret);
 
 /*
- * The key of an entry gets a live set, for what no word can be, with these states; NULL: the entry is
- * a place that was claimed, and the key new. 0; -EINPROGRESS: look again; or as key_set_bind(), and
- * a claim stays.
+ * Binds a key set with these states to the key of an entry, for a state that fits no word. `states`
+ * NULL: the entry is a claim, and the key is new. Returns 0; -EINPROGRESS (look the key up again);
+ * or an error of key_set_bind(), after which a claim still stands.
  */
 int keyed_promote(struct keyed *keyed, struct thread_ctx *ctx, const struct key_digest *key,
                   struct key_entry *entry, const uint64_t *states, struct key_set **ret);

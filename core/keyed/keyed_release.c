@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: what was granted is given back, to wherever the key's word says by then. */
+/* Releases to wherever the key's word points at that time. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
+#include "set/instance_base.h"
 #include <errno.h>
 
-/* What is given back, whose record may be free by then. */
+/* A release. Its record may become free before the key's state changes. */
 struct keyed_release_op {
     struct thread_ctx *ctx;
-    weir_set *set; /* the template */
+    weir_set *set; /* the template set */
     struct key_digest key;
     uint32_t record;
-    uint64_t word; /* as the record says while it holds that */
+    uint64_t word; /* of the record while it is HELD */
     struct release_args args;
-    bool record_freed; /* the record is free, and only the key lacks what it gives back */
+    bool record_freed; /* the record is free; only the key's state is still to be changed */
 };
 
-/* Of all who try, one gives back; false: another one does. */
+/* Frees the record. Of several threads that try, one succeeds; false: another one did. */
 static bool keyed_claim_record(struct keyed_release_op *rel)
 {
     struct acq_record *r = record_at(rel->set->region, rel->record);
@@ -31,8 +31,8 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     return rel->record_freed;
 }
 
-/* The key gets a live set with these states: -EINPROGRESS; 1: there is no room for one, and nothing
- * is given back. */
+/* Binds a key set with these states to the key. Returns -EINPROGRESS, or 1 if there is no room for
+ * one: then nothing is released. */
 static int keyed_release_promote(const struct keyed_release_op *rel, struct key_entry *entry,
                                  const uint64_t *states)
 {
@@ -42,7 +42,7 @@ static int keyed_release_promote(const struct keyed_release_op *rel, struct key_
     return r == 0 || r == -EINPROGRESS ? -EINPROGRESS : 1;
 }
 
-/* To the word of a key: 1 done, 0 somebody else did it, or -EINPROGRESS. */
+/* Releases to the state in a key's word: 1 done, 0 another thread did it, or -EINPROGRESS. */
 static int keyed_release_word(struct keyed_release_op *rel, struct key_entry *entry)
 {
     const weir_set *set = rel->set;
@@ -52,17 +52,17 @@ static int keyed_release_word(struct keyed_release_op *rel, struct key_entry *en
     if (!keyed_claim_record(rel))
         return 0;
     if (!keyed_is_valid(set->keyed, state))
-        return 1; /* there is nothing that it could be given back to */
+        return 1; /* no state to release to */
     if (set->limits.items[0].algorithm)
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
     if (key_word_is_key_set(state))
         return keyed_release_promote(rel, entry, &entry->word);
     return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED ? 1 : -EINPROGRESS;
 }
 
-/* Whether what was granted is just not held any more, which no algorithm hears of; and by those only
- * who do not die one by one, so that it can be claimed before. */
+/* Returns whether plain resources are returned exactly as granted, in a private set. Then no
+ * algorithm is called. The record may be freed first, because threads do not die one by one. */
 static bool keyed_release_is_simple(const struct keyed_release_op *rel)
 {
     const struct release_args *args = &rel->args;
@@ -74,7 +74,7 @@ static bool keyed_release_is_simple(const struct keyed_release_op *rel)
            !rel->set->limits.has_opaque_resources;
 }
 
-/* As set_release_key_set(). */
+/* Releases to a key set: 1 done, 0 another thread did it, -ESTALE (another binding). */
 static int keyed_release_to_key_set(struct keyed_release_op *rel, struct key_set *key_set)
 {
     int r = -EINPROGRESS;
@@ -94,7 +94,8 @@ static int keyed_release_bound(struct keyed_release_op *rel, struct key_entry *e
 {
     struct keyed *keyed = rel->set->keyed;
     struct key_set storage, *key_set = key_set_at(keyed, entry->word, &storage);
-    uint64_t outer_binding = rel->ctx->binding; /* by whoever is at burying the dead meanwhile */
+    uint64_t outer_binding =
+        rel->ctx->binding; /* of an acquisition that is reaping dead peers now */
     int r = -ESTALE;
 
     rel->ctx->binding = key_word_binding(entry->word);
@@ -107,8 +108,8 @@ static int keyed_release_bound(struct keyed_release_op *rel, struct key_entry *e
     return r;
 }
 
-/* Whether a settlement charges something: then a key that is not known has to be, for nobody shall
- * be able to tell that it was forgotten. What is given back to a new key makes no difference. */
+/* Returns whether the release charges beyond the grant. Then a missing key must be created, since
+ * its removal must not be observable. Returning units to a new key makes no difference. */
 static bool keyed_release_charges(const weir_set *set, const struct release_args *args)
 {
     bool charges = false;
@@ -118,11 +119,11 @@ static bool keyed_release_charges(const weir_set *set, const struct release_args
     return charges && !args->return_all;
 }
 
-/* Charges a new key: 1, or -EINPROGRESS. Without room for it nobody pays. */
+/* Charges a new key: 1, or -EINPROGRESS. Without room for the key the charge is dropped. */
 static int keyed_charge_new(const struct keyed_release_op *rel)
 {
     weir_set *set = rel->set;
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     struct key_entry entry;
     uint64_t state = 0;
     int r;
@@ -136,7 +137,7 @@ static int keyed_charge_new(const struct keyed_release_op *rel)
         break;
     }
     if (set->keyed->fits_inline) {
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
         limits_init(&set->limits, &state, &at);
         set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
         if (!key_word_is_key_set(state))
@@ -181,4 +182,10 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
     if (!set_is_broken(set))
         set_count_release(ctx, set, args);
     return true;
+}
+
+bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                         const struct release_args *args)
+{
+    return keyed_release(ctx, key_set_template(set), record, word, args);
 }

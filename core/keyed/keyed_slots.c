@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: what is in the table: places in it for new keys, and words for known ones. */
+/* Finds slots for new keys, and key sets for known ones. */
 #include "keyed/keyed_internal.h"
 
 #include "keyed/key_set.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
 #include <errno.h>
 
-/* Whether a word that is a state can be one. Half of it may be another key's, and in a segment it may
- * be anything. */
+/* Returns whether a word can be a state. It may be another key's word if it was loaded separately
+ * from the id, and in a segment it may be anything. */
 static bool keyed_is_state(const struct keyed *keyed, uint64_t word)
 {
     return keyed->fits_inline && limits_check(&keyed->set->limits, &word) == 0;
@@ -37,7 +37,7 @@ static enum key_use keyed_key_use(const void *userdata, uint64_t word, uint64_t 
     if (key_word_is_key_set(word))
         return key_set_use(args->ctx, args->keyed, word, ret_instant);
     if (!keyed_is_state(args->keyed, word))
-        return KEY_PINNED; /* half of it may be another's */
+        return KEY_PINNED; /* the word may be another key's */
     return key_states_use(&args->keyed->set->limits, &word, &args->at, ret_instant);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: what is told of all keys together. */
+/* Reports counters and sums over all keys of a keyed set. */
 #include "keyed/keyed_internal.h"
 
-#include "api/instance.h"
 #include "keyed/key_set.h"
+#include "set/instance_base.h"
 #include <errno.h>
 
 uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)

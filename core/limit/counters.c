@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counting, and adding up. */
+/* Adds waits to the counters of one thread, and sums the counters of all. */
 #include "limit/counters.h"
 
 static uint64_t counter_load(const _Atomic uint64_t *counter)
@@ -7,7 +7,7 @@ static uint64_t counter_load(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* The number of bits of whole microseconds. */
+/* Returns the number of bits of the wait in whole microseconds, at most the last bucket. */
 static unsigned counters_wait_bucket(uint64_t wait_ns)
 {
     uint64_t us = wait_ns / 1000;

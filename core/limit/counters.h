@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters of one set as one actor moved them. Only that actor writes, so counting is a load and a
- * store; whoever wants a total adds up the actors.
+ * Counters of one set, one copy for each thread context. Only that thread writes, so counting is a
+ * relaxed load and store. A reader adds up all copies. They are statistics; nothing is ordered by
+ * them.
  */
 #ifndef WEIR_CORE_LIMIT_COUNTERS_H
 #define WEIR_CORE_LIMIT_COUNTERS_H
@@ -12,12 +13,11 @@
 
 struct limit_counters {
     _Atomic uint64_t granted, refused, refunded, overused;
-    _Atomic uint64_t
-        leased; /* no counter: what the actor has taken and not granted yet (lease.h) */
+    _Atomic uint64_t leased; /* no counter: units leased and not granted yet (lease.h) */
 };
 
 struct counters {
-    /* What moves while nobody waits comes first, together. */
+    /* Counters that move without waiting come first, together. */
     _Atomic uint64_t granted, taken, released, refused_busy, refunded, overused, missing_update;
     _Atomic uint64_t canceled, granted_waited, refused_max_wait, refused_full, timed_out;
     _Atomic uint64_t refused_impossible, refused_unknown, wait_ns_sum, wait_ns_max;
@@ -32,10 +32,10 @@ static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)
     atomic_store_explicit(counter, value + n, memory_order_relaxed);
 }
 
-/* Counts a wait of this length that ended with a grant. */
+/* Counts a wait of `wait_ns` that ended with a grant. */
 void counters_add_wait(struct counters *counters, uint64_t wait_ns);
 
-/* Adds `counters`, of a set of `limits_n` limits, to totals. */
+/* Adds `counters`, of a set with `limits_n` limits, to the totals. Any thread. */
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n);
 

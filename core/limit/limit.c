@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Limits: pure functions over their words of a set's state. */
+/* Decisions of limits: calls of their algorithms, or counting for a plain resource. */
 #include "limit/limit.h"
 
-#define UNDO_WORDS 16u /* of state that are worth copying to save a call of each limit */
+#define UNDO_WORDS 16u /* words of state that are copied to save a second call of each limit */
 
 uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount)
@@ -148,7 +148,7 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
     }
 }
 
-/* As limits_try_take() of any limits: one question each, then one more call each. */
+/* Takes all amounts or none, with one query of each limit and then one take of each. */
 static uint64_t limits_take_if_ready(const struct limits *limits, uint64_t *states,
                                      const struct weir_instant *at, const uint64_t *amounts,
                                      const struct limit **ret_limiting)
@@ -160,7 +160,8 @@ static uint64_t limits_take_if_ready(const struct limits *limits, uint64_t *stat
     return ready;
 }
 
-/* The same if they have few words of state: each takes at once, until one does not. */
+/* Takes all amounts or none: each limit takes at once until one refuses, then the states are
+ * restored. For few words of state. */
 static uint64_t limits_take_or_undo(const struct limits *limits, uint64_t *states,
                                     const struct weir_instant *at, const uint64_t *amounts,
                                     const struct limit **ret_limiting)

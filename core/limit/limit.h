@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A limit: data. Its type, key, algorithm, configuration, and where its state lies in the set's
- * state. It synchronizes nothing and never changes once made.
+ * A limit: its type, key, algorithm, configuration, and where its state lies in the set's state.
+ * All functions are pure functions over those words; callers synchronize. A limit does not change
+ * once made.
  */
 #ifndef WEIR_CORE_LIMIT_LIMIT_H
 #define WEIR_CORE_LIMIT_LIMIT_H
@@ -12,31 +13,32 @@
 
 struct limit {
     enum weir_limit_type type;
-    bool refunds;                           /* unused amounts of a rate or call go back */
+    bool refunds;                           /* unused amounts of a rate or call are refunded */
     bool charges;                           /* usage beyond the amount becomes debt */
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
-    const char *algorithm_name;             /* NULL for a counted resource, as is the next */
-    const char *algorithm_version;          /* of its plugin */
-    char *settings_text;   /* owned; its settings as written: name NUL value NUL, and so on */
-    uint32_t settings_n;   /* how many */
-    void *config;          /* owned; the algorithm's, aligned to 16 */
+    const char *algorithm_name;             /* NULL for a counted resource, like the next */
+    const char *algorithm_version;          /* the plugin's */
+    char *settings_text;   /* owned; settings text: name NUL value NUL, and so on */
+    uint32_t settings_n;   /* number of settings */
+    void *config;          /* owned; the algorithm's configuration, aligned to 16 */
     size_t config_size;    /* in bytes */
     uint64_t capacity;     /* the largest amount that can be granted */
-    uint32_t state_offset; /* where its state begins, in 8-byte words from that of the set */
-    uint32_t state_words;  /* of a counted resource: 1, the units held */
-    uint64_t lease;        /* what a thread takes at once, to use it bit by bit; 0: what it needs */
+    uint32_t state_offset; /* offset of its state in that of the set, in 8-byte words */
+    uint32_t state_words;  /* counted resource: 1, the units held */
+    uint64_t lease;        /* units that a thread takes at once as a lease; 0: no lease */
 };
 
-/* The decision of one limit about its own words of state; resources without an algorithm included.
- */
+/* Decide about one limit on its own words of state; resources without an algorithm included.
+ * limit_ready_at() returns the first time at which `amount` would be granted. */
 uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount);
 void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                 uint64_t amount);
 uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
                              const struct weir_instant *at, uint64_t amount);
-/* Both in one: what limit_ready_at returns; if that is now, it was taken, otherwise nothing was. */
+/* Takes `amount` if it is ready now. Returns what limit_ready_at() would; nothing was taken if that
+ * is later than now. */
 static inline uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
                                       const struct weir_instant *at, uint64_t amount)
 {
@@ -48,7 +50,7 @@ static inline uint64_t limit_try_take(const struct limit *limit, uint64_t *state
     }
     return limit_take_if_ready(limit, state, at, amount);
 }
-/* A resource gives back what was held since `granted_ns`. */
+/* Releases units of a resource that were held since `granted_ns`. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    uint64_t amount, uint64_t granted_ns);
 void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
@@ -58,33 +60,32 @@ void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_
 uint64_t limit_available(const struct limit *limit, const uint64_t *state,
                          const struct weir_instant *at);
 
-/* Whether it decides as a new one would, now and later. False: not so, or nobody knows. */
+/* Returns whether the limit decides as a new one would, now and later. False if not known. */
 bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at);
 
-/* The limits of a set together; each state lies at limit->state_at of `states`. */
+/* The limits of a set; the state of each begins at its state_offset in `states`. */
 struct limits {
     struct limit *items;
     uint32_t state_words;
     uint16_t n;                    /* at most WEIR_LIMITS_MAX */
-    bool has_resources : 1;        /* of type resource */
-    bool has_waits : 1;            /* rates or calls: the only ones whose waits can be foreseen */
-    bool has_opaque_resources : 1; /* resources that an algorithm decides about */
-    /* Several rates or calls, and whoever is served late may let others in earlier than foreseen. */
+    bool has_resources : 1;        /* any of type resource */
+    bool has_waits : 1;            /* any rate or call: only their waits can be forecast */
+    bool has_opaque_resources : 1; /* any resource with an algorithm */
+    /* Several rates or calls, where a late grant may let another request in earlier than
+     * forecast. */
     bool has_anomalies : 1;
-    bool has_lease : 1;  /* the only limit is leased (lease.h) */
-    bool reads_wall : 1; /* some algorithm wants the wall-clock offset */
+    bool has_lease : 1;  /* the only limit has a lease (lease.h) */
+    bool reads_wall : 1; /* any algorithm that wants the wall-clock offset */
 };
 
 void limits_describe(struct limits *limits);
 void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at);
 
-/*
- * Whether the words can be states of these limits: 0 or -1. They may be anything, but must be a
- * copy that nobody else writes to. After 0 all of the above may be called on them: none crashes,
- * hangs or leaves its words.
- */
+/* Returns 0 if the words can be states of these limits, otherwise -1. They may be anything, but in
+ * a private copy. After 0 all functions above may be called on them: none crashes, hangs or leaves
+ * its words. */
 int limits_check(const struct limits *limits, const uint64_t *states);
-/* The same of one limit, and the words of its state. */
+/* Returns 0 if the words can be a state of this limit, otherwise -1. */
 WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *state)
 {
     if (limit->algorithm)
@@ -92,24 +93,21 @@ WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *st
     return state[0] <= limit->capacity ? 0 : -1;
 }
 
-/*
- * The first instant at which all of `amounts` would be granted; at->now_ns: now. `*ret_blame` is
- * the limit that says so, untouched if now. Without `with_resources` resources count as available.
- */
+/* Returns the first time at which all of `amounts` would be granted; at->now_ns: now.
+ * `*ret_limiting` is the limit that determines it, untouched if it is now. Without `with_resources`
+ * resources count as available. */
 uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          bool with_resources, const struct limit **ret_limiting);
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
-/* limits_try_take() of any number of them. */
+/* limits_try_take() for any number of limits. */
 uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
                               const struct weir_instant *at, const uint64_t *amounts,
                               const struct limit **ret_limiting);
-/*
- * Both in one, with resources, and cheaper: takes all of `amounts` if they can be had now, and returns
- * at->now_ns then. Otherwise nothing is taken, and it is as limits_ready_at. On states that nobody
- * else reads meanwhile.
- */
+/* Takes all of `amounts`, with resources, if they are ready now, and returns at->now_ns. Otherwise
+ * takes nothing and returns as limits_ready_at() does. Cheaper than the two calls. `states` is a
+ * private copy. */
 static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                                        const struct weir_instant *at, const uint64_t *amounts,
                                        const struct limit **ret_limiting)
@@ -124,10 +122,8 @@ static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *st
     *ret_limiting = limits->items;
     return ready;
 }
-/*
- * The same, but on states that are thrown away if not all can be had: then false, and of some the
- * amounts are taken.
- */
+/* Takes all of `amounts` if they are ready now. If not, returns false and leaves `states`
+ * clobbered: some amounts are taken, and the caller drops the copy. */
 WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint64_t *states,
                                                const struct weir_instant *at,
                                                const uint64_t *amounts)

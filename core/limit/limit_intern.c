@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared limits: a hash table with chains. */
+/* A hash table with chains of interned limits, each entry in one block of memory. */
 #include "limit/limit_intern.h"
 
 #include "os/os.h"
@@ -23,9 +23,9 @@ static struct limit_intern_entry *limit_intern_entry_of(struct limit *limits)
                                          offsetof(struct limit_intern_entry, limits));
 }
 
-/* ---- what they are ---- */
+/* ---- comparison ---- */
 
-/* Bytes of a limit's settings as written. */
+/* Returns the size of a limit's settings text in bytes. */
 static size_t limit_intern_text_size(const struct limit *limit)
 {
     const char *at = limit->settings_text;
@@ -35,7 +35,7 @@ static size_t limit_intern_text_size(const struct limit *limit)
     return (size_t)(at - limit->settings_text);
 }
 
-/* FNV-1a, further on: of bytes. */
+/* Continues an FNV-1a hash over these bytes. */
 static uint64_t limit_intern_hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *byte = bytes;
@@ -45,7 +45,7 @@ static uint64_t limit_intern_hash_bytes(uint64_t hash, const void *bytes, size_t
     return hash;
 }
 
-/* Limits are told apart by all of it anyway. */
+/* Hashes keys and settings text. Equality compares all fields. */
 static uint64_t limit_intern_hash(const struct limit *limits, uint32_t n)
 {
     uint64_t hash = n;
@@ -89,9 +89,9 @@ static bool limit_intern_equal(const struct limit_intern_entry *entry, uint64_t 
     return true;
 }
 
-/* ---- one block ---- */
+/* ---- layout of an entry ---- */
 
-/* What is laid out one behind the other; `at` NULL: it is only measured. */
+/* A block that is filled from its beginning; `base` NULL: only its size is measured. */
 struct limit_intern_layout {
     char *base;
     size_t size;
@@ -108,7 +108,7 @@ static void *limit_intern_put(struct limit_intern_layout *layout, const void *by
     return size ? memcpy(layout->base + at, bytes, size) : layout->base + at;
 }
 
-/* Into `ret`, unless that is only measured. */
+/* Appends a limit and all that it owns, and fills `ret` unless the block is only measured. */
 static void limit_intern_put_limit(struct limit_intern_layout *layout, const struct limit *limit,
                                    struct limit *ret)
 {
@@ -155,7 +155,7 @@ static struct limit_intern_entry **limit_intern_bucket(const struct limit_intern
     return &table->buckets[(hash ^ hash >> 32) & (table->capacity - 1)];
 }
 
-/* As many buckets as limits. */
+/* Doubles the table when it has as many limits as buckets. Returns 0 or -ENOMEM. */
 static int limit_intern_grow(struct limit_intern_table *table)
 {
     struct limit_intern_table grown = {.n = table->n,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared limits: limits never change, so sets whose limits are equal have them in common. Ten
- * thousand sets seldom have as many kinds of limits, and what a limit was written as, and its
- * algorithm's configuration, is more than the rest of a set.
+ * Interned limits: sets with equal limits share one copy. Limits never change, and ten thousand
+ * sets seldom have as many kinds of them, while settings text and configuration are most of a set's
+ * memory.
  *
- * Everything here is under the instance's lock, or nobody else knows the instance.
+ * The caller of each function holds the instance's lock, or is its only user.
  */
 #ifndef WEIR_CORE_LIMIT_LIMIT_INTERN_H
 #define WEIR_CORE_LIMIT_LIMIT_INTERN_H
@@ -13,22 +13,20 @@
 
 struct limit_intern_entry;
 
-/* All that an instance has, by what they are. */
+/* Interned limits of an instance, by content. */
 struct limit_intern_table {
     struct limit_intern_entry **buckets;
     uint32_t n, capacity; /* a power of two, or 0 */
 };
 
-/*
- * Limits that equal these `n`, at least one, whose state lies as theirs does; they belong to the
- * table, are never written to, and stay until they are given back as often as they were had. NULL:
- * out of memory. A shared limit is in one block with all that it owns.
- */
+/* Returns interned limits equal to these `n`, at least one, with an equal layout of state; NULL:
+ * out of memory. They belong to the table, must not be written to, and stay until
+ * limit_intern_release() was called once for each call. */
 struct limit *limit_intern(struct limit_intern_table *table, const struct limit *limits,
                            uint32_t n);
 void limit_intern_release(struct limit_intern_table *table, struct limit *limits);
 
-/* When all were given back. */
+/* Frees the table. All limits have been released. */
 void limit_intern_free(struct limit_intern_table *table);
 
 #endif

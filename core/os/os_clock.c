@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The clocks, and the counter of the processor. */
+/* Clocks and the time stamp counter. */
 #include "os/os_internal.h"
 #include <string.h>
 #ifdef __x86_64__
@@ -29,7 +29,7 @@ uint64_t os_tsc_read(void)
     return __rdtsc();
 }
 
-/* Runs at one rate whatever the processor does, in all states that save power. */
+/* Returns whether the counter runs at one rate in all power-saving states of the processor. */
 static bool os_tsc_is_invariant(void)
 {
     unsigned a, b, c, d = 0;
@@ -59,14 +59,13 @@ int os_tsc_check(void)
     return os_tsc_is_clocksource();
 }
 #else
-/* Elsewhere nothing is known to be gained: on aarch64 the clock itself is hardly more than reading
- * the counter. */
-uint64_t sys_tsc(void)
+/* No gain is known elsewhere: on aarch64 the clock costs hardly more than the counter. */
+uint64_t os_tsc_read(void)
 {
     return 0;
 }
 
-int sys_tsc_usable(void)
+int os_tsc_check(void)
 {
     return -EOPNOTSUPP;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files and named pipes in a directory that is open, and memory that processes share. */
+/* Files and FIFOs in an open directory, and memory shared by processes. */
 #include "os/os_internal.h"
 #include <dirent.h>
 #include <limits.h>
@@ -56,7 +56,7 @@ int os_open_tmpfile(int directory_fd)
     return os_open_retry(directory_fd, ".", O_TMPFILE | O_RDWR, S_IRUSR | S_IWUSR);
 }
 
-/* Straight from the descriptor needs a new kernel or a privilege; its name in /proc needs /proc. */
+/* Tries AT_EMPTY_PATH, which needs a recent kernel or a privilege, then the link in /proc. */
 int os_link_at(int fd, int directory_fd, const char *name)
 {
     char path[32];
@@ -93,7 +93,7 @@ int os_pread(int fd, uint64_t offset, void *buffer, size_t size)
     return (int)n;
 }
 
-/* Beyond the limit of the process there would be a signal. */
+/* Checks RLIMIT_FSIZE first: exceeding it raises SIGXFSZ. */
 int os_ftruncate(int fd, uint64_t size)
 {
     struct rlimit limit;
@@ -117,7 +117,7 @@ int os_fallocate(int fd, uint64_t offset, uint64_t size)
     return os_result(r);
 }
 
-/* Not a wait in the kernel: a process that was stopped while it holds the lock has no end. */
+/* Polls instead of blocking in the kernel: a stopped process may hold the lock without end. */
 int os_file_lock(int fd)
 {
     enum { TRIES = 1000 };
@@ -133,7 +133,7 @@ int os_file_lock(int fd)
     return -EBUSY;
 }
 
-/* By name, not by closing: a child that was forked meanwhile has the same lock. */
+/* Unlocks explicitly: closing is not enough, as a child forked meanwhile shares the lock. */
 void os_file_unlock(int fd)
 {
     flock(fd, LOCK_UN);
@@ -145,7 +145,7 @@ int os_map_shared(int fd, size_t size, bool writable, void **ret)
 
     if (memory == MAP_FAILED)
         return -errno;
-    (void)madvise(memory, size, MADV_DONTFORK); /* whoever is forked must not use it anyway */
+    (void)madvise(memory, size, MADV_DONTFORK); /* a forked child must not use it anyway */
     *ret = memory;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared libraries: plugins. */
+/* Loading of plugins: dlopen and dlsym. */
 #include "os/os.h"
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Descriptors that tell of something, and waiting for those. */
+/* Event descriptors (eventfd, timerfd) and epoll. */
 #include "os/os_internal.h"
 #include <limits.h>
 #include <sys/epoll.h>
@@ -8,7 +8,7 @@
 #include <sys/timerfd.h>
 #include <weir/error.h>
 
-/* <linux/timerfd.h> has it, which cannot be had beside <sys/timerfd.h>. */
+/* Defined by <linux/timerfd.h>, which conflicts with <sys/timerfd.h>. */
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
@@ -23,8 +23,8 @@ int os_timerfd(void)
     return os_result(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 }
 
-/* From a timer's interrupt to the first instruction of the thread that it wakes it takes always more
- * than the first, be it only for two switches of context; and on most machines more than the second,
+/* Latency from a timer's interrupt to the first instruction of the thread that it wakes. It always
+ * exceeds the first value, the cost of two context switches. On most machines it exceeds the second
  * if the processor slept. */
 #define TIMER_LEAD_MIN_NS 2000
 #define TIMER_LEAD_MAX_NS 8000
@@ -39,7 +39,7 @@ int os_timerfd_set(int fd, uint64_t at_ns)
 {
     struct itimerspec timer = {0};
 
-    if (at_ns != WEIR_FOREVER) /* all zero disarms, so instant 0 is the next one */
+    if (at_ns != WEIR_FOREVER) /* all zero disarms, so time 0 becomes 1 */
         timer.it_value = os_timespec(at_ns == 0 ? 1 : at_ns);
     return os_result(timerfd_settime(fd, TFD_TIMER_ABSTIME, &timer, NULL));
 }
@@ -60,7 +60,8 @@ int os_epoll_create(void)
     return os_result(epoll_create1(EPOLL_CLOEXEC));
 }
 
-/* The memory that the user may have in epolls is memory: of a queue, -ENOSPC says that it is full. */
+/* Maps -ENOSPC (the user's epoll memory is used up) to -ENOMEM. Of a completion queue, -ENOSPC says
+ * that the queue is full. */
 static int os_epoll_ctl_add(int epoll_fd, int fd, uint32_t events, uint64_t data)
 {
     struct epoll_event event = {.events = events, .data.u64 = data};
@@ -146,5 +147,5 @@ int os_fd_drain(int fd)
 void os_close(int fd)
 {
     if (fd >= 0)
-        syscall(SYS_close, fd); /* Linux frees the number even when a signal interrupts */
+        syscall(SYS_close, fd); /* Linux frees the number even if a signal interrupts */
 }

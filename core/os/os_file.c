@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files and directories by their path. */
+/* Files and directories by path. */
 #include "os/os_internal.h"
 #include <dirent.h>
 #include <limits.h>
@@ -10,7 +10,7 @@ static int os_file_open(const char *path)
     return os_open_retry(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
 }
 
-/* Reads until `size` bytes are there or the file ends. */
+/* Reads `size` bytes, or fewer if the file ends before. */
 static int os_file_read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
 {
     size_t n = 0;
@@ -29,7 +29,8 @@ static int os_file_read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
     return 0;
 }
 
-/* `ret` grows as the file is read: its size is not known in advance if it is a pipe. */
+/* Reads the whole file into a growing buffer: the size of a pipe is not known in advance. Returns
+ * -EFBIG if it exceeds `size_max`. */
 static int os_file_read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
 {
     size_t capacity = 4096, size = 0, n = 0;

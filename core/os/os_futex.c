@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Words to sleep on. */
+/* Futexes, private and shared by processes. */
 #include "os/os_internal.h"
 #include <linux/futex.h>
 #include <weir/error.h>
 
 /*
- * `scope` is FUTEX_PRIVATE_FLAG or, for words in memory that processes share, 0: then the kernel
- * looks up the page at every call, wait and wake.
+ * `scope` is FUTEX_PRIVATE_FLAG, or 0 for a word in memory shared by processes. With 0 the kernel
+ * looks up the page at every wait and wake.
  */
 static int os_futex_wait_scope(const uint32_t *word, int scope, uint32_t expected,
                                uint64_t until_ns)
@@ -14,7 +14,7 @@ static int os_futex_wait_scope(const uint32_t *word, int scope, uint32_t expecte
     const struct timespec until = os_timespec(until_ns);
     long r;
 
-    do { /* the deadline is absolute, so starting anew does not move it */
+    do { /* the deadline is absolute: a retry does not move it */
         r = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | scope, expected,
                     until_ns == WEIR_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
     } while (r < 0 && errno == EINTR);

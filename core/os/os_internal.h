@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of the real system have in common. Each is thin wrappers, none longer than what the
- * call needs.
+ * Helpers shared by os_*.c, which are thin wrappers of system calls.
  *
- * What is called under locks or on the way of a release must not be a point where a thread can be
- * canceled, as open(), read(), write() and close() are: it asks the kernel itself.
+ * Functions that are called under a lock or during a release must not be cancellation points, as
+ * open(), read(), write() and close() are. They use syscall() instead.
  */
 #ifndef WEIR_CORE_OS_OS_INTERNAL_H
 #define WEIR_CORE_OS_OS_INTERNAL_H
@@ -36,7 +35,7 @@ static inline struct timespec os_timespec(uint64_t ns)
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-/* Whoever waits may look who has died: not a point where a thread can be canceled. */
+/* Opens a file; not a cancellation point, because a thread that waits may probe other processes. */
 static inline int os_open_retry(int directory_fd, const char *name, int flags, mode_t mode)
 {
     int fd;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The heap, address space, and pages that do not outlive a fork. */
+/* The heap, reserved address space, and pages that are wiped in a forked child. */
 #include "os/os.h"
 #include <errno.h>
 #include <pthread.h>
@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 /*
- * The bytes of `n` times `size`, at least 1, because callers would take the NULL that libc may
- * answer to 0 for a failure; or 0 if there is no such number. Left to libc, sanitizers would end
- * the process there.
+ * Returns `n` times `size` bytes, at least 1: for 0 libc may return NULL, which callers take for a
+ * failure. Returns 0 on overflow; checked here because a sanitizer's calloc would end the process.
  */
 static size_t alloc_size(size_t n, size_t size)
 {
@@ -94,8 +93,8 @@ void os_vm_free(void *memory, size_t size)
 }
 
 /*
- * Pages that the kernel does not wipe are wiped by a handler that fork() runs in the child. They
- * are linked through their last word, so keeping them needs no memory and cannot fail.
+ * Pages that the kernel does not wipe are wiped by an atfork handler in the child. They are linked
+ * through their last word, so the list needs no memory and adding to it cannot fail.
  */
 static pthread_mutex_t wipe_page_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t wipe_page_once = PTHREAD_ONCE_INIT;
@@ -154,7 +153,7 @@ static void wipe_page_unlink(unsigned char *page)
     pthread_mutex_unlock(&wipe_page_lock);
 }
 
-/* An emulator that ignores advice says yes to anything: its yes is worth nothing. */
+/* Tries MADV_WIPEONFORK. Advice -1 succeeds only in an emulator that ignores madvise(). */
 static bool wipe_page_by_kernel(void *page)
 {
     return madvise(page, page_size(), -1) < 0 && madvise(page, page_size(), MADV_WIPEONFORK) == 0;

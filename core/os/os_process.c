@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* This process and others, and the machine. */
+/* Processes, the machine's identity, the environment and random numbers. */
 #include "os/os_internal.h"
 #include <signal.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ int os_namespace_id(const char *kind, uint64_t *ret)
     }
     if (errno != ENOENT || stat("/proc/self/ns", &found) < 0)
         return -errno;
-    *ret = 0; /* there is /proc, and this kernel has no such namespaces */
+    *ret = 0; /* /proc is mounted, and this kernel has no such namespaces */
     return 0;
 }
 
@@ -89,7 +89,8 @@ uint64_t os_random(void)
     } while (n < 0 && errno == EINTR);
     if (n == (ssize_t)sizeof random)
         return random;
-    /* Refused, as in some sandboxes. This seeds balancers and hides nothing: instants will do. */
+    /* Falls back to the clocks where getrandom() is forbidden, as in some sandboxes. Such a number
+     * suffices to seed a balancer, but it is no secret. */
     random = os_clock_read(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
     return random ^ os_clock_read(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads. */
+/* Threads of the library. */
 #include "os/os.h"
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@ struct os_thread {
     pthread_t thread;
     void (*run)(void *);
     void *argument;
-    char name[16]; /* the kernel's bound */
+    char name[16]; /* size: the kernel's maximum */
 };
 
 static void *os_thread_main(void *argument)
@@ -34,7 +34,7 @@ int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument,
     thread->run = run;
     thread->argument = argument;
     strncpy(thread->name, name, sizeof thread->name - 1);
-    /* A thread inherits the mask: this way there is no moment in which it can get a signal. */
+    /* The new thread inherits the mask, so that no signal can reach it at any time. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     r = pthread_create(&thread->thread, NULL, os_thread_main, thread);

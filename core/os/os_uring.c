@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages to rings, the part of the system's seam that knows io_uring. There are two ways:
+ * Messages to io_uring rings, sent in one of two ways:
  *
- * Since Linux 6.13 a message needs no ring to come from, one system call each. It leaves no trace
- * in the thread that sends it.
- *
- * Before, it needs a source ring. Whoever makes or enters a ring is on its list, and when the ring
- * goes the kernel interrupts everybody on it, in whatever call they are: a program's epoll_wait
- * would say EINTR for no reason. So a thread that ends at once makes the ring, and one thread of
- * weir's own enters it, with many messages at a time.
+ * - Since Linux 6.13 a message needs no source ring. Each is one system call, without lasting
+ *   effects on the sending thread.
+ * - Earlier kernels need a source ring, and record each thread that makes or enters it. When the
+ *   ring is freed, the kernel interrupts these threads in whatever call they are. An epoll_wait of
+ *   the program would fail with EINTR. So a short-lived thread makes the ring, and one thread of
+ *   weir enters it, with many messages at a time.
  */
 #include "os/os_uring.h"
 
@@ -24,14 +23,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Younger than the headers that weir can be built with. */
+/* Missing from the oldest headers that weir can be built with. */
 #define SEND_MSG_RING 31   /* opcode of io_uring_register: IORING_REGISTER_SEND_MSG_RING, 6.13 */
 #define DUPFD_QUERY   1027 /* command of fcntl: F_DUPFD_QUERY, 6.10 */
 
 struct os_uring {
-    int fd;            /* of weir's own: nobody can make it name anything else */
-    int user_fd;       /* the program's: once it names something else, the ring counts as closed */
-    bool sends_direct; /* no source ring */
+    int fd;            /* weir's duplicate; the program cannot redirect it */
+    int user_fd;       /* the program's; once it refers to another file, the ring is closed */
+    bool sends_direct; /* without a source ring */
     int failure;
     uint64_t batch;
     struct io_uring source;
@@ -47,7 +46,7 @@ static bool os_uring_same_inode(int a, int b)
     struct stat of_a, of_b;
 
     return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-           of_a.st_ino == of_b.st_ino; /* each ring has its own */
+           of_a.st_ino == of_b.st_ino; /* each ring has its own inode */
 }
 
 static bool os_uring_is_closed(const struct os_uring *ring)
@@ -59,7 +58,7 @@ static bool os_uring_is_closed(const struct os_uring *ring)
     return same != 1;
 }
 
-/* Makes the ring do what it left for its thread, which this may be. */
+/* Runs the ring's deferred work, if the calling thread is the ring's. */
 static int os_uring_run(int fd)
 {
     int r = os_uring_result(syscall(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0));
@@ -67,7 +66,7 @@ static int os_uring_run(int fd)
     switch (r) {
     case -EOPNOTSUPP:
         return -EBADFD;
-    case -EINTR: /* these three are between the ring and its program */
+    case -EINTR: /* these three concern the ring and its program only */
     case -EBUSY:
     case -EBADR:
         return 0;
@@ -88,7 +87,8 @@ static int os_uring_send_direct(int fd, const struct os_uring_message *message)
     return os_uring_result(syscall(SYS_io_uring_register, -1, SEND_MSG_RING, &sqe, 1));
 }
 
-/* 0 or 1, by a message to what is no ring, which only a kernel that knows how refuses for that. */
+/* Returns whether messages need no source ring (1) or do (0), or a negative errno. Sends one to an
+ * eventfd: only a kernel that supports it refuses with -EBADFD. */
 static int os_uring_probe_direct(void)
 {
     const struct os_uring_message message = {0};
@@ -101,7 +101,7 @@ static int os_uring_probe_direct(void)
     return r == -EBADFD;
 }
 
-/* ---- with one ---- */
+/* ---- with a source ring ---- */
 
 static int os_uring_source_init(struct io_uring *source)
 {
@@ -137,8 +137,8 @@ static int os_uring_source_start(struct os_uring *ring)
     return ring->failure;
 }
 
-/* Failures of this batch go to its messages. One of an earlier batch was late: the kernel had left
- * that message to the thread of its ring. */
+/* Assigns failures of this batch to its messages. A failure of an earlier batch comes late if the
+ * kernel had deferred that message to the thread of its ring. */
 static void os_uring_reap_failures(struct os_uring *ring, struct os_uring_message *messages)
 {
     struct io_uring_cqe *cqe;
@@ -168,14 +168,14 @@ static void os_uring_send_from_source(struct os_uring *ring, struct os_uring_mes
     }
     submitted = io_uring_submit(&ring->source);
     os_uring_reap_failures(ring, messages);
-    /* What the kernel did not take stays on the source ring, which is never entered again. */
+    /* Messages that the kernel did not take stay on the source ring, which is not entered again. */
     if (submitted != (int)n)
         ring->failure = submitted < 0 ? submitted : -EAGAIN;
     for (unsigned i = submitted < 0 ? 0 : (unsigned)submitted; i < n; i++)
         messages[i].code = ring->failure;
 }
 
-/* ---- both ---- */
+/* ---- common ---- */
 
 static int os_uring_prepare(struct os_uring *ring)
 {

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Burial: see peer_cleanup.h. */
+/* Finds dead participants of a set and releases what they left behind. */
 #include "peer/peer_cleanup.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
-#include "peer/participant.h"
 #include "peer/thread_recovery.h"
+#include "set/instance_base.h"
 #include "shm/doorbell.h"
+#include "shm/participant.h"
 #include "shm/peer_id.h"
 #include <errno.h>
 
-#define PEER_SLOTS_CROWDED 32u /* places that may be of the dead for as long as nobody looks */
+#define PEER_SLOTS_CROWDED 32u /* slots beyond which peer_reap_crowded() looks */
 
-/*
- * Any number may bury the same process at once, and one who dies meanwhile is buried like any other:
- * whoever comes next does what is left. Its place goes last, for it names the rest.
- */
+/* Cleans up after one dead process. Any number of threads may do that at once, and one that dies
+ * midway leaves the rest to the next. The slot goes last, because everything else names it. */
 static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slot, uint64_t peer_id)
 {
     const struct segment *segment = set->participant->segment;
@@ -23,7 +21,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
 
     for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
         const struct segment_thread *dead_thread = segment_thread(segment, i);
-        /* In this order: who claims the actor once it is nobody's begins another life in it. */
+        /* Generation before key: the next owner of the thread context starts another one. */
         uint64_t generation = atomic_load(&dead_thread->head.generation);
         int r;
 
@@ -41,7 +39,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
     return true;
 }
 
-/* The next of the dead. Only this is under the lock. */
+/* Returns the next dead peer. The lock covers only this step. */
 static bool peer_cleanup_next_dead(struct participant *participant, uint32_t *ret_slot,
                                    uint64_t *ret_life)
 {
@@ -68,7 +66,7 @@ static bool peer_cleanup_run_borrowed(weir_set *set, uint32_t slot, uint64_t pee
     return cleaned;
 }
 
-/* Of a broken set the kernel's word is taken, lest it is said again and again, and no more. */
+/* Consumes the report of a death even if the set is broken, lest the kernel repeats it. */
 int peer_reap(struct thread_ctx *ctx, weir_set *set)
 {
     uint32_t slot;

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Burial: what the living do for processes that died while they took part in a set. */
+/* Cleanup after dead participants: releases what they held, cancels what they waited for. */
 #ifndef WEIR_CORE_PEER_PEER_CLEANUP_H
 #define WEIR_CORE_PEER_PEER_CLEANUP_H
 
+#include "set/hooks.h"
 #include "set/set.h"
 
 /*
- * Looks who has died, and gives back all that they held and waited for. Returns how many were
- * found dead by this call, each of which has changed the set. Any thread, without locks; who comes
- * while another thread is at it does not wait for that. `actor`: the thread's own, if it is using
- * it; what it has read of the set is another version's afterwards. NULL: it is not.
+ * Cleans up after all dead participants of the set. Returns how many this call found dead; if it is
+ * not 0, the set has changed. Any thread, no locks held. Does not wait for another thread that is
+ * at it. `ctx`: the calling thread's context if it is in use, else NULL; its copy of the set is
+ * outdated after.
  */
 int peer_reap(struct thread_ctx *ctx, weir_set *set);
 
-/*
- * Looks so in all sets from number `first` on in which so many places are taken that some may be of
- * the dead, whom nobody was in need of: for whoever has just added the sets.
- */
+/* Cleans up in all sets from number `first` on with so many slots in use that dead peers may be
+ * among them. For a thread that has just added these sets. */
 void peer_reap_crowded(weir *w, uint32_t first);
 
-/* The same, but at most once in a millisecond: for whoever is about to be refused; and whether that is
- * over. */
+/* peer_reap_if_due() runs peer_reap() at most once per interval, in ns, for a request that is about
+ * to be refused. peer_reap_is_due() tells whether it would. Relaxed: the time is a hint. */
 #define PEER_REAP_INTERVAL_NS UINT64_C(1000000)
 
 static inline bool peer_reap_is_due(const weir_set *set, uint64_t now_ns)
@@ -29,7 +28,5 @@ static inline bool peer_reap_is_due(const weir_set *set, uint64_t now_ns)
 
     return now_ns - before >= PEER_REAP_INTERVAL_NS || now_ns < before;
 }
-
-int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 
 #endif

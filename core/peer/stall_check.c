@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards: see stall_check.h. */
+/* Checks a shared set on behalf of waiters, in case the head's process is stopped. */
 #include "peer/stall_check.h"
 
-#include "peer/participant.h"
+#include "set/hooks.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
-#include "wait/wait_timer.h"
-#include "wait/waiter.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
 
-/* Whether the wait of the head should have ended a look ago, and how. */
+/* Returns true if the wait of the head should have ended one period ago, and how. */
 static bool stall_check_head_overdue(const struct txn *txn, const struct acq_record *r,
                                      enum record_state *ret_state)
 {
@@ -19,8 +19,8 @@ static bool stall_check_head_overdue(const struct txn *txn, const struct acq_rec
     return deadline_ns < txn->now_ns && txn->now_ns - deadline_ns >= STALL_CHECK_NS;
 }
 
-/* Whether who waits is in line, and whoever heads it can be granted some day. Once decided, the
- * record may wait anew, for another key of a keyed set. */
+/* Returns true if the waiter is queued, or decided already; marks the set broken if the head can
+ * never be granted. Once decided, the record may wait again, for another key of a keyed set. */
 static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, uint64_t word,
                                       uint64_t ready)
 {
@@ -60,11 +60,11 @@ uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uin
     uint32_t left = waitq_departures_of(ctx->content), place = (ticket - left) & WAITQ_COUNT_MASK;
     uint32_t length = waitq_length_of(ctx->content);
 
-    /* It counts as one further ahead whoever left from behind. */
+    /* Departures from behind the waiter count, too, so the difference may be below 0. */
     if (place > WAITQ_COUNT_MASK / 2)
         place = 0;
     if (place > length)
-        place = length; /* never, but in a segment that was tampered with */
+        place = length; /* only in a damaged segment */
     return now_ns + (place + 1) * STALL_CHECK_NS;
 }
 
@@ -83,5 +83,5 @@ void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
 
     if (record_state(word) == RECORD_WAITING)
         timer_arm_recheck(set->w, waiter, word,
-                          stall_check_deadline(ctx, ticket, instance_now(set->w)));
+                          stall_check_deadline(ctx, ticket, clock_now_ns(&set->w->clock)));
 }

@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Guards: whoever waits on a set that processes share looks at it now and then, the sooner the
- * nearer it is to the head. Nothing should come of it; but another process may have been stopped
- * between granting and waking, or stand at the head and sleep through its instant.
- */
+/* Stall checks: each waiter of a shared set checks the set periodically, the head most often.
+ * Normally a check finds nothing. It covers a process that is stopped between grant and
+ * notification, and one that sleeps through the time at which its head becomes ready. */
 #ifndef WEIR_CORE_PEER_STALL_CHECK_H
 #define WEIR_CORE_PEER_STALL_CHECK_H
 
+#include "set/hooks.h"
 #include "set/set.h"
 
-/* How long the head waits before it looks; the n-th in line waits n times as long. */
-#define STALL_CHECK_NS UINT64_C(25000000)
-
-/*
- * The look: does what the head should have seen to, but for whose process: grants to it if it is
- * due, and ends its wait if that should have ended a while ago. `record` waits in this process as long
- * as its word is `word`: a set in whose line it is not then is broken.
- */
+/* Grants to the head if it is ready, and ends its wait if its deadline passed at least one period
+ * ago, whichever process it belongs to. `record` waits in this process while its word is `word`; if
+ * it is not in the wait queue then, the set is marked broken. */
 void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
 
-/* When to look next, for who joined the line with this ticket; after an operation of the actor's. */
+/* Returns the time of the next check for the waiter with this ticket. The thread context still
+ * holds the version of its last operation on the set. */
 uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uint64_t now_ns);
 
-/* A kept record has joined the line and become `word`; the same after each look at it. */
+/* Schedule the check of a waiter: stall_check_arm() once it is enqueued and has become `word`,
+ * stall_check_rearm() after each check. The proxy's `granted_ns` keeps the ticket. */
 void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word,
                      const struct decision *decision);
 void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Recovery: see thread_recovery.h. */
+/* Recovers dead threads by ordinary operations, each of which expects an exact record word. */
 #include "peer/thread_recovery.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
-#include "peer/participant.h"
+#include "set/detectable_cas.h"
+#include "set/instance_base.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "state/detectable_cas.h"
-#include "wait/notify.h"
+#include "shm/participant.h"
 #include <errno.h>
 
 struct thread_recovery {
-    struct thread_ctx *ctx; /* who recovers */
+    struct thread_ctx *ctx; /* of the recovering thread */
     const struct region *region;
     struct thread_head *dead_head;
     uint64_t generation;
-    uint64_t owner; /* as the dead wrote it into its records */
+    uint64_t owner; /* as in the dead thread's records */
 };
 
-/* The live set of a keyed one whose head that is, or the keyed set. */
+/* Returns the key set with this head, or the keyed set itself. */
 static weir_set *recovery_find_key_set(weir_set *set, uint64_t head, struct key_set *storage)
 {
     uint32_t number;
@@ -30,8 +30,8 @@ static weir_set *recovery_find_key_set(weir_set *set, uint64_t head, struct key_
     return &key_set_by_number(set->keyed, number, storage)->set;
 }
 
-/* The set in the region whose head that is, or NULL. In a segment there is one, whatever the dead
- * has written; `storage` as for key_set_by_number(). */
+/* Returns the set of the region with this head, or NULL. A segment has exactly one set, whatever
+ * the dead thread wrote. `storage`: as for key_set_by_number(). */
 static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint64_t head,
                                    struct key_set *storage)
 {
@@ -58,7 +58,7 @@ static weir_set *recovery_record_set(const struct thread_recovery *recovery,
                : instance_set(recovery->ctx->w, record_set_number(r));
 }
 
-/* The set, for which the recovering actor is prepared; NULL: no memory. */
+/* Returns the set once the thread context is prepared for it; NULL: out of memory. */
 static weir_set *recovery_prepare_set(struct thread_ctx *ctx, weir_set *set)
 {
     weir *w = ctx->w;
@@ -70,7 +70,7 @@ static weir_set *recovery_prepare_set(struct thread_ctx *ctx, weir_set *set)
     return set;
 }
 
-/* As region_next_record(). No lock is held while somebody works on the record. */
+/* Iterates as region_next_record(). The instance's lock is not held while a record is processed. */
 static uint32_t recovery_next_record(weir *w, const struct region *region, uint32_t record)
 {
     if (region->segment)
@@ -81,7 +81,8 @@ static uint32_t recovery_next_record(weir *w, const struct region *region, uint3
     return record;
 }
 
-/* The amounts may be those of a later life of the record: then the word is another, too. */
+/* Releases a record if its word is still `word`. The amounts read may be those of a later use; then
+ * the word differs. */
 static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                     uint64_t word)
 {
@@ -100,8 +101,8 @@ static bool recovery_owns_record(const struct thread_recovery *recovery, const s
     return record_state(word) != RECORD_FREE && record_load(&r->owner) == recovery->owner;
 }
 
-/* Ends a record, if it is the dead actor's. In each turn, either we changed its word or somebody
- * else who recovers did. */
+/* Ends a record if it belongs to the dead thread. Each iteration, either this thread or another
+ * recovering thread has changed its word. */
 static int recovery_end_record(const struct thread_recovery *recovery, uint32_t record)
 {
     struct thread_ctx *ctx = recovery->ctx;
@@ -128,7 +129,7 @@ static int recovery_end_record(const struct thread_recovery *recovery, uint32_t 
     return 0;
 }
 
-/* Somebody who waits is woken to look for himself; of what is kept here, that is its keeper. */
+/* Notifies a decided record or a blocked thread; schedules a recheck of any other waiter. */
 static void recovery_notify(weir_set *set, uint32_t record, uint64_t word, uint64_t now_ns)
 {
     enum wait_target_kind kind =
@@ -140,11 +141,8 @@ static void recovery_notify(weir_set *set, uint32_t record, uint64_t word, uint6
         notify_waiter(set, record, word);
 }
 
-/*
- * Wakes whoever may have been decided without hearing of it: the dead was stopped between the
- * commit and the wake. A wake too many is harmless. Of those that wait, only the head may have been
- * called.
- */
+/* Repeats notifications of the set: the thread may have died between commit and notification. Of
+ * those that still wait only the head can lack one. A spurious notification is harmless. */
 static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
 {
     weir *w = ctx->w;
@@ -164,11 +162,11 @@ static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
     }
 }
 
-/* What the dead may have begun. */
+/* Completes the deferred writes and announcements that the dead thread left. */
 static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
 {
     version_help(set->region, set->head_unit);
-    if (set->inline_format == INLINE_DCAS && !set->keyed) /* nobody changes the state of that one */
+    if (set->inline_format == INLINE_DCAS && !set->keyed) /* a template changes no state */
         dcas_complete_all(ctx, set);
 }
 
@@ -176,19 +174,19 @@ static int recovery_perform(const struct thread_recovery *recovery)
 {
     struct thread_ctx *ctx = recovery->ctx;
     uint64_t intent = atomic_load_explicit(&recovery->dead_head->active_set, memory_order_acquire);
-    struct key_set storage; /* until the end: not that of the records */
+    struct key_set storage; /* until the end; end_record() has another */
     weir_set *set =
         intent ? recovery_prepare_set(ctx, recovery_find_set(recovery, intent, &storage)) : NULL;
     int r = 0;
 
     if (intent && !set)
         return -ENOMEM;
-    /* First of all: only a completed version says what the dead holds and waits for. */
+    /* First of all: only a complete version says what the dead thread holds and waits for. */
     if (intent)
         recovery_complete_writes(ctx, set);
     for (uint32_t at = 0; r == 0 && (at = recovery_next_record(ctx->w, recovery->region, at)) != 0;)
         r = recovery_end_record(recovery, at);
-    /* It worked on one set at a time, so only that one can lack a service or a wake. */
+    /* A thread works on one set at a time, so only that one can lack a grant or a notification. */
     if (r == 0 && intent) {
         set_grant_waiters(ctx, set);
         recovery_repeat_notify(ctx, set);

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of plugins that a file exports. Everything in it is doubted: sizes before fields are
- * read, pointers before they are followed, texts before they are printed. A struct longer than ours
- * is newer and its tail is ignored; a shorter one is older and what it lacks is absent. One mistake
- * refuses the file, so that nobody uses half of it.
+ * Validates the plugin ABI table of a file, and copies it into complete structs.
+ *
+ * Nothing in the table is trusted: sizes are checked before fields are read, pointers before they
+ * are followed, texts before they are printed. A struct longer than ours is newer, and its tail is
+ * ignored. A shorter one is older, and the fields that it lacks are absent. One error refuses the
+ * whole file, so that no part of it is used.
  */
 #include "plugin/plugin_abi.h"
-#include "config/config_ast.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The end of a field: how large a struct must be to have it. */
+/* Size that a struct must have to contain the field. */
 #define FIELD_END(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 
-/* What is being read, for messages. */
+/* Current position in the table, for messages. */
 struct plugin_abi_reader {
     struct refusal_reason *reason;
     const char *path;
     uint32_t number;       /* of the plugin, from 1; 0: the table */
-    const char *plugin;    /* its name; NULL: not known yet */
-    const char *parameter; /* the parameter's name, or NULL */
+    const char *plugin;    /* name of the plugin; NULL: not known yet */
+    const char *parameter; /* name of the parameter, or NULL */
 };
 
 __attribute__((format(printf, 2, 3))) static int
@@ -58,7 +59,7 @@ const char *plugin_abi_kind_name(enum weir_plugin_kind kind)
     return kind == WEIR_PLUGIN_ALGORITHM ? "algorithm" : "balancer";
 }
 
-/* Whether a struct may be read at all: there, aligned, and of a size that can be true. */
+/* Checks that a struct may be read: not NULL, aligned, and of a plausible size. */
 static int plugin_abi_check_struct(const struct plugin_abi_reader *reader, const char *what,
                                    const void *data, size_t least)
 {
@@ -77,7 +78,9 @@ static int plugin_abi_check_struct(const struct plugin_abi_reader *reader, const
     return 0;
 }
 
-/* Copies what is there; the rest of `ret` is absent. Both structs start with their size. */
+/*
+ * Copies the fields that exist, and zeroes the rest of `ret`. Both structs start with their size.
+ */
 static void plugin_abi_copy_struct(void *ret, size_t ret_size, const void *data)
 {
     size_t size;
@@ -90,7 +93,8 @@ static void plugin_abi_copy_struct(void *ret, size_t ret_size, const void *data)
     memcpy(ret, &ret_size, sizeof ret_size);
 }
 
-/* A line of text that may be shown as it is. */
+/* Checks that a text can be displayed unchanged: one line of valid UTF-8 without control
+ * characters. */
 static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const char *what,
                                  const char *text)
 {
@@ -124,7 +128,7 @@ static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const c
     return 0;
 }
 
-/* Checks the words of a choice and counts them. */
+/* Checks and counts the choices of a parameter. */
 static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
                                     const struct weir_parameter *parameter, uint64_t *ret_n)
 {
@@ -148,7 +152,7 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
     return 0;
 }
 
-/* The range and the default. A default of 0 may lie outside: it stands for none. */
+/* Checks the range and the default. A default of 0 may lie outside the range: it means none. */
 static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
                                   const struct weir_parameter *parameter)
 {
@@ -181,7 +185,8 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
     return 0;
 }
 
-/* `*stride` is the size of the first parameter, which all must have; 0: this is the first. */
+/* Reads one parameter. `*stride` is the size of the first parameter, which all others must have; 0:
+ * this is the first. */
 static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const void *data,
                                      size_t *stride, struct weir_parameter *ret)
 {
@@ -201,7 +206,7 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
         return plugin_abi_refuse(reader, "its size %zu is not that of the first, %zu", size,
                                  *stride);
     *stride = size;
-    if (ret->doc == NULL) /* older than the field, or nothing to say */
+    if (ret->doc == NULL) /* an older plugin, or no text */
         ret->doc = "";
     else
         r = plugin_abi_check_text(reader, "doc", ret->doc);
@@ -335,7 +340,7 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     return r;
 }
 
-/* Whether the last of `n` plugins is the only one of its kind and name. */
+/* Checks that the last of `n` plugins is the only one of its kind and name. */
 static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader,
                                       const struct plugin_entry *entries, uint32_t n)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of built-in plugins. The build compiles this file once more for the static library, with
- * the list of names in WEIR_BUILTIN_PLUGINS, and each plugin with its name behind that of its table.
+ * Lists the built-in plugins. The build compiles this file a second time for the static library,
+ * with the plugins' names in WEIR_BUILTIN_PLUGINS. There, the symbol of each plugin's table ends in
+ * the plugin's name.
  */
 #include "plugin/plugin_builtin.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The project's own plugins inside the static library. They stand in the search as one more
- * directory, which has a file NAME.so for each. The shared library has none and loads files.
- */
+/* The project's plugins inside the static library. For the search they form one more directory,
+ * with a file NAME.so for each. The shared library has none, and loads files. */
 #ifndef WEIR_CORE_PLUGIN_PLUGIN_BUILTIN_H
 #define WEIR_CORE_PLUGIN_PLUGIN_BUILTIN_H
 
@@ -13,7 +11,7 @@
 #define PLUGIN_BUILTIN_DIR "<built in>"
 
 struct plugin_builtin {
-    const char *file; /* "gcra.so"; NULL: the end of the list */
+    const char *file; /* "gcra.so"; NULL: end of the list */
     const struct weir_plugin_table *table;
 };
 

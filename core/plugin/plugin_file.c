@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One plugin file. The dynamic linker believes what a file says of itself: it maps a truncated one
- * and dies of SIGBUS, and calls one for another machine "not found". So the headers are read first.
+ * Checks and loads one plugin file. The ELF headers are checked before the dynamic linker sees the
+ * file, because the linker trusts them: a truncated file ends in SIGBUS, and a file for another
+ * machine is reported as "not found".
  */
 #include "plugin/plugin_file.h"
 #include "os/os.h"
@@ -20,9 +21,9 @@
 #endif
 
 #define PROGRAM_HEADERS_MAX 128u
-#define ABI_MAJORS_MAX      99u /* of other ABIs that are looked for */
+#define ABI_MAJORS_MAX      99u /* other ABI majors to look for, in a refused file */
 
-/* The end of a path, which tells the most, in one line. */
+/* The end of a path, which is its most specific part, on one line. */
 struct path_text {
     char text[128];
 };
@@ -51,7 +52,8 @@ __attribute__((format(printf, 2, 3))) static int plugin_file_refuse(struct plugi
                      path_text(file->path).text, reason.text);
 }
 
-/* Whoever can write to it could make this process run anything. */
+/* Checks that no other user may write to the file or directory. A plugin is code that runs in this
+ * process. */
 static int plugin_file_check_owner(struct plugin_file *file, const char *what,
                                    const struct stat *status)
 {
@@ -85,7 +87,7 @@ static int plugin_file_check_mode(struct plugin_file *file, const char *director
     return plugin_file_check_owner(file, "it", status);
 }
 
-/* Whether `size` bytes from `offset` lie within the file. */
+/* Returns whether `size` bytes from `offset` lie within the file. */
 static bool plugin_file_has_range(uint64_t offset, uint64_t size, const struct stat *status)
 {
     uint64_t end;
@@ -93,7 +95,7 @@ static bool plugin_file_has_range(uint64_t offset, uint64_t size, const struct s
     return !__builtin_add_overflow(offset, size, &end) && end <= (uint64_t)status->st_size;
 }
 
-/* Reads a part of the file, all of it. */
+/* Reads a part of the file completely. */
 static int plugin_file_read_part(struct plugin_file *file, uint64_t offset, void *buffer,
                                  size_t size)
 {
@@ -136,7 +138,7 @@ static int elf_check_header(struct plugin_file *file, const struct stat *status,
     return 0;
 }
 
-/* Whether all that the headers promise is there. */
+/* Checks that the sections and segments announced by the headers are within the file. */
 static int elf_check_segments(struct plugin_file *file, const struct stat *status)
 {
     Elf64_Ehdr header;
@@ -160,7 +162,8 @@ static int elf_check_segments(struct plugin_file *file, const struct stat *statu
     return 0;
 }
 
-/* The table, or a refusal that tells a plugin of another time from what is no plugin at all. */
+/* Finds the table, or refuses the file. The refusal distinguishes a plugin of another ABI major
+ * from a file that is no plugin. */
 static int plugin_file_find_table(struct plugin_file *file, void *library,
                                   const struct weir_plugin_table **ret)
 {
@@ -183,7 +186,7 @@ static int plugin_file_find_table(struct plugin_file *file, void *library,
                               WEIR_PLUGIN_SYMBOL);
 }
 
-/* Takes what a table has, or refuses the file. */
+/* Reads the table, or refuses the file. */
 static int table_accept(struct plugin_file *file, const struct weir_plugin_table *table)
 {
     struct refusal_reason reason;
@@ -207,7 +210,7 @@ static int plugin_file_load_library(struct plugin_file *file)
     return r < 0 ? r : table_accept(file, table);
 }
 
-/* A built-in plugin has no file to distrust. Its table is checked as that of a file. */
+/* Reads a built-in plugin. It has no file to check, but its table is validated like any other. */
 static int builtin_read(struct plugin_file *file, const char *name)
 {
     for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file != NULL; builtin++) {
@@ -217,7 +220,8 @@ static int builtin_read(struct plugin_file *file, const char *name)
     return -ENOENT;
 }
 
-/* Everything that can be wrong, from the outside in. 0, or a code with `refusal` filled. */
+/* Checks everything that can be wrong, from the outside in, and loads the file. Returns 0, or a
+ * negative errno; -ENOEXEC with `refusal` filled. */
 static int plugin_file_check(struct plugin_file *file, const char *directory)
 {
     struct stat status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Plugins by name. `x` is looked for as x.so in each directory in turn, because that is where it
- * nearly always is; only then are all files of the directories looked through for one that holds it
- * under another name. The first found wins. Every file is loaded at most once.
+ * Finds plugins by name. For the name `x`, the file x.so is tried in each directory in turn,
+ * because the plugin is nearly always there. Only then are all files of the directories searched
+ * for a plugin of that name. The first match wins. Every file is loaded at most once.
  */
 #include "plugin/plugin_search.h"
 #include "base/str_map.h"
@@ -14,16 +14,16 @@
 #include <string.h>
 
 #define PLUGIN_SUFFIX          ".so"
-#define PLUGIN_DIR_ENTRIES_MAX 4096u /* files of one directory that are looked at */
+#define PLUGIN_DIR_ENTRIES_MAX 4096u /* files examined per directory */
 #define PLUGIN_KINDS           (WEIR_PLUGIN_BALANCER + 1)
 #define SEARCHED_TEXT_MAX      200u
 
 struct plugin_search {
     char **dirs;
     size_t dirs_n;
-    size_t default_dirs_n; /* how many of these come after those of the configuration */
+    size_t default_dirs_n; /* last directories, searched after those of the configuration */
     struct plugin_file *files;
-    struct str_map by_name[PLUGIN_KINDS]; /* loaded plugins that were asked for */
+    struct str_map by_name[PLUGIN_KINDS]; /* loaded plugins that were found before */
 };
 
 /* ---- directories ---- */
@@ -37,7 +37,7 @@ static bool plugin_dir_is_known(const struct plugin_search *plugins, const char 
     return false;
 }
 
-/* Adds a directory before the last `tail_n`, if it is not there already. */
+/* Adds a directory before the last `after_n`, unless it is listed already. */
 static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t after_n)
 {
     char **grown, *copy;
@@ -58,7 +58,7 @@ static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t
     return 0;
 }
 
-/* Adds the directories of a list with colons in between, which is cut up. */
+/* Adds the directories of a colon-separated list, which is modified. */
 static int plugin_path_add(struct plugin_search *plugins, char *path)
 {
     char *rest = path;
@@ -145,10 +145,8 @@ static bool plugin_path_matches(const char *path, const char *dir, const char *n
            strcmp(path + length + 1, name) == 0;
 }
 
-/*
- * The file, loaded at the first time. One that was refused is looked at again: its permissions may
- * have been put right. 0, -ENOENT or -ENOMEM.
- */
+/* Returns the file, loaded on first use. A refused file is checked again: its permissions may have
+ * been corrected. Returns 0, -ENOENT or -ENOMEM. */
 static int plugin_file_get(struct plugin_search *plugins, const char *dir, const char *name,
                            struct plugin_file **ret)
 {
@@ -175,7 +173,7 @@ static int plugin_file_get(struct plugin_search *plugins, const char *dir, const
     return 0;
 }
 
-/* Names of a directory's files, in alphabetical order: the order of a directory is chance. */
+/* Names of a directory's files in alphabetical order, because directory order is arbitrary. */
 struct dir_entries {
     char **names;
     size_t n;
@@ -248,7 +246,7 @@ static int dir_entries_read(const char *dir, struct dir_entries *ret)
     return r;
 }
 
-/* Visits the files of one directory. A positive answer of `visit` ends it. */
+/* Visits the files of one directory. A nonzero result of `visit` ends it. */
 static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
                             const struct plugin_visitor *visitor)
 {
@@ -257,7 +255,7 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
     int r = dir_entries_read(dir, &entries);
 
     if (r < 0 && r != -ENOMEM) {
-        /* An absent directory is worth a word if somebody asked for it here. */
+        /* An absent directory is reported only if the program or the configuration named it. */
         bool is_named = r != -ENOENT || index < plugins->dirs_n - plugins->default_dirs_n;
 
         r = is_named ? visitor->unreadable(visitor->userdata, dir, r) : 0;
@@ -268,7 +266,7 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
         r = plugin_file_get(plugins, dir, entries.names[i], &file);
         if (r == 0)
             r = visitor->visit(visitor->userdata, file);
-        else if (r == -ENOENT) /* a dangling link, or gone meanwhile */
+        else if (r == -ENOENT) /* a dangling link, or removed meanwhile */
             r = 0;
     }
     dir_entries_free(&entries);
@@ -286,12 +284,12 @@ int plugin_search_visit(struct plugin_search *plugins, const struct plugin_visit
 
 /* ---- by name ---- */
 
-/* What is looked for, and what was seen on the way. */
+/* A search for one plugin, and its results. */
 struct plugin_query {
     enum weir_plugin_kind kind;
     const char *name;
     struct plugin *plugin;
-    const struct plugin_file *refused_file; /* the first */
+    const struct plugin_file *refused_file; /* the first refused file */
 };
 
 static struct plugin *plugin_file_find(const struct plugin_file *file, enum weir_plugin_kind kind,
@@ -322,7 +320,7 @@ static int plugin_query_skip_dir(void *userdata, const char *dir, int code)
     return 0;
 }
 
-/* Looks for NAME.so. A refused one ends the search: nobody wants another in its place. */
+/* Looks for NAME.so. A refused file ends the search: no other plugin is a substitute for it. */
 static int plugin_query_by_file_name(struct plugin_search *plugins, struct plugin_query *query)
 {
     char name[PLUGIN_NAME_MAX + sizeof PLUGIN_SUFFIX];
@@ -351,7 +349,7 @@ static int plugin_query_all_files(struct plugin_search *plugins, struct plugin_q
     return r < 0 ? r : query->plugin != NULL ? 0 : -ENOENT;
 }
 
-/* Adds the name of every loaded plugin of the kind to `names`, at most `n`; returns how many. */
+/* Adds the names of all loaded plugins of the kind to `names`, at most `n`. Returns how many. */
 static size_t plugin_names_of_kind(const struct plugin_search *plugins, enum weir_plugin_kind kind,
                                    const char **names, size_t n)
 {
@@ -385,7 +383,7 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
                      searched, refused);
 }
 
-/* Remembers what was found, under its kind and name. */
+/* Caches the result under its kind and name. */
 static int plugin_query_cache(struct plugin_search *plugins, const struct plugin_query *query)
 {
     struct str_map *found = &plugins->by_name[query->kind];

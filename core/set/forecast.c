@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Estimates: when would a request be granted if it joined the line now? A projection carries the
- * states of rates and calls through everybody in line, each served at the first instant that it
- * could be, so that one more waiter costs one more step. Resources cannot be foreseen and count as
- * available; the estimate is a lower bound.
+ * Forecasts when a request would be granted if it were enqueued now.
  *
- * The projection is part of the published content, behind the states: its instant, then the states.
- * It is dropped whenever somebody leaves the line out of turn, is granted by a release, or
- * something is given back, and made anew from the line when an estimate is next asked for; and also
- * while a resource holds up a head that rates and calls would let go, for what was foreseen is then
- * past, and a window that begins later than foreseen may serve more of those in line. That can be
- * without a resource, too, as who keeps time for the head may be late: unless all algorithms are
- * WEIR_ALGORITHM_MONOTONE, each grant drops it.
+ * A forecast carries the states of rates and calls through the wait queue, each waiter granted as
+ * soon as possible, so one more waiter costs one more step. Resources cannot be forecast and count
+ * as available; so the result is a lower bound. It is published behind the states: its time, then
+ * its states. It is dropped when a waiter leaves out of turn, a release grants, or units are
+ * returned, and is rebuilt on demand.
+ *
+ * A forecast that is overdue is rebuilt as well: a resource, or a late timer, holds up a head that
+ * rates and calls would let go, and a window that starts later may admit more waiters. Unless all
+ * algorithms are WEIR_ALGORITHM_MONOTONE, each grant drops the forecast of several rates or calls.
  */
-#include "api/instance.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 #include <string.h>
 
 #define FORECAST_CHECK_EVERY 64u
-#define UNDO_WORDS           16u /* of state that are worth copying to save a call of each limit */
+#define UNDO_WORDS           16u /* states up to this size are saved to spare a call */
 
 struct forecast {
     uint64_t *at_ns;
@@ -43,8 +42,7 @@ static void forecast_init(const struct txn *txn, const struct forecast *forecast
     memcpy(forecast->states, txn_states(txn), size);
 }
 
-/* When the next in line is asked about: not before the one ahead of it, nor before now or what is
- * reserved. */
+/* Returns when the next waiter is decided: not before the one ahead, the clock or a reservation. */
 static struct weir_instant forecast_next_instant(const struct weir_instant *now,
                                                  const struct forecast *forecast)
 {
@@ -55,7 +53,7 @@ static struct weir_instant forecast_next_instant(const struct weir_instant *now,
     return at;
 }
 
-/* The instant at which it is served. */
+/* Returns when the next waiter is ready. */
 static uint64_t forecast_next_ready(const struct limits *limits, const struct weir_instant *now,
                                     const struct forecast *forecast, const uint64_t *amounts,
                                     const struct limit **ret_limiting)
@@ -65,10 +63,8 @@ static uint64_t forecast_next_ready(const struct limits *limits, const struct we
     return limits_ready_at(limits, forecast->states, &at, amounts, false, ret_limiting);
 }
 
-/*
- * As extend() if that is at once, as it mostly is while a resource holds up the line: one question to
- * each limit. False: it is not, or that is not worth a try, and nothing has changed.
- */
+/* Extends the forecast if the request is ready at once, as it mostly is while a resource is short:
+ * one call per limit. False: it is not, or a try is not worthwhile; nothing has changed. */
 static bool forecast_step_now(const struct limits *limits, const struct weir_instant *now,
                               const struct forecast *forecast, const uint64_t *amounts)
 {
@@ -94,7 +90,7 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
     return true;
 }
 
-/* False: it can never be granted. */
+/* Extends the forecast. False: the request can never be granted. */
 static bool forecast_step(const struct limits *limits, const struct weir_instant *now,
                           const struct forecast *forecast, const uint64_t *amounts)
 {
@@ -145,7 +141,7 @@ bool forecast_append(struct txn *txn, const uint64_t *amounts)
            forecast_step(&txn->set->limits, &txn->at, &forecast, amounts);
 }
 
-/* Walks the line, as long as the set stands still. */
+/* Rebuilds the forecast from the wait queue. False: the set has changed. */
 static bool forecast_rebuild(struct txn *txn)
 {
     struct forecast forecast = forecast_of(txn);
@@ -157,7 +153,7 @@ static bool forecast_rebuild(struct txn *txn)
         if (i % FORECAST_CHECK_EVERY == 0 && !txn_is_current(txn))
             return false;
         if (!txn_has_waiter(txn, record))
-            return false; /* lest it goes round in circles */
+            return false; /* or the walk might not end */
         txn_amounts(txn, record, amounts);
         forecast_step(&txn->set->limits, &txn->at, &forecast, amounts);
         record = waitq_next(txn->set->region, record);
@@ -168,7 +164,7 @@ static bool forecast_rebuild(struct txn *txn)
     return true;
 }
 
-/* What holds up the head, for want of anything else to blame. */
+/* Finds the limit that limits the head, if no other is limiting. */
 static bool forecast_find_limiting(const struct txn *txn, struct decision *ret)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
@@ -180,7 +176,7 @@ static bool forecast_find_limiting(const struct txn *txn, struct decision *ret)
     return true;
 }
 
-/* Whether the head should have been served already, as far as could be foreseen. */
+/* Returns true if the head should have been granted already by the forecast. */
 static bool forecast_is_overdue(const struct txn *txn)
 {
     const struct limit *limiting;
@@ -193,8 +189,8 @@ static bool forecast_is_overdue(const struct txn *txn)
                                              false, &limiting));
 }
 
-/* Makes the projection anew; false: the set has changed meanwhile. A long line in a busy set may
- * never stand still for it: then those ahead are left out, which is a lower bound too. */
+/* Rebuilds the forecast. False: the set has changed; retry. A long queue of a busy set may never
+ * stand still. After FORECAST_WALKS_MAX walks its waiters are ignored: still a lower bound. */
 static bool forecast_refresh(struct txn *txn)
 {
     struct forecast forecast = forecast_of(txn);

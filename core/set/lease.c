@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Leases: see lease.h. */
+/* Fills leases from the set and returns what is left of them. */
 #include "set/lease.h"
 
-#include "api/instance.h"
-#include "peer/participant.h"
+#include "set/instance_base.h"
+#include "shm/participant.h"
 
 static _Atomic uint64_t *lease_counter(struct counters *counters)
 {
@@ -15,7 +15,7 @@ bool lease_is_valid(const weir_set *set, uint64_t left)
     return !participant_is_broken(set->participant) && left < set->limits.items->lease;
 }
 
-/* The rest of what was taken at `at_ns`. */
+/* Stores the rest of a lease that was taken at `at_ns`. */
 static void lease_store(struct thread_ctx *ctx, const weir_set *set, uint64_t amount,
                         uint64_t at_ns)
 {
@@ -33,11 +33,11 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     uint64_t lease = set->limits.items->lease, needed;
     int r;
 
-    if (set->participant && left >= lease) { /* nobody would have written that */
+    if (set->participant && left >= lease) { /* no operation writes that */
         participant_mark_broken(set->participant);
         left = 0;
     } else if (left >= amount) {
-        left = 0; /* the set is broken, as it will find */
+        left = 0; /* the set is broken; set_lease() finds out */
     }
     needed = amount - left;
     r = set_lease(ctx, set, needed, needed < lease ? lease : 0, ret);
@@ -54,7 +54,7 @@ void lease_reset(const weir_set *set, struct counters *counters)
         atomic_store_explicit(lease_counter(counters), 0, memory_order_relaxed);
 }
 
-/* It is no lease any more before it is the set's again: who dies in between loses it. */
+/* Clears the lease, then returns the units: a death in between loses them and grants none twice. */
 static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_set_ctx *set_ctx)
 {
     const uint64_t unused = 0;

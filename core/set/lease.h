@@ -1,44 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Leases: `lease: N` of a rate or call lets weir_take take N units from the set at once and keep
- * what is not needed yet, so that most calls touch nothing that threads share and read no clock.
- * What is leased lies with the thread's actor, in its counters; only that thread changes it.
+ * Leases: with `lease: N` of a rate or call, weir_take() takes N units at once and keeps the rest
+ * for later calls, which then touch nothing shared and read no clock. README.md has the bound and
+ * the reasons.
  *
- * Taken ahead of use, never the other way round. Let L(t) be what is leased at t, in all. A unit
- * that the set parts with is granted or leased, and one that goes back to it was leased before, so
- * between a and b
- *
- *     granted = taken from the set - given back to it + L(a) - L(b).
- *
- * The set decides exactly, hence taken - given back <= B + r(b - a) for burst B and rate r: giving
- * back can never make it fuller than full. Whoever takes from the set uses up what was left and one
- * unit of the new lease at least, so each thread has at most N - 1:
- *
- *     granted <= B + r(b - a) + L(a) <= B + r(b - a) + (N - 1) * threads that had a lease at a.
- *
- * Therefore no lease need expire, which would take a clock: a thousand idle hours make L no larger.
- *
- * If N units are not to be had, what is needed is asked for alone, as without a lease; so nothing
- * is refused that would be granted otherwise. While anybody is in line, or has reserved, leases are
- * not filled. What is left of them may still be used up: it was taken before he came, the instant
- * that he was foreseen to be granted at has it counted as gone, and using it does not move that.
- *
- * What is left goes back when the thread ends or closes the instance, or after somebody else closed
- * it, when the thread next uses another. What a process had leased that dies counts as used.
+ * The lease is in the counters of the thread context; only that thread changes it, and other
+ * threads read it for statistics. So relaxed accesses suffice. If N units are not available, the
+ * amount needed is taken alone, as without a lease. While requests wait or are reserved, no lease
+ * is filled, but its rest may be used. The rest is returned when the thread ends or closes the
+ * instance; after another thread closed it, when the thread next uses another instance. The lease
+ * of a process that dies counts as used.
  */
 #ifndef WEIR_CORE_SET_LEASE_H
 #define WEIR_CORE_SET_LEASE_H
 
 #include "set/set.h"
 
-/* As lease_take() when the lease is too small, or not sound. */
+/* Takes `amount` as lease_take() does, if the lease is too small or invalid. */
 int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret);
 
-/* Of a set that processes share: whether it is as the thread left it, and the set worth anything. */
+/* Returns true if a shared set is not broken and the lease can be what its thread stored. */
 bool lease_is_valid(const weir_set *set, uint64_t left);
 
-/* Takes `amount`, not 0, from the lease, or else from the set. As set_acquire() of MODE_TRY; `ret` is
- * for refusals. */
+/* Takes `amount`, not 0, from the lease, or else from the set. Returns what set_acquire() returns
+ * for MODE_TRY; `ret` is filled for refusals only. */
 static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
                              struct decision *ret)
 {
@@ -55,10 +40,10 @@ static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amo
     return 0;
 }
 
-/* An actor's part in a set that processes share begins: who was there before may have died. */
+/* Empties the lease of a thread context that was just claimed; its former process may have died. */
 void lease_reset(const weir_set *set, struct counters *counters);
 
-/* The actor's thread is about to leave it: gives back what is leased in all sets. */
+/* Returns all leases of a thread context to their sets. Called by its thread, before it ends. */
 void lease_return_all(struct thread_ctx *ctx);
 
 #endif

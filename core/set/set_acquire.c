@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets: a newcomer is granted what it asks for, joins the line, or is refused. */
+/* Acquires from a set on the slow path: a request is granted, enqueued or refused. */
 #include "set/set.h"
 
-#include "api/acquisition.h"
-#include "api/instance.h"
 #include "base/sched_point.h"
-#include "keyed/key_set.h"
-#include "peer/peer_cleanup.h"
+#include "set/hooks.h"
+#include "set/inline_state.h"
+#include "set/instance_base.h"
 #include "set/set_enqueue.h"
 #include "set/txn.h"
-#include "state/inline_state.h"
 #include <errno.h>
 
 static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
@@ -61,7 +59,7 @@ void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct li
     counter_add(&counters->limits[limiting - set->limits.items].refused, 1);
 }
 
-/* Whoever does not wait asks with a record that nobody else knows of. */
+/* Makes the record HELD with the version. Without waiting, no other thread knows the record. */
 static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode)
 {
     struct acq_record *r = set_record(txn->set, record);
@@ -79,11 +77,11 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
                             record_next_word(word, RECORD_HELD));
 }
 
-/* Grants to a newcomer what was taken: 0, or -EINPROGRESS when somebody else was faster. */
+/* Grants what was taken. Returns 0, or -EINPROGRESS if another thread committed first. */
 static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t record,
                               enum wait_mode mode)
 {
-    forecast_invalidate(txn); /* whoever barges takes what those in line were foreseen to get */
+    forecast_invalidate(txn); /* it may overtake waiters of an unfair set */
     if (record)
         set_acquire_set_held(txn, record, mode);
     if (!txn_commit(txn))
@@ -92,7 +90,7 @@ static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t
     return 0;
 }
 
-/* Joins the line, as the projection knows: 1, or -EINPROGRESS. */
+/* Enqueues a request that the forecast includes. Returns 1 or -EINPROGRESS. */
 static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
                                struct decision *ret)
 {
@@ -114,8 +112,8 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
-/* Whether it joins the line whatever there is, because others are before it; unless it can never be
- * granted, which the projection finds out. */
+/* Returns true if the request is enqueued in any case, because others wait, unless the forecast
+ * finds that it can never be granted. */
 static bool set_acquire_must_queue(const struct txn *txn, enum wait_mode mode, uint64_t max_wait_ns)
 {
     const weir_set *set = txn->set;
@@ -143,10 +141,8 @@ static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, u
     return ret->forecast_ns - txn->now_ns > max_wait_ns;
 }
 
-/*
- * Grants in advance, as of `ready`: 0, -EAGAIN, or -EINPROGRESS. The set is moved to that instant,
- * and nothing is granted before the clock gets there. Whoever is in line comes first.
- */
+/* Grants in advance, as of `ready`. Returns 0, -EAGAIN or -EINPROGRESS. The set moves to that time,
+ * and nothing is granted before the clock reaches it. Waiters come first. */
 static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_t record,
                                uint64_t ready, uint64_t max_wait_ns, struct decision *ret)
 {
@@ -159,7 +155,7 @@ static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_
     return set_acquire_commit(txn, amounts, record, MODE_RESERVE);
 }
 
-/* When the limits allow it; if that is now, and nothing is reserved, they are taken. */
+/* Returns when the limits are ready. If that is now and `do_take` is set, takes the amounts. */
 static uint64_t set_acquire_decide(const struct txn *txn, const uint64_t *amounts, bool do_take,
                                    struct decision *ret)
 {
@@ -191,7 +187,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
     if (may_grant && txn_is_ready(txn, ready))
         return set_acquire_commit(txn, amounts, record, mode);
-    /* What is short may be held by the dead. */
+    /* Dead peers may hold what is short. */
     if (set->participant && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
@@ -212,10 +208,9 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     return set_acquire_enqueue(txn, record, ready, ret);
 }
 
-/*
- * What a record's word is to become in line. A submission may be decided, reaped, and another's before
- * whoever submits it is back; 0: it stays the caller's, and its word may have changed while it waits.
- */
+/* Returns the word of the record once it is enqueued. A submission may be decided, reaped and its
+ * record reused before the submitting thread goes on. 0: the record stays the caller's, and its
+ * word may change while it waits. */
 static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 {
     const struct acq_record *r = set_record(set, record);
@@ -226,8 +221,14 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 }
 
 /*
- * Who joins the line of a private set after set_shutdown() has seen that there was none sees himself that
- * the instance is closed: the commit, and the store that closed it, are in one order.
+ * Cancels a wait in a private set of a closed instance. The commit, `closed` and the fence in B are
+ * seq_cst:
+ * 1. A commits the version with its record.
+ * 2. A loads `closed`, here.
+ * 3. B (weir_close) stores `closed`.
+ * 4. B passes the fence of set_shutdown() and reads the state word.
+ *
+ * Either B finds the record, or A finds `closed`.
  */
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
@@ -235,7 +236,7 @@ static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uin
     if (set->participant || !atomic_load(&set->w->closed) ||
         !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
-    acquisition_mark_free(set, record);
+    set_free_record(set, record);
     return -ESHUTDOWN;
 }
 

@@ -1,39 +1,41 @@
 /* SPDX-License-Identifier: MIT */
-/* Joining a line that others are in: see set_enqueue.h. */
+/* Enqueues behind other waiters of a private set, without a copy of the states. */
 #include "set/set_enqueue.h"
 #include "base/compiler.h"
 
-#include "api/instance.h"
 #include "base/sched_point.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
 #include "state/version_block.h"
 #include <errno.h>
 
-/* One attempt: what is read of a version, and what becomes of it. Its states are not among that. */
+/* One attempt: the version that was read, without its states. */
 struct enqueue_txn {
     const struct region *region;
     struct set_head *head;
     uint32_t block_class;
     const struct limits *limits;
-    uint32_t states_n;     /* words of the limits' states */
-    uint32_t forecast_n;   /* of the projection behind them; 0: there is none */
-    uint64_t *limit_words; /* memory of the actor's: that, or else the states */
+    uint32_t states_n;     /* words of the states */
+    uint32_t forecast_n;   /* words of the forecast; 0: none */
+    uint64_t *limit_words; /* in ctx->content: the forecast, or else the states */
     const struct version_block *block;
-    uint64_t state_word; /* the set's, which names that box */
+    uint64_t state_word; /* the set's; names `block` */
     uint64_t ends, count, last_ns;
 };
 
-/* Between whom he is to stand: what his record's word and the link behind the tail are, and become. */
+/* Deferred writes of the enqueue: the record's word, and the link of the present tail to it. */
 struct enqueue_links {
     struct acq_record *tail;
     struct deferred_write word, link;
 };
 
+/* Relaxed: a fence and a second load of the state word, or the commit, validate what was read. */
 static uint64_t enqueue_load(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
+/* Relaxed: the CAS of the state word publishes the block. */
 static void enqueue_store(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
@@ -53,7 +55,7 @@ static uint32_t enqueue_length(const struct enqueue_txn *enq)
     return (uint32_t)enq->count & WAITQ_COUNT_MASK;
 }
 
-/* Whether nothing but his place is to be decided of a newcomer, because others are in line. */
+/* Returns true if the request can only be enqueued, because others wait. */
 static bool enqueue_is_allowed(const struct enqueue_txn *enq, uint32_t max_waiters)
 {
     uint32_t length = enqueue_length(enq);
@@ -63,8 +65,7 @@ static bool enqueue_is_allowed(const struct enqueue_txn *enq, uint32_t max_waite
            (!max_waiters || length < max_waiters);
 }
 
-/* What the limits are asked by, if there is anything to ask of them: a resource waits for what is
- * given back, whatever it is. */
+/* Copies what the limits decide on: the forecast, or the states. Resources alone need neither. */
 static void enqueue_copy_limit_words(struct enqueue_txn *enq)
 {
     const _Atomic uint64_t *states = enq->block->content + CONTENT_STATES;
@@ -77,7 +78,7 @@ static void enqueue_copy_limit_words(struct enqueue_txn *enq)
         enqueue_copy(enq->limit_words, states, enq->states_n);
 }
 
-/* Reads a version that owes nothing any more. False: it is none yet, or takes more than a place. */
+/* Reads a complete version. False: it stays incomplete, or this path does not handle it. */
 static bool enqueue_read(struct enqueue_txn *enq, uint32_t max_waiters)
 {
     for (unsigned turn = 0; turn < HELP_AFTER; spin_backoff(&turn)) {
@@ -107,9 +108,9 @@ static bool enqueue_read(struct enqueue_txn *enq, uint32_t max_waiters)
     return false;
 }
 
-/* ---- the version behind it ---- */
+/* ---- the next version ---- */
 
-/* The record, which is free and the caller's, as the one behind the tail. As waitq_enqueue(). */
+/* Prepares the record, which is free and the caller's, behind the tail, as waitq_enqueue() does. */
 static void enqueue_prepare(const struct enqueue_txn *enq, uint32_t record, struct acq_record *r,
                             struct enqueue_links *ret)
 {
@@ -127,8 +128,8 @@ static void enqueue_prepare(const struct enqueue_txn *enq, uint32_t record, stru
                                         .desired = record_link_next(link, record)};
 }
 
-/* What is owed with it. In private memory nobody looks at which version of a box it is, nor whether
- * it was told of. */
+/* Writes the deferred writes. Readers of a private set ignore the block's `version` and
+ * `notified`. */
 static void enqueue_write_header(const struct enqueue_txn *enq, uint32_t unit,
                                  struct version_block *block, uint64_t version,
                                  const struct enqueue_links *links)
@@ -145,8 +146,8 @@ static void enqueue_write_header(const struct enqueue_txn *enq, uint32_t unit,
     enqueue_store(&block->writes[1][1], links->link.desired);
 }
 
-/* The line is one longer. What is read of the other box here counts only if the commit finds that it
- * is still current. */
+/* Writes the content with one waiter more. The states are read from the replaced block; the commit
+ * succeeds only if that block is still current. */
 static void enqueue_write_content(const struct enqueue_txn *enq, struct version_block *block,
                                   uint32_t record, uint64_t at_ns)
 {
@@ -157,7 +158,7 @@ static void enqueue_write_content(const struct enqueue_txn *enq, struct version_
 
     enqueue_store(&block->content[CONTENT_ENDS], (uint64_t)record << 32 | (uint32_t)enq->ends);
     enqueue_store(&block->content[CONTENT_COUNT],
-                  enq->count + 1); /* there are fewer records than it holds */
+                  enq->count + 1); /* there are fewer records than it can count */
     enqueue_store(&block->content[CONTENT_LAST_NS], at_ns);
     for (size_t i = 0; i < n; i++)
         enqueue_store(&to[i], enqueue_load(&states[i]));
@@ -165,7 +166,7 @@ static void enqueue_write_content(const struct enqueue_txn *enq, struct version_
         enqueue_store(&to[n + i], forecast[i]);
 }
 
-/* Somebody else may have done it by now, and more. */
+/* Completes a deferred write; a helper may have done so already, and more. */
 static void enqueue_complete(_Atomic uint64_t *place, const struct deferred_write *write)
 {
     uint64_t expected = write->expected;
@@ -175,7 +176,7 @@ static void enqueue_complete(_Atomic uint64_t *place, const struct deferred_writ
     SCHED_POINT();
 }
 
-/* As version_commit(). Apart from the rest, which needs registers of its own. */
+/* Publishes the version, as version_commit() does. Not inlined, to keep its registers apart. */
 WEIR_NOINLINE bool enqueue_commit(const struct enqueue_txn *enq, uint32_t unit, uint32_t record,
                                   struct acq_record *r, uint64_t at_ns)
 {
@@ -189,7 +190,7 @@ WEIR_NOINLINE bool enqueue_commit(const struct enqueue_txn *enq, uint32_t unit, 
     atomic_thread_fence(memory_order_release);
     enqueue_write_header(enq, unit, block, state_word_version(word), &links);
     enqueue_write_content(enq, block, record, at_ns);
-    /* In one order with what says that the instance is closed, as version_cas_word(). */
+    /* seq_cst: ordered with the store of `closed`, as in version_cas_word(). */
     if (!atomic_compare_exchange_strong(&enq->head->state_word, &expected, word))
         return false;
     SCHED_POINT();
@@ -201,10 +202,9 @@ WEIR_NOINLINE bool enqueue_commit(const struct enqueue_txn *enq, uint32_t unit, 
     return true;
 }
 
-/* ---- joining ---- */
+/* ---- enqueue ---- */
 
-/* What others are in line for is foreseen of one more, if it was of them. False: he can never be
- * granted. */
+/* Extends a valid forecast by the request. False: the request can never be granted. */
 static bool enqueue_forecast(const struct enqueue_txn *enq, const struct weir_instant *at,
                              const uint64_t *amounts)
 {
@@ -217,12 +217,12 @@ static bool enqueue_forecast(const struct enqueue_txn *enq, const struct weir_in
            limits_ready_at(limits, enq->limit_words, at, amounts, true, &limiting) != WEIR_NEVER;
 }
 
-/* 1, 0: the set has changed meanwhile, or -EINPROGRESS. */
+/* Returns 1; 0 if the set has changed meanwhile; or -EINPROGRESS. */
 static int enqueue_once(struct enqueue_txn *enq, struct thread_ctx *ctx, const weir_set *set,
                         const uint64_t *amounts, uint32_t record, struct decision *ret)
 {
-    /* After the word: no published version can have read a later instant from the clock. */
-    struct weir_instant at = instance_instant(set->w, set->limits.reads_wall);
+    /* After the state word: no published version can contain a later clock reading. */
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     struct acq_record *r = record_at(enq->region, record);
     uint32_t departures = (uint32_t)(enq->count >> DEPARTURES_SHIFT) & WAITQ_COUNT_MASK;
 

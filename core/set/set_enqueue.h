@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Joining a line that others are in already, as a short operation: whoever comes behind others
- * cannot be granted, so of a version he reads and changes what is the line's, and the projection; the
- * limits' states go from box to box as they are. It is a version as any other, and owes what a place
- * in line owes (waitq_enqueue()).
- */
+/* Fast enqueue behind other waiters of a private set. Such a request cannot be granted, so only the
+ * wait queue and the forecast change; the states are copied from block to block. The result is a
+ * version as any other, with the deferred writes of waitq_enqueue(). */
 #ifndef WEIR_CORE_SET_SET_ENQUEUE_H
 #define WEIR_CORE_SET_SET_ENQUEUE_H
 
@@ -13,7 +10,7 @@
 #include "state/version_block.h"
 #include "state/wait_queue.h"
 
-/* Whether somebody seems to be in line. If not, it need not be tried. */
+/* Returns true if the set seems to have waiters. A hint, so relaxed: the block may be reused. */
 static inline bool enqueue_is_likely(const weir_set *set)
 {
     const struct set_head *head;
@@ -31,10 +28,8 @@ static inline bool enqueue_is_likely(const weir_set *set)
             WAITQ_COUNT_MASK) != 0;
 }
 
-/*
- * As set_acquire() of MODE_WAIT: 1. -EINPROGRESS: nothing has happened, and it takes the whole of
- * the set, for nobody is in line, or there is something else to be looked at.
- */
+/* Enqueues the record. Returns 1; or -EINPROGRESS if nothing has happened and the slow path is
+ * needed: the wait queue is empty, or the set is in a state that this path does not handle. */
 int enqueue_waiter(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                    uint64_t max_wait_ns, struct decision *ret);
 

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets: what was granted is settled: given back, refunded or charged. */
+/* Releases grants: returns resources, refunds or charges rates, and hands over to the head. */
 #include "set/set.h"
 
-#include "api/acquisition.h"
-#include "api/instance.h"
 #include "base/prefetch.h"
-#include "keyed/key_set.h"
-#include "keyed/keyed.h"
 #include "os/os.h"
+#include "set/detectable_cas.h"
+#include "set/hooks.h"
+#include "set/inline_state.h"
+#include "set/instance_base.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
-#include "state/detectable_cas.h"
-#include "state/inline_state.h"
-#include "state/version_internal.h"
-#include "wait/cq.h"
+#include "state/version_inline.h"
 #include <errno.h>
 #include <stddef.h>
 
@@ -82,17 +79,17 @@ void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct
     }
 }
 
-/* What is to be settled, of whom, and what is known of it. */
+/* One release. */
 struct release_op {
     const struct release_args *args;
     uint32_t record;      /* 0: none */
-    uint64_t record_word; /* of the record, which says HELD */
-    bool is_owner;     /* by whoever holds it: nobody else settles it, or uses it again meanwhile */
-    bool record_freed; /* the record is FREE already, or there is none */
-    bool needs_clock;  /* an algorithm is asked, or the set may go back to its word */
+    uint64_t record_word; /* of the record, HELD */
+    bool is_owner;        /* the caller holds it; no other thread releases it */
+    bool record_freed;    /* the record is FREE, or there is none */
+    bool needs_clock;     /* calls an algorithm, or may deflate the set */
 };
 
-/* The record becomes FREE with the version, unless it is already. */
+/* Makes the record FREE with the version, unless it is FREE already. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
     uint64_t word = rel->record_word, free_word = record_next_word(word, RECORD_FREE);
@@ -105,10 +102,8 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
         version_defer_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
 }
 
-/*
- * One attempt with the whole of the set: 1 done, 0 somebody else did it, or -EINPROGRESS. `op->again`
- * once it is done: the line is to be served on.
- */
+/* Makes one attempt on the slow path. Returns 1; 0 if another thread did it; -EINPROGRESS; -ESTALE
+ * of a key set. txn->grant_again: more waiters are ready after the commit. */
 static int set_release_once(struct txn *txn, const struct release_op *rel)
 {
     const weir_set *set = txn->set;
@@ -132,12 +127,12 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
-/* The same until the set can be in its word: then there. */
+/* Releases in the state word if the set is inline or can be deflated, else on the slow path. */
 static int set_release_begun(struct txn *txn, struct release_op *rel)
 {
     bool is_inflated = version_is_inflated(&txn->version);
 
-    /* By a ledger the record's word says whether it was done, once that is complete. */
+    /* The record's word says whether it was released only once announced writes are complete. */
     if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS && is_inflated)
         dcas_complete(txn->set, &txn->version, rel->record);
     else if (!is_inflated || set_try_deflate(txn))
@@ -146,19 +141,17 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
     return set_release_once(txn, rel);
 }
 
-/* Whether nothing of a set is a matter of time, or of others: then what is given back goes to the head
- * of its line, or stays. */
+/* Returns true if only returned units make waiters ready: no rates, no algorithms, no other
+ * processes. Then they go to the head, or stay. */
 static bool set_release_may_hand_over(const weir_set *set)
 {
     return !set->participant && !set_is_key_set(set) && !set->limits.has_waits &&
            !set->limits.has_opaque_resources;
 }
 
-/*
- * What other processors have written last takes longest to come, and each says only where the next one
- * is: the set's word where its version is, that who is first, his record whom to tell. So the record is
- * guessed, and comes with the version, while the clock is read.
- */
+/* Prefetches the version and the record of the probable head, while the clock is read. Otherwise
+ * each cache miss would wait for the one before: state word, version, head, wait target. Relaxed:
+ * recent_head is a guess. */
 static inline void set_release_prefetch_head(const weir_set *set, const struct set_head *head,
                                              uint64_t word)
 {
@@ -173,24 +166,8 @@ static inline void set_release_prefetch_head(const weir_set *set, const struct s
     prefetch_write(first + PREFETCH_LINE_SIZE);
 }
 
-/* And what is written to tell him. */
-static inline void set_release_prefetch_waiter(const weir_set *set, uint32_t record)
-{
-    const struct acq_record *r = set_record(set, record);
-    uint32_t waker = record_wait_target(r);
-
-    if (wait_target_kind(waker) == WAIT_TARGET_CQ)
-        cq_prefetch(cq_at(set->w, wait_target_cq(waker)));
-    else if (wait_target_kind(waker) == WAIT_TARGET_TIMER)
-        prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
-                       offsetof(weir_acquisition, fd));
-}
-
-/*
- * Reads such a set, in which somebody is in line. False: nobody is, or there is something else to
- * think of. That the clock is read before the version only means that somebody may have published a
- * later instant since, which is then something to think of.
- */
+/* Reads a set with waiters for a hand-over. False: there are none, or it takes the slow path, as it
+ * does if another thread has published a later time since the clock was read. */
 static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx *ctx,
                                               weir_set *set)
 {
@@ -201,7 +178,7 @@ static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx
         return false;
     set_release_prefetch_head(set, head, word);
     txn_init(txn, ctx, set);
-    txn->at = instance_instant(ctx->w, set->limits.reads_wall);
+    txn->at = clock_instant(&ctx->w->clock, set->limits.reads_wall);
     txn->now_ns = txn->at.now_ns;
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     txn->version.writes_n = 0;
@@ -209,23 +186,19 @@ static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx
                           &txn->version) != READ_COMPLETE ||
         !waitq_head(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
-    set_release_prefetch_waiter(set, waitq_head(&txn->version));
-    return txn->now_ns >=
-           txn->version.content[CONTENT_LAST_NS]; /* or else it is too early to serve */
+    cq_prefetch_target(set->w, set_record(set, waitq_head(&txn->version)));
+    return txn->now_ns >= txn->version.content[CONTENT_LAST_NS]; /* else it is too early to grant */
 }
 
-/* It was published. Whoever heads the line by now may have been there before, and can be granted. */
+/* Grants to the new head after the commit; it may have waited before, and be ready. */
 static void set_release_grant_more(struct txn *txn)
 {
     if (txn->granted_record && txn_is_ready(txn, txn_head_ready(txn)))
         set_grant_waiters(txn->ctx, txn->set);
 }
 
-/*
- * set_release_inflated() of what was held of such a set while somebody is in line: the same steps in a row, and
- * whether the next in line can have something, too, only when the first was told. False: it is to be
- * done there.
- */
+/* Releases on a set with waiters: set_release_inflated() in a row. The next waiter is examined only
+ * after the first was notified. False: the slow path is needed. */
 static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
                                   const struct release_args *args)
 {
@@ -249,7 +222,7 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
     return false;
 }
 
-/* With the whole of the set. 1 done, 0 somebody else did it; of a live set also -ESTALE. */
+/* Releases on the slow path. Returns 1; 0 if another thread did it; -ESTALE of a key set. */
 static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
     struct txn txn;
@@ -266,7 +239,7 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
         else
             txn_begin_untimed(&txn, ctx, set);
         if (set_is_broken(set))
-            return 1; /* there is nothing that it could be given back to */
+            return 1; /* there is nothing to return units to */
         r = set_release_begun(&txn, rel);
         if (r != -EINPROGRESS)
             break;
@@ -276,7 +249,7 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
     return r;
 }
 
-/* Whether an algorithm is asked what a settlement does to it. */
+/* Returns true if an algorithm takes part in the release. */
 static bool set_release_uses_algorithm(const weir_set *set, const struct release_args *args)
 {
     uint64_t different = 0;
@@ -300,7 +273,7 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
     int r;
 
     if (set->keyed || set_is_key_set(set))
-        return keyed_release(ctx, key_set_template(set), record, word, args);
+        return keyed_release_exact(ctx, set, record, word, args);
     if (set->inline_format != INLINE_NONE)
         r = inline_release(ctx, set, record, word, is_owner, args, &rel.record_freed);
     else

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Placement: see set_storage.h. */
+/* Places a set's first version in private memory or in a segment. */
 #include "set/set_storage.h"
 
-#include "api/instance.h"
 #include "base/clock_tsc.h"
 #include "config/fingerprint.h"
-#include "keyed/keyed.h"
 #include "os/os.h"
-#include "peer/participant.h"
-#include "state/inline_state.h"
+#include "set/inline_state.h"
+#include "set/instance_base.h"
+#include "shm/participant.h"
 #include <errno.h>
 
-static int set_storage_attach(weir_set *set, const struct set_plan *plan, const uint64_t *content,
-                              uint32_t n, struct weir_error *reterr)
+static int set_storage_attach(weir_set *set, const struct set_storage_plan *storage,
+                              const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
     struct segment_shape shape = {
-        .name = plan->name,
-        .while_used = plan->while_used,
+        .name = storage->plan->name,
+        .while_used = storage->plan->while_used,
         .must_exist = set->w->observer_only,
         .in_use = segment_has_users,
         .block_class = set->block_class,
@@ -25,19 +24,17 @@ static int set_storage_attach(weir_set *set, const struct set_plan *plan, const 
         .counters_size = sizeof(struct counters) + set->limits.n * sizeof(struct limit_counters),
         .initial_state = content,
         .initial_state_n = n,
+        .keys_max = storage->keys_max,
+        .key_sets_max = storage->key_sets_max,
     };
     struct fingerprint signature;
-    int r = fingerprint_new(plan, &signature, reterr);
+    int r = fingerprint_new(storage->plan, &signature, reterr);
 
     if (r < 0)
         return r;
-    if (set->keyed) {
-        shape.keys_max = set->keyed->capacity;
-        shape.key_sets_max = set->keyed->key_sets_max;
-    }
     shape.definition = signature.definition;
     shape.definition_hash = signature.hash;
-    r = participant_open(set->w, set->w->process_dir, &shape, &set->participant, reterr);
+    r = participant_open(&set->w->log, set->w->process_dir, &shape, &set->participant, reterr);
     fingerprint_free(&signature);
     if (r < 0)
         return r;
@@ -46,16 +43,16 @@ static int set_storage_attach(weir_set *set, const struct set_plan *plan, const 
     set->head_unit = segment_set_head_unit();
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;
     set->announce_slots = &segment_header(set->participant->segment)->announce_slots;
-    if (set->w->tsc)
-        clock_tsc_disable(set->w->tsc, TSC_SHARED);
+    if (set->w->clock.tsc)
+        clock_tsc_disable(set->w->clock.tsc, TSC_SHARED);
     return 0;
 }
 
-static int set_storage_place(weir_set *set, const struct set_plan *plan, const uint64_t *content,
-                             uint32_t n, struct weir_error *reterr)
+static int set_storage_place(weir_set *set, const struct set_storage_plan *storage,
+                             const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
     if (set->backend == BACKEND_PROCESS && !set->w->private_only)
-        return set_storage_attach(set, plan, content, n, reterr);
+        return set_storage_attach(set, storage, content, n, reterr);
     if (set->inline_format != INLINE_NONE && !(content[CONTENT_STATES] & INFLATED_BIT))
         set->head_unit = version_new_inline_set(set->region, set->block_class, set->number,
                                                 content[CONTENT_STATES]);
@@ -64,10 +61,11 @@ static int set_storage_place(weir_set *set, const struct set_plan *plan, const u
     return set->head_unit ? 0 : error_set(reterr, -ENOMEM, "out of memory");
 }
 
-/* The content begins with no line, and every limit as its algorithm says. */
-static int set_storage_init(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+/* Starts with an empty wait queue and the initial state of each algorithm. */
+static int set_storage_init(weir_set *set, const struct set_storage_plan *storage,
+                            struct weir_error *reterr)
 {
-    struct weir_instant at = instance_instant(set->w, true);
+    struct weir_instant at = clock_instant(&set->w->clock, true);
     uint32_t n = set_content_min(set);
     uint64_t *content = os_alloc(n, sizeof(*content));
     int r;
@@ -76,12 +74,13 @@ static int set_storage_init(weir_set *set, const struct set_plan *plan, struct w
         return error_set(reterr, -ENOMEM, "out of memory");
     content[CONTENT_LAST_NS] = at.now_ns;
     limits_init(&set->limits, content + CONTENT_STATES, &at);
-    r = set_storage_place(set, plan, content, n, reterr);
+    r = set_storage_place(set, storage, content, n, reterr);
     os_free(content);
     return r;
 }
 
-int set_storage_make(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
+                     struct weir_error *reterr)
 {
     if (!set->limits.n)
         return 0;
@@ -91,5 +90,5 @@ int set_storage_make(weir_set *set, const struct set_plan *plan, struct weir_err
     set->block_class = (uint8_t)block_class_for(set_content_max(set));
     if (!set->block_class)
         return error_set(reterr, -ENOMEM, "out of memory");
-    return set_storage_init(set, plan, reterr);
+    return set_storage_init(set, storage, reterr);
 }

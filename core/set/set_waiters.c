@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets: the line is served, looked at by whoever is blocked in it, and left. */
+/* Grants to waiters, polls the head for a blocked thread, and cancels waits. */
 #include "set/set.h"
 
-#include "api/instance.h"
+#include "set/instance_base.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
 
-/* Serves until the head cannot be granted any more. Each grant is a version of its own; where there
- * is none, nor anything to publish, somebody may have to be told when to look all the same. */
+/* Publishes one version per grant. With nothing to publish, the head may still need a recheck. */
 void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
 {
     struct txn txn;

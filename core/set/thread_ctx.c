@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Actors: one per thread and instance. */
+/* Makes, binds and frees thread contexts, one per thread and instance. */
 #include "set/thread_ctx.h"
 
-#include "api/instance.h"
 #include "os/os.h"
-#include "peer/participant.h"
+#include "set/instance_base.h"
 #include "set/lease.h"
+#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void thread_ctx_unbind(struct thread_ctx *ctx)
     weir *w = ctx->w;
     uint64_t references;
 
-    /* In a forked child the lock may be held by a thread that is not there; nothing is reused. */
+    /* The forked child may lack the thread that holds a lock; it reuses nothing. */
     if (instance_is_forked(w))
         return;
     lease_return_all(ctx);
@@ -49,7 +49,7 @@ static void thread_ctx_make_key(void)
     thread_ctx_key_ready = pthread_key_create(&thread_ctx_key, thread_ctx_on_exit) == 0;
 }
 
-/* Forgets actors of instances that were closed: they keep their memory alive. */
+/* Drops contexts of closed instances, which they keep in memory. */
 static void thread_ctx_leave_closed(void)
 {
     struct thread_ctx **at = &thread_ctx_self;
@@ -78,15 +78,15 @@ struct thread_ctx *thread_ctx_new(weir *w)
         os_free(ctx);
         return NULL;
     }
-    /* Far from those of others: the golden ratio. The kernel's random numbers would be a point at
-     * which the thread can be canceled. */
+    /* The golden ratio keeps sources far apart. The kernel's random numbers would make this a
+     * cancellation point. */
     ctx->nonce_source.last = ctx->unit * UINT64_C(0x9e3779b97f4a7c15);
     ctx->next = w->thread_ctxs;
     w->thread_ctxs = ctx;
     return ctx;
 }
 
-/* What is in a segment stays there. A magazine of its own is of a set that processes share. */
+/* Frees the part for a set. Counters in a segment stay there; the magazine is its own then. */
 static void thread_ctx_free_set(struct thread_ctx *ctx, uint32_t set_number)
 {
     const struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set_number];
@@ -141,7 +141,7 @@ static struct thread_ctx *thread_ctx_bind(weir *w)
     return ctx;
 }
 
-/* This thread's actor of this instance, moved to the front, or NULL. */
+/* Returns the calling thread's context of this instance, moved to the front; or NULL. */
 static struct thread_ctx *thread_ctx_lookup(const weir *w)
 {
     for (struct thread_ctx **at = &thread_ctx_self; *at; at = &(*at)->thread_next) {
@@ -208,7 +208,7 @@ static int thread_ctx_grow_content(struct thread_ctx *ctx, uint32_t words)
     return 0;
 }
 
-/* Its part in a set that processes share is in the set's segment. */
+/* Claims a thread context in the set's segment. */
 static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
 {
     struct thread_set_ctx set_ctx = {.magazine = os_alloc(1, sizeof(struct magazine)),
@@ -227,7 +227,7 @@ static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
     return 0;
 }
 
-/* What it needs for all sets of this kind. */
+/* Reserves what all sets of this size need. */
 static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine **magazine = &ctx->magazines[set->record_units];
@@ -278,13 +278,13 @@ int thread_ctx_prepare_spare(weir_set *set)
     return r;
 }
 
-/* Whoever asks a set for something for the first time makes sure that it can be given back. */
+/* Prepares the spare context at the first use of a set, so that a release cannot fail later. */
 static int thread_ctx_prepare_first(weir_set *set)
 {
     weir *w = set->w;
     int r;
 
-    /* Within a call by the spare actor somebody has heard something, and asks. */
+    /* Deadlock: a callback of a call that uses the spare context makes a request. */
     if (pthread_mutex_lock(&w->spare_lock) == EDEADLK)
         return -ENOMEM;
     pthread_mutex_lock(&w->lock);
@@ -299,7 +299,7 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
 
     if (!atomic_load(&set->spare_prepared))
         r = thread_ctx_prepare_first(set);
-    /* The lock is for the region, and for whoever adds up counters. */
+    /* The lock protects the region, and readers of counters. */
     pthread_mutex_lock(&ctx->w->lock);
     if (r == 0)
         r = thread_ctx_prepare(ctx, set);
@@ -335,7 +335,7 @@ void thread_ctx_return_slow(struct thread_ctx *ctx)
             thread_ctx_detach(w);
         return;
     }
-    /* The spare one stays with the instance, so it must not keep it alive. */
+    /* The spare context stays with the instance, so it must hold no reference. */
     references = ctx->credits;
     ctx->credits = 0;
     pthread_mutex_unlock(&w->spare_lock);

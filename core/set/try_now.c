@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on a set with nobody in line: see try_now.h. */
+/* Grants and releases on the fast path of inflated sets. */
 #include "set/try_now.h"
 
 #include "base/sched_point.h"
-#include "set/try_now_internal.h"
+#include "set/try_now_inline.h"
 #include <errno.h>
 
-/* ---- to grant ---- */
+/* ---- grant ---- */
 
 static void try_now_set_held(struct acq_record *r)
 {
@@ -18,7 +18,7 @@ static void try_now_set_held(struct acq_record *r)
 int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum wait_mode mode, struct decision *ret)
 {
-    /* Nobody knows of the record of one who does not wait. */
+    /* No other thread knows the record of a request that does not wait. */
     bool is_owner = mode == MODE_PROBE || mode == MODE_TRY;
     int r;
 
@@ -39,9 +39,9 @@ int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
     return 0;
 }
 
-/* ---- to give back ---- */
+/* ---- release ---- */
 
-/* From HELD to FREE: of all who try, one gives back what the record held. */
+/* Makes a HELD record FREE. Of all threads that try, one gets true and returns the units. */
 static bool try_now_claim_record(struct acq_record *r, uint64_t word, bool is_owner)
 {
     uint64_t free_word = record_next_word(word, RECORD_FREE);
@@ -55,7 +55,7 @@ static bool try_now_claim_record(struct acq_record *r, uint64_t word, bool is_ow
     return record_freed;
 }
 
-/* With one, at an instant that is not before the version's. */
+/* Applies a release to the limits, at a time that is not before the version's. */
 static void try_now_release_limits(const weir_set *set, struct stack_version *version,
                                    struct weir_instant *at, uint64_t granted_ns,
                                    const struct release_args *args)
@@ -76,7 +76,7 @@ WEIR_ALWAYS_INLINE int try_now_release_impl(bool shared, struct thread_ctx *ctx,
     struct stack_version version;
 
     if (use_algorithm)
-        at = instance_instant(set->w, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
     for (unsigned turn = 0;; stack_version_backoff(shared, version.head, &turn)) {
         if (!try_now_read(shared, ctx, set, &turn, &version))
             return -EINPROGRESS;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of a set's operations. */
+/* Transactions: read and check a version, commit it, grant to the head and notify. */
 #include "set/txn_internal.h"
 
-#include "peer/participant.h"
-#include "peer/stall_check.h"
+#include "set/hooks.h"
+#include "shm/participant.h"
 #include <string.h>
 
-/* Whether there can be such a line. */
+/* Returns true if the wait queue of a shared set is well-formed at its ends. */
 static bool txn_is_queue_valid(const struct txn *txn)
 {
     const struct segment *segment = txn->set->participant->segment;
@@ -19,13 +19,13 @@ static bool txn_is_queue_valid(const struct txn *txn)
            (head == tail) == (length == 1);
 }
 
-/* A live set of a keyed one that was never lent has an empty version. */
+/* Returns true for the empty version of a key set that was never bound. */
 static bool txn_is_unused(const struct txn *txn)
 {
     return set_is_key_set(txn->set) && !txn->version.content_n && !txn->version.is_mismatch;
 }
 
-/* Whether the content can be one, so that whatever reads it goes on, and ends. */
+/* Returns true if the content is valid, so that all code that reads it terminates. */
 static bool txn_is_valid(const struct txn *txn)
 {
     const struct limits *limits = &txn->set->limits;
@@ -35,7 +35,7 @@ static bool txn_is_valid(const struct txn *txn)
         return true;
     if (version_flags(&txn->version) & CONTENT_FORECAST)
         n += 1 + limits->state_words;
-    /* No other flag is ever set: nobody shuts a set for others. */
+    /* Other flags are never set in a segment: no process shuts a set down for others. */
     if (version_flags(&txn->version) & ~(uint32_t)(CONTENT_FORECAST | CONTENT_JOIN_PENDING))
         return false;
     return !txn->version.is_mismatch && txn->version.content_n >= n &&
@@ -45,7 +45,7 @@ static bool txn_is_valid(const struct txn *txn)
             limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0);
 }
 
-/* Whether the effect ended somebody's wait. Not each version that counts as untold has one. */
+/* Returns true if the deferred write ended a wait; some versions to be notified have none. */
 static bool deferred_write_ends_wait(const struct deferred_write *write)
 {
     enum record_state state = record_state(write->desired);
@@ -54,7 +54,8 @@ static bool deferred_write_ends_wait(const struct deferred_write *write)
            state != RECORD_WAITING;
 }
 
-/* Does the waking that whoever published the version may not have done. */
+/* Repeats the notifications of a version: its publisher may have died or been stopped before it
+ * sent them. Notifying a waiter twice is harmless. */
 static void txn_notify_again(const struct txn *txn)
 {
     struct deferred_write writes[DEFERRED_WRITES_MAX];
@@ -70,7 +71,7 @@ static void txn_notify_again(const struct txn *txn)
     version_set_notified(set->region, set->head_unit, &txn->version);
 }
 
-/* What others may have written, or left undone. */
+/* Checks what other processes may have written, or left undone. */
 static void txn_check_shared(struct txn *txn)
 {
     struct participant *participant = txn->set->participant;
@@ -123,7 +124,7 @@ bool txn_is_current(const struct txn *txn)
 bool txn_has_waiter(const struct txn *txn, uint32_t record)
 {
     const weir_set *set = txn->set;
-    bool is_inflated = version_is_inflated(&txn->version); /* or else nobody is in line */
+    bool is_inflated = version_is_inflated(&txn->version); /* inline: no waiters */
 
     if (is_inflated && (!set->participant || waitq_contains(set->region, &txn->version, record)))
         return true;
@@ -158,13 +159,13 @@ bool txn_commit(struct txn *txn)
     return true;
 }
 
-/* Whether a record is kept in this process. */
+/* Returns true if the record waits in this process. */
 static bool txn_is_local_waiter(const weir_set *set, uint32_t record)
 {
     return !set->participant || participant_waiter(set->participant, record);
 }
 
-/* Sees to it that somebody serves the set at `ready`, when the head can be granted. */
+/* Arranges a check of the head at `ready`. */
 static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
 {
     struct acq_record *r = record_at(txn->set->region, head);
@@ -179,19 +180,17 @@ static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
     }
     if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
         txn->notifications[txn->notifications_n++] =
-            (struct notification){head, word}; /* its own process keeps its time */
+            (struct notification){head, word}; /* its process has the timer */
         return;
     }
-    /* A blocked waiter keeps its own time. Its word changes, so that it cannot miss the call. */
+    /* A blocked waiter has its own timeout. Its word changes, so it misses no notification. */
     next = record_next_word(word, RECORD_WAITING);
     version_defer_write(&txn->version, head, RECORD_FIELD_WORD, word, next);
     txn->notifications[txn->notifications_n++] = (struct notification){head, next};
 }
 
-/*
- * Of a set that processes share the head is told that it is the head, even if no time will do: it
- * looks at the set more often from then on (stall_check.h).
- */
+/* Notifies the new head of a shared set, even if it waits for a release: its stall checks speed
+ * up. */
 static void txn_notify_head(struct txn *txn)
 {
     uint32_t head = waitq_head(&txn->version);
@@ -217,8 +216,7 @@ uint64_t txn_head_ready(const struct txn *txn)
     return txn_head_ready_by(txn, txn_states(txn));
 }
 
-/* Whether it matters when the head could be granted before: not where only what is given back
- * lets it. */
+/* Returns true if the former ready time of the head matters: not where only releases decide. */
 static bool set_depends_on_time(const weir_set *set)
 {
     return set->limits.has_waits || set->limits.has_opaque_resources || set->participant;
@@ -231,8 +229,8 @@ void txn_save_states(const struct txn *txn)
             txn->ctx->saved_states[i] = txn_states(txn)[i];
 }
 
-/* Whether somebody looks at the head at this instant. Where instants do not matter nobody does: it is
- * but a clock that is behind. */
+/* Returns true if the head needs no other check. Where time does not matter, a ready time only says
+ * that the clock is behind, and no thread waits for it. */
 static bool txn_is_head_watched(const struct txn *txn, enum head_watch watch, uint64_t ready)
 {
     if (watch != HEAD_WATCH_AS_READ)
@@ -242,7 +240,7 @@ static bool txn_is_head_watched(const struct txn *txn, enum head_watch watch, ui
     return ready == txn_head_ready_by(txn, txn->ctx->saved_states);
 }
 
-/* In a segment that is not a matter of course. */
+/* Returns true if the head waits; a damaged segment may say otherwise. */
 static bool txn_is_head_waiting(const struct txn *txn)
 {
     uint32_t head = waitq_head(&txn->version);
@@ -265,7 +263,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
     ready = txn_grant_head(txn, head);
     if (txn->granted_record) {
         if (txn->set->limits.has_anomalies)
-            forecast_invalidate(txn); /* it may be later than was foreseen */
+            forecast_invalidate(txn); /* the grant may be later than the forecast */
         watch = HEAD_WATCH_NONE;
         ready = txn_head_ready(txn);
         txn->grant_again = txn_is_ready(txn, ready);

@@ -1,57 +1,60 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One attempt to change a set: what was read, what is to be published, and what has to be done once
- * that has happened. Made of parts that each edit the private version: serve the head, project the
- * line, add effects. set_*.c puts them together.
+ * Transactions: one attempt to change a set on the slow path. A transaction copies the current
+ * version, edits the copy (grants to the head, extends the forecast, defers writes), and commits it
+ * by one CAS, as in Herlihy's copy-and-CAS (TOPLAS 1993). Notifications follow the commit. set_*.c
+ * composes these parts.
  */
 #ifndef WEIR_CORE_SET_TXN_H
 #define WEIR_CORE_SET_TXN_H
 
 #include "set/set.h"
 
-/* How often an estimate walks a line that does not stand still before it leaves the line out. */
+/* A forecast ignores the waiters after so many failed walks; and the limit of
+ * FORECAST_SHORT_QUEUE. */
 #define FORECAST_WALKS_MAX 16u
 #define FORECAST_QUEUE_MAX 64u
 
 struct notification {
     uint32_t record;
-    uint64_t word; /* what its word has become */
+    uint64_t word; /* its new word */
 };
 
 struct txn {
     struct thread_ctx *ctx;
     weir_set *set;
     struct version version;
-    uint64_t now_ns;        /* the clock */
-    struct weir_instant at; /* when limits are asked about: ahead of it if somebody reserved */
-    unsigned
-        forecast_walks; /* of the line for an estimate that came to nothing; zeroed by whoever asks */
+    uint64_t now_ns;         /* clock reading */
+    struct weir_instant at;  /* for limits; later than now_ns if reserved */
+    unsigned forecast_walks; /* failed walks for a forecast; reset by the caller */
 
-    /* Once published: */
+    /* For after the commit: */
     struct notification notifications[2];
     uint32_t notifications_n;
-    uint64_t recheck_ns; /* the keeper of `arm` is to look at it then; WEIR_FOREVER: no change */
+    uint64_t recheck_ns; /* time for the wait timer to check `recheck`; WEIR_FOREVER: none */
     struct notification recheck;
-    uint64_t head_ready_ns;  /* when the head can be granted by time alone; WEIR_FOREVER: not */
-    bool grant_again;        /* the new head can be granted too */
-    uint32_t granted_record; /* the record that was granted, or 0 */
-    uint64_t waited_ns;      /* and how long it had waited */
+    uint64_t head_ready_ns;  /* head is ready by time alone; WEIR_FOREVER: not */
+    bool grant_again;        /* the new head is ready, too */
+    uint32_t granted_record; /* 0: none */
+    uint64_t waited_ns;      /* wait of that record */
 };
 
-/* Reads the set; everything after is of this version or will not be published. */
+/* Reads the set. All that is read later belongs to this version, or the commit fails. */
 void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
 
-/* Whether what was read, links and records included, is still current. */
+/* Returns true if all that was read, links and records included, is still current. */
 bool txn_is_current(const struct txn *txn);
 
-/* Publishes; false: somebody was faster, read again. On success wakes and arms what is due. */
+/* Publishes the version, then sends notifications and schedules the recheck. False: another thread
+ * committed first; begin again. */
 bool txn_commit(struct txn *txn);
 
-/* The same for what asks no algorithm: without a line, the instant is that of the version. */
+/* Reads the set for an operation that calls no algorithm. If the set is private and has no waiters,
+ * the clock is not read: the time is that of the version. */
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
 
-/* Boxes a set that has such a word, which owes nothing, and leaves it boxed until whoever asks for
- * that has published something. False: somebody was faster. */
+/* Inflates a set with the inline state `word`. The set stays inflated until the caller has
+ * published something. False: another thread committed first. */
 bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 static inline uint64_t *txn_states(const struct txn *txn)
@@ -59,20 +62,18 @@ static inline uint64_t *txn_states(const struct txn *txn)
     return txn->version.content + CONTENT_STATES;
 }
 
-/*
- * Whether what can be granted at `ready` can be granted now. Never while a reservation is ahead of
- * the clock: nothing is ready before the instant that limits are asked about.
- */
+/* Returns true if a request that is ready at `ready` can be granted now. False while a reservation
+ * is ahead of the clock: no limit is ready before the reserved time. */
 static inline bool txn_is_ready(const struct txn *txn, uint64_t ready)
 {
     return ready <= txn->now_ns;
 }
 
-/* Whether a record that waits is in line. If it is not, either the set has changed since it was read,
- * or it is shared, and broken from now on. */
+/* Returns true if a WAITING record is in the wait queue. False: the set has changed since it was
+ * read, or it is shared and now marked broken. */
 bool txn_has_waiter(const struct txn *txn, uint32_t record);
 
-/* The amounts of a record, copied to `ret`. */
+/* Copies the amounts of a record. Relaxed: the commit validates what was read. */
 static inline void txn_amounts(const struct txn *txn, uint32_t record, uint64_t *ret)
 {
     const struct acq_record *r = record_at(txn->set->region, record);
@@ -81,44 +82,41 @@ static inline void txn_amounts(const struct txn *txn, uint32_t record, uint64_t 
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
 }
 
-/* When the head can be granted, as things are in the private version; WEIR_NEVER without a head. */
+/* Returns when the head is ready, by the private version; WEIR_NEVER without a head. */
 uint64_t txn_head_ready(const struct txn *txn);
 
-/* Who looks at the head already, for when time alone will do. */
+/* Which thread checks the head at the time it becomes ready. */
 enum head_watch {
     HEAD_WATCH_NONE,
-    HEAD_WATCH_BY_CALLER, /* whenever that is */
-    HEAD_WATCH_AS_READ    /* somebody, for when it was by the states that txn_save_states() saw */
+    HEAD_WATCH_BY_CALLER, /* the caller, at any time */
+    HEAD_WATCH_AS_READ    /* a thread, when ready by the saved states */
 };
 
-/* Keeps the states as they are, as far as txn_grant_waiters() is to know of them. */
+/* Saves the states of the version that was read, for HEAD_WATCH_AS_READ. */
 void txn_save_states(const struct txn *txn);
 
-/*
- * Grants to the head if it can be granted now. Otherwise, or for the head after it: if time alone
- * will do, sees to it that somebody looks then, unless somebody does.
- */
+/* Grants to the head if it is ready. If the head, or the next one, becomes ready by time alone,
+ * makes sure that it is checked then. */
 void txn_grant_waiters(struct txn *txn, enum head_watch watch);
 
-/* forecast.c: the projection, the state as it will be when everybody in line has been served. */
+/* forecast.c: the forecast holds the states as of the grant of the last waiter. */
 
-/* Whether it foresees when everybody in line is served. */
+/* Returns true if the version has a valid forecast. */
 bool forecast_is_valid(const struct txn *txn);
-/* Extends the projection, if it is valid or the line is empty, by a request that joins the line.
- * False: it is not, because the request can never be granted. */
+/* Extends a valid forecast by one request, or starts one if the wait queue is empty. False: the
+ * request can never be granted. */
 bool forecast_append(struct txn *txn, const uint64_t *amounts);
-/* The same of a valid one whose words are elsewhere. */
+/* Extends a valid forecast that is in `words`. False: the request can never be granted. */
 bool forecast_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
                      const uint64_t *amounts);
-/* It no longer holds: somebody left the line, or something was given back. */
+/* Invalidates the forecast: a waiter has left out of turn, or units were returned. */
 static inline void forecast_invalidate(struct txn *txn)
 {
     uint32_t flags = version_flags(&txn->version);
 
     version_set_flags(&txn->version, flags & ~(uint32_t)CONTENT_FORECAST);
 }
-/* The first instant at which `amounts` would be granted to somebody who joins now; false: the set
- * has changed meanwhile. */
+/* Forecasts when `amounts` would be granted to a new waiter. False: the set has changed. */
 bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision *ret);
 
 #endif

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of an operation that serves the line, compiled into txn.c, and into what is done
- * most often. */
+/* Steps of transactions, inlined into txn.c and into the frequent hand-over of set_release.c. */
 #ifndef WEIR_CORE_SET_TXN_INTERNAL_H
 #define WEIR_CORE_SET_TXN_INTERNAL_H
 
-#include "api/instance.h"
 #include "base/sched_point.h"
+#include "set/instance_base.h"
+#include "set/notify.h"
 #include "set/txn.h"
-#include "wait/notify.h"
 
-/* One by one: most of it is arrays that are filled only up to their counts. */
+/* Initializes single fields, since the arrays are large and filled only up to their counts. */
 static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
     txn->ctx = ctx;
@@ -24,17 +23,17 @@ static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *s
     txn->version.will_notify = false;
 }
 
-/* After the word: no published version can have read a later instant from the clock. */
+/* After the state word: no published version can contain a later clock reading. */
 static inline void txn_read_clock(struct txn *txn)
 {
-    txn->at = instance_instant(txn->ctx->w, txn->set->limits.reads_wall);
+    txn->at = clock_instant(&txn->ctx->w->clock, txn->set->limits.reads_wall);
     txn->now_ns = txn->at.now_ns;
     if (txn->at.now_ns < txn->version.content[CONTENT_LAST_NS])
         txn->at.now_ns = txn->version.content[CONTENT_LAST_NS];
 }
 
-/* When the head can be granted; if that is now, and nothing is reserved, what it waits for is
- * taken, and the actor has how much. */
+/* Returns when the head is ready. If that is now and nothing is reserved, takes its amounts, copied
+ * to ctx->granted_amounts. */
 static inline uint64_t txn_try_take(const struct txn *txn, uint32_t head)
 {
     const struct limits *limits = &txn->set->limits;
@@ -47,14 +46,14 @@ static inline uint64_t txn_try_take(const struct txn *txn, uint32_t head)
     return limits_try_take(limits, txn_states(txn), &txn->at, amounts, &limiting);
 }
 
-/* What it waited for was taken. */
+/* Grants to the head, after its amounts were taken. */
 static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_record *r)
 {
     uint64_t word = record_load(&r->word), since = record_load(&r->enqueued_ns);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
     waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
-    /* In this order: whoever sees the record held finds the instant of the grant. */
+    /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
                         txn->at.now_ns);
     version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word, held);
@@ -63,7 +62,7 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     txn->notifications[txn->notifications_n++] = (struct notification){record, held};
 }
 
-/* Grants to the head if that can be now. Returns when it can, or could. */
+/* Grants to the head if it is ready. Returns when it is, or was, ready. */
 static inline uint64_t txn_grant_head(struct txn *txn, uint32_t head)
 {
     uint64_t ready = txn_try_take(txn, head);
@@ -73,7 +72,7 @@ static inline uint64_t txn_grant_head(struct txn *txn, uint32_t head)
     return ready;
 }
 
-/* What is said in each version: it is ready to be published. */
+/* Completes the content before the commit. */
 static inline void txn_finalize(struct txn *txn)
 {
     const weir_set *set = txn->set;
@@ -99,7 +98,7 @@ static inline void txn_count_grant(const struct txn *txn)
         counter_add(&counters->limits[i].granted, txn->ctx->granted_amounts[i]);
 }
 
-/* Who is woken finds the grant counted. How long it took can wait until he is. */
+/* Counts a grant before its notification. The length of the wait is counted after. */
 static inline void txn_finish(const struct txn *txn)
 {
     if (txn->granted_record)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bells: named pipes with numbers of records. */
+/* Doorbells: FIFOs that carry record numbers. */
 #include "shm/doorbell.h"
 
 #include "base/sched_point.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Its beginning up to the number of the keeper: the same for all bells of a process. */
+/* Writes the part of the name that all doorbells of a process share. Returns its length. */
 static int doorbell_name_prefix(char *ret, size_t size, const char *stem, uint32_t slot)
 {
     int n = snprintf(ret, size, "%s.%" PRIu32 ".", stem, slot);
@@ -31,7 +31,7 @@ static int doorbell_name(char ret[static SEGMENT_DIR_FILE_SIZE], const char *ste
     return n < 0 || (size_t)n >= left ? -ENAMETOOLONG : 0;
 }
 
-/* Opens both ends, so there is a reader whoever lives: no signal, no waiting for one. */
+/* Opens both ends, so there always is a reader: no SIGPIPE, and no waiting for one. */
 static int doorbell_open_fifo(int directory_fd, const char *name)
 {
     struct stat found;
@@ -90,15 +90,15 @@ int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
     if (fd < 0)
         return fd;
     SCHED_POINT();
-    r = os_fifo_write(fd, &record, sizeof(record)); /* so few bytes are written whole or not */
+    r = os_fifo_write(fd, &record, sizeof(record)); /* at most PIPE_BUF: atomic */
     os_close(fd);
     return r == -EAGAIN ? 0 : r;
 }
 
-/* Reads it empty. Bounded, if somebody keeps writing: what comes behind is read the next time. */
+/* Empties the FIFO. Bounded, in case another process keeps writing; the rest is read later. */
 static int doorbell_drain(int fd)
 {
-    enum { DOORBELL_DRAIN_MAX = 64 }; /* more than a pipe of the usual size holds */
+    enum { DOORBELL_DRAIN_MAX = 64 }; /* more than a FIFO of the usual size holds */
     unsigned char unused[4096];
     int n = 1;
 
@@ -116,11 +116,11 @@ int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
         return size;
     *ret_overflowed = (size_t)size == wanted || (size_t)size % sizeof(*ret) != 0;
     if (*ret_overflowed)
-        doorbell_drain(fd); /* an error will come again; and all is looked at in any case */
+        doorbell_drain(fd); /* an error will recur, and the caller checks all records anyway */
     return (int)((size_t)size / sizeof(*ret));
 }
 
-/* Whether the name is that of a bell that begins so: after it comes only a number. */
+/* Returns whether `name` is `prefix`, a number and the suffix of doorbells. */
 static bool doorbell_is_name(const char *name, const char *prefix, size_t length)
 {
     size_t digits;
@@ -131,7 +131,8 @@ static bool doorbell_is_name(const char *name, const char *prefix, size_t length
     return digits > 0 && strcmp(name + length + digits, DOORBELL_SUFFIX) == 0;
 }
 
-/* Returns 1 while there are more entries; *ret_error: the first failure to remove one. */
+/* Removes the next directory entry if it is such a doorbell. Returns 1, 0 at the end, or a negative
+ * errno of reading. `*ret_error`: the first failure to remove one. */
 static int doorbell_remove_next(int directory_fd, void *list, const char *prefix, int *ret_error)
 {
     char name[SEGMENT_DIR_FILE_SIZE];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Processes: their lives in shared slots, and what /proc says of them. */
+/* Peer ids in shared slots, and the state of processes as read from /proc. */
 #include "shm/peer_id.h"
 
 #include "base/sched_point.h"
@@ -8,16 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What counts of /proc/PID/stat. */
+/* Fields of /proc/PID/stat that are used. */
 struct proc_stat {
     uint64_t pid, threads, start;
     char state;
 };
 
-/* Numbers of its fields, from 1 as the manual does. */
+/* Numbers of these fields, from 1 as in proc(5). */
 enum { STAT_STATE = 3, STAT_THREADS = 20, STAT_START = 22 };
 
-/* Returns what follows the number, or NULL if there is none. */
+/* Reads a number. Returns a pointer behind it, or NULL if there is none. */
 static const char *proc_stat_read_number(const char *text, uint64_t *ret)
 {
     uint64_t number = 0;
@@ -29,7 +29,7 @@ static const char *proc_stat_read_number(const char *text, uint64_t *ret)
     return at == text ? NULL : at;
 }
 
-/* The field `n` more fields on, or NULL. */
+/* Returns the field `n` fields later, or NULL. */
 static const char *proc_stat_skip_fields(const char *text, int n)
 {
     while (text && n-- > 0) {
@@ -42,8 +42,8 @@ static const char *proc_stat_skip_fields(const char *text, int n)
 /*
  *     1234 (name) S 1 …
  *
- * A program may put anything into its name, also parentheses and blanks, but only numbers come
- * after it: it ends at the last parenthesis.
+ * The name may contain anything, also parentheses and blanks. No parenthesis follows it, so it ends
+ * at the last one.
  */
 static int proc_stat_parse(const char *text, struct proc_stat *ret)
 {
@@ -128,9 +128,9 @@ uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key)
 }
 
 /*
- * Only a zombie whose count of threads is 1, itself, is a dead process. A first thread that has
- * ended before others is listed as a zombie, too; and so is, for a moment, the one whose number
- * another thread takes over by exec, which by then belongs to no process and counts 0.
+ * A zombie is a dead process only if its thread count is 1. Two other tasks are listed as zombies:
+ * a first thread that ended before others, and briefly a thread that loses its id to another
+ * thread's exec. The latter has left the process, and its count is 0.
  */
 static bool proc_stat_is_dead(const struct proc_stat *proc, uint64_t id)
 {
@@ -138,7 +138,8 @@ static bool proc_stat_is_dead(const struct proc_stat *proc, uint64_t id)
            (proc->state == 'Z' && proc->threads == 1);
 }
 
-/* Being hidden or forbidden says nothing; what may pass, such as a lack of memory, is told. */
+/* Returns 1 (alive) if the process is hidden or forbidden, which proves nothing. Returns an error
+ * that may pass, such as -ENOMEM. */
 static int peer_id_probe_error(int error)
 {
     return error == -ENOENT || error == -ESRCH || error == -EACCES || error == -EPERM ? 1 : error;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who a process is, and whether it lives. A process that shares a segment has a slot there: one
- * word, its life, which names it for ever, because a pid alone comes back:
+ * Identity of processes, and whether they are alive. A process attached to a segment has a peer
+ * slot there: one word with its peer id, which is unique although the kernel reuses pids:
  *
  *     generation:22 | start:20 | pid:22
  *
- * The pid is the kernel's number, the start the low bits of its start time in clock ticks (which
- * exec leaves alone), the generation counts the lives of the slot. Pid 0: the slot is free, and
- * keeps its generation. One compare-and-swap claims a slot, one frees it; nothing is ever half
- * done.
+ * `start` is the low bits of the process's start time in clock ticks, which exec does not change.
+ * `generation` counts the claims of the slot. Pid 0: the slot is free and keeps its generation. One
+ * compare-and-swap claims a slot, one frees it, so no intermediate state exists.
  *
- * What a process owns names it by its key, generation:22 | slot:10, which is never 0.
+ * What a process owns refers to it by its peer key, generation:22 | slot:10, which is never 0.
  */
 #ifndef WEIR_CORE_SHM_PEER_ID_H
 #define WEIR_CORE_SHM_PEER_ID_H
@@ -30,7 +29,7 @@
 #define PEER_START_MASK      ((UINT64_C(1) << PEER_START_BITS) - 1)
 #define PEER_GENERATION_MASK ((UINT64_C(1) << PEER_GENERATION_BITS) - 1)
 
-/* A slot, on a cache line of its own. */
+/* Peer slot, on a cache line of its own. */
 struct peer_slot {
     _Alignas(64) _Atomic uint64_t id;
 };
@@ -46,7 +45,7 @@ static inline uint64_t peer_id_make(uint32_t generation, uint64_t start, uint32_
            (start & PEER_START_MASK) << PEER_PID_BITS | (pid & PEER_PID_MASK);
 }
 
-static inline uint32_t peer_id_pid(uint64_t id) /* 0: nobody */
+static inline uint32_t peer_id_pid(uint64_t id) /* 0: a free slot */
 {
     return (uint32_t)(id & PEER_PID_MASK);
 }
@@ -61,13 +60,13 @@ static inline uint32_t peer_id_generation(uint64_t id)
     return (uint32_t)(id >> (PEER_START_BITS + PEER_PID_BITS));
 }
 
-/* Whether both are of one process, whichever of its slots they are in. */
+/* Returns whether two peer ids are of one process, in any slots and generations. */
 static inline bool peer_id_same_process(uint64_t id, uint64_t other)
 {
     return peer_id_pid(id) == peer_id_pid(other) && peer_id_start(id) == peer_id_start(other);
 }
 
-/* The key of whoever has this life in this slot. */
+/* Returns the peer key of peer id `id` in `slot`. */
 static inline uint32_t peer_key_make(uint64_t id, uint32_t slot)
 {
     return peer_id_generation(id) << PEER_SLOT_BITS | slot;
@@ -84,36 +83,39 @@ static inline uint32_t peer_key_generation(uint32_t key)
 }
 
 /*
- * Who the calling process is: a life of generation 0. A forked child is somebody else. Returns 0;
- * -EXDEV if /proc is that of another pid namespace, in which numbers mean others; -EIO if it says
- * what nobody understands; or the negative errno of reading it (-ENOENT: not mounted; -EMFILE …).
+ * Determines the peer id, of generation 0, of the calling process. A forked child has another one.
+ * Returns 0; -EXDEV (/proc is of another pid namespace); -EIO (/proc is malformed); or the negative
+ * errno of reading it (-ENOENT: not mounted; -EMFILE …).
  */
 int peer_id_self(uint64_t *ret_self);
 
 /*
- * Registers the process `self` in the first free one of `n` slots: for others it is there from this
- * moment on. Returns 0, the slot and its life; or -ENOSPC: each slot was taken when it was looked
- * at. Any thread of any process may do so at any time.
+ * Claims the first free one of `n` slots for the process `self`, which is visible to others from
+ * then on. Returns 0, the slot and the peer id; or -ENOSPC: each slot was in use when it was read.
+ * Any thread of any process.
  */
 int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t *ret_slot,
                     uint64_t *ret_id);
 
-/* Frees a slot, one's own or that of a dead process. False: it is not of this life any more. */
+/* Frees the slot of the calling or of a dead process. Returns false if it has another peer id. */
 bool peer_slot_free(struct peer_slot *slot, uint64_t id);
 
-/* The life that a key names, or 0: its slot is not there, is free, or is somebody else's now. */
+/* Returns the peer id of a peer key, or 0: the slot does not exist, is free or was claimed anew. */
 uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key);
 
 /*
- * Whether a process lives, as far as can be seen now. Returns 1: it does, or nothing says that it
- * does not; 0: it is dead: there is no such pid, or it is of a process with another start, or all
- * threads have ended and only the parent has not asked yet (a zombie); or a negative errno: the pid
- * is there, and whose it is could not be read now (-EMFILE, -ENFILE, -ENOMEM …).
- * Stopped is alive, and so is a process whose first thread alone has ended. Pid 0 is dead.
+ * Probes a process. Returns
+ *   1  alive, or nothing indicates its death;
+ *   0  dead: no such pid; a process with another start time; or a zombie, all threads of which have
+ *      ended and which the parent has not reaped yet;
+ *   a negative errno: the pid exists, but its start time could not be read now (-EMFILE, -ENFILE,
+ *   -ENOMEM …).
+ * A stopped process is alive, and so is one of which only the first thread has ended. Pid 0 is
+ * dead.
  */
 int peer_id_probe(uint64_t id);
 
-/* Whether that is known to be dead: in doubt it is not. */
+/* Returns whether the process is known to be dead; false in doubt. */
 bool peer_id_is_dead(uint64_t id);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Watches: pidfds in an epoll. */
+/* Peer watches: pidfds in an epoll, and polling of processes without one. */
 #include "shm/peer_watch.h"
 
 #include "os/os.h"
@@ -11,7 +11,7 @@ int peer_watch_open(struct peer_watch *watch, uint64_t self)
     return watch->epoll_fd < 0 ? watch->epoll_fd : 0;
 }
 
-/* Takes nothing out of the epoll: in a forked child that is still its parent's. */
+/* Removes nothing from the epoll: a forked child shares it with its parent. */
 void peer_watch_close(struct peer_watch *watch)
 {
     for (uint32_t i = 0; i < watch->n; i++)
@@ -21,7 +21,7 @@ void peer_watch_close(struct peer_watch *watch)
     *watch = (struct peer_watch){.epoll_fd = -1};
 }
 
-/* Out of the epoll by name: closing is not enough if a forked child has the descriptor as well. */
+/* Removes explicitly: closing is not enough if a forked child has the descriptor as well. */
 static void peer_watch_epoll_remove(struct peer_watch *watch, int fd)
 {
     os_epoll_remove(watch->epoll_fd, fd);
@@ -38,9 +38,9 @@ static void peer_watch_clear_entry(struct peer_watch *watch, struct peer_watch_e
 }
 
 /*
- * A descriptor in the epoll that is of this life; or -1: it is over, or that cannot be had now.
- * First the descriptor, then the look: so what was looked at is what the descriptor is of, not
- * somebody who got the pid later.
+ * Adds a pidfd of the process `id` to the epoll and returns it; -1: the process is dead, or none is
+ * available now. Opens before it probes: if the probe succeeds, the pidfd is of this process, not
+ * of a later one with its pid.
  */
 static int peer_watch_epoll_add(struct peer_watch *watch, uint32_t slot, uint64_t id)
 {
@@ -69,7 +69,7 @@ static void peer_watch_update_entry(struct peer_watch *watch, uint32_t slot, uin
     watch->polled_n += entry->fd < 0;
 }
 
-/* Room for n slots; they are never fewer than before. */
+/* Makes room for `n` entries; `n` never shrinks. */
 static int peer_watch_reserve(struct peer_watch *watch, uint32_t n)
 {
     struct peer_watch_entry *entries;
@@ -102,7 +102,7 @@ int peer_watch_sync(struct peer_watch *watch, const struct peer_slot *peers, uin
     return (int)watch->polled_n;
 }
 
-/* Forgets who has died. False: the slot was freed meanwhile, or is somebody else's. */
+/* Removes the entry of a dead process. Returns false if the slot was freed or claimed anew. */
 static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint64_t *ret_id)
 {
     *ret_id = watch->entries[slot].id;
@@ -111,7 +111,7 @@ static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint64
     return atomic_load(&watch->peers[slot].id) == *ret_id;
 }
 
-/* Among those that the kernel watches. */
+/* Finds a death among processes with a pidfd. */
 static int peer_watch_next_event(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id)
 {
     uint64_t slot;
@@ -125,7 +125,7 @@ static int peer_watch_next_event(struct peer_watch *watch, uint32_t *ret_slot, u
     return r;
 }
 
-/* Among the others, each once around. */
+/* Finds a death among polled processes. Probes each once until it returns 0. */
 static int peer_watch_next_polled(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id)
 {
     while (watch->polled_n && watch->poll_next < watch->n) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Regions: reserved addresses, committed as they are needed. */
+/* Regions: reserved address ranges that are committed on demand. */
 #include "shm/region.h"
 
 #include "os/os.h"
@@ -10,11 +10,11 @@
 #define RESERVED_MIN ((size_t)1 << 24)
 #define COMMIT_MIN   ((size_t)1 << 18)
 #define COMMIT_MAX   ((size_t)1 << 25)
-#define LARGE_FROM   ((size_t)1 << 22) /* from here on large pages waste little */
+#define LARGE_FROM   ((size_t)1 << 22) /* from this size on large pages waste little */
 
 static int region_area_open(struct region_area *area, size_t size)
 {
-    /* A limit on addresses or on locked memory may forbid the full range; take what there is. */
+    /* A limit on address space or on locked memory may forbid the full range: try less. */
     for (; size >= RESERVED_MIN; size /= 2) {
         area->base = os_vm_reserve(size);
         if (area->base) {
@@ -62,7 +62,7 @@ int region_open(struct region *region)
         region_close(region);
         return -ENOMEM;
     }
-    /* Unit 0 and run 0 stay unused: the number 0 means none. */
+    /* Unit 0 and run 0 stay unused: number 0 means none. */
     region->blocks.used = REGION_UNIT_SIZE;
     region->records.used = RUN_SIZE;
     return 0;
@@ -86,6 +86,7 @@ int region_open_segment(struct region *region, const struct segment *segment, _A
     return 0;
 }
 
+/* Relaxed: the flag is polled, and no other data depends on it. */
 void *region_mark_broken(const struct region *region)
 {
     atomic_store_explicit(region->broken, true, memory_order_relaxed);
@@ -154,7 +155,7 @@ uint32_t region_alloc_run(struct region *region, uint32_t units)
     return (uint32_t)(run * RUN_UNITS);
 }
 
-/* Runs that belong to nobody hold no record of interest. */
+/* Skips runs without an owner, which contain no record in use. */
 static uint32_t region_next_in_segment(const struct segment *segment, uint32_t record)
 {
     uint32_t units = segment->layout.record_units, run = record / SEGMENT_RUN_UNITS;
@@ -181,7 +182,7 @@ uint32_t region_next_record(const struct region *region, uint32_t record)
     return (run + 1) * RUN_SIZE < region->records.used ? (run + 1) * RUN_UNITS : 0;
 }
 
-/* Runs that were never used have no memory behind them. */
+/* Checks the run, too: one that was never used has no memory. */
 static bool region_segment_has_record(const struct segment *segment, uint32_t record)
 {
     uint32_t run = record / SEGMENT_RUN_UNITS;

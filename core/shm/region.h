@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A region: the flat memory in which all sets of an instance live. Nothing in it is a pointer;
- * everything is addressed by the number of a unit, so that the same bytes mean the same at
- * another address and in another process.
+ * Region: the flat memory of all sets of an instance, or of one shared set. It contains no
+ * pointers; everything is addressed by unit numbers, so its bytes mean the same at any address and
+ * in any process.
  *
- * Two areas, each a range of addresses that grows at its end and never moves or shrinks:
- *   boxes    set heads, actor heads and the boxes in which versions of a set are published
- *   records  one per acquisition: who holds, who waits
- * Memory of either is type-stable: once a box (or record), always one, so a reader that comes late
- * finds stale but well-formed words, never something else.
+ * Two areas, each an address range that grows at its end and never moves or shrinks:
+ *   blocks   set heads, thread heads, and the version blocks of sets
+ *   records  one per acquisition, held or waiting
+ * Memory is type-stable: a version block (or record) always stays one, so a late reader finds stale
+ * but well-formed words.
  */
 #ifndef WEIR_CORE_SHM_REGION_H
 #define WEIR_CORE_SHM_REGION_H
@@ -24,11 +24,11 @@ struct region_area {
     size_t used, committed, reserved; /* bytes */
 };
 
-/* Bounds that the widths of a set's word and of a link impose. */
+/* Bounds due to the widths of a set's state word and of a link. */
 #define BLOCKS_RESERVED_MAX  ((size_t)1 << 32)
 #define RECORDS_RESERVED_MAX ((size_t)1 << 32)
 
-/* Records are counted in smaller units than boxes, and made in runs: RUN_UNITS units that hold
+/* Records are counted in smaller units than blocks, and allocated in runs: RUN_UNITS units of
  * records of one size. */
 #define RECORD_UNIT_SIZE ((size_t)16)
 #define RUN_UNITS        4096u
@@ -42,46 +42,49 @@ struct region {
     struct region_area records;
     uint8_t *run_units; /* by run: size of its records in units; 0 for run 0, which is never used */
     size_t runs_capacity;
-    size_t gap, gap_end; /* bytes of the boxes area that were skipped to align the last box */
+    size_t gap, gap_end; /* offsets in the blocks area, skipped to align a block */
 
     /*
-     * Numbers that other processes may have written are checked: what lies beyond is nowhere, and
-     * the region is broken from then on. In private memory everything is within.
+     * Bounds for numbers that other processes may have written. A number out of bounds resolves to
+     * the fallback memory and marks the region as broken. In private memory all numbers are within
+     * bounds.
      */
     uint32_t record_end;           /* in units */
-    uint64_t slot_first, slots_n;  /* of boxes */
+    uint64_t slot_first, slots_n;  /* of version blocks */
     const struct segment *segment; /* NULL: private memory */
     uint32_t block_class;          /* of a segment's only set */
-    void *fallback;                /* room for a box, or a record */
+    void *fallback;                /* room for a version block or a record */
     _Atomic bool *broken;
 };
 
-/* Reserves addresses, as many as it can get. Returns 0 or -ENOMEM. */
+/* Reserves as many addresses as the system allows. Returns 0 or -ENOMEM. */
 int region_open(struct region *region);
 /*
- * The region of a segment, whose memory stays the segment's. `*broken` is set once something in it
- * turns out to be what no process would have written. Returns 0 or -ENOMEM.
+ * Opens the region of a segment. The memory stays the segment's. `*broken` is set when an invalid
+ * number is read from it. Returns 0 or -ENOMEM.
  */
 int region_open_segment(struct region *region, const struct segment *segment, _Atomic bool *broken);
 void region_close(struct region *region);
 
 /*
- * Unit number of `size` zeroed bytes in the boxes area, aligned to `alignment` (a power of two, at
- * least REGION_UNIT_SIZE); 0 when there are none. The caller holds the instance's lock.
+ * Allocates `size` zeroed bytes in the blocks area, aligned to `alignment` (a power of two, at
+ * least REGION_UNIT_SIZE). Returns the unit number, or 0: out of memory. The caller holds the
+ * instance's lock.
  */
 uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment);
 
 /*
- * Unit number of a new run of zeroed records of `units` units each; 0 when there is none. It holds
- * RUN_UNITS / units records. The caller holds the instance's lock.
+ * Allocates a run of RUN_UNITS / units zeroed records of `units` units each. Returns the number of
+ * its first unit, or 0: out of memory. The caller holds the instance's lock.
  */
 uint32_t region_alloc_run(struct region *region, uint32_t units);
 
-/* The record after `record`, of whatever size; 0: the first, and behind the last. As above, but for
- * segments, which need no lock. */
+/* Returns the record after `record`, of any size, or 0 after the last. `record` 0: returns the
+ * first. The caller holds the instance's lock, unless the region is a segment's. */
 uint32_t region_next_record(const struct region *region, uint32_t record);
 
-/* Whether a record begins at this unit. For numbers that come from elsewhere. As above. */
+/* Returns whether a record begins at this unit, for unchecked numbers. The caller holds the
+ * instance's lock, unless the region is a segment's. */
 bool region_has_record(const struct region *region, uint32_t record);
 
 static inline void *region_block(const struct region *region, uint32_t unit)
@@ -89,15 +92,16 @@ static inline void *region_block(const struct region *region, uint32_t unit)
     return region->blocks.base + unit * REGION_UNIT_SIZE;
 }
 
-/* Something was read that cannot be: the region is broken, and this is memory to go on with. */
+/* Marks the region as broken, after an invalid number was read, and returns its fallback memory. */
 void *region_mark_broken(const struct region *region);
 
-/* For numbers that nobody else has written. */
+/* Returns the record of a number that no other process can write. */
 static inline void *region_record_unchecked(const struct region *region, uint32_t unit)
 {
     return region->records.base + unit * RECORD_UNIT_SIZE;
 }
 
+/* Returns the record of any number; an invalid one marks the region as broken. */
 static inline void *region_record(const struct region *region, uint32_t unit)
 {
     if (unit >= region->record_end)

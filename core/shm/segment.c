@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Segments: laid out, made or attached to. */
+/* Computing the layout of segments, making them and attaching to them. */
 #include "shm/segment.h"
+#include "base/backoff.h"
 
 #include "base/sched_point.h"
-#include "keyed/key_table.h"
 #include "os/os.h"
+#include "shm/acq_record.h"
+#include "shm/key_table.h"
 #include "shm/segment_file.h"
-#include "state/acq_record.h"
 #include <errno.h>
 #include <string.h>
 #include <weir/set.h>
 
 #define COUNTERS_SIZE_MAX ((size_t)1 << 16)
-#define TRIES             100 /* others may remove the segment each time that we find it */
+#define TRIES             100 /* another process may remove the segment each time */
 
-/* A signal takes back what one call has got so far: so much is had between any two. */
+/* Bytes per fallocate. A signal undoes the progress of a call, so one must end between two. */
 #define ALLOCATE_STEP_MAX ((size_t)1 << 20)
 
 static size_t segment_round_up(size_t n, size_t to)
@@ -37,7 +38,7 @@ static bool segment_shape_is_valid(const struct segment_shape *shape)
 
 static uint32_t segment_threads_for(size_t block_size)
 {
-    size_t n = SEGMENT_BLOCKS_SIZE_MAX / block_size - 1; /* one is the set's */
+    size_t n = SEGMENT_BLOCKS_SIZE_MAX / block_size - 1; /* one block is the set's */
 
     if (n > SEGMENT_THREADS_MAX)
         n = SEGMENT_THREADS_MAX;
@@ -45,15 +46,15 @@ static uint32_t segment_threads_for(size_t block_size)
 }
 
 /*
- * Whether all boxes have slots. Then what they take is below 2^50 bytes, a table of keys takes less
- * than 2^38, and no sum of such can be too large for its type.
+ * Returns whether slot numbers suffice for all version blocks. If so, these take less than 2^50
+ * bytes and a key table less than 2^38, so no sum of sizes overflows.
  */
 static bool segment_blocks_have_slots(const struct segment_layout *layout, uint64_t blocks_n)
 {
     return (layout->blocks_at >> layout->block_class) + blocks_n - 1 <= BLOCK_SLOT_MASK;
 }
 
-/* What a keyed set has behind the records: 0 or -E2BIG. */
+/* Adds the parts of a keyed set, behind the records. Returns 0 or -E2BIG. */
 static int segment_layout_add_keyed(struct segment_layout *layout,
                                     const struct segment_shape *shape)
 {
@@ -69,7 +70,7 @@ static int segment_layout_add_keyed(struct segment_layout *layout,
     layout->size =
         layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
     if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
-        return -E2BIG; /* live sets are found by their units */
+        return -E2BIG; /* key sets are found by their units */
     return 0;
 }
 
@@ -148,7 +149,7 @@ void segment_close_in_child(const struct segment *segment)
     os_close(segment->directory_fd);
 }
 
-/* ---- making one ---- */
+/* ---- making ---- */
 
 static int segment_fallocate(int fd, size_t at, size_t size)
 {
@@ -163,7 +164,7 @@ static int segment_fallocate(int fd, size_t at, size_t size)
     return r;
 }
 
-/* All that a keyed set has but its live sets. */
+/* Allocates the parts of a keyed set, except its key sets. */
 static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
 {
     int r;
@@ -176,8 +177,8 @@ static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
     return r;
 }
 
-/* The file as far as its first user needs it: the identity, the definition, the set's box, the table
- * of keys. */
+/* Sizes the file and allocates what the first user needs: the header, the definition, the set's
+ * version block and the key table. */
 static int segment_size_file(const struct segment_location *location, int fd,
                              const struct segment_shape *shape, const struct segment_layout *layout)
 {
@@ -203,14 +204,14 @@ static void segment_init(struct segment *segment, const struct segment_shape *sh
     memcpy(segment->base + SEGMENT_DEFINITION_AT, shape->definition,
            strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1));
     segment->while_used = shape->while_used;
-    version_init(&header->head, shape->block_class, 0,
-                 (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
-                 segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
+    set_layout_init(&header->head, shape->block_class, 0,
+                    (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
+                    segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
     segment_identity_write(header, shape, &segment->layout, host);
     segment->secret = header->identity.secret;
 }
 
-/* -EAGAIN: somebody else was faster. */
+/* Makes the segment in an unnamed file and links it. -EAGAIN: another process was faster. */
 static int segment_create_in(struct segment_location *location, const struct segment_shape *shape,
                              const struct segment_layout *layout, const struct segment_host *host,
                              struct segment_file *file, struct segment **ret)
@@ -232,7 +233,7 @@ static int segment_create_in(struct segment_location *location, const struct seg
         *ret = segment;
         return 0;
     }
-    segment->directory_fd = -1; /* it stays the caller's, who may try again */
+    segment->directory_fd = -1; /* it stays the caller's, for another try */
     location->directory_fd = directory_fd;
     segment_close(segment);
     return r == -EEXIST
@@ -255,10 +256,10 @@ static int segment_create(struct segment_location *location, const struct segmen
     return r;
 }
 
-/* ---- attaching to one ---- */
+/* ---- attaching ---- */
 
-/* The box that the set's word names, or else the spare one, is there and holds that version. Read,
- * not mapped: it may be a hole. */
+/* Checks that the version block that the state word names, or else the reserve block, exists and
+ * has that version. Uses pread: the block may be a hole, and a load would allocate its page. */
 static int segment_check_head(const struct segment *segment)
 {
     const struct set_head *head = &segment_header(segment)->head;
@@ -280,10 +281,10 @@ static int segment_check_head(const struct segment *segment)
         if (atomic_load(word) == now)
             return found == version ? 0 : -EUCLEAN;
     }
-    return 0; /* it moves: somebody lives well with it */
+    return 0; /* the word keeps changing, so another process uses it successfully */
 }
 
-/* What is said of live sets is of some that there can be. Read, not mapped, as above. */
+/* Checks the numbers of key sets against their maximum. Uses pread: the page may be a hole. */
 static int segment_check_keyed(const struct segment *segment)
 {
     const uint32_t max = segment->layout.key_sets_max;
@@ -318,8 +319,9 @@ static int segment_check_state(const struct segment_location *location,
     return 0;
 }
 
-/* One of another definition that is there for its users only, all of whom have died, who would have
- * removed it: -EAGAIN, it is gone. Else -EEXIST, which was told, or an error. */
+/* Removes a segment of another definition if its lifetime is `users` and all users have died: the
+ * last of them would have removed it. Returns -EAGAIN (removed); -EEXIST, which `reterr` explains
+ * already; or another error. */
 static int segment_replace_unused(struct segment_location *location,
                                   const struct segment_shape *shape, struct segment_file *file)
 {

@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Segments: the shared memory of a set whose backend is `process`, one file per set
- * (segment_layout.h says what is in it, segment_dir.h where it lies).
+ * Segments: the shared memory of a set with backend `process`, one file per set. segment_layout.h
+ * defines its contents, segment_dir.h its location; README.md has the protocol.
  *
- * A segment is made by exactly one process, in a file without a name that gets its name when it is
- * complete. Everybody else attaches: opens it without following links, checks that it is a plain
- * file of the same user that nobody else may touch, and that it is what this process would have
- * made itself. Nothing that is read from it is used as an address or a size.
+ * The identity is checked once, when a process attaches. All other words may change at any time,
+ * and other programs of the user may write anything: a number that is read is checked against the
+ * bounds below before it is used. No protection exists against truncating the file while it is
+ * mapped.
  *
- * What is checked when it is attached to, and never looked at again, is the identity. All the other
- * words may change at any time, also to nonsense if somebody scribbles there: whoever reads a number
- * checks it against the bounds below. Cutting the file short while it is mapped is beyond that: the
- * same user may do it as he may kill the process.
- *
- * No name is taken away except under a lock on the file that has it, after another look whether it
- * still has it: else the successor of a removed segment could be removed in its place.
- *
- * Functions may be called from any thread; segment_confirm_attach and segment_remove_if_unused by one at a time for one
- * struct segment. Not in a forked child, where the mapping is missing.
+ * Any thread may call these functions, but segment_confirm_attach and segment_remove_if_unused only
+ * one at a time for one struct segment. A forked child may call segment_close_in_child only: it
+ * does not inherit the mapping.
  */
 #ifndef WEIR_CORE_SHM_SEGMENT_H
 #define WEIR_CORE_SHM_SEGMENT_H
@@ -31,27 +24,27 @@
 
 struct segment;
 
-/* Whether any process takes part that is alive. */
+/* Returns whether a living process is attached. */
 typedef bool segment_in_use_fn(const struct segment *segment, void *userdata);
 
-/* What a set's segment follows from. */
+/* What determines a set's segment. */
 struct segment_shape {
     const char *name;          /* of the set, 1 … 255 bytes */
-    const char *definition;    /* as it was written: shown where definitions differ */
-    uint64_t definition_hash;  /* of what it means: decides whether two are the same */
+    const char *definition;    /* source text, shown if definitions differ */
+    uint64_t definition_hash;  /* of its meaning; decides whether two definitions agree */
     bool while_used;           /* lifetime: users */
-    bool must_exist;           /* it is not made, nor replaced: -ENOENT, -EEXIST */
-    segment_in_use_fn *in_use; /* by which one of another definition is replaced; NULL: none is */
+    bool must_exist;           /* the segment is neither made nor replaced: -ENOENT, -EEXIST */
+    segment_in_use_fn *in_use; /* allows to replace an unused one that differs; NULL: never */
     void *userdata;
     uint32_t block_class, record_units, limits_n;
-    size_t counters_size;          /* of an actor's counters; a multiple of 8 */
-    const uint64_t *initial_state; /* the first version of the set, for whoever makes the segment */
-    uint32_t initial_state_n;
-    uint64_t keys_max;     /* how many keys there is to be room for; 0: the set is not keyed */
-    uint32_t key_sets_max; /* and live sets for them */
+    size_t counters_size;          /* of a thread context's counters, bytes; a multiple of 8 */
+    const uint64_t *initial_state; /* first version of the set, used if the segment is made */
+    uint32_t initial_state_n;      /* its words */
+    uint64_t keys_max;             /* capacity in keys; 0: the set is not keyed */
+    uint32_t key_sets_max;         /* capacity in key sets */
 };
 
-/* Where everything is: computed, never read. Offsets are in bytes from the beginning. */
+/* Locations of all parts: computed from the shape, never read. Offsets in bytes from the start. */
 struct segment_layout {
     size_t thread_stride, blocks_at, records_at, size;
     size_t keyed_at, key_sets_at, keys_at; /* 0: the set is not keyed */
@@ -60,119 +53,120 @@ struct segment_layout {
     uint32_t threads_n, runs_n, key_sets_max, blocks_n;
 };
 
-/* Its fields do not change while it is open. */
+/* An open segment. The fields do not change while it is open. */
 struct segment {
     unsigned char *base;
     struct segment_layout layout;
     int fd, directory_fd;
     bool while_used;
     struct siphash_secret secret;          /* of a keyed set */
-    char file_stem[SEGMENT_DIR_FILE_SIZE]; /* the set's name as files have it, without a suffix */
+    char file_stem[SEGMENT_DIR_FILE_SIZE]; /* encoded name of the set, without a suffix */
 };
 
-/* 0, -EINVAL for a shape that cannot be, or -E2BIG: more keys or live sets than can be numbered. */
+/* Computes the layout. Returns 0; -EINVAL (invalid shape); -E2BIG (counters too large, or more keys
+ * or key sets than can be numbered). */
 int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret);
 
 /*
- * Attaches to the set's segment in this directory (NULL: the default), or makes it. Returns 0 or
- *   -EINVAL, -E2BIG, -ENAMETOOLONG   the shape or the name
- *   -EPERM        the directory or the file is not the user's alone, or is no plain file
- *   -EEXIST       the set is defined otherwise there; the message shows both definitions.
- *                 One that is there for its users only, all of whom have died, is replaced
+ * Attaches to the set's segment in `directory` (NULL: the default one), or makes it. Replaces a
+ * segment of an earlier boot, and one of lifetime `users` that differs if all its users have died.
+ * Returns 0 or
+ *   -EINVAL, -E2BIG, -ENAMETOOLONG   invalid shape or name
+ *   -ENOENT       there is none, and `must_exist` is set
+ *   -EPERM        the directory or file is not the user's alone, or is no plain file
+ *   -EEXIST       the segment has another definition; the message shows both
  *   -EPROTONOSUPPORT  it was made by another version of weir
- *   -EXDEV        it belongs to another namespace of processes or of time
+ *   -EXDEV        it belongs to another pid or time namespace
  *   -EUCLEAN      it is damaged
  *   -EBUSY        others keep removing it, or one was stopped while doing so
- *   -ENOSPC, -ENOMEM, -EMFILE, …     what the system says
- * One of an earlier boot of the machine is replaced.
+ *   -ENOSPC, -ENOMEM, -EMFILE, …     errors of the system
  */
 int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
                  struct weir_error *reterr);
 
 /*
- * For onlookers: maps a segment that is there for reading only, with the shape it says it has. Only
- * reading functions may be called on it. -ENOENT: there is none. Otherwise as above.
+ * Maps an existing segment read-only for an observer, with the shape that its identity states. Only
+ * functions that read may be called on it. Returns 0, -ENOENT, or an error of segment_open.
  */
 int segment_view(const char *directory, const char *name, struct segment **ret,
                  struct weir_error *reterr);
 
-/* Unmaps it. The file stays. NULL: does nothing. */
+/* Unmaps the segment. The file stays. NULL: does nothing. */
 void segment_close(struct segment *segment);
-/* For a forked child, in which nothing is mapped there, or by now something else: closes what it
- * has inherited, and leaves all else to the parent. */
+/* Closes the descriptors that a forked child has inherited. Unmaps nothing: other memory may be
+ * mapped there by now. */
 void segment_close_in_child(const struct segment *segment);
 
 /*
- * These give memory to a place before it is used for the first time, so that no store meets a full
- * file system: 0, -ENOSPC, -EINVAL (no such place), or what the system says. They may be called
- * for the same place again, also by several processes at once. Whoever looks for a free place goes
- * up from the first, and calls the one for each from segment_peers_n() (…) on, before
- * claiming it.
+ * segment_alloc_*() allocate the memory of a slot before its first use, so that no store meets a
+ * full file system. They return 0, -ENOSPC, -EINVAL (no such slot), or another error of the system.
+ * Calls may be repeated, also by several processes at once. A search for a free slot goes upwards,
+ * and allocates each slot from segment_peers_n() (segment_threads_n() …) on before claiming it.
  */
 int segment_alloc_peer(const struct segment *segment, uint32_t i);
-/* The actor gets a box of its own, if it never had one, and a generation other than 0. */
+/* Also gives the thread context its own version block, if it never had one, and generation 1. */
 int segment_alloc_thread(const struct segment *segment, uint32_t i);
 int segment_alloc_run(const struct segment *segment, uint32_t run); /* not run 0 */
 /*
- * The live set gets a box of its own, if it never had one, and an empty version: one without any
- * content, which nobody publishes, so it says that the live set was never used. As neither needs
- * a store but that of the word, and a live set is boxed for ever after, so that its word is never 0
- * again, it does not matter who else does this, how late, or dies meanwhile.
+ * Also gives the key set its version block, if it never had one, with an empty version. No commit
+ * makes such a version, so it marks a key set that was never used. The state word is the only
+ * store, and it is never 0 again because key sets stay inflated. So concurrent, late and
+ * interrupted calls do no harm.
  */
 int segment_alloc_key_set(const struct segment *segment, uint32_t i);
 
 /*
- * Called by a process that has just claimed its place in `processes`. 0: it takes part. -ESTALE: the
- * segment was removed before; its name is free now. Then it gives back its place, closes the segment
- * and opens it anew. Another negative errno: the name could not be taken away.
+ * Confirms the attach of a process that has just claimed its peer slot. Returns 0; -ESTALE (the
+ * segment was removed before, and its file is unlinked now); or a negative errno of unlinking.
+ * After an error the caller frees its slot and closes the segment; after -ESTALE it opens it anew.
  */
 int segment_confirm_attach(const struct segment *segment);
 
-/* As their places and the system say; in doubt they live. */
+/* Returns whether a process in a peer slot is alive; true in doubt. */
 bool segment_has_users(const struct segment *segment, void *unused);
 
 /*
- * Removes the segment unless `used` says that it is in use: 1 removed, by this call or before; 0
- * used, or another process that left later has taken over; or a negative errno. Called by a process
- * that has just given back its own place, if the set is there for its users only.
+ * Removes the segment unless `in_use` returns true. Returns 1 (removed, by this call or before); 0
+ * (in use, or a process that left later has taken over); or a negative errno. Called after freeing
+ * the own peer slot, if the lifetime is `users`.
  */
 int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use,
                              void *userdata);
 
 /*
  * Removes a set's segment by name. With `force` also if it is in use, damaged or of another version
- * of weir: those who use it go on, apart from everybody who comes later. 0, -ENOENT, -EBUSY (in
- * use), or as segment_open.
+ * of weir; its users go on with it, separately from later ones. Returns 0, -ENOENT, -EBUSY (in
+ * use), or an error of segment_open.
  */
 int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
                    void *userdata, struct weir_error *reterr);
 
-/* What is told about a segment without mapping it. */
+/* State of a segment, read without mapping it. */
 enum segment_state {
     SEGMENT_USABLE = 0,
-    SEGMENT_REMOVED, /* its name is about to go */
-    SEGMENT_STALE,   /* of an earlier boot: the next to open it replaces it */
-    SEGMENT_FOREIGN  /* of another namespace of processes or of time */
+    SEGMENT_REMOVED, /* about to be unlinked */
+    SEGMENT_STALE,   /* of an earlier boot: replaced when it is opened next */
+    SEGMENT_FOREIGN  /* of another pid or time namespace */
 };
 
 struct segment_summary {
     enum segment_state state;
-    char name[SEGMENT_NAME_SIZE]; /* of the set */
-    uint64_t creator_pid;         /* its process id */
-    uint64_t created_ns;          /* by the wall clock */
-    uint64_t size, real_size;     /* bytes of the file; bytes that take up room */
+    char name[SEGMENT_NAME_SIZE];    /* name of the set */
+    uint64_t creator_pid;
+    uint64_t created_ns;      /* wall clock */
+    uint64_t size, real_size; /* of the file, bytes; bytes of it that are allocated */
     uint32_t limits_n;
     bool while_used;
-    uint32_t peers_n;                     /* places in use, whether by the living or by the dead */
-    uint64_t peer_ids[SEGMENT_PEERS_MAX]; /* their words, see struct segment_process */
+    uint32_t peers_n;                     /* peer slots in use, of living and dead processes */
+    uint64_t peer_ids[SEGMENT_PEERS_MAX]; /* the first peers_n are valid */
     char definition[SEGMENT_DEFINITION_MAX];
 };
 
-/* Fills `ret`, which is large. 0, -ENOENT, or as segment_open, for segments that are unusable. */
+/* Fills `ret`, a large struct. Returns 0, -ENOENT, or an error of segment_open. */
 int segment_inspect(const char *directory, const char *name, struct segment_summary *ret,
                     struct weir_error *reterr);
 
-/* ---- places ---- */
+/* ---- parts ---- */
 
 static inline size_t segment_block_size(const struct segment_layout *layout)
 {
@@ -206,19 +200,19 @@ static inline size_t segment_thread_at(const struct segment *segment, uint32_t i
     return SEGMENT_THREADS_AT + i * segment->layout.thread_stride;
 }
 
-/* i < layout.actors_n */
+/* i < layout.threads_n */
 static inline struct segment_thread *segment_thread(const struct segment *segment, uint32_t i)
 {
     return (struct segment_thread *)(void *)(segment->base + segment_thread_at(segment, i));
 }
 
-/* Behind the actor, counters_size bytes. */
+/* Returns the counters behind the thread context, counters_size bytes. */
 static inline void *segment_thread_counters(const struct segment *segment, uint32_t i)
 {
     return segment_thread(segment, i) + 1;
 }
 
-/* Units of 64 bytes from the beginning, as region_block counts them. */
+/* Returns the unit of the set head, in units of 64 bytes, for region_block. */
 static inline uint32_t segment_set_head_unit(void)
 {
     return (uint32_t)(offsetof(struct segment_header, head) / REGION_UNIT_SIZE);
@@ -229,7 +223,7 @@ static inline uint32_t segment_thread_unit(const struct segment *segment, uint32
     return (uint32_t)(segment_thread_at(segment, i) / REGION_UNIT_SIZE);
 }
 
-/* The actor of a unit; false: there is none. For units that were read from the segment. */
+/* Finds the thread context of a unit read from the segment. Returns false if there is none. */
 static inline bool segment_thread_of_unit(const struct segment *segment, uint32_t unit,
                                           uint32_t *ret)
 {
@@ -244,32 +238,33 @@ static inline bool segment_thread_of_unit(const struct segment *segment, uint32_
     return true;
 }
 
-/* Numbers of boxes, slot << box_class bytes from the beginning: the set's first, then one of each
- * actor, then one of each live set. Later they go from hand to hand. */
+/* Returns the slot of version block `block`, at slot << block_class bytes. Block 0 is initially the
+ * set's, followed by one per thread context and one per key set. Commits exchange them. */
 static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
     return (segment->layout.blocks_at >> segment->layout.block_class) + block;
 }
 
-/* That which a live set begins with. */
+/* Returns the slot of a key set's initial version block. */
 static inline uint64_t segment_key_set_slot(const struct segment *segment, uint32_t i)
 {
     return segment_block_slot(segment, segment->layout.threads_n + 1 + i);
 }
 
-/* Whether there is a box of this slot. For slots that were read from the segment. */
+/* Returns whether a slot read from the segment has a version block. */
 static inline bool segment_has_block(const struct segment *segment, uint64_t slot)
 {
     return slot - segment_block_slot(segment, 0) < segment->layout.blocks_n;
 }
 
-/* Record 0: a region's records.base. Units of 16 bytes from here on, SEGMENT_RUN_UNITS to a run. */
+/* Returns the address of record 0, a region's records.base. Records are counted in units of 16
+ * bytes, SEGMENT_RUN_UNITS per run. */
 static inline unsigned char *segment_records(const struct segment *segment)
 {
     return segment->base + segment->layout.records_at;
 }
 
-/* Whether a whole record begins at this unit. For numbers that were read from the segment. */
+/* Returns whether a whole record begins at a unit read from the segment. */
 static inline bool segment_has_record(const struct segment *segment, uint32_t record)
 {
     uint32_t run = record / SEGMENT_RUN_UNITS, in_run = record % SEGMENT_RUN_UNITS;
@@ -278,7 +273,7 @@ static inline bool segment_has_record(const struct segment *segment, uint32_t re
            in_run + segment->layout.record_units <= SEGMENT_RUN_UNITS;
 }
 
-/* How many places a scan looks at: all that were ever in use, never more than there are. */
+/* Returns the number of slots to scan: all that were ever in use, and never more than exist. */
 static inline uint32_t segment_scan_count(const _Atomic uint64_t *high, uint32_t n)
 {
     uint64_t value = atomic_load(high);
@@ -296,32 +291,32 @@ static inline uint32_t segment_threads_n(const struct segment *segment)
     return segment_scan_count(&segment_header(segment)->threads_high, segment->layout.threads_n);
 }
 
-/* From 1, for run 0 is never used. */
+/* Returns the end of the runs to scan. They begin at 1: run 0 is never used. */
 static inline uint32_t segment_runs_n(const struct segment *segment)
 {
     return segment_scan_count(&segment_header(segment)->runs_high, segment->layout.runs_n);
 }
 
-/* ---- of a keyed set ---- */
+/* ---- parts of a keyed set ---- */
 
 static inline struct segment_keyed *segment_keyed(const struct segment *segment)
 {
     return (struct segment_keyed *)(void *)(segment->base + segment->layout.keyed_at);
 }
 
-/* Memory of a table for layout.keys_max keys. */
+/* Returns the memory of the key table, for layout.keys_max keys. */
 static inline void *segment_key_table(const struct segment *segment)
 {
     return segment->base + segment->layout.keys_at;
 }
 
-/* i < layout.keyed_key_sets_max */
+/* i < layout.key_sets_max */
 static inline struct segment_key_set *segment_key_set(const struct segment *segment, uint32_t i)
 {
     return (struct segment_key_set *)(void *)(segment->base + segment->layout.key_sets_at) + i;
 }
 
-/* Of its head. */
+/* Returns the unit of a key set's head. */
 static inline uint32_t segment_key_set_unit(const struct segment *segment, uint32_t i)
 {
     return (uint32_t)((segment->layout.key_sets_at + i * sizeof(struct segment_key_set)) /
@@ -335,7 +330,7 @@ static inline uint32_t segment_key_sets_n(const struct segment *segment)
     return segment_scan_count(&segment_keyed(segment)->key_sets_high, segment->layout.key_sets_max);
 }
 
-/* The live set of a unit; false: there is none. For units that were read from the segment. */
+/* Finds the key set of a unit read from the segment. Returns false if there is none. */
 static inline bool segment_key_set_of_unit(const struct segment *segment, uint32_t unit,
                                            uint32_t *ret)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Segments: their places are given memory, before they are used for the first time. */
+/* Allocation of the memory of a segment's slots, before their first use. */
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
@@ -28,7 +28,7 @@ int segment_alloc_peer(const struct segment *segment, uint32_t i)
     return r;
 }
 
-/* Neither word is ever 0 again, so it does not matter how late this comes. */
+/* Initializes a thread context. Neither word is ever 0 again, so a late call changes nothing. */
 static void segment_init_thread(const struct segment *segment, uint32_t i)
 {
     struct thread_head *head = &segment_thread(segment, i)->head;
@@ -76,7 +76,7 @@ int segment_alloc_run(const struct segment *segment, uint32_t run)
     return r;
 }
 
-/* An empty version, as a hole reads: no box is written. */
+/* Stores the block's slot in the state word, but not the block: zero bytes are an empty version. */
 static void segment_init_key_set(const struct segment *segment, uint32_t i)
 {
     _Atomic uint64_t *word = &segment_key_set(segment, i)->head.state_word;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Directories of segments: checked when they are opened, and how their files are named. */
+/* Opening and checking segment directories, and the names of their files. */
 #include "shm/segment_dir.h"
 
 #include "base/error.h"
@@ -18,7 +18,7 @@ void segment_dir_default(char ret[static SEGMENT_DIR_PATH_SIZE])
     snprintf(ret, SEGMENT_DIR_PATH_SIZE, "/dev/shm/weir-%u", os_user_id());
 }
 
-/* Behind a slash at the end a link would be followed. */
+/* Removes trailing slashes: with one, open() follows a symbolic link. */
 static int segment_dir_strip_slashes(const char *path, char ret[static PATH_MAX])
 {
     size_t length = strlen(path);
@@ -109,7 +109,7 @@ int segment_dir_encode(const char *name, char ret[static SEGMENT_DIR_FILE_SIZE])
     return 0;
 }
 
-/* The byte at `*text`, which moves behind it; 0: there is none, or a broken one. */
+/* Decodes one byte and advances `*text`. Returns 0 at the end or if the escape is invalid. */
 static char segment_dir_decode_byte(const char **text)
 {
     const char *at = *text, *high, *low;
@@ -142,7 +142,7 @@ bool segment_dir_decode(const char *file, char ret[static SEGMENT_DIR_FILE_SIZE]
     stem[length - suffix] = '\0';
     while ((name[n] = segment_dir_decode_byte(&at)) != '\0')
         n++;
-    /* Only what we would have written ourselves. */
+    /* Accepts only what segment_dir_encode produces. */
     if (segment_dir_encode(name, again) < 0 || strcmp(again, stem) != 0)
         return false;
     memcpy(ret, name, n + 1);
@@ -205,6 +205,6 @@ void segment_dir_remove_doorbells(int directory_fd, const char *stem)
         return;
     while (os_dir_next(directory, file, sizeof file) > 0)
         if (segment_dir_is_doorbell(file, stem))
-            (void)os_unlink_at(directory_fd, file); /* one that stays is merely in the way */
+            (void)os_unlink_at(directory_fd, file); /* one that stays does no harm */
     os_dir_close(directory);
 }

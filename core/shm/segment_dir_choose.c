@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which directory has the segments of an instance. */
+/* Choosing the segment directory from options, configuration and environment. */
 #include "shm/segment_dir_choose.h"
 #include "os/os.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of segments: opened without trust, closed again unless they are the user's alone. */
+/* Opening, checking and unlinking segment files. */
 #include "shm/segment_file.h"
 
 #include "base/sched_point.h"
@@ -105,8 +105,7 @@ int segment_file_open(const struct segment_location *location, bool writable,
     if (r < 0)
         return r;
     file->size = (uint64_t)found.st_size;
-    file->real_size =
-        (uint64_t)found.st_blocks * 512; /* whatever the size of the system's blocks */
+    file->real_size = (uint64_t)found.st_blocks * 512; /* st_blocks always counts 512 bytes */
     return segment_file_read_header(location, file);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What a segment is: written by whoever makes it, compared by everybody else. */
+/* Identity of a segment: written when it is made, compared by every process that attaches. */
 #include "base/atomic128.h"
-#include "keyed/key_table.h"
 #include "limit/counters.h"
 #include "os/os.h"
+#include "shm/acq_record.h"
+#include "shm/key_table.h"
 #include "shm/segment_file.h"
-#include "state/acq_record.h"
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <weir/plugin.h>
 #include <weir/set.h>
 
-static const char segment_magic[8] = "weir seg"; /* without a NUL */
+static const char segment_magic[8] = "weir seg"; /* no NUL */
 
 #define SEGMENT_HASH_INIT UINT64_C(14695981039346656037)
 
@@ -27,7 +27,7 @@ static uint64_t segment_hash_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* Two builds for which any of these differs must not share a segment. */
+/* Hashes the shared layout. Builds that differ in any of these values must not share a segment. */
 static uint64_t segment_abi_hash(void)
 {
     const uint64_t sizes[] = {
@@ -95,7 +95,7 @@ static uint64_t segment_abi_hash(void)
     return segment_hash_bytes(SEGMENT_HASH_INIT, sizes, sizeof sizes);
 }
 
-/* Everything behind the field itself, and the definition. */
+/* Hashes the identity behind the checksum field, and the definition. */
 static uint64_t segment_checksum(const struct segment_identity *identity, const char *definition)
 {
     const size_t from = offsetof(struct segment_identity, abi);
@@ -158,7 +158,7 @@ static int segment_error_damaged(const struct segment_location *location, const 
     return segment_error(location, -EUCLEAN, "is damaged: %s; remove it with `weir rm`", what);
 }
 
-/* Whether the identity is as somebody wrote it. */
+/* Checks that the identity is intact: magic, layout, checksum and terminators. */
 static int segment_check_identity(const struct segment_location *location,
                                   const struct segment_file *file)
 {
@@ -210,7 +210,7 @@ int segment_file_check_usable(const struct segment_location *location,
     return 0;
 }
 
-/* A definition as a message shows it: from shortly before it differs, if it is long. */
+/* Excerpt of a definition for a message. Of a long one, begins shortly before the difference. */
 struct definition_excerpt {
     char text[192];
 };
@@ -248,7 +248,7 @@ static int segment_error_differs(const struct segment_location *location, const 
                      error_text(location->file).text, error_text(location->directory).text);
 }
 
-/* Whether its numbers are those of the layout. */
+/* Checks the numbers of the identity and the file's size against the layout. */
 static int segment_check_layout(const struct segment_location *location,
                                 const struct segment_file *file,
                                 const struct segment_layout *layout)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking at segments without taking part. */
+/* Reading segments without attaching to them, for observers. */
 #include "shm/segment.h"
 
 #include "os/os.h"
@@ -28,7 +28,7 @@ static int segment_read_state(const struct segment_location *location,
     return r;
 }
 
-/* Places are read, not mapped, so that looking at a hole makes no page of it. */
+/* Reads the peer slots with pread: a load from a mapped hole would allocate its page. */
 static int segment_read_peers(const struct segment_location *location,
                               const struct segment_file *file, struct segment_summary *ret)
 {

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Removing segments while others may be about to use them. The word `removed` decides: it goes from
- * 0 to tentative, and from there either back to 0, by anybody who takes part, or to removed, by
- * whoever made it tentative and has then found nobody. A newcomer claims its place first and looks at
- * the word then; whoever removes makes it tentative first and looks at the places then: one of the
- * two sees the other. Whoever finds it tentative when leaving takes over: the other's look may have
- * been before.
+ * Removing segments while other processes may be attaching. The word `removal` goes from 0 (in use)
+ * to tentative, and from there back to 0 or to removed.
+ *
+ *   attaching process A               remover B
+ *   A1. claims its peer slot          B1. makes `removal` tentative, with a random id
+ *   A2. loads `removal`; resets it    B2. scans the peer slots; if one is in use, resets it to 0
+ *       to 0 if it is tentative       B3. else CAS from its own tentative value to removed
+ *
+ * A1 precedes A2 and B1 precedes B2 in the order of seq_cst operations, so A or B sees the other.
+ * If A2 resets the word, B3 fails; if A2 comes after B3, A finds the segment removed. A process
+ * that leaves and finds the word tentative takes over with its own id: the scan of the earlier
+ * remover may have seen the slot that this process has freed since.
  */
 #include "shm/segment.h"
 
@@ -53,7 +59,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
                              void *userdata)
 {
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
-    const uint64_t claim = (os_random() | 1) << 1; /* not 0; no two are the same */
+    const uint64_t claim = (os_random() | 1) << 1; /* not 0; unique */
     uint64_t value = atomic_load(removal);
     int r;
 
@@ -76,13 +82,13 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
     return r < 0 ? r : 1;
 }
 
-/* Whoever takes part already goes on; nobody else can. */
+/* Marks the segment as removed. Attached processes go on; no other can attach. */
 static void segment_force_removal(const struct segment *segment)
 {
     atomic_store(&segment_header(segment)->removal, os_random() | 1);
 }
 
-/* Others who remove it may take over, and die before they are done. */
+/* Retries while another remover has taken over: it may die before it is done. */
 static int segment_retry_removal(const struct segment *segment, segment_in_use_fn *in_use,
                                  void *userdata)
 {
@@ -110,13 +116,13 @@ int segment_file_try_remove(struct segment_location *location, struct segment_fi
     if (force)
         segment_force_removal(segment);
     r = segment_retry_removal(segment, in_use, userdata);
-    segment->directory_fd = -1; /* it stays the caller's, who may go on there */
+    segment->directory_fd = -1; /* it stays the caller's */
     location->directory_fd = directory_fd;
     segment_close(segment);
     return r < 0 ? segment_error(location, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
 }
 
-/* One whose users can be asked for. */
+/* Removes a usable segment. Returns 0, -EBUSY (in use) or another error. */
 static int segment_remove_usable(struct segment_location *location, struct segment_file *file,
                                  const struct segment_layout *layout, bool force,
                                  segment_in_use_fn *in_use, void *userdata)
@@ -169,7 +175,7 @@ int segment_remove(const char *directory, const char *name, bool force, segment_
     }
     segment_location_close(&location);
     os_free(file);
-    if (r == -EAGAIN) /* somebody else removed it */
+    if (r == -EAGAIN) /* another process removed it */
         return 0;
     if (r < 0 && reterr)
         *reterr = error;

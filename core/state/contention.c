@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Pressing: see contention.h. */
+/* Back-off after a lost CAS of the state word, and the pauses of a thread that yields. */
 #include "state/contention.h"
 
-/* Powers of two of pauses: of the first turn, and by how much the next one is longer. The last one is
- * as long as a hundred operations: how long it takes that the two change places is to be little. */
+/* Exponents of two of pauses: of the first loss, and the increment for the next one. The second
+ * back-off lasts about a hundred operations, so that changing turns costs little of the total
+ * time. */
 #define PAUSES_FIRST  2u
 #define PAUSES_GROWTH 6u
-#define YIELD_CHECKS  4u /* at whether it was taken back */
-#define YIELD_PAUSES  4u /* power of two of pauses between them */
+#define YIELD_CHECKS  4u /* looks at whether the hint was cleared */
+#define YIELD_PAUSES  4u /* exponent of two of pauses between them */
 
 void contention_backoff(struct set_head *set, unsigned *turn)
 {

@@ -1,37 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who has lost for long goes first. Of two threads that change the same set as fast as they can, one
- * has all of it in its processor's cache, and is done before the other has read it: he would go on for
- * as long as he likes, and each attempt of the other would only make him slower.
+ * Contention management for private sets: bounded back-off, then a yield hint (Scherer and Scott,
+ * PODC 2005).
  *
- * So whoever loses leaves the set's lines alone for a while, and longer each time. Then he says beside
- * the word that he presses, and tries again; and whoever is about to begin something new sees that in
- * the line that he needs anyway, and waits until it is taken back, but no longer than a moment: who
- * pressed may be stopped, or have gone the long way. Then the two have changed places.
+ * Under contention the thread with the set in its core's cache tends to win every CAS, and each
+ * failed attempt of another thread slows it down. A thread that loses leaves the set alone: for 4
+ * pauses the first time, for 256 from the second. After CONTENTION_TURNS losses it also sets
+ * `yield_hint` in the set head and retries. A thread that starts a new operation reads the hint, in
+ * a cache line that it needs anyway, and pauses until the hint is cleared. After 64 pauses it
+ * clears the hint itself: the thread that set it may be stopped, or on the slow path.
  *
- * It is a hint, of private sets only: nobody relies on it, and nothing is lost if it is.
+ * The hint affects speed and fairness only. No correctness argument depends on it, and it may be
+ * lost; hence all its accesses are relaxed.
  */
 #ifndef WEIR_CORE_STATE_CONTENTION_H
 #define WEIR_CORE_STATE_CONTENTION_H
 
 #include "state/version.h"
 
-/* So many times he has lost then. */
+/* Losses after which a thread sets the yield hint. */
 #define CONTENTION_TURNS 2u
 
-/* Somebody was faster, for the `*turn`-th time; it begins at 0. */
+/* Backs off after a lost CAS. `*turn` counts the losses of this operation, from 0. */
 void contention_backoff(struct set_head *set, unsigned *turn);
-/* Waits for who presses: 64 pauses at most. */
+/* Waits until the yield hint is cleared, at most 64 pauses; then clears it. */
 void contention_wait(struct set_head *set);
 
-/* After as many turns nobody was faster. */
+/* Clears the yield hint after a successful operation that lost `turn` times, if it may have set the
+ * hint. */
 static inline void contention_clear(struct set_head *set, unsigned turn)
 {
     if (turn >= CONTENTION_TURNS)
         atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
 }
 
-/* Before something new is begun, and before its instant is read. */
+/* Yields to a thread that set the hint. Call it before an operation starts, and before its clock
+ * read. */
 static inline void contention_yield(struct set_head *set)
 {
     if (atomic_load_explicit(&set->yield_hint, memory_order_relaxed))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Short versions: version_read() and version_commit() of what most versions are: complete,
- * with nobody to be woken, at most one effect, which is on the publisher's own record, and as many
- * words of content as whoever reads it expects. They are versions as any others, but they fit onto the
- * stack, and what is done to them into the caller: it is done most often.
+ * Stack versions: version_read() and version_commit() for the common case, inlined, with the copy
+ * on the stack. Such a version is complete, has no waiter to notify, and the number of content
+ * words that the reader expects. It has at most one deferred write, to the committing thread's own
+ * record. Other readers cannot tell it from any other version.
  *
- * Where those who use the set can die one by one (`mortal`), all is as version.h says. Where they
- * cannot, there is no effect, and nobody else need see to it that the publisher gets the box that was
- * replaced: then the version says that it is complete before it is published.
+ * `shared`: users of the set may die one by one, and all of README.md's protocol holds. Otherwise
+ * there is no deferred write, and no helper need hand the replaced block to the committing thread.
+ * So the block is marked completed before the version is committed.
  */
 #ifndef WEIR_CORE_STATE_SHORT_VERSION_H
 #define WEIR_CORE_STATE_SHORT_VERSION_H
@@ -17,7 +17,8 @@
 #include "state/version.h"
 #include "state/version_block.h"
 
-/* Half of them are copied, or all, with some that nobody looks at. Every box has room for so many. */
+/* Content words of a stack version. 8 or 16 of them are copied, whatever content_n is; every block
+ * has room for 16. */
 #define STACK_VERSION_WORDS 16u
 _Static_assert(sizeof(struct version_block) + STACK_VERSION_WORDS * sizeof(uint64_t) <=
                    1u << BLOCK_CLASS_MIN,
@@ -27,8 +28,8 @@ struct stack_version {
     struct set_head *head;
     uint32_t block_class;
     uint32_t content_n;
-    uint64_t state_word; /* the set's word when it was read */
-    bool has_write;      /* only of the mortal */
+    uint64_t state_word; /* as read from the set */
+    bool has_write;      /* only in a shared set */
     struct deferred_write write;
     uint64_t content[STACK_VERSION_WORDS];
 };
@@ -66,7 +67,7 @@ WEIR_ALWAYS_INLINE void stack_version_put_4(_Atomic uint64_t *to, const uint64_t
     stack_version_store(&to[3], from[3]);
 }
 
-/* Without a loop: most have eight words at most. */
+/* Copies without a loop: most versions have at most 8 words. */
 WEIR_ALWAYS_INLINE void stack_version_get_content(uint64_t *to, const struct version_block *block,
                                                   uint32_t n)
 {
@@ -89,8 +90,8 @@ WEIR_ALWAYS_INLINE void stack_version_put_content(struct version_block *block, c
     stack_version_put_4(block->content + 12, from + 12);
 }
 
-/* Whether the box is all of the version that `word` names, as far as can be said before another look
- * at the word. In private memory nobody has written anything else. */
+/* Returns whether the block holds the complete version that `word` refers to, provided that the
+ * state word has not changed since. In private memory no invalid words need be expected. */
 WEIR_ALWAYS_INLINE bool stack_version_is_complete(bool shared, const struct region *region,
                                                   const struct version_block *block, uint64_t word,
                                                   uint32_t content_n)
@@ -102,7 +103,7 @@ WEIR_ALWAYS_INLINE bool stack_version_is_complete(bool shared, const struct regi
             stack_version_load(&block->notified) == state_word_version(word));
 }
 
-/* Somebody was faster: waits a while. `*turn` begins at 0. */
+/* Backs off after another thread committed first. `*turn` begins at 0. */
 WEIR_ALWAYS_INLINE void stack_version_backoff(bool shared, struct set_head *set, unsigned *turn)
 {
     if (shared)
@@ -111,7 +112,8 @@ WEIR_ALWAYS_INLINE void stack_version_backoff(bool shared, struct set_head *set,
         contention_backoff(set, turn);
 }
 
-/* Of so many words of content. False: it is not short, or not complete, and is not soon. */
+/* Reads a version of `content_n` words. Returns false if it is not fit for the stack, or does not
+ * become complete soon. Lock-free. */
 WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *region,
                                            uint32_t set_unit, uint32_t content_n, unsigned *turn,
                                            struct stack_version *version)
@@ -142,8 +144,8 @@ WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *reg
     return false;
 }
 
-/* What goes before the content, of a version that `word` names. Of one that is complete when it is
- * published nobody asks what it owes. */
+/* Writes the block's fields before the content, for the version that `word` refers to. No reader
+ * asks for the deferred writes of a version that was completed when committed. */
 WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct region *region,
                                                    uint32_t ctx, struct version_block *block,
                                                    uint64_t word,
@@ -167,7 +169,7 @@ WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct reg
     }
 }
 
-/* The publisher completes his own version. */
+/* Completes the committing thread's own version. Its own record's word needs no CAS. */
 WEIR_ALWAYS_INLINE void stack_version_complete(const struct region *region,
                                                const struct deferred_write *write)
 {
@@ -182,7 +184,8 @@ WEIR_ALWAYS_INLINE void stack_version_complete(const struct region *region,
     SCHED_POINT();
 }
 
-/* As version_commit(). */
+/* Commits the version from the thread's own block. Returns false, and has no effect, if another
+ * thread committed first. */
 WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *region, uint32_t ctx,
                                              unsigned turn, const struct stack_version *version)
 {
@@ -194,7 +197,7 @@ WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *r
 
     stack_version_write_header(shared, region, ctx, block, word, version);
     stack_version_put_content(block, version->content, version->content_n);
-    /* In one order with what says that the instance is closed: see set_acquire(). */
+    /* Sequentially consistent: in one order with the store that closes an instance. */
     if (!atomic_compare_exchange_strong(&version->head->state_word, &expected, word))
         return false;
     SCHED_POINT();

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Publication: see version.h for the scheme and its invariants.
+ * Versions of a set's state: creation, reading, helping, commit and deflation. README.md has the
+ * protocol.
  *
- * Memory order. All shared words are atomic; what is not said otherwise is relaxed.
- *   - Commit is a compare-and-swap with acquire and release: it publishes the box before it, and
- *     whoever loads the word with acquire sees the box.
- *   - A reader copies a box that may be rewritten meanwhile (a seqlock whose sequence is the word):
- *     its copy is followed by an acquire fence and a second look at the word. The writer's stores
- *     into a box are preceded by a release fence, and the box became its own by a change of the
- *     word that comes before the fence; so a reader that saw one of these stores sees the word
- * changed.
- *   - `done` is stored with release after the effects and loaded with acquire before relying on
- * them.
+ * Memory order. Accesses are relaxed where one of these pairs orders them:
+ *   - The commit CAS of the state word pairs with its acquire loads: a thread that loads the word
+ *     sees the block.
+ *   - A reader copies a block that may be rewritten meanwhile: a seqlock with the state word as its
+ *     sequence. An acquire fence and a second load of the word follow the copy. A release fence
+ *     precedes the writer's stores into a block. The block became the writer's own by a change of
+ *     the state word before that fence. So a reader that saw one of the stores also sees the word
+ *     changed.
+ *   - `completed` is stored with release after the deferred writes, and loaded with acquire before
+ *     a thread relies on them.
  */
 #include "base/compiler.h"
-#include "state/version_internal.h"
+#include "state/version_inline.h"
 
 #include <errno.h>
 #include <string.h>
@@ -22,8 +23,6 @@
 _Static_assert(sizeof(struct version_block) == 120, "nearly two lines of a box are its header");
 _Static_assert(sizeof(struct thread_head) % 8 == 0, "flat");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
-
-#define BACKOFF_MAX 6u
 
 static struct version_block *version_block_at(const struct region *region, uint32_t block_class,
                                               uint64_t word)
@@ -42,34 +41,8 @@ static _Atomic uint64_t *version_own_ref(const struct region *region, uint32_t c
     return block_own_ref(true, region, ctx, block_class);
 }
 
-void spin_backoff(unsigned *turn)
-{
-    for (unsigned i = 0; i < 1u << *turn; i++) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ volatile("yield");
-#endif
-    }
-    if (*turn < BACKOFF_MAX)
-        ++*turn;
-}
-
-uint32_t block_class_for(size_t content_words)
-{
-    uint32_t block_class = BLOCK_CLASS_MIN;
-
-    while (block_class <= BLOCK_CLASS_MAX && block_capacity(block_class) < content_words)
-        block_class++;
-    return block_class <= BLOCK_CLASS_MAX ? block_class : 0;
-}
-
-size_t block_capacity(uint32_t block_class)
-{
-    return (((size_t)1 << block_class) - sizeof(struct version_block)) / sizeof(uint64_t);
-}
-
-/* A box of this class as version 0 of its slot, in the form of an own word; 0: no memory. */
+/* Allocates a block of this class with version 0 of its slot. Returns its block reference; 0: no
+ * memory. */
 static uint64_t version_new_block(struct region *region, uint32_t block_class)
 {
     size_t size = (size_t)1 << block_class;
@@ -77,22 +50,6 @@ static uint64_t version_new_block(struct region *region, uint32_t block_class)
     uint64_t slot = (uint64_t)unit * REGION_UNIT_SIZE >> block_class;
 
     return unit && slot <= BLOCK_SLOT_MASK ? block_ref_make(slot, 0) : 0;
-}
-
-void version_init(struct set_head *set, uint32_t block_class, uint32_t number,
-                  struct version_block *block, uint64_t slot, const uint64_t *content,
-                  size_t content_n)
-{
-    for (size_t i = 0; i < content_n; i++)
-        version_store(&block->content[i], content[i]);
-    version_store(&block->meta, block_meta(0, (uint32_t)content_n, 0));
-    version_store(&block->version, 1);
-    version_store(&block->completed, 1);
-    version_store(&block->notified, 1);
-    set->block_class = block_class;
-    set->number = number;
-    atomic_store_explicit(&set->state_word, INFLATED_BIT | block_ref_make(slot, 1),
-                          memory_order_release);
 }
 
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
@@ -103,9 +60,9 @@ uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t n
 
     if (!own_ref)
         return 0;
-    version_init(region_block(region, unit), block_class, number,
-                 version_block_at(region, block_class, own_ref), state_word_slot(own_ref), content,
-                 content_n);
+    set_layout_init(region_block(region, unit), block_class, number,
+                    version_block_at(region, block_class, own_ref), state_word_slot(own_ref),
+                    content, content_n);
     return unit;
 }
 
@@ -164,7 +121,7 @@ int version_add_own_block(struct region *region, uint32_t ctx, uint32_t block_cl
     return 0;
 }
 
-/* Everything that a version owes, copied before it is known to be still current. */
+/* The deferred writes of a version, copied before the version is known to be current. */
 struct deferred_writes {
     uint32_t thread_unit, writes_n;
     uint64_t predecessor;
@@ -178,7 +135,7 @@ static void version_copy_deferred(const struct version_block *block, struct defe
     ret->thread_unit = (uint32_t)(meta >> 32);
     ret->writes_n = (uint32_t)(meta & 0xff);
     if (ret->writes_n > DEFERRED_WRITES_MAX)
-        ret->writes_n = DEFERRED_WRITES_MAX; /* never, but in a segment that was tampered with */
+        ret->writes_n = DEFERRED_WRITES_MAX; /* only in a segment with invalid words */
     ret->predecessor = version_load(&block->predecessor);
     for (uint32_t i = 0; i < ret->writes_n; i++) {
         ret->writes[i] = (struct deferred_write){
@@ -188,8 +145,12 @@ static void version_copy_deferred(const struct version_block *block, struct defe
     }
 }
 
-/* Completes what the version named by `word` owes, unless it has been superseded: then somebody
- * else completed it before. Any number of helpers, any delay between any two lines. */
+/*
+ * Completes the deferred writes of the version that `word` refers to, unless it has been
+ * superseded: then they are complete. Any number of helpers may do so, at any delay between any
+ * two lines. The loads are relaxed: an acquire fence and a second load of the state word follow
+ * them.
+ */
 void version_help_word(const struct region *region, struct set_head *set, uint64_t word)
 {
     struct version_block *block = version_block_at(region, version_block_class(region, set), word);
@@ -254,7 +215,7 @@ void version_from_inline(struct version *version, uint64_t word)
     version->writes_n = 0;
 }
 
-/* Until it is whole. */
+/* Reads again until the version is complete or inline; helps after HELP_AFTER back-offs. */
 WEIR_NOINLINE void version_read_retry(const struct region *region, struct set_head *set,
                                       struct version *version, enum read_result result)
 {
@@ -311,7 +272,8 @@ uint32_t version_deferred_writes(const struct region *region, uint32_t set_unit,
     return version_is_current(region, set_unit, version) ? n : 0;
 }
 
-/* If the box is another version's by now, that one counts as untold, and is told of again. */
+/* If the block holds a later version by now, that one counts as not yet notified, and is notified
+ * again. */
 void version_set_notified(const struct region *region, uint32_t set_unit,
                           const struct version *version)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where boxes are: found by the slot in a word, compiled into whoever looks. What others may have
- * written is not relied on if it is `shared`, and never so in private memory.
+ * Addresses of version blocks. If `shared`, other processes may have written any slot or unit, so
+ * it is checked against bounds that this process computed. In private memory it is not.
  */
 #ifndef WEIR_CORE_STATE_VERSION_BLOCK_H
 #define WEIR_CORE_STATE_VERSION_BLOCK_H
@@ -10,14 +10,16 @@
 #include "shm/segment.h"
 #include "state/version.h"
 
-/* What others can write does not say how large boxes are. */
+/* Returns the set's block class. In a segment it is the region's own, not that of the shared
+ * head. */
 WEIR_ALWAYS_INLINE uint32_t block_class_of(bool shared, const struct region *region,
                                            const struct set_head *set)
 {
     return shared && region->segment ? region->block_class : set->block_class;
 }
 
-/* The box that a word names, one of a set or one of an actor's own; nor do they say where boxes end. */
+/* Returns the block that a state word or block reference refers to. A slot out of bounds marks the
+ * region broken, and yields fallback memory. */
 WEIR_ALWAYS_INLINE struct version_block *block_at(bool shared, const struct region *region,
                                                   uint32_t block_class, uint64_t word)
 {
@@ -28,7 +30,8 @@ WEIR_ALWAYS_INLINE struct version_block *block_at(bool shared, const struct regi
     return (struct version_block *)(void *)(region->blocks.base + (slot << block_class));
 }
 
-/* The word that names the actor's own box of this class. */
+/* Returns the reference to the thread's own block of this class. In a segment an invalid unit marks
+ * the region broken, and yields fallback memory. */
 WEIR_ALWAYS_INLINE _Atomic uint64_t *block_own_ref(bool shared, const struct region *region,
                                                    uint32_t ctx, uint32_t block_class)
 {

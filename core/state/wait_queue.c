@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The line: edits of a private version. Links are read as they are now; if that is no longer the
- * version that was read, the commit fails and nothing of it counts. */
+/*
+ * Edits of the wait queue in a private copy of a version. Links are read as they are now; if they
+ * are not of the version that was read, the commit fails and the edit has no effect.
+ */
 #include "state/wait_queue.h"
 
 static void waitq_defer_link(struct version *version, const struct region *region, uint32_t record,
@@ -45,7 +47,7 @@ void waitq_remove(const struct region *region, struct version *version, uint32_t
         waitq_dequeue(region, version);
         return;
     }
-    /* The head's `prev` means nothing, so only a record behind the head has two neighbors. */
+    /* The head's `prev` is meaningless, so only a record behind the head has two neighbors. */
     waitq_defer_link(version, region, prev, RECORD_FIELD_NEXT, next);
     if (next)
         waitq_defer_link(version, region, next, RECORD_FIELD_PREV, prev);

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The FIFO line of a set: a doubly linked list of records whose ends are part of the set's
- * published state. Each change here edits a private version and adds the effects on the links; it
- * comes about when the version is published, all or nothing.
+ * The FIFO wait queue of a set: a doubly linked list of records. Its head and tail are in the
+ * content of the set's version, its links in the records. Each function edits a private copy and
+ * adds the deferred writes of the links. All of it takes effect when the version is committed, or
+ * none.
  */
 #ifndef WEIR_CORE_STATE_WAIT_QUEUE_H
 #define WEIR_CORE_STATE_WAIT_QUEUE_H
 
 #include "base/sched_point.h"
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
 #include "state/version.h"
 
-/* Content of a set's version: words 0 … LINE_WORDS-1 are the line, the limits' states follow. */
+/* Content of a version: three words, then the states of the limits. */
 enum { CONTENT_ENDS = 0, CONTENT_COUNT = 1, CONTENT_LAST_NS = 2, CONTENT_STATES = 3 };
 _Static_assert(CONTENT_STATES == INLINE_STATE_AT, "a word is read as a state without a line");
 
-/* CONTENT_COUNT: flags:8 | how many ever left the line:28 | its length:28. */
+/* CONTENT_COUNT: flags:8 | departures:28 | length of the wait queue:28. */
 #define DEPARTURES_SHIFT    28
 #define CONTENT_FLAGS_SHIFT 56
 #define WAITQ_COUNT_MASK    ((UINT32_C(1) << DEPARTURES_SHIFT) - 1)
 #define DEPARTURES_MASK     ((uint64_t)WAITQ_COUNT_MASK << DEPARTURES_SHIFT)
 
-/* Flags. */
+/* Flags of CONTENT_COUNT. */
 enum {
-    CONTENT_SHUT_DOWN = 1u << 0,   /* the instance is closing: nobody joins or is granted */
-    CONTENT_FORECAST = 1u << 1,    /* the projection behind the states is valid */
-    CONTENT_JOIN_PENDING = 1u << 2 /* it was boxed for somebody who is about to join the line */
+    CONTENT_SHUT_DOWN = 1u << 0,   /* the instance is closing: no enqueue, no grant */
+    CONTENT_FORECAST = 1u << 1,    /* the forecast behind the states is valid */
+    CONTENT_JOIN_PENDING = 1u << 2 /* inflated for a request that is about to be enqueued */
 };
 
 static inline uint32_t waitq_head(const struct version *version)
@@ -48,8 +49,8 @@ static inline uint32_t waitq_length(const struct version *version)
     return waitq_length_of(version->content);
 }
 
-/* How many have left the line, by whatever way, modulo 2^28: who joined at a length of n was at
- * place n - (left now - left then), or further ahead. */
+/* Returns how many waiters have left the queue in any way, modulo 2^28. A waiter enqueued at length
+ * n has n - (departures now - departures then) waiters before it, or fewer. */
 static inline uint32_t waitq_departures_of(const uint64_t *content)
 {
     return (uint32_t)(content[CONTENT_COUNT] >> DEPARTURES_SHIFT & WAITQ_COUNT_MASK);
@@ -90,8 +91,8 @@ static inline void waitq_count_departure(struct version *version)
     waitq_set_counts(version, waitq_length(version) - 1, waitq_departures(version) + 1);
 }
 
-/* Adds an effect. The caller never adds more than DEFERRED_WRITES_MAX. The second for the publisher's own
- * record, at its own request. */
+/* Adds a deferred write. The caller adds at most DEFERRED_WRITES_MAX. version_defer_own_write() is
+ * for the committing thread's own record, which no other thread changes meanwhile. */
 static inline void version_defer_write(struct version *version, uint32_t record, uint32_t word,
                                        uint64_t expected, uint64_t desired)
 {
@@ -106,17 +107,18 @@ static inline void version_defer_own_write(struct version *version, uint32_t rec
     version->writes[version->writes_n - 1].is_exclusive = true;
 }
 
-/* The record behind `record`, or 0. Whether that is of this version is known only at commit. */
+/* Returns the record behind `record`, or 0. Only a commit proves that it is of this version. */
 static inline uint32_t waitq_next(const struct region *region, uint32_t record)
 {
     return record_link_target(record_load(&record_at(region, record)->next));
 }
 
-/* Whether the links around a record that waits are those of one in line. As above. */
+/* Returns whether the links around a waiting record are those of a queued one. Only a commit proves
+ * that they are of this version. */
 bool waitq_contains(const struct region *region, const struct version *version, uint32_t record);
 
-/* What a record that is free and the caller's says before it stands in line behind `tail`, or behind
- * nobody: nobody is behind it, and it is not granted. Nobody else looks at that yet. */
+/* Prepares the caller's FREE record for the queue behind `tail`, or 0: no record follows it, and it
+ * is not granted. The stores are relaxed: no other thread reads these fields before the commit. */
 static inline void waitq_prepare(struct acq_record *r, uint64_t word, uint32_t tail)
 {
     record_store(&r->next, record_link_next(record_load(&r->next), 0));
@@ -127,11 +129,11 @@ static inline void waitq_prepare(struct acq_record *r, uint64_t word, uint32_t t
     SCHED_POINT();
 }
 
-/* `record`, which is free and the caller's, joins at the tail and becomes WAITING. */
+/* Enqueues the caller's FREE record at the tail as WAITING. */
 void waitq_enqueue(const struct region *region, struct version *version, uint32_t record);
 
-/* The head leaves, and the record behind it is the next; 0: there is none. Its word is the caller's
- * business. */
+/* Removes the head; `next`, the record behind it or 0, becomes the head. The caller changes the
+ * word of the old head. */
 static inline void waitq_dequeue_to(struct version *version, uint32_t next)
 {
     waitq_set_ends(version, next, next ? waitq_tail(version) : 0);
@@ -143,7 +145,8 @@ static inline void waitq_dequeue(const struct region *region, struct version *ve
     waitq_dequeue_to(version, waitq_next(region, waitq_head(version)));
 }
 
-/* `record` leaves from anywhere. Its word is the caller's business. Adds at most two effects. */
+/* Removes `record` from any position, with at most two deferred writes. The caller changes its
+ * word. */
 void waitq_remove(const struct region *region, struct version *version, uint32_t record);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues: submissions found by user_data, completions in order. */
+/* Completion queues: the index by user_data, the completions in order, opening and closing. */
 #include "wait/cq.h"
 
-#include "api/instance.h"
 #include "os/os.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
+#include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include <errno.h>
 
-/* ---- under the lock: lists of records ---- */
+/* ---- with the lock: the index and the lists ---- */
 
-/* Neighbors lie close together, whether they are numbers or addresses: a cache line each would be
- * most of what a submission costs. */
+/* Returns the bucket of `user_data`. Neighboring numbers or addresses have neighboring buckets: a
+ * cache line each would be most of the cost of a submission. */
 _Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
 {
     uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
@@ -66,13 +66,11 @@ void cq_index_remove(weir_queue *queue, uint32_t record)
         cq_set_bucket_first(cq_bucket(queue, cq_user_data(r)), r->bucket_next);
 }
 
-/* Where the completion of a record is while it was delivered. */
 struct cq_list *cq_completions(weir_queue *queue, const struct acq_record *r)
 {
     return cq_acquisition(r) && cq_ring_is_on(&queue->ring) ? &queue->to_post : &queue->to_reap;
 }
 
-/* One ring per change. */
 void cq_update_wake_fd(weir_queue *queue)
 {
     struct wake_fd *wake_fd = &queue->timer.wake_fd;
@@ -85,14 +83,13 @@ void cq_update_wake_fd(weir_queue *queue)
         wake_fd_clear(wake_fd);
 }
 
-/* The same, where something has come to be reaped: whether to call, once the lock is given back. */
+/* Claims a signal if there is something to reap. Returns whether the caller must call
+ * timer_signal() after it has released the lock. */
 static bool cq_claim_signal(weir_queue *queue)
 {
     return queue->to_reap.first && wake_fd_claim(&queue->timer.wake_fd);
 }
 
-/* Only what may still be canceled stays listed: a grant that the program cannot know of. Returns
- * whether to call. */
 bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct acq_record *r = cq_record(queue, record);
@@ -122,15 +119,15 @@ int cq_result(const weir *w, uint32_t record)
     return acquisition_result_of(RECORD_BROKEN);
 }
 
-/* ---- for others ---- */
+/* ---- without locks ---- */
 
 weir_queue *cq_at(const weir *w, uint32_t number)
 {
-    return *stable_array_at(&w->queues, number);
+    return *stable_array_at(&instance_wait(w)->queues, number);
 }
 
-/* Whether it is a submission to this queue, which has entered its set. Of a stand-in that is not to be
- * seen from its word, which others may have written. */
+/* Returns whether the record is a submission to this queue that has entered its set. A proxy record
+ * has a mark for that (cq_mark_entered()), since other processes may write the shared word. */
 static bool cq_has_entered(const weir_queue *queue, uint32_t record)
 {
     const struct acq_record *r = cq_record(queue, record);
@@ -155,7 +152,6 @@ void cq_deliver(weir_queue *queue, uint32_t record, uint64_t word)
         timer_signal(&queue->timer);
 }
 
-/* The queue has nothing to do with the record any more. */
 void cq_drop(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
@@ -198,7 +194,7 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
     cq_drop(queue, acquisition->waiter);
     acquisition->queue = NULL;
     cq_update_wake_fd(queue);
-    /* Before the lock is given back: then somebody else may close the queue and use it again. */
+    /* Before the unlock: afterwards another thread may close the queue and reuse it. */
     atomic_fetch_sub(&queue->pending, 1);
     pthread_mutex_unlock(&queue->timer.lock);
 }
@@ -207,23 +203,23 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
 static int cq_alloc(weir *w, weir_queue **ret)
 {
-    uint32_t number = w->queues_n + 1;
+    uint32_t number = instance_wait(w)->queues_n + 1;
     weir_queue *queue;
 
-    if (stable_array_reserve(&w->queues, number + 1) < 0)
+    if (stable_array_reserve(&instance_wait(w)->queues, number + 1) < 0)
         return -ENOMEM;
     queue = os_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)
         return -ENOMEM;
     timer_init(&queue->timer, w);
     queue->number = number;
-    *stable_array_at(&w->queues, number) = queue;
-    w->queues_n = number;
+    *stable_array_at(&instance_wait(w)->queues, number) = queue;
+    instance_wait(w)->queues_n = number;
     *ret = queue;
     return 0;
 }
 
-/* A queue's memory, new or used before. */
+/* Returns a queue in new memory, or in that of a closed one. */
 static int cq_get(weir *w, weir_queue **ret)
 {
     int r = 0;
@@ -231,9 +227,9 @@ static int cq_get(weir *w, weir_queue **ret)
     pthread_mutex_lock(&w->lock);
     if (instance_is_closed(w)) {
         r = -ESHUTDOWN;
-    } else if (w->closed_queues) {
-        *ret = w->closed_queues;
-        w->closed_queues = (*ret)->next_closed;
+    } else if (instance_wait(w)->closed_queues) {
+        *ret = instance_wait(w)->closed_queues;
+        instance_wait(w)->closed_queues = (*ret)->next_closed;
     } else {
         r = cq_alloc(w, ret);
     }
@@ -244,13 +240,13 @@ static int cq_get(weir *w, weir_queue **ret)
 static void cq_put(weir *w, weir_queue *queue)
 {
     pthread_mutex_lock(&w->lock);
-    queue->next_closed = w->closed_queues;
-    w->closed_queues = queue;
+    queue->next_closed = instance_wait(w)->closed_queues;
+    instance_wait(w)->closed_queues = queue;
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Between half a bucket and a whole one for each submission: more would be memory, fewer a longer
- * way. */
+/* Allocates half a bucket to one bucket per submission: more would cost memory, fewer longer
+ * searches. */
 static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
 {
     uint32_t bits = 6;
@@ -274,11 +270,11 @@ static void cq_release_parts(weir_queue *queue)
     pthread_mutex_unlock(&queue->timer.lock);
 }
 
-/* Bells of other processes wake the reaper by the queue's own descriptor if it can be foreseen that
- * there will be any, and by way of the timekeeper if not (peer_events.c). */
+/* Returns whether the queue's own descriptor has to gather doorbells, which is so if shared sets
+ * are likely. Otherwise the timer thread relays them (peer_events.c). */
 static bool cq_needs_epoll(const weir *w)
 {
-    return atomic_load(&w->has_shared_sets) || w->clock.now_ns;
+    return atomic_load(&w->has_shared_sets) || w->clock.injected.now_ns;
 }
 
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
@@ -314,8 +310,7 @@ int weir_queue_fd(weir_queue *queue)
     return instance_is_forked(queue->timer.w) ? -ECHILD : wake_fd_pollable(&queue->timer.wake_fd);
 }
 
-/* Some submission that waits, or 0; those that were decided become completions on the way, of which
- * nobody is told. */
+/* Returns a submission that waits, or 0. Completes those that were decided, without a signal. */
 static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
 {
     uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
@@ -336,10 +331,8 @@ static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
     return 0;
 }
 
-/*
- * Any submission that the queue still has: it has no longer afterwards. First those that wait, lest
- * they are granted what the others give back. False: there is none.
- */
+/* Takes any one submission out of the queue, first those that wait: they must not be granted what
+ * others return. Returns false if there is none. */
 static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot *ret)
 {
     weir_acquisition *acquisition;
@@ -361,7 +354,7 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
     return true;
 }
 
-/* Nobody else knows of it. */
+/* Frees a submission that no other thread knows of. */
 static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot *snapshot)
 {
     weir *w = snapshot->set->w;
@@ -371,13 +364,13 @@ static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot 
     if (record_state(word) == RECORD_HELD)
         acquisition_undo(ctx, snapshot->set, record, word);
     else if (record_state(word) != RECORD_FREE)
-        acquisition_mark_free(snapshot->set, record);
+        set_free_record(snapshot->set, record);
     waiter_free(snapshot->set, snapshot->record);
     record_pool_put(ctx, snapshot->set, record);
 }
 
-/* Ends what was submitted, wherever it is; an acquisition that the program has stays, and may be
- * released this moment: of its record only the word that was found may be touched. */
+/* Ends a submission. An acquisition that the program has remains, and may be released at any time:
+ * only the word that was found may be used on its record. */
 static void cq_end_submission(const struct cq_snapshot *snapshot)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
@@ -426,7 +419,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
 
 int cq_run_all(weir *w)
 {
-    uint32_t n = w->queues_n;
+    uint32_t n = instance_wait(w)->queues_n;
     int decided = 0;
 
     for (uint32_t i = 1; i <= n; i++) {
@@ -438,7 +431,7 @@ int cq_run_all(weir *w)
     return decided;
 }
 
-/* Posts what was left to this thread. */
+/* Posts the completions that are left to this thread. */
 static void cq_post(weir_queue *queue)
 {
     pthread_mutex_lock(&queue->timer.lock);
@@ -464,7 +457,7 @@ bool cq_service(weir_queue *queue)
 
 bool cq_service_all(weir *w)
 {
-    uint32_t n = w->queues_n;
+    uint32_t n = instance_wait(w)->queues_n;
     bool whole = true;
 
     for (uint32_t i = 1; i <= n; i++)
@@ -474,7 +467,7 @@ bool cq_service_all(weir *w)
 
 void cq_detach_all(weir *w)
 {
-    uint32_t n = w->queues_n;
+    uint32_t n = instance_wait(w)->queues_n;
 
     for (uint32_t i = 1; i <= n; i++)
         cq_ring_end(cq_at(w, i));
@@ -482,11 +475,22 @@ void cq_detach_all(weir *w)
 
 void cq_free_all(weir *w)
 {
-    for (uint32_t i = 1; i <= w->queues_n; i++) {
+    for (uint32_t i = 1; i <= instance_wait(w)->queues_n; i++) {
         weir_queue *queue = cq_at(w, i);
 
         timer_free(&queue->timer);
         os_free(queue);
     }
-    stable_array_free(&w->queues);
+    stable_array_free(&instance_wait(w)->queues);
+}
+
+void cq_prefetch_target(const weir *w, const struct acq_record *r)
+{
+    uint32_t target = record_wait_target(r);
+
+    if (wait_target_kind(target) == WAIT_TARGET_CQ)
+        cq_prefetch(cq_at(w, wait_target_cq(target)));
+    else if (wait_target_kind(target) == WAIT_TARGET_TIMER)
+        prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
+                       offsetof(weir_acquisition, fd));
 }

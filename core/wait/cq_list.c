@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists of completions. `ready[0]` is the next one, `ready[1]` the one before. */
+/* Lists of completions, linked through the records. */
 #include "wait/cq_list.h"
 
 void cq_list_append(const struct region *region, struct cq_list *list, uint32_t record)

@@ -2,15 +2,15 @@
 /* Posting completions to rings: attach, post, detach. */
 #include "wait/cq_ring.h"
 
-#include "api/instance.h"
 #include "os/os.h"
 #include "wait/cq.h"
+#include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
 #include <errno.h>
 #include <string.h>
 
-/* ---- under the lock ---- */
+/* ---- with the queue's lock ---- */
 
 static int cq_ring_result(const weir_queue *queue, uint32_t record)
 {
@@ -30,16 +30,16 @@ static void cq_ring_unpost_all(weir_queue *queue)
         cq_ring_move(queue, &queue->to_post, &queue->to_reap, queue->to_post.first);
 }
 
-/* What was to be posted is to be reaped. */
+/* Ends posting: completions to post become completions to reap. */
 static void cq_ring_fail(weir_queue *queue, int failure)
 {
     queue->ring.failure = failure;
     queue->ring_loss_unreported = true;
     cq_ring_unpost_all(queue);
-    timer_thread_signal(queue->timer.w); /* without it, the next reap tells */
+    timer_thread_signal(queue->timer.w); /* without the thread, the next reap reports the loss */
 }
 
-/* It was sent: the program has it. */
+/* Hands a sent completion out: the program has it from here on. */
 static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
 {
     cq_list_remove(cq_region(queue), &queue->to_post, record);
@@ -47,7 +47,7 @@ static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
     atomic_fetch_sub(&queue->pending, 1);
 }
 
-/* Sends the first of the list. Returns 0, or why one of them was not sent. */
+/* Sends the first completions of the list. Returns 0, or why one of them was not sent. */
 static int cq_ring_send_some(weir_queue *queue)
 {
     struct os_uring_message messages[OS_URING_MESSAGES_MAX];
@@ -89,7 +89,7 @@ void cq_ring_continue(weir_queue *queue)
         cq_ring_fail(queue, -EIO);
 }
 
-/* ---- without ---- */
+/* ---- without the lock ---- */
 
 bool cq_ring_has_timer(weir_queue *queue)
 {
@@ -101,7 +101,7 @@ bool cq_ring_has_timer(weir_queue *queue)
     return has_timer;
 }
 
-/* What a posting has of its own, when nobody else has it any more. */
+/* Closes the parts of a ring that no queue uses any more. */
 static void cq_ring_close_parts(const struct cq_ring *ring)
 {
     os_uring_close(ring->uring);
@@ -110,12 +110,12 @@ static void cq_ring_close_parts(const struct cq_ring *ring)
 
 static void cq_ring_log(weir *w, const char *what, int why)
 {
-    instance_log(w, WEIR_LOG_WARNING, "%s, so completions are to be reaped: %s", what,
-                 strerrordesc_np(-why));
+    log_write(&w->log, WEIR_LOG_WARNING, "%s, so completions are to be reaped: %s", what,
+              strerrordesc_np(-why));
 }
 
-/* Why posting has ended by itself if the program is yet to be told, which is then up to the caller;
- * or 0. Under the lock. */
+/* Returns why the ring was lost if that is unreported, else 0. The caller must report it. Lock
+ * held. */
 static int cq_ring_take_loss(weir_queue *queue)
 {
     int failure = queue->ring_loss_unreported ? queue->ring.failure : 0;
@@ -136,6 +136,7 @@ void cq_ring_report_loss(weir_queue *queue)
     struct os_uring *uring = NULL;
     int failure;
 
+    /* Relaxed: a hint; the lock makes it certain. */
     if (!atomic_load_explicit(&queue->ring_loss_unreported, memory_order_relaxed))
         return;
     pthread_mutex_lock(&queue->timer.lock);
@@ -161,7 +162,7 @@ void cq_ring_end(weir_queue *queue)
     cq_ring_unpost_all(queue);
     queue->timer.advance_ns = 0;
     if (old_ring.has_timer)
-        os_epoll_remove(wake_fd_pollable(&queue->timer.w->timer.wake_fd),
+        os_epoll_remove(wake_fd_pollable(&instance_wait(queue->timer.w)->timer.wake_fd),
                         queue->timer.wake_fd.timer_fd);
     peer_events_end_relay(&queue->timer);
     cq_update_wake_fd(queue);
@@ -195,18 +196,20 @@ static bool cq_ring_is_refusal(int r)
     return (r == -EPERM || r == -EACCES || r == -ENOSYS);
 }
 
-/* What can fail without the lock, besides the ring. */
+/* Does what can fail without the lock, apart from opening the ring. With an injected clock no
+ * thread is needed, if every thread may send. */
 static int cq_ring_prepare(weir *w, struct cq_ring *ring)
 {
     ring->owner = thread_exit_ref();
     if (!ring->owner)
         return -ENOMEM;
-    if (w->clock.now_ns && os_uring_any_thread(ring->uring))
+    if (w->clock.injected.now_ns && os_uring_any_thread(ring->uring))
         return 0;
     return timer_thread_start(w);
 }
 
-/* Those that were decided before are posted first. */
+/* Moves completions that were decided before the queue was attached, so that they are posted
+ * first. */
 static void cq_ring_collect(weir_queue *queue)
 {
     uint32_t record = queue->to_reap.first, next;
@@ -218,12 +221,12 @@ static void cq_ring_collect(weir_queue *queue)
     }
 }
 
-/* The timekeeper gets to know the queue's timer, and what it hears by; unless it still does, of a
- * ring that posting has ended for by itself. */
+/* Adds the queue's timer and peer events to the timer thread's epoll set, unless a lost ring left
+ * them there. */
 static int cq_ring_register_timer(weir_queue *queue)
 {
     const struct wake_fd *wake_fd = &queue->timer.wake_fd;
-    int epoll_fd = wake_fd_pollable(&queue->timer.w->timer.wake_fd), r = 0;
+    int epoll_fd = wake_fd_pollable(&instance_wait(queue->timer.w)->timer.wake_fd), r = 0;
 
     if (queue->ring.has_timer)
         return 0;
@@ -236,24 +239,24 @@ static int cq_ring_register_timer(weir_queue *queue)
     return r;
 }
 
-/* Swaps the new posting for the old one, which failed or never was. */
+/* Exchanges `*ring` with the queue's ring, which was lost or never attached. Lock held. */
 static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
 {
     weir *w = queue->timer.w;
     struct cq_ring old = queue->ring;
     int r;
 
-    /* Once this is set, weir_close looks for attached queues under their locks. */
+    /* weir_close() sets this before it visits the attached queues under their locks. */
     if (instance_is_closed(w))
         return -ESHUTDOWN;
     if (cq_ring_is_on(&old))
         return -EBUSY;
-    ring->has_timer = !w->clock.now_ns;
+    ring->has_timer = !w->clock.injected.now_ns;
     r = ring->has_timer ? cq_ring_register_timer(queue) : 0;
     if (r < 0)
         return r;
     queue->ring = *ring;
-    queue->timer.advance_ns = ring->has_timer ? w->timer_advance_ns : 0;
+    queue->timer.advance_ns = ring->has_timer ? instance_wait(w)->timer_advance_ns : 0;
     *ring = old;
     cq_ring_collect(queue);
     if (queue->to_post.first)
@@ -288,7 +291,7 @@ int weir_queue_attach(weir_queue *queue, int ring_fd)
         return -ECHILD;
     r = os_uring_open(&ring.uring, ring_fd);
     if (cq_ring_is_refusal(r)) {
-        if (!atomic_exchange(&w->ring_refusal_reported, true))
+        if (!atomic_exchange(&instance_wait(w)->ring_refusal_reported, true))
             cq_ring_log(w, "queues cannot post to rings here", r);
         return 1;
     }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting: a queue's completions as CQEs on the program's own ring, of those submissions whose
- * acquisition the program has. Posting and taking out of the queue are one step under its lock, so
- * that whoever cancels, releases or detaches finds a completion either in the queue or posted.
+ * Posting: completions of a queue as CQEs on the program's own ring, for submissions that gave the
+ * program an acquisition. Posting a completion and taking it out of the queue is one step under the
+ * queue's lock. So a call that cancels, releases or detaches finds a completion either in the queue
+ * or posted.
  *
- * If a message cannot be sent, the queue goes back to its descriptor for good (until it is attached
- * anew) with what was not sent, and whoever comes along without a lock tells the program.
+ * If a message cannot be sent, the ring is lost: until it is attached anew the queue uses its
+ * descriptor again, also for what was not sent. The next call that holds no lock reports that to
+ * the program.
  *
- * The timekeeper moves an attached queue's time, for the program sleeps on its ring. It also sends
- * where the kernel has no way to send from any thread (see os_uring.h).
+ * The timer thread runs the timer of an attached queue, for the program sleeps on its ring. It also
+ * sends, if the kernel does not let every thread send (os_uring.h).
  */
 #ifndef WEIR_CORE_WAIT_CQ_RING_H
 #define WEIR_CORE_WAIT_CQ_RING_H
@@ -18,32 +20,32 @@
 #include <stdbool.h>
 #include <weir/queue.h>
 
-/* A queue's part; all 0: not attached. Under the queue's lock. */
+/* The ring of a completion queue; all 0: not attached. The queue's lock protects it. */
 struct cq_ring {
-    struct os_uring *uring;          /* NULL, too, once failure was told */
-    struct thread_exit_state *owner; /* of the thread that takes the CQEs */
-    int failure;                     /* why posting has ended by itself; 0: it has not */
-    bool has_timer;                  /* the timekeeper has the queue's timer among its events */
+    struct os_uring *uring;          /* NULL also once a loss was reported */
+    struct thread_exit_state *owner; /* exit state of the thread that takes the CQEs */
+    int failure;                     /* why the ring was lost, negative errno; 0: it was not */
+    bool has_timer;                  /* the timer thread's epoll set has the queue's timer */
 };
 
-/* Under the queue's lock. */
+/* ---- with the queue's lock ---- */
 
 static inline bool cq_ring_is_on(const struct cq_ring *ring)
 {
     return ring->uring && !ring->failure;
 }
 
-/* There is something to be posted: posts it, or has it posted. */
+/* Posts the completions to post, or makes the timer thread post them if only that may. */
 void cq_ring_continue(weir_queue *queue);
-/* Posts what is to be posted, in a thread that may. */
+/* Posts the completions to post. The calling thread must be one that may send. */
 void cq_ring_flush(weir_queue *queue);
 
-/* Without. */
+/* ---- without locks ---- */
 
 bool cq_ring_has_timer(weir_queue *queue);
-/* Tells the program, once, that posting has ended by itself. */
+/* Reports to the program, once, that the ring was lost. */
 void cq_ring_report_loss(weir_queue *queue);
-/* Ends it; what was not posted is to be reaped. */
+/* Detaches the queue; completions to post become completions to reap. */
 void cq_ring_end(weir_queue *queue);
 void cq_ring_end_in_child(weir_queue *queue);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The heap of deadlines. */
+/* A 4-ary heap of deadlines (Williams 1964; d-ary heaps: Johnson 1975). */
 #include "wait/deadline_heap.h"
 
 #include "os/os.h"
@@ -26,7 +26,7 @@ int deadline_heap_reserve(struct deadline_heap *heap, size_t n)
 void deadline_heap_free(struct deadline_heap *heap)
 {
     os_free(heap->entries);
-    /* The region stays, and is not even written: whoever comes late to a closed queue reads it. */
+    /* The region stays and is not written: a thread that comes late to a closed queue reads it. */
     heap->entries = NULL;
     heap->n = heap->capacity = 0;
 }
@@ -51,7 +51,7 @@ static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entr
     record_at(heap->region, entry.record)->heap_index = (uint32_t)index;
 }
 
-/* Those below `index`: four, or fewer at the end. Its place in the heap is above them: HEAP_PARENT. */
+/* Each entry has up to four children. */
 #define HEAP_ARITY              4u
 #define HEAP_FIRST_CHILD(index) (HEAP_ARITY * ((index)-1) + 2)
 #define HEAP_PARENT(index)      (((index) + HEAP_ARITY - 2) / HEAP_ARITY)
@@ -65,7 +65,7 @@ static void deadline_heap_sift_up(struct deadline_heap *heap, struct deadline_en
     deadline_heap_store(heap, entry, index);
 }
 
-/* The earliest of those below `index`; 0: there are none. */
+/* Returns the index of the earliest child of `index`, or 0 if it has none. */
 static size_t deadline_heap_first_child(const struct deadline_heap *heap, size_t index)
 {
     size_t first = HEAP_FIRST_CHILD(index), last = first + HEAP_ARITY - 1, earliest = first;
@@ -93,7 +93,7 @@ static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_
     deadline_heap_store(heap, entry, index);
 }
 
-/* Puts an entry where another was taken out. */
+/* Puts an entry at the index of one that was taken out. */
 static void deadline_heap_restore(struct deadline_heap *heap, struct deadline_entry entry,
                                   size_t index)
 {

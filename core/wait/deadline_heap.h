@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* A heap of deadlines of records, each of which knows its place in it; removal is O(log n). */
+/* A heap of deadlines by record. Each record knows its index in the heap, so removal is
+ * O(log n). */
 #ifndef WEIR_CORE_WAIT_DEADLINE_HEAP_H
 #define WEIR_CORE_WAIT_DEADLINE_HEAP_H
 
-#include "state/acq_record.h"
+#include "shm/acq_record.h"
 #include <stddef.h>
 #include <stdint.h>
 
-/* The instant in halves: 12 bytes, not 16. */
+/* The time is split in halves: 12 bytes, not 16. */
 struct deadline_entry {
     uint32_t at_low, at_high;
     uint32_t record;
@@ -27,8 +28,7 @@ struct deadline_heap {
 /* Makes room for `n` entries in all, so that adding that many cannot fail. Returns 0 or -ENOMEM. */
 int deadline_heap_reserve(struct deadline_heap *heap, size_t n);
 void deadline_heap_free(struct deadline_heap *heap);
-static inline uint32_t
-deadline_heap_room(const struct deadline_heap *heap) /* how many it has room for */
+static inline uint32_t deadline_heap_room(const struct deadline_heap *heap) /* entries that fit */
 {
     return heap->capacity ? (uint32_t)(heap->capacity - 1) : 0;
 }
@@ -37,14 +37,14 @@ deadline_heap_first(const struct deadline_heap *heap) /* or NULL */
 {
     return heap->n ? &heap->entries[1] : NULL;
 }
-/* The instant of a record, or WEIR_FOREVER if it has none. */
+/* Returns the time of a record, or WEIR_FOREVER if it is not in the heap. */
 uint64_t deadline_heap_get(const struct deadline_heap *heap, uint32_t record);
-/* Gives a record this instant, instead of another if it had one. Room was reserved. */
+/* Sets or replaces the time of a record. Room must have been reserved. */
 void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
-/* The same unless it has an earlier one. */
+/* Sets the time of a record unless it has an earlier one. Room must have been reserved. */
 void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
 void deadline_heap_delete(struct deadline_heap *heap, struct acq_record *r, uint32_t record);
-/* Fine if it is not in the heap. */
+/* Removes a record if it is in the heap. */
 static inline void deadline_heap_remove(struct deadline_heap *heap, uint32_t record)
 {
     struct acq_record *r = record_at(heap->region, record);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Hearing: see peer_events.h. */
+/* Doorbells and peer watches of a wait timer, and their relay through the timer thread. */
 #include "wait/peer_events.h"
+#include "wait/instance_wait.h"
 
 #include "os/os.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
+#include "set/waiter.h"
 #include "shm/doorbell.h"
+#include "shm/participant.h"
 #include "wait/timer_thread.h"
-#include "wait/waiter.h"
 #include <errno.h>
 
 struct peer_events {
@@ -25,14 +26,14 @@ static struct peer_events *peer_events_find(const struct wait_timer *timer, cons
     return events;
 }
 
-/* With an injected clock nobody would attend to the instance's keeper but weir_tick, which looks by
- * itself. */
+/* Adds doorbell and peer watch to the wake fd. With an injected clock only weir_tick() attends to
+ * the timer of the instance, and it looks without being woken. */
 static int peer_events_epoll_add(const struct wait_timer *timer, const struct peer_events *events)
 {
     int epoll_fd = timer->wake_fd.epoll_fd, r;
     const weir *w = timer->w;
 
-    if (epoll_fd < 0 || (timer == &w->timer && w->clock.now_ns))
+    if (epoll_fd < 0 || (timer == &instance_wait(w)->timer && w->clock.injected.now_ns))
         return 0;
     r = os_epoll_add(epoll_fd, events->fd, 0);
     if (r < 0)
@@ -43,7 +44,7 @@ static int peer_events_epoll_add(const struct wait_timer *timer, const struct pe
     return r;
 }
 
-/* By name, as everywhere: closing is not enough if a forked child has the descriptor as well. */
+/* Removes both descriptors explicitly: closing is not enough if a forked child has them as well. */
 static void peer_events_epoll_remove(const struct wait_timer *timer,
                                      const struct peer_events *events)
 {
@@ -53,11 +54,12 @@ static void peer_events_epoll_remove(const struct wait_timer *timer,
     os_epoll_remove(timer->wake_fd.epoll_fd, events->set->participant->peer_watch.epoll_fd);
 }
 
-/* Who has died the timekeeper hears for itself: this keeper may be gone by then. */
+/* Adds a doorbell to the timer thread's epoll set. The timer thread watches for dead peers with its
+ * own timer, which outlives this one. */
 static int peer_events_relay_one(const struct wait_timer *timer, uint32_t number,
                                  const struct peer_events *events)
 {
-    struct wait_timer *own = &timer->w->timer;
+    struct wait_timer *own = &instance_wait(timer->w)->timer;
     int r;
 
     if (!wake_fd_is_open(&own->wake_fd))
@@ -71,10 +73,11 @@ static void peer_events_unrelay_all(const struct wait_timer *timer)
     struct peer_events *events = atomic_load(&timer->peer_events);
 
     for (; events; events = events->next)
-        os_epoll_remove(wake_fd_pollable(&timer->w->timer.wake_fd), events->fd);
+        os_epoll_remove(wake_fd_pollable(&instance_wait(timer->w)->timer.wake_fd), events->fd);
 }
 
-/* A queue whose alarm gathers nothing has no other way to hear than the timekeeper. */
+/* Returns whether events reach the timer only through the timer thread: its wake fd has no epoll
+ * instance. */
 static bool peer_events_needs_relay(const struct wait_timer *timer)
 {
     return wake_fd_is_open(&timer->wake_fd) && timer->wake_fd.epoll_fd < 0;
@@ -102,7 +105,7 @@ void peer_events_end_relay(struct wait_timer *timer)
     timer->is_relayed = false;
 }
 
-/* Makes what is heard known to whoever moves the keeper. */
+/* Makes events wake the thread that runs the timer. */
 static int peer_events_register(const struct wait_timer *timer, uint32_t number,
                                 const struct peer_events *events)
 {
@@ -117,7 +120,7 @@ static int peer_events_register(const struct wait_timer *timer, uint32_t number,
     return r;
 }
 
-/* Under the keeper's lock. */
+/* Opens the doorbell of a set. The timer's lock is held. */
 static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set *set)
 {
     const struct participant *participant = set->participant;
@@ -129,7 +132,7 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
     r = events->fd = doorbell_open(participant->segment->directory_fd,
                                    participant->segment->file_stem, participant->peer_key, number);
     if (r == -ENOSPC)
-        r = -ENOMEM; /* as for all that calls need in a segment: a full queue is something else */
+        r = -ENOMEM; /* as for all memory in a segment; -ENOSPC says that a queue is full */
     events->set = set;
     if (r >= 0)
         r = peer_events_register(timer, number, events);
@@ -158,8 +161,11 @@ int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *s
     return r;
 }
 
-/* Something was done to a record of ours; what, its word says. To a free one, in an earlier life:
- * it is about to enter the set, or was taken back. Of a broken set all find out when they look. */
+/*
+ * Rechecks or notifies a waiter of this process, by what its word says. A FREE record needs
+ * nothing: the event was for an earlier use, and the record is about to enter the set or was
+ * returned. Waiters of a broken set find that out by themselves.
+ */
 static void peer_events_recheck(weir_set *set, uint32_t waiter)
 {
     uint64_t word = waiter_word(set->w, waiter);
@@ -167,7 +173,7 @@ static void peer_events_recheck(weir_set *set, uint32_t waiter)
     if (record_state(word) == RECORD_FREE || set_is_broken(set))
         return;
     if (record_state(word) == RECORD_WAITING)
-        timer_arm_recheck(set->w, waiter, word, instance_now(set->w));
+        timer_arm_recheck(set->w, waiter, word, clock_now_ns(&set->w->clock));
     else
         timer_notify(set->w, waiter, word);
 }
@@ -205,10 +211,10 @@ void peer_events_handle_all(struct wait_timer *timer)
     wake_fd_leave(&timer->wake_fd);
 }
 
-/* Of a queue that could not hear but by the timekeeper, which may have ended. */
+/* Ends the relay of a timer that cannot do without, unless the timer thread has ended. */
 static void peer_events_end_forced_relay(const struct wait_timer *timer)
 {
-    struct wait_timer *own = &timer->w->timer;
+    struct wait_timer *own = &instance_wait(timer->w)->timer;
 
     if (!peer_events_needs_relay(timer))
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Hearing: how a keeper learns what other processes did to records it keeps. For each set that
- * processes share it has a bell, which others ring when they decided about a record, and a watch,
- * which tells of processes that died. Both make the keeper's descriptor readable.
+ * How a wait timer learns what other processes did to its waiters. For each shared set there is a
+ * doorbell, which other processes ring when they decided a record. There is also a peer watch,
+ * which reports processes that died. Either makes the wake fd of the timer readable.
  */
 #ifndef WEIR_CORE_WAIT_PEER_EVENTS_H
 #define WEIR_CORE_WAIT_PEER_EVENTS_H
@@ -11,20 +11,18 @@
 #include "wait/wait_timer.h"
 
 /*
- * The keeper begins to hear of the set, unless it does; `number` is the queue's, or 0: the
- * instance's. Before a record enters the set, which processes share, under this keeper. Returns 0 or
- * a negative errno. Any thread.
+ * Subscribes the timer to the events of a shared set, unless it is subscribed. Call before a record
+ * of the set waits with this timer. `number` is that of the completion queue, or 0 for the
+ * instance. Returns 0 or a negative errno. Any thread.
  */
 int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *set);
 
-/*
- * The timekeeper hears for a queue's keeper, or no longer. Under the keeper's lock. Returns 0 or a
- * negative errno, and then it hears nothing.
- */
+/* Start and stop relaying the timer's doorbells through the timer thread. The timer's lock is held.
+ * Returns 0 or a negative errno, with nothing relayed. */
 int peer_events_relay(struct wait_timer *timer, uint32_t number);
 void peer_events_end_relay(struct wait_timer *timer);
 
-/* Sees to all that was heard. Without locks. */
+/* Handles all events that were received. Call without locks. */
 void peer_events_handle_all(struct wait_timer *timer);
 
 static inline void peer_events_handle(struct wait_timer *timer)
@@ -33,9 +31,9 @@ static inline void peer_events_handle(struct wait_timer *timer)
         peer_events_handle_all(timer);
 }
 
-/* The keeper is closed. */
+/* Unsubscribes a timer that is closed. */
 void peer_events_close(struct wait_timer *timer, uint32_t number);
-/* Closes a forked child's copies of its descriptors; what the parent hears by stays. */
+/* Closes the copies of the descriptors in a forked child. Those of the parent stay. */
 void peer_events_close_in_child(struct wait_timer *timer);
 
 #endif

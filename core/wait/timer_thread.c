@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* The timekeeper thread. */
+/* The timer thread of an instance. */
 #include "wait/timer_thread.h"
 
-#include "api/instance.h"
 #include "os/os.h"
+#include "set/waiter.h"
 #include "wait/cq.h"
-#include "wait/waiter.h"
+#include "wait/instance_wait.h"
 #include <errno.h>
 
-/* How long the thread rests when the kernel refuses what it has no reason to refuse. */
+/* How long the thread rests after an unexpected error of the kernel, ns. */
 #define TIMER_THREAD_RETRY_NS UINT64_C(10000000)
 
-/* Events at once: the own alarm, whose data is 0, and those of queues. */
+/* Events per epoll call. Data 0 is the wake fd of the instance; other data is the number of a
+ * queue. */
 enum { TIMER_THREAD_EVENTS_MAX = 16 };
 
-/* Whether somebody has called, or may have. */
+/* Clears the wake fd. Returns whether the thread was signaled, or may have been. */
 static bool timer_thread_take_signal(weir *w)
 {
-    struct wait_timer *timer = &w->timer;
+    struct wait_timer *timer = &instance_wait(w)->timer;
     bool signaled;
 
     pthread_mutex_lock(&timer->lock);
@@ -27,10 +28,11 @@ static bool timer_thread_take_signal(weir *w)
     return signaled;
 }
 
-/* When something becomes due next, of those whose timers have expired. */
+/* Returns when something becomes due next in the instance's timer or in those that have expired,
+ * ns. */
 static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 {
-    uint64_t next_ns = timer_next_ns(&w->timer);
+    uint64_t next_ns = timer_next_ns(&instance_wait(w)->timer);
 
     for (int i = 0; i < n; i++) {
         uint64_t at_ns =
@@ -44,52 +46,57 @@ static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 
 void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
-    uint64_t until = atomic_load(&w->timer_spin_until_ns);
+    uint64_t until = atomic_load(&instance_wait(w)->timer_spin_until_ns);
 
-    while (at_ns < until && !atomic_compare_exchange_weak(&w->timer_spin_until_ns, &until, at_ns))
+    while (at_ns < until &&
+           !atomic_compare_exchange_weak(&instance_wait(w)->timer_spin_until_ns, &until, at_ns))
         ;
 }
 
-/* Until the instant has come that a timer was set ahead of, or somebody has to be looked after
- * before. */
+/* Spins until the time for which a timer was set ahead, or until timer_thread_limit_spin() says
+ * earlier. */
 static void timer_thread_spin(weir *w)
 {
-    while (os_now_ns() < atomic_load(&w->timer_spin_until_ns) &&
-           !atomic_load(&w->timer_thread_stop)) {
+    while (os_now_ns() < atomic_load(&instance_wait(w)->timer_spin_until_ns) &&
+           !atomic_load(&instance_wait(w)->timer_thread_stop)) {
         unsigned turn = 0;
 
         spin_backoff(&turn);
     }
 }
 
-/* Returns whether somebody has called. From before it looks, whoever comes hastens the thread. */
+/*
+ * Waits for a near deadline, if wake-ups are set ahead. Returns whether the thread was signaled.
+ * `timer_spin_until_ns` is set before the deadlines are read, so that a thread that adds an earlier
+ * one meanwhile shortens the spin.
+ */
 static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 {
     uint64_t next_ns, now_ns;
     bool signaled;
 
-    if (!w->timer_advance_ns)
+    if (!instance_wait(w)->timer_advance_ns)
         return timer_thread_take_signal(w);
-    atomic_store(&w->timer_spin_until_ns, WEIR_FOREVER);
+    atomic_store(&instance_wait(w)->timer_spin_until_ns, WEIR_FOREVER);
     signaled = timer_thread_take_signal(w);
     next_ns = timer_thread_next_ns(w, events, n);
     now_ns = os_now_ns();
-    if (!signaled && next_ns > now_ns && next_ns - now_ns <= w->timer_advance_ns) {
+    if (!signaled && next_ns > now_ns && next_ns - now_ns <= instance_wait(w)->timer_advance_ns) {
         timer_thread_limit_spin(w, next_ns);
         timer_thread_spin(w);
     }
-    atomic_store(&w->timer_spin_until_ns, 0);
+    atomic_store(&instance_wait(w)->timer_spin_until_ns, 0);
     return signaled;
 }
 
-/* Once around. False: a timer could not be set. */
+/* Handles one batch of events. Returns false if a timer could not be set. */
 static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
 {
     bool signaled = timer_thread_await_due(w, events, n), complete;
 
-    if (!w->clock.now_ns)
-        timer_run_ahead(&w->timer);
-    complete = !timer_is_failing(&w->timer);
+    if (!w->clock.injected.now_ns)
+        timer_run_ahead(&instance_wait(w)->timer);
+    complete = !timer_is_failing(&instance_wait(w)->timer);
     if (signaled || n < 0)
         return cq_service_all(w) && complete;
     for (int i = 0; i < n; i++)
@@ -101,29 +108,30 @@ static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
 static void timer_thread_main(void *argument)
 {
     weir *w = argument;
-    const uint32_t *stop = (const uint32_t *)(uintptr_t)&w->timer_thread_stop;
+    const uint32_t *stop = (const uint32_t *)(uintptr_t)&instance_wait(w)->timer_thread_stop;
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
 
-    /* Looked at after each turn, which may have drained the signal to stop. */
-    while (!atomic_load(&w->timer_thread_stop)) {
-        int n = os_epoll_wait(wake_fd_pollable(&w->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX);
+    /* Checked after each turn, which may have consumed the signal to stop. */
+    while (!atomic_load(&instance_wait(w)->timer_thread_stop)) {
+        int n = os_epoll_wait(wake_fd_pollable(&instance_wait(w)->timer.wake_fd), events,
+                              TIMER_THREAD_EVENTS_MAX);
 
         if (!timer_thread_iterate(w, events, n) || n < 0)
             os_futex_wait(stop, 0,
                           os_now_ns() + TIMER_THREAD_RETRY_NS); /* never an injected clock's */
     }
-    cq_service_all(w); /* what weir_close has decided is posted */
+    cq_service_all(w); /* posts what weir_close() decided */
 }
 
 static int timer_thread_launch(weir *w)
 {
-    int r = wake_fd_open(&w->timer.wake_fd, true);
+    int r = wake_fd_open(&instance_wait(w)->timer.wake_fd, true);
 
     if (r < 0)
         return r;
-    r = os_thread_start(&w->timer_thread, timer_thread_main, w, "weir-keeper");
+    r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-keeper");
     if (r < 0)
-        wake_fd_close(&w->timer.wake_fd);
+        wake_fd_close(&instance_wait(w)->timer.wake_fd);
     return r;
 }
 
@@ -131,12 +139,12 @@ int timer_thread_start(weir *w)
 {
     int r = 0;
 
-    pthread_mutex_lock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
     if (instance_is_closed(w))
         r = -ESHUTDOWN;
-    else if (!w->timer_thread)
+    else if (!instance_wait(w)->timer_thread)
         r = timer_thread_launch(w);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return r;
 }
 
@@ -144,54 +152,53 @@ bool timer_thread_signal(weir *w)
 {
     bool signaled;
 
-    pthread_mutex_lock(&w->timer.lock);
-    if (w->timer_thread)
-        wake_fd_signal(&w->timer.wake_fd);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    if (instance_wait(w)->timer_thread)
+        wake_fd_signal(&instance_wait(w)->timer.wake_fd);
     timer_thread_limit_spin(w, 0);
-    signaled = w->timer_thread && w->timer.wake_fd.signaled;
-    pthread_mutex_unlock(&w->timer.lock);
+    signaled = instance_wait(w)->timer_thread && instance_wait(w)->timer.wake_fd.signaled;
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return signaled;
 }
 
 int timer_thread_reserve(weir *w)
 {
-    struct wait_timer *timer = &w->timer;
+    struct wait_timer *timer = &instance_wait(w)->timer;
     int r = 0;
 
     pthread_mutex_lock(&timer->lock);
     if (instance_is_closed(w))
         r = -ESHUTDOWN;
-    else if (deadline_heap_reserve(&timer->heap, w->timed_n + 1) < 0)
+    else if (deadline_heap_reserve(&timer->heap, instance_wait(w)->timed_n + 1) < 0)
         r = -ENOMEM;
-    else if (!w->timer_thread && !w->clock.now_ns)
+    else if (!instance_wait(w)->timer_thread && !w->clock.injected.now_ns)
         r = timer_thread_launch(w);
     if (r == 0)
-        w->timed_n++;
+        instance_wait(w)->timed_n++;
     pthread_mutex_unlock(&timer->lock);
     return r;
 }
 
 void timer_thread_forget(weir *w, uint32_t record)
 {
-    pthread_mutex_lock(&w->timer.lock);
-    deadline_heap_remove(&w->timer.heap, record);
-    record_store(&waiter_at(w, record)->data,
-                 0); /* whatever its word says later, the acquisition is gone */
-    w->timed_n--;
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    deadline_heap_remove(&instance_wait(w)->timer.heap, record);
+    record_store(&waiter_at(w, record)->data, 0); /* no acquisition, whatever the word becomes */
+    instance_wait(w)->timed_n--;
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }
 
 static void timer_thread_join(weir *w, struct os_thread *thread)
 {
-    struct wait_timer *timer = &w->timer;
+    struct wait_timer *timer = &instance_wait(w)->timer;
 
-    atomic_store(&w->timer_thread_stop, 1);
+    atomic_store(&instance_wait(w)->timer_thread_stop, 1);
     pthread_mutex_lock(&timer->lock);
     wake_fd_signal(&timer->wake_fd);
     pthread_mutex_unlock(&timer->lock);
     os_thread_join(thread);
     pthread_mutex_lock(&timer->lock);
-    w->timer_thread = NULL;
+    instance_wait(w)->timer_thread = NULL;
     pthread_mutex_unlock(&timer->lock);
 }
 
@@ -199,13 +206,13 @@ void timer_thread_stop(weir *w)
 {
     struct os_thread *thread;
 
-    pthread_mutex_lock(&w->timer.lock);
-    thread = w->timer_thread;
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    thread = instance_wait(w)->timer_thread;
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     if (thread)
         timer_thread_join(w, thread);
     cq_detach_all(w);
-    pthread_mutex_lock(&w->timer.lock);
-    wake_fd_close(&w->timer.wake_fd);
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    wake_fd_close(&instance_wait(w)->timer.wake_fd);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Keepers: a heap of instants and an alarm each. */
+/* Wait timers: a heap of deadlines and a wake fd each. */
 #include "wait/wait_timer.h"
+#include "wait/acquisition_handle.h"
+#include "wait/instance_wait.h"
 
-#include "api/acquisition.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
+#include "set/waiter.h"
 #include "wait/cq.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
-#include "wait/waiter.h"
 #include <errno.h>
 
 void timer_init(struct wait_timer *timer, weir *w)
@@ -35,15 +36,16 @@ void timer_signal(struct wait_timer *timer)
     wake_fd_leave(&timer->wake_fd);
 }
 
-/* Whoever runs the keeper will try again if that fails. */
+/* Sets the wake fd. If that fails for a completion queue, the timer thread is signaled; a later run
+ * tries again. */
 static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 {
     wake_fd_set_timer(&timer->wake_fd, at_ns);
-    if (timer->wake_fd.failing && timer != &timer->w->timer)
+    if (timer->wake_fd.failing && timer != &instance_wait(timer->w)->timer)
         timer_thread_signal(timer->w);
 }
 
-/* When to wake up for an instant. */
+/* Returns when to wake up for the time `at_ns`. */
 static uint64_t timer_wake_ns(const struct wait_timer *timer, uint64_t at_ns)
 {
     if (at_ns == WEIR_FOREVER)
@@ -58,8 +60,8 @@ static uint64_t timer_earliest_ns(const struct wait_timer *timer)
     return first ? deadline_entry_ns(first) : WEIR_FOREVER;
 }
 
-/* Only an earlier instant is worth a system call; an alarm that comes too early finds nothing due.
- * Whoever runs the keeper sets it at the end. */
+/* Sets the wake fd for an earlier time only: a wake-up that comes too early finds nothing due, and
+ * saves a system call here. During a run it is set at the end. */
 static void timer_rearm(struct wait_timer *timer)
 {
     uint64_t at_ns = timer_earliest_ns(timer), wake_ns = timer_wake_ns(timer, at_ns);
@@ -67,21 +69,21 @@ static void timer_rearm(struct wait_timer *timer)
     if (timer->advance_ns)
         timer_thread_limit_spin(timer->w, at_ns);
     if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
-        !timer->w->clock.now_ns)
+        !timer->w->clock.injected.now_ns)
         timer_set_wake(timer, wake_ns);
 }
 
-/* The keeper of a record that waits for one. */
+/* Returns the timer that the record's wait target names. */
 static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
 {
     uint32_t waker = record_wait_target(r);
 
     return wait_target_kind(waker) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(waker))->timer
-                                                     : &w->timer;
+                                                     : &instance_wait(w)->timer;
 }
 
-/* Nobody will take it out again: its queue has dropped it and it is about to leave the line, or its
- * acquisition is gone, whatever the word in memory that processes share says by then. */
+/* Returns whether no later call takes the record out of the heap: its queue has dropped it and will
+ * cancel its wait, or its acquisition is gone. The word of a shared record may then be anything. */
 static bool timer_waiter_is_dropped(const struct acq_record *r, uint32_t before)
 {
     if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ)
@@ -95,12 +97,12 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     struct wait_timer *timer = timer_of_waiter(w, r);
     uint32_t before;
 
-    /* Who headed a line that is no longer so may be of nobody by now, and free. */
+    /* A record that was the head of its wait queue earlier may be FREE by now. */
     if (record_state(word) != RECORD_WAITING)
         return;
     pthread_mutex_lock(&timer->lock);
-    /* Whoever was delayed on the way here may say what is no longer so: never put it off. And where
-     * words are others' to write, it may be another's meanwhile though its word is that again. */
+    /* This call may come late with an outdated time, so it never postpones. A shared record may
+     * also have been reused with the same word: waiter_load() detects that. */
     if (waiter_load(w, record, word, &before) && timer_of_waiter(w, r) == timer &&
         !timer_waiter_is_dropped(r, before) && at_ns < deadline_heap_get(&timer->heap, record)) {
         deadline_heap_put(&timer->heap, record, at_ns);
@@ -129,8 +131,8 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
     struct wait_timer *timer = timer_of_waiter(w, r);
 
     pthread_mutex_lock(&timer->lock);
-    /* If it was decided meanwhile, nobody will take it out again before it is due. Of a stand-in that
-     * cannot be known: somebody may write into what is shared whatever he likes. */
+    /* If the waiter was decided, no later call takes it out of the heap before its deadline. A
+     * proxy record goes in regardless: other processes may write the shared word. */
     if (waiter_word(w, record) == word || waiter_is_proxy(r))
         timer_set_deadline_locked(timer, record, deadline_ns, state);
     pthread_mutex_unlock(&timer->lock);
@@ -140,18 +142,18 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
 {
     struct acq_record *r = record_at(&w->region, record);
 
-    pthread_mutex_lock(&w->timer.lock);
-    /* Only while its word says so is the acquisition sure to be there: its release takes the lock.
-     */
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    /* Only while the record has this word is the acquisition certain to exist: its release takes
+     * the lock. */
     if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_TIMER &&
         waiter_is_current(w, record, word) && record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
-        deadline_heap_remove(&w->timer.heap, record);
+        deadline_heap_remove(&instance_wait(w)->timer.heap, record);
         atomic_store_explicit(&acquisition->notified, true, memory_order_release);
         acquisition_signal(acquisition);
     }
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
 }
 
 void timer_notify(weir *w, uint32_t record, uint64_t word)
@@ -159,7 +161,7 @@ void timer_notify(weir *w, uint32_t record, uint64_t word)
     struct acq_record *r = record_at(&w->region, record);
     uint32_t waker = record_wait_target(r);
 
-    /* Who headed a line that is no longer so, as above: that it is free is no news. */
+    /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
     if (record_state(word) == RECORD_FREE)
         return;
     switch (wait_target_kind(waker)) {
@@ -175,16 +177,17 @@ void timer_notify(weir *w, uint32_t record, uint64_t word)
     }
 }
 
-/* A record whose instant has come. */
+/* A waiter taken from the heap because its time has come. */
 struct due_waiter {
     uint32_t record;
     uint64_t word;
     weir_set *set;
-    bool is_expired; /* its deadline has passed; otherwise it is to be looked at */
+    bool is_expired; /* its deadline has passed; otherwise a recheck */
     enum record_state end_state;
 };
 
-/* How many waiters this actor has decided for good. */
+/* Returns how many waiters `ctx` has decided for good. Relaxed: the calling thread alone writes
+ * these counters. */
 static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_set *set)
 {
     const struct counters *counters = thread_ctx_counters(ctx, set->number);
@@ -194,7 +197,8 @@ static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_s
            atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
 }
 
-/* Somebody may be granted; of a shared set, somebody may also have been stopped midway. */
+/* Grants what time has made grantable; in a shared set, also checks for threads that were stopped
+ * midway. */
 static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 {
     if (!due->set->participant) {
@@ -205,7 +209,7 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
     stall_check_rearm(ctx, due->set, due->record);
 }
 
-/* Returns how many waiters it decided. */
+/* Returns how many waiters were decided. */
 static int timer_handle_due(weir *w, const struct due_waiter *due)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(due->set);
@@ -214,7 +218,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     if (due->is_expired &&
         set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
         timer_notify(w, due->record, record_next_word(due->word, due->end_state));
-    /* In a damaged segment it may wait all the same: a look finds that out. */
+    /* In a damaged segment the record may wait regardless: a recheck finds that out. */
     if (!due->is_expired || due->set->participant)
         timer_recheck(ctx, due);
     decided = timer_count_decisions(ctx, due->set) - before;
@@ -222,11 +226,15 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     return (int)decided;
 }
 
-/* Whoever reads what a tamperer has written for a moment must not lose sight of a record for that: what
- * is in a segment is looked at again as long as nobody was told that it was decided. */
+/*
+ * Interval of rechecks of a proxy record after its time has come, ns. A tampering process may write
+ * a wrong word for a moment, and a thread that reads it must not lose the waiter. So a proxy record
+ * stays in the heap until its waiter is notified.
+ */
 #define TIMER_RECHECK_NS UINT64_C(1000000000)
 
-/* It was due, and what comes next is nobody's but the caller's. */
+/* Takes a due waiter that has no deadline left out of the heap; a proxy record stays for a
+ * recheck. */
 static void timer_postpone(struct wait_timer *timer, uint32_t record, const struct acq_record *r)
 {
     if (waiter_is_proxy(r))
@@ -235,7 +243,7 @@ static void timer_postpone(struct wait_timer *timer, uint32_t record, const stru
         deadline_heap_remove(&timer->heap, record);
 }
 
-/* Takes the first record of the heap, which is due: it stays for its deadline after a look. */
+/* Takes the first waiter of the heap, which is due. After a recheck it stays for its deadline. */
 static struct due_waiter timer_take_first(struct wait_timer *timer)
 {
     struct deadline_entry first = *deadline_heap_first(&timer->heap);
@@ -255,12 +263,12 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
     return due;
 }
 
-/* What comes next is set; or, if the instant has come for nothing, that is taken back. Whoever does
- * not spin is not woken ahead of what is near, for he would come back again and again. */
+/* Sets the wake fd for the next time, or takes an expiry back that has passed for nothing. A thread
+ * that does not spin is not woken ahead of a near deadline: it would be woken again and again. */
 static void timer_finish_run(struct wait_timer *timer, bool spins)
 {
     struct wake_fd *wake_fd = &timer->wake_fd;
-    uint64_t at_ns = timer->w->clock.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
+    uint64_t at_ns = timer->w->clock.injected.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
     uint64_t next = timer_wake_ns(timer, at_ns);
 
     if (next <= timer->last_run_ns && !spins)
@@ -282,32 +290,32 @@ bool timer_is_failing(struct wait_timer *timer)
     return failing;
 }
 
-/* Nothing is or was to become due, so that a run would do nothing. */
+/* Returns whether nothing is or was scheduled, so that a run would do nothing. */
 static bool timer_is_idle(const struct wait_timer *timer)
 {
     return !timer->heap.n && timer->wake_fd.at_ns == WEIR_FOREVER && !timer->wake_fd.failing;
 }
 
-/* Another process decided, and may have been stopped before it rang. A record that is free is about
- * to be forgotten, and its acquisition with it. */
+/* Returns whether another process decided the waiter, which may have been stopped before it rang
+ * the doorbell. A FREE record is about to be forgotten, and its acquisition with it. */
 static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
 {
     return waiter_is_proxy(waiter_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
 }
 
-/* The alarm comes a moment early. Who is so fast as to notice waits for the instant: it is shorter
- * than to be woken again. Returns what time it is then. */
+/* Adapts the lead of the wake fd, which expires a moment early. A thread that comes before the
+ * deadline spins until then, which is shorter than another wake-up. Returns the time afterwards. */
 static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
 {
     struct wake_fd *wake_fd = &timer->wake_fd;
-    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.now_ns;
+    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.injected.now_ns;
 
     wake_fd_adapt_lead(wake_fd, now);
     if (!ahead)
         return now;
     while (os_now_ns() < wake_fd->at_ns)
         ;
-    return instance_now_fresh(timer->w);
+    return clock_now_fresh(&timer->w->clock);
 }
 
 static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
@@ -336,7 +344,8 @@ int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
     if (timer_is_idle(timer))
         return 0;
     return timer_run_until(
-        timer, timer->w->clock.now_ns ? injected_ns : instance_now_fresh(timer->w), false);
+        timer, timer->w->clock.injected.now_ns ? injected_ns : clock_now_fresh(&timer->w->clock),
+        false);
 }
 
 static int timer_run_unlocked(struct wait_timer *timer, bool spins)
@@ -345,7 +354,7 @@ static int timer_run_unlocked(struct wait_timer *timer, bool spins)
     int n;
 
     peer_events_handle(timer);
-    now = instance_now_fresh(timer->w);
+    now = clock_now_fresh(&timer->w->clock);
     pthread_mutex_lock(&timer->lock);
     n = timer_run_until(timer, now, spins);
     pthread_mutex_unlock(&timer->lock);

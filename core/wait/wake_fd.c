@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Alarms: a timerfd that is rung as well, or what stands in for it. */
+/* A timerfd that is signaled as well, or an eventfd and an epoll instance in its place. */
 #include "wait/wake_fd.h"
 
 #include "os/os.h"
@@ -24,7 +24,8 @@ void wake_fd_close(struct wake_fd *wake_fd)
     wake_fd_init(wake_fd);
 }
 
-/* Whether it can be rung, which is taken back; or a negative errno. */
+/* Returns whether the timerfd can be expired on demand, and takes that expiry back; or a negative
+ * errno. */
 static int wake_fd_probe_timerfd(int timer_fd)
 {
     int r;
@@ -99,7 +100,7 @@ void wake_fd_await_users(struct wake_fd *wake_fd)
         os_futex_wait(futex, users, WEIR_FOREVER);
 }
 
-/* ---- ringing ---- */
+/* ---- signals ---- */
 
 bool wake_fd_claim(struct wake_fd *wake_fd)
 {
@@ -116,8 +117,8 @@ int wake_fd_write(const struct wake_fd *wake_fd)
                                   : os_timerfd_expire(wake_fd->timer_fd);
 }
 
-/* What could be rung when it was opened can no longer be: a sandbox has closed in, or somebody has
- * closed what is not his. An instant that has passed does as well. */
+/* Signals by an expiry that has passed, when the descriptor can no longer be signaled. A sandbox
+ * may have been entered, or the program may have closed a descriptor that is not its own. */
 void wake_fd_fall_back(struct wake_fd *wake_fd)
 {
     wake_fd->signaled = false;
@@ -134,8 +135,8 @@ void wake_fd_signal(struct wake_fd *wake_fd)
     wake_fd_leave(wake_fd);
 }
 
-/* Whether a ring was claimed and may be yet to sound. To be asked before it is silenced: what has
- * sounded by then is not heard afterwards. */
+/* Returns whether a claimed signal may be unwritten. Call before the descriptor is drained: if
+ * there are no users then, the drain consumes every signal that was claimed. */
 static bool wake_fd_has_late_signal(const struct wake_fd *wake_fd)
 {
     return atomic_load(&wake_fd->users) != 0;
@@ -147,8 +148,8 @@ static void wake_fd_mark_clear(struct wake_fd *wake_fd, bool late)
     wake_fd->maybe_readable = late;
 }
 
-/* A read takes back that the instant has come as well. Unless it is still to come afterwards, it is
- * set again. */
+/* Arms the timer again after a read, which consumes its expiry too. If the armed time is still
+ * ahead, the timer needs nothing. */
 static void wake_fd_restore_timer(struct wake_fd *wake_fd)
 {
     uint64_t now_ns;
@@ -179,7 +180,7 @@ void wake_fd_signal_again(struct wake_fd *wake_fd)
     wake_fd_signal(wake_fd);
 }
 
-/* ---- the instant ---- */
+/* ---- expiry ---- */
 
 void wake_fd_set_timer(struct wake_fd *wake_fd, uint64_t at_ns)
 {
@@ -190,15 +191,16 @@ void wake_fd_set_timer(struct wake_fd *wake_fd, uint64_t at_ns)
     wake_fd->at_ns = wake_fd->failing ? WEIR_FOREVER : at_ns;
     wake_fd->set_ahead_ns = ahead_ns;
     if (wake_fd->failing) {
-        wake_fd_signal_again(wake_fd); /* whoever attends to it will try again */
+        wake_fd_signal_again(wake_fd); /* the thread that handles it tries again */
     } else if (wake_fd->event_fd < 0) {
-        wake_fd_mark_clear(wake_fd, late); /* setting the instant has done that, too */
+        wake_fd_mark_clear(wake_fd, late); /* arming the timer cleared the signal as well */
         if (signaled)
             wake_fd_signal(wake_fd);
     }
 }
 
-/* Shorter at once, for who comes before the instant has to wait for it; longer bit by bit. */
+/* Takes a shorter lead immediately, since a thread that comes before the expiry has to wait for it.
+ * Approaches a longer lead by 1/16 of the difference. */
 void wake_fd_adapt_lead(struct wake_fd *wake_fd, uint64_t now_ns)
 {
     uint64_t expired_ns = wake_fd->at_ns - wake_fd->set_ahead_ns, took_ns;

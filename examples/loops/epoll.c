@@ -15,7 +15,7 @@
 
 enum { BATCH = 4, EVENTS = 8 };
 
-/* What an event is of: a slot's timer by its number, and these. */
+/* Sources of events: the timer of a slot by its number, and these. */
 enum { QUEUE = WORK_SLOTS, ALONE };
 
 static struct work work;
@@ -23,7 +23,7 @@ static bool edge;
 static int epoll_fd;
 static struct hold {
     int timer_fd;
-    weir_acquisition *acquisition; /* NULL: this place is free */
+    weir_acquisition *acquisition; /* NULL: this slot is free */
 } holds[WORK_SLOTS];
 
 static void watch(int fd, uint32_t what)
@@ -69,8 +69,8 @@ static void on_timer(struct hold *hold)
 }
 
 /*
- * Level-triggered, one reap per event is enough: what is left makes another. Edge-triggered, all
- * must be reaped: there is no further event until more is added to none.
+ * Level-triggered, one reap per event is enough: remaining completions make another event.
+ * Edge-triggered, all must be reaped: the next event comes when the empty list becomes non-empty.
  */
 static void on_queue(void)
 {
@@ -96,7 +96,7 @@ static void on_event(uint32_t what)
     if (what == QUEUE)
         on_queue();
     else if (what == ALONE)
-        work_alone_decided(&work); /* its descriptor is closed, and so it leaves the epoll set */
+        work_alone_decided(&work); /* closes its descriptor, which leaves the epoll set */
     else
         on_timer(&holds[what]);
 }

@@ -13,7 +13,7 @@ static struct event_base *base;
 static struct event *queue_event, *alone_event;
 static struct hold {
     struct event *timer;
-    weir_acquisition *acquisition; /* NULL: this place is free */
+    weir_acquisition *acquisition; /* NULL: this slot is free */
 } holds[WORK_SLOTS];
 
 /* libevent does not say why it fails. */
@@ -51,8 +51,8 @@ static void hold(weir_acquisition *acquisition)
     check("evtimer_add", evtimer_add(holds[i].timer, &after));
 }
 
-/* libevent is level-triggered unless told otherwise: what does not fit in `done` calls this again.
- * With EV_ET, reap until a call returns fewer than BATCH. */
+/* Reaps. libevent is level-triggered by default: if completions do not fit in `done`, this is
+ * called again. With EV_ET, reap until a call returns fewer than BATCH. */
 static void on_queue(evutil_socket_t unused, short events, void *userdata)
 {
     struct weir_completion done[BATCH];
@@ -73,7 +73,7 @@ static void on_queue(evutil_socket_t unused, short events, void *userdata)
     end_if_over();
 }
 
-/* Let go of first: the release closes the descriptor. */
+/* Frees the event first: the release closes the descriptor. */
 static void on_alone(evutil_socket_t unused, short events, void *userdata)
 {
     (void)unused;

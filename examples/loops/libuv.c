@@ -12,7 +12,7 @@ static uv_loop_t loop;
 static uv_poll_t queue_poll, alone_poll;
 static struct hold {
     uv_timer_t timer;
-    weir_acquisition *acquisition; /* NULL: this place is free */
+    weir_acquisition *acquisition; /* NULL: this slot is free */
 } holds[WORK_SLOTS];
 
 /* libuv's errors are negative errnos on Linux. */
@@ -22,7 +22,7 @@ static void check(const char *what, int code)
         work_fail(what, code);
 }
 
-/* Nothing to wait for any more: with its last handle closed the loop ends. */
+/* Closes the handles if there is nothing left to wait for; the loop ends with its last handle. */
 static void end_if_over(void)
 {
     if (!work_is_over(&work))
@@ -52,7 +52,7 @@ static void hold(weir_acquisition *acquisition)
     check("uv_timer_start", uv_timer_start(&holds[i].timer, on_timer, WORK_HOLD_NS / 1000000, 0));
 }
 
-/* libuv is level-triggered: what does not fit in `done` calls this again. */
+/* Reaps. libuv is level-triggered: if completions do not fit in `done`, this is called again. */
 static void on_queue(uv_poll_t *unused, int status, int events)
 {
     struct weir_completion done[BATCH];
@@ -73,7 +73,7 @@ static void on_queue(uv_poll_t *unused, int status, int events)
     end_if_over();
 }
 
-/* Closed first: the release closes the descriptor, which libuv must not watch any more then. */
+/* Stops the watch first: the release closes the descriptor, which libuv must not watch then. */
 static void on_alone(uv_poll_t *poll, int status, int events)
 {
     (void)events;

@@ -13,7 +13,7 @@ enum { BATCH = 8 };
 static struct work work;
 static struct hold {
     uint64_t until_ns;
-    weir_acquisition *acquisition; /* NULL: this place is free */
+    weir_acquisition *acquisition; /* NULL: this slot is free */
 } holds[WORK_SLOTS];
 
 static void hold(weir_acquisition *acquisition)
@@ -35,7 +35,8 @@ static void release_what_is_due(void)
     }
 }
 
-/* The program's own timers only: weir's time is in the queue's descriptor. NULL: there are none. */
+/* Returns the time to the next timer of the program, or NULL if there is none. weir's own timers
+ * are in the descriptor of the completion queue. */
 static struct timespec *until_next(struct timespec *buffer)
 {
     uint64_t now = weir_now(work.w), next = WEIR_FOREVER;
@@ -50,7 +51,7 @@ static struct timespec *until_next(struct timespec *buffer)
     return buffer;
 }
 
-/* Poll is level-triggered: what does not fit in `done` makes poll return again. */
+/* Reaps. poll is level-triggered: if completions do not fit in `done`, poll returns again. */
 static void reap(void)
 {
     struct weir_completion done[BATCH];
@@ -67,7 +68,7 @@ static void reap(void)
     work_submit(&work);
 }
 
-/* It stays in the loop: the next acquisition could be attached to it. */
+/* Attaches an eventfd. It stays in the loop: the next acquisition could be attached to it. */
 static int attach_alone(void)
 {
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), r;

@@ -13,7 +13,7 @@ static sd_event *event;
 static sd_event_source *queue_source, *alone_source;
 static struct hold {
     sd_event_source *timer;        /* disabled after it has fired once */
-    weir_acquisition *acquisition; /* NULL: this place is free */
+    weir_acquisition *acquisition; /* NULL: this slot is free */
 } holds[WORK_SLOTS];
 
 static void check(const char *what, int code)
@@ -53,7 +53,7 @@ static void hold(weir_acquisition *acquisition)
           sd_event_source_set_enabled(holds[i].timer, SD_EVENT_ONESHOT));
 }
 
-/* sd-event is level-triggered: what does not fit in `done` calls this again. */
+/* Reaps. sd-event is level-triggered: if completions do not fit in `done`, this is called again. */
 static int on_queue(sd_event_source *unused, int fd, uint32_t events, void *userdata)
 {
     struct weir_completion done[BATCH];
@@ -75,7 +75,7 @@ static int on_queue(sd_event_source *unused, int fd, uint32_t events, void *user
     return 0;
 }
 
-/* Let go of first: the release closes the descriptor. */
+/* Drops the source first: the release closes the descriptor. */
 static int on_alone(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     (void)fd;
@@ -87,7 +87,7 @@ static int on_alone(sd_event_source *source, int fd, uint32_t events, void *user
     return 0;
 }
 
-/* Timers of an accuracy of 1 µs: the default, written as 0, is 250 ms. */
+/* Creates timers with an accuracy of 1 µs: the default, written as 0, is 250 ms. */
 static void open_timers(void)
 {
     for (int i = 0; i < WORK_SLOTS; i++) {

@@ -15,14 +15,14 @@
 
 enum { ENTRIES = 16, BATCH = 8 };
 
-/* What a CQE is of, its user_data: a slot's timer by its number, and these. */
+/* user_data of a CQE: the timer of a slot by its number, and these. */
 enum { QUEUE = WORK_SLOTS, ALONE, CANCEL };
 
 static struct work work;
 static struct weir_uring uring;
 static struct io_uring ring;
 static struct weir_uring_wait alone_wait;
-static weir_acquisition *holds[WORK_SLOTS]; /* NULL: this place is free */
+static weir_acquisition *holds[WORK_SLOTS]; /* NULL: this slot is free */
 static bool queue_is_watched;               /* the multishot poll has not ended */
 
 static const struct {
@@ -40,7 +40,7 @@ static void check(const char *what, int code)
         work_fail(what, code);
 }
 
-/* The ring has more entries than there ever are things to ask for at once. */
+/* Sets the timer of a slot. The ring has more entries than there are operations to prepare. */
 static void hold(weir_acquisition *acquisition)
 {
     static struct __kernel_timespec hold_time = {.tv_nsec = WORK_HOLD_NS};
@@ -69,7 +69,7 @@ static void watch_queue(void)
     queue_is_watched = true;
 }
 
-/* Wakes coalesce, so all must be reaped. */
+/* Reaps everything: notifications coalesce. */
 static void on_queue(void)
 {
     struct weir_completion done[BATCH];
@@ -106,7 +106,7 @@ static void on_cqe(uint64_t what, int res, unsigned flags)
     }
 }
 
-/* Submits what was prepared, waits, and handles what has come. */
+/* Submits the prepared operations, waits, and handles the completions. */
 static void turn(void)
 {
     struct io_uring_cqe *cqe;
@@ -124,7 +124,7 @@ static void turn(void)
     }
 }
 
-/* Before the queue goes, the kernel must have let go of it. */
+/* Ends the poll of the queue: the kernel must not watch it when it is closed. */
 static void stop_watching_queue(void)
 {
     check("weir_uring_prep_cancel", weir_uring_prep_cancel(&ring, QUEUE, CANCEL));

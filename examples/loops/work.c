@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What every loop of this directory does, apart from waiting. */
+/* The work of every loop of this directory, apart from waiting. */
 #include "work.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 
 #define MS UINT64_C(1000000)
 
-/* A kind of request is a set. The first of all requests are for the door, then calls and slots
- * take turns. The number of a request is its user_data. */
+/* Kinds of requests: each is a set. The first requests are for the door, then calls and slots take
+ * turns. The number of a request is its user_data. */
 enum kind { CALL, SLOT, DOOR };
 enum { DOORS = 3, OTHERS = 80, ALL = DOORS + OTHERS, CAPACITY = 16 };
 
@@ -101,7 +101,7 @@ void work_submit(struct work *work)
     }
 }
 
-/* What was granted, in which order, and not too early. */
+/* Counts a grant, and checks its order and that it is not too early. */
 static void count_grant(struct work *work, uint64_t number)
 {
     enum kind kind = kind_of(number);
@@ -138,7 +138,8 @@ weir_acquisition *work_completed(struct work *work, const struct weir_completion
         return NULL;
     case -ETIMEDOUT:
         if (++work->timed_out == DOORS)
-            check("weir_release", weir_release(&work->door)); /* open for the one left */
+            check("weir_release",
+                  weir_release(&work->door)); /* opens it for the request that is left */
         return NULL;
     default:
         work_fail("a completion", completion->result);

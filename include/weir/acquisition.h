@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Acquisitions: asking for amounts of several limits at once, waiting for them, giving them back.
+ * Acquisitions: requesting amounts of several limits at once, waiting for them, releasing them.
  *
  * States of an acquisition:
  *
@@ -8,12 +8,12 @@
  *        └─────► pending ──► granted ───────────────► release
  *                   ├──────► timed out, refused, canceled, shut down ──► release (frees only)
  *                   └──────► release (cancels and frees)
- *     reserve ─► granted as of an instant ──────────► release
+ *     reserve ─► granted as of a later time ─────────► release
  *                   └──────► canceled ──────────────► release (frees only)
  *
- * An acquisition belongs to one thread at a time; different acquisitions are independent. What a
- * process holds of a set that processes share goes back when it ends, however it ends, and what it
- * waits for leaves the line; rates and calls count as used then (docs/processes.md).
+ * An acquisition belongs to one thread at a time; different acquisitions are independent. When a
+ * process ends, however it ends, the resources that it holds of a shared set are released and its
+ * waiters leave the wait queue. Rates and calls count as used then (docs/processes.md).
  */
 #ifndef WEIR_ACQUISITION_H
 #define WEIR_ACQUISITION_H
@@ -38,75 +38,75 @@ struct weir_amount {
 
 enum { WEIR_STRICT = 1u << 0 /* an unknown key is -ENOENT, not a warning */ };
 
-/* What is asked for. Zero everything, set `size`, then what is wanted. */
+/* A request. Zero everything, set `size`, then what is wanted. */
 struct weir_request {
     size_t size;                       /* sizeof(struct weir_request) */
     const struct weir_amount *amounts; /* may be NULL: every limit with its default */
     size_t amounts_n;
     uint64_t timeout_ns;  /* how long to wait; 0: the set's default; WEIR_FOREVER */
-    uint64_t max_wait_ns; /* refuse at once if the wait is foreseen to be longer; as above */
+    uint64_t max_wait_ns; /* refuse at once if the forecast wait is longer; 0: the set's default;
+                             WEIR_FOREVER */
     uint64_t route;       /* for balancers that hash */
     uint32_t flags;       /* WEIR_STRICT */
     uint32_t reserved;    /* 0 */
-    const void *subject;  /* of a keyed set: whose limits these are, as bytes; others ignore it */
+    const void *subject;  /* of a keyed set: the subject that the limits apply to, as bytes;
+                             other sets ignore it */
     size_t subject_size;  /* 1 .. WEIR_SUBJECT_MAX */
 };
 #define WEIR_SUBJECT_MAX ((size_t)4096)
 
 /*
- * Who refused and when to come back. Filled on -EAGAIN, -ENOBUFS, -ERANGE, -ENOENT and -ETIMEDOUT,
- * and also where a single key is to blame for an -EINVAL; untouched on success, and if `size` is
- * too small. The strings live as long as the set (as long as any handle of the instance); a key
- * that is unknown is the caller's own string.
+ * The limit that refused a request, and when to try again. Filled on -EAGAIN, -ENOBUFS, -ERANGE,
+ * -ENOENT and -ETIMEDOUT, and where a single key causes an -EINVAL. Untouched on success, and if
+ * `size` is too small. The strings live as long as the set (as long as any handle of the instance);
+ * an unknown key is the caller's own string.
  */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
-    const char *key;         /* that refused or holds up the line, or is unknown; or "", also where
-                                a reservation alone is ahead */
+    const char *key;         /* limit that refused or limits the head of the wait queue, or the
+                                unknown key; "" if there is none, or only a reservation is ahead */
     const char *set;         /* the set's name */
-    uint64_t retry_after_ns; /* estimate from now, a lower bound; 0: not foreseen, it is a resource
-                                that is short; WEIR_FOREVER: never by the passing of time */
+    uint64_t retry_after_ns; /* forecast from now, a lower bound; 0: no forecast, a resource is
+                                short; WEIR_FOREVER: never by the passing of time */
 };
 
 /*
- * Takes amounts of rates and calls, final at once: usage equals the amount and there is nothing to
- * release. Never waits. A resource in the set must be left out (amount 0), else -EINVAL.
- * Returns 0, -EAGAIN (would have to wait), or as weir_acquire; timeout_ns and max_wait_ns do not
+ * Takes amounts of rates and calls. Final at once: usage equals the amount, and there is nothing to
+ * release. Never waits. A resource in the set must be left out (amount 0), else -EINVAL. Returns 0,
+ * -EAGAIN (would have to wait), or an error of weir_acquire; timeout_ns and max_wait_ns do not
  * matter. Any thread.
  */
 WEIR_PUBLIC int weir_take(weir_pool *pool, const struct weir_request *request,
                           struct weir_refusal *retref);
 
-/*
- * Acquires without waiting. Returns 0, -EAGAIN (would have to wait), or as weir_acquire; timeout_ns
- * and max_wait_ns do not matter. Any thread.
- */
+/* Acquires without waiting. Returns 0, -EAGAIN (would have to wait), or an error of weir_acquire;
+ * timeout_ns and max_wait_ns do not matter. Any thread. */
 WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *request,
                                  weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
- * Acquires, blocking the calling thread in the set's line if need be. `request` may be NULL: every
- * limit with its default. It is copied as far as needed and may go when the call returns. `*ret`
- * belongs to the caller and goes back with weir_release.
+ * Acquires, blocking the calling thread in the set's wait queue if necessary. `request` may be
+ * NULL: every limit with its default. It is copied as far as needed and may go when the call
+ * returns. `*ret` belongs to the caller and goes back with weir_release.
  * Returns
  *   0            granted
- *   -EAGAIN      the wait is foreseen to exceed max_wait, or has exceeded it
+ *   -EAGAIN      the forecast wait exceeds max_wait, or the wait has exceeded it
  *   -ETIMEDOUT   timeout_ns has passed
- *   -ENOBUFS     max_waiters stand in line already; or the set is keyed, and there is no room for
- *                another subject, or for a line of its own: so many are known as max_keys or memory
- *                allow, and none can be forgotten or evicted
+ *   -ENOBUFS     max_waiters requests wait already; or the set is keyed and has no room for another
+ *                subject or its wait queue: max_keys or the memory is used up, and no subject can
+ *                be forgotten or evicted
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
- *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), asks
- *                for a key twice, or names nothing of a set with a rate; the set is keyed, and the
- *                request has no subject, or a longer one; `pool` or `ret` is NULL
+ *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), names a
+ *                key twice, or names nothing of a set with a rate; the set is keyed, and the
+ *                request has no subject or one that is too long; `pool` or `ret` is NULL
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent
- *   -ENOMEM      out of memory; of a set that processes share also: its file system is full, or it
- *                has no room for more threads or acquisitions
+ *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
+ *                for more threads or acquisitions left
  *   -EUCLEAN     the set is shared by processes, and its segment is damaged
- *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a set that processes share: to wait for it
- *                takes the timekeeper thread and some descriptors, as weir_submit does
+ *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set: waiting needs the timer thread
+ *                and some descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it.
@@ -115,131 +115,135 @@ WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request
                              weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
- * Acquires without blocking. Returns 0 (granted), 1 (pending: wait for weir_acquisition_fd, or ask
- * weir_acquisition_result), or as weir_acquire; -EAGAIN (would wait longer than max_wait) and
- * -ENOBUFS are decided here. Starts the instance's timekeeper thread when the first waiter pends
- * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN, ... from the kernel if the
- * timekeeper cannot be started, or cannot hear of the other processes that share the set; nothing
- * is taken then, and `retref` is untouched. Any thread.
+ * Acquires without blocking. Returns 0 (granted), 1 (pending: wait for weir_acquisition_fd, or poll
+ * weir_acquisition_result), or an error of weir_acquire. -EAGAIN (would wait longer than max_wait)
+ * and -ENOBUFS are decided here. The first pending acquisition starts the instance's timer thread
+ * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN, … from the kernel if the timer
+ * thread cannot be started, or cannot receive events of the other processes of a shared set;
+ * nothing is taken then, and `retref` is untouched. Any thread.
  */
 WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
                             weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
- * Reserves: grants in advance, for programs that are to send at given instants rather than to wait.
- * `*ret_at_ns` is the instant of the instance's clock as of which the request counts as granted,
- * now or later, and never before the limits allow it: nothing may be done with the grant until
- * then. weir_uring_prep_paced (uring.h) has the kernel start operations at that instant.
- * The acquisition is granted as far as all other calls are concerned, its descriptors included:
- * they do not tell of the instant. weir_update and weir_release are as for any other.
+ * Reserves: grants in advance, for programs that send at given times rather than wait. `*ret_at_ns`
+ * is the time, by the instance's clock, as of which the request counts as granted: now or later,
+ * and never before the limits allow it. The grant must not be used before that time.
+ * weir_uring_prep_paced (uring.h) makes the kernel start operations then. All other calls, and the
+ * acquisition's descriptors, treat it as granted already and do not signal that time. weir_update
+ * and weir_release work as for any other acquisition.
  *
- * Whoever comes later is served as if behind a waiter: nobody gets anything of this set before the
- * instant, newcomers of an unfair set included. weir_cancel takes a reservation back as if it had
- * never been until weir_update says that it was used, before and after its instant, with
- * weir_acquisition_result asked or not. As by any refund, amounts go back as far as the algorithm
- * can; the instant does not: nothing is granted before it all the same. So reserve no further ahead
- * than can be spared, which is what max_wait says. One that is released counts as used.
+ * Later requests are served as if a waiter were ahead: the set grants nothing before that time, not
+ * even to the newcomers of an unfair set. weir_cancel undoes a reservation as if it had never been,
+ * before and after its time, until weir_update reports usage; weir_acquisition_result does not
+ * matter. Amounts go back as far as the algorithm can refund them. The time does not: nothing is
+ * granted before it. So reserve no further ahead than needed; max_wait bounds it. A reservation
+ * that is released counts as used.
  *
  * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.
- * Returns 0; -EAGAIN: somebody is in line, and nobody overtakes, or the instant would be further
- * away than max_wait, or no instant is foreseen (`retref` says when to come back, or wait by
- * weir_submit); or as weir_acquire. timeout_ns does not matter. Any thread.
+ * Returns 0, or an error of weir_acquire. -EAGAIN: there are waiters, which a reservation does not
+ * overtake; or the time would be further away than max_wait; or there is no forecast (`retref` says
+ * when to try again, or wait with weir_submit). timeout_ns does not matter. Any thread.
  */
 WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request,
                              weir_acquisition **ret, uint64_t *ret_at_ns,
                              struct weir_refusal *retref);
 
 /*
- * An eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it already
- * is, and stays readable until read. Made on the first call, close-on-exec and non-blocking, closed
- * by weir_release and never handed out twice; the caller must not close it. Returns it, or -EMFILE,
- * -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a queue has yet to hand out its completion), -EINVAL (it has
- * one of the next kind), or what the kernel said to writing it; then it can be asked for again.
+ * Returns an eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it
+ * already is, and stays readable until read. Made by the first call, close-on-exec and
+ * non-blocking, closed by weir_release and never handed out twice; the caller must not close it.
+ * Errors: -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its
+ * completion), -EINVAL (it has a descriptor for grants), or the kernel's error of writing it; then
+ * call again.
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
 /*
- * The same, except that it becomes readable only if the acquisition is granted, never because it
- * was refused, timed out, or was canceled: for waits that the kernel itself carries on from (see
- * uring.h). The first of the two calls decides which of them this acquisition has; the other is
- * -EINVAL from then on.
+ * Returns an eventfd that becomes readable only if the acquisition is granted, never because it was
+ * refused, timed out or was canceled: for waits that the kernel itself continues from (see
+ * uring.h). Errors and ownership are those of weir_acquisition_fd. The first of the two calls
+ * decides which kind this acquisition has; the other one returns -EINVAL from then on.
  */
 WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
- * Attaches an eventfd of the caller's own instead: 1 is added to it once the acquisition is
- * decided, at once if it already is. A program that waits time and again has it in its loop once,
- * instead of a new descriptor each time. It stays the caller's, who reads it before the next wait.
- * It must stay open until the acquisition is released; nothing is written to it afterwards. Several
- * acquisitions may have the same one: its count says how many were decided since it was read. Nobody
- * else may fill it: at its maximum nothing can be added to it, and if it is not non-blocking either,
- * whoever decides waits with all others of the instance until it is read.
- * weir_acquisition_fd returns it from then on, and makes up for what could not be added.
- * Returns 0; -EBADF (not open), -EINVAL (no eventfd; or the acquisition has a descriptor already, of
- * whatever kind), -ECHILD, -EBUSY (a queue has yet to hand out its completion), or what the kernel
- * said to writing it. Whenever it fails, nothing is attached.
+ * Attaches an eventfd of the program instead: 1 is added to it once the acquisition is decided, at
+ * once if it already is. A program that waits repeatedly keeps it in its loop, instead of adding a
+ * new descriptor each time. It stays the program's, which reads it before the next wait. It must
+ * stay open until the acquisition is released; nothing is written to it afterwards.
+ *
+ * Several acquisitions may share one: its count is the number decided since it was read. Nothing
+ * else may fill it. At its maximum nothing can be added; if it is blocking as well, the deciding
+ * thread and all other waits of the instance stall until it is read.
+ *
+ * weir_acquisition_fd returns it from then on, and repeats an addition that failed. Returns 0;
+ * -EBADF (not open), -EINVAL (no eventfd; or the acquisition has a descriptor already, of whatever
+ * kind), -ECHILD, -EBUSY (a completion queue has yet to hand out its completion), or the kernel's
+ * error of writing it. On an error nothing is attached.
  */
 WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd);
 
 /*
- * 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed), -ECANCELED, -ESHUTDOWN,
- * -ENOBUFS (of a queue: the line was full), -ECHILD, -EUCLEAN. Never blocks. Once it is not
- * -EINPROGRESS it stays as it is, except that weir_cancel can take back a grant that this call has
- * not yet told of, or a reservation, and that it is -EUCLEAN once the segment of the set is found
- * damaged.
+ * Returns the result: 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed),
+ * -ECANCELED, -ESHUTDOWN, -ENOBUFS (of a completion queue: the wait queue was full), -ECHILD,
+ * -EUCLEAN. Never blocks. A result other than -EINPROGRESS is final, with two exceptions.
+ * weir_cancel can undo a reservation, or a grant that this call has not reported yet; and it is
+ * -EUCLEAN once the segment of the set is found damaged.
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
 /*
- * Who refused an acquisition that ended with -ETIMEDOUT or -EAGAIN, or of a queue also with
- * -ENOBUFS, and when to come back: the estimate as of now. Returns 0; -EINVAL (it did not end so, or
- * ret->size is too small), -ENOMEM, -EUCLEAN, -ECHILD.
+ * Returns the limit that refused an acquisition, and when to try again, as a forecast from now.
+ * Only of an acquisition that ended with -ETIMEDOUT or -EAGAIN, or in a completion queue with
+ * -ENOBUFS. Returns 0; -EINVAL (it did not end so, or ret->size is too small), -ENOMEM, -EUCLEAN,
+ * -ECHILD.
  */
 WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret);
 
 /*
- * Withdraws a pending acquisition; its result becomes -ECANCELED and its fd readable. A grant that
- * was faster, but of which the caller has not learned from weir_acquisition_result, goes back to
- * the limits as if it had never been; so does a reservation that was not updated. Returns 0,
- * -EALREADY (it was decided before, or canceled already; see the result), -ECHILD. The acquisition
- * must still be released.
+ * Cancels a pending acquisition; its result becomes -ECANCELED and its fd readable. An earlier
+ * grant that weir_acquisition_result has not reported yet is undone as if it had never been; so is
+ * a reservation that was not updated. Returns 0, -EALREADY (it was decided before, or canceled
+ * already; see the result), -ECHILD. The acquisition must still be released.
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
 /*
  * Reports how much was used of a rate (required before release) or of a call taken with an amount
  * above 1 (required, 0 … amount). The last value before release counts. Usage below the amount
- * refunds the rest at release, if the limit refunds; above it, a rate warns once and is charged at
- * release if the limit says `overuse: charge`. Returns 0; -EINVAL (a resource, a limit left out of
- * the request, or not granted); -ERANGE (a call, above its amount, or other than 1 where the amount
- * was 1); -ENOENT (unknown key, and strict; else it warns once and returns 0); -EUCLEAN (the segment
- * of the set is damaged); -ECHILD. A refused update changes nothing.
+ * refunds the rest at release, if the limit refunds. Usage above it makes a rate warn once, and is
+ * charged at release if the limit says `overuse: charge`. Returns 0; -EINVAL (a resource, a limit
+ * left out of the request, or not granted); -ERANGE (a call, above its amount, or other than 1
+ * where the amount was 1); -ENOENT (unknown key, and strict; else it warns once and returns 0);
+ * -EUCLEAN (the segment of the set is damaged); -ECHILD. A refused update changes nothing.
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 
 /*
- * Gives everything back, in any state, exactly once, and sets `*acquisition` to NULL: a pending one
- * is canceled, a decided one that was not granted is only freed. A grant of which the caller cannot
- * know, because neither weir_acquisition_result nor the fd has told, goes back as if it had never
- * been. NULL and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing:
- * usage counts as the full request; everything was given back all the same); -ECHILD (memory was
- * freed, the parent's limits are untouched).
+ * Releases the acquisition, in any state, exactly once, and sets `*acquisition` to NULL. A pending
+ * one is canceled; a decided one without a grant is only freed. A grant that neither
+ * weir_acquisition_result nor the fd has reported is undone as if it had never been. NULL and a
+ * pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing: usage counts as the
+ * full request, and everything was released); -ECHILD (memory was freed, the parent's limits are
+ * untouched).
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
 /* The name of the set that was picked. Lives as long as the acquisition. */
 WEIR_PUBLIC const char *weir_acquisition_set(const weir_acquisition *acquisition);
 
-/* A value of the picked set's `config` map as it was at the request, or NULL. Lives as long. */
+/* A value of the picked set's `config` map at the time of the request, or NULL. Lives as long as
+ * the acquisition. */
 WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisition,
                                                 const char *name);
 
 /*
- * The first instant of the instance's clock at which this request would be granted by this set,
- * waiters and reservations ahead included, resources counted as available: a lower bound.
- * WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never. Its timeout and
- * max_wait do not matter. Any thread. Returns 0, -EINVAL, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN or
- * -ECHILD, as weir_acquire.
+ * Returns in `*ret_ns` the first time of the instance's clock at which this set would grant the
+ * request: behind the waiters and reservations ahead, with resources counted as available, so a
+ * lower bound. WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never. The
+ * request's timeout and max_wait do not matter. Any thread. Returns 0, or -EINVAL, -ERANGE,
+ * -ENOENT, -ENOMEM, -EUCLEAN or -ECHILD with the meanings of weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);

@@ -5,15 +5,15 @@
  * State is `footprint.state` bytes, a multiple of 8, aligned to 8, all zero before `init`. It may
  * be copied, moved to another address, placed in shared memory or stored by a remote engine between
  * any two calls. No pointers, no padding with undefined content, nothing outside it. Configuration
- * is `footprint.config` bytes, aligned to 16, written once by `configure` and then read-only. What
- * means the same must be the same bytes in every process, or they cannot share a set: no pointers,
- * no padding with undefined content.
+ * is `footprint.config` bytes, aligned to 16, written once by `configure` and then read-only. Equal
+ * configurations must have equal bytes in every process, or the processes cannot share a set: no
+ * pointers, no padding with undefined content.
  *
  * Every function may be called from any thread, on copies of one state at the same time; none may
  * block, allocate, or read a clock: time is an argument. `at->now_ns` never goes back between two
- * calls on one state, but must be treated as the last instant seen if it does. Amounts are from 1
- * to `footprint.amount_max`.
- * Decisions are exact: equal to rational arithmetic, for every configuration accepted.
+ * calls on one state; if it does, the algorithm must treat it as the last instant seen. Amounts are
+ * from 1 to `footprint.amount_max`. Decisions are exact: equal to rational arithmetic, for every
+ * configuration accepted.
  */
 #ifndef WEIR_ALGORITHM_H
 #define WEIR_ALGORITHM_H
@@ -45,23 +45,23 @@ enum {
     WEIR_ALGORITHM_WALL = 1u << 1,    /* reads wall_offset_ns; without it that may be 0 */
     /*
      * Where the footprint says 8 bytes of state, the top bit of that word is always clear. Then a
-     * set of one such limit is decided by a single compare-and-swap, and an instant earlier than
-     * the last one seen may be given to it more often than otherwise. State with the bit set is not
-     * kept: the operation is as if it had not been called.
+     * set of one such limit is decided by a single compare-and-swap, and it may see earlier
+     * instants more often than otherwise. State with the bit set is discarded, as if the call had
+     * not been made.
      */
     WEIR_ALGORITHM_WORD = 1u << 2,
     /*
-     * What is taken later never makes room earlier: whatever is asked for then can be had no sooner
-     * than if it had been taken before. It is not so where a window lasts from the first grant on:
-     * one that begins later ends later, and may let in at once what would have been of the next.
-     * Without it, what is foreseen for those in line is foreseen anew whenever somebody is served,
-     * where several limits decide together: that takes longer, and is never later than what comes.
-     * A limit that is alone in its set is taken not to let others in sooner if one is served late.
+     * Taking later never makes room earlier: a later request is granted no sooner than if the
+     * amount had been taken before. This does not hold for a window that lasts from its first grant
+     * on: one that begins later ends later, and may grant at once what would have belonged to the
+     * next. Without this flag, the forecast for waiters is recomputed after each grant where
+     * several limits decide together. That takes longer, and the forecast is never later than the
+     * grant. A limit that is alone in its set is assumed to be monotone.
      */
     WEIR_ALGORITHM_MONOTONE = 1u << 3
 };
 
-/* Required are configure, ready_at, take and available; what else is missing (NULL) is not done. */
+/* configure, ready_at, take and available are required; other functions may be NULL. */
 struct weir_algorithm {
     size_t size;    /* sizeof(struct weir_algorithm) */
     uint32_t types; /* bit (1 << enum weir_limit_type) for each limit type served */
@@ -91,8 +91,8 @@ struct weir_algorithm {
     void (*take)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
     /*
-     * Gives back `amount` of what was taken at `granted_ns` (by the instance's clock). Never more
-     * than was taken. NULL: this algorithm cannot refund.
+     * Refunds `amount` of what was taken at `granted_ns` (by the instance's clock). Never more than
+     * was taken. NULL: this algorithm cannot refund.
      */
     void (*refund)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns);
@@ -117,9 +117,9 @@ struct weir_algorithm {
     /* The next two are for reloads, which this version of the library lacks. */
 
     /*
-     * Carries `old_state`, made under `old_config`, over to a new configuration of the same
-     * algorithm: a bucket keeps its level, cut to the new burst; a window keeps its count. `state`
-     * is zeroed. NULL: the limit starts anew.
+     * Carries `old_state`, made under `old_config`, over to a new configuration of this algorithm:
+     * a bucket keeps its level, cut to the new burst; a window keeps its count. `state` is zeroed.
+     * NULL: the limit starts anew.
      */
     void (*reconfigure)(const void *old_config, const void *old_state, const void *config,
                         void *state, const struct weir_instant *at);
@@ -132,11 +132,11 @@ struct weir_algorithm {
                    void *state, const struct weir_instant *at);
 
     /*
-     * Says whether the bytes of `state` can be a state under `config`: 0 yes, -1 no. The bytes may
-     * be anything: in a set that processes share any of them may have written there. After a yes
-     * every other function must stay within the state, come to an end soon and do nothing
-     * undefined, though what it answers may be wrong. Called before every operation on such a set,
-     * so better not longer than those. NULL: they do so on any bytes.
+     * Returns whether the bytes of `state` can be a state under `config`: 0 yes, -1 no. The bytes
+     * may be anything: in a shared set any process may have written there. After a yes every other
+     * function must stay within the state, end soon and do nothing undefined, though its result may
+     * be wrong. Called before every operation on such a set, so it should take no longer than one.
+     * NULL: the other functions are safe on any bytes.
      */
     int (*check)(const void *config, const void *state);
 
@@ -149,10 +149,10 @@ struct weir_algorithm {
                          uint64_t amount);
 
     /*
-     * Whether this state decides at `at`, and ever after, exactly as one that `init` makes at `at` or
-     * at any later instant: 1 yes, 0 no. So one that does not begin with all there can be is never as
-     * new: its time runs from when it was made. A keyed set forgets a key once all its limits say so. NULL: never; then keys can
-     * only be evicted.
+     * Returns 1 if this state decides at `at`, and ever after, exactly as one that `init` makes at
+     * `at` or at any later instant; else 0. So a state that does not begin with its full amount is
+     * never new: its time runs from its start. A keyed set forgets a key once all its limits return
+     * 1. NULL: never; then keys can only be evicted.
      */
     int (*is_new)(const void *config, const void *state, const struct weir_instant *at);
 };

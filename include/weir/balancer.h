@@ -16,9 +16,9 @@ extern "C" {
 /* A set as a balancer sees it. Live, but only a snapshot. It may grow: step by `view_size`. */
 struct weir_set_view {
     uint64_t held;        /* acquisitions held now */
-    uint64_t waiting;     /* waiters in line now */
-    uint64_t ready_at_ns; /* estimate of the instant at which this request would be granted; at the
-                             end of time (WEIR_BLOCKED and above) if it cannot be foreseen */
+    uint64_t waiting;     /* waiters now */
+    uint64_t ready_at_ns; /* forecast of the time at which this request would be granted;
+                             WEIR_BLOCKED and above if there is no forecast */
 };
 
 struct weir_pick {
@@ -48,8 +48,8 @@ struct weir_balancer {
     void (*init)(const void *config, void *state, uint32_t sets_n, uint32_t worker);
 
     /*
-     * Returns the index of the set to use, below sets_n: anything else is taken modulo sets_n, and
-     * told to the log once. Required. Not called for pools of one set.
+     * Returns the index of the set to use, below sets_n. Any other index is taken modulo sets_n,
+     * and logged once. Required. Not called for pools of one set.
      */
     uint32_t (*pick)(const void *config, void *state, const struct weir_pick *request);
 };

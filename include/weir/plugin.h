@@ -6,7 +6,7 @@
  * allocation, no I/O, no lock, no randomness, no writable static data.
  *
  * A plugin `x` is best kept in a file x.so; other files named *.so are looked through as well. The
- * file and its directory must belong to root or to the user, and nobody else may write to them.
+ * file and its directory must belong to root or to the user, and must not be writable for others.
  * `weir plugins DIR` says what is wrong with a file that is refused.
  *
  * Growth: structs that start with their size grow at the end; a field beyond `size` counts as
@@ -70,7 +70,7 @@ struct weir_value {
     uint32_t reserved;
 };
 
-/* Why `configure` refused. `parameter` is the index of the parameter to blame, or UINT32_MAX. */
+/* Why `configure` refused. `parameter` is the index of the wrong parameter, or UINT32_MAX. */
 struct weir_reason {
     uint32_t parameter;
     char message[252]; /* NUL-terminated: what is wrong and what would be right */

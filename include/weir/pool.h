@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A pool: what a program acquires from. It picks a set for each request and is out of the way. A
- * set's name opens as a pool of that one set. A pool handle may be used from any thread until it is
- * closed; one per worker is faster and keeps the balancer's order.
+ * A pool: the handle from which a program acquires. It picks a set for each request. A set's name
+ * opens as a pool of that one set. A pool handle may be used from any thread until it is closed;
+ * one per worker is faster and keeps the balancer's order.
  */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
@@ -46,8 +46,8 @@ WEIR_PUBLIC int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint3
  * Defines sets and a pool in code and opens it. All or nothing; everything is copied. A pool of one
  * set that names no balancer has none. Returns 0, -EEXIST (a name is taken), -ENOENT (there is no
  * such set or plugin), -ENOEXEC (a plugin file is refused), -EINVAL (anything else is wrong),
- * -ENOMEM, -ESHUTDOWN, -ECHILD, or of a set that processes share one of the errors that weir_open
- * has for these; `reterr`, if not NULL, says why. Any thread.
+ * -ENOMEM, -ESHUTDOWN, -ECHILD, or for a shared set one of the errors of weir_open; `reterr`, if
+ * not NULL, says why. Any thread.
  */
 WEIR_PUBLIC int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
                               struct weir_error *reterr);
@@ -64,12 +64,12 @@ WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
  */
 WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
 
-/* How many sets the pool has, at least 1. Any thread. */
+/* Returns how many sets the pool has, at least 1. Any thread. */
 WEIR_PUBLIC size_t weir_pool_sets(const weir_pool *pool);
 
 /*
- * A set of the pool, to look at, or NULL if there are no more than `index`. Borrowed: lives as long
- * as the pool handle. Any thread.
+ * Returns a set of the pool, to look at, or NULL if there are no more than `index`. Borrowed: lives
+ * as long as the pool handle. Any thread.
  */
 WEIR_PUBLIC weir_set *weir_pool_set(weir_pool *pool, size_t index);
 

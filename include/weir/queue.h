@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues: waiting for very many acquisitions through one file descriptor, without a thread.
+ * Completion queues: waiting for very many acquisitions through one file descriptor, without a
+ * thread.
  *
  *     weir_queue_open → weir_queue_submit … → (fd readable) → weir_queue_reap → weir_release
  *
  * Each successful submission is followed by exactly one completion, whether it was granted at once,
- * later, or refused. Nothing moves a queue but the program: weir_queue_reap hands out what was
- * decided and does what time has made due. So reap in time: while a submission of this queue heads
- * the line of a set and only time is missing, those behind it wait for that reap as well.
+ * granted later, or refused. Only the program advances a completion queue: weir_queue_reap hands
+ * out what was decided and does what time has made due. So reap in time: while a submission of this
+ * completion queue is the head of a set's wait queue and only time is missing, the waiters behind
+ * it wait for that reap as well.
  *
- * Level-triggered (poll, epoll, most loops), reap once per event; what is left makes another event:
+ * Level-triggered (poll, epoll, most loops): reap once per event; the rest makes another event:
  *
  *     while (poll(&(struct pollfd){weir_queue_fd(queue), POLLIN, 0}, 1, -1) >= 0)
  *         for (int i = 0, n = weir_queue_reap(queue, done, N); i < n; i++)
  *             handle(&done[i]);
  *
- * Edge-triggered (EPOLLET, a multishot poll), reap until a call returns fewer than it was offered
+ * Edge-triggered (EPOLLET, a multishot poll): reap until a call returns fewer than it was offered
  * room for; only then does the next completion make a new edge:
  *
  *     int n;
@@ -38,48 +40,51 @@ extern "C" {
 
 typedef struct weir_queue weir_queue;
 
-/* The most submissions that a queue can hold. */
+/* The largest capacity of a completion queue. */
 #define WEIR_QUEUE_CAPACITY_MAX (1u << 26)
 
 struct weir_completion {
     uint64_t user_data;            /* of the submission */
-    weir_acquisition *acquisition; /* granted: the caller's, to release. Otherwise NULL, unless the
-                                      submission asked for it: then it is that, to release */
+    weir_acquisition *acquisition; /* granted: the caller's, to release. Otherwise NULL, unless
+                                      the submission had a `ret`: then that acquisition, to
+                                      release */
     int result;                    /* 0, -ETIMEDOUT, -EAGAIN (would wait, or has waited, longer than
                                       max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN, -EUCLEAN */
     uint32_t reserved;             /* 0 */
-    struct weir_refusal refusal;   /* on -EAGAIN, -ENOBUFS and -ETIMEDOUT who refused and when to
-                                      come back, as of the reap. Behind a long line the estimate may
-                                      leave the line out. */
+    struct weir_refusal refusal;   /* on -EAGAIN, -ENOBUFS and -ETIMEDOUT: the limit that refused
+                                      and when to try again, as of the reap. Behind a long wait
+                                      queue the forecast may leave the waiters out. */
 };
 
 /*
- * Opens a queue for at most `capacity` submissions that were not reaped yet, from 1 to
+ * Opens a completion queue for at most `capacity` submissions that were not reaped yet, from 1 to
  * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. Until it is
- * used it takes next to no memory, and one descriptor; two if there is a set that processes share,
- * or the clock is injected; three where the kernel has no timerfd that others make readable
- * (CONFIG_CHECKPOINT_RESTORE). It takes one more for each set it is submitted to that processes
- * share; if there was none when the queue was opened, the instance's timekeeper thread hears of the
- * other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE, -ENFILE, -ESHUTDOWN, -ECHILD. Any
- * thread.
+ * used it takes next to no memory.
+ *
+ * It takes one descriptor; two if there is a shared set or the clock is injected; three if the
+ * kernel lacks the timerfd feature of CONFIG_CHECKPOINT_RESTORE. It takes one more for each shared
+ * set that it is submitted to. If there was no shared set when it was opened, the instance's timer
+ * thread receives the events of the other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE,
+ * -ENFILE, -ESHUTDOWN, -ECHILD. Any thread.
  */
 WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
 
 /*
- * Submits a request. 0: one completion with `user_data` follows, even if the request was decided
- * by this call. Otherwise none does and nothing was taken:
- *   -ENOSPC      as many submissions as the queue can hold were not reaped yet
+ * Submits a request. 0: one completion with `user_data` follows, even if the request was decided by
+ * this call. Otherwise no completion follows and nothing was taken:
+ *   -ENOSPC      `capacity` submissions were not reaped yet
  *   -ERANGE, -ENOENT, -EINVAL, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD as weir_acquire; also -EINVAL
- *                if pool and queue are not of one instance
- *   -EMFILE, -ENFILE, … from the kernel: the queue cannot hear of the other processes that share
- *                the set
+ *                if pool and completion queue are not of one instance
+ *   -EMFILE, -ENFILE, … from the kernel: the completion queue cannot receive the events of the
+ *                other processes that share the set
  * `retref`, if not NULL, is filled as by weir_acquire.
- * With `ret` not NULL the acquisition is had at once, not only with the completion, and is the
- * caller's to release: to ask for its result, or to cancel this one and no other (weir_cancel).
- * Releasing it before its completion was reaped takes that back, too: none follows. It must not be
- * used by one thread while another reaps this queue. It has no fd of its own until it was reaped.
- * Such completions can also come as CQEs (weir_queue_attach).
- * The request is copied as far as needed. Any thread.
+ *
+ * With `ret` not NULL the caller has the acquisition at once, not only with the completion, and
+ * must release it. It serves to read its result, or to cancel this submission and no other
+ * (weir_cancel). Releasing it before its completion was reaped withdraws the submission: no
+ * completion follows. It must not be used by one thread while another reaps this completion queue.
+ * It has no fd of its own until it was reaped. Such completions can also come as CQEs
+ * (weir_queue_attach). The request is copied as far as needed. Any thread.
  */
 WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
                                   const struct weir_request *request, uint64_t user_data,
@@ -87,55 +92,57 @@ WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
 
 /*
  * Cancels every submission with this user_data; each still completes, with -ECANCELED. A grant that
- * was faster but was not reaped goes back to the limits as if it had never been, except one whose
- * acquisition the program has (see `ret` above), which completes as granted. Returns how many were
- * canceled, or -ECHILD. Takes constant time on average besides leaving the line. Any thread.
+ * came first but was not reaped is undone as if it had never been. If the program has its
+ * acquisition (`ret` of weir_queue_submit), it completes as granted. Returns how many were
+ * canceled, or -ECHILD. Takes constant time on average besides the removal from the wait queue. Any
+ * thread.
  */
 WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
 
 /*
- * A descriptor that is readable (POLLIN) while there are completions, or something has become due
- * that only a reap does. It is close-on-exec, to be waited for and nothing else, whatever kind of
- * descriptor it is here, and fit for any poll, select, epoll (either way of triggering) or io_uring
- * poll. It belongs to the queue and must not be closed. It becomes readable up to 8 us before an
- * instant, less if its program is quick; a reap that comes early waits for the rest. One wake per
- * change from empty to not empty; if a completion is taken back or reaped while it is being told
- * of, one wake may find nothing. Neither may one at an instant that nobody waits for any more, nor
- * one for the sake of a set that processes share: who waits for it looks at it now and then, and the
- * reap does what another process that died or is stopped has left undone.
+ * Returns a descriptor that is readable (POLLIN) while there are completions, or something has
+ * become due that only a reap does. It is close-on-exec, to be waited for and nothing else, and fit
+ * for any poll, select, epoll (level- or edge-triggered) or io_uring poll. It belongs to the
+ * completion queue and must not be closed. It becomes readable up to 8 µs before a deadline, less
+ * if the program is quick to reap; a reap that comes early waits for the rest.
+ *
+ * There is one event per change from empty to not empty. A spurious event finds nothing to reap. It
+ * can follow a completion that was withdrawn or reaped while it was being signaled, a deadline
+ * without a waiter, or a recheck of a shared set: waiters check it periodically, and the reap
+ * completes what a dead or stopped process has left undone.
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 
 /*
  * Does what has become due, then hands out at most `n` completions, in the order in which they were
  * decided. Never sleeps. Returns how many; -EINVAL (`out` is NULL); -ENOMEM if there was no memory
- * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only moves time on.
+ * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only does what is due.
  */
 WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n);
 
 /*
- * Attaches the queue to a ring (io_uring) of the program: from now on each completion of a
- * submission whose acquisition the program has (`ret` of weir_queue_submit) is posted to it as a
- * CQE: `user_data` the submission's, `res` the result (0 or a negative errno), `flags` 0. That is
- * all, nothing is reaped for it: go on with the acquisition, whose refusal weir_acquisition_refusal
- * tells. Those that were decided before and not reaped are posted first. Completions of all other
- * submissions are reaped as before, for nobody could release what they grant.
+ * Attaches the completion queue to a ring (io_uring) of the program. From now on each completion of
+ * a submission with `ret` (see weir_queue_submit) is posted to the ring as a CQE: `user_data` that
+ * of the submission, `res` the result (0 or a negative errno), `flags` 0. Nothing is reaped for it:
+ * go on with the acquisition; weir_acquisition_refusal has its refusal. Completions that were
+ * decided before and not reaped are posted first. Completions of all other submissions are reaped
+ * as before, because their grants could not be released by anything else.
  *
- * Time: an attached queue needs no reap to be moved on, the instance's timekeeper thread does that
- * (with an injected clock weir_tick). The descriptor may become readable for a moment in vain.
+ * Time: an attached completion queue needs no reap to advance, because the instance's timer thread
+ * does that (with an injected clock weir_tick). The descriptor may become readable spuriously.
  *
  * Call this in the thread that takes the CQEs. When that thread ends, when the ring is closed, when
  * a sandbox closes in, or when the kernel refuses a message for whatever reason, posting ends by
- * itself: the log callback is told once, and what was not posted, as well as all that follows, is
- * reaped, until the queue is attached again. So watch weir_queue_fd as well, best by a multishot
- * poll on the same ring. Nothing is lost on the way: a completion is either posted or reaped. (What
- * was posted to a ring that nobody looks at any more counts as posted; the program has the
- * acquisition.) A CQ that is full loses nothing: the kernel keeps what does not fit, and liburing
- * fetches it.
+ * itself. The log callback is called once, and what was not posted, as well as all that follows, is
+ * reaped until the completion queue is attached again. So watch weir_queue_fd as well, best by a
+ * multishot poll on the same ring. Nothing is lost: a completion is either posted or reaped. (A
+ * completion posted to a ring that is no longer read counts as posted; the program has the
+ * acquisition.) A full CQ loses nothing: the kernel keeps what does not fit, and liburing fetches
+ * it.
  *
- * Who takes a CQE has the acquisition as if it had been reaped, and finds it where `ret` pointed,
- * though weir_queue_submit may still be under way. Before that, the program may at any moment,
- * while others release and time passes,
+ * The program that takes a CQE has the acquisition as if it had been reaped, and finds it where
+ * `ret` pointed, though weir_queue_submit may still be under way. Before that, the program may at
+ * any time, while other threads release and time passes,
  *   weir_cancel it     0: its CQE says -ECANCELED; -EALREADY: it says how it was decided before;
  *   weir_release it    its CQE may come or not, so better cancel it and release it at its CQE.
  *
@@ -147,30 +154,31 @@ WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, 
  * Detach before the ring goes (io_uring_queue_exit): weir has a duplicate of its descriptor, which
  * keeps it, and what the program has in flight on it, until posting ends.
  *
- * Returns 0; 1 (not attached, all is to be reaped: this kernel, a sandbox, or a build of weir
- * without liburing does not let it post; the log callback is told once); -EBUSY (it is attached);
+ * Returns 0; 1 (not attached, everything is reaped: this kernel, a sandbox, or a build of weir
+ * without liburing does not let it post; the log callback is called once); -EBUSY (it is attached);
  * -EBADF; -EBADFD (not a ring, or one that is not enabled yet); -EEXIST (a DEFER_TASKRUN ring, of
  * another thread); -EINVAL (`queue` is NULL), -EMFILE, -ENFILE, -ENOMEM, -EAGAIN, -ESHUTDOWN,
- * -ECHILD, or what the kernel says to starting a thread. On an error nothing has changed. Linux 5.18
- * or later; since 6.13 whoever decides also posts, before that the timekeeper thread does. One
+ * -ECHILD, or the kernel's error of starting a thread. On an error nothing has changed. Linux 5.18
+ * or later; since 6.13 the deciding thread also posts, before that the timer thread does. One
  * thread at a time attaches and detaches.
  */
 WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
 
 /*
- * Ends that, also if it has ended by itself: nothing is posted after this call, and what was not
- * posted is reaped. Called in the ring's own thread it leaves no message under way either: all that
- * was posted is on the CQ. weir_queue_close detaches as well; so does weir_close, after what it
- * decides (-ESHUTDOWN) was posted. Returns 0, also if the queue is not attached; -EINVAL (`queue`
- * is NULL); -ECHILD.
+ * Detaches the completion queue, also if posting has ended by itself: nothing is posted after this
+ * call, and what was not posted is reaped. Called in the ring's own thread it leaves no message
+ * under way either: all that was posted is on the CQ. weir_queue_close detaches as well; so does
+ * weir_close, after it has posted what it decides (-ESHUTDOWN). Returns 0, also if the completion
+ * queue is not attached; -EINVAL (`queue` is NULL); -ECHILD.
  */
 WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 
 /*
- * Closes the queue: what was not reaped is canceled, grants go back to the limits as if they had
+ * Closes the completion queue: what was not reaped is canceled, grants are undone as if they had
  * never been, and no completion follows. Acquisitions that the program has stay its own and must
- * still be released, even by another thread meanwhile. Otherwise no other thread may be using the
- * queue, nor cancel such an acquisition. Also after weir_close. NULL is fine. Returns NULL.
+ * still be released; another thread may do so meanwhile. Otherwise no other thread may be using the
+ * completion queue, nor cancel such an acquisition. Also after weir_close. NULL is fine. Returns
+ * NULL.
  */
 WEIR_PUBLIC weir_queue *weir_queue_close(weir_queue *queue);
 

@@ -4,25 +4,25 @@
  * starts by itself when a grant comes or when their instant has come.
  *
  *     weir_uring_prep_wait          one acquisition, however it ends
- *     weir_uring_prep_queue         a queue, by one multishot poll: for very many
+ *     weir_uring_prep_queue         a completion queue, by one multishot poll: for very many
  *     weir_uring_prep_linked_wait   grant → operations, unless a deadline passes first
  *     weir_uring_prep_paced         instant → operations, without any descriptor
  *
- * All of it is inline and only prepares: the ring is the program's, and so is every submission. The
- * functions may be called by whoever may call io_uring_get_sqe on that ring. A function that fails
- * has prepared nothing and taken no SQE.
+ * All of it is inline and only prepares: the ring is the program's, and so is every submission. Any
+ * thread that may call io_uring_get_sqe on that ring may call these functions. A function that
+ * fails has prepared nothing and taken no SQE.
  *
  * The last two make a chain: a head, which waits, and behind it what the program prepares. A chain
- * ends with exactly one CQE, which tells how:
+ * ends with exactly one CQE, which says how:
  *
  *     that of the program's operation    the grant (the instant) came and the operation was started
  *     that of the head, -ECANCELED       it did not, and the operation never ran nor ever will: the
  *                                        deadline passed, or the chain was canceled
  *
- * No other CQE comes of it, besides those of further operations that the program links behind its
- * first. A chain with an operation that the kernel does not know, or whose SQE is malformed, ends
- * by the head's CQE at once; which error it was stays untold. After that one CQE, and not before,
- * weir_uring_settle keeps the grant or takes it back:
+ * No other CQE follows, except those of further operations that the program links behind its first.
+ * A chain with an unknown operation or a malformed SQE ends by the head's CQE at once, without the
+ * kind of error. After that one CQE, and not before, weir_uring_settle keeps the grant or undoes
+ * it:
  *
  *     weir_submit(pool, &request, &acquisition, NULL);   // timeout_ns: WEIR_FOREVER
  *     weir_uring_prep_linked_wait(&uring, ring, &wait, acquisition, deadline_ns, HEAD, 1);
@@ -35,11 +35,11 @@
  *             weir_update(acquisition, …), weir_release(&acquisition);
  *
  * What each kind of ring demands:
- *   default         Waits and chains go on by themselves while the program computes, sleeps, or
- *                   sits in whatever call. The kernel does that in the thread that submitted them,
- *                   whose blocking calls (epoll_wait, recv with a timeout, …) may fail with EINTR for
- *                   it. (With IORING_SETUP_COOP_TASKRUN not before its next system call.)
- *   SINGLE_ISSUER   The same; one thread alone submits, as everywhere on such a ring.
+ *   default         Waits and chains go on by themselves while the program computes, sleeps, or is
+ *                   in any call. The kernel does that in the thread that submitted them, so
+ *                   blocking calls of that thread (epoll_wait, recv with a timeout, …) may fail
+ *                   with EINTR. (With IORING_SETUP_COOP_TASKRUN not before its next system call.)
+ *   SINGLE_ISSUER   As default, and only one thread submits, as everywhere on such a ring.
  *   DEFER_TASKRUN   Waits and chains go on only while that thread asks the ring for completions
  *                   (io_uring_submit_and_wait, io_uring_wait_cqe, io_uring_get_events): in between
  *                   no grant starts an operation and no deadline ends a wait. What came first then
@@ -51,9 +51,9 @@
  * IORING_SETUP_IOPOLL rings cannot wait for descriptors. From its first chain on, a ring refuses
  * IOSQE_IO_DRAIN (-EOPNOTSUPP): the kernel cannot order what completes in silence.
  *
- * The `user_data` of a wait or head must be its own: nothing else that is in flight on the ring may
- * have the same, not even the operation behind it. The kernel finds what it cancels, at a deadline
- * too, by that number alone, and would cancel the wrong one.
+ * The `user_data` of a wait or head must be unique among everything in flight on the ring,
+ * including the operation behind it. The kernel finds what it cancels, at a deadline too, by that
+ * number alone, and would cancel the wrong one.
  *
  * Instants are those of CLOCK_MONOTONIC, which is the instance's clock unless the program injected
  * one: weir_now(w) + 5000000 is in 5 ms. That holds in a time namespace, too. Kernels before 7.1
@@ -81,12 +81,12 @@
 extern "C" {
 #endif
 
-/* What this kernel does for this process. */
+/* Features of this kernel for this process. */
 enum {
     WEIR_URING_READ = 1u << 0,      /* READ waits for an eventfd; otherwise POLL_ADD is used */
     WEIR_URING_MULTISHOT = 1u << 1, /* a poll stays; otherwise it is one of a single CQE */
     WEIR_URING_LINKED = 1u << 2,    /* chains behind a grant keep what is promised above */
-    WEIR_URING_PACED = 1u << 3      /* chains behind an instant do */
+    WEIR_URING_PACED = 1u << 3      /* chains behind an instant keep it, too */
 };
 
 /*
@@ -110,7 +110,7 @@ struct weir_uring_wait {
 
 /* ---- internal to this header: preparing ---- */
 
-/* Whether `n` SQEs can be had. */
+/* Returns 0 if there is room for `n` SQEs, else a negative errno. */
 static inline int weir_uring_room_(const struct io_uring *ring, uint64_t n)
 {
     if (n > ring->sq.ring_entries)
@@ -161,8 +161,8 @@ static inline struct io_uring_sqe *weir_uring_await_(const struct weir_uring *ur
 }
 
 /*
- * Makes an SQE a link of a chain. If it succeeds nothing is heard of it; if it fails, nothing is
- * heard of those behind it. Never a hard link: that goes on after a failure.
+ * Makes an SQE a link of a chain. If it succeeds it has no CQE; if it fails, those behind it have
+ * none. Never a hard link: that goes on after a failure.
  */
 static inline void weir_uring_link_(struct io_uring_sqe *sqe)
 {
@@ -200,8 +200,8 @@ static inline void weir_uring_link_instant_(const struct weir_uring *uring, stru
 /*
  * ---- internal to this header: probing, on a ring of its own ----
  *
- * Nobody else writes to the probe's eventfd, so a READ of it is over when the write is, or, after a
- * failure, never reads: its memory may be the stack.
+ * Only the probe writes to its eventfd. So a READ of it is over when the write is, or never reads
+ * after a failure; its memory may be on the stack.
  */
 
 enum { WEIR_URING_HEAD_ = 1, WEIR_URING_OPERATION_, WEIR_URING_LAST_ };
@@ -218,7 +218,7 @@ static inline int weir_uring_submit_(struct io_uring *ring)
     return io_uring_sq_ready(ring) ? -EAGAIN : 0; /* -EAGAIN: out of memory for the moment */
 }
 
-/* Waits for the next CQE and copies what it says. */
+/* Waits for the next CQE and copies it. */
 static inline int weir_uring_next_(struct io_uring *ring, uint64_t *ret_user_data, int *ret_res,
                                    unsigned *ret_flags)
 {
@@ -270,7 +270,7 @@ static inline int weir_uring_try_chain_(struct io_uring *ring, uint64_t expected
     return r < 0 ? r : n == 1 && as_expected == 1;
 }
 
-/* Whether READ waits for an eventfd that is empty and non-blocking; it is empty afterwards. */
+/* Returns whether READ waits for an empty, non-blocking eventfd, which is empty afterwards. */
 static inline int weir_uring_try_read_(struct io_uring *ring, int fd)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
@@ -290,7 +290,9 @@ static inline int weir_uring_try_read_(struct io_uring *ring, int fd)
     return r < 0 ? r : waits && res == (int)sizeof(count);
 }
 
-/* Whether a deadline cancels a chain and a grant lets it go on; the eventfd is empty before. */
+/*
+ * Returns whether a deadline cancels a chain and a grant continues it; the eventfd is empty before.
+ */
 static inline int weir_uring_try_linked_(const struct weir_uring *uring, struct io_uring *ring,
                                          int fd)
 {
@@ -309,7 +311,7 @@ static inline int weir_uring_try_linked_(const struct weir_uring *uring, struct 
     return weir_uring_try_chain_(ring, WEIR_URING_OPERATION_);
 }
 
-/* Whether a chain goes on at an instant. */
+/* Returns whether a chain goes on at an instant. */
 static inline int weir_uring_try_paced_(const struct weir_uring *uring, struct io_uring *ring)
 {
     struct weir_uring_wait wait;
@@ -320,7 +322,7 @@ static inline int weir_uring_try_paced_(const struct weir_uring *uring, struct i
     return weir_uring_try_chain_(ring, WEIR_URING_OPERATION_);
 }
 
-/* Whether a poll stays after its first CQE. It does until the ring goes. */
+/* Returns whether a poll stays after its first CQE. It does until the ring goes. */
 static inline int weir_uring_try_multishot_(struct io_uring *ring, int fd)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
@@ -359,7 +361,7 @@ static inline int weir_uring_try_all_(struct weir_uring *uring, struct io_uring 
     return r < 0 ? r : 0;
 }
 
-/* How far CLOCK_MONOTONIC is ahead here of the machine's own, or behind; 0 if nothing says so. */
+/* Reads by how much CLOCK_MONOTONIC is ahead of the machine's own here; 0 if nothing says so. */
 static inline int weir_uring_read_offset_(int64_t *ret_ns)
 {
     char text[256];
@@ -379,8 +381,8 @@ static inline int weir_uring_read_offset_(int64_t *ret_ns)
 }
 
 /*
- * Whether an instant that has passed by one of two clocks, and not by the other, has passed for the
- * kernel by the process's clock. The other is `offset_ns` behind it, and the instant is between.
+ * Returns whether the kernel goes by the process's clock. The other clock is `offset_ns` behind it;
+ * the test uses an instant between the two.
  */
 static inline int weir_uring_try_offset_(struct io_uring *ring, int64_t offset_ns)
 {
@@ -424,7 +426,7 @@ static inline int weir_uring_try_clock_(struct weir_uring *uring)
     return r < 0 ? r : 0;
 }
 
-/* What a thread is given to find out, and what it found. */
+/* Argument and result of the probing thread. */
 struct weir_uring_probing_ {
     struct weir_uring uring;
     int result;
@@ -459,14 +461,14 @@ static inline void *weir_uring_run_probe_(void *argument)
 
 /*
  * Finds out what the kernel does, by trying it on a small ring of its own. When a ring goes, the
- * kernel interrupts the threads that have used it: so that is a thread that ends as well, and all
- * is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on
+ * kernel interrupts the threads that have used it, so the probe runs in a thread that ends as well.
+ * All is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on
  * failure leaves `*ret` as it was:
  *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
  *   -ENOSYS          the kernel has none
  *   -ENOMEM, -EAGAIN out of memory, of threads, or of what RLIMIT_MEMLOCK allows (kernels before
  *                    5.12)
- *   -EMFILE, -ENFILE out of descriptors; it takes two for the moment
+ *   -EMFILE, -ENFILE out of descriptors; the probe needs two
  * A feature that the kernel lacks is not an error; the functions below say what they do without.
  * Any thread.
  */
@@ -477,7 +479,7 @@ static inline int weir_uring_probe(struct weir_uring *ret)
     pthread_t thread;
     int r;
 
-    sigfillset(&all); /* signals are not for that thread */
+    sigfillset(&all); /* that thread handles no signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     r = -pthread_create(&thread, NULL, weir_uring_run_probe_, &probing);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -491,20 +493,19 @@ static inline int weir_uring_probe(struct weir_uring *ret)
 
 /*
  * Prepares a wait for an acquisition, pending or not, to be decided: granted, or however else it
- * ends. Its one CQE has `user_data` and res > 0; then weir_acquisition_result tells. One wait at a
- * time for an acquisition, and none after one has completed so.
- * Until then the program must not release the acquisition: that closes the descriptor, and the CQE
- * would never come. To give up, weir_cancel: the CQE follows; or weir_uring_prep_cancel: it follows
- * with res -ECANCELED (if nothing was faster), and the acquisition can be waited for again.
- * Uses the acquisition's fd (weir_acquisition_fd), so it cannot be used for a linked wait as well.
- * If that is an eventfd of the program's (weir_acquisition_attach), the wait is for that one: no
- * other acquisition may have it until the CQE, and it must be empty before. With WEIR_URING_READ the
- * wait reads it, else the program has to.
- * Returns
+ * ends. Its one CQE has `user_data` and res > 0; then read weir_acquisition_result. One wait at a
+ * time for an acquisition, and none after one has completed so. Until then the program must not
+ * release the acquisition: that closes the descriptor, and the CQE would never come. To give up,
+ * weir_cancel: the CQE follows; or weir_uring_prep_cancel: it follows with res -ECANCELED (if
+ * nothing was faster), and the acquisition can be waited for again. Uses the acquisition's fd
+ * (weir_acquisition_fd), so it cannot be used for a linked wait as well. If that is an eventfd of
+ * the program's (weir_acquisition_attach), the wait is for that one: no other acquisition may have
+ * it until the CQE, and it must be empty before. With WEIR_URING_READ the wait reads it, else the
+ * program has to. Returns
  *   0         prepared; `*wait` must stay until the CQE
  *   -EBUSY    the submission queue is full: submit, then try again
- *   -EMFILE, -ENFILE, -ENOMEM, -EINVAL (it was in a linked wait), -ECHILD, -EBUSY (it is a queue's)
- *             as weir_acquisition_fd
+ *   -EMFILE, -ENFILE, -ENOMEM, -EINVAL (it was in a linked wait), -ECHILD, -EBUSY (a completion
+ *             queue has it) as weir_acquisition_fd
  */
 static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io_uring *ring,
                                        struct weir_uring_wait *wait, weir_acquisition *acquisition,
@@ -523,11 +524,12 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
 }
 
 /*
- * Prepares a wait for a queue to have something to reap. It stays, with one CQE (`user_data`, res >
- * 0) after the other, for as long as they carry IORING_CQE_F_MORE. One without ends it, as happens
- * when completions overflow, and with every CQE if the kernel has no WEIR_URING_MULTISHOT: unless
- * res < 0, prepare it again, before or after the reaping. Wakes coalesce, so reap until a call
- * returns fewer than it was offered room for; and there may be one with nothing left to reap.
+ * Prepares a wait for a completion queue to have something to reap. It stays, with one CQE
+ * (`user_data`, res > 0) after the other, for as long as they carry IORING_CQE_F_MORE. One without
+ * ends it, as happens when completions overflow, and with every CQE if the kernel has no
+ * WEIR_URING_MULTISHOT: unless res < 0, prepare it again, before or after the reaping. Events
+ * coalesce, so reap until a call returns fewer than it was offered room for; an event may find
+ * nothing left to reap.
  *
  *     if (cqe->user_data == QUEUE && cqe->res > 0) {
  *         if (!(cqe->flags & IORING_CQE_F_MORE))
@@ -540,8 +542,8 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
  *
  * Before weir_queue_close end it by weir_uring_prep_cancel, and await the CQE without that flag.
  * While the program does not look at completions (or enter its ring, if that is DEFER_TASKRUN) it
- * does not reap either, and no time is kept for the queue.
- * Returns 0, -EBUSY (the submission queue is full), or as weir_queue_fd.
+ * does not reap either, and deadlines of the completion queue pass unnoticed. Returns 0, -EBUSY
+ * (the submission queue is full), or as weir_queue_fd.
  */
 static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct io_uring *ring,
                                         weir_queue *queue, uint64_t user_data)
@@ -567,18 +569,18 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
 /*
  * Prepares the head of a chain that starts the program's operations at the grant of `acquisition`,
  * unless that comes after `deadline_ns` (WEIR_FOREVER: none). `user_data` is the head's. The CQEs
- * are told at the top. In detail:
+ * are described at the top. In detail:
  *   - The next `next` SQEs of the ring (1 or more) are the program's operations; there is room for
  *     them. Only the first waits for the grant: link the others (IOSQE_IO_LINK) behind it, and do
- *     not let it skip its own CQE, which tells that the chain has ended. They must be prepared
+ *     not let it skip its own CQE, which says that the chain has ended. They must be prepared
  *     before anything is submitted, else they would start without a grant; and what was prepared
  *     just before the head must not be linked to it.
  *   - If io_uring_submit takes fewer SQEs than were prepared, the kernel was out of memory in the
  *     middle. What remains must not be submitted if it belongs to a chain: close the ring.
  *   - An acquisition that is refused, canceled, times out, or is shut down lets nothing run; nor
- *     does the kernel learn of it. So leave the time to the chain: submit with timeout_ns
- *     WEIR_FOREVER (and no max_wait_ns), and end chains without a deadline by
- *     weir_uring_prep_cancel before weir_close.
+ *     does the kernel see it. So leave the time to the chain: submit with timeout_ns WEIR_FOREVER
+ *     (and no max_wait_ns), and end chains without a deadline by weir_uring_prep_cancel before
+ *     weir_close.
  *   - Until the chain has ended, the acquisition must be neither released nor canceled: weir_cancel
  *     could take back a grant by which an operation runs. Cancel the chain instead. Reading its
  *     result or updating it makes the grant, if there is one, the program's even if the operation
@@ -594,7 +596,8 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
  *                (weir_acquisition_fd, weir_acquisition_attach)
  *   -EOPNOTSUPP  the kernel lacks WEIR_URING_LINKED (before 5.17): use weir_uring_prep_wait and
  *                submit the operation when it completes
- *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (it is a queue's)  as weir_acquisition_grant_fd
+ *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a completion queue has it) as
+ *   weir_acquisition_grant_fd
  */
 static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, struct io_uring *ring,
                                               struct weir_uring_wait *wait,
@@ -621,10 +624,10 @@ static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, st
 /*
  * Prepares the head of a chain that starts the program's operations at an instant: that of
  * weir_reserve, for the amounts that it has reserved. Never before, and at once if it has passed.
- * No descriptor is used. `user_data` is the head's. The CQEs are told at the top; what is said
- * above of the operations and of submitting holds here, too. To give up, weir_uring_prep_cancel;
- * then weir_uring_settle(…, false) refunds what was reserved.
- * At the instant the kernel ends any wait on the ring, perhaps before the operation has completed:
+ * No descriptor is used. `user_data` is the head's. The CQEs are described at the top. The rules of
+ * weir_uring_prep_linked_wait for the operations and for submitting hold here, too. To give up,
+ * weir_uring_prep_cancel; then weir_uring_settle(…, false) refunds what was reserved. At the
+ * instant the kernel ends any wait on the ring, perhaps before the operation has completed:
  * io_uring_submit_and_wait may return without a CQE, and io_uring_wait_cqe_timeout early (-ETIME).
  * Returns
  *   0            prepared; `*wait` must stay until the chain has ended
@@ -650,11 +653,11 @@ static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct i
 }
 
 /*
- * Prepares the canceling of the wait or chain whose wait or head has `target`. It has a CQE of its
- * own with `user_data`: 0, -ENOENT or -EALREADY. What became of the target is told by the target's
- * own CQE alone, which follows in any case and may have come before: if the grant was faster, the
- * operation runs (and is none of this function's business). Must not be submitted before the
- * target. Returns 0 or -EBUSY (the submission queue is full).
+ * Prepares the canceling of the wait or chain that has `target` as the user_data of its wait or
+ * head. It has a CQE of its own with `user_data`: 0, -ENOENT or -EALREADY. The outcome of the
+ * target is in the target's own CQE alone, which follows in any case and may have come before. If
+ * the grant came first, the operation runs. Must not be submitted before the target. Returns 0 or
+ * -EBUSY (the submission queue is full).
  */
 static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target, uint64_t user_data)
 {
@@ -670,15 +673,14 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
 
 /*
  * Ends a chain, once it has ended on the ring or if it was never prepared. `ran`: the one CQE was
- * that of the operation. If it did not run, a pending acquisition is withdrawn, and a grant that
- * came too late goes back to the limits as if it had never been.
- * Returns
- *   0            the grant is the program's: `*acquisition` is to be updated, if it holds a rate,
- *                and released. So it is, even if the operation did not run, if the program knew of
- *                the grant before: weir_submit returned 0, or weir_acquisition_result did. (Not
- *                what weir_reserve granted: that is taken back unless it was updated.)
- *   -ECANCELED   there is no grant, by this call. `*acquisition` was released and is NULL, as in
- *                all that follow.
+ * that of the operation. If it did not run, a pending acquisition is canceled, and a grant that
+ * came too late is undone as if it had never been. Returns
+ *   0            the grant is the program's, to update if it holds a rate, and to release. It is
+ *                also 0 if the operation did not run but the program knew of the grant before:
+ *                weir_submit or weir_acquisition_result returned 0. (A reservation is undone unless
+ *                it was updated.)
+ *   -ECANCELED   this call has undone the grant or canceled the wait. `*acquisition` was released
+ *                and is NULL, as in all that follow.
  *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN   so it had ended before, by itself
  * The thread to which the acquisition belongs.
  */

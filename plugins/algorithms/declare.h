@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What every algorithm here declares alike: capacity and window, its types, its table. */
+/*
+ * Declarations that all algorithms share: capacity and window, types of limits, the plugin table.
+ */
 #ifndef WEIR_PLUGINS_DECLARE_H
 #define WEIR_PLUGINS_DECLARE_H
 
 #include "exact.h"
 
-/* The first two parameters of every algorithm. */
+/* Indices of the first two parameters of every algorithm. */
 enum { CAPACITY, WINDOW };
 
 #define PARAMETER(name_, type_, min_, max_, doc_)                                                  \
@@ -34,7 +36,7 @@ enum { CAPACITY, WINDOW };
         .doc = "the time in which capacity units are granted"                                      \
     }
 
-/* Rates and calls; a resource is held, not used up by time. */
+/* Types of limits that the algorithms serve. A resource is held; time does not replenish it. */
 #define TYPES_OF_RATES (1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL)
 
 #define PLUGIN_TABLE(name_, summary_)                                                              \
@@ -57,7 +59,7 @@ enum { CAPACITY, WINDOW };
         .plugins = plugins,                                                                        \
     }
 
-/* configure's refusal. */
+/* Fills the reason why `configure` refuses a parameter. Returns -1. */
 static inline int refuse_parameter(struct weir_reason *reterr, uint32_t parameter,
                                    const char *message)
 {
@@ -69,7 +71,8 @@ static inline int refuse_parameter(struct weir_reason *reterr, uint32_t paramete
     return -1;
 }
 
-/* An optional amount at the start, at most `full`, which is also what counts if it is not given. */
+/* Reads the optional initial amount, at most `full`, which is also the default. Returns 0, or -1
+ * with the reason. */
 static inline int read_initial(const struct weir_value *values, uint32_t index, uint64_t full,
                                uint64_t *ret, struct weir_reason *reterr)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Exact arithmetic for rates. A rate of C units per W ns, with g = gcd(C, W), is `units` = C/g per
- * `span` = W/g ns. Amounts and time have one common measure, the tick:
+ * `span` = W/g ns. Amounts and time have a common unit, the tick:
  *
  *     one unit is `span` ticks; one ns brings `units` ticks; one tick is 1/units ns.
  *
- * So levels, debts and instants are whole numbers of ticks and nothing is ever rounded. Bounds:
- * amounts are at most AMOUNT_MAX < 2^63, windows at most WINDOW_MAX = 2^62 ns (146 years), instants
- * below 2^64. Hence, in ticks, a full bucket is below 2^125, an instant below 2^127, any amount
- * that fits 64 bits below 2^126, and the largest sum that occurs (an instant, plus a bucket in debt
- * by its whole depth, plus one more amount) below 2^127 + 2^126 + 2^126 = 2^128.
+ * So levels, debts and instants are whole numbers of ticks, and nothing is rounded. Bounds: amounts
+ * are at most AMOUNT_MAX < 2^63, windows at most WINDOW_MAX = 2^62 ns (146 years), instants below
+ * 2^64. Hence, in ticks, a full bucket is below 2^125, an instant below 2^127, and any 64-bit
+ * amount below 2^126. The largest sum is an instant, plus a bucket in debt by its depth, plus one
+ * more amount: below 2^127 + 2^126 + 2^126 = 2^128.
  */
 #ifndef WEIR_PLUGINS_EXACT_H
 #define WEIR_PLUGINS_EXACT_H
@@ -37,7 +37,7 @@ static inline struct rate rate_reduce(uint64_t capacity, uint64_t window_ns)
     return (struct rate){capacity / a, window_ns / a};
 }
 
-/* A u128 as two words of state, which is aligned to 8 only. */
+/* A u128 is stored as two words, because the state is aligned to 8 bytes only. */
 static inline u128 u128_load(const uint64_t words[2])
 {
     return (u128)words[1] << 64 | words[0];
@@ -51,14 +51,14 @@ static inline void u128_store(uint64_t words[2], u128 value)
 
 static inline u128 ceil_div(u128 a, u128 b)
 {
-    if ((a | b) >> 64 == 0) { /* what the processor can do */
+    if ((a | b) >> 64 == 0) { /* one machine division */
         uint64_t dividend = (uint64_t)a, divisor = (uint64_t)b;
         return dividend / divisor + (dividend % divisor != 0);
     }
     return a / b + (a % b != 0);
 }
 
-/* a - b, but not below 0: a level that drains, a shortfall that fills. */
+/* Returns a - b, or 0 if that is negative. */
 static inline u128 sub_or_zero(u128 a, u128 b)
 {
     return a > b ? a - b : 0;
@@ -69,7 +69,8 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The instant `wait` ≥ 1 ns after `now`, cut to the last one there is; after that one, never. */
+/* Returns the instant `wait` ≥ 1 ns after `now`, at most WEIR_INSTANT_MAX; WEIR_NEVER if `now` is
+ * that already. */
 static inline uint64_t instant_after(uint64_t now, u128 wait)
 {
     if (now >= WEIR_INSTANT_MAX)
@@ -78,10 +79,11 @@ static inline uint64_t instant_after(uint64_t now, u128 wait)
 }
 
 /*
- * Ticks of one rate as ticks of another, when a configuration changes: x units stay x units. The
- * only place where something may be left over, less than one tick; it is cut off, or made up to one
- * for what counts against the limit. With ticks below 2^126 the quotient is below 2^126 / from and
- * both products stay below 2^128, as ticks / from is an amount (below 2^64).
+ * Converts ticks of one rate to ticks of another, for a changed configuration: x units stay x
+ * units. This is the only place with a remainder, less than one tick. rescale_down() drops it;
+ * rescale_up() rounds up, for what counts against the limit. With ticks below 2^126, the quotient
+ * is below 2^126 / from. Both products stay below 2^128, because ticks / from is an amount (below
+ * 2^64).
  */
 static inline u128 rescale_down(u128 ticks, uint64_t from, uint64_t to)
 {
@@ -93,11 +95,11 @@ static inline u128 rescale_up(u128 ticks, uint64_t from, uint64_t to)
     return ticks / from * to + ceil_div(ticks % from * to, from);
 }
 
-/* A bucket: `full` ticks deep, of `unit` ticks per unit of amount. */
+/* Depth of a bucket: `full` ticks, of `unit` ticks per unit of amount. */
 struct bucket_depth {
     u128 full;
     uint64_t unit;
-    uint64_t units; /* of amount, when full: the burst */
+    uint64_t units; /* units of amount in a full bucket: the burst */
 };
 
 static inline struct bucket_depth bucket_depth_of(uint64_t burst, uint64_t unit)
@@ -105,10 +107,8 @@ static inline struct bucket_depth bucket_depth_of(uint64_t burst, uint64_t unit)
     return (struct bucket_depth){(u128)burst * unit, unit, burst};
 }
 
-/*
- * What a bucket lacks to be full, when another takes its place: it keeps its level or its debt, cut
- * to the new depth.
- */
+/* Returns what a bucket of a new configuration lacks to be full. It keeps the old bucket's level or
+ * debt, cut to the new depth. */
 static inline u128 carry_missing(const struct bucket_depth *old, u128 missing,
                                  const struct bucket_depth *new)
 {

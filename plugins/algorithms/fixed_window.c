@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fixed window: a counter that starts again with every window of length W, and up to C per window.
- * The oldest quota there is ("so many per day"); twice C may pass around a boundary.
+ * Fixed window: a counter that restarts with every window of length W, and grants up to C per
+ * window. The oldest form of quota ("so many per day"). Up to 2C may pass around a boundary.
  *
- * Windows begin, by `anchor`: with the first grant at or after the end of the last one (first_use),
- * at multiples of W since the limit was made (creation), or at multiples of W of wall-clock time
- * (epoch). The wall clock may step: forward opens the window it steps into; back does not reopen
- * one that has ended, the present one just lasts until its end comes again.
+ * The parameter `anchor` says when windows begin. `first_use`: with the first grant at or after the
+ * end of the last window. `creation`: at multiples of W since the limit was made. `epoch`: at
+ * multiples of W of wall-clock time. The wall clock may step. A forward step opens the window it
+ * leads to. A backward step does not reopen a window that has ended: the current window lasts until
+ * its end is reached again.
  */
 #include "declare.h"
 
@@ -29,10 +30,10 @@ struct config {
 
 struct state {
     uint64_t created;
-    uint64_t start;  /* of the window; epoch: what was granted earlier is not of this window */
+    uint64_t start;  /* of the window; epoch: earlier grants belong to another window */
     uint64_t number; /* epoch: of the window; first_use: 1 once a window has begun */
-    uint64_t count;  /* granted in the window */
-    uint64_t last;   /* the last instant seen */
+    uint64_t count;  /* units granted in the window */
+    uint64_t last;   /* latest instant seen */
 };
 
 static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
@@ -52,7 +53,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     return 0;
 }
 
-/* The number of the calendar window. All of the time before 1970 belongs to the first. */
+/* Returns the number of the calendar window. All time before 1970 belongs to window 0. */
 static uint64_t number_at(const struct config *config, uint64_t now, int64_t wall_offset_ns)
 {
     i128 wall = (i128)now + wall_offset_ns;
@@ -60,7 +61,7 @@ static uint64_t number_at(const struct config *config, uint64_t now, int64_t wal
     return number < UINT64_MAX ? (uint64_t)number : UINT64_MAX;
 }
 
-/* Where windows of the length of `config` stand since `created`. */
+/* Returns the start of the window at `now`, for windows of this configuration since `created`. */
 static uint64_t grid_start(const struct config *config, uint64_t created, uint64_t now)
 {
     return now - (now - created) % config->window;
@@ -78,15 +79,18 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
         state->number = config->anchor == FIRST_USE && state->count != 0;
 }
 
-/* Epoch: the first instant whose grants are surely of the window that is entered at `now_ns`. A wall
- * clock that steps may divide an instant: grants of the window before keep it for themselves. */
+/*
+ * For anchor `epoch`: returns the first instant with grants that certainly belong to the window
+ * entered at `now_ns`. A step of the wall clock may divide an instant between two windows. Grants
+ * at that instant count for the earlier one.
+ */
 static uint64_t first_instant(const struct state *state, uint64_t now_ns)
 {
     const int divided = state->last == now_ns && (state->count != 0 || state->start > now_ns);
     return now_ns + (divided ? 1 : 0);
 }
 
-/* The state as it is at `at`: in the present window. */
+/* Returns the state at `at`, in the current window. */
 static struct state current_state(const struct config *config, const struct state *state,
                                   const struct weir_instant *at)
 {
@@ -109,7 +113,7 @@ static struct state current_state(const struct config *config, const struct stat
     return now;
 }
 
-/* How long the window of `now` will last. */
+/* Returns the remaining length of the window of `now`, ns. */
 static u128 window_ns_left(const struct config *config, const struct state *now,
                            int64_t wall_offset_ns)
 {
@@ -142,7 +146,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return instant_after(now.last, window_ns_left(config, &now, at->wall_offset_ns));
 }
 
-/* Counts `amount`, more than 0, in the window of `now`; with FIRST_USE it may be what opens it. */
+/* Counts `amount` > 0 in the window of `now`. With anchor `first_use` this may open the window. */
 static void store_grant(const struct config *config, struct state *state, struct state now,
                         uint64_t amount)
 {
@@ -175,7 +179,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     return at->now_ns;
 }
 
-/* Within the window of the grant only: what is before it is no longer counted anyway. */
+/* Refunds only within the window of the grant. Earlier grants no longer count. */
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
@@ -186,7 +190,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     *state = now;
 }
 
-/* The count of the present window goes on in the window that is present by the new settings. */
+/* Carries the count of the current window into the current window of the new configuration. */
 static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
                         void *memory, const struct weir_instant *at)
 {
@@ -221,8 +225,8 @@ static int check(const void *bytes, const void *memory)
     return 0;
 }
 
-/* A window that was begun lasts, and those since creation go on from it. A wall clock that is set back
- * would find that the past is forgotten. */
+/* A first_use window that has begun, and windows since creation, differ from those of a new state.
+ * With `epoch`, a wall clock that is set back would reveal that the past was lost. */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
@@ -234,8 +238,8 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
         return config->anchor == FIRST_USE && now.number == 0;
     if (now.number != number_at(config, at->now_ns, at->wall_offset_ns))
         return 0;
-    /* Nothing counts, so nothing of this window is left to be given back. A new state would not
-     * know that this instant has grants of the window before. */
+    /* Nothing is counted, so a refund has nothing to return in this window. But a new state would
+     * not know of this instant's grants in the previous window. */
     return now.start <= at->now_ns;
 }
 

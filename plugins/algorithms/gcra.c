@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Generic cell rate algorithm, in its virtual scheduling form: ITU-T Recommendation I.371, annex A.
- * A unit is expected every T = W/C; TAT is the theoretical arrival time of the next one. Amounts
- * may come ahead of it by no more than τ = B·T:
+ * One unit is expected every T = W/C; TAT is the theoretical arrival time of the next one. Amounts
+ * may arrive ahead of it by at most τ = B·T:
  *
  *     n is granted at t iff max(TAT, t) + n·T - t ≤ τ; then TAT = max(TAT, t) + n·T.
  *
- * Everything is counted in ticks (exact.h): T is `unit` ticks, τ is `full`, and `ahead` is
- * max(TAT, t) - t. Two forms of state:
+ * All values are in ticks (exact.h): T is `unit` ticks, τ is `full`, and `ahead` is max(TAT, t) -
+ * t. The state has two forms.
  *
- * One word, where a tick is a nanosecond (T whole) and τ at most 2^60: TAT modulo 2^63, so that the
- * top bit is always clear. TAT is never ahead by more than 2τ ≤ 2^61, so what looks ahead by 2^62
- * or more lies in the past: exact on any clock, as long as nothing is idle for 2^62 ns (146 years).
- * There is no room for the last instant: an earlier reading is answered as of that reading, which
- * grants no more and gives the same instants.
+ * One word, if a tick is a nanosecond (T whole) and τ is at most 2^60: TAT modulo 2^63, so that the
+ * top bit is always clear. TAT is at most 2τ ≤ 2^61 ahead, so a value that seems 2^62 or more ahead
+ * lies in the past. This is exact on any clock, unless a limit is idle for 2^62 ns (146 years).
+ * There is no room for the latest instant. An earlier clock reading is answered as of that reading,
+ * which grants no more and gives the same instants.
  *
- * Wide, for all else: TAT in ticks on two words, and the last instant.
+ * Wide, otherwise: TAT in ticks in two words, and the latest instant.
  */
 #include "declare.h"
 
@@ -31,14 +31,14 @@ static const struct weir_parameter parameters[] = {
 
 #define TOP_BIT    (UINT64_C(1) << 63)
 #define WORD_AHEAD (UINT64_C(1) << 62) /* from here on, in the past */
-#define WORD_DEPTH (UINT64_C(1) << 60) /* the largest τ for one word */
+#define WORD_DEPTH (UINT64_C(1) << 60) /* largest τ of the one-word form */
 
 struct config {
     struct bucket_depth depth;
     uint64_t units; /* ticks per ns */
     uint64_t initial;
-    uint64_t is_word; /* 0 or 1: the form of state */
-    uint64_t unused;  /* 0, where there would be padding */
+    uint64_t is_word; /* form of the state: 1 for one word, else 0 */
+    uint64_t unused;  /* 0, in place of padding */
 };
 
 struct wide_state {
@@ -65,7 +65,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     return 0;
 }
 
-/* The instant that counts: the wide form knows the last one seen. */
+/* Returns the instant to decide by. Only the wide form knows the latest instant seen. */
 static uint64_t effective_now(const struct config *config, const void *memory,
                               const struct weir_instant *at)
 {
@@ -112,13 +112,15 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
     store_ahead(config, memory, at->now_ns, ahead);
 }
 
-/* How far ahead one word would be if `amount`, at most the burst, were granted: below 2^63. */
+/*
+ * Returns how far ahead one word would be after a grant of `amount`, at most the burst: below 2^63.
+ */
 static uint64_t word_grown(const struct config *config, uint64_t tat, uint64_t now, uint64_t amount)
 {
     return word_ahead(tat, now) + amount * config->depth.unit;
 }
 
-/* Of the wide form, apart from what the other needs few registers for. */
+/* The wide form is a separate function, so that the one-word form needs few registers. */
 __attribute__((noinline)) static uint64_t wide_ready_at(const struct config *config,
                                                         const void *memory,
                                                         const struct weir_instant *at,
@@ -145,7 +147,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return ahead <= full ? at->now_ns : instant_after(at->now_ns, ahead - full);
 }
 
-/* Charges what was used beyond what was granted, whatever it is: a debt of τ at most. */
+/* Charges what was used beyond the grant, however much: the debt is at most τ. */
 __attribute__((noinline)) static void charge(const void *bytes, void *memory,
                                              const struct weir_instant *at, uint64_t amount)
 {
@@ -155,7 +157,7 @@ __attribute__((noinline)) static void charge(const void *bytes, void *memory,
     uint64_t now = effective_now(config, memory, at);
     u128 ahead = ahead_at(config, memory, now), most = 2 * config->depth.full;
     if (ahead > most)
-        return; /* an earlier reading in the one-word form: the debt stays what it is */
+        return; /* an earlier reading, in the one-word form: the debt stays */
     ahead += (u128)amount * config->depth.unit;
     store_ahead(config, memory, now, ahead < most ? ahead : most);
 }
@@ -242,7 +244,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
     const struct config *config = bytes;
     uint64_t now = effective_now(config, memory, at);
 
-    /* One that does not begin full is new at one instant only. */
+    /* A limit that does not start full is new at one instant only. */
     return config->initial == config->depth.units && now == at->now_ns &&
            ahead_at(config, memory, now) == 0;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Leaky bucket: what is granted is poured into a bucket of C units that drains at the rate C/W.
- * J. Turner: "New directions in communications (or which way to the information age?)", IEEE
- * Communications Magazine 24 (10), 1986. Two uses of it:
+ * Leaky bucket: grants are poured into a bucket of C units that drains at the rate C/W. J. Turner:
+ * "New directions in communications (or which way to the information age?)", IEEE Communications
+ * Magazine 24 (10), 1986. It has two modes:
  *
- * meter: n is granted if it does not overflow the bucket: level + n ≤ C.
- * queue: a shaper. The units in the bucket leave it one by one, exactly W/C apart; n is granted at
- * the instant its first unit may leave, and the next request after its last: never a burst.
+ * - meter: n is granted if it does not overflow the bucket: level + n ≤ C.
+ * - queue: a shaper. The units in the bucket leave one by one, exactly W/C apart. n is granted at
+ *   the instant its first unit may leave, and the next request after its last: never a burst.
  *
- * The state is the instant at which the bucket will be empty, in ticks (exact.h), so there is no
- * leak to compute when something looks at it, and no remainder to lose. In mode queue an instant
- * that is not a whole nanosecond is observed at the next whole one, and what was granted then
- * counts from the exact instant: the rate is met in the long run too.
+ * The state is the instant at which the bucket will be empty, in ticks (exact.h). So a reader
+ * computes no leak, and no remainder is lost. In mode queue, an instant between two nanoseconds is
+ * observed at the later one. A grant at that time counts from the exact instant, so the rate is
+ * also met in the long run.
  */
 #include "declare.h"
 
@@ -35,9 +35,9 @@ struct config {
 };
 
 struct state {
-    uint64_t empty[2]; /* ticks: the instant the bucket is empty, or the next unit may leave */
-    uint64_t last;     /* the last instant seen */
-    uint64_t granted;  /* the instant of the last grant */
+    uint64_t empty[2]; /* ticks: instant at which the bucket is empty, or the next unit may leave */
+    uint64_t last;     /* latest instant seen */
+    uint64_t granted;  /* instant of the last grant */
 };
 
 static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
@@ -80,13 +80,13 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
     state->last = state->granted = at->now_ns;
 }
 
-/* The highest level at which `amount` is granted. */
+/* Returns the highest level at which `amount` is granted. */
 static u128 room_for(const struct config *config, uint64_t amount)
 {
     return config->mode == QUEUE ? 0 : (u128)(config->depth.units - amount) * config->depth.unit;
 }
 
-/* What has to drain before `amount` is granted. */
+/* Returns what must drain before `amount` is granted. */
 static u128 excess_at(const struct config *config, const struct state *state, uint64_t now,
                       uint64_t amount)
 {
@@ -108,10 +108,8 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return excess == 0 ? at->now_ns : instant_after(now, ceil_div(excess, config->units));
 }
 
-/*
- * Where an amount granted now begins. In mode queue an instant within the nanosecond that ends now
- * could not be observed earlier: the schedule goes on from it.
- */
+/* Returns the instant from which a grant made now counts. In mode queue, an instant within the
+ * nanosecond that ends now could not be observed earlier: the schedule continues from it. */
 static u128 start_at(const struct config *config, const struct state *state, uint64_t now)
 {
     u128 empty = u128_load(state->empty), ticks = (u128)config->units * now;
@@ -152,8 +150,8 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
 }
 
 /*
- * meter: the level falls. queue: of the last grant, the units that have not left by now never will,
- * and what comes next moves up; all earlier ones have left already, or their places are taken.
+ * Mode meter: lowers the level. Mode queue: cancels the units of the last grant that have not left
+ * yet, and later grants move up. The units of earlier grants have left, or their times are taken.
  */
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
@@ -184,7 +182,7 @@ static uint64_t available(const void *bytes, const void *memory, const struct we
     return (uint64_t)(sub_or_zero(config->depth.full, level) / config->depth.unit);
 }
 
-/* The units still in the bucket stay in it, as far as they fit; a mode queue spaces them anew. */
+/* The units in the bucket stay there as far as they fit. Mode queue spaces them anew. */
 static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
                         void *memory, const struct weir_instant *at)
 {
@@ -208,8 +206,8 @@ static int check(const void *bytes, const void *memory)
     return u128_load(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
 }
 
-/* One that does not begin empty is new at one instant only. In mode queue an instant within the present
- * nanosecond still counts: see start_at(). */
+/* A limit that does not start empty is new at one instant only. In mode queue an instant within the
+ * current nanosecond still counts: see start_at(). */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;

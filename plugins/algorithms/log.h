@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log of a sliding window: a ring of entries in the order of their instants, never two of the
- * same. An entry carries the running total up to it, so that sums are differences and searches
- * halve. The number of places is the caller's; every function that may look at one is given it.
+ * The log of a sliding window: a ring of entries in the order of their instants, at most one per
+ * instant. Each entry holds the running total up to it, so that sums are differences and searches
+ * bisect. The caller knows the number of slots, and passes it to every function that may read one.
  */
 #ifndef WEIR_PLUGINS_LOG_H
 #define WEIR_PLUGINS_LOG_H
@@ -11,17 +11,17 @@
 
 struct grant_entry {
     uint64_t instant_ns;
-    uint64_t total_through; /* total entered up to and including it, modulo 2^64 */
+    uint64_t total_through; /* total up to and including this entry, modulo 2^64 */
 };
 
 struct grant_log {
-    uint64_t last;         /* the last instant seen */
-    uint64_t total_before; /* total entered before the first entry, modulo 2^64 */
+    uint64_t last;         /* latest instant seen */
+    uint64_t total_before; /* total before the first entry, modulo 2^64 */
     uint64_t head, count;
     struct grant_entry entries[];
 };
 
-/* The place of the i-th entry, 0 ≤ i ≤ slots; that of the count-th is the one to be filled next. */
+/* Returns the slot of the i-th entry, 0 ≤ i ≤ slots. The count-th entry is the next one to fill. */
 static inline uint64_t grant_log_slot(const struct grant_log *log, uint64_t slots, uint64_t i)
 {
     uint64_t at = log->head + i;
@@ -34,27 +34,27 @@ static inline const struct grant_entry *grant_log_at(const struct grant_log *log
     return &log->entries[grant_log_slot(log, slots, i)];
 }
 
-/* Total entered before the i-th entry. */
+/* Returns the total before the i-th entry. */
 static inline uint64_t grant_log_total_before(const struct grant_log *log, uint64_t slots,
                                               uint64_t i)
 {
     return i == 0 ? log->total_before : grant_log_at(log, slots, i - 1)->total_through;
 }
 
-/* Units in the i-th entry. */
+/* Returns the units in the i-th entry. */
 static inline uint64_t grant_log_units(const struct grant_log *log, uint64_t slots, uint64_t i)
 {
     return grant_log_at(log, slots, i)->total_through - grant_log_total_before(log, slots, i);
 }
 
-/* Units in the entries from the first-th on. */
+/* Returns the units in the entries from `first` on. */
 static inline uint64_t grant_log_sum(const struct grant_log *log, uint64_t slots, uint64_t first)
 {
     return grant_log_total_before(log, slots, log->count) -
            grant_log_total_before(log, slots, first);
 }
 
-/* The first entry later than `instant`; `count` if there is none. */
+/* Returns the first entry later than `instant`, or `count` if there is none. */
 static inline uint64_t grant_log_first_after(const struct grant_log *log, uint64_t slots,
                                              uint64_t instant)
 {
@@ -69,10 +69,8 @@ static inline uint64_t grant_log_first_after(const struct grant_log *log, uint64
     return low;
 }
 
-/*
- * The first entry from `low` on up to which, from there, `units` or more were entered; there must
- * be as many. Totals are compared by their distance, which is below 2^63.
- */
+/* Returns the first entry from `low` on by which `units` or more were entered since `low`. There
+ * must be that many. Totals are compared by their distance, which is below 2^63. */
 static inline uint64_t grant_log_first_reaching(const struct grant_log *log, uint64_t slots,
                                                 uint64_t low, uint64_t units)
 {
@@ -94,7 +92,8 @@ static inline void grant_log_drop(struct grant_log *log, uint64_t slots, uint64_
     log->count -= n;
 }
 
-/* A full ring merges its two oldest entries: they count until the later of them is gone. */
+/* Appends an entry. A full ring merges its two oldest entries, which then count until the later one
+ * expires. */
 static inline void grant_log_append(struct grant_log *log, uint64_t slots, uint64_t instant,
                                     uint64_t amount)
 {
@@ -111,7 +110,7 @@ static inline void grant_log_append(struct grant_log *log, uint64_t slots, uint6
     log->count++;
 }
 
-/* Takes up to `amount` out of the i-th entry; an empty one goes. */
+/* Takes up to `amount` out of the i-th entry, and removes an entry that becomes empty. */
 static inline void grant_log_shrink(struct grant_log *log, uint64_t slots, uint64_t i,
                                     uint64_t amount)
 {
@@ -126,10 +125,10 @@ static inline void grant_log_shrink(struct grant_log *log, uint64_t slots, uint6
 }
 
 /*
- * Whether the bytes can be a log whose entries are no later than `latest`, as far as that can be
- * told in a time that does not grow with the log: what says where entries lie, and both ends. What
- * is wrong in between makes wrong sums, but no function above looks outside the log or goes on
- * longer for it: they search and walk between `head` and `count`, whatever they find.
+ * Checks whether the bytes can be a log with no entry later than `latest`. The check takes constant
+ * time: it covers the position of the entries, and both ends. Errors in between produce wrong sums.
+ * But no function of this file then leaves the log or runs longer: all stay between `head` and
+ * `count`.
  */
 static inline int grant_log_check(const struct grant_log *log, uint64_t slots, uint64_t latest)
 {

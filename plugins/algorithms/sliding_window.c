@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sliding window log: every grant is written down, and at t those in (t - W, t] count: never more
- * than C in any window of length W. The sliding window of flow control, with instants for sequence
- * numbers; known among rate limiters as "sliding log".
+ * Sliding window log: every grant is logged, and at t those in (t - W, t] count. So no window of
+ * length W ever has more than C. It is the sliding window of flow control, with instants for
+ * sequence numbers; rate limiters call it "sliding log".
  *
- * The log is a ring of entries, one per instant: live entries lie at different instants of one
- * window and hold a unit or more each, so min(C, W) places are enough.
+ * The log is a ring with one entry per instant. Entries that count have different instants within
+ * one window and hold at least one unit each, so min(C, W) slots are enough.
  *
- * `segments: N` needs only N + 1 places. The clock is cut into sub-windows ((k-1)·W/N, k·W/N], and
- * a grant is entered at the end of its own, so it counts longer than it would have to, by less than
+ * `segments: N` needs only N + 1 slots. The clock is divided into sub-windows ((k-1)·W/N, k·W/N]. A
+ * grant is entered at the end of its sub-window. So it counts longer than necessary, by less than
  * W/N, and the limit still holds.
  */
 #include "declare.h"
@@ -27,7 +27,7 @@ static const struct weir_parameter parameters[] = {
 struct config {
     uint64_t capacity, window;
     uint64_t segments; /* 0: exact */
-    uint64_t slots;    /* places of the log */
+    uint64_t slots;    /* slots of the log */
     uint64_t initial;
     uint64_t reserved;
 };
@@ -64,7 +64,7 @@ static uint64_t effective_now(const struct grant_log *log, const struct weir_ins
     return max_u64(at->now_ns, log->last);
 }
 
-/* The instant at which a grant of `instant` is entered. */
+/* Returns the instant at which a grant of `instant` is entered. */
 static uint64_t entered_at(const struct config *config, uint64_t instant)
 {
     if (config->segments == 0)
@@ -74,7 +74,7 @@ static uint64_t entered_at(const struct config *config, uint64_t instant)
     return end < UINT64_MAX ? (uint64_t)end : UINT64_MAX;
 }
 
-/* The first entry of the window that ends now. */
+/* Returns the first entry of the window that ends now. */
 static uint64_t first_counted(const struct config *config, const struct grant_log *log,
                               uint64_t now)
 {
@@ -101,7 +101,8 @@ static uint64_t available(const void *bytes, const void *memory, const struct we
     return used < config->capacity ? config->capacity - used : 0;
 }
 
-/* Once the oldest entries, from the first-th on, that take up `units` too many are gone. */
+/* Returns the instant at which the oldest entries from `first` on, which hold `units` or more, have
+ * expired. */
 static uint64_t freed_at(const struct config *config, const struct grant_log *log, uint64_t now,
                          uint64_t first, uint64_t units)
 {
@@ -124,7 +125,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return used <= room ? at->now_ns : freed_at(config, log, now, first, used - room);
 }
 
-/* Enters `amount`, more than 0; what is before the first that still counts is forgotten. */
+/* Enters `amount` > 0. Entries before `first`, which no longer count, are dropped. */
 static void store_grant(const struct config *config, struct grant_log *log, uint64_t now,
                         uint64_t first, uint64_t amount)
 {
@@ -159,7 +160,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     return at->now_ns;
 }
 
-/* The entry of the grant shrinks. */
+/* Shrinks the entry of the grant. */
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
@@ -173,8 +174,8 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     grant_log_shrink(log, config->slots, i, amount);
 }
 
-/* What is in the window stays in it, by the instants known; sub-windows are entered at their end.
- */
+/* Copies the entries of the current window at their known instants. Sub-windows are known by their
+ * ends. */
 static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
                         void *memory, const struct weir_instant *at)
 {
@@ -195,7 +196,7 @@ static int check(const void *bytes, const void *memory)
     const struct config *config = bytes;
     const struct grant_log *log = memory;
     uint64_t slack = config->segments == 0 ? 0 : config->window / config->segments + 1;
-    uint64_t latest = log->last + slack; /* no sooner than entered_at(log->last), and cheaper */
+    uint64_t latest = log->last + slack; /* at least entered_at(log->last), and cheaper */
     return grant_log_check(log, config->slots, latest < slack ? UINT64_MAX : latest);
 }
 

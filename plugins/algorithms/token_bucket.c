@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Token bucket: a bucket of B tokens is filled at the rate C/W and grants n if n tokens are in it.
- * The bucket of the srTCM meter (J. Heinanen, R. Guerin: RFC 2697, 1999), which adds one token per
- * update; here the filling is continuous, or, with `every`, in whole steps at fixed instants.
+ * Token bucket: a bucket of B tokens is filled at the rate C/W, and grants n if n tokens are in it.
+ * This is the bucket of the srTCM meter (J. Heinanen, R. Guerin: RFC 2697, 1999), which adds one
+ * token per update. Here the filling is continuous or, with `every`, in whole steps at fixed
+ * instants.
  *
  * The state is what the bucket lacks to be full, in ticks (exact.h): 0 is full, `full` is empty,
- * more is debt, at most another `full`. It is brought up to date when something changes and only
- * then, so looking at a limit cannot disturb it.
+ * more is debt, at most another `full`. It is updated only by changes, so reading a limit has no
+ * effect on it.
  */
 #include "declare.h"
 
@@ -26,7 +27,7 @@ static const struct weir_parameter parameters[] = {
 struct config {
     struct bucket_depth depth;
     uint64_t units; /* continuous: ticks per ns */
-    uint64_t every; /* in steps: their length, or 0 */
+    uint64_t every; /* in steps: their length in ns, else 0 */
     uint64_t step;  /* in steps: ticks per step */
     uint64_t initial;
 };
@@ -61,7 +62,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
                               .units = rate.units,
                               .every = every,
                               .initial = initial};
-    /* A step that fills the bucket from the deepest debt does all that a larger one could. */
+    /* A step that fills the bucket from the deepest debt has the effect of any larger one. */
     u128 step = (u128)capacity * every / window;
     config->step = (uint64_t)(step < 2 * config->depth.full ? step : 2 * (u128)burst);
     return 0;
@@ -80,7 +81,7 @@ static uint64_t effective_now(const struct state *state, const struct weir_insta
     return max_u64(at->now_ns, state->last);
 }
 
-/* Steps since the start, at `now`. */
+/* Returns the number of steps from the start to `now`. */
 static uint64_t steps_at(const struct config *config, const struct state *state, uint64_t now)
 {
     return (now - state->created) / config->every;
@@ -103,7 +104,7 @@ static void store_missing(struct state *state, uint64_t now, u128 missing)
     state->last = now;
 }
 
-/* When the bucket, which is not full enough by `lack` ticks, will be. */
+/* Returns when a bucket that lacks `lack` ticks for a request will have them. */
 static uint64_t filled_at(const struct config *config, const struct state *state, uint64_t now,
                           u128 lack)
 {
@@ -129,7 +130,7 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return filled_at(config, state, now, need - config->depth.full);
 }
 
-/* The same and, if that is now, draw(): the level is worked out once. */
+/* Combines ready_at() and draw(), so that the level is computed once. */
 static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
                          uint64_t amount)
 {
@@ -147,7 +148,8 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     return at->now_ns;
 }
 
-/* Takes what was granted, or charges what was used beyond it: a debt no deeper than the bucket. */
+/* Takes what was granted, or charges what was used beyond it. The debt is at most the bucket's
+ * depth. */
 static void draw(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
@@ -200,8 +202,8 @@ static int check(const void *bytes, const void *memory)
     return 0;
 }
 
-/* Steps are counted from the start, which is part of what is decided for ever; and one that does not
- * begin full is new at one instant only. */
+/* Steps are counted from the start, so a state with steps never decides like a later new one. A
+ * limit that does not start full is new at one instant only. */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random: every set is as likely as any other. The core's 64 random bits are read as a fraction of
- * 1 and multiplied by n (D. Lemire: "Fast random integer generation in an interval", ACM TOMACS 29
- * (1), 2019, without the rejection step): no set is off 1/n by more than 2^-64.
+ * Random: all sets are equally likely. The core's 64 random bits are read as a fraction of 1 and
+ * multiplied by n (D. Lemire: "Fast random integer generation in an interval", ACM TOMACS 29 (1),
+ * 2019, without the rejection step). No set's probability differs from 1/n by more than 2^-64.
  */
 #include <weir/balancer.h>
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Round robin: the i-th pick (from 0) of worker w over n sets is (i + w) mod n, so workers that
- * start together begin at different sets.
- */
+/* Round robin: the i-th pick (from 0) of worker w over n sets is (i + w) mod n. So workers that
+ * start together begin at different sets. */
 #include <weir/balancer.h>
 
 struct state {

@@ -4,8 +4,8 @@
  * way the promises of algorithm.h are checked: before each call the state is moved to another
  * address, between guard words; after it the guards and the configuration are as they were, and
  * the calls that must not change the state have not. Whenever an algorithm is asked when it would
- * grant, its try_take, if it has one, is tried on a copy, and must answer and do the same as ready_at
- * and take.
+ * grant, its try_take, if it has one, is tried on a copy, and must answer and do the same as
+ * ready_at and take.
  */
 #ifndef WEIR_TESTS_SUBJECT_H
 #define WEIR_TESTS_SUBJECT_H

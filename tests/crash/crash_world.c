@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The world of the crash tests: see crash_world.h. */
+/* The world of the crash tests: see world.h. */
 #include "crash_world.h"
+#include "state/version.h"
 
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "peer/thread_recovery.h"
+#include "set/inline_state.h"
 #include "set/txn.h"
 #include "spaced.h"
-#include "state/inline_state.h"
 #include "system.h"
 #include <errno.h>
 #include <sched.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Somebody joins the line of a private set while the instance is closed, each of them stopped at any
- * of his steps (fiber.h) until the other is done: nobody is left in line, where nothing would ever
- * be heard of him.
+ * Somebody joins the line of a private set while the instance is closed, each of them stopped at
+ * any of his steps (fiber.h) until the other is done: nobody is left in line, where nothing would
+ * ever be heard of him.
  *
  * Exits with 77 under ThreadSanitizer.
  */
+#include "api/set_shutdown.h"
 #include "base/sched_point.h"
 #include "crash_world.h"
 #include "stepped.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Helpers that are late: one actor is stopped as soon as it has published, before anything of that
- * is complete; a second, which helps, at each of its steps, and a third, which publishes as well, at
- * each of its own. Then they go on, in one order or in another. Of each case every round is made, so
- * that what a helper must look at, and when, is not left to those rounds that others happen upon.
+ * is complete; a second, which helps, at each of its steps, and a third, which publishes as well,
+ * at each of its own. Then they go on, in one order or in another. Of each case every round is
+ * made, so that what a helper must look at, and when, is not left to those rounds that others
+ * happen upon.
  *
  *     test_help_steps [all]
  *
@@ -121,7 +122,8 @@ static void each_step_of_both(const struct scene *scene)
     }
 }
 
-/* One more is held, and somebody waits for it. Then all is given back, first what was there first. */
+/* One more is held, and somebody waits for it. Then all is given back, first what was there first.
+ */
 static void others_join(void)
 {
     world_enter(HOLDER, set, 1, 1, MODE_WAIT);
@@ -136,9 +138,9 @@ static void others_leave(void)
 
 /*
  * Somebody is stopped, perhaps when he is about to publish that he was granted at once. Others fill
- * the set and join a line, so that he writes another version into the same block, which he joins them
- * by, and is stopped again as soon as it is published: it must not pass for complete, not even of
- * who joins next, and is stopped likewise.
+ * the set and join a line, so that he writes another version into the same block, which he joins
+ * them by, and is stopped again as soon as it is published: it must not pass for complete, not even
+ * of who joins next, and is stopped likewise.
  */
 static bool run_in_vain(uint64_t m)
 {

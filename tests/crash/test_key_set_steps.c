@@ -553,8 +553,8 @@ static void enter_key(uint32_t number, uint32_t key)
     enter(&users[number]);
 }
 
-/* One is on his way to a line. Those leave whom it consists of, and others make one for another key,
- * of the same key set; he goes on. */
+/* One is on his way to a line. Those leave whom it consists of, and others make one for another
+ * key, of the same key set; he goes on. */
 static void a_line_becomes_another_key_s(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
  * Where two actors are stopped, each at any of its steps, every STRIDE-th pair is tried; 1 is all.
  * Exits with 77 under ThreadSanitizer.
  */
-#include "keyed/key_table.h"
+#include "shm/key_table.h"
 #include "stepped.h"
 
 #include "lib/require.h"

@@ -9,6 +9,7 @@
  */
 #include "fiber.h"
 #include "shm/segment.h"
+#include "state/version.h"
 #include "system.h"
 
 #include "lib/require.h"

@@ -853,7 +853,8 @@ static void test_snapshot_is_whole(void **state)
 
 /* ---- many versions ---- */
 
-/* Sets the version of every block to the last but a few, as if each had been published 2^41 times. */
+/* Sets the version of every block to the last but a few, as if each had been published 2^41 times.
+ */
 static void age_blocks(void)
 {
     const uint64_t old = ((UINT64_C(1) << 41) - 4) << BLOCK_SLOT_BITS;

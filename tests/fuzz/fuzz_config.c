@@ -40,8 +40,8 @@ const char *__lsan_default_suppressions(void)
 }
 
 /*
- * Linked with --wrap=plugin_search_add_dirs: what a mutated text calls a directory of plugins is not
- * looked into, for it may well be one that exists.
+ * Linked with --wrap=plugin_search_add_dirs: what a mutated text calls a directory of plugins is
+ * not looked into, for it may well be one that exists.
  */
 int __wrap_plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n);
 int __wrap_plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n)

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 /*
- * In a child, first of all: it is killed when the thread that made it ends, also while it is stopped.
- * A setting of the calling thread: each thread that may be the last of its process makes it.
+ * In a child, first of all: it is killed when the thread that made it ends, also while it is
+ * stopped. A setting of the calling thread: each thread that may be the last of its process makes
+ * it.
  */
 static inline void child_ends_with(pid_t parent)
 {

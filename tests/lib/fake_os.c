@@ -565,8 +565,8 @@ int64_t os_wall_offset_ns(void)
                                                 : atomic_load(&wall_offset_ns);
 }
 
-/* The kernel knows nothing of a counter's clock, which may be far ahead of its own or far behind. So
- * each of its deadlines has passed for the kernel, however long the machine has been up. */
+/* The kernel knows nothing of a counter's clock, which may be far ahead of its own or far behind.
+ * So each of its deadlines has passed for the kernel, however long the machine has been up. */
 static uint64_t kernel_deadline(uint64_t at_ns)
 {
     return at_ns != WEIR_FOREVER && counter_with_clock() != NULL ? 1 : at_ns;

@@ -70,8 +70,8 @@ struct fake_os_live {
 struct fake_os_live fake_os_live(void);
 
 /*
- * The clock by hand, for os_now_ns, os_now_coarse_ns, os_wall_offset_ns, deadlines of futex waits and
- * timerfds. Set it before the instance under test arms anything.
+ * The clock by hand, for os_now_ns, os_now_coarse_ns, os_wall_offset_ns, deadlines of futex waits
+ * and timerfds. Set it before the instance under test arms anything.
  */
 #define FAKE_TICK_NS UINT64_C(4000000)
 void fake_clock_set(uint64_t now_ns);

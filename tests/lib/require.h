@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A check that any thread of a test or a benchmark may make. If it fails, it ends the process and says
- * where, and which seed repeats it. And what the environment says a test is to do.
+ * A check that any thread of a test or a benchmark may make. If it fails, it ends the process and
+ * says where, and which seed repeats it. And what the environment says a test is to do.
  */
 #ifndef WEIR_TESTS_REQUIRE_H
 #define WEIR_TESTS_REQUIRE_H

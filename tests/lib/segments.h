@@ -4,8 +4,9 @@
 #define WEIR_TESTS_SEGMENTS_H
 
 #include "lib/tmpdir.h"
+#include "shm/acq_record.h"
 #include "shm/segment.h"
-#include "state/acq_record.h"
+#include "state/version.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Directories of a test's own. scripts/faults says with WEIR_TEST_DIRECTORY where they are to be. */
+/* Directories of a test's own. scripts/faults says with WEIR_TEST_DIRECTORY where they are to be.
+ */
 #ifndef WEIR_TESTS_TMPDIR_H
 #define WEIR_TESTS_TMPDIR_H
 
@@ -11,8 +12,8 @@
 
 enum { TMPDIR_SIZE = 128 };
 
-/* Makes a new one in `parent`; NULL: in WEIR_TEST_DIRECTORY, or else in memory. Whether there is one
- * now. */
+/* Makes a new one in `parent`; NULL: in WEIR_TEST_DIRECTORY, or else in memory. Whether there is
+ * one now. */
 static inline bool tmpdir_make(char ret_path[static TMPDIR_SIZE], const char *parent)
 {
     const char *in = parent ? parent : getenv("WEIR_TEST_DIRECTORY");

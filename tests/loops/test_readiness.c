@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When a queue's descriptor is readable, and how often that wakes a loop: level- and edge-triggered,
- * behind other epolls, in two loops at once; by a clock moved by hand.
+ * When a queue's descriptor is readable, and how often that wakes a loop: level- and
+ * edge-triggered, behind other epolls, in two loops at once; by a clock moved by hand.
  */
 #include "lib/clock.h"
 #include "lib/fake_os.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of sets whose state is in their word while nobody is in line (core/state/inline_state.h), and of how
+ * A model of sets whose state is in their word while nobody is in line (core/set/inline_state.h), and of how
  * they are boxed and unboxed (core/state/version.h). One resource; workers that each ask for it with
  * a record of their own, wait on its word as on a futex, may give up, and give back. What is said
  * of links and torn copies is version.pml's matter: here a box is written and copied at once,
@@ -14,7 +14,7 @@
  *     leaves that to others.
  *   - A publisher completes its own version from what it knows itself, its own record and its own
  *     box by plain stores; but a version over a word as all others do.
- *   - LEDGER (core/state/detectable_cas.h): each actor announces what it is about to do at the word, and turns its
+ *   - LEDGER (core/set/detectable_cas.h): each actor announces what it is about to do at the word, and turns its
  *     bit with it. One worker may die between any two steps, and rescuers do what core/peer/thread_recovery.c
  *     does: they box the set, and complete what was announced and has happened by the bits in the
  *     box. With REUSE the first to be done uses the dead one's box, record and seat while others are

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of the table of keys (core/keyed/key_table.c): actors that each look for a key in its places,
+ * A model of the table of keys (core/shm/key_table.c): actors that each look for a key in its places,
  * decide by a compare-and-swap if it is there, otherwise claim a place, search again, and commit;
  * afterwards they may forget it. The last actor is of another key, which has the same places. Any
  * actor may stop for ever before any step, which is what death is here: nobody waits for it.

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A look at all of a segment: see look.h. */
 #include "look.h"
+#include "state/version.h"
 
 #include "keyed/key_set.h"
-#include "keyed/key_table.h"
 #include "keyed/keyed.h"
 #include "lib/require.h"
-#include "peer/participant.h"
+#include "shm/key_table.h"
+#include "shm/participant.h"
 #include "shm/segment.h"
 #include "state/wait_queue.h"
 

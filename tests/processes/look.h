@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A look at all of a segment, by the bytes: what must hold when nobody is in the middle of anything.
+/* A look at all of a segment, by the bytes: what must hold when nobody is in the middle of
+ * anything.
  */
 #ifndef WEIR_TESTS_LOOK_H
 #define WEIR_TESTS_LOOK_H

@@ -5,8 +5,8 @@
 
 #include "api/acquisition.h"
 #include "look.h"
-#include "peer/participant.h"
 #include "peer/peer_cleanup.h"
+#include "shm/participant.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The others: a process that shares a set with whoever dies or is stopped. It has two members: one
- * holds and has a blocked waiter, the other waits for an acquisition's descriptor and in a queue. It
- * does what it is told, and ends if anything is not as it must be.
+ * holds and has a blocked waiter, the other waits for an acquisition's descriptor and in a queue.
+ * It does what it is told, and ends if anything is not as it must be.
  */
 #ifndef WEIR_TESTS_OTHERS_H
 #define WEIR_TESTS_OTHERS_H

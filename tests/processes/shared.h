@@ -10,7 +10,8 @@
 #include <sys/types.h>
 #include <weir/weir.h>
 
-/* A new directory, in WEIR_TEST_DIRECTORY if that is given, and its removal with all that is in it. */
+/* A new directory, in WEIR_TEST_DIRECTORY if that is given, and its removal with all that is in it.
+ */
 void shared_begin(void);
 void shared_end(void);
 const char *shared_directory(void);

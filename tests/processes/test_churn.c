@@ -4,13 +4,13 @@
  * A set that goes with its last user is made anew by whoever comes next, at the very moment; there
  * is never more than one of it, so never more is granted than it has; and when the last has closed
  * it, nothing is left. Also if they do not agree on what it is, and some are killed: then whoever
- * finds nobody alive makes it what he means. WEIR_ROUNDS: how often each comes; WEIR_SEED repeats the
- * random choices.
+ * finds nobody alive makes it what he means. WEIR_ROUNDS: how often each comes; WEIR_SEED repeats
+ * the random choices.
  */
 #include "api/instance.h"
 #include "ledger.h"
-#include "peer/participant.h"
 #include "shared.h"
+#include "shm/participant.h"
 #include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -181,7 +181,8 @@ static int wait_for_any(const struct crowd *crowd)
     return i;
 }
 
-/* One process for every `step`-th account; for each that ends another comes, until that is enough. */
+/* One process for every `step`-th account; for each that ends another comes, until that is enough.
+ */
 static void crowd_in(void (*body)(void *visitor), int step)
 {
     struct crowd crowd = {.body = body, .random = test_seed};

@@ -6,10 +6,10 @@
  * either side of which a page that nobody may touch lies. What waits with a timeout ends; whoever
  * waits on a set that was found broken is told.
  *
- * Each case is a set made anew: of many limits, which is always inflated, or of one, which is a word
- * unless somebody is in line; or a keyed one, with room for fewer keys than are asked for. Cases run
- * in children, one per shape of sets; a parent names the case in which one died or got stuck.
- * WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.
+ * Each case is a set made anew: of many limits, which is always inflated, or of one, which is a
+ * word unless somebody is in line; or a keyed one, with room for fewer keys than are asked for.
+ * Cases run in children, one per shape of sets; a parent names the case in which one died or got
+ * stuck. WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
  */
@@ -357,7 +357,8 @@ static void be_victim(void *argument)
         pause();
 }
 
-/* Forked while there is no other thread, which could hold a lock of the C library's or a sanitizer's.
+/* Forked while there is no other thread, which could hold a lock of the C library's or a
+ * sanitizer's.
  */
 static void fork_victim(struct victim *victim)
 {

@@ -4,8 +4,8 @@
  * little, and for many, for which there is no room at the same time, while random ones are killed
  * at random moments and others take their places. So key sets are lent, entered, left, taken back
  * and lent again by those who die over it. Never is more held of a key than its capacity, nor more
- * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of each
- * key can be had, by as many keys at the same time as there is room for, and by no more.
+ * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of
+ * each key can be had, by as many keys at the same time as there is room for, and by no more.
  *
  *     test_keyed_kill [kills]     of each kind of set; or WEIR_ROUNDS; seed from WEIR_SEED
  */
@@ -13,13 +13,14 @@
 #include "api/instance.h"
 #include "fleet.h"
 #include "keyed/key_set.h"
-#include "keyed/key_table.h"
 #include "keyed/keyed.h"
 #include "lib/clock.h"
 #include "lib/history.h"
 #include "look.h"
-#include "peer/participant.h"
 #include "shared.h"
+#include "shm/key_table.h"
+#include "shm/participant.h"
+#include "state/version.h"
 #include "state/wait_queue.h"
 
 #include <errno.h>

@@ -10,12 +10,13 @@
  * some sets every eighth. Exits with 77 under ThreadSanitizer.
  */
 #include "api/acquisition.h"
+#include "api/set_shutdown.h"
 #include "crash/system.h"
 #include "keyed/keyed.h"
 #include "look.h"
-#include "peer/participant.h"
 #include "peer/stall_check.h"
 #include "shared.h"
+#include "shm/participant.h"
 #include "stepping.h"
 
 #include <errno.h>
@@ -283,8 +284,8 @@ static void come(void *argument)
         meeting->had[i] = have(meeting->pool, NEWCOMERS + i, CAPACITY);
 }
 
-/* The key that is asked for is buried first, and the other one last, whose key set is in its second
- * binding: as that of the first will be, for one of those who come. */
+/* The key that is asked for is buried first, and the other one last, whose key set is in its
+ * second binding: as that of the first will be, for one of those who come. */
 static void hold_and_die(void *unused)
 {
     weir_pool *pool = shared_pool(shared_open(shape->text), "s");

@@ -11,8 +11,8 @@
 #include "api/instance.h"
 #include "ledger.h"
 #include "lib/child.h"
-#include "peer/participant.h"
 #include "shared.h"
+#include "shm/participant.h"
 #include "worker.h"
 #include <dirent.h>
 #include <errno.h>

@@ -5,13 +5,15 @@
  */
 #include "api/acquisition.h"
 #include "api/instance.h"
+#include "set/hooks.h"
+#include "set/waiter.h"
 #include "shared.h"
 #include "state/version.h"
 #include "stepping.h"
 #include "wait/cq.h"
+#include "wait/instance_wait.h"
 #include "wait/timer_thread.h"
 #include "wait/wait_timer.h"
-#include "wait/waiter.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,9 +98,9 @@ static size_t armed(void)
 {
     size_t n;
 
-    pthread_mutex_lock(&w->timer.lock);
-    n = w->timer.heap.n;
-    pthread_mutex_unlock(&w->timer.lock);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    n = instance_wait(w)->timer.heap.n;
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return n;
 }
 
@@ -121,7 +123,7 @@ static void a_stand_in_is_not_armed_for_another(void **state)
     others[1] = hold(1);
     assert_int_equal(others[1]->record, record);
     assert_int_equal(record_state(waiter_word(w, kept)), RECORD_HELD);
-    timer_arm_recheck(w, kept, waiter_word(w, kept), instance_now(w) + 3600000 * MS);
+    timer_arm_recheck(w, kept, waiter_word(w, kept), clock_now_ns(&w->clock) + 3600000 * MS);
     assert_int_equal(armed(), 0);
     weir_release(&others[0]);
     weir_release(&others[1]);
@@ -132,7 +134,7 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
 {
     struct shared_request memory;
     weir_acquisition *held = hold(2), *pending = NULL;
-    uint64_t word, later = instance_now(w) + 3600000 * MS;
+    uint64_t word, later = clock_now_ns(&w->clock) + 3600000 * MS;
     struct acq_record *r;
 
     (void)state;
@@ -142,8 +144,8 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     word = record_load(&r->word);
     assert_int_equal(weir_cancel(pending), 0);
     assert_int_equal(record_state(record_load(&r->word)), RECORD_CANCELED);
-    /* As far as weir_release comes before the stand-in ends; and who led the line has been read long
-     * before. */
+    /* As far as weir_release comes before the stand-in ends; and who led the line has been read
+     * long before. */
     timer_thread_forget(w, pending->waiter);
     timer_arm_recheck(w, pending->waiter, record_load(&r->word), later);
     assert_int_equal(armed(), 0);
@@ -152,7 +154,7 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     timer_arm_recheck(w, pending->waiter, word, later);
     assert_int_equal(armed(), 0);
     atomic_store(&r->word, record_next_word(word, RECORD_CANCELED));
-    w->timed_n++; /* it is forgotten once more */
+    instance_wait(w)->timed_n++; /* it is forgotten once more */
     weir_release(&pending);
     weir_release(&held);
 }
@@ -227,7 +229,8 @@ static void find_newcomer(void *waiting, uint32_t record, uint32_t kept)
     newcomer_kept = kept;
 }
 
-/* Writes into the record of who is about to enter that he was granted what he asks for, and says so. */
+/* Writes into the record of who is about to enter that he was granted what he asks for, and says
+ * so. */
 static void meddle(void *waiting)
 {
     struct acq_record *r;
@@ -281,7 +284,8 @@ static void meddle_and_break(void *waiting)
     participant_mark_broken(set->participant);
 }
 
-/* Somebody was told to look at it before it failed. Returns whether it was stopped at so many steps. */
+/* Somebody was told to look at it before it failed. Returns whether it was stopped at so many
+ * steps. */
 static bool fail_to_submit(uint64_t n, unsigned *failed)
 {
     struct shared_request memory;

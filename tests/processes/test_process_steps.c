@@ -2,8 +2,8 @@
 /*
  * Death and stops at every step, between real processes: one does something with a set that it
  * shares with others, and is killed, or stopped, at its first step, its second, and so on until it
- * comes to the end. Each time the others go on by what they ordinarily do, get all that the dead had
- * or stood in the way of, and the segment is looked at as a whole.
+ * comes to the end. Each time the others go on by what they ordinarily do, get all that the dead
+ * had or stood in the way of, and the segment is looked at as a whole.
  *
  * WEIR_ROUNDS: how often all of it; 1 if it is not set. WEIR_STRIDE: only every so many-th step, in
  * each scene from another one on; 1 if it is not set. Exits with 77 under ThreadSanitizer.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The timer thread with its timer set ahead, by a clock that stands still until the test moves it on:
- * it spins exactly for the time ahead of an instant, and does nothing early.
+ * The timer thread with its timer set ahead, by a clock that stands still until the test moves it
+ * on: it spins exactly for the time ahead of an instant, and does nothing early.
  */
 #include "api/instance.h"
 #include "lib/clock.h"

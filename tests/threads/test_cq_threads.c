@@ -2,7 +2,8 @@
 /*
  * Queues and many threads: each submission ends in exactly one completion, whoever submits,
  * cancels, releases, reaps and closes meanwhile; nothing is granted beyond its capacity or out of
- * turn, and nothing is lost. Reapers sleep in poll: a wake that is missed shows as a poll that does not end.
+ * turn, and nothing is lost. Reapers sleep in poll: a wake that is missed shows as a poll that does
+ * not end.
  *
  * WEIR_ROUNDS and WEIR_SEED override how many races are run, and the seed.
  */
@@ -12,6 +13,7 @@
 #include "lib/fixture.h"
 #include "lib/history.h"
 #include "lib/require.h"
+#include "wait/instance_wait.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -849,7 +851,7 @@ static void queues_come_and_go_in_a_storm_of_releases(void **state)
     atomic_store(&churn_over, true);
     for (int i = 0; i < 3; i++)
         require(pthread_join(threads[i], NULL) == 0);
-    require(w->queues_n == 2);
+    require(instance_wait(w)->queues_n == 2);
     require(!is_readable(idle) && weir_queue_reap(idle, NULL, 0) == 0);
     weir_queue_close(idle);
     check_whole();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads on a set that is one word while nobody is in line: they ask in every way there is, so that
- * a line forms and goes away all the time. Most of them wait for a grant that must come, however
- * long it takes: who is forgotten as the set changes its form waits a minute. Never is more held
- * than there is, nor granted than a rate allows, and in the end everything can be had again.
+ * Threads on a set that is one word while nobody is in line: they ask in every way there is, so
+ * that a line forms and goes away all the time. Most of them wait for a grant that must come,
+ * however long it takes: who is forgotten as the set changes its form waits a minute. Never is more
+ * held than there is, nor granted than a rate allows, and in the end everything can be had again.
  * WEIR_SECONDS: for how long, each; WEIR_SEED.
  */
 #include "lib/clock.h"

@@ -8,8 +8,8 @@
  * WEIR_ROUNDS: decisions per thread, 15000 if not given; WEIR_SEED.
  */
 #include "base/sched_point.h"
-#include "keyed/key_table.h"
 #include "lib/require.h"
+#include "shm/key_table.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>

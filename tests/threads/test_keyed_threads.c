@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Many threads on the keys of one set, one of them hot, in a table with little room: keys become
- * key sets and words again, are forgotten and come back all the time. No key ever has more than its
- * limits allow, nobody is forgotten in a line, and in the end nothing is held.
- * WEIR_SECONDS: for how long, each; WEIR_SEED.
+ * key sets and words again, are forgotten and come back all the time. No key ever has more than
+ * its limits allow, nobody is forgotten in a line, and in the end nothing is held. WEIR_SECONDS:
+ * for how long, each; WEIR_SEED.
  */
 #include "lib/clock.h"
 #include "lib/fake_os.h"

@@ -2,8 +2,8 @@
 /*
  * Many threads take from one rate with a lease, come and go, and stand in line between: nothing is
  * granted twice or lost. The rate is so slow that nothing comes back while the test lasts, so that
- * there is exactly the burst to be had; or so fast that much does, and the bound holds with all that
- * passed by a clock around the calls. Long form: WEIR_ROUNDS.
+ * there is exactly the burst to be had; or so fast that much does, and the bound holds with all
+ * that passed by a clock around the calls. Long form: WEIR_ROUNDS.
  */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"

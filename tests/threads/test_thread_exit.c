@@ -7,6 +7,7 @@
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
+#include "wait/instance_wait.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -299,10 +300,10 @@ static void test_close_under_waiters(void **state)
             require(weir_acquire(closing.pool, &want_db, &all[i], NULL) == 0);
         for (int i = 0; i < 50; i++)
             start(&threads[i], 1, ways[i % 3], &closing);
-        while (atomic_load(&closing.begun) < 50 || !atomic_load(&w->blocked_n))
+        while (atomic_load(&closing.begun) < 50 || !atomic_load(&instance_wait(w)->blocked_n))
             pause_ns(100000);
         weir_close(w);
-        assert_int_equal(w->blocked_n, 0); /* the pool keeps it */
+        assert_int_equal(instance_wait(w)->blocked_n, 0); /* the pool keeps it */
         join(threads, 50);
         assert_int_equal(closing.shut, 50);
         for (int i = 0; i < 4; i++)
@@ -328,7 +329,7 @@ static void test_close_pool_right_after_instance(void **state)
         for (int i = 0; i < 4; i++)
             require(weir_acquire(closing.pool, &want_db, &all[i], NULL) == 0);
         start(&thread, 1, block, &closing);
-        while (!atomic_load(&w->blocked_n))
+        while (!atomic_load(&instance_wait(w)->blocked_n))
             sched_yield();
         weir_close(w);
         for (int i = 0; i < 4; i++)

@@ -9,6 +9,8 @@
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
+#include "set/hooks.h"
+#include "wait/instance_wait.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +102,7 @@ static void test_granted_at_its_instant(void **state)
     assert_int_equal(weir_tick(w), 1);
     assert_int_equal(weir_acquisition_result(last), 0);
     assert_int_equal(weir_tick(w), 0);
-    assert_int_equal(w->timer.heap.n, 0);
+    assert_int_equal(instance_wait(w)->timer.heap.n, 0);
     release(first);
     release(next);
     release(last);
@@ -152,7 +154,7 @@ static void test_deadlines_in_order(void **state)
     (void)state;
     for (unsigned i = 0; i < 64; i++)
         waiting[i] = submit(1, 0, 1, (1 + i * 37 % 64) * MS);
-    assert_int_equal(w->timer.heap.n, 64);
+    assert_int_equal(instance_wait(w)->timer.heap.n, 64);
     for (unsigned due = 1; due <= 64; due++) {
         now_ns += MS - 1;
         assert_int_equal(weir_tick(w), 0);
@@ -162,7 +164,7 @@ static void test_deadlines_in_order(void **state)
             assert_int_equal(weir_acquisition_result(waiting[i]),
                              1 + i * 37 % 64 <= due ? -ETIMEDOUT : -EINPROGRESS);
     }
-    assert_int_equal(w->timer.heap.n, 0);
+    assert_int_equal(instance_wait(w)->timer.heap.n, 0);
     for (unsigned i = 0; i < 64; i++)
         release(waiting[i]);
     release(all);
@@ -202,7 +204,7 @@ static void test_deadline_of_a_grant(void **state)
     (void)state;
     release(all);
     assert_int_equal(weir_acquisition_result(next), 0);
-    assert_int_equal(w->timer.heap.n, 0);
+    assert_int_equal(instance_wait(w)->timer.heap.n, 0);
     last = submit(1, 0, 1, WEIR_FOREVER);
     now_ns += 20 * MS;
     assert_int_equal(weir_tick(w), 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Races that the kernel, another thread and this one decide: a deadline, or a cancellation, against
- * a grant, or against the instant of one that was reserved. Every round ends in exactly one way: the operation ran once and the grant is ours, or it
- * never runs and there is no grant. At the end nothing is held, nothing was lost, nothing was given
- * back twice, to the last token.
+ * a grant, or against the instant of one that was reserved. Every round ends in exactly one way:
+ * the operation ran once and the grant is ours, or it never runs and there is no grant. At the end
+ * nothing is held, nothing was lost, nothing was given back twice, to the last token.
  *
  * The grant comes from a thread that releases at an instant around that of its rival, which follows
  * the outcomes so that both are about as frequent.

@@ -92,8 +92,8 @@ static uint64_t next_cqe(struct io_uring *ring)
     return user_data;
 }
 
-/* A submission that waits for long enough to be told of by its end, which only the timer thread brings
- * about: nobody reaps. */
+/* A submission that waits for long enough to be told of by its end, which only the timer thread
+ * brings about: nobody reaps. */
 static weir_acquisition *submit_in_vain(weir_queue *queue, weir_pool *pool, uint64_t user_data)
 {
     struct shared_request memory;

@@ -775,7 +775,8 @@ static void test_timer_set_ahead(void **state)
         release(calls[i]);
 }
 
-/* The timer thread's wait fails: it rests for a moment of real time, whatever an injected clock says.
+/* The timer thread's wait fails: it rests for a moment of real time, whatever an injected clock
+ * says.
  */
 static void test_rests_by_the_real_clock(void **state)
 {

@@ -83,7 +83,8 @@ static void wait_ends_by_the_instance_closing(void **state)
     release_unused(acquisition);
 }
 
-/* One eventfd for one wait after the other, which is read in between if the kernel does not do that. */
+/* One eventfd for one wait after the other, which is read in between if the kernel does not do
+ * that. */
 static void waits_share_an_eventfd_of_the_programs(void **state)
 {
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

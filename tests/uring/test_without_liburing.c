@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A library built without liburing: no queue posts to a ring, the log says so once, all is reaped. */
+/* A library built without liburing: no queue posts to a ring, the log says so once, all is reaped.
+ */
 #include "lib/fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

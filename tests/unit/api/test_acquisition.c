@@ -245,8 +245,8 @@ static void an_attached_eventfd_stays_the_callers(void **state)
     world_close();
 }
 
-/* Somebody has filled it: nobody waits for that, and it is made up for when it is asked for. One that
- * counts one by one does as well. */
+/* Somebody has filled it: nobody waits for that, and it is made up for when it is asked for. One
+ * that counts one by one does as well. */
 static void an_attached_eventfd_may_be_full(void **state)
 {
     weir_acquisition *holder, *a, *b;
@@ -420,8 +420,9 @@ static void an_injected_clock_needs_no_thread(void **state)
     world_close();
 }
 
-/* Somebody writes into the segment, and what was there before again. Whoever looks meanwhile must not
- * lose sight of a wait that has a deadline; nor does it go on after somebody was told of its end. */
+/* Somebody writes into the segment, and what was there before again. Whoever looks meanwhile must
+ * not lose sight of a wait that has a deadline; nor does it go on after somebody was told of its
+ * end. */
 static void what_is_tampered_with_for_a_moment_ends_all_the_same(void **state)
 {
     weir_acquisition *a, *b;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The short way: what is used again is as new, and whatever is out of the ordinary goes the long way. With
- * the argument `shared` of sets of the backend `process`.
+ * The short way: what is used again is as new, and whatever is out of the ordinary goes the long
+ * way. With the argument `shared` of sets of the backend `process`.
  */
 #include "lib/world.h"
 #include "set/set.h"
@@ -93,7 +93,8 @@ static void those_held_at_a_time_are_different_ones(void **state)
     world_close();
 }
 
-/* A thread has what it gave back for several sets, and each goes with the set that it is ready for. */
+/* A thread has what it gave back for several sets, and each goes with the set that it is ready for.
+ */
 static void sets_do_not_get_in_each_others_way(void **state)
 {
     weir_pool *other;
@@ -213,7 +214,8 @@ static void whatever_is_out_of_the_ordinary_goes_the_long_way(void **state)
     world_close();
 }
 
-/* Who reads an earlier instant than that at which somebody left the line is not granted as of it. */
+/* Who reads an earlier instant than that at which somebody left the line is not granted as of it.
+ */
 static void no_instant_counts_at_which_others_were_in_line(void **state)
 {
     weir_acquisition *a, *b = NULL;
@@ -252,8 +254,8 @@ static void *hold_and_release(void *argument)
 }
 
 /*
- * Of a resource it is no matter that the kernel's last tick was before the set was in its word again: it is
- * held from then on.
+ * Of a resource it is no matter that the kernel's last tick was before the set was in its word
+ * again: it is held from then on.
  */
 static void a_resource_goes_by_no_instant(void **state)
 {

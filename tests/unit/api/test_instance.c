@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, closing with waiters in all forms, and fork. */
 #include "api/instance.h"
+#include "api/set_shutdown.h"
 #include "lib/world.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -508,8 +509,8 @@ static void await(pid_t child)
                  (unsigned)status, WEXITSTATUS(status) - 1);
 }
 
-/* A waiter that starts the timer thread, which sleeps by then: a sanitizer's allocator, whose locks a
- * fork copies as they are, is in nobody's hands. */
+/* A waiter that starts the timer thread, which sleeps by then: a sanitizer's allocator, whose locks
+ * a fork copies as they are, is in nobody's hands. */
 static weir_acquisition *pending_before_a_fork(void)
 {
     uint64_t before = fake_os_counts().epoll_wait;

@@ -3,13 +3,15 @@
  * Random operations for a few subjects of a keyed set, each also done to an ordinary set of the
  * same limits that is that subject's alone: results, refusals and their retry-after, the instant of
  * each grant, the order of each line and the sums of all counters are the same. The keyed set has
- * little room, so keys are forgotten all the time, and nobody can tell; a request for which there is
- * no room is left out. What counts from the creation of a limit is not among the limits here: a key
- * is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and how many there are.
+ * little room, so keys are forgotten all the time, and nobody can tell; a request for which there
+ * is no room is left out. What counts from the creation of a limit is not among the limits here: a
+ * key is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and
+ * how many there are.
  */
 #include "api/instance.h"
 #include "lib/require.h"
 #include "lib/world.h"
+#include "wait/instance_wait.h"
 
 #define SUBJECTS           12u
 #define ASKERS             40u
@@ -385,7 +387,8 @@ static void tick_both(void)
 static void advance_both(uint64_t until)
 {
     while (world.now < until) {
-        uint64_t first = timer_next_ns(&world.w->timer), second = timer_next_ns(&run.twin.w->timer);
+        uint64_t first = timer_next_ns(&instance_wait(world.w)->timer),
+                 second = timer_next_ns(&instance_wait(run.twin.w)->timer);
 
         first = second < first ? second : first;
         world.now = first > world.now ? first < until ? first : until : world.now + 1;

@@ -910,7 +910,8 @@ static int ask_either(weir_pool *pool, const struct weir_request *request, bool 
     return r;
 }
 
-/* Both have the same limit; the other one has another beside it, which is left out of the request. */
+/* Both have the same limit; the other one has another beside it, which is left out of the request.
+ */
 static void expect_alike(weir_pool *other, const struct weir_amount *asked, size_t n, unsigned how)
 {
     struct weir_amount beside[3] = {{0}};

@@ -1002,7 +1002,8 @@ static void on_the_real_clock_one_instant_may_serve_many(void **state)
     world_close();
 }
 
-/* Whoever keeps its own time hands over to the timer thread, and the timer thread to whoever does. */
+/* Whoever keeps its own time hands over to the timer thread, and the timer thread to whoever does.
+ */
 static void on_the_real_clock_blocked_and_submitted_waiters_share_a_line(void **state)
 {
     struct blocked first, third;

@@ -3,8 +3,8 @@
  * The table of keys: what a claim finds, takes and leaves alone; random operations against a plain
  * list. WEIR_SEED and WEIR_ROUNDS (operations) override what is random.
  */
-#include "keyed/key_table.h"
 #include "lib/fixture.h"
+#include "shm/key_table.h"
 
 #include "lib/require.h"
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Limits together: whether bytes can be their states, and taking of all or none. Needs the project's plugins. */
+/* Limits together: whether bytes can be their states, and taking of all or none. Needs the
+ * project's plugins. */
 #include "config/plan.h"
 #include "limit/limit.h"
 #include <setjmp.h>

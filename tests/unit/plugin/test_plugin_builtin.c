@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Built-in plugins: checked as files are, and searched after all directories but the installed one. */
+/* Built-in plugins: checked as files are, and searched after all directories but the installed one.
+ */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/tmpdir.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Leases: what each call of each thread comes to, exactly as in a model of a rate whose threads take
- * ahead; the bound that is promised; who is in line; where leases go in the end. In a set of one
- * process, and in one that two share. Long form: WEIR_ROUNDS.
+ * Leases: what each call of each thread comes to, exactly as in a model of a rate whose threads
+ * take ahead; the bound that is promised; who is in line; where leases go in the end. In a set of
+ * one process, and in one that two share. Long form: WEIR_ROUNDS.
  */
 #include "api/instance.h"
 #include "lib/require.h"
 #include "lib/tmpdir.h"
 #include "lib/world.h"
 #include "limit/counters.h"
-#include "peer/participant.h"
+#include "shm/participant.h"
 #include <pthread.h>
 #include <sys/wait.h>
 
@@ -154,7 +154,8 @@ static void model_end(unsigned i)
     model.left[i] = 0;
 }
 
-/* From each instant on, no more was granted than the burst, what came back since, and the leases. */
+/* From each instant on, no more was granted than the burst, what came back since, and the leases.
+ */
 static void check_bound(unsigned n)
 {
     uint64_t granted = 0;

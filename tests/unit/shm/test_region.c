@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Regions: what is allocated is zeroed, aligned, apart from all else, and stays where it is. */
 #include "lib/world.h"
+#include "shm/acq_record.h"
 #include "shm/region.h"
-#include "state/acq_record.h"
 
 static void boxes_are_zeroed_aligned_and_apart(void **state)
 {

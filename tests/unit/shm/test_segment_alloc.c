@@ -3,6 +3,7 @@
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
+#include "state/version.h"
 #include <errno.h>
 
 static void places_get_memory_before_their_use(void **state)

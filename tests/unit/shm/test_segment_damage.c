@@ -354,7 +354,8 @@ static void forged_numbers(void **state)
     end();
 }
 
-/* A shape that is consistent in itself, and the file is smaller: nothing behind its end is mapped. */
+/* A shape that is consistent in itself, and the file is smaller: nothing behind its end is mapped.
+ */
 static void forged_shapes(void **state)
 {
     struct segment_header *header;

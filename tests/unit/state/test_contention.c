@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Contention: who has lost for long says so, takes it back, and holds nobody up who can do without. */
+/* Pressing: who has lost for long says so, takes it back, and holds nobody up who can do without.
+ */
 #include "api/instance.h"
 #include "lib/world.h"
 #include "state/contention.h"

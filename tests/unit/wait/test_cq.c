@@ -1359,7 +1359,8 @@ static void a_queue_needs_no_thread_and_few_system_calls(void **state)
     queue_world_close();
 }
 
-/* Nor does a reap make any that it can do without, and it does not ask what time it is for nobody. */
+/* Nor does a reap make any that it can do without, and it does not ask what time it is for nobody.
+ */
 static void a_reap_makes_few_system_calls(void **state)
 {
     weir_acquisition *holder, *last;

@@ -6,8 +6,10 @@
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "lib/world.h"
+#include "set/hooks.h"
 #include "shm/doorbell.h"
 #include "wait/cq.h"
+#include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"
 #include <fcntl.h>
@@ -77,7 +79,7 @@ static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
     timer_notify(world.w, kept->record, record_load(&record_of(kept->record)->word));
     cq_deliver(queue, kept->record, word); /* … before it locked the queue */
     timer_arm_recheck(world.w, kept->record, word, 1);
-    assert_int_equal(world.w->timer.heap.n + queue->timer.heap.n, 0);
+    assert_int_equal(instance_wait(world.w)->timer.heap.n + queue->timer.heap.n, 0);
     assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
     /* And one of another queue. */
     other = open_queue();
@@ -163,7 +165,7 @@ static void what_does_not_wait_is_not_armed(void **state)
     record_set_prev_flags(record_of(record), 0); /* as of one that is submitted now */
     timer_arm_recheck(world.w, record, record_load(&record_of(record)->word), world.now + SECOND);
     assert_int_equal(queue->timer.heap.n, 0);
-    assert_int_equal(world.w->timer.heap.n, 0);
+    assert_int_equal(instance_wait(world.w)->timer.heap.n, 0);
     weir_queue_close(queue);
     world_close();
 }
@@ -193,7 +195,7 @@ static void nothing_stays_armed(void **state)
     weir_queue_close(queue);
     assert_int_equal(queue->timer.heap.n, 0);
     assert_int_equal(queue->pending, 0);
-    assert_int_equal(world.w->timer.heap.n, 0);
+    assert_int_equal(instance_wait(world.w)->timer.heap.n, 0);
     world_close();
 }
 
@@ -228,7 +230,7 @@ static void records_are_used_again(void **state)
             used = world.w->region.records.used;
     }
     assert_int_equal(world.w->region.records.used, used);
-    assert_int_equal(world.w->queues_n, 1);
+    assert_int_equal(instance_wait(world.w)->queues_n, 1);
     release(holder);
     weir_queue_close(queue);
     world_close();
@@ -366,8 +368,8 @@ static void *advance_step_by_step(void *unused)
     return NULL;
 }
 
-/* Timers expire a moment early. A reap that comes in that moment stays until it is over, as does one
- * for an instant at which there is nothing to do any more. */
+/* Timers expire a moment early. A reap that comes in that moment stays until it is over, as does
+ * one for an instant at which there is nothing to do any more. */
 static void a_reap_that_comes_early_waits_for_the_instant(void **state)
 {
     weir_acquisition *holder;
@@ -434,8 +436,8 @@ static void leave(struct sharer *sharer)
     weir_close(sharer->w);
 }
 
-/* Its descriptor was made when nobody could know that there would be other processes to hear of. The
- * clock stands still: no look now and then makes up for what was not heard. */
+/* Its descriptor was made when nobody could know that there would be other processes to hear of.
+ * The clock stands still: no look now and then makes up for what was not heard. */
 static void a_queue_hears_of_a_set_that_came_later(void **state)
 {
     struct sharer giver, waiter;
@@ -508,9 +510,9 @@ static void what_it_takes_to_hear_is_missing(void **state)
 }
 
 /*
- * Somebody has called the timer thread, and before it runs somebody else sets its instant, which takes
- * the call back, and cannot call anew. It looks after all queues all the same: after one here whose
- * program was not told that there is something to be reaped.
+ * Somebody has called the timer thread, and before it runs somebody else sets its instant, which
+ * takes the call back, and cannot call anew. It looks after all queues all the same: after one here
+ * whose program was not told that there is something to be reaped.
  */
 static void a_call_that_cannot_be_repeated_is_heard(void **state)
 {
@@ -521,7 +523,7 @@ static void a_call_that_cannot_be_repeated_is_heard(void **state)
 
     (void)state;
     world_real("limits: [ " B " ]");
-    own = &world.w->timer;
+    own = &instance_wait(world.w)->timer;
     queue = open_queue();
     put(queue, ASK({"b", 1}), 1);
     pthread_mutex_lock(&queue->timer.lock);
@@ -584,7 +586,7 @@ static void nobody_hears_for_a_queue_that_is_closed(void **state)
     assert_true(doorbell >= 0);
     weir_queue_close(queue);
     assert_int_equal(write(doorbell, &record, sizeof(record)), sizeof(record));
-    events.fd = wake_fd_pollable(&waiter.w->timer.wake_fd);
+    events.fd = wake_fd_pollable(&instance_wait(waiter.w)->timer.wake_fd);
     assert_int_equal(poll(&events, 1, 0), 0);
     close(doorbell);
     leave(&waiter);

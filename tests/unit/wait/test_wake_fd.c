@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Wake-up descriptors in each of their forms: when one is readable, and that no ring and no instant is lost. */
+/* Wake-up descriptors in each of their forms: when one is readable, and that no ring and no instant
+ * is lost. */
 #include "wait/wake_fd.h"
 
 #include "lib/fake_os.h"

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues: canceling by user_data and by acquisition. */
+#include "wait/cq.h"
+
+#include "api/instance.h"
+#include <errno.h>
+
+/*
+ * Returns whether a submission can be canceled. A FREE one was canceled through its acquisition. A
+ * delivered one is in the index only as a grant, and its state changes no more, except in a broken
+ * set.
+ */
+static bool cq_is_cancelable(const struct acq_record *r, uint64_t word)
+{
+    return record_state(word) == RECORD_HELD ||
+           (record_state(word) != RECORD_FREE && !(record_prev_flags(r) & RECORD_DELIVERED));
+}
+
+/* Returns the first submission with this user_data that can be canceled, and its word; or 0. */
+static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
+{
+    uint32_t record = cq_bucket_first(cq_bucket(queue, user_data));
+
+    for (; record; record = cq_record(queue, record)->bucket_next) {
+        *ret_word = cq_word(queue, record);
+        if (cq_user_data(cq_record(queue, record)) == user_data &&
+            cq_is_cancelable(cq_record(queue, record), *ret_word))
+            break;
+    }
+    return record;
+}
+
+static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
+{
+    bool must_signal;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    must_signal = cq_complete(queue, record, cq_word(queue, record));
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
+}
+
+static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapshot *ret)
+{
+    const weir *w = queue->timer.w;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    ret->record = cq_find(queue, user_data, &ret->word);
+    if (ret->record) {
+        const struct acq_record *r = cq_record(queue, ret->record);
+
+        ret->set = waiter_set(w, ret->record);
+        ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !cq_acquisition(r);
+        if (ret->is_exclusive)
+            cq_drop(queue, ret->record);
+    }
+    pthread_mutex_unlock(&queue->timer.lock);
+    return ret->record != 0;
+}
+
+/* Returns whether this call canceled the submission. */
+static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
+{
+    struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
+    weir *w = queue->timer.w;
+    bool canceled = true;
+
+    if (snapshot->is_exclusive) {
+        acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record), snapshot->word);
+        cq_deliver_exclusive(queue, snapshot->record);
+    } else if (record_state(snapshot->word) == RECORD_WAITING) {
+        canceled = set_cancel_wait(ctx, snapshot->set, waiter_record(w, snapshot->record),
+                                   snapshot->word, RECORD_CANCELED);
+        if (canceled)
+            timer_notify(w, snapshot->record, record_next_word(snapshot->word, RECORD_CANCELED));
+    } else {
+        canceled = false; /* decided just now: notify for the deciding thread */
+        timer_notify(w, snapshot->record, snapshot->word);
+    }
+    thread_ctx_return(ctx);
+    return canceled;
+}
+
+int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
+{
+    struct cq_snapshot snapshot;
+    int n = 0;
+
+    if (instance_is_forked(queue->timer.w))
+        return -ECHILD;
+    while (cq_find_one(queue, user_data, &snapshot))
+        n += cq_cancel_one(queue, &snapshot);
+    return n;
+}
+
+/* Finds what there is to cancel of an acquisition with a completion in the queue. Returns false if
+ * it was decided. */
+static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapshot *ret)
+{
+    weir_queue *queue = cq_lock_of(acquisition);
+    if (!queue)
+        return false;
+    *ret = (struct cq_snapshot){acquisition->waiter, cq_word(queue, acquisition->waiter),
+                                acquisition->set, false};
+    ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !acquisition->observed;
+    if (ret->is_exclusive)
+        cq_drop(queue, ret->record);
+    pthread_mutex_unlock(&queue->timer.lock);
+    return ret->is_exclusive || record_state(ret->word) == RECORD_WAITING;
+}
+
+int cq_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition)
+{
+    struct cq_snapshot snapshot;
+
+    /* Repeats if the submission was decided between the two steps. */
+    while (cq_find_acquisition(acquisition, &snapshot))
+        if (cq_cancel_one(queue, &snapshot))
+            return 0;
+    return -EALREADY;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues: reaping. Runs the timer and hands completions out. */
+#include "wait/cq.h"
+
+#include "api/acquire_op.h"
+#include "api/instance.h"
+#include "keyed/key_set.h"
+#include "wait/peer_events.h"
+#include <errno.h>
+
+/* Completions that are popped under the lock at a time. */
+#define CQ_REAP_BATCH 64u
+
+/* Pops the next completion, which can no longer be canceled. */
+static uint32_t cq_pop(weir_queue *queue)
+{
+    uint32_t record = queue->to_reap.first;
+
+    cq_list_remove(cq_region(queue), &queue->to_reap, record);
+    cq_index_remove(queue, record);
+    return record;
+}
+
+/* Puts a completion back in front that could not be handed out. */
+static void cq_push_back(weir_queue *queue, uint32_t record)
+{
+    struct acq_record *r = cq_record(queue, record);
+
+    cq_list_prepend(cq_region(queue), cq_completions(queue, r), record);
+    if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
+        cq_index_add(queue, record);
+}
+
+static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                            struct weir_refusal *ret)
+{
+    const struct acq_record *r = record_at(set->region, record);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    struct decision decision;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = record_load(&r->amounts[i]);
+    if (key_set_template(set)->keyed)
+        keyed_forecast_record(ctx, key_set_template(set), record, amounts, FORECAST_SHORT_QUEUE,
+                              &decision);
+    else
+        set_forecast(ctx, set, amounts, FORECAST_SHORT_QUEUE, &decision);
+    acquire_op_fill_refusal(ret, set, &decision);
+}
+
+void cq_hand_out(weir_acquisition *acquisition, int result)
+{
+    acquisition->observed = result == 0;
+    acquisition->queue = NULL;
+}
+
+/* Fills `ret`, which takes the record over. Returns false if out of memory. */
+static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t waiter,
+                               struct weir_completion *ret)
+{
+    const struct acq_record *r = waiter_at(set->w, waiter);
+    uint32_t record = waiter_record(set->w, waiter);
+    int result = cq_result(set->w, waiter);
+    weir_acquisition *acquisition = cq_acquisition(r);
+
+    *ret = (struct weir_completion){.user_data = cq_user_data(r),
+                                    .acquisition = acquisition,
+                                    .result = result,
+                                    .refusal.size = sizeof(ret->refusal)};
+    if (result == 0 && !acquisition) {
+        ret->acquisition = acquisition_from_record(ctx, set, record, waiter);
+        if (!ret->acquisition)
+            return false;
+        ret->acquisition->strict = (record_wait_target(r) & WAIT_TARGET_STRICT) != 0;
+    }
+    if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
+        cq_fill_refusal(ctx, set, record, &ret->refusal);
+    if (ret->acquisition) {
+        cq_hand_out(ret->acquisition, result);
+    } else {
+        set_free_record(set, record);
+        waiter_free(set, waiter);
+        record_pool_put(ctx, set, record);
+    }
+    return true;
+}
+
+/* Fills `ret` with the context of the calling thread. Returns false if out of memory. */
+static bool cq_reap_one(weir *w, uint32_t record, struct weir_completion *ret)
+{
+    weir_set *set = waiter_set(w, record);
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
+    bool completed = cq_fill_completion(ctx, set, record, ret);
+
+    thread_ctx_return(ctx);
+    return completed;
+}
+
+/* Pops at most `n` completions. Lock held. */
+static unsigned cq_pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    unsigned popped = 0;
+
+    while (popped < n && queue->to_reap.first)
+        ret[popped++] = cq_pop(queue);
+    queue->timer.wake_fd.reader_active = false;
+    cq_update_wake_fd(queue);
+    return popped;
+}
+
+/* Runs the timer and pops the first batch of a reap. `reader_active` is set first, so that
+ * completions of that run cost no signal. */
+static unsigned cq_pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    weir *w = queue->timer.w;
+    uint64_t injected_ns = w->clock.injected.now_ns ? clock_now_ns(&w->clock) : 0;
+    unsigned popped;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    queue->timer.wake_fd.reader_active = true;
+    timer_run_locked(&queue->timer, injected_ns);
+    popped = cq_pop_some(queue, ret, n);
+    pthread_mutex_unlock(&queue->timer.lock);
+    return popped;
+}
+
+static unsigned cq_pop_more(weir_queue *queue, uint32_t *ret, unsigned n)
+{
+    unsigned popped;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    popped = cq_pop_some(queue, ret, n);
+    pthread_mutex_unlock(&queue->timer.lock);
+    return popped;
+}
+
+/* Puts completions back and signals again: the caller returns fewer than it has room for, which
+ * tells an edge-triggered loop that the queue is empty. */
+static void cq_push_back_batch(weir_queue *queue, const uint32_t *records, unsigned n)
+{
+    pthread_mutex_lock(&queue->timer.lock);
+    while (n > 0)
+        cq_push_back(queue, records[--n]);
+    if (queue->to_post.first)
+        cq_ring_continue(queue);
+    wake_fd_signal_again(&queue->timer.wake_fd);
+    pthread_mutex_unlock(&queue->timer.lock);
+}
+
+/* Fills completions of the records that were popped. If that are fewer, `*ret_code` says why. */
+static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsigned popped,
+                              struct weir_completion *out, int *ret_code)
+{
+    unsigned done = 0;
+
+    while (done < popped && cq_reap_one(queue->timer.w, records[done], &out[done]))
+        done++;
+    if (done < popped) {
+        cq_push_back_batch(queue, records + done, popped - done);
+        *ret_code = -ENOMEM;
+    }
+    atomic_fetch_sub(&queue->pending, done);
+    return done;
+}
+
+static unsigned cq_min(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
+{
+    uint32_t records[CQ_REAP_BATCH];
+    unsigned done = 0, popped;
+    int r = 0;
+
+    if (instance_is_forked(queue->timer.w))
+        return -ECHILD;
+    if (!out && n)
+        return -EINVAL;
+    if (n > INT32_MAX)
+        n = INT32_MAX;
+    peer_events_handle(&queue->timer);
+    popped = cq_pop_first(queue, records, cq_min(n, CQ_REAP_BATCH));
+    cq_ring_report_loss(queue);
+    while (popped > 0) {
+        done += cq_reap_batch(queue, records, popped, out + done, &r);
+        if (r < 0 || popped < CQ_REAP_BATCH || done == n)
+            break;
+        popped = cq_pop_more(queue, records, cq_min(n - done, CQ_REAP_BATCH));
+    }
+    return done ? (int)done : r;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues: submitting. */
+#include "wait/cq.h"
+
+#include "api/acquire_op.h"
+#include "api/instance.h"
+#include "api/pool.h"
+#include "base/sched_point.h"
+#include "set/set_enqueue.h"
+#include "wait/peer_events.h"
+#include <errno.h>
+
+/* Counts one more pending submission. Returns the new count, or 0 if the queue is full. */
+static uint32_t cq_take_slot(weir_queue *queue)
+{
+    uint32_t pending = atomic_load(&queue->pending);
+
+    do {
+        if (pending >= queue->capacity)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
+    return pending + 1;
+}
+
+/* Reserves heap room for `pending` deadlines, so that adding one cannot fail. */
+static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
+{
+    int r;
+
+    if (pending <= atomic_load(&queue->heap_room))
+        return 0;
+    pthread_mutex_lock(&queue->timer.lock);
+    r = deadline_heap_reserve(&queue->timer.heap, pending);
+    if (r == 0)
+        atomic_store(&queue->heap_room, deadline_heap_room(&queue->timer.heap));
+    pthread_mutex_unlock(&queue->timer.lock);
+    return r;
+}
+
+/* Prefetches the first record of the bucket, which the new record will be linked before. It may
+ * have been there for long. Without the lock this is a hint only. */
+static void cq_prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
+{
+    uint32_t neighbor = cq_bucket_first(cq_bucket(queue, user_data));
+
+    if (neighbor)
+        __builtin_prefetch(&cq_record(queue, neighbor)->bucket_prev_flags, 1);
+}
+
+/* Returns the waiter id of a new record for this request, or 0 if out of memory. No other thread
+ * knows the record before the set has it. */
+static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *queue,
+                               uint64_t user_data)
+{
+    uint32_t record = record_pool_get(op->ctx, op->set), waiter;
+
+    if (!record)
+        return 0;
+    acquire_op_fill_record(op, record);
+    if (op->set->participant)
+        acquire_op_publish_deadline(op, record);
+    waiter = waiter_new(op->set, record);
+    if (!waiter) {
+        record_pool_put(op->ctx, op->set, record);
+        return 0;
+    }
+    waiter_set_target(op->set, waiter, WAIT_TARGET_CQ, queue->number,
+                      (op->request->flags & WEIR_STRICT) != 0);
+    record_store(&waiter_at(op->set->w, waiter)->data, user_data);
+    return waiter;
+}
+
+/* Frees the record of a request that failed. No completion follows, but a recheck may have been
+ * scheduled for it. */
+static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint32_t waiter)
+{
+    weir *w = op->set->w;
+    weir_acquisition *acquisition = cq_acquisition(waiter_at(w, waiter));
+    uint32_t record = waiter_record(w, waiter);
+
+    pthread_mutex_lock(&queue->timer.lock);
+    cq_drop(queue, waiter);
+    pthread_mutex_unlock(&queue->timer.lock);
+
+    if (acquisition) {
+        acquisition_free(op->ctx, acquisition);
+        return;
+    }
+    waiter_free(op->set, waiter);
+    record_pool_put(op->ctx, op->set, record);
+}
+
+/* Makes the acquisition that the submitter asked for. Returns false if out of memory. */
+static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32_t waiter)
+{
+    struct acq_record *r = waiter_at(op->set->w, waiter);
+    weir_acquisition *acquisition =
+        acquisition_from_record(op->ctx, op->set, waiter_record(op->set->w, waiter), waiter);
+
+    if (!acquisition)
+        return false;
+    acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
+    acquisition->user_data = record_load(&r->data);
+    acquisition->queue = queue;
+    op->acquisition = acquisition;
+    op->acquisition_set = acquisition ? &acquisition->set : NULL;
+    record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
+    cq_set_flag(r, RECORD_HAS_ACQUISITION);
+    return true;
+}
+
+/* Sets the state of a record that was never in the set. Returns its word. */
+static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum record_state state)
+{
+    struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
+    uint64_t word = record_next_word(record_load(&r->word), state);
+
+    atomic_store_explicit(&r->word, word, memory_order_release);
+    SCHED_POINT();
+    return word;
+}
+
+/* Submits to the set. Returns 0 (granted), 1 (waiting), -EAGAIN or -ENOBUFS (refused), or an
+ * error. */
+static int cq_acquire(struct acquire_op *op, uint32_t record)
+{
+    weir_set *set = op->set;
+    uint64_t max_wait_ns = request_max_wait(set, op->request);
+    uint32_t entered = waiter_record(set->w, record);
+    int r = -EINPROGRESS;
+
+    if (request_is_empty(set, op->amounts)) {
+        cq_set_state(op, record, RECORD_HELD);
+        counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
+        return 0;
+    }
+    if (!set->keyed && enqueue_is_likely(set))
+        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->verdict);
+    return r == -EINPROGRESS ? acquire_op_submit(op, entered, MODE_WAIT, max_wait_ns) : r;
+}
+
+/* A submission as it was when it entered the set. */
+struct cq_submission {
+    uint32_t record;
+    uint64_t word;
+    uint64_t proxy_link; /* link of its proxy record; 0: it has none */
+};
+
+static uint64_t cq_proxy_link(const struct acq_record *r)
+{
+    return waiter_is_proxy(r) ? record_load(&r->next) : 0;
+}
+
+/* Returns the submission's word; faster than cq_word(), since the kind of its record is known. */
+static uint64_t cq_submission_word(const weir_queue *queue, const struct cq_submission *submission)
+{
+    return submission->proxy_link ? cq_word(queue, submission->record)
+                                  : record_load(&cq_record(queue, submission->record)->word);
+}
+
+static bool cq_submission_waits(const weir_queue *queue, const struct cq_submission *submission,
+                                uint32_t *ret_flags)
+{
+    const struct acq_record *r = cq_record(queue, submission->record);
+
+    if (submission->proxy_link)
+        return waiter_load(queue->timer.w, submission->record, submission->word, ret_flags);
+    *ret_flags = atomic_load_explicit(&r->bucket_prev_flags, memory_order_acquire);
+    return record_load(&r->word) == submission->word;
+}
+
+/*
+ * Returns whether the record is still this submission, decided by another thread that is about to
+ * deliver it. The queue completes it first, as it may be closed before that. If the word has moved
+ * further, the record was reaped and reused. A proxy record tells by its link: a shared word may be
+ * anything.
+ */
+static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submission *submission)
+{
+    const struct acq_record *r = cq_record(queue, submission->record);
+    uint64_t now = cq_submission_word(queue, submission);
+
+    if (submission->proxy_link)
+        return cq_proxy_link(r) == submission->proxy_link;
+    return record_next_word(submission->word, record_state(now)) == now;
+}
+
+/* Marks a proxy record as entered, so that cq_deliver() trusts its word. Call with the lock, before
+ * the word is read. */
+static void cq_mark_entered(const weir_queue *queue, const struct cq_submission *submission)
+{
+    struct acq_record *r = cq_record(queue, submission->record);
+
+    if (submission->proxy_link && cq_proxy_link(r) == submission->proxy_link)
+        record_store(&r->enqueued_ns, 1);
+}
+
+/*
+ * Puts a submission that waits into the index and sets its deadline, or completes it if it was
+ * decided meanwhile. Lock held. Returns whether the caller must call timer_signal() after it has
+ * released the lock.
+ */
+static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *submission,
+                                 uint64_t deadline_ns, enum record_state state)
+{
+    uint32_t record = submission->record, before;
+    bool waits;
+
+    cq_mark_entered(queue, submission);
+    waits = cq_submission_waits(queue, submission, &before);
+
+    if (before & RECORD_DELIVERED)
+        return false;
+    if (waits) {
+        cq_index_add(queue, record);
+        if (deadline_ns != WEIR_FOREVER)
+            timer_set_deadline_locked(&queue->timer, record, deadline_ns, state);
+        return false;
+    }
+    return cq_submission_is_ours(queue, submission) &&
+           cq_complete(queue, record, cq_word(queue, record));
+}
+
+/* Delivers a submission that was decided as it entered the set. */
+static void cq_deliver_submission(weir_queue *queue, const struct cq_submission *submission)
+{
+    uint32_t before;
+    bool must_signal = false;
+
+    if (!submission->proxy_link) {
+        cq_deliver(queue, submission->record, submission->word);
+        return;
+    }
+    pthread_mutex_lock(&queue->timer.lock);
+    cq_mark_entered(queue, submission);
+    before = atomic_load_explicit(&cq_record(queue, submission->record)->bucket_prev_flags,
+                                  memory_order_acquire);
+    if (!(before & RECORD_DELIVERED) && cq_submission_is_ours(queue, submission))
+        must_signal = cq_complete(queue, submission->record, cq_word(queue, submission->record));
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
+}
+
+/* Makes a waiting submission cancelable by its user_data, and sets its deadline. */
+static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
+                              const struct cq_submission *submission)
+{
+    enum record_state state;
+    uint64_t deadline_ns = acquire_op_deadline(op, &state);
+    bool must_signal;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    must_signal = cq_index_or_complete(queue, submission, deadline_ns, state);
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (must_signal)
+        timer_signal(&queue->timer);
+}
+
+/* Submits to the set. Returns 0 if one completion follows, else an error. */
+static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t record)
+{
+    struct cq_submission submission = {.record = record,
+                                       .proxy_link = cq_proxy_link(cq_record(queue, record))};
+    int r;
+
+    submission.word = record_next_word(cq_submission_word(queue, &submission), RECORD_HELD);
+
+    switch (r = cq_acquire(op, record)) {
+    case 0:
+        cq_deliver_submission(queue, &submission);
+        return 0;
+    case 1:
+        submission.word += RECORD_WAITING - RECORD_HELD;
+        cq_await_decision(queue, op, &submission);
+        if (op->set->participant)
+            acquire_op_schedule(op, record, submission.word);
+        return 0;
+    case -EAGAIN:
+        submission.word = cq_set_state(op, record, RECORD_REFUSED);
+        cq_deliver_submission(queue, &submission);
+        return 0;
+    case -ENOBUFS:
+        submission.word = cq_set_state(op, record, RECORD_QUEUE_FULL);
+        cq_deliver_submission(queue, &submission);
+        return 0;
+    case -ERANGE:
+        acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
+        return -ERANGE;
+    default:
+        return r;
+    }
+}
+
+/* Submits to the set. `*ret` is set first, since the CQE may be taken before this returns, and its
+ * taker must find the acquisition. */
+static int cq_enter_with_handle(weir_queue *queue, struct acquire_op *op, uint32_t record,
+                                weir_acquisition **ret)
+{
+    weir_acquisition *before = ret ? *ret : NULL;
+    int r;
+
+    if (ret)
+        *ret = cq_acquisition(cq_record(queue, record));
+    r = cq_enter_set(queue, op, record);
+    if (r < 0 && ret)
+        *ret = before;
+    return r;
+}
+
+static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_data,
+                     weir_acquisition **ret)
+{
+    uint32_t record;
+    int r = -ENOMEM;
+
+    cq_prefetch_neighbor(queue, user_data);
+    record = cq_make_record(op, queue, user_data);
+    if (!record)
+        return -ENOMEM;
+    if (!ret || cq_make_acquisition(op, queue, record))
+        r = cq_enter_with_handle(queue, op, record, ret);
+    if (r < 0)
+        cq_free_failed(op, queue, record);
+    return r;
+}
+
+int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
+                      uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
+{
+    struct acquire_op op;
+    uint32_t pending;
+    int r = queue && pool && pool->w == queue->timer.w ? 0 : -EINVAL;
+
+    if (r == 0)
+        r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
+    if (r < 0)
+        return r;
+    pending = cq_take_slot(queue);
+    if (!pending)
+        return -ENOSPC;
+    r = cq_reserve_heap(queue, pending);
+    if (r == 0 && op.set->participant)
+        r = peer_events_subscribe(&queue->timer, queue->number, op.set);
+    if (r == 0)
+        r = cq_submit(queue, &op, user_data, ret);
+    if (r < 0)
+        atomic_fetch_sub(&queue->pending, 1);
+    return r;
+}

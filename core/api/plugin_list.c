@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* Implements weir_plugins(), which lists all plugin files and why files are refused. */
+#include "config/config_ast.h"
+#include "os/os.h"
+#include "plugin/plugin_search.h"
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+struct plugin_list {
+    int (*found)(void *userdata, const struct weir_plugin_info *info);
+    void *userdata;
+    int n; /* plugins found */
+};
+
+/* A stop requested by the caller, which is not an error. */
+enum { PLUGIN_LIST_STOP = 1 };
+
+static int plugin_list_report(struct plugin_list *list, const char *path,
+                              const struct weir_plugin *plugin, const struct weir_error *refusal)
+{
+    const struct weir_plugin_info info = {sizeof info, path, plugin, refusal};
+
+    if (plugin != NULL && list->n < INT_MAX)
+        list->n++;
+    return list->found(list->userdata, &info) != 0 ? PLUGIN_LIST_STOP : 0;
+}
+
+static int plugin_list_report_file(void *userdata, const struct plugin_file *file)
+{
+    int r = 0;
+
+    if (file->refusal.code != 0)
+        return plugin_list_report(userdata, file->path, NULL, &file->refusal);
+    for (uint32_t i = 0; i < file->entries_n && r == 0; i++)
+        r = plugin_list_report(userdata, file->path, &file->entries[i].info, NULL);
+    return r;
+}
+
+static int plugin_list_report_dir(void *userdata, const char *dir, int code)
+{
+    struct weir_error refusal;
+
+    error_set(&refusal, code, "plugin directory `%s` cannot be read: %s", error_text(dir).text,
+              strerrordesc_np(-code));
+    return plugin_list_report(userdata, dir, NULL, &refusal);
+}
+
+/* Adds the directories that a configuration names. */
+static int plugin_list_add_dirs(struct plugin_search *plugins, const struct weir_options *options,
+                                struct complaints *complaints)
+{
+    struct config_ast ast = {0};
+    int r = config_yaml_load(options, &ast, complaints);
+
+    for (size_t i = 0; i < ast.plugin_dirs_n && r == 0; i++) {
+        const struct config_value *dir = &ast.plugin_dirs[i];
+
+        if (dir->text != NULL && dir->text[0] != '/')
+            r = complaint_add(complaints, -EINVAL, dir->mark,
+                              "`%s` is not an absolute path: begin it with `/`",
+                              error_text(dir->text).text);
+        else if (dir->text != NULL)
+            r = plugin_search_add_dirs(plugins, &dir->text, 1);
+    }
+    config_ast_free(&ast);
+    return r;
+}
+
+static int plugin_list_run(struct plugin_search *plugins, const struct weir_options *options,
+                           struct plugin_list *list, struct weir_error *reterr)
+{
+    const struct plugin_visitor visitor = {plugin_list_report_file, plugin_list_report_dir, list};
+    struct complaints complaints = {.report = options->complaint, .userdata = options->userdata};
+    int r = plugin_list_add_dirs(plugins, options, &complaints);
+    int reported = complaints_report(&complaints);
+
+    if (reported < 0) {
+        if (reterr != NULL)
+            *reterr = complaints.first;
+        return reported;
+    }
+    if (r == 0)
+        r = plugin_search_visit(plugins, &visitor);
+    return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : list->n;
+}
+
+int weir_plugins(const struct weir_options *options,
+                 int (*found)(void *userdata, const struct weir_plugin_info *info), void *userdata,
+                 struct weir_error *reterr)
+{
+    static const struct weir_options none = {.size = sizeof none};
+    struct plugin_list list = {found, userdata, 0};
+    struct plugin_search *plugins = NULL;
+    int r;
+
+    options = options == NULL ? &none : options;
+    if (options->size < sizeof *options || found == NULL)
+        return error_set(reterr, -EINVAL, "the size of the options is wrong, or nobody listens");
+    if (options->file != NULL && options->text != NULL)
+        return error_set(reterr, -EINVAL, "the options name both a file and a text");
+    r = plugin_search_new(&plugins, options->plugin_dirs);
+    if (r < 0)
+        return error_set(reterr, r, "%s", strerrordesc_np(-r));
+    r = plugin_list_run(plugins, options, &list, reterr);
+    plugin_search_free(plugins);
+    return r;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets as the instance holds them: made from a plan, named, freed. */
+#ifndef WEIR_CORE_API_SET_OBJECT_H
+#define WEIR_CORE_API_SET_OBJECT_H
+
+#include "config/plan.h"
+#include "set/set.h"
+
+/* Returns the name of the set; of a key set that of its keyed set. The string belongs to that set.
+ */
+const char *set_name(const weir_set *set);
+
+/*
+ * Makes a set from its plan; on success the parts of the plan move into the set. Returns 0 or a
+ * negative errno with the reason in `reterr`. The caller holds the instance's lock.
+ */
+int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
+            struct weir_error *reterr);
+void set_free(weir_set *set);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Shuts a set down: dequeues its waiters and ends all grants. */
+#include "api/set_shutdown.h"
+
+#include "api/instance.h"
+#include "base/sched_point.h"
+#include "keyed/key_set.h"
+#include "keyed/keyed.h"
+#include "set/notify.h"
+#include "set/txn.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
+#include "wait/wait_timer.h"
+
+static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
+{
+    struct txn txn;
+    uint32_t head;
+    uint64_t word, next;
+
+    txn_begin(&txn, ctx, set);
+    if (!version_is_inflated(&txn.version))
+        return true; /* no waiters; a later one checks `closed` itself */
+    version_set_flags(&txn.version, version_flags(&txn.version) | CONTENT_SHUT_DOWN);
+    forecast_invalidate(&txn);
+    head = waitq_head(&txn.version);
+    if (head) {
+        word = record_load(&set_record(set, head)->word);
+        next = record_next_word(word, RECORD_SHUT_DOWN);
+        waitq_dequeue(set->region, &txn.version);
+        version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
+        txn.notifications[txn.notifications_n++] = (struct notification){head, next};
+    }
+    return txn_commit(&txn) && !head;
+}
+
+struct shutdown_args {
+    struct thread_ctx *ctx;
+    weir_set *set;
+};
+
+/* Ends the wait of a waiter and notifies it. In a broken set no wait can be canceled; acquisitions
+ * are notified even so, and a reap of a completion queue finds out by itself. */
+static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t kept)
+{
+    const struct shutdown_args *args = userdata;
+    const weir *w = args->set->w;
+    /* Word before set: the record may wait again, for another key, but then with another word. */
+    uint64_t word = waiter_word(w, kept);
+    weir_set *set = waiter_set(w, kept); /* or one of its key sets */
+
+    SCHED_POINT();
+    if (record_state(word) == RECORD_WAITING &&
+        set_cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
+        word = record_next_word(word, RECORD_SHUT_DOWN);
+    else if (set_is_broken(set))
+        word = waiter_word(set->w, kept);
+    if (wait_target_kind(record_wait_target(waiter_at(set->w, kept))) == WAIT_TARGET_TIMER ||
+        record_state(word) == RECORD_SHUT_DOWN)
+        timer_notify(set->w, kept, word);
+}
+
+/* Shuts a shared set down for this process only: other participants go on. */
+static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
+{
+    struct shutdown_args args = {ctx, set};
+    struct key_set storage;
+    uint32_t record = 0;
+
+    participant_each_waiter(set->participant, set_shutdown_waiter, &args);
+    while ((record = region_next_record(set->region, record)) != 0) {
+        uint64_t word = set_record_word(set, record);
+
+        if (record_state(word) != RECORD_WAITING || !participant_owns(set->participant, record))
+            continue;
+        if (set_cancel_wait(ctx, key_set_of_record(set, record_at(set->region, record), &storage),
+                            record, word, RECORD_SHUT_DOWN))
+            notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
+    }
+}
+
+static void set_shutdown_key_sets(struct thread_ctx *ctx, weir_set *set)
+{
+    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++)
+        set_shutdown(ctx, &key_set_by_number(set->keyed, i, NULL)->set);
+}
+
+void set_shutdown(struct thread_ctx *ctx, weir_set *set)
+{
+    if (set->participant) {
+        set_shutdown_local(ctx, set);
+        return;
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+    if (set->keyed)
+        set_shutdown_key_sets(ctx, set);
+    while (set->head_unit && !set_shutdown_head(ctx, set))
+        ;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads the clock of an instance: the system's, one by the time stamp counter, or an injected one.
+ */
+#include "base/clock.h"
+
+/* Reads the injected clock. If it goes back, the latest reading holds. */
+static uint64_t clock_now_injected(struct clock *clock)
+{
+    uint64_t now = clock->injected.now_ns(clock->injected.userdata);
+    uint64_t seen = atomic_load(&clock->last_ns);
+
+    if (now > CLOCK_MAX_NS)
+        now = CLOCK_MAX_NS;
+    while (now > seen && !atomic_compare_exchange_weak(&clock->last_ns, &seen, now))
+        ;
+    return now > seen ? now : seen;
+}
+
+void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log)
+{
+    static const char *const why[] = {
+        [TSC_WENT_BACK] = "the time stamp counter went back",
+        [TSC_LOST_TIME] = "the time stamp counter was too slow",
+        [TSC_SHARED] = "there is a set that processes share",
+    };
+
+    if (clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
+        !atomic_exchange(&clock->tsc_loss_reported, true))
+        log_write(log, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
+                  why[clock_tsc_state(clock->tsc)]);
+}
+
+uint64_t clock_now_slow(struct clock *clock)
+{
+    return clock->injected.now_ns ? clock_now_injected(clock) : clock_tsc_now(clock->tsc);
+}
+
+uint64_t clock_now_fresh(struct clock *clock)
+{
+    if (clock->injected.now_ns)
+        return clock_now_injected(clock);
+    if (!clock->tsc)
+        return os_now_ns();
+    return clock_tsc_now_fresh(clock->tsc);
+}
+
+int64_t clock_wall_offset_ns(struct clock *clock)
+{
+    if (!clock->injected.now_ns)
+        return os_wall_offset_ns();
+    return clock->injected.wall_offset_ns ? clock->injected.wall_offset_ns(clock->injected.userdata)
+                                          : 0;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* Announcement slots: their owners, and the completion of announcements. */
+#include "set/detectable_cas.h"
+
+#include "set/inline_state.h"
+#include "set/txn.h"
+#include "shm/participant.h"
+
+_Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <= UINT64_C(1)
+                                                                    << (64 - DCAS_RECORD_SHIFT),
+               "every record of a segment can be announced");
+
+static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
+{
+    uint64_t nobody = 0;
+
+    if (atomic_load_explicit(owner, memory_order_relaxed))
+        return false;
+    SCHED_POINT();
+    return atomic_compare_exchange_strong(owner, &nobody, key);
+}
+
+/* Claims a free announcement slot; 0: none is free. A thread without a slot calls this each time,
+ * since slots become free when processes leave. */
+static uint32_t dcas_find_slot(struct thread_ctx *ctx, const weir_set *set)
+{
+    for (uint32_t i = 0; set->participant && i < DCAS_SLOTS; i++)
+        if (dcas_claim_slot(&set->announce_slots->owners[i], set->participant->peer_key)) {
+            ctx->set_ctxs[set->number].dcas_slot = (uint8_t)(i + 1);
+            SCHED_POINT();
+            return i + 1;
+        }
+    return 0;
+}
+
+uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set)
+{
+    uint32_t slot = ctx->set_ctxs[set->number].dcas_slot;
+
+    return slot ? slot : dcas_find_slot(ctx, set);
+}
+
+/* Checks whether the announcement is of the successor of the record word `expected`, and returns
+ * that successor in `*ret`. */
+static bool dcas_is_next_word(uint64_t announcement, uint64_t expected, uint64_t *ret)
+{
+    bool held = announcement >> DCAS_HELD_SHIFT & 1;
+
+    *ret = record_next_word(expected, held ? RECORD_HELD : RECORD_FREE);
+    return (*ret >> 8 & DCAS_SEQUENCE_MASK) == (announcement & DCAS_SEQUENCE_MASK) &&
+           record_state(expected) == (held ? RECORD_FREE : RECORD_HELD);
+}
+
+/* Completes the announcement of slot `i`, if it is of `record` (0: of any) and has taken effect.
+ * Returns false if `version` is not current any more. */
+static bool dcas_complete_slot(const weir_set *set, const struct version *version, uint32_t i,
+                               uint32_t record)
+{
+    uint64_t announcement =
+        atomic_load_explicit(&set->announce_slots->slots[i].announcement, memory_order_acquire);
+    uint64_t expected, desired;
+    struct acq_record *r;
+
+    if (record && announcement >> DCAS_RECORD_SHIFT != record)
+        return true;
+    SCHED_POINT();
+    if (!version_is_current(set->region, set->head_unit, version))
+        return false;
+    if ((announcement >> DCAS_BIT_SHIFT & 1) != (version->content[DCAS_BITS_AT] >> i & 1))
+        return true;
+    r = record_at(set->region, (uint32_t)(announcement >> DCAS_RECORD_SHIFT));
+    expected = record_load(&r->word);
+    SCHED_POINT();
+    if (announcement && dcas_is_next_word(announcement, expected, &desired))
+        atomic_compare_exchange_strong(&r->word, &expected, desired);
+    SCHED_POINT();
+    return true;
+}
+
+void dcas_complete(const weir_set *set, const struct version *version, uint32_t record)
+{
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++)
+        if (!dcas_complete_slot(set, version, i, record))
+            return;
+}
+
+void dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
+{
+    struct txn txn;
+    uint32_t i = 0;
+
+    while (i < DCAS_SLOTS) {
+        txn_begin(&txn, ctx, set);
+        if (set_is_broken(set))
+            return;
+        if (!version_is_inflated(&txn.version))
+            set_inflate(ctx, set, txn.version.state_word);
+        else
+            while (i < DCAS_SLOTS && dcas_complete_slot(set, &txn.version, i, 0))
+                i++;
+    }
+}

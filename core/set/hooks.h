@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What transactions on sets ask of the layers above: functions that are declared here and defined
+ * there. The linker resolves them, so that a call costs what it would cost without layers.
+ */
+#ifndef WEIR_CORE_SET_HOOKS_H
+#define WEIR_CORE_SET_HOOKS_H
+
+#include "set/set.h"
+
+struct txn;
+struct thread_ctx;
+
+/* ---- api/instance.c ---- */
+
+/* Gives back `n` references; frees the instance with the last one. No locks are held. */
+void instance_unref(weir *w, uint64_t n);
+
+/* ---- wait/wait_timer.c ---- */
+
+/* Tells the thread, descriptor or completion queue that waits on a waiter that its word has become
+ * `word`. Notifying twice, or late, is harmless. */
+void timer_notify(weir *w, uint32_t waiter, uint64_t word);
+/* The timer rechecks the head of the wait queue at `at_ns`, or earlier if that was scheduled, as
+ * long as its word is `word`. */
+void timer_arm_recheck(weir *w, uint32_t waiter, uint64_t word, uint64_t at_ns);
+
+/* ---- wait/cq.c ---- */
+
+/* Prefetches what the notification of the waiter of this record is about to write to. */
+void cq_prefetch_target(const weir *w, const struct acq_record *r);
+
+/* ---- peer/ ---- */
+
+/* How long the head of a wait queue waits before it looks for a stall; the n-th waits n times that.
+ */
+#define STALL_CHECK_NS UINT64_C(25000000)
+
+/* Releases what dead processes hold in a shared set, at most once in a millisecond. Returns how
+ * many were found dead; if it is not 0, the set has changed. No locks are held. */
+int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
+
+/* ---- keyed/ ---- */
+
+/* Returns whether the version of a key set that was read is of the binding that `ctx->binding`
+ * names. */
+bool key_set_admits(struct txn *txn);
+/* A record that was entered in a key set is free again. */
+void key_set_record_freed(struct thread_ctx *ctx, weir_set *set);
+/* As set_release_exact(), for a record of a keyed set or of one of its key sets. */
+bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                         const struct release_args *args);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An instance, as far as sets use it. Each layer adds its part: struct weir is the first member of
+ * struct instance_wait (wait/instance_wait.h), and that of struct instance (api/instance.h).
+ */
+#ifndef WEIR_CORE_SET_INSTANCE_BASE_H
+#define WEIR_CORE_SET_INSTANCE_BASE_H
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/stable_array.h"
+#include "limit/limit_intern.h"
+#include "set/hooks.h"
+#include "set/set.h"
+#include "set/thread_ctx.h"
+#include "shm/region.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <weir/weir.h>
+
+/* Free records of one size that no thread context has. */
+struct record_depot {
+    uint32_t first;          /* of the records used before */
+    uint32_t fresh, fresh_n; /* first record never used, and how many follow it */
+};
+
+_Static_assert(CLOCK_MAX_NS < GRANT_MARKER, "an instant is never taken for a marker");
+
+struct weir {
+    /* Held by: the opener until weir_close, threads that have a context, pools, acquisitions. */
+    _Atomic uint64_t references;
+    _Atomic uint32_t closed;
+    uint8_t *fork_page; /* first byte 1; 0 in a forked child */
+    struct clock clock;
+    struct log_sink log;
+    uint64_t seed;
+    bool private_only;            /* sets of backend process are private */
+    _Atomic bool has_shared_sets; /* there is, or was, a shared set */
+    bool observer_only;           /* opens existing segments only */
+    char *process_dir;            /* segment directory, owned; NULL: the user's default */
+
+    pthread_mutex_t lock; /* everything from here to `spare_ctx` */
+    struct region region;
+    struct limit_intern_table limits; /* interned, of sets */
+    struct stable_array sets;         /* by number */
+    struct stable_array key_sets;     /* key sets, by number: they go with their keyed sets */
+    uint32_t key_sets_n;
+    _Atomic uint32_t sets_n;                         /* written under the lock */
+    struct thread_ctx *thread_ctxs;                  /* all */
+    struct thread_ctx *idle_ctxs;                    /* those without a thread */
+    struct record_depot depot[RECORD_UNITS_MAX + 1]; /* by size in units */
+
+    struct thread_ctx *spare_ctx; /* for calls that must not fail; prepared for every set in use */
+    pthread_mutex_t spare_lock;   /* error-checking; taken before `lock` */
+};
+
+static inline bool instance_is_forked(const weir *w)
+{
+    return w->fork_page[0] != 1;
+}
+
+/* Relaxed: a late reading only makes the call one that came before weir_close. */
+static inline bool instance_is_closed(weir *w)
+{
+    return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
+}
+
+/* Returns this thread's context, prepared for `set`, or NULL when out of memory. Not in a forked
+ * child. */
+static inline struct thread_ctx *thread_ctx_get(weir_set *set)
+{
+    struct thread_ctx *ctx = thread_ctx_self;
+
+    if (ctx && ctx->w == set->w && thread_ctx_is_prepared(ctx, set->number))
+        return ctx;
+    return thread_ctx_find(set);
+}
+
+/* Returns this thread's context, or the instance's spare one with its lock held. Cannot fail.
+ * Return it last: a closed instance may be gone afterwards. */
+static inline struct thread_ctx *thread_ctx_borrow(weir_set *set)
+{
+    struct thread_ctx *ctx = thread_ctx_get(set);
+
+    return ctx ? ctx : thread_ctx_lock_spare(set);
+}
+
+static inline void thread_ctx_return(struct thread_ctx *ctx)
+{
+    if (ctx == ctx->w->spare_ctx || instance_is_closed(ctx->w))
+        thread_ctx_return_slow(ctx);
+}
+
+/* Returns the set with a number or id that was given out. */
+static inline weir_set *instance_set(const weir *w, uint32_t number)
+{
+    if (number & KEY_SET_ID_BIT)
+        return *stable_array_at(&w->key_sets, number & ~KEY_SET_ID_BIT);
+    return *stable_array_at(&w->sets, number);
+}
+
+/* Returns a FREE record for this set, or 0 when out of memory. */
+static inline uint32_t record_pool_get(struct thread_ctx *ctx, const weir_set *set)
+{
+    struct magazine *magazine = thread_ctx_for_set(ctx, set->number)->magazine;
+
+    if (!magazine->n && !magazine_refill(set, magazine))
+        return 0;
+    return magazine->records[--magazine->n];
+}
+
+static inline void record_pool_put(struct thread_ctx *ctx, const weir_set *set, uint32_t record)
+{
+    struct magazine *magazine = thread_ctx_for_set(ctx, set->number)->magazine;
+
+    if (set_is_key_set(set))
+        key_set_record_freed(ctx, instance_set(set->w, set->id));
+    if (magazine->n == MAGAZINE_SIZE)
+        magazine_drain(set, magazine);
+    magazine->records[magazine->n++] = record;
+}
+
+void instance_ref(weir *w, uint64_t n);
+
+/*
+ * The instance's lock, over names, sets, pools and thread contexts. A thread that adds sets also
+ * prepares the spare context for them, so its lock is taken with it, and first.
+ */
+void instance_lock(weir *w);
+void instance_unlock(weir *w);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pools of free records: a magazine per thread context, refilled from and drained into a depot
+ * (compare Bonwick and Adams, USENIX 2001). A private set uses the depot of the instance: a list
+ * linked through the records, then the unused rest of a run. A shared set uses that of its
+ * participant. Records are never unmapped: a late reader must find a record where there was one.
+ */
+#include "os/os.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
+
+/* The depot of proxy records, which never become records of another kind. */
+#define PROXY_RECORDS 0u
+
+static struct acq_record *record_pool_at(const weir *w, uint32_t record)
+{
+    return record_at(&w->region, record);
+}
+
+static void record_depot_put(weir *w, uint32_t depot, uint32_t record)
+{
+    struct acq_record *r = record_pool_at(w, record);
+
+    record_store(&r->next, record_link_next(record_load(&r->next), w->depot[depot].first));
+    w->depot[depot].first = record;
+}
+
+static bool record_pool_add_run(weir *w, uint32_t depot, uint32_t units)
+{
+    uint32_t run = region_alloc_run(&w->region, units);
+
+    if (!run)
+        return false;
+    w->depot[depot].fresh = run;
+    w->depot[depot].fresh_n = RUN_UNITS / units;
+    return true;
+}
+
+/* Returns a record that was never used, or 0. Nothing was written to it, so its memory is not yet
+ * allocated. */
+static uint32_t record_pool_get_unused(weir *w, uint32_t depot)
+{
+    uint32_t units = depot == PROXY_RECORDS ? record_units(0) : depot;
+    struct record_depot *from = &w->depot[depot];
+    uint32_t record;
+
+    if (!from->fresh_n && !record_pool_add_run(w, depot, units))
+        return 0;
+    record = from->fresh;
+    from->fresh += units;
+    from->fresh_n--;
+    return record;
+}
+
+/* Returns a free record, or 0 if out of memory. The caller holds the instance's lock. */
+static uint32_t record_depot_get(weir *w, uint32_t depot)
+{
+    uint32_t record = w->depot[depot].first;
+
+    if (!record)
+        return record_pool_get_unused(w, depot);
+    w->depot[depot].first = record_link_target(record_load(&record_pool_at(w, record)->next));
+    return record;
+}
+
+/* Fills the magazine to one half. The record that leaves the depot first also leaves the magazine
+ * first, so that unused records are used in order of address. */
+static void record_pool_refill(weir *w, struct magazine *magazine, uint32_t depot)
+{
+    uint32_t records[MAGAZINE_SIZE / 2], n = 0;
+
+    pthread_mutex_lock(&w->lock);
+    while (magazine->n + n < MAGAZINE_SIZE / 2 && (records[n] = record_depot_get(w, depot)) != 0)
+        n++;
+    while (n > 0)
+        magazine->records[magazine->n++] = records[--n];
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void record_pool_drain(weir *w, struct magazine *magazine, uint32_t depot)
+{
+    pthread_mutex_lock(&w->lock);
+    while (magazine->n > MAGAZINE_SIZE / 2)
+        record_depot_put(w, depot, magazine->records[--magazine->n]);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Fills the magazine to one half with records of the segment that this process owns. */
+static void record_pool_refill_shared(weir *w, struct magazine *magazine,
+                                      struct participant *participant)
+{
+    uint32_t record;
+
+    pthread_mutex_lock(&w->lock);
+    while (magazine->n < MAGAZINE_SIZE / 2 && (record = participant_get_record(participant)) != 0)
+        magazine->records[magazine->n++] = record;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void record_pool_drain_shared(weir *w, struct magazine *magazine,
+                                     struct participant *participant)
+{
+    pthread_mutex_lock(&w->lock);
+    while (magazine->n > MAGAZINE_SIZE / 2)
+        participant_put_record(participant, magazine->records[--magazine->n]);
+    pthread_mutex_unlock(&w->lock);
+}
+
+bool magazine_refill(const weir_set *set, struct magazine *magazine)
+{
+    if (set->participant)
+        record_pool_refill_shared(set->w, magazine, set->participant);
+    else
+        record_pool_refill(set->w, magazine, set->record_units);
+    return magazine->n;
+}
+
+void magazine_drain(const weir_set *set, struct magazine *magazine)
+{
+    if (set->participant)
+        record_pool_drain_shared(set->w, magazine, set->participant);
+    else
+        record_pool_drain(set->w, magazine, set->record_units);
+}
+
+/* Returns a new proxy record, or 0. It refers to one shared record for ever, so that one word tells
+ * the lives of both apart. */
+static uint32_t proxy_record_alloc(weir *w)
+{
+    uint32_t waiter;
+
+    pthread_mutex_lock(&w->lock);
+    waiter = record_depot_get(w, PROXY_RECORDS);
+    pthread_mutex_unlock(&w->lock);
+    return waiter;
+}
+
+static void proxy_record_init(struct acq_record *r, const weir_set *set, uint32_t record)
+{
+    record_store(&r->next, record_link_next(record_load(&r->next), record));
+    record_store(&r->set, (uint64_t)set->number << 32);
+    record_set_proxy_target(r, WAIT_TARGET_FUTEX, 0,
+                            false); /* it may be decided before anything waits on it */
+    record_set_prev_flags(r, 0);
+    r->bucket_next = r->heap_index = 0;
+    record_store(&r->data, 0);
+    record_store(&r->enqueued_ns, 0); /* of a submission: not yet enqueued */
+    record_store(&r->deadline_ns, WEIR_FOREVER);
+}
+
+uint32_t proxy_record_acquire(const weir_set *set, uint32_t record)
+{
+    uint32_t waiter = participant_proxy(set->participant, record);
+
+    if (!waiter)
+        waiter = proxy_record_alloc(set->w);
+    if (!waiter)
+        return 0;
+    proxy_record_init(waiter_at(set->w, waiter), set, record);
+    participant_set_proxy(set->participant, record, waiter, true);
+    return waiter;
+}
+
+void proxy_record_release(const weir_set *set, uint32_t waiter)
+{
+    participant_set_proxy(set->participant, waiter_record(set->w, waiter), waiter, false);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An acquisition record: one acquisition of a set, from its wait to its release. The word holds the
+ * record's state. It changes as a deferred write of a committed version, or by the operations of an
+ * inline set; its owner frees it once the wait has ended.
+ */
+#ifndef WEIR_CORE_SHM_ACQ_RECORD_H
+#define WEIR_CORE_SHM_ACQ_RECORD_H
+
+#include "shm/region.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Record states, the low byte of the word. Those after RECORD_HELD end a wait without a grant. */
+enum record_state {
+    RECORD_FREE = 0,
+    RECORD_WAITING = 1,
+    RECORD_HELD = 2,
+    RECORD_TIMED_OUT = 3,
+    RECORD_REFUSED = 4, /* max_wait passed, or would have passed */
+    RECORD_CANCELED = 5,
+    RECORD_SHUT_DOWN = 6,
+    RECORD_QUEUE_FULL = 7, /* the wait queue was full */
+    RECORD_BROKEN = 8      /* never stored: the record's set is broken */
+};
+
+/* Wait target of a record: what waits on it, and how it is notified. */
+enum wait_target_kind {
+    WAIT_TARGET_FUTEX = 1, /* a thread blocked on the word, with its own timeout */
+    WAIT_TARGET_TIMER = 2, /* a pending acquisition, on the timer of the instance */
+    WAIT_TARGET_CQ = 3     /* a submission to a completion queue, on the queue's timer */
+};
+
+/* Flag of a wait target: the acquisition that the queue makes of the request is strict. */
+#define WAIT_TARGET_STRICT (UINT32_C(1) << 2)
+/* Flag of a wait target: the record is a proxy record; its `next` refers to the shared record. */
+#define WAIT_TARGET_PROXY    (UINT32_C(1) << 3)
+#define WAIT_TARGET_CQ_SHIFT 4
+
+/* Flags of `bucket_prev_flags`. */
+#define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
+#define RECORD_REFUSE_AT_DEADLINE                                                                  \
+    (UINT32_C(1) << 29)                      /* at its deadline it is REFUSED, not TIMED_OUT */
+#define RECORD_DELIVERED (UINT32_C(1) << 30) /* its completion queue has delivered or dropped it   \
+                                              */
+#define RECORD_INDEXED (UINT32_C(1) << 31)   /* its completion queue has it indexed by user_data */
+
+struct acq_record {
+    _Atomic uint64_t word; /* sequence:56 | state:8; the low half is the futex */
+    _Atomic uint64_t next; /* link: sequence:36 | record:28, towards the tail */
+    _Atomic uint64_t prev; /* link, towards the head; of the head: meaningless */
+    /* Timestamp of the grant, ns; while WAITING, a marker that never repeats (GRANT_MARKER). */
+    _Atomic uint64_t granted_ns;
+    _Atomic uint64_t enqueued_ns; /* ns: when it was enqueued, or granted at once */
+    _Atomic uint64_t owner;       /* thread head unit:32 | its generation:32 */
+    _Atomic uint64_t set;         /* set number:32 | thread id:32 */
+    _Atomic uint32_t wait_target; /* wait_target_kind | WAIT_TARGET_* | queue number << 4 */
+
+    /* Fields from here to `bucket_next` belong to the timer or completion queue of the record,
+     * under its lock. In a segment proxy records hold them; there only the deadline and
+     * RECORD_REFUSE_AT_DEADLINE are stored, for other processes to read. */
+    _Atomic uint32_t bucket_prev_flags; /* previous record in the queue's bucket:28 | flags */
+    _Atomic uint64_t data;              /* address of the acquisition, or user_data */
+    union {
+        _Atomic uint64_t deadline_ns; /* while waiting: deadline, ns; WEIR_FOREVER: none */
+        uint32_t cq_links[2];         /* afterwards: next and previous completion of the queue */
+    };
+    uint32_t heap_index;  /* index in the timer's heap; 0: none */
+    uint32_t bucket_next; /* next record in the queue's bucket */
+
+    _Atomic uint64_t amounts[]; /* one per limit of the set */
+};
+
+/* Fields of a record that a deferred write can target. */
+enum {
+    RECORD_FIELD_WORD = 0,
+    RECORD_FIELD_NEXT = 1,
+    RECORD_FIELD_PREV = 2,
+    RECORD_FIELD_GRANTED_NS = 3
+};
+
+_Static_assert(offsetof(struct acq_record, bucket_prev_flags) == 60,
+               "effects reach the first eight words");
+_Static_assert(sizeof(struct acq_record) == 88, "six units with one amount");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the word");
+
+#define RECORD_LINK_BITS 28
+#define RECORD_LINK_MASK ((UINT64_C(1) << RECORD_LINK_BITS) - 1)
+
+/* Marker in `granted_ns` of a waiter: this bit and the sequence number of the record's word.
+ * Timestamps are smaller. */
+#define GRANT_MARKER (UINT64_C(1) << 63)
+
+static inline struct acq_record *record_at(const struct region *region, uint32_t unit)
+{
+    return region_record(region, unit);
+}
+
+static inline uint32_t record_units(uint32_t limits_n)
+{
+    size_t size = sizeof(struct acq_record) + limits_n * sizeof(uint64_t);
+
+    return (uint32_t)((size + RECORD_UNIT_SIZE - 1) / RECORD_UNIT_SIZE);
+}
+
+static inline uint64_t record_load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline void record_store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static inline enum record_state record_state(uint64_t word)
+{
+    return (enum record_state)(word & 0xff);
+}
+
+/* Returns the successor of `word` with state `state`. */
+static inline uint64_t record_next_word(uint64_t word, enum record_state state)
+{
+    return ((word >> 8) + 1) << 8 | (uint64_t)state;
+}
+
+/* Returns the wait target. Callers load it once: if the record is reused, a second load can
+ * differ. */
+static inline uint32_t record_wait_target(const struct acq_record *record)
+{
+    return atomic_load_explicit(&record->wait_target, memory_order_acquire);
+}
+
+static inline enum wait_target_kind wait_target_kind(uint32_t target)
+{
+    return (enum wait_target_kind)(target & 3);
+}
+
+static inline uint32_t wait_target_cq(uint32_t target)
+{
+    return target >> WAIT_TARGET_CQ_SHIFT;
+}
+
+/* Stores the wait target. Release order: a thread that loads the number of a completion queue finds
+ * that queue, however late it comes. */
+static inline void record_set_wait_target(struct acq_record *record, enum wait_target_kind kind,
+                                          uint32_t queue, bool strict)
+{
+    atomic_store_explicit(&record->wait_target,
+                          (uint32_t)kind | (strict ? WAIT_TARGET_STRICT : 0) |
+                              queue << WAIT_TARGET_CQ_SHIFT,
+                          memory_order_release);
+}
+
+/* Stores the wait target of a proxy record, with release order. */
+static inline void record_set_proxy_target(struct acq_record *record, enum wait_target_kind kind,
+                                           uint32_t queue, bool strict)
+{
+    atomic_store_explicit(&record->wait_target,
+                          (uint32_t)kind | (strict ? WAIT_TARGET_STRICT : 0) | WAIT_TARGET_PROXY |
+                              queue << WAIT_TARGET_CQ_SHIFT,
+                          memory_order_release);
+}
+
+/* Returns `bucket_prev_flags`. Relaxed: the caller holds the lock of the field's owner, or owns the
+ * record. */
+static inline uint32_t record_prev_flags(const struct acq_record *record)
+{
+    return atomic_load_explicit(&record->bucket_prev_flags, memory_order_relaxed);
+}
+
+static inline void record_set_prev_flags(struct acq_record *record, uint32_t prev_flags)
+{
+    atomic_store_explicit(&record->bucket_prev_flags, prev_flags, memory_order_release);
+}
+
+static inline uint32_t record_set_number(const struct acq_record *record)
+{
+    return (uint32_t)(record_load(&record->set) >> 32);
+}
+
+static inline uint32_t record_link_target(uint64_t link)
+{
+    return (uint32_t)(link & RECORD_LINK_MASK);
+}
+
+/* Returns the successor of `link` that points to `record`. */
+static inline uint64_t record_link_next(uint64_t link, uint32_t record)
+{
+    return ((link >> RECORD_LINK_BITS) + 1) << RECORD_LINK_BITS | record;
+}
+
+static inline uint32_t deferred_write_target(uint32_t record, uint32_t word)
+{
+    return record << 3 | word;
+}
+
+static inline const uint32_t *record_futex(const struct acq_record *record)
+{
+    return (const uint32_t *)(uintptr_t)&record->word;
+}
+
+#endif

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/* Attaches to shared segments, claims their slots, thread contexts and records, and detaches. */
+#include "shm/participant.h"
+#include "base/error.h"
+
+#include "base/log.h"
+#include "base/sched_point.h"
+#include "os/os.h"
+#include "shm/acq_record.h"
+#include "shm/doorbell.h"
+#include "shm/peer_id.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PROXY_ACTIVE           (UINT32_C(1) << 31)
+#define PARTICIPANT_OPEN_TRIES 16 /* while the segment is removed again and again */
+
+/* ---- slots ---- */
+
+/* Claims the first free slot. Returns -EUSERS if there is none. */
+static int participant_find_slot(struct participant *participant, uint64_t self_id)
+{
+    struct segment *segment = participant->segment;
+
+    for (uint32_t n = segment_peers_n(segment) + !segment_peers_n(segment); n <= SEGMENT_PEERS_MAX;
+         n++) {
+        int r = segment_alloc_peer(segment, n - 1);
+
+        if (r < 0)
+            return r;
+        SCHED_POINT();
+        r = peer_slot_claim(segment_peer(segment, 0), n, self_id, &participant->slot,
+                            &participant->peer_id);
+        if (r != -ENOSPC)
+            return r;
+    }
+    return -EUSERS;
+}
+
+/* Claims a slot and confirms the attach. Returns -ESTALE if the segment was removed meanwhile. */
+static int participant_claim_slot(struct participant *participant, uint64_t self_id)
+{
+    struct segment *segment = participant->segment;
+    int r = participant_find_slot(participant, self_id);
+
+    if (r < 0)
+        return r;
+    participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
+    participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
+    atomic_fetch_add(&segment_header(segment)->registrations, 1);
+    SCHED_POINT();
+    r = segment_confirm_attach(segment);
+    if (r < 0)
+        peer_slot_free(segment_peer(segment, participant->slot), participant->peer_id);
+    return r;
+}
+
+/* Claims a thread context or a run if its owner is 0. Relaxed load: only a filter. */
+static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
+{
+    uint64_t nobody = 0;
+
+    if (atomic_load_explicit(owner, memory_order_relaxed))
+        return false;
+    SCHED_POINT();
+    return atomic_compare_exchange_strong(owner, &nobody, peer_key);
+}
+
+/*
+ * Starts a new generation, which no recovering thread can have read under the dead owner:
+ * 1. A ends generation g of the dead thread, so g + 1 is current.
+ * 2. B reads g + 1 and still finds the dead owner's key.
+ * 3. A releases the thread context, and C claims it.
+ * 4. B recovers g + 1. Since C uses g + 2, that does nothing to C.
+ */
+static void participant_begin_generation(struct segment_thread *ctx)
+{
+    SCHED_POINT();
+    atomic_fetch_add(&ctx->head.generation, 1);
+    SCHED_POINT();
+}
+
+/* Releases a thread context or a run that still has this owner. Relaxed load: only a filter. */
+static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key)
+{
+    uint64_t mine = peer_key;
+
+    if (atomic_load_explicit(owner, memory_order_relaxed) == peer_key)
+        atomic_compare_exchange_strong(owner, &mine, 0);
+    SCHED_POINT();
+}
+
+/* Marks the set broken: what this participant holds was found free. A peer has released it and may
+ * have claimed it, too. */
+static int participant_fail_claim(struct participant *participant)
+{
+    participant_mark_broken(participant);
+    return -EUCLEAN;
+}
+
+int participant_claim_thread(struct participant *participant, uint32_t *ret_unit,
+                             struct counters **ret_counters)
+{
+    const struct segment *segment = participant->segment;
+
+    for (uint32_t i = 0; i < segment->layout.threads_n; i++) {
+        int r = i < segment_threads_n(segment) ? 0 : segment_alloc_thread(segment, i);
+
+        if (r < 0)
+            return r;
+        if (!participant_claim_owner(&segment_thread(segment, i)->peer_key, participant->peer_key))
+            continue;
+        if (participant->own_threads[i / 64] >> i % 64 & 1)
+            return participant_fail_claim(participant);
+        participant->own_threads[i / 64] |= UINT64_C(1) << i % 64;
+        participant_begin_generation(segment_thread(segment, i));
+        *ret_unit = segment_thread_unit(segment, i);
+        *ret_counters = segment_thread_counters(segment, i);
+        return 0;
+    }
+    return -ENOSPC;
+}
+
+/* Makes room in free_records for the records of one more run. */
+static int participant_reserve_free(struct participant *participant, uint32_t n)
+{
+    uint32_t capacity = participant->free_capacity + n;
+    uint32_t *grown = os_realloc(participant->free_records, capacity, sizeof(*grown));
+
+    if (!grown)
+        return -ENOMEM;
+    participant->free_records = grown;
+    participant->free_capacity = capacity;
+    return 0;
+}
+
+/* Allocates the proxy entries of a run that has just been claimed. */
+static int participant_make_proxies(struct participant *participant, uint32_t run, uint32_t n)
+{
+    _Atomic uint32_t *kept = os_alloc(n, sizeof(*kept));
+
+    if (!kept)
+        return -ENOMEM;
+    atomic_store_explicit(&participant->proxies[run], kept, memory_order_release);
+    if (run >= participant->proxies_end)
+        participant->proxies_end = run + 1;
+    return 0;
+}
+
+/* Adds the FREE records of a run. Their former use does not matter. */
+static void participant_add_records(struct participant *participant, uint32_t run)
+{
+    uint32_t units = participant->segment->layout.record_units;
+
+    for (uint32_t at = SEGMENT_RUN_UNITS / units; at-- > 0;) {
+        uint32_t record = run * SEGMENT_RUN_UNITS + at * units;
+        const struct acq_record *r = record_at(&participant->region, record);
+
+        if (record_state(record_load(&r->word)) == RECORD_FREE)
+            participant->free_records[participant->free_n++] = record;
+    }
+}
+
+static int participant_claim_run(struct participant *participant)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t n = SEGMENT_RUN_UNITS / segment->layout.record_units;
+
+    for (uint32_t run = 1; run < segment->layout.runs_n; run++) {
+        _Atomic uint64_t *owner = segment_run_owner(segment, run);
+        int r = run < segment_runs_n(segment) ? 0 : segment_alloc_run(segment, run);
+
+        if (r < 0)
+            return r;
+        if (atomic_load_explicit(owner, memory_order_relaxed))
+            continue; /* even if its release is under way: no room is reserved yet */
+        r = participant_reserve_free(participant, n);
+        if (r < 0)
+            return r;
+        if (!participant_claim_owner(owner, participant->peer_key))
+            continue;
+        SCHED_POINT();
+        if (atomic_load(&participant->proxies[run]))
+            return participant_fail_claim(participant);
+        r = participant_make_proxies(participant, run, n);
+        if (r < 0) {
+            participant_release_owner(owner, participant->peer_key);
+            return r;
+        }
+        participant_add_records(participant, run);
+        return 0;
+    }
+    return -ENOSPC;
+}
+
+uint32_t participant_get_record(struct participant *participant)
+{
+    while (!participant->free_n)
+        if (participant_claim_run(participant) < 0)
+            return 0;
+    return participant->free_records[--participant->free_n];
+}
+
+void participant_put_record(struct participant *participant, uint32_t record)
+{
+    participant->free_records[participant->free_n++] = record;
+}
+
+/* Returns the peer key of the record's owner, or 0 if it has none. */
+static uint32_t participant_owner_key(const struct participant *participant, uint32_t record)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t run = record / SEGMENT_RUN_UNITS;
+
+    if (run >= segment->layout.runs_n)
+        return 0;
+    return (uint32_t)atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire);
+}
+
+bool participant_owns(const struct participant *participant, uint32_t record)
+{
+    return participant_owner_key(participant, record) == participant->peer_key;
+}
+
+uint32_t participant_owner_pid(const struct participant *participant, uint32_t record)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t peer_key = participant_owner_key(participant, record);
+
+    if (!peer_key)
+        return 0;
+    return peer_id_pid(
+        peer_slot_find(segment_peer(segment, 0), segment_peers_n(segment), peer_key));
+}
+
+/* A notification is a hint, as the decision is in the segment. A dead process does not wait. */
+void participant_notify_owner(const struct participant *participant, uint32_t record)
+{
+    const struct acq_record *r = record_at(&participant->region, record);
+    uint32_t waker = record_wait_target(r), peer_key = participant_owner_key(participant, record);
+
+    if (wait_target_kind(waker) == WAIT_TARGET_FUTEX)
+        os_futex_wake_shared(record_futex(r), 1);
+    else if (peer_key)
+        doorbell_ring(participant->segment->directory_fd, participant->segment->file_stem, peer_key,
+                      wait_target_cq(waker), record);
+}
+
+void participant_mark_broken(struct participant *participant)
+{
+    atomic_store(&participant->broken, true);
+}
+
+void participant_report_broken(struct participant *participant)
+{
+    if (!atomic_load(&participant->broken_reported) &&
+        !atomic_exchange(&participant->broken_reported, true))
+        log_write(participant->log, WEIR_LOG_ERROR,
+                  "the segment of set `%s` is damaged: remove it with `weir rm`",
+                  participant->segment->file_stem);
+}
+
+/* ---- proxy records ---- */
+
+static _Atomic uint32_t *participant_proxy_entry(const struct participant *participant,
+                                                 uint32_t record)
+{
+    _Atomic uint32_t *entries;
+
+    if (!segment_has_record(participant->segment, record))
+        return NULL;
+    entries = atomic_load_explicit(&participant->proxies[record / SEGMENT_RUN_UNITS],
+                                   memory_order_acquire);
+    return entries
+               ? &entries[record % SEGMENT_RUN_UNITS / participant->segment->layout.record_units]
+               : NULL;
+}
+
+static uint32_t participant_load_proxy(const _Atomic uint32_t *entry)
+{
+    return entry ? atomic_load_explicit(entry, memory_order_acquire) : 0;
+}
+
+uint32_t participant_proxy(const struct participant *participant, uint32_t record)
+{
+    return participant_load_proxy(participant_proxy_entry(participant, record)) & ~PROXY_ACTIVE;
+}
+
+uint32_t participant_waiter(const struct participant *participant, uint32_t record)
+{
+    uint32_t entry = participant_load_proxy(participant_proxy_entry(participant, record));
+
+    return entry & PROXY_ACTIVE ? entry & ~PROXY_ACTIVE : 0;
+}
+
+void participant_set_proxy(struct participant *participant, uint32_t record, uint32_t proxy,
+                           bool kept)
+{
+    atomic_store_explicit(participant_proxy_entry(participant, record),
+                          proxy | (kept ? PROXY_ACTIVE : 0), memory_order_release);
+}
+
+void participant_each_waiter(const struct participant *participant,
+                             void (*each)(void *userdata, uint32_t record, uint32_t kept),
+                             void *userdata)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t units = segment->layout.record_units;
+
+    for (uint32_t run = 1; run < participant->proxies_end; run++) {
+        _Atomic uint32_t *entries = atomic_load(&participant->proxies[run]);
+
+        for (uint32_t i = 0; entries && i < SEGMENT_RUN_UNITS / units; i++) {
+            uint32_t entry = participant_load_proxy(&entries[i]);
+
+            if (entry & PROXY_ACTIVE)
+                each(userdata, run * SEGMENT_RUN_UNITS + i * units, entry & ~PROXY_ACTIVE);
+        }
+    }
+}
+
+/* ---- attach and detach ---- */
+
+static void participant_free_parts(struct participant *participant)
+{
+    for (uint32_t run = 0; run < participant->proxies_end; run++)
+        os_free(atomic_load(&participant->proxies[run]));
+    os_free((void *)(uintptr_t)participant->proxies);
+    os_free(participant->free_records);
+    peer_watch_close(&participant->peer_watch);
+    pthread_mutex_destroy(&participant->watch_lock);
+    if (participant->region.segment)
+        region_close(&participant->region);
+    segment_close(participant->segment);
+    os_free(participant);
+}
+
+static int participant_open_once(struct participant *participant, const char *directory,
+                                 const struct segment_shape *shape, uint64_t self_id,
+                                 struct weir_error *reterr)
+{
+    int r = segment_open(directory, shape, &participant->segment, reterr);
+
+    if (r < 0)
+        return r;
+    r = participant_claim_slot(participant, self_id);
+    if (r == 0)
+        return 0;
+    segment_close(participant->segment);
+    participant->segment = NULL;
+    if (r == -ESTALE)
+        return r;
+    if (r == -EUSERS)
+        return error_set(reterr, r, "set `%s`: no more than %u processes can share it, and %s",
+                         shape->name, SEGMENT_PEERS_MAX, "so many do");
+    return error_set(reterr, r, "set `%s`: its segment cannot be entered: %s", shape->name,
+                     strerrordesc_np(-r));
+}
+
+static int participant_enter(struct participant *participant, const char *directory,
+                             const struct segment_shape *shape, uint64_t *ret_self,
+                             struct weir_error *reterr)
+{
+    int r = peer_id_self(ret_self);
+
+    if (r < 0)
+        return error_set(reterr, r, "set `%s`: this process cannot be told from others: %s",
+                         shape->name, strerrordesc_np(-r));
+    for (int i = 0; i < PARTICIPANT_OPEN_TRIES; i++) {
+        r = participant_open_once(participant, directory, shape, *ret_self, reterr);
+        if (r != -ESTALE)
+            return r;
+    }
+    return error_set(reterr, -EBUSY, "set `%s`: its segment is removed again and again",
+                     shape->name);
+}
+
+static void participant_leave(struct participant *participant);
+
+int participant_open(const struct log_sink *log, const char *directory,
+                     const struct segment_shape *shape, struct participant **ret,
+                     struct weir_error *reterr)
+{
+    struct participant *participant = os_alloc(1, sizeof(*participant));
+    uint64_t self_id;
+    int r;
+
+    if (!participant)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    participant->log = log;
+    r = participant_enter(participant, directory, shape, &self_id, reterr);
+    if (r < 0) {
+        os_free(participant);
+        return r;
+    }
+    pthread_mutex_init(&participant->watch_lock, NULL);
+    r = peer_watch_open(&participant->peer_watch, self_id);
+    if (r == 0)
+        r = region_open_segment(&participant->region, participant->segment, &participant->broken);
+    if (r == 0) {
+        participant->proxies =
+            os_alloc(participant->segment->layout.runs_n, sizeof(*participant->proxies));
+        r = participant->proxies ? 0 : -ENOMEM;
+    }
+    if (r < 0) {
+        participant_leave(participant);
+        participant_free_parts(participant);
+        return error_set(reterr, r, "set `%s`: %s", shape->name, strerrordesc_np(-r));
+    }
+    *ret = participant;
+    return 0;
+}
+
+/* Frees the announcement slots of a process. All its thread contexts have been recovered. */
+static void participant_release_announce_slots(struct announce_slots *slots, uint32_t key)
+{
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
+        uint64_t mine = key;
+
+        if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
+            atomic_compare_exchange_strong(&slots->owners[i], &mine, 0);
+        SCHED_POINT();
+    }
+}
+
+void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
+{
+    uint32_t peer_key = peer_key_make(peer_id, slot);
+
+    for (uint32_t run = 1; run < segment_runs_n(segment); run++)
+        participant_release_owner(segment_run_owner(segment, run), peer_key);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
+        participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
+    participant_release_announce_slots(&segment_header(segment)->announce_slots, peer_key);
+    peer_slot_free(segment_peer(segment, slot), peer_id);
+    SCHED_POINT();
+}
+
+/* Releases the slot. The last participant removes a segment with `lifetime: users`. */
+static void participant_leave(struct participant *participant)
+{
+    participant_release_slots(participant->segment, participant->slot, participant->peer_id);
+    if (participant->segment->while_used)
+        segment_remove_if_unused(participant->segment, segment_has_users, NULL);
+}
+
+void participant_close(struct participant *participant)
+{
+    if (!participant)
+        return;
+    participant_leave(participant);
+    participant_free_parts(participant);
+}
+
+void participant_close_in_child(struct participant *participant)
+{
+    peer_watch_close(&participant->peer_watch);
+    os_close(participant->segment->fd);
+    os_close(participant->segment->directory_fd);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* The caller's handle on a record, as far as the delivery of decisions uses it. */
+#ifndef WEIR_CORE_WAIT_ACQUISITION_HANDLE_H
+#define WEIR_CORE_WAIT_ACQUISITION_HANDLE_H
+
+#include "set/set.h"
+#include <stdatomic.h>
+#include <weir/queue.h>
+
+/* Acquisitions of sets with at most this many limits have one size and are cached per thread. */
+#define ACQUISITION_LIMITS 8u
+
+#define ACQUISITION_CACHE_MAX 64u /* about what one reap hands out */
+
+struct weir_acquisition {
+    weir_set *set;
+    /* Context of the thread that may release it on the fast path; NULL: slow path only. */
+    struct thread_ctx *fast_ctx;
+    uint32_t record;         /* in the set's region; 0: nothing to release */
+    uint32_t waiter;         /* waiter id; 0: no wait timer */
+    int fd;                  /* eventfd, or -1; owner: timer lock */
+    bool is_timed;           /* known to the wait timer */
+    bool grants_only;        /* fd signals grants only; owner: timer lock */
+    bool attached;           /* fd belongs to the program; owner: timer lock */
+    bool signaled;           /* decision was signaled; owner: timer lock */
+    _Atomic bool notified;   /* the wait timer knows of the decision */
+    bool has_blocked_thread; /* a thread waits on the record's word (injected clock) */
+    bool reserved;           /* reservation: can be canceled until it is updated */
+    bool canceled;           /* canceled reservation of nothing, which has no record */
+    bool strict;
+    _Atomic bool observed; /* the caller knows of the grant: it cannot be canceled */
+    bool amounts_differ;   /* an amount used differs from the amount acquired */
+    /* fast_path_block.c: bit i: limit i has the only key requested; 0: unknown. */
+    uint8_t named_limits;
+    uint64_t updated_limits; /* bit i: limit i */
+    union {
+        weir_acquisition *next; /* in a thread context's cache */
+        /* Completion queue that has yet to hand it out, else NULL; owner: that queue's lock. */
+        _Atomic(weir_queue *) queue;
+    };
+    uint64_t user_data; /* of the submission to that completion queue */
+    uint64_t values[];  /* amount of each limit, then amount used of each limit */
+};
+
+/* ---- defined in api/acquisition.c ---- */
+
+/* Gives back everything that a HELD record holds as if it had never been granted, if its word is
+ * still `word`. */
+bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
+/* Returns the result of a record's state for callers: 0 or a negative errno. */
+int acquisition_result_of(enum record_state state);
+/*
+ * Signals the descriptor and the blocked thread of a decided acquisition. The caller holds the wait
+ * timer's lock. Returns 0, or why the descriptor could not be written: the next call for the
+ * descriptor tries again.
+ */
+int acquisition_signal(weir_acquisition *acquisition);
+
+#endif
