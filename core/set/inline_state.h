@@ -16,8 +16,8 @@
  * queued. So `deflated_ns` says when the set was last deflated, and an older timestamp is read
  * anew. An inline word may recur (ABA); a decision from it is then the right one.
  *
- * The models tests/crash/word.pml and README.md show that inflation and deflation lose or duplicate
- * no notification, unit or block.
+ * The models tests/models/inline_state.pml and README.md show that inflation and deflation lose or
+ * duplicate no notification, unit or block.
  */
 #ifndef WEIR_CORE_SET_INLINE_STATE_H
 #define WEIR_CORE_SET_INLINE_STATE_H
