@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes and frees sets, and reads them for observers. */
+/* Reads sets for observers. */
 #include "set/set.h"
 
 #include "os/os.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steps of version_read() and version_commit(), inlined there and into the hot paths. version.c
+ * The steps of version_read() and version_commit(), inlined there and into the hot paths. version_ops.c
  * says how its relaxed accesses are ordered.
  */
 #ifndef WEIR_CORE_STATE_VERSION_OPS_H
@@ -110,7 +110,7 @@ WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct 
     return READ_COMPLETE;
 }
 
-/* Completes the deferred writes of the version that `word` refers to (version.c). */
+/* Completes the deferred writes of the version that `word` refers to (version_ops.c). */
 void version_help_word(const struct region *region, struct set_head *set, uint64_t word);
 
 WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t i,
