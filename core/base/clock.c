@@ -7,11 +7,13 @@
 static uint64_t clock_now_injected(struct clock *clock)
 {
     uint64_t now = clock->injected.now_ns(clock->injected.userdata);
-    uint64_t seen = atomic_load(&clock->last_ns);
+    uint64_t seen = atomic_load_explicit(&clock->last_ns, memory_order_seq_cst);
 
     if (now > CLOCK_MAX_NS)
         now = CLOCK_MAX_NS;
-    while (now > seen && !atomic_compare_exchange_weak(&clock->last_ns, &seen, now))
+    while (now > seen &&
+           !atomic_compare_exchange_weak_explicit(&clock->last_ns, &seen, now, memory_order_seq_cst,
+                                                  memory_order_seq_cst))
         ;
     return now > seen ? now : seen;
 }
@@ -25,7 +27,7 @@ void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log)
     };
 
     if (clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
-        !atomic_exchange(&clock->tsc_loss_reported, true))
+        !atomic_exchange_explicit(&clock->tsc_loss_reported, true, memory_order_seq_cst))
         log_write(log, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
                   why[clock_tsc_state(clock->tsc)]);
 }

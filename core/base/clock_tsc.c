@@ -74,8 +74,8 @@ int clock_tsc_new(struct clock_tsc **ret)
         return r;
     }
     first = clock_tsc_read_bracket();
-    atomic_store(&tsc->ns, first.ns);
-    atomic_store(&tsc->ticks, first.before);
+    atomic_store_explicit(&tsc->ns, first.ns, memory_order_seq_cst);
+    atomic_store_explicit(&tsc->ticks, first.before, memory_order_seq_cst);
     *ret = tsc;
     return 0;
 }
@@ -109,7 +109,8 @@ void clock_tsc_disable(struct clock_tsc *tsc, enum clock_tsc_state why)
 {
     enum clock_tsc_state ok = TSC_OK;
 
-    atomic_compare_exchange_strong(&tsc->state, &ok, why);
+    atomic_compare_exchange_strong_explicit(&tsc->state, &ok, why, memory_order_seq_cst,
+                                            memory_order_seq_cst);
 }
 
 /* Reads the clock and shares the reading: stores `ns`, then `ticks`. If the thread stops between
@@ -127,7 +128,9 @@ static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_
     if (state != TSC_OK)
         clock_tsc_disable(tsc, state);
     SCHED_POINT();
-    while (now.ns > seen && !atomic_compare_exchange_weak(&tsc->ns, &seen, now.ns))
+    while (now.ns > seen &&
+           !atomic_compare_exchange_weak_explicit(&tsc->ns, &seen, now.ns, memory_order_seq_cst,
+                                                  memory_order_seq_cst))
         ;
     SCHED_POINT();
     if (now.ns > seen)

@@ -17,7 +17,8 @@ static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
-    return atomic_compare_exchange_strong(owner, &nobody, key);
+    return atomic_compare_exchange_strong_explicit(owner, &nobody, key, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
 }
 
 /* Claims a free announcement slot; 0: none is free. A thread without a slot calls this each time,
@@ -72,7 +73,8 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
     expected = record_load(&r->word);
     SCHED_POINT();
     if (announcement && dcas_is_next_word(announcement, expected, &desired))
-        atomic_compare_exchange_strong(&r->word, &expected, desired);
+        atomic_compare_exchange_strong_explicit(&r->word, &expected, desired, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
     return true;
 }

@@ -104,7 +104,8 @@ static void inline_set_held(const weir_set *set, uint32_t record, uint64_t held,
     if (mode == MODE_PROBE || mode == MODE_TRY)
         atomic_store_explicit(&r->word, held, memory_order_release);
     else
-        atomic_compare_exchange_strong(&r->word, &expected, held);
+        atomic_compare_exchange_strong_explicit(&r->word, &expected, held, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -217,7 +218,8 @@ static bool inline_claim_record(const weir_set *set, uint32_t record, uint64_t w
     if (is_owner)
         atomic_store_explicit(at, free_word, memory_order_release);
     else
-        record_freed = atomic_compare_exchange_strong(at, &word, free_word);
+        record_freed = atomic_compare_exchange_strong_explicit(
+            at, &word, free_word, memory_order_seq_cst, memory_order_seq_cst);
 
     SCHED_POINT();
     return record_freed;
@@ -281,7 +283,9 @@ static void inline_raise_deflated(const weir_set *set, uint64_t now_ns)
 {
     uint64_t expected = atomic_load_explicit(set->deflated_ns, memory_order_relaxed);
 
-    while (expected < now_ns && !atomic_compare_exchange_weak(set->deflated_ns, &expected, now_ns))
+    while (expected < now_ns &&
+           !atomic_compare_exchange_weak_explicit(set->deflated_ns, &expected, now_ns,
+                                                  memory_order_seq_cst, memory_order_seq_cst))
         ;
     SCHED_POINT();
 }

@@ -233,7 +233,7 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
 {
-    if (set->participant || !atomic_load(&set->w->closed) ||
+    if (set->participant || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst) ||
         !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
     set_free_record(set, record);

@@ -191,7 +191,8 @@ WEIR_NOINLINE bool enqueue_commit(const struct enqueue_txn *enq, uint32_t unit, 
     enqueue_write_header(enq, unit, block, state_word_version(word), &links);
     enqueue_write_content(enq, block, record, at_ns);
     /* seq_cst: ordered with the store of `closed`, as in version_cas_word(). */
-    if (!atomic_compare_exchange_strong(&enq->head->state_word, &expected, word))
+    if (!atomic_compare_exchange_strong_explicit(&enq->head->state_word, &expected, word,
+                                                 memory_order_seq_cst, memory_order_seq_cst))
         return false;
     SCHED_POINT();
     enqueue_complete(&r->word, &links.word);

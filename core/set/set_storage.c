@@ -38,7 +38,7 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     fingerprint_free(&signature);
     if (r < 0)
         return r;
-    atomic_store(&set->w->has_shared_sets, true);
+    atomic_store_explicit(&set->w->has_shared_sets, true, memory_order_seq_cst);
     set->region = &set->participant->region;
     set->head_unit = segment_set_head_unit();
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;

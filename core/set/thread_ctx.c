@@ -274,7 +274,7 @@ int thread_ctx_prepare_spare(weir_set *set)
     if (!thread_ctx_is_prepared(spare, set->number))
         r = thread_ctx_prepare(spare, set);
     if (r == 0)
-        atomic_store(&set->spare_prepared, true);
+        atomic_store_explicit(&set->spare_prepared, true, memory_order_seq_cst);
     return r;
 }
 
@@ -297,7 +297,7 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
 {
     int r = 0;
 
-    if (!atomic_load(&set->spare_prepared))
+    if (!atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst))
         r = thread_ctx_prepare_first(set);
     /* The lock protects the region, and readers of counters. */
     pthread_mutex_lock(&ctx->w->lock);

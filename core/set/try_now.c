@@ -50,7 +50,8 @@ static bool try_now_claim_record(struct acq_record *r, uint64_t word, bool is_ow
     if (is_owner)
         atomic_store_explicit(&r->word, free_word, memory_order_release);
     else
-        record_freed = atomic_compare_exchange_strong(&r->word, &word, free_word);
+        record_freed = atomic_compare_exchange_strong_explicit(
+            &r->word, &word, free_word, memory_order_seq_cst, memory_order_seq_cst);
     SCHED_POINT();
     return record_freed;
 }

@@ -48,7 +48,7 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
-    atomic_fetch_add(&segment_header(segment)->registrations, 1);
+    atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
     r = segment_confirm_attach(segment);
     if (r < 0)
@@ -64,7 +64,8 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
-    return atomic_compare_exchange_strong(owner, &nobody, peer_key);
+    return atomic_compare_exchange_strong_explicit(owner, &nobody, peer_key, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
 }
 
 /*
@@ -77,7 +78,7 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 static void participant_begin_generation(struct segment_thread *ctx)
 {
     SCHED_POINT();
-    atomic_fetch_add(&ctx->head.generation, 1);
+    atomic_fetch_add_explicit(&ctx->head.generation, 1, memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -87,7 +88,8 @@ static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key
     uint64_t mine = peer_key;
 
     if (atomic_load_explicit(owner, memory_order_relaxed) == peer_key)
-        atomic_compare_exchange_strong(owner, &mine, 0);
+        atomic_compare_exchange_strong_explicit(owner, &mine, 0, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -135,6 +137,13 @@ static int participant_reserve_free(struct participant *participant, uint32_t n)
     return 0;
 }
 
+/* Returns the end of the runs that may have proxies. Sequentially consistent: a thread that sees
+ * the end sees the entries below. */
+static uint32_t participant_proxies_end(const struct participant *participant)
+{
+    return atomic_load_explicit(&participant->proxies_end, memory_order_seq_cst);
+}
+
 /* Allocates the proxy entries of a run that has just been claimed. */
 static int participant_make_proxies(struct participant *participant, uint32_t run, uint32_t n)
 {
@@ -143,8 +152,8 @@ static int participant_make_proxies(struct participant *participant, uint32_t ru
     if (!kept)
         return -ENOMEM;
     atomic_store_explicit(&participant->proxies[run], kept, memory_order_release);
-    if (run >= participant->proxies_end)
-        participant->proxies_end = run + 1;
+    if (run >= participant_proxies_end(participant))
+        atomic_store_explicit(&participant->proxies_end, run + 1, memory_order_seq_cst);
     return 0;
 }
 
@@ -181,7 +190,7 @@ static int participant_claim_run(struct participant *participant)
         if (!participant_claim_owner(owner, participant->peer_key))
             continue;
         SCHED_POINT();
-        if (atomic_load(&participant->proxies[run]))
+        if (atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst))
             return participant_fail_claim(participant);
         r = participant_make_proxies(participant, run, n);
         if (r < 0) {
@@ -249,13 +258,13 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
 
 void participant_mark_broken(struct participant *participant)
 {
-    atomic_store(&participant->broken, true);
+    atomic_store_explicit(&participant->broken, true, memory_order_seq_cst);
 }
 
 void participant_report_broken(struct participant *participant)
 {
-    if (!atomic_load(&participant->broken_reported) &&
-        !atomic_exchange(&participant->broken_reported, true))
+    if (!atomic_load_explicit(&participant->broken_reported, memory_order_seq_cst) &&
+        !atomic_exchange_explicit(&participant->broken_reported, true, memory_order_seq_cst))
         log_write(participant->log, WEIR_LOG_ERROR,
                   "the segment of set `%s` is damaged: remove it with `weir rm`",
                   participant->segment->file_stem);
@@ -308,8 +317,9 @@ void participant_each_waiter(const struct participant *participant,
     const struct segment *segment = participant->segment;
     uint32_t units = segment->layout.record_units;
 
-    for (uint32_t run = 1; run < participant->proxies_end; run++) {
-        _Atomic uint32_t *entries = atomic_load(&participant->proxies[run]);
+    for (uint32_t run = 1; run < participant_proxies_end(participant); run++) {
+        _Atomic uint32_t *entries =
+            atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst);
 
         for (uint32_t i = 0; entries && i < SEGMENT_RUN_UNITS / units; i++) {
             uint32_t entry = participant_load_proxy(&entries[i]);
@@ -324,8 +334,8 @@ void participant_each_waiter(const struct participant *participant,
 
 static void participant_free_parts(struct participant *participant)
 {
-    for (uint32_t run = 0; run < participant->proxies_end; run++)
-        os_free(atomic_load(&participant->proxies[run]));
+    for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
+        os_free(atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst));
     os_free((void *)(uintptr_t)participant->proxies);
     os_free(participant->free_records);
     peer_watch_close(&participant->peer_watch);
@@ -419,7 +429,8 @@ static void participant_release_announce_slots(struct announce_slots *slots, uin
         uint64_t mine = key;
 
         if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
-            atomic_compare_exchange_strong(&slots->owners[i], &mine, 0);
+            atomic_compare_exchange_strong_explicit(&slots->owners[i], &mine, 0,
+                                                    memory_order_seq_cst, memory_order_seq_cst);
         SCHED_POINT();
     }
 }

@@ -98,7 +98,8 @@ int peer_watch_sync(struct peer_watch *watch, const struct peer_slot *peers, uin
     watch->registrations = registrations;
     watch->needs_sync = false;
     for (uint32_t i = 0; i < watch->n; i++)
-        peer_watch_update_entry(watch, i, i < n ? atomic_load(&peers[i].id) : 0);
+        peer_watch_update_entry(
+            watch, i, i < n ? atomic_load_explicit(&peers[i].id, memory_order_seq_cst) : 0);
     return (int)watch->polled_n;
 }
 
@@ -108,7 +109,7 @@ static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint64
     *ret_id = watch->entries[slot].id;
     peer_watch_clear_entry(watch, &watch->entries[slot]);
     watch->needs_sync = true;
-    return atomic_load(&watch->peers[slot].id) == *ret_id;
+    return atomic_load_explicit(&watch->peers[slot].id, memory_order_seq_cst) == *ret_id;
 }
 
 /* Finds a death among processes with a pidfd. */

@@ -267,8 +267,10 @@ static int segment_check_head(const struct segment *segment)
     unsigned turn = 0;
 
     for (int i = 0; i < TRIES; i++, spin_backoff(&turn)) {
-        uint64_t now = atomic_load(word);
-        uint64_t block = now & INFLATED_BIT ? now : atomic_load(&head->reserve_block);
+        uint64_t now = atomic_load_explicit(word, memory_order_seq_cst);
+        uint64_t block = now & INFLATED_BIT
+                             ? now
+                             : atomic_load_explicit(&head->reserve_block, memory_order_seq_cst);
         uint64_t slot = block & BLOCK_SLOT_MASK, found = 0;
         uint64_t version = (block & ~INFLATED_BIT) >> BLOCK_SLOT_BITS;
         int r;
@@ -278,7 +280,7 @@ static int segment_check_head(const struct segment *segment)
         r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof found);
         if (r < 0)
             return r;
-        if (atomic_load(word) == now)
+        if (atomic_load_explicit(word, memory_order_seq_cst) == now)
             return found == version ? 0 : -EUCLEAN;
     }
     return 0; /* the word keeps changing, so another process uses it successfully */
@@ -296,8 +298,9 @@ static int segment_check_keyed(const struct segment *segment)
     r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
     if (r < 0)
         return r;
-    if ((size_t)r < sizeof keyed || atomic_load(&keyed.key_sets_high) > max ||
-        (uint32_t)atomic_load(&keyed.unbound_list) > max)
+    if ((size_t)r < sizeof keyed ||
+        atomic_load_explicit(&keyed.key_sets_high, memory_order_seq_cst) > max ||
+        (uint32_t)atomic_load_explicit(&keyed.unbound_list, memory_order_seq_cst) > max)
         return -EUCLEAN;
     return 0;
 }
@@ -343,7 +346,8 @@ static int segment_attach(struct segment_location *location, const struct segmen
     struct segment *segment = NULL;
     int r = segment_file_check_usable(location, file, host);
 
-    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removal) & 1))) {
+    if (r == -ESTALE ||
+        (r == 0 && (atomic_load_explicit(&file->header.removal, memory_order_seq_cst) & 1))) {
         r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
         return r == 0 ? -EAGAIN
                       : segment_error(location, r, "is out of use, but cannot be removed: %s",

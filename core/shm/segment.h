@@ -151,7 +151,7 @@ enum segment_state {
 
 struct segment_summary {
     enum segment_state state;
-    char name[SEGMENT_NAME_SIZE];    /* name of the set */
+    char name[SEGMENT_NAME_SIZE]; /* name of the set */
     uint64_t creator_pid;
     uint64_t created_ns;      /* wall clock */
     uint64_t size, real_size; /* of the file, bytes; bytes of it that are allocated */
@@ -276,7 +276,7 @@ static inline bool segment_has_record(const struct segment *segment, uint32_t re
 /* Returns the number of slots to scan: all that were ever in use, and never more than exist. */
 static inline uint32_t segment_scan_count(const _Atomic uint64_t *high, uint32_t n)
 {
-    uint64_t value = atomic_load(high);
+    uint64_t value = atomic_load_explicit(high, memory_order_seq_cst);
 
     return value < n ? (uint32_t)value : n;
 }

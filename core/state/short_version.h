@@ -180,7 +180,8 @@ WEIR_ALWAYS_INLINE void stack_version_complete(const struct region *region,
     if (write->is_exclusive)
         atomic_store_explicit(at, write->desired, memory_order_release);
     else
-        atomic_compare_exchange_strong(at, &expected, write->desired);
+        atomic_compare_exchange_strong_explicit(at, &expected, write->desired, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -198,7 +199,8 @@ WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *r
     stack_version_write_header(shared, region, ctx, block, word, version);
     stack_version_put_content(block, version->content, version->content_n);
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    if (!atomic_compare_exchange_strong(&version->head->state_word, &expected, word))
+    if (!atomic_compare_exchange_strong_explicit(&version->head->state_word, &expected, word,
+                                                 memory_order_seq_cst, memory_order_seq_cst))
         return false;
     SCHED_POINT();
     if (shared && version->has_write)

@@ -173,7 +173,8 @@ static inline bool version_cas_word(const struct region *region, uint32_t set, u
     struct set_head *head = region_block(region, set);
 
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    return atomic_compare_exchange_strong(&head->state_word, &expected, desired);
+    return atomic_compare_exchange_strong_explicit(&head->state_word, &expected, desired,
+                                                   memory_order_seq_cst, memory_order_seq_cst);
 }
 
 #endif
