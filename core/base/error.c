@@ -14,6 +14,24 @@ struct complaint {
     char message[sizeof(((struct weir_error *)0)->message)];
 };
 
+/* Returns whether a sequence of three bytes or more, which begins with these two, is overlong, a
+ * surrogate, or beyond U+10FFFF. */
+static bool utf8_is_out_of_range(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xe0:
+        return second < 0xa0;
+    case 0xed:
+        return second > 0x9f;
+    case 0xf0:
+        return second < 0x90;
+    case 0xf4:
+        return second > 0x8f;
+    default:
+        return false;
+    }
+}
+
 /* Returns the number of bytes of the UTF-8 sequence at `text`, or 0 if it is invalid (RFC 3629). */
 static size_t utf8_sequence_length(const unsigned char *text, size_t length)
 {
@@ -29,11 +47,7 @@ static size_t utf8_sequence_length(const unsigned char *text, size_t length)
         if ((text[i] & 0xc0) != 0x80)
             return 0;
     }
-    /* Overlong, a surrogate, or beyond U+10FFFF. */
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return n;
+    return n > 2 && utf8_is_out_of_range(text[0], text[1]) ? 0 : n;
 }
 
 size_t utf8_valid_length(const char *text, size_t length)

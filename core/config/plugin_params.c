@@ -160,8 +160,9 @@ static int plugin_params_call_plugin(struct plugin_params *params, const struct 
 static bool params_check_footprint(const struct plugin *plugin,
                                    const struct weir_footprint *footprint)
 {
-    return footprint->config <= WEIR_CONFIG_MAX && footprint->state <= WEIR_STATE_MAX &&
-           footprint->state % 8 == 0 &&
+    if (footprint->config > WEIR_CONFIG_MAX || footprint->state > WEIR_STATE_MAX)
+        return false;
+    return footprint->state % 8 == 0 &&
            (plugin->kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
 }
 

@@ -135,14 +135,21 @@ static int resolve_set_config(struct resolver *resolver, const struct settings *
     return rc;
 }
 
+/* Returns whether two limits have one key and different types. A limit with an error in either has
+ * neither. */
+static bool resolve_set_types_clash(const struct limit *limit, const struct limit *other)
+{
+    if (limit->key == NULL || other->key == NULL || limit->type == 0 || other->type == 0)
+        return false;
+    return limit->type != other->type && strcmp(limit->key, other->key) == 0;
+}
+
 /* Checks that limits with one key have one type, since amounts are requested by key. */
 static void resolve_set_check_keys(struct resolver *resolver, const struct ast_set *ast,
                                    const struct limit *limits, size_t at)
 {
     for (size_t i = 0; i < at; i++) {
-        if (limits[i].key == NULL || limits[at].key == NULL || limits[i].type == 0 ||
-            limits[at].type == 0 || limits[i].type == limits[at].type ||
-            strcmp(limits[i].key, limits[at].key) != 0)
+        if (!resolve_set_types_clash(&limits[i], &limits[at]))
             continue;
         const struct ast_limit *limit = &ast->limits[at];
         resolve_complain(

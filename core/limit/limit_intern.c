@@ -63,19 +63,40 @@ static bool limit_intern_bytes_equal(const void *a, const void *b, size_t size)
     return size == 0 || memcmp(a, b, size) == 0;
 }
 
-static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
+static bool limit_intern_algorithm_equal(const struct limit *a, const struct limit *b)
+{
+    return a->algorithm == b->algorithm && a->algorithm_name == b->algorithm_name &&
+           a->algorithm_version == b->algorithm_version;
+}
+
+static bool limit_intern_numbers_equal(const struct limit *a, const struct limit *b)
+{
+    if (a->type != b->type || a->refunds != b->refunds || a->charges != b->charges)
+        return false;
+    return a->capacity == b->capacity && a->lease == b->lease &&
+           a->state_offset == b->state_offset && a->state_words == b->state_words;
+}
+
+static bool limit_intern_settings_equal(const struct limit *a, const struct limit *b)
 {
     size_t size = limit_intern_text_size(a);
 
-    return a->type == b->type && a->refunds == b->refunds && a->charges == b->charges &&
-           a->algorithm == b->algorithm && a->algorithm_name == b->algorithm_name &&
-           a->algorithm_version == b->algorithm_version && a->capacity == b->capacity &&
-           a->lease == b->lease && a->state_offset == b->state_offset &&
-           a->state_words == b->state_words && a->settings_n == b->settings_n &&
-           strcmp(a->key, b->key) == 0 && size == limit_intern_text_size(b) &&
-           limit_intern_bytes_equal(a->settings_text, b->settings_text, size) &&
-           a->config_size == b->config_size &&
+    return a->settings_n == b->settings_n && size == limit_intern_text_size(b) &&
+           limit_intern_bytes_equal(a->settings_text, b->settings_text, size);
+}
+
+static bool limit_intern_config_equal(const struct limit *a, const struct limit *b)
+{
+    return a->config_size == b->config_size &&
            limit_intern_bytes_equal(a->config, b->config, a->config_size);
+}
+
+static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
+{
+    if (!limit_intern_numbers_equal(a, b) || !limit_intern_algorithm_equal(a, b))
+        return false;
+    return strcmp(a->key, b->key) == 0 && limit_intern_settings_equal(a, b) &&
+           limit_intern_config_equal(a, b);
 }
 
 static bool limit_intern_equal(const struct limit_intern_entry *entry, uint64_t hash,

@@ -78,9 +78,10 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
-        if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE ||
-            limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
-                at.now_ns)
+        if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE)
+            continue;
+        if (limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
+            at.now_ns)
             continue;
         for (uint32_t word = 0; word < limits->state_words; word++)
             forecast->states[word] = saved[word];

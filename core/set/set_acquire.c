@@ -112,16 +112,25 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
+/* Returns true if one more waiter can be enqueued without a look at the states of the limits. */
+static bool set_acquire_can_queue_blindly(const struct txn *txn)
+{
+    const weir_set *set = txn->set;
+
+    if (set->max_waiters && waitq_length(&txn->version) >= set->max_waiters)
+        return false;
+    return !set->limits.has_opaque_resources && (!set->limits.has_waits || forecast_is_valid(txn));
+}
+
 /* Returns true if the request is enqueued in any case, because others wait, unless the forecast
  * finds that it can never be granted. */
 static bool set_acquire_must_queue(const struct txn *txn, enum wait_mode mode, uint64_t max_wait_ns)
 {
-    const weir_set *set = txn->set;
-    uint32_t length = waitq_length(&txn->version);
-
-    return mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && length && set->fair &&
-           (!set->max_waiters || length < set->max_waiters) && !set->limits.has_opaque_resources &&
-           (!set->limits.has_waits || forecast_is_valid(txn));
+    if (mode != MODE_WAIT || max_wait_ns != WEIR_FOREVER)
+        return false;
+    if (!waitq_length(&txn->version) || !txn->set->fair)
+        return false;
+    return set_acquire_can_queue_blindly(txn);
 }
 
 static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
@@ -233,8 +242,9 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
 {
-    if (set->participant || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst) ||
-        !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
+    if (set->participant || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst))
+        return 1;
+    if (!set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
     set_free_record(set, record);
     return -ESHUTDOWN;
@@ -266,7 +276,7 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     txn.forecast_walks = 0;
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
-        if (!set_is_broken(set) && (!version_is_inflated(&txn.version) || set_try_deflate(&txn)))
+        if (!set_is_broken(set) && set_become_inline(&txn))
             r = inline_acquire(ctx, set, amounts, record, mode, ret);
         else
             r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
@@ -286,7 +296,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
     txn.forecast_walks = 0;
     for (; r == -EINPROGRESS; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
-        if (!set_is_broken(set) && (!version_is_inflated(&txn.version) || set_try_deflate(&txn)))
+        if (!set_is_broken(set) && set_become_inline(&txn))
             r = inline_lease(ctx, set, amount, lease, ret);
         else
             r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);

@@ -218,6 +218,14 @@ static bool enqueue_forecast(const struct enqueue_txn *enq, const struct weir_in
            limits_ready_at(limits, enq->limit_words, at, amounts, true, &limiting) != WEIR_NEVER;
 }
 
+/* Returns true if this path is for the set: private, fair, and no key set, whose binding the slow
+ * path checks. */
+static bool enqueue_supports(const weir_set *set)
+{
+    return !set->is_shared && !set_is_key_set(set) && set->fair &&
+           !set->limits.has_opaque_resources;
+}
+
 /* Returns 1; 0 if the set has changed meanwhile; or -EINPROGRESS. */
 static int enqueue_once(struct enqueue_txn *enq, struct thread_ctx *ctx, const weir_set *set,
                         const uint64_t *amounts, uint32_t record, struct decision *ret)
@@ -245,8 +253,7 @@ int enqueue_waiter(struct thread_ctx *ctx, weir_set *set, const uint64_t *amount
     unsigned turn = 0;
     int r;
 
-    if (set->is_shared || set_is_key_set(set) || !set->fair || set->limits.has_opaque_resources ||
-        max_wait_ns != WEIR_FOREVER)
+    if (!enqueue_supports(set) || max_wait_ns != WEIR_FOREVER)
         return -EINPROGRESS;
     enq.region = set->region;
     enq.head = region_block(set->region, set->head_unit);

@@ -229,9 +229,10 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
     unsigned turn = 0;
     int r;
 
-    if (rel->record_freed && set_release_may_hand_over(set) &&
-        set_release_hand_over(ctx, set, rel->args))
-        return 1;
+    if (rel->record_freed && set_release_may_hand_over(set)) {
+        if (set_release_hand_over(ctx, set, rel->args))
+            return 1;
+    }
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {
         if (rel->needs_clock)

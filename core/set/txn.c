@@ -25,24 +25,40 @@ static bool txn_is_unused(const struct txn *txn)
     return set_is_key_set(txn->set) && !txn->version.content_n && !txn->version.is_mismatch;
 }
 
+/* Returns true if the content has all words of the set, and no more than fit. */
+static bool txn_is_complete(const struct txn *txn)
+{
+    uint32_t n = set_content_min(txn->set);
+
+    if (version_flags(&txn->version) & CONTENT_FORECAST)
+        n += 1 + txn->set->limits.state_words;
+    return txn->version.content_n >= n && n <= set_content_max(txn->set);
+}
+
+/* Returns true if the states of the limits can be, and those of the forecast if there is one. */
+static bool txn_are_states_valid(const struct txn *txn)
+{
+    const struct limits *limits = &txn->set->limits;
+
+    if (limits_check(limits, txn_states(txn)) != 0)
+        return false;
+    if (!(version_flags(&txn->version) & CONTENT_FORECAST))
+        return true;
+    return limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0;
+}
+
 /* Returns true if the content is valid, so that all code that reads it terminates. */
 static bool txn_is_valid(const struct txn *txn)
 {
-    const struct limits *limits = &txn->set->limits;
-    uint32_t n = set_content_min(txn->set);
-
     if (txn_is_unused(txn))
         return true;
-    if (version_flags(&txn->version) & CONTENT_FORECAST)
-        n += 1 + limits->state_words;
     /* Other flags are never set in a segment: no process shuts a set down for others. */
     if (version_flags(&txn->version) & ~(uint32_t)(CONTENT_FORECAST | CONTENT_JOIN_PENDING))
         return false;
-    return !txn->version.is_mismatch && txn->version.content_n >= n &&
-           n <= set_content_max(txn->set) && txn->version.content[CONTENT_LAST_NS] < GRANT_MARKER &&
-           txn_is_queue_valid(txn) && limits_check(limits, txn_states(txn)) == 0 &&
-           (!(version_flags(&txn->version) & CONTENT_FORECAST) ||
-            limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0);
+    if (txn->version.is_mismatch || !txn_is_complete(txn))
+        return false;
+    return txn->version.content[CONTENT_LAST_NS] < GRANT_MARKER && txn_is_queue_valid(txn) &&
+           txn_are_states_valid(txn);
 }
 
 /* Returns true if the deferred write ended a wait; some versions to be notified have none. */

@@ -405,14 +405,16 @@ static bool key_claim_any(const struct key_places *places, const struct key_poli
     return true;
 }
 
+static bool key_entry_equals(const struct key_entry *entry, const struct key_entry *other)
+{
+    return entry->slot == other->slot && entry->id == other->id && entry->word == other->word;
+}
+
 /* Returns whether a claim may be committed: it is older than the search, and the search found
  * nothing else of the key. */
 static bool key_claim_is_valid(const struct key_lookup *found, const struct key_entry *known)
 {
-    const struct key_entry *seen = &found->entry;
-
-    return known->id && found->is_only && seen->slot == known->slot && seen->id == known->id &&
-           seen->word == known->word;
+    return known->id && found->is_only && key_entry_equals(&found->entry, known);
 }
 
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,

@@ -27,13 +27,16 @@ static bool segment_shape_is_valid(const struct segment_shape *shape)
 {
     size_t length = strnlen(shape->name, SEGMENT_NAME_SIZE);
 
-    return length > 0 && length < SEGMENT_NAME_SIZE && shape->block_class >= BLOCK_CLASS_MIN &&
-           shape->block_class <= BLOCK_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
-           shape->record_units >= record_units(shape->limits_n) &&
-           shape->record_units <= RECORD_UNITS_MAX &&
-           shape->counters_size % sizeof(uint64_t) == 0 &&
-           (shape->keys_max || !shape->key_sets_max) &&
-           shape->initial_state_n <= block_capacity(shape->block_class);
+    if (length == 0 || length >= SEGMENT_NAME_SIZE)
+        return false;
+    if (shape->block_class < BLOCK_CLASS_MIN || shape->block_class > BLOCK_CLASS_MAX)
+        return false;
+    if (shape->limits_n > WEIR_LIMITS_MAX || shape->record_units < record_units(shape->limits_n) ||
+        shape->record_units > RECORD_UNITS_MAX)
+        return false;
+    if (shape->counters_size % sizeof(uint64_t) != 0 || (shape->key_sets_max && !shape->keys_max))
+        return false;
+    return shape->initial_state_n <= block_capacity(shape->block_class);
 }
 
 static uint32_t segment_threads_for(size_t block_size)

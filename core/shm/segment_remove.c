@@ -62,6 +62,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
     const uint64_t claim = (os_random() | 1) << 1; /* not 0; unique */
     uint64_t value = atomic_load_explicit(removal, memory_order_seq_cst);
+    bool is_removed;
     int r;
 
     while (!(value & 1) && !atomic_compare_exchange_weak_explicit(
@@ -77,9 +78,9 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
             return 0;
         }
         SCHED_POINT();
-        if (!atomic_compare_exchange_strong_explicit(removal, &value, claim | 1,
-                                                     memory_order_seq_cst, memory_order_seq_cst) &&
-            !(value & 1))
+        is_removed = atomic_compare_exchange_strong_explicit(
+            removal, &value, claim | 1, memory_order_seq_cst, memory_order_seq_cst);
+        if (!is_removed && !(value & 1))
             return 0;
     }
     SCHED_POINT();
