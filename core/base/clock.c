@@ -2,6 +2,7 @@
 /* Reads the clock of an instance: the system's, one by the time stamp counter, or an injected one.
  */
 #include "base/clock.h"
+#include "base/invariant.h"
 
 /* Reads the injected clock. If it goes back, the latest reading holds. */
 static uint64_t clock_now_injected(struct clock *clock)
@@ -9,6 +10,7 @@ static uint64_t clock_now_injected(struct clock *clock)
     uint64_t now = clock->injected.now_ns(clock->injected.userdata);
     uint64_t seen = atomic_load_explicit(&clock->last_ns, memory_order_seq_cst);
 
+    WEIR_INVARIANT(seen <= CLOCK_MAX_NS);
     if (now > CLOCK_MAX_NS)
         now = CLOCK_MAX_NS;
     while (now > seen &&
@@ -34,6 +36,7 @@ void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log)
 
 uint64_t clock_now_slow(struct clock *clock)
 {
+    WEIR_INVARIANT(clock->injected.now_ns || clock->tsc);
     return clock->injected.now_ns ? clock_now_injected(clock) : clock_tsc_now(clock->tsc);
 }
 

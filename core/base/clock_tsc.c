@@ -2,6 +2,7 @@
 /* Readings of CLOCK_MONOTONIC, shared while the time stamp counter says that they are fresh. */
 #include "base/clock_tsc.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -47,6 +48,7 @@ static uint64_t clock_tsc_fresh_ticks(const struct clock_tsc_bracket *first,
         return 0;
     if (most - least > most / MEASURE_PRECISION || most > GAP_TICKS_MAX)
         return 0;
+    WEIR_INVARIANT(last->ns > first->ns && least <= most);
     return least * TSC_FRESH_NS / (last->ns - first->ns);
 }
 
@@ -118,6 +120,7 @@ void clock_tsc_disable(struct clock_tsc *tsc, enum clock_tsc_state why)
 {
     enum clock_tsc_state ok = TSC_OK;
 
+    WEIR_INVARIANT(why != TSC_OK);
     atomic_compare_exchange_strong_explicit(&tsc->state, &ok, why, memory_order_seq_cst,
                                             memory_order_seq_cst);
 }
@@ -131,6 +134,7 @@ static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_
     struct clock_tsc_bracket now = {.before = before};
     enum clock_tsc_state state;
 
+    WEIR_INVARIANT(tsc->fresh_ticks != 0);
     now.ns = os_now_ns();
     now.after = os_tsc_read();
     state = clock_tsc_check(tsc, ticks, ns, &now);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Error messages: one at a time, or collected as complaints about a configuration. */
 #include "base/error.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stdio.h>
@@ -121,6 +122,7 @@ bool complaints_full(const struct complaints *complaints)
 static struct complaint *complaint_new(struct complaints *complaints)
 {
     uint32_t n = complaints->items_n;
+    WEIR_INVARIANT(n < COMPLAINTS_MAX);
     if ((n & (n - 1)) == 0) {
         struct complaint *items =
             os_realloc(complaints->items, n == 0 ? 1 : 2 * (size_t)n, sizeof *items);
@@ -239,6 +241,7 @@ static size_t hint_edit_distance(const char *a, size_t a_n, const char *b, size_
 {
     uint8_t rows[3][HINT_WORD_MAX + 1];
     uint8_t *before = rows[0], *above = rows[1], *row = rows[2];
+    WEIR_INVARIANT(a_n <= HINT_WORD_MAX && b_n <= HINT_WORD_MAX);
     for (size_t j = 0; j <= b_n; j++)
         above[j] = (uint8_t)j;
     for (size_t i = 1; i <= a_n; i++) {

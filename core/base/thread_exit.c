@@ -2,6 +2,7 @@
 /* Exit states of threads: reference counted, and set by a pthread key's destructor. */
 #include "base/thread_exit.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,6 +21,7 @@ static bool thread_exit_key_is_valid;
 
 static void thread_exit_put(struct thread_exit_state *state)
 {
+    WEIR_INVARIANT(atomic_load_explicit(&state->references, memory_order_relaxed) > 0);
     if (atomic_fetch_sub_explicit(&state->references, 1, memory_order_seq_cst) == 1)
         os_free(state);
 }
@@ -78,5 +80,6 @@ void thread_exit_unref(struct thread_exit_state *state)
 
 bool thread_exit_has_ended(const struct thread_exit_state *state)
 {
+    WEIR_INVARIANT(state);
     return atomic_load_explicit(&state->has_ended, memory_order_seq_cst);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Fingerprints: writes the definition text of a set, and hashes what it means. */
 #include "config/fingerprint.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -98,6 +99,7 @@ static void fingerprint_write_field(struct fingerprint_writer *writer, const cha
 static void fingerprint_write_limit(struct fingerprint_writer *writer, const struct limit *limit)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
+    WEIR_INVARIANT(limit->type >= WEIR_LIMIT_RATE && limit->type <= WEIR_LIMIT_RESOURCE);
     fingerprint_write_field(writer, "{", "type", types[limit->type]);
     fingerprint_write_field(writer, ", ", "key", limit->key);
     if (limit->algorithm_name != NULL)

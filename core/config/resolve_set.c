@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Resolves sets: their fields, and limits that must go together. */
+#include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -109,6 +110,7 @@ static int resolve_set_fill_config(struct resolver *resolver, const struct setti
         if (setting->value.text == NULL)
             continue;
         struct name_value *item = &plan->config[plan->config_n];
+        WEIR_INVARIANT(plan->config_n < n);
         plan->config_n++;
         if (resolve_copy_text(setting->name.text, &item->name) < 0 ||
             resolve_copy_text(setting->value.text, &item->value) < 0)
@@ -165,6 +167,7 @@ static void resolve_set_check_keys(struct resolver *resolver, const struct ast_s
 static void resolve_set_place_limit(struct resolver *resolver, const struct ast_set *ast,
                                     struct set_plan *plan, struct limit *limit)
 {
+    WEIR_INVARIANT(plan->state_words <= SET_STATE_WORDS_MAX);
     limit->state_offset = plan->state_words;
     if (limit->state_words > SET_STATE_WORDS_MAX - plan->state_words)
         resolve_complain(resolver, -EINVAL, ast->limits[limit - plan->limits].mark,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Turns libfyaml's events into nodes, with a complaint for every error. */
 #include "config/yaml_reader.h"
+#include "base/invariant.h"
 #include <errno.h>
 #include <libfyaml.h>
 #include <string.h>
@@ -67,8 +68,10 @@ static bool yaml_skip_event(struct yaml_reader *yaml, enum fy_event_type type)
         return true;
     if (yaml_peek(yaml) != type)
         return false;
-    if (type == FYET_MAPPING_END || type == FYET_SEQUENCE_END)
+    if (type == FYET_MAPPING_END || type == FYET_SEQUENCE_END) {
+        WEIR_INVARIANT(yaml->depth > 0);
         yaml->depth--;
+    }
     yaml_advance(yaml);
     return true;
 }

@@ -2,6 +2,7 @@
 /* A hash table with chains of interned limits, each entry in one block of memory. */
 #include "limit/limit_intern.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stddef.h>
@@ -173,6 +174,7 @@ static struct limit_intern_entry *limit_intern_copy(const struct limit *limits, 
 static struct limit_intern_entry **limit_intern_bucket(const struct limit_intern_table *table,
                                                        uint64_t hash)
 {
+    WEIR_INVARIANT(table->capacity && !(table->capacity & (table->capacity - 1)));
     return &table->buckets[(hash ^ hash >> 32) & (table->capacity - 1)];
 }
 
@@ -210,6 +212,7 @@ struct limit *limit_intern(struct limit_intern_table *table, const struct limit 
     bucket = limit_intern_bucket(table, hash);
     for (entry = *bucket; entry; entry = entry->next)
         if (limit_intern_equal(entry, hash, limits, n)) {
+            WEIR_INVARIANT(entry->references > 0 && entry->references < UINT32_MAX);
             entry->references++;
             return entry->limits;
         }
@@ -221,6 +224,7 @@ struct limit *limit_intern(struct limit_intern_table *table, const struct limit 
     entry->next = *bucket;
     *bucket = entry;
     table->n++;
+    WEIR_INVARIANT(table->n <= table->capacity);
     return entry->limits;
 }
 
@@ -229,10 +233,13 @@ void limit_intern_release(struct limit_intern_table *table, struct limit *limits
     struct limit_intern_entry *entry = limit_intern_entry_of(limits),
                               **at = limit_intern_bucket(table, entry->hash);
 
+    WEIR_INVARIANT(entry->references > 0 && table->n > 0);
     if (--entry->references)
         return;
-    while (*at != entry)
+    while (*at != entry) {
+        WEIR_INVARIANT(*at);
         at = &(*at)->next;
+    }
     *at = entry->next;
     os_free(entry);
     table->n--;
@@ -240,6 +247,7 @@ void limit_intern_release(struct limit_intern_table *table, struct limit *limits
 
 void limit_intern_free(struct limit_intern_table *table)
 {
+    WEIR_INVARIANT(table->n == 0);
     os_free(table->buckets);
     *table = (struct limit_intern_table){0};
 }

@@ -2,6 +2,7 @@
 /* Announcement slots: their owners, and the completion of announcements. */
 #include "set/detectable_cas.h"
 
+#include "base/invariant.h"
 #include "set/inline_state.h"
 #include "set/txn.h"
 #include "shm/participant.h"
@@ -38,6 +39,7 @@ uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set)
 {
     uint32_t slot = ctx->set_ctxs[set->number].dcas_slot;
 
+    WEIR_INVARIANT(slot <= DCAS_SLOTS);
     return slot ? slot : dcas_find_slot(ctx, set);
 }
 
@@ -81,6 +83,7 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
 
 void dcas_complete(const weir_set *set, const struct version *version, uint32_t record)
 {
+    WEIR_INVARIANT(version_is_inflated(version) && set->inline_format == INLINE_DCAS);
     for (uint32_t i = 0; i < DCAS_SLOTS; i++)
         if (!dcas_complete_slot(set, version, i, record))
             return;

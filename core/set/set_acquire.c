@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from a set on the slow path: a request is granted, enqueued or refused. */
+#include "base/invariant.h"
 #include "set/set.h"
 
 #include "base/sched_point.h"
@@ -15,6 +16,8 @@ static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(code < 0 &&
+                   (!decision->limiting || decision->limiting < set->limits.items + set->limits.n));
     if (code == -ENOBUFS)
         counter_add(&counters->refused_full, 1);
     else if (mode == MODE_WAIT)
@@ -55,6 +58,7 @@ void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct li
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(limiting >= set->limits.items && limiting < set->limits.items + set->limits.n);
     counter_add(&counters->refused_busy, 1);
     counter_add(&counters->limits[limiting - set->limits.items].refused, 1);
 }
@@ -65,6 +69,7 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
     struct acq_record *r = set_record(txn->set, record);
     uint64_t word = record_load(&r->word);
 
+    WEIR_INVARIANT(record_is_unused(txn->set, record));
     record_store(&r->granted_ns, txn->at.now_ns);
     SCHED_POINT();
     record_store(&r->enqueued_ns, txn->now_ns);
@@ -98,6 +103,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     bool is_first = waitq_length(&txn->version) == 0;
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
+    WEIR_INVARIANT(record && record_is_unused(txn->set, record));
     record_store(&r->enqueued_ns, txn->now_ns);
     SCHED_POINT();
     ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
@@ -147,6 +153,7 @@ static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, u
 {
     if (max_wait_ns == WEIR_FOREVER || !forecast_compute(txn, amounts, ret))
         return false;
+    WEIR_INVARIANT(ret->forecast_ns >= txn->now_ns);
     return ret->forecast_ns - txn->now_ns > max_wait_ns;
 }
 
@@ -157,6 +164,7 @@ static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_
 {
     if (waitq_length(&txn->version) || ready >= GRANT_MARKER)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_TRY, ret);
+    WEIR_INVARIANT(record && ready >= txn->at.now_ns && txn->at.now_ns >= txn->now_ns);
     if (ready - txn->now_ns > max_wait_ns)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_WAIT, ret);
     txn->at.now_ns = ready;
@@ -200,6 +208,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     if (set->participant && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
+        WEIR_INVARIANT(ret->limiting);
         set_count_refusal(txn->ctx, set, -ERANGE, ret->limiting->key);
         return -ERANGE;
     }
@@ -268,6 +277,7 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     unsigned turn = 0;
     int r;
 
+    WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     if (mode == MODE_WAIT && enqueue_is_likely(set)) {
         r = set_enqueue(ctx, set, amounts, record, max_wait_ns, ret);
         if (r != -EINPROGRESS)
@@ -293,6 +303,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
     unsigned turn = 0;
     int r = inline_lease(ctx, set, amount, lease, ret);
 
+    WEIR_INVARIANT(lease == 0 || lease > amount);
     txn.forecast_walks = 0;
     for (; r == -EINPROGRESS; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Transactions: read and check a version, commit it, grant to the head and notify. */
+#include "base/invariant.h"
 #include "set/txn_internal.h"
 
 #include "set/hooks.h"
@@ -117,6 +118,7 @@ void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
     txn_read_clock(txn);
     if (set->participant)
         txn_check_shared(txn);
+    WEIR_INVARIANT(txn_is_consistent(txn));
 }
 
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
@@ -130,6 +132,7 @@ void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
     }
     if (set->participant)
         txn_check_shared(txn);
+    WEIR_INVARIANT(txn_is_consistent(txn));
 }
 
 bool txn_is_current(const struct txn *txn)
@@ -153,6 +156,7 @@ bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_
 {
     uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
 
+    WEIR_INVARIANT(set->inline_format != INLINE_NONE);
     txn_init(txn, ctx, set);
     version_set_active(set->region, unit, set->head_unit);
     version_from_inline(&txn->version, word);
@@ -170,6 +174,7 @@ bool txn_commit(struct txn *txn)
     if (!version_commit(set->region, thread_ctx_for_set(txn->ctx, set->number)->unit,
                         set->head_unit, &txn->version))
         return false;
+    WEIR_INVARIANT(set->is_shared || waitq_is_consistent(&txn->version));
     SCHED_POINT();
     txn_finish(txn);
     return true;
@@ -187,6 +192,7 @@ static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
     struct acq_record *r = record_at(txn->set->region, head);
     uint64_t word, next;
 
+    WEIR_INVARIANT(head && txn->notifications_n < 2);
     word = record_load(&r->word);
     if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX &&
         txn_is_local_waiter(txn->set, head)) {
@@ -276,6 +282,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
 
     if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN || !txn_is_head_waiting(txn))
         return;
+    WEIR_INVARIANT(!txn->granted_record && !txn->grant_again);
     ready = txn_grant_head(txn, head);
     if (txn->granted_record) {
         if (txn->set->limits.has_anomalies)

@@ -2,6 +2,7 @@
 /* Attaches to shared segments, claims their slots, thread contexts and records, and detaches. */
 #include "shm/participant.h"
 #include "base/error.h"
+#include "base/invariant.h"
 
 #include "base/log.h"
 #include "base/sched_point.h"
@@ -47,6 +48,7 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
     if (r < 0)
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
+    WEIR_INVARIANT(participant->peer_key != 0 && peer_id_pid(participant->peer_id) != 0);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
     atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
@@ -61,6 +63,7 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
     uint64_t nobody = 0;
 
+    WEIR_INVARIANT(peer_key != 0);
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
@@ -130,6 +133,7 @@ static int participant_reserve_free(struct participant *participant, uint32_t n)
     uint32_t capacity = participant->free_capacity + n;
     uint32_t *grown = os_realloc(participant->free_records, capacity, sizeof(*grown));
 
+    WEIR_INVARIANT(participant->free_n <= participant->free_capacity);
     if (!grown)
         return -ENOMEM;
     participant->free_records = grown;
@@ -151,6 +155,7 @@ static int participant_make_proxies(struct participant *participant, uint32_t ru
 
     if (!kept)
         return -ENOMEM;
+    WEIR_INVARIANT(run > 0 && run < participant->segment->layout.runs_n);
     atomic_store_explicit(&participant->proxies[run], kept, memory_order_release);
     if (run >= participant_proxies_end(participant))
         atomic_store_explicit(&participant->proxies_end, run + 1, memory_order_seq_cst);
@@ -166,6 +171,7 @@ static void participant_add_records(struct participant *participant, uint32_t ru
         uint32_t record = run * SEGMENT_RUN_UNITS + at * units;
         const struct acq_record *r = record_at(&participant->region, record);
 
+        WEIR_INVARIANT(participant->free_n < participant->free_capacity);
         if (record_state(record_load(&r->word)) == RECORD_FREE)
             participant->free_records[participant->free_n++] = record;
     }
@@ -213,6 +219,8 @@ uint32_t participant_get_record(struct participant *participant)
 
 void participant_put_record(struct participant *participant, uint32_t record)
 {
+    WEIR_INVARIANT(segment_has_record(participant->segment, record));
+    WEIR_INVARIANT(participant->free_n < participant->free_capacity);
     participant->free_records[participant->free_n++] = record;
 }
 
@@ -306,6 +314,8 @@ uint32_t participant_waiter(const struct participant *participant, uint32_t reco
 void participant_set_proxy(struct participant *participant, uint32_t record, uint32_t proxy,
                            bool kept)
 {
+    WEIR_INVARIANT(participant_proxy_entry(participant, record));
+    WEIR_INVARIANT(proxy != 0 && !(proxy & PROXY_ACTIVE));
     atomic_store_explicit(participant_proxy_entry(participant, record),
                           proxy | (kept ? PROXY_ACTIVE : 0), memory_order_release);
 }
@@ -451,6 +461,7 @@ void participant_release_slots(const struct segment *segment, uint32_t slot, uin
 /* Releases the slot. The last participant removes a segment with `lifetime: users`. */
 static void participant_leave(struct participant *participant)
 {
+    WEIR_INVARIANT(participant->slot < SEGMENT_PEERS_MAX);
     participant_release_slots(participant->segment, participant->slot, participant->peer_id);
     if (participant->segment->while_used)
         segment_remove_if_unused(participant->segment, segment_has_users, NULL);

@@ -2,6 +2,7 @@
 /* Peer ids in shared slots, and the state of processes as read from /proc. */
 #include "shm/peer_id.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -96,6 +97,7 @@ static uint32_t peer_slot_next_generation(uint64_t id)
 int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t *ret_slot,
                     uint64_t *ret_id)
 {
+    WEIR_INVARIANT(n <= PEERS_MAX && peer_id_pid(self) != 0);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t before = atomic_load_explicit(&slots[i].id, memory_order_seq_cst), id;
 

@@ -2,6 +2,7 @@
 /* Computing the layout of segments, making them and attaching to them. */
 #include "shm/segment.h"
 #include "base/backoff.h"
+#include "base/invariant.h"
 
 #include "base/sched_point.h"
 #include "os/os.h"
@@ -72,6 +73,8 @@ static int segment_layout_add_keyed(struct segment_layout *layout,
     layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
     layout->size =
         layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
+    WEIR_INVARIANT(layout->keys_at >= layout->key_sets_at + key_sets_size);
+    WEIR_INVARIANT(layout->size > layout->keys_at);
     if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
         return -E2BIG; /* key sets are found by their units */
     return 0;
@@ -104,6 +107,9 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
     layout.blocks_n = (uint32_t)blocks_n;
     layout.records_at = segment_round_up(layout.blocks_at + blocks_n * block, SEGMENT_PAGE);
     layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
+    WEIR_INVARIANT(layout.blocks_at % block == 0 && layout.blocks_at % SEGMENT_PAGE == 0);
+    WEIR_INVARIANT(layout.records_at >= layout.blocks_at + blocks_n * block);
+    WEIR_INVARIANT(layout.records_at % SEGMENT_PAGE == 0 && layout.size % SEGMENT_PAGE == 0);
     if (shape->keys_max && segment_layout_add_keyed(&layout, shape) < 0)
         return -E2BIG;
     *ret = layout;
@@ -117,6 +123,7 @@ int segment_map(struct segment_location *location, struct segment_file *file,
     void *base = NULL;
     int r;
 
+    WEIR_INVARIANT(file->fd >= 0 && location->directory_fd >= 0);
     if (!segment)
         return error_set(location->reterr, -ENOMEM, "out of memory");
     r = os_map_shared(file->fd, layout->size, writable, &base);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Allocation of the memory of a segment's slots, before their first use. */
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
@@ -10,6 +11,7 @@ static void segment_raise_high(_Atomic uint64_t *high, uint64_t n)
 {
     uint64_t value = atomic_load_explicit(high, memory_order_seq_cst);
 
+    WEIR_INVARIANT(n > 0);
     while (value < n && !atomic_compare_exchange_weak_explicit(
                             high, &value, n, memory_order_seq_cst, memory_order_seq_cst))
         ;

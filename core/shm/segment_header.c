@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Identity of a segment: written when it is made, compared by every process that attaches. */
 #include "base/atomic128.h"
+#include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
@@ -145,6 +146,7 @@ void segment_identity_write(struct segment_header *header, const struct segment_
         .keys_max = layout->keys_max,
         .key_sets_max = layout->key_sets_max,
     };
+    WEIR_INVARIANT(identity->definition_length < SEGMENT_DEFINITION_MAX);
     if (layout->keys_max)
         siphash_secret_new(&identity->secret);
     memcpy(identity->magic, segment_magic, sizeof segment_magic);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading segments without attaching to them, for observers. */
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "os/os.h"
@@ -45,6 +46,7 @@ static int segment_read_peers(const struct segment_location *location,
         for (size_t i = 0; i < (size_t)n / sizeof peers[0]; i++) {
             uint64_t id = atomic_load_explicit(&peers[i].id, memory_order_seq_cst);
 
+            WEIR_INVARIANT(ret->peers_n < SEGMENT_PEERS_MAX);
             if (peer_id_pid(id))
                 ret->peer_ids[ret->peers_n++] = id;
         }

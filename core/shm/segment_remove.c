@@ -13,6 +13,7 @@
  * that leaves and finds the word tentative takes over with its own id: the scan of the earlier
  * remover may have seen the slot that this process has freed since.
  */
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
@@ -65,6 +66,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
     bool is_removed;
     int r;
 
+    WEIR_INVARIANT(claim != 0 && !(claim & 1));
     while (!(value & 1) && !atomic_compare_exchange_weak_explicit(
                                removal, &value, claim, memory_order_seq_cst, memory_order_seq_cst))
         ;

@@ -22,6 +22,7 @@
 #define WEIR_CORE_STATE_VERSION_H
 
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "base/prefetch.h"
 #include "base/sched_point.h"
 #include "shm/region.h"
@@ -85,6 +86,7 @@ static inline void version_set_active(const struct region *region, uint32_t thre
 {
     struct thread_head *head = region_block(region, thread);
 
+    WEIR_INVARIANT(thread != 0 && set != 0);
     if (atomic_load_explicit(&head->active_set, memory_order_relaxed) != set)
         atomic_store_explicit(&head->active_set, set, memory_order_release);
     SCHED_POINT();
