@@ -3,16 +3,20 @@
  */
 #include "base/clock.h"
 #include "base/clock_tsc.h"
+#include "base/invariant.h"
 
 /* Reads the injected clock. If it goes back, the latest reading holds. */
 static uint64_t clock_now_injected(struct clock *clock)
 {
     uint64_t now = clock->injected.now_ns(clock->injected.userdata);
-    uint64_t seen = atomic_load(&clock->last_ns);
+    uint64_t seen = atomic_load_explicit(&clock->last_ns, memory_order_seq_cst);
 
+    WEIR_INVARIANT(seen <= CLOCK_MAX_NS);
     if (now > CLOCK_MAX_NS)
         now = CLOCK_MAX_NS;
-    while (now > seen && !atomic_compare_exchange_weak(&clock->last_ns, &seen, now))
+    while (now > seen &&
+           !atomic_compare_exchange_weak_explicit(&clock->last_ns, &seen, now, memory_order_seq_cst,
+                                                  memory_order_seq_cst))
         ;
     return now > seen ? now : seen;
 }
@@ -26,13 +30,14 @@ void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log)
     };
 
     if (clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
-        !atomic_exchange(&clock->tsc_loss_reported, true))
+        !atomic_exchange_explicit(&clock->tsc_loss_reported, true, memory_order_seq_cst))
         log_write(log, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
                   why[clock_tsc_state(clock->tsc)]);
 }
 
 uint64_t clock_now_slow(struct clock *clock)
 {
+    WEIR_INVARIANT(clock->injected.now_ns || clock->tsc);
     return clock->injected.now_ns ? clock_now_injected(clock) : clock_tsc_now(clock->tsc);
 }
 

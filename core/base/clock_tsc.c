@@ -2,6 +2,7 @@
 /* Readings of CLOCK_MONOTONIC, shared while the time stamp counter says that they are fresh. */
 #include "base/clock_tsc.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -29,15 +30,25 @@ static struct clock_tsc_bracket clock_tsc_read_bracket(void)
     return bracket;
 }
 
+/* Returns whether the readings of the TSC do not go back from one bracket to the next. */
+static bool clock_tsc_brackets_ascend(const struct clock_tsc_bracket *first,
+                                      const struct clock_tsc_bracket *last)
+{
+    return first->after >= first->before && last->before >= first->after &&
+           last->after >= last->before;
+}
+
 /* Returns TSC_FRESH_NS in ticks, as measured between two brackets; 0: not precise enough. */
 static uint64_t clock_tsc_fresh_ticks(const struct clock_tsc_bracket *first,
                                       const struct clock_tsc_bracket *last)
 {
     uint64_t least = last->before - first->after, most = last->after - first->before;
 
-    if (first->after < first->before || last->before < first->after || last->after < last->before ||
-        most - least > most / MEASURE_PRECISION || most > GAP_TICKS_MAX)
+    if (!clock_tsc_brackets_ascend(first, last))
         return 0;
+    if (most - least > most / MEASURE_PRECISION || most > GAP_TICKS_MAX)
+        return 0;
+    WEIR_INVARIANT(last->ns > first->ns && least <= most);
     return least * TSC_FRESH_NS / (last->ns - first->ns);
 }
 
@@ -74,8 +85,8 @@ int clock_tsc_new(struct clock_tsc **ret)
         return r;
     }
     first = clock_tsc_read_bracket();
-    atomic_store(&tsc->ns, first.ns);
-    atomic_store(&tsc->ticks, first.before);
+    atomic_store_explicit(&tsc->ns, first.ns, memory_order_seq_cst);
+    atomic_store_explicit(&tsc->ticks, first.before, memory_order_seq_cst);
     *ret = tsc;
     return 0;
 }
@@ -109,7 +120,9 @@ void clock_tsc_disable(struct clock_tsc *tsc, enum clock_tsc_state why)
 {
     enum clock_tsc_state ok = TSC_OK;
 
-    atomic_compare_exchange_strong(&tsc->state, &ok, why);
+    WEIR_INVARIANT(why != TSC_OK);
+    atomic_compare_exchange_strong_explicit(&tsc->state, &ok, why, memory_order_seq_cst,
+                                            memory_order_seq_cst);
 }
 
 /* Reads the clock and shares the reading: stores `ns`, then `ticks`. If the thread stops between
@@ -121,13 +134,16 @@ static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_
     struct clock_tsc_bracket now = {.before = before};
     enum clock_tsc_state state;
 
+    WEIR_INVARIANT(tsc->fresh_ticks != 0);
     now.ns = os_now_ns();
     now.after = os_tsc_read();
     state = clock_tsc_check(tsc, ticks, ns, &now);
     if (state != TSC_OK)
         clock_tsc_disable(tsc, state);
     SCHED_POINT();
-    while (now.ns > seen && !atomic_compare_exchange_weak(&tsc->ns, &seen, now.ns))
+    while (now.ns > seen &&
+           !atomic_compare_exchange_weak_explicit(&tsc->ns, &seen, now.ns, memory_order_seq_cst,
+                                                  memory_order_seq_cst))
         ;
     SCHED_POINT();
     if (now.ns > seen)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Error messages: one at a time, or collected as complaints about a configuration. */
 #include "base/error.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stdio.h>
@@ -13,6 +14,24 @@ struct complaint {
     int code;
     char message[sizeof(((struct weir_error *)0)->message)];
 };
+
+/* Returns whether a sequence of three bytes or more, which begins with these two, is overlong, a
+ * surrogate, or beyond U+10FFFF. */
+static bool utf8_is_out_of_range(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xe0:
+        return second < 0xa0;
+    case 0xed:
+        return second > 0x9f;
+    case 0xf0:
+        return second < 0x90;
+    case 0xf4:
+        return second > 0x8f;
+    default:
+        return false;
+    }
+}
 
 /* Returns the number of bytes of the UTF-8 sequence at `text`, or 0 if it is invalid (RFC 3629). */
 static size_t utf8_sequence_length(const unsigned char *text, size_t length)
@@ -29,11 +48,7 @@ static size_t utf8_sequence_length(const unsigned char *text, size_t length)
         if ((text[i] & 0xc0) != 0x80)
             return 0;
     }
-    /* Overlong, a surrogate, or beyond U+10FFFF. */
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return n;
+    return n > 2 && utf8_is_out_of_range(text[0], text[1]) ? 0 : n;
 }
 
 size_t utf8_valid_length(const char *text, size_t length)
@@ -107,6 +122,7 @@ bool complaints_full(const struct complaints *complaints)
 static struct complaint *complaint_new(struct complaints *complaints)
 {
     uint32_t n = complaints->items_n;
+    WEIR_INVARIANT(n < COMPLAINTS_MAX);
     if ((n & (n - 1)) == 0) {
         struct complaint *items =
             os_realloc(complaints->items, n == 0 ? 1 : 2 * (size_t)n, sizeof *items);
@@ -225,6 +241,7 @@ static size_t hint_edit_distance(const char *a, size_t a_n, const char *b, size_
 {
     uint8_t rows[3][HINT_WORD_MAX + 1];
     uint8_t *before = rows[0], *above = rows[1], *row = rows[2];
+    WEIR_INVARIANT(a_n <= HINT_WORD_MAX && b_n <= HINT_WORD_MAX);
     for (size_t j = 0; j <= b_n; j++)
         above[j] = (uint8_t)j;
     for (size_t i = 1; i <= a_n; i++) {

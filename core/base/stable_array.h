@@ -6,6 +6,7 @@
 #ifndef WEIR_CORE_BASE_STABLE_ARRAY_H
 #define WEIR_CORE_BASE_STABLE_ARRAY_H
 
+#include "base/invariant.h"
 #include <stdint.h>
 
 #define STABLE_ARRAY_FIRST                                                                         \
@@ -28,6 +29,7 @@ static inline void **stable_array_at(const struct stable_array *array, uint32_t 
     uint32_t shifted = number + STABLE_ARRAY_FIRST;
     uint32_t part = (uint32_t)(31 - __builtin_clz(shifted / STABLE_ARRAY_FIRST));
 
+    WEIR_INVARIANT(part < STABLE_ARRAY_PARTS && array->parts[part]);
     return &array->parts[part][shifted - (STABLE_ARRAY_FIRST << part)];
 }
 

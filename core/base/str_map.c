@@ -3,6 +3,7 @@
 #include "base/str_map.h"
 #include "base/hash.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <string.h>
@@ -16,6 +17,8 @@ static struct str_map_entry *str_map_probe(const struct str_map *map, const char
 {
     size_t i = fnv1a_text(name) & (map->capacity - 1);
 
+    WEIR_INVARIANT(map->capacity && !(map->capacity & (map->capacity - 1)));
+    WEIR_INVARIANT(map->n < map->capacity);
     while (map->entries[i].name && strcmp(map->entries[i].name, name) != 0)
         i = (i + 1) & (map->capacity - 1);
     return &map->entries[i];
@@ -49,8 +52,12 @@ int str_map_reserve(struct str_map *map, size_t more)
 
 void str_map_add(struct str_map *map, const char *name, void *value)
 {
-    *str_map_probe(map, name) = (struct str_map_entry){name, value};
+    struct str_map_entry *entry = str_map_probe(map, name);
+
+    WEIR_INVARIANT(!entry->name);
+    *entry = (struct str_map_entry){name, value};
     map->n++;
+    WEIR_INVARIANT(map->n <= map->capacity / 4 * 3);
 }
 
 /* Fills the gap with later entries of the cluster, unless one would get before its home slot. */
@@ -74,6 +81,7 @@ void str_map_remove(struct str_map *map, const char *name, const void *value)
     struct str_map_entry *entry = str_map_find(map, name);
 
     if (entry && entry->value == value) {
+        WEIR_INVARIANT(map->n > 0);
         str_map_close_gap(map, (size_t)(entry - map->entries));
         map->n--;
     }

@@ -2,6 +2,7 @@
 /* Exit states of threads: reference counted, and set by a pthread key's destructor. */
 #include "base/thread_exit.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,14 +21,16 @@ static bool thread_exit_key_is_valid;
 
 static void thread_exit_put(struct thread_exit_state *state)
 {
-    if (atomic_fetch_sub(&state->references, 1) == 1)
+    WEIR_INVARIANT(atomic_load_explicit(&state->references, memory_order_relaxed) > 0);
+    if (atomic_fetch_sub_explicit(&state->references, 1, memory_order_seq_cst) == 1)
         os_free(state);
 }
 
 static void thread_exit_on_end(void *state)
 {
     thread_exit_self = NULL;
-    atomic_store(&((struct thread_exit_state *)state)->has_ended, true);
+    atomic_store_explicit(&((struct thread_exit_state *)state)->has_ended, true,
+                          memory_order_seq_cst);
     thread_exit_put(state);
 }
 
@@ -48,7 +51,7 @@ static struct thread_exit_state *thread_exit_create(void)
         os_free(state);
         return NULL;
     }
-    state->references = 1;
+    atomic_store_explicit(&state->references, 1, memory_order_seq_cst);
     return state;
 }
 
@@ -57,7 +60,7 @@ struct thread_exit_state *thread_exit_ref(void)
     if (!thread_exit_self)
         thread_exit_self = thread_exit_create();
     if (thread_exit_self)
-        atomic_fetch_add(&thread_exit_self->references, 1);
+        atomic_fetch_add_explicit(&thread_exit_self->references, 1, memory_order_seq_cst);
     return thread_exit_self;
 }
 
@@ -67,7 +70,8 @@ void thread_exit_unref(struct thread_exit_state *state)
         return;
     thread_exit_put(state);
     /* If only the calling thread's own reference is left, it frees its state now. */
-    if (state != thread_exit_self || atomic_load(&state->references) > 1)
+    if (state != thread_exit_self ||
+        atomic_load_explicit(&state->references, memory_order_seq_cst) > 1)
         return;
     thread_exit_self = NULL;
     pthread_setspecific(thread_exit_key, NULL);
@@ -76,5 +80,6 @@ void thread_exit_unref(struct thread_exit_state *state)
 
 bool thread_exit_has_ended(const struct thread_exit_state *state)
 {
-    return atomic_load(&state->has_ended);
+    WEIR_INVARIANT(state);
+    return atomic_load_explicit(&state->has_ended, memory_order_seq_cst);
 }

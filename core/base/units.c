@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Exact parsing and formatting of numbers with units. */
 #include "base/units.h"
+#include "base/invariant.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -102,6 +103,7 @@ int units_parse_boolean(const char *text, bool *ret)
 static const char *units_format(uint64_t value, const struct unit *units, size_t n, char *buffer)
 {
     size_t i = 0;
+    WEIR_INVARIANT(units[n - 1].factor == 1);
     while (i + 1 < n && (value == 0 || value % units[i].factor != 0))
         i++;
     snprintf(buffer, UNITS_TEXT_MAX, "%" PRIu64 "%s", value / units[i].factor, units[i].name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The memory of a config AST: chunks that hold many small items and are freed together. */
 #include "config/config_ast.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include <string.h>
 
@@ -44,6 +45,7 @@ void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size)
     }
     void *memory = chunk->bytes + chunk->used;
     chunk->used += wanted;
+    WEIR_INVARIANT(chunk->used <= chunk->size);
     return memory;
 }
 
@@ -58,6 +60,7 @@ char *config_ast_strdup(struct config_ast *ast, const char *text, size_t length)
 void *config_ast_append(struct config_ast *ast, void *items, size_t *n, size_t size)
 {
     size_t count = *n;
+    WEIR_INVARIANT(count == 0 || items);
     if ((count & (count - 1)) == 0) { /* 0, 1, 2, 4, … items fill their room: double it */
         void *larger = config_ast_alloc(ast, count == 0 ? 1 : 2 * count, size);
         if (larger == NULL)

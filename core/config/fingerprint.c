@@ -2,6 +2,7 @@
 /* Fingerprints: writes the definition text of a set, and hashes what it means. */
 #include "config/fingerprint.h"
 #include "base/hash.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -31,8 +32,9 @@ static bool fingerprint_needs_no_quotes(const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     size_t length = strlen(text);
-    return length > 0 && strspn(text, letters) == length && strcmp(text, "null") != 0 &&
-           strcmp(text, "Null") != 0 && strcmp(text, "NULL") != 0;
+    if (length == 0 || strspn(text, letters) != length)
+        return false;
+    return strcmp(text, "null") != 0 && strcmp(text, "Null") != 0 && strcmp(text, "NULL") != 0;
 }
 
 /* Decodes the code point at `text`, which is valid UTF-8, and its length in bytes. */
@@ -51,8 +53,10 @@ static uint32_t utf8_decode(const char *text, size_t *ret_length)
  * it would be taken for an explicit key (yaml_reader.c). */
 static bool fingerprint_needs_escape(uint32_t point)
 {
-    return point == '?' || point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 ||
-           point == 0x2029 || point == 0xfeff || point == 0xfffe || point == 0xffff;
+    bool is_control = point < 0x20 || (point >= 0x7f && point < 0xa0);
+    bool is_line_end = point == 0x2028 || point == 0x2029;
+    bool is_forbidden = point == 0xfeff || point == 0xfffe || point == 0xffff;
+    return point == '?' || is_control || is_line_end || is_forbidden;
 }
 
 static void fingerprint_write_quoted(struct fingerprint_writer *writer, const char *text)
@@ -96,6 +100,7 @@ static void fingerprint_write_field(struct fingerprint_writer *writer, const cha
 static void fingerprint_write_limit(struct fingerprint_writer *writer, const struct limit *limit)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
+    WEIR_INVARIANT(limit->type >= WEIR_LIMIT_RATE && limit->type <= WEIR_LIMIT_RESOURCE);
     fingerprint_write_field(writer, "{", "type", types[limit->type]);
     fingerprint_write_field(writer, ", ", "key", limit->key);
     if (limit->algorithm_name != NULL)

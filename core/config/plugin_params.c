@@ -2,6 +2,7 @@
 /* Parameters of plugins: settings to values to a configuration. The plugin's answers are checked
  * too. */
 #include "config/plugin_params.h"
+#include "base/invariant.h"
 #include "config/value.h"
 #include "os/os.h"
 #include <errno.h>
@@ -123,6 +124,7 @@ static bool plugin_params_read_one(struct plugin_params *params,
 void plugin_params_read(struct plugin_params *params, const struct params_owner *owner,
                         const struct plugin *plugin, bool *ret_ok)
 {
+    WEIR_INVARIANT(plugin->parameters_n <= params->capacity);
     *ret_ok = true;
     for (uint32_t i = 0; i < plugin->parameters_n; i++) {
         const struct weir_parameter *parameter = &plugin->parameters[i];
@@ -160,8 +162,9 @@ static int plugin_params_call_plugin(struct plugin_params *params, const struct 
 static bool params_check_footprint(const struct plugin *plugin,
                                    const struct weir_footprint *footprint)
 {
-    return footprint->config <= WEIR_CONFIG_MAX && footprint->state <= WEIR_STATE_MAX &&
-           footprint->state % 8 == 0 &&
+    if (footprint->config > WEIR_CONFIG_MAX || footprint->state > WEIR_STATE_MAX)
+        return false;
+    return footprint->state % 8 == 0 &&
            (plugin->kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Resolves limits: type, key, algorithm and its configuration. */
+#include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -13,6 +14,7 @@ static const char *const limit_types[] = {"rate", "call", "resource"};
 
 static const char *resolve_limit_type_name(enum weir_limit_type type)
 {
+    WEIR_INVARIANT(type >= WEIR_LIMIT_RATE && type <= WEIR_LIMIT_RESOURCE);
     return limit_types[type - WEIR_LIMIT_RATE];
 }
 

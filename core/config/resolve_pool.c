@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Resolves pools: the sets that they name, and the balancer between them. */
+#include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -62,6 +63,7 @@ static int resolve_pool_sets(struct resolver *resolver, const struct ast_pool *a
                              error_text(name->text).text);
             continue;
         }
+        WEIR_INVARIANT(plan->sets_n < ast->sets_n);
         rc = resolve_copy_text(name->text, &plan->sets[plan->sets_n]);
         if (rc < 0)
             break;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Resolves sets: their fields, and limits that must go together. */
+#include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include "os/os.h"
@@ -109,6 +110,7 @@ static int resolve_set_fill_config(struct resolver *resolver, const struct setti
         if (setting->value.text == NULL)
             continue;
         struct name_value *item = &plan->config[plan->config_n];
+        WEIR_INVARIANT(plan->config_n < n);
         plan->config_n++;
         if (resolve_copy_text(setting->name.text, &item->name) < 0 ||
             resolve_copy_text(setting->value.text, &item->value) < 0)
@@ -135,14 +137,21 @@ static int resolve_set_config(struct resolver *resolver, const struct settings *
     return rc;
 }
 
+/* Returns whether two limits have one key and different types. A limit with an error in either has
+ * neither. */
+static bool resolve_set_types_clash(const struct limit *limit, const struct limit *other)
+{
+    if (limit->key == NULL || other->key == NULL || limit->type == 0 || other->type == 0)
+        return false;
+    return limit->type != other->type && strcmp(limit->key, other->key) == 0;
+}
+
 /* Checks that limits with one key have one type, since amounts are requested by key. */
 static void resolve_set_check_keys(struct resolver *resolver, const struct ast_set *ast,
                                    const struct limit *limits, size_t at)
 {
     for (size_t i = 0; i < at; i++) {
-        if (limits[i].key == NULL || limits[at].key == NULL || limits[i].type == 0 ||
-            limits[at].type == 0 || limits[i].type == limits[at].type ||
-            strcmp(limits[i].key, limits[at].key) != 0)
+        if (!resolve_set_types_clash(&limits[i], &limits[at]))
             continue;
         const struct ast_limit *limit = &ast->limits[at];
         resolve_complain(
@@ -158,6 +167,7 @@ static void resolve_set_check_keys(struct resolver *resolver, const struct ast_s
 static void resolve_set_place_limit(struct resolver *resolver, const struct ast_set *ast,
                                     struct set_plan *plan, struct limit *limit)
 {
+    WEIR_INVARIANT(plan->state_words <= SET_STATE_WORDS_MAX);
     limit->state_offset = plan->state_words;
     if (limit->state_words > SET_STATE_WORDS_MAX - plan->state_words)
         resolve_complain(resolver, -EINVAL, ast->limits[limit - plan->limits].mark,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads mappings by schema: fields in any order; complains about unknown and repeated ones. */
 #include "config/schema.h"
+#include "base/invariant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -99,6 +100,7 @@ static void schema_read_other(struct yaml_reader *yaml, const struct schema *sch
 void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target)
 {
     struct mark seen[SCHEMA_FIELDS_MAX] = {{0}};
+    WEIR_INVARIANT(schema->fields_n <= SCHEMA_FIELDS_MAX);
     while (!yaml_mapping_leave(yaml)) {
         struct config_value key;
         struct yaml_node value;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Turns libfyaml's events into nodes, with a complaint for every error. */
 #include "config/yaml_reader.h"
+#include "base/invariant.h"
 #include <errno.h>
 #include <libfyaml.h>
 #include <string.h>
@@ -67,8 +68,10 @@ static bool yaml_skip_event(struct yaml_reader *yaml, enum fy_event_type type)
         return true;
     if (yaml_peek(yaml) != type)
         return false;
-    if (type == FYET_MAPPING_END || type == FYET_SEQUENCE_END)
+    if (type == FYET_MAPPING_END || type == FYET_SEQUENCE_END) {
+        WEIR_INVARIANT(yaml->depth > 0);
         yaml->depth--;
+    }
     yaml_advance(yaml);
     return true;
 }
@@ -292,6 +295,14 @@ static size_t yaml_find_explicit_key(const char *text, size_t length)
     return length;
 }
 
+/* Returns whether a byte is a control character that no plain text has. */
+static bool yaml_is_control(char byte)
+{
+    if (byte == '\t' || byte == '\n' || byte == '\r')
+        return false;
+    return (unsigned char)byte < 0x20 || byte == 0x7f;
+}
+
 /* Checks for bytes at which libfyaml would silently stop, as if the text ended there. Returns 0, or
  * -EINVAL with a complaint. */
 static int yaml_check_text(const char *text, size_t length, struct complaints *complaints)
@@ -302,9 +313,7 @@ static int yaml_check_text(const char *text, size_t length, struct complaints *c
                              CONFIG_TEXT_MAX >> 20);
     size_t valid = utf8_valid_length(text, length);
     size_t at = 0;
-    while (at < valid && text[at] != 0x7f &&
-           ((unsigned char)text[at] >= 0x20 || strchr("\t\n\r", text[at]) != NULL) &&
-           text[at] != '\0')
+    while (at < valid && !yaml_is_control(text[at]))
         at++;
     if (at < valid)
         return complaint_add(complaints, -EINVAL, yaml_mark_at(text, at),

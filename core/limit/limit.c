@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Decisions of limits: calls of their algorithms, or counting for a plain resource. */
 #include "limit/limit.h"
+#include "base/invariant.h"
 
 #define UNDO_WORDS 16u /* words of state that are copied to save a second call of each limit */
 
@@ -17,6 +18,8 @@ uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
 void limit_take(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                 uint64_t amount)
 {
+    WEIR_INVARIANT(limit->algorithm ||
+                   (amount <= limit->capacity && state[0] <= limit->capacity - amount));
     if (limit->algorithm)
         limit->algorithm->take(limit->config, state, at, amount);
     else
@@ -36,6 +39,7 @@ uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    uint64_t amount, uint64_t granted_ns)
 {
+    WEIR_INVARIANT(limit->type == WEIR_LIMIT_RESOURCE);
     if (!limit->algorithm)
         state[0] -= amount;
     else if (limit->algorithm->release)
@@ -45,6 +49,7 @@ void limit_release(const struct limit *limit, uint64_t *state, const struct weir
 void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount, uint64_t granted_ns)
 {
+    WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE && amount > 0);
     if (limit->algorithm && limit->algorithm->refund)
         limit->algorithm->refund(limit->config, state, at, amount, granted_ns);
 }
@@ -52,6 +57,7 @@ void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_
 void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount)
 {
+    WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE && amount > 0);
     if (limit->algorithm && limit->algorithm->charge)
         limit->algorithm->charge(limit->config, state, at, amount);
 }
@@ -76,10 +82,14 @@ void limits_describe(struct limits *limits)
     uint32_t waits = 0;
     bool monotone = true;
 
+    WEIR_INVARIANT(limits->items || !limits->n);
     limits->has_lease = limits->n == 1 && limits->items->lease;
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
+        WEIR_INVARIANT(limit->algorithm || limit->type == WEIR_LIMIT_RESOURCE);
+        WEIR_INVARIANT(limit->algorithm || limit->state_words == 1);
+        WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
         if (limit->type == WEIR_LIMIT_RESOURCE)
             limits->has_resources = true;
         if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)
@@ -168,6 +178,7 @@ static uint64_t limits_take_or_undo(const struct limits *limits, uint64_t *state
 {
     uint64_t saved[UNDO_WORDS];
 
+    WEIR_INVARIANT(limits->state_words <= UNDO_WORDS);
     for (uint32_t i = 0; i < limits->state_words; i++)
         saved[i] = states[i];
     if (limits_take_or_clobber(limits, states, at, amounts))

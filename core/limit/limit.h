@@ -8,6 +8,7 @@
 #define WEIR_CORE_LIMIT_LIMIT_H
 
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include <stdbool.h>
 #include <weir/algorithm.h>
 
@@ -114,6 +115,7 @@ static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *st
 {
     uint64_t ready;
 
+    WEIR_INVARIANT(limits->n > 0);
     if (limits->n != 1 || !amounts[0])
         return limits_try_take_many(limits, states, at, amounts, ret_limiting);
     ready = limit_try_take(limits->items, states + limits->items->state_offset, at, amounts[0]);
@@ -122,6 +124,21 @@ static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *st
     *ret_limiting = limits->items;
     return ready;
 }
+/* Returns true if the units held of each resource without an algorithm are at least `amounts`. */
+static inline bool limits_hold(const struct limits *limits, const uint64_t *states,
+                               const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+
+        if (limit->type != WEIR_LIMIT_RESOURCE || limit->algorithm)
+            continue;
+        if (states[limit->state_offset] < amounts[i])
+            return false;
+    }
+    return true;
+}
+
 /* Takes all of `amounts` if they are ready now. If not, returns false and leaves `states`
  * clobbered: some amounts are taken, and the caller drops the copy. */
 WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint64_t *states,
@@ -132,6 +149,7 @@ WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint
         const struct limit *limit = &limits->items[i];
         uint64_t *state = states + limit->state_offset;
 
+        WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
         if (!amounts[i])
             continue;
         if (limit->algorithm) {

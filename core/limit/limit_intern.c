@@ -3,6 +3,7 @@
 #include "limit/limit_intern.h"
 #include "base/hash.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stddef.h>
@@ -53,19 +54,40 @@ static bool limit_intern_bytes_equal(const void *a, const void *b, size_t size)
     return size == 0 || memcmp(a, b, size) == 0;
 }
 
-static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
+static bool limit_intern_algorithm_equal(const struct limit *a, const struct limit *b)
+{
+    return a->algorithm == b->algorithm && a->algorithm_name == b->algorithm_name &&
+           a->algorithm_version == b->algorithm_version;
+}
+
+static bool limit_intern_numbers_equal(const struct limit *a, const struct limit *b)
+{
+    if (a->type != b->type || a->refunds != b->refunds || a->charges != b->charges)
+        return false;
+    return a->capacity == b->capacity && a->lease == b->lease &&
+           a->state_offset == b->state_offset && a->state_words == b->state_words;
+}
+
+static bool limit_intern_settings_equal(const struct limit *a, const struct limit *b)
 {
     size_t size = limit_intern_text_size(a);
 
-    return a->type == b->type && a->refunds == b->refunds && a->charges == b->charges &&
-           a->algorithm == b->algorithm && a->algorithm_name == b->algorithm_name &&
-           a->algorithm_version == b->algorithm_version && a->capacity == b->capacity &&
-           a->lease == b->lease && a->state_offset == b->state_offset &&
-           a->state_words == b->state_words && a->settings_n == b->settings_n &&
-           strcmp(a->key, b->key) == 0 && size == limit_intern_text_size(b) &&
-           limit_intern_bytes_equal(a->settings_text, b->settings_text, size) &&
-           a->config_size == b->config_size &&
+    return a->settings_n == b->settings_n && size == limit_intern_text_size(b) &&
+           limit_intern_bytes_equal(a->settings_text, b->settings_text, size);
+}
+
+static bool limit_intern_config_equal(const struct limit *a, const struct limit *b)
+{
+    return a->config_size == b->config_size &&
            limit_intern_bytes_equal(a->config, b->config, a->config_size);
+}
+
+static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
+{
+    if (!limit_intern_numbers_equal(a, b) || !limit_intern_algorithm_equal(a, b))
+        return false;
+    return strcmp(a->key, b->key) == 0 && limit_intern_settings_equal(a, b) &&
+           limit_intern_config_equal(a, b);
 }
 
 static bool limit_intern_equal(const struct limit_intern_entry *entry, uint64_t hash,
@@ -142,6 +164,7 @@ static struct limit_intern_entry *limit_intern_copy(const struct limit *limits, 
 static struct limit_intern_entry **limit_intern_bucket(const struct limit_intern_table *table,
                                                        uint64_t hash)
 {
+    WEIR_INVARIANT(table->capacity && !(table->capacity & (table->capacity - 1)));
     return &table->buckets[(hash ^ hash >> 32) & (table->capacity - 1)];
 }
 
@@ -179,6 +202,7 @@ struct limit *limit_intern(struct limit_intern_table *table, const struct limit 
     bucket = limit_intern_bucket(table, hash);
     for (entry = *bucket; entry; entry = entry->next)
         if (limit_intern_equal(entry, hash, limits, n)) {
+            WEIR_INVARIANT(entry->references > 0 && entry->references < UINT32_MAX);
             entry->references++;
             return entry->limits;
         }
@@ -190,6 +214,7 @@ struct limit *limit_intern(struct limit_intern_table *table, const struct limit 
     entry->next = *bucket;
     *bucket = entry;
     table->n++;
+    WEIR_INVARIANT(table->n <= table->capacity);
     return entry->limits;
 }
 
@@ -198,10 +223,13 @@ void limit_intern_release(struct limit_intern_table *table, struct limit *limits
     struct limit_intern_entry *entry = limit_intern_entry_of(limits),
                               **at = limit_intern_bucket(table, entry->hash);
 
+    WEIR_INVARIANT(entry->references > 0 && table->n > 0);
     if (--entry->references)
         return;
-    while (*at != entry)
+    while (*at != entry) {
+        WEIR_INVARIANT(*at);
         at = &(*at)->next;
+    }
     *at = entry->next;
     os_free(entry);
     table->n--;
@@ -209,6 +237,7 @@ void limit_intern_release(struct limit_intern_table *table, struct limit *limits
 
 void limit_intern_free(struct limit_intern_table *table)
 {
+    WEIR_INVARIANT(table->n == 0);
     os_free(table->buckets);
     *table = (struct limit_intern_table){0};
 }

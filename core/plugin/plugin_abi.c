@@ -8,6 +8,7 @@
  * whole file, so that no part of it is used.
  */
 #include "plugin/plugin_abi.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <stdio.h>
@@ -346,6 +347,7 @@ static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader,
 {
     const struct plugin *last = &entries[n - 1].plugin;
 
+    WEIR_INVARIANT(n > 0 && n <= PLUGINS_MAX);
     for (uint32_t i = 0; i + 1 < n; i++) {
         if (entries[i].plugin.kind == last->kind && strcmp(entries[i].plugin.name, last->name) == 0)
             return plugin_abi_refuse(reader, "there are two plugins of this kind and name");

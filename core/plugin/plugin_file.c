@@ -5,6 +5,7 @@
  * machine is reported as "not found".
  */
 #include "plugin/plugin_file.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "plugin/plugin_builtin.h"
 #include <elf.h>
@@ -154,6 +155,7 @@ static int elf_check_segments(struct plugin_file *file, const struct stat *statu
     r = plugin_file_read_part(file, header.e_phoff, segments, header.e_phnum * sizeof segments[0]);
     if (r < 0)
         return r;
+    WEIR_INVARIANT(header.e_phnum <= PROGRAM_HEADERS_MAX);
     for (unsigned i = 0; i < header.e_phnum; i++) {
         if (!plugin_file_has_range(segments[i].p_offset, segments[i].p_filesz, status))
             return plugin_file_refuse(file, "it is truncated: it has %llu bytes",

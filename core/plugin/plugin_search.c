@@ -5,6 +5,7 @@
  * for a plugin of that name. The first match wins. Every file is loaded at most once.
  */
 #include "plugin/plugin_search.h"
+#include "base/invariant.h"
 #include "base/str_map.h"
 #include "os/os.h"
 #include "plugin/plugin_builtin.h"
@@ -43,6 +44,7 @@ static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t
     char **grown, *copy;
     size_t at = plugins->dirs_n - after_n;
 
+    WEIR_INVARIANT(after_n <= plugins->dirs_n);
     if (dir[0] == '\0' || plugin_dir_is_known(plugins, dir))
         return 0;
     grown = os_realloc(plugins->dirs, plugins->dirs_n + 1, sizeof *grown);
@@ -254,6 +256,7 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
     struct dir_entries entries = {0};
     int r = dir_entries_read(dir, &entries);
 
+    WEIR_INVARIANT(index < plugins->dirs_n && plugins->default_dirs_n <= plugins->dirs_n);
     if (r < 0 && r != -ENOMEM) {
         /* An absent directory is reported only if the program or the configuration named it. */
         bool is_named = r != -ENOENT || index < plugins->dirs_n - plugins->default_dirs_n;
@@ -388,6 +391,7 @@ static int plugin_query_cache(struct plugin_search *plugins, const struct plugin
 {
     struct str_map *found = &plugins->by_name[query->kind];
 
+    WEIR_INVARIANT(query->plugin && query->plugin->kind == query->kind);
     if (str_map_reserve(found, 1) < 0)
         return -ENOMEM;
     str_map_add(found, query->plugin->name, query->plugin);
@@ -413,6 +417,7 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
     }
     r = plugin_query_by_file_name(plugins, &query);
     if (r == -ENOEXEC) {
+        WEIR_INVARIANT(query.refused_file);
         if (reterr != NULL)
             *reterr = query.refused_file->refusal;
         return r;

@@ -3,6 +3,7 @@
 #include "set/detectable_cas.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "set/txn.h"
 #include "shm/participant.h"
 
@@ -17,7 +18,8 @@ static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
-    return atomic_compare_exchange_strong(owner, &nobody, key);
+    return atomic_compare_exchange_strong_explicit(owner, &nobody, key, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
 }
 
 /* Claims a free announcement slot; 0: none is free. A thread without a slot calls this each time,
@@ -37,6 +39,7 @@ uint32_t dcas_slot(struct thread_ctx *ctx, const weir_set *set)
 {
     uint32_t slot = ctx->set_ctxs[set->number].dcas_slot;
 
+    WEIR_INVARIANT(slot <= DCAS_SLOTS);
     return slot ? slot : dcas_find_slot(ctx, set);
 }
 
@@ -72,13 +75,15 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
     expected = record_load(&r->word);
     SCHED_POINT();
     if (announcement && dcas_is_next_word(announcement, expected, &desired))
-        atomic_compare_exchange_strong(&r->word, &expected, desired);
+        atomic_compare_exchange_strong_explicit(&r->word, &expected, desired, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
     return true;
 }
 
 void dcas_complete(const weir_set *set, const struct version *version, uint32_t record)
 {
+    WEIR_INVARIANT(version_is_inflated(version) && set->inline_format == INLINE_DCAS);
     for (uint32_t i = 0; i < DCAS_SLOTS; i++)
         if (!dcas_complete_slot(set, version, i, record))
             return;

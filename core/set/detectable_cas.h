@@ -28,6 +28,7 @@
 #define WEIR_CORE_SET_DETECTABLE_CAS_H
 
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/thread_ctx.h"
 #include "shm/acq_record.h"
@@ -60,6 +61,8 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
     uint64_t bits = (word & DCAS_BITS) ^ UINT64_C(1) << (slot - 1);
     uint64_t held = record_state(record_word) == RECORD_HELD;
 
+    WEIR_INVARIANT(dcas_is_slot(slot) && record && state <= DCAS_USED_MAX);
+    WEIR_INVARIANT(held || record_state(record_word) == RECORD_FREE);
     atomic_store_explicit(&slots->slots[slot - 1].announcement,
                           (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |
                               (bits >> (slot - 1) & 1) << DCAS_BIT_SHIFT |

@@ -12,6 +12,7 @@
  * rates and calls would let go, and a window that starts later may admit more waiters. Unless all
  * algorithms are WEIR_ALGORITHM_MONOTONE, each grant drops the forecast of several rates or calls.
  */
+#include "base/invariant.h"
 #include "set/instance_base.h"
 #include "set/txn.h"
 #include <string.h>
@@ -38,6 +39,8 @@ static void forecast_init(const struct txn *txn, const struct forecast *forecast
 {
     size_t size = txn->set->limits.state_words * sizeof(uint64_t);
 
+    WEIR_INVARIANT(txn->set->limits.has_waits);
+    WEIR_INVARIANT(set_content_max(txn->set) <= txn->version.content_capacity);
     *forecast->at_ns = txn->at.now_ns;
     memcpy(forecast->states, txn_states(txn), size);
 }
@@ -78,9 +81,10 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
-        if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE ||
-            limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
-                at.now_ns)
+        if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE)
+            continue;
+        if (limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
+            at.now_ns)
             continue;
         for (uint32_t word = 0; word < limits->state_words; word++)
             forecast->states[word] = saved[word];
@@ -103,6 +107,7 @@ static bool forecast_step(const struct limits *limits, const struct weir_instant
     ready = forecast_next_ready(limits, now, forecast, amounts, &limiting);
     if (ready >= WEIR_BLOCKED)
         return ready != WEIR_NEVER;
+    WEIR_INVARIANT(ready >= *forecast->at_ns && ready >= now->now_ns);
     at.now_ns = ready;
     limits_take(limits, forecast->states, &at, amounts, false);
     *forecast->at_ns = ready;
@@ -169,6 +174,7 @@ static bool forecast_find_limiting(const struct txn *txn, struct decision *ret)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
 
+    WEIR_INVARIANT(waitq_head(&txn->version));
     txn_amounts(txn, waitq_head(&txn->version), amounts);
     if (!txn_is_current(txn))
         return false;
@@ -184,6 +190,7 @@ static bool forecast_is_overdue(const struct txn *txn)
 
     if (!txn->set->limits.has_resources && !txn->set->limits.has_anomalies)
         return false;
+    WEIR_INVARIANT(waitq_head(&txn->version));
     txn_amounts(txn, waitq_head(&txn->version), amounts);
     return txn_is_ready(txn, limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, amounts,
                                              false, &limiting));
@@ -195,6 +202,7 @@ static bool forecast_refresh(struct txn *txn)
 {
     struct forecast forecast = forecast_of(txn);
 
+    WEIR_INVARIANT(txn->forecast_walks <= FORECAST_WALKS_MAX);
     if (txn->forecast_walks < FORECAST_WALKS_MAX && !forecast_rebuild(txn)) {
         txn->forecast_walks++;
         return false;

@@ -4,6 +4,7 @@
 #include "base/backoff.h"
 #include "limit/counters.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/detectable_cas.h"
 #include "set/hooks.h"
@@ -41,6 +42,7 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
     struct txn txn;
     int r = 0;
 
+    WEIR_INVARIANT(set->inline_format != INLINE_NONE && !(word & INFLATED_BIT));
     /* A private set has no reserve block until it is first inflated. */
     if (!set->participant && !version_reserve_block(set->region, set->head_unit)) {
         pthread_mutex_lock(&set->w->lock);
@@ -84,6 +86,7 @@ static uint64_t inline_prepare_record(const weir_set *set, uint32_t record, uint
 {
     struct acq_record *r = inline_record(set, record);
 
+    WEIR_INVARIANT(set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->granted_ns, now_ns);
     SCHED_POINT();
     record_store(&r->enqueued_ns, now_ns);
@@ -103,10 +106,13 @@ static void inline_set_held(const weir_set *set, uint32_t record, uint64_t held,
     struct acq_record *r = inline_record(set, record);
     uint64_t expected = ((held >> 8) - 1) << 8 | RECORD_FREE;
 
+    WEIR_INVARIANT(record_state(held) == RECORD_HELD &&
+                   (set->is_shared || record_load(&r->word) == expected));
     if (mode == MODE_PROBE || mode == MODE_TRY)
         atomic_store_explicit(&r->word, held, memory_order_release);
     else
-        atomic_compare_exchange_strong(&r->word, &expected, held);
+        atomic_compare_exchange_strong_explicit(&r->word, &expected, held, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -138,6 +144,8 @@ WEIR_ALWAYS_INLINE int inline_acquire_impl(bool shared, struct thread_ctx *ctx, 
     uint64_t word, ready;
     int r;
 
+    WEIR_INVARIANT(set->inline_format != INLINE_NONE && thread_ctx_is_usable(ctx));
+    WEIR_INVARIANT(lease == 0 || (lease > amount && !record));
     if (shared && set->inline_format == INLINE_DCAS)
         grant.dcas_slot = inline_dcas_slot(ctx, set);
     at = inline_clock(set);
@@ -216,10 +224,13 @@ static bool inline_claim_record(const weir_set *set, uint32_t record, uint64_t w
     uint64_t free_word = record_next_word(word, RECORD_FREE);
     bool record_freed = true;
 
+    WEIR_INVARIANT(record && record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(set->is_shared || !is_owner || record_load(at) == word);
     if (is_owner)
         atomic_store_explicit(at, free_word, memory_order_release);
     else
-        record_freed = atomic_compare_exchange_strong(at, &word, free_word);
+        record_freed = atomic_compare_exchange_strong_explicit(
+            at, &word, free_word, memory_order_seq_cst, memory_order_seq_cst);
 
     SCHED_POINT();
     return record_freed;
@@ -241,8 +252,10 @@ WEIR_ALWAYS_INLINE int inline_release_state(bool shared, weir_set *set, uint64_t
             return -EINPROGRESS;
         if (limit->algorithm)
             set_release_limit(set, 0, &state, &at, args, granted_ns);
-        else
+        else {
+            WEIR_INVARIANT(set->is_shared || state >= args->amounts[0]);
             state -= args->amounts[0];
+        }
         if (state & INFLATED_BIT)
             return 1; /* the algorithm set the top bit, against its contract */
         if (version_cas_word(set->region, set->head_unit, word, state))
@@ -255,6 +268,7 @@ int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
 {
     uint64_t granted_ns;
 
+    WEIR_INVARIANT(set->inline_format != INLINE_NONE && thread_ctx_is_ready(ctx, set));
     if (set->inline_format == INLINE_DCAS)
         return inline_release_dcas(ctx, set, record, word, is_owner, args);
     granted_ns = set_granted_ns(set, record, args);
@@ -283,8 +297,12 @@ static void inline_raise_deflated(const weir_set *set, uint64_t now_ns)
 {
     uint64_t expected = atomic_load_explicit(set->deflated_ns, memory_order_relaxed);
 
-    while (expected < now_ns && !atomic_compare_exchange_weak(set->deflated_ns, &expected, now_ns))
+    while (expected < now_ns &&
+           !atomic_compare_exchange_weak_explicit(set->deflated_ns, &expected, now_ns,
+                                                  memory_order_seq_cst, memory_order_seq_cst))
         ;
+    WEIR_INVARIANT(set->participant ||
+                   atomic_load_explicit(set->deflated_ns, memory_order_relaxed) >= now_ns);
     SCHED_POINT();
 }
 
@@ -292,6 +310,7 @@ bool set_deflate(const struct txn *txn)
 {
     const struct version *version = &txn->version;
 
+    WEIR_INVARIANT(version_is_inflated(version) && !waitq_length(version) && !waitq_head(version));
     if ((version_flags(version) & (CONTENT_SHUT_DOWN | CONTENT_JOIN_PENDING)) ||
         version->content[CONTENT_LAST_NS] > txn->now_ns || (inline_encode(txn) & INFLATED_BIT))
         return false;

@@ -52,8 +52,19 @@ int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
 bool set_deflate(const struct txn *txn);
 static inline bool set_try_deflate(const struct txn *txn)
 {
-    return txn->set->inline_format != INLINE_NONE && version_is_inflated(&txn->version) &&
-           !waitq_length(&txn->version) && set_deflate(txn);
+    if (txn->set->inline_format == INLINE_NONE || !version_is_inflated(&txn->version))
+        return false;
+    if (waitq_length(&txn->version))
+        return false;
+    return set_deflate(txn);
+}
+
+/* Returns true if the set is inline, or this call deflated it. */
+static inline bool set_become_inline(const struct txn *txn)
+{
+    if (!version_is_inflated(&txn->version))
+        return true;
+    return set_try_deflate(txn);
 }
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/backoff.h"
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/detectable_cas.h"
 #include "set/instance_base.h"
@@ -94,6 +95,7 @@ WEIR_ALWAYS_INLINE uint64_t inline_decide(const struct limit *limit, uint64_t *s
 {
     if (limit->algorithm)
         return limit_try_take(limit, state, at, amount);
+    WEIR_INVARIANT(*state <= limit->capacity);
     if (amount > limit->capacity)
         return WEIR_NEVER;
     if (*state > limit->capacity - amount)
@@ -110,6 +112,7 @@ WEIR_ALWAYS_INLINE uint64_t inline_decide_lease(const struct limit *limit, uint6
 {
     if (!grant->lease)
         return inline_decide(limit, state, at, grant->amount);
+    WEIR_INVARIANT(grant->lease > grant->amount);
     grant->lease_rest = grant->lease - grant->amount;
     if (inline_decide(limit, state, at, grant->lease) <= at->now_ns)
         return at->now_ns;

@@ -7,6 +7,7 @@
 #define WEIR_CORE_SET_INSTANCE_BASE_H
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/stable_array.h"
 #include "limit/limit.h"
@@ -65,6 +66,31 @@ static inline bool instance_is_closed(weir *w)
     return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
 }
 
+/* Returns true if the context is the calling thread's, or the spare one, or was never bound to a
+ * thread. For invariants. */
+static inline bool thread_ctx_is_usable(const struct thread_ctx *ctx)
+{
+    for (const struct thread_ctx *own = thread_ctx_self; own; own = own->thread_next)
+        if (own == ctx)
+            return true;
+    return ctx == ctx->w->spare_ctx || !ctx->thread;
+}
+
+/* Returns true if the context is of the set's instance and is prepared for the set. For
+ * invariants. */
+static inline bool thread_ctx_is_ready(const struct thread_ctx *ctx, const weir_set *set)
+{
+    return ctx->w == set->w && thread_ctx_is_prepared(ctx, set->number);
+}
+
+/* Returns true if no thread has a use for the record. Of a shared set, other processes may write
+ * it. For invariants. */
+static inline bool record_is_unused(const weir_set *set, uint32_t record)
+{
+    return set->is_shared ||
+           record_state(record_load(&set_record(set, record)->word)) == RECORD_FREE;
+}
+
 /* Returns this thread's context, prepared for `set`, or NULL when out of memory. Not in a forked
  * child. */
 static inline struct thread_ctx *thread_ctx_get(weir_set *set)
@@ -87,6 +113,7 @@ static inline struct thread_ctx *thread_ctx_borrow(weir_set *set)
 
 static inline void thread_ctx_return(struct thread_ctx *ctx)
 {
+    WEIR_INVARIANT(thread_ctx_is_usable(ctx));
     if (ctx == ctx->w->spare_ctx || instance_is_closed(ctx->w))
         thread_ctx_return_slow(ctx);
 }
@@ -106,6 +133,9 @@ static inline uint32_t record_pool_get(struct thread_ctx *ctx, const weir_set *s
 
     if (!magazine->n && !magazine_refill(set, magazine))
         return 0;
+    WEIR_INVARIANT(thread_ctx_is_usable(ctx) && magazine->n <= MAGAZINE_SIZE);
+    WEIR_INVARIANT(magazine->records[magazine->n - 1]);
+    WEIR_INVARIANT(record_is_unused(set, magazine->records[magazine->n - 1]));
     return magazine->records[--magazine->n];
 }
 
@@ -113,10 +143,13 @@ static inline void record_pool_put(struct thread_ctx *ctx, const weir_set *set, 
 {
     struct magazine *magazine = thread_ctx_for_set(ctx, set->number)->magazine;
 
+    WEIR_INVARIANT(record && record_is_unused(set, record));
+    WEIR_INVARIANT(!magazine->n || magazine->records[magazine->n - 1] != record);
     if (set_is_key_set(set))
         key_set_record_freed(ctx, instance_set(set->w, set->id));
     if (magazine->n == MAGAZINE_SIZE)
         magazine_drain(set, magazine);
+    WEIR_INVARIANT(magazine->n < MAGAZINE_SIZE);
     magazine->records[magazine->n++] = record;
 }
 

@@ -3,6 +3,7 @@
 #include "set/lease.h"
 #include "limit/counters.h"
 
+#include "base/invariant.h"
 #include "set/instance_base.h"
 #include "shm/participant.h"
 
@@ -22,6 +23,7 @@ static void lease_store(struct thread_ctx *ctx, const weir_set *set, uint64_t am
 {
     struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set->number];
 
+    WEIR_INVARIANT(amount < set->limits.items->lease);
     atomic_store_explicit(lease_counter(set_ctx->counters), amount, memory_order_relaxed);
     set_ctx->has_lease = true;
     set_ctx->lease_ns = at_ns;
@@ -34,6 +36,8 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     uint64_t lease = set->limits.items->lease, needed;
     int r;
 
+    WEIR_INVARIANT(set->limits.has_lease && thread_ctx_is_ready(ctx, set));
+    WEIR_INVARIANT(set->participant || (left < lease && left < amount));
     if (set->participant && left >= lease) { /* no operation writes that */
         participant_mark_broken(set->participant);
         left = 0;
@@ -63,6 +67,7 @@ static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_se
     const struct release_args args = {
         .amounts = &left, .used = &unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
 
+    WEIR_INVARIANT(set->limits.has_lease && (set->participant || left < set->limits.items->lease));
     if (!left || (set->participant && !lease_is_valid(set, left)))
         return;
     atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);

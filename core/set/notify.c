@@ -2,6 +2,7 @@
 /* Notification of waiters of shared sets, and rechecks. */
 #include "set/notify.h"
 
+#include "base/invariant.h"
 #include "shm/participant.h"
 
 void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)
@@ -18,6 +19,7 @@ void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t a
 {
     uint32_t waiter = set->participant ? participant_waiter(set->participant, record) : record;
 
+    WEIR_INVARIANT(at_ns != WEIR_FOREVER);
     if (waiter)
         timer_arm_recheck(set->w, waiter, word, at_ns);
     else

@@ -5,6 +5,7 @@
  * linked through the records, then the unused rest of a run. A shared set uses that of its
  * participant. Records are never unmapped: a late reader must find a record where there was one.
  */
+#include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
@@ -21,6 +22,8 @@ static void record_depot_put(weir *w, uint32_t depot, uint32_t record)
 {
     struct acq_record *r = record_pool_at(w, record);
 
+    WEIR_INVARIANT(depot <= RECORD_UNITS_MAX && record && record != w->depot[depot].first);
+    WEIR_INVARIANT(record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->next, record_link_next(record_load(&r->next), w->depot[depot].first));
     w->depot[depot].first = record;
 }
@@ -31,6 +34,7 @@ static bool record_pool_add_run(weir *w, uint32_t depot, uint32_t units)
 
     if (!run)
         return false;
+    WEIR_INVARIANT(units > 0 && !w->depot[depot].fresh_n);
     w->depot[depot].fresh = run;
     w->depot[depot].fresh_n = RUN_UNITS / units;
     return true;
@@ -46,6 +50,7 @@ static uint32_t record_pool_get_unused(weir *w, uint32_t depot)
 
     if (!from->fresh_n && !record_pool_add_run(w, depot, units))
         return 0;
+    WEIR_INVARIANT(from->fresh && from->fresh_n <= RUN_UNITS / units);
     record = from->fresh;
     from->fresh += units;
     from->fresh_n--;
@@ -74,6 +79,7 @@ static void record_pool_refill(weir *w, struct magazine *magazine, uint32_t depo
         n++;
     while (n > 0)
         magazine->records[magazine->n++] = records[--n];
+    WEIR_INVARIANT(magazine->n <= MAGAZINE_SIZE / 2);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -108,6 +114,7 @@ static void record_pool_drain_shared(weir *w, struct magazine *magazine,
 
 bool magazine_refill(const weir_set *set, struct magazine *magazine)
 {
+    WEIR_INVARIANT(!magazine->n);
     if (set->participant)
         record_pool_refill_shared(set->w, magazine, set->participant);
     else
@@ -117,6 +124,7 @@ bool magazine_refill(const weir_set *set, struct magazine *magazine)
 
 void magazine_drain(const weir_set *set, struct magazine *magazine)
 {
+    WEIR_INVARIANT(magazine->n == MAGAZINE_SIZE);
     if (set->participant)
         record_pool_drain_shared(set->w, magazine, set->participant);
     else
@@ -152,6 +160,7 @@ uint32_t proxy_record_acquire(const weir_set *set, uint32_t record)
 {
     uint32_t waiter = participant_proxy(set->participant, record);
 
+    WEIR_INVARIANT(!participant_waiter(set->participant, record));
     if (!waiter)
         waiter = proxy_record_alloc(set->w);
     if (!waiter)
@@ -163,5 +172,6 @@ uint32_t proxy_record_acquire(const weir_set *set, uint32_t record)
 
 void proxy_record_release(const weir_set *set, uint32_t waiter)
 {
+    WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     participant_set_proxy(set->participant, waiter_record(set->w, waiter), waiter, false);
 }

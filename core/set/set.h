@@ -8,6 +8,7 @@
 #ifndef WEIR_CORE_SET_SET_H
 #define WEIR_CORE_SET_SET_H
 
+#include "base/invariant.h"
 #include "limit/limit.h"
 #include "set/thread_ctx.h"
 #include "shm/participant.h"
@@ -139,6 +140,9 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
 {
     struct acq_record *r = record_at(set->region, record);
 
+    WEIR_INVARIANT(set->is_shared ||
+                   record_may_become(record_load(&r->word),
+                                     record_next_word(record_load(&r->word), RECORD_FREE)));
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
                           memory_order_release);
     SCHED_POINT();
@@ -235,6 +239,7 @@ static inline int set_acquire(struct thread_ctx *ctx, weir_set *set, const uint6
                 ? try_now_acquire(ctx, set, amounts, record, mode, ret)
                 : inline_acquire(ctx, set, amounts, record, mode, ret);
 
+    WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
     return r != -EINPROGRESS
                ? r
                : set_acquire_inflated(ctx, set, amounts, record, mode, max_wait_ns, ret);

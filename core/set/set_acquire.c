@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from a set on the slow path: a request is granted, enqueued or refused. */
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
 
@@ -17,6 +18,8 @@ static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(code < 0 &&
+                   (!decision->limiting || decision->limiting < set->limits.items + set->limits.n));
     if (code == -ENOBUFS)
         counter_add(&counters->refused_full, 1);
     else if (mode == MODE_WAIT)
@@ -57,6 +60,7 @@ void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct li
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(limiting >= set->limits.items && limiting < set->limits.items + set->limits.n);
     counter_add(&counters->refused_busy, 1);
     counter_add(&counters->limits[limiting - set->limits.items].refused, 1);
 }
@@ -67,6 +71,7 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
     struct acq_record *r = set_record(txn->set, record);
     uint64_t word = record_load(&r->word);
 
+    WEIR_INVARIANT(record_is_unused(txn->set, record));
     record_store(&r->granted_ns, txn->at.now_ns);
     SCHED_POINT();
     record_store(&r->enqueued_ns, txn->now_ns);
@@ -100,6 +105,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     bool is_first = waitq_length(&txn->version) == 0;
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
+    WEIR_INVARIANT(record && record_is_unused(txn->set, record));
     record_store(&r->enqueued_ns, txn->now_ns);
     SCHED_POINT();
     ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
@@ -114,16 +120,25 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
+/* Returns true if one more waiter can be enqueued without a look at the states of the limits. */
+static bool set_acquire_can_queue_blindly(const struct txn *txn)
+{
+    const weir_set *set = txn->set;
+
+    if (set->max_waiters && waitq_length(&txn->version) >= set->max_waiters)
+        return false;
+    return !set->limits.has_opaque_resources && (!set->limits.has_waits || forecast_is_valid(txn));
+}
+
 /* Returns true if the request is enqueued in any case, because others wait, unless the forecast
  * finds that it can never be granted. */
 static bool set_acquire_must_queue(const struct txn *txn, enum wait_mode mode, uint64_t max_wait_ns)
 {
-    const weir_set *set = txn->set;
-    uint32_t length = waitq_length(&txn->version);
-
-    return mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && length && set->fair &&
-           (!set->max_waiters || length < set->max_waiters) && !set->limits.has_opaque_resources &&
-           (!set->limits.has_waits || forecast_is_valid(txn));
+    if (mode != MODE_WAIT || max_wait_ns != WEIR_FOREVER)
+        return false;
+    if (!waitq_length(&txn->version) || !txn->set->fair)
+        return false;
+    return set_acquire_can_queue_blindly(txn);
 }
 
 static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
@@ -140,6 +155,7 @@ static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, u
 {
     if (max_wait_ns == WEIR_FOREVER || !forecast_compute(txn, amounts, ret))
         return false;
+    WEIR_INVARIANT(ret->forecast_ns >= txn->now_ns);
     return ret->forecast_ns - txn->now_ns > max_wait_ns;
 }
 
@@ -150,6 +166,7 @@ static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_
 {
     if (waitq_length(&txn->version) || ready >= GRANT_MARKER)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_TRY, ret);
+    WEIR_INVARIANT(record && ready >= txn->at.now_ns && txn->at.now_ns >= txn->now_ns);
     if (ready - txn->now_ns > max_wait_ns)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_WAIT, ret);
     txn->at.now_ns = ready;
@@ -193,6 +210,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     if (set->participant && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
+        WEIR_INVARIANT(ret->limiting);
         set_count_refusal(txn->ctx, set, -ERANGE, ret->limiting->key);
         return -ERANGE;
     }
@@ -235,8 +253,9 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
 {
-    if (set->participant || !atomic_load(&set->w->closed) ||
-        !set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
+    if (set->participant || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst))
+        return 1;
+    if (!set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;
     set_free_record(set, record);
     return -ESHUTDOWN;
@@ -260,6 +279,7 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     unsigned turn = 0;
     int r;
 
+    WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     if (mode == MODE_WAIT && enqueue_is_likely(set)) {
         r = set_enqueue(ctx, set, amounts, record, max_wait_ns, ret);
         if (r != -EINPROGRESS)
@@ -268,7 +288,7 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     txn.forecast_walks = 0;
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
-        if (!set_is_broken(set) && (!version_is_inflated(&txn.version) || set_try_deflate(&txn)))
+        if (!set_is_broken(set) && set_become_inline(&txn))
             r = inline_acquire(ctx, set, amounts, record, mode, ret);
         else
             r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
@@ -285,10 +305,11 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
     unsigned turn = 0;
     int r = inline_lease(ctx, set, amount, lease, ret);
 
+    WEIR_INVARIANT(lease == 0 || lease > amount);
     txn.forecast_walks = 0;
     for (; r == -EINPROGRESS; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
-        if (!set_is_broken(set) && (!version_is_inflated(&txn.version) || set_try_deflate(&txn)))
+        if (!set_is_broken(set) && set_become_inline(&txn))
             r = inline_lease(ctx, set, amount, lease, ret);
         else
             r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);

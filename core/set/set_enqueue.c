@@ -3,6 +3,7 @@
 #include "set/set_enqueue.h"
 #include "base/backoff.h"
 #include "base/compiler.h"
+#include "base/invariant.h"
 
 #include "base/sched_point.h"
 #include "set/instance_base.h"
@@ -119,6 +120,7 @@ static void enqueue_prepare(const struct enqueue_txn *enq, uint32_t record, stru
     struct acq_record *ahead = record_at(enq->region, tail);
     uint64_t word = record_load(&r->word), link = record_load(&ahead->next);
 
+    WEIR_INVARIANT(tail && tail != record && record_state(word) == RECORD_FREE);
     waitq_prepare(r, word, tail);
     ret->tail = ahead;
     ret->word = (struct deferred_write){.target = deferred_write_target(record, RECORD_FIELD_WORD),
@@ -187,14 +189,17 @@ WEIR_NOINLINE bool enqueue_commit(const struct enqueue_txn *enq, uint32_t unit, 
     struct version_block *block = block_at(false, enq->region, enq->block_class, word);
     struct enqueue_links links;
 
+    WEIR_INVARIANT(mine && state_word_slot(mine) != state_word_slot(expected));
     enqueue_prepare(enq, record, r, &links);
     atomic_thread_fence(memory_order_release);
     enqueue_write_header(enq, unit, block, state_word_version(word), &links);
     enqueue_write_content(enq, block, record, at_ns);
     /* seq_cst: ordered with the store of `closed`, as in version_cas_word(). */
-    if (!atomic_compare_exchange_strong(&enq->head->state_word, &expected, word))
+    if (!atomic_compare_exchange_strong_explicit(&enq->head->state_word, &expected, word,
+                                                 memory_order_seq_cst, memory_order_seq_cst))
         return false;
     SCHED_POINT();
+    WEIR_INVARIANT(record_may_become(links.word.expected, links.word.desired));
     enqueue_complete(&r->word, &links.word);
     enqueue_complete(&links.tail->next, &links.link);
     enqueue_store(own_ref, block_ref_of_word(enq->state_word));
@@ -218,6 +223,14 @@ static bool enqueue_forecast(const struct enqueue_txn *enq, const struct weir_in
            limits_ready_at(limits, enq->limit_words, at, amounts, true, &limiting) != WEIR_NEVER;
 }
 
+/* Returns true if this path is for the set: private, fair, and no key set, whose binding the slow
+ * path checks. */
+static bool enqueue_supports(const weir_set *set)
+{
+    return !set->is_shared && !set_is_key_set(set) && set->fair &&
+           !set->limits.has_opaque_resources;
+}
+
 /* Returns 1; 0 if the set has changed meanwhile; or -EINPROGRESS. */
 static int enqueue_once(struct enqueue_txn *enq, struct thread_ctx *ctx, const weir_set *set,
                         const uint64_t *amounts, uint32_t record, struct decision *ret)
@@ -229,6 +242,7 @@ static int enqueue_once(struct enqueue_txn *enq, struct thread_ctx *ctx, const w
 
     *ret = (struct decision){
         .now_ns = at.now_ns, .forecast_ns = WEIR_NEVER, .ticket = departures + enqueue_length(enq)};
+    WEIR_INVARIANT((uint32_t)enq->ends && enq->ends >> 32 && enqueue_length(enq));
     if (at.now_ns < enq->last_ns)
         at.now_ns = enq->last_ns;
     if (!enqueue_forecast(enq, &at, amounts))
@@ -245,9 +259,10 @@ int enqueue_waiter(struct thread_ctx *ctx, weir_set *set, const uint64_t *amount
     unsigned turn = 0;
     int r;
 
-    if (set->is_shared || set_is_key_set(set) || !set->fair || set->limits.has_opaque_resources ||
-        max_wait_ns != WEIR_FOREVER)
+    if (!enqueue_supports(set) || max_wait_ns != WEIR_FOREVER)
         return -EINPROGRESS;
+    WEIR_INVARIANT(!set->participant && thread_ctx_is_ready(ctx, set));
+    WEIR_INVARIANT(set_content_max(set) <= ctx->content_capacity);
     enq.region = set->region;
     enq.head = region_block(set->region, set->head_unit);
     enq.block_class = enq.head->block_class;

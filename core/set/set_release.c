@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases grants: returns resources, refunds or charges rates, and hands over to the head. */
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
 
@@ -23,9 +24,11 @@ static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint6
     const struct limit *limit = &set->limits.items[i];
     uint64_t amount = args->amounts[i], used = args->used[i];
 
+    WEIR_INVARIANT(i < set->limits.n);
     if (!amount)
         return false;
     if (limit->type == WEIR_LIMIT_RESOURCE) {
+        WEIR_INVARIANT(set->is_shared || limit->algorithm || *state >= amount);
         limit_release(limit, state, at, amount, granted_ns);
         return false;
     }
@@ -98,6 +101,7 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
 
     if (rel->record_freed)
         return;
+    WEIR_INVARIANT(rel->record && record_state(word) == RECORD_HELD);
     if (rel->is_owner)
         version_defer_own_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
     else
@@ -115,6 +119,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
 
     if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
+    WEIR_INVARIANT(rel->record_freed || rel->record);
     if (!rel->record_freed && record_load(&set_record(set, rel->record)->word) != rel->record_word)
         return 0;
     txn_save_states(txn);
@@ -188,6 +193,7 @@ static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx
                           &txn->version) != READ_COMPLETE ||
         !waitq_head(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
+    WEIR_INVARIANT(txn_is_consistent(txn));
     cq_prefetch_target(set->w, set_record(set, waitq_head(&txn->version)));
     return txn->now_ns >= txn->version.content[CONTENT_LAST_NS]; /* else it is too early to grant */
 }
@@ -215,6 +221,7 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
         txn_finalize(&txn);
         if (!version_commit_impl(false, set->region, unit, set->head_unit, &txn.version))
             continue;
+        WEIR_INVARIANT(waitq_is_consistent(&txn.version));
         SCHED_POINT();
         txn_finish(&txn);
         version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
@@ -231,9 +238,10 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
     unsigned turn = 0;
     int r;
 
-    if (rel->record_freed && set_release_may_hand_over(set) &&
-        set_release_hand_over(ctx, set, rel->args))
-        return 1;
+    if (rel->record_freed && set_release_may_hand_over(set)) {
+        if (set_release_hand_over(ctx, set, rel->args))
+            return 1;
+    }
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {
         if (rel->needs_clock)
@@ -274,6 +282,8 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
                              .needs_clock = use_algorithm || set->inline_format != INLINE_NONE};
     int r;
 
+    WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_shared);
     if (set->keyed || set_is_key_set(set))
         return keyed_release_exact(ctx, set, record, word, args);
     if (set->inline_format != INLINE_NONE)
@@ -301,6 +311,7 @@ int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, 
                              .record_freed = claimed,
                              .needs_clock = true};
 
+    WEIR_INVARIANT(set_is_key_set(set) && (claimed || record));
     return set_release_inflated(ctx, set, &rel);
 }
 

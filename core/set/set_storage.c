@@ -5,6 +5,7 @@
 #include "shm/segment.h"
 
 #include "base/clock_tsc.h"
+#include "base/invariant.h"
 #include "config/fingerprint.h"
 #include "os/os.h"
 #include "set/inline_state.h"
@@ -40,7 +41,7 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     fingerprint_free(&signature);
     if (r < 0)
         return r;
-    atomic_store(&set->w->has_shared_sets, true);
+    atomic_store_explicit(&set->w->has_shared_sets, true, memory_order_seq_cst);
     set->region = &set->participant->region;
     set->head_unit = segment_set_head_unit();
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;
@@ -75,6 +76,7 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     if (!content)
         return error_set(reterr, -ENOMEM, "out of memory");
     content[CONTENT_LAST_NS] = at.now_ns;
+    WEIR_INVARIANT(CONTENT_STATES + set->limits.state_words <= n);
     limits_init(&set->limits, content + CONTENT_STATES, &at);
     r = set_storage_place(set, storage, content, n, reterr);
     os_free(content);
@@ -86,11 +88,14 @@ int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
 {
     if (!set->limits.n)
         return 0;
+    WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX && !set->head_unit);
     set->is_shared = set->backend == BACKEND_PROCESS && !set->w->private_only;
     set->inline_format = inline_format_for(&set->limits, set->is_shared);
     set->deflated_ns = &set->own_deflated_ns;
     set->block_class = (uint8_t)block_class_for(set_content_max(set));
     if (!set->block_class)
         return error_set(reterr, -ENOMEM, "out of memory");
+    WEIR_INVARIANT(block_capacity(set->block_class) >= set_content_max(set));
+    WEIR_INVARIANT(set->inline_format == INLINE_NONE || set->limits.state_words == 1);
     return set_storage_init(set, storage, reterr);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Grants to waiters, polls the head for a blocked thread, and cancels waits. */
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
 
@@ -37,6 +38,7 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
     struct txn txn;
     unsigned turn = 0;
 
+    WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     for (;;) {
         txn_begin(&txn, ctx, set);
         if (waitq_head(&txn.version) != record || set_is_broken(set))
@@ -72,6 +74,8 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     struct txn txn;
     unsigned turn = 0;
 
+    WEIR_INVARIANT(record && state > RECORD_HELD && state < RECORD_QUEUE_FULL);
+    WEIR_INVARIANT(!expected || record_state(expected) == RECORD_WAITING);
     for (;; spin_backoff(&turn)) {
         uint64_t word;
         bool head;

@@ -8,6 +8,7 @@
 #ifndef WEIR_CORE_SET_THREAD_CTX_H
 #define WEIR_CORE_SET_THREAD_CTX_H
 
+#include "base/invariant.h"
 #include "base/nonce.h"
 #include "shm/acq_record.h"
 #include "state/version.h"
@@ -96,6 +97,7 @@ static inline void thread_ctx_hold_instance(struct thread_ctx *ctx)
 {
     if (!ctx->credits)
         thread_ctx_get_credits(ctx);
+    WEIR_INVARIANT(ctx->credits > 0);
     ctx->credits--;
 }
 
@@ -105,23 +107,25 @@ static inline void thread_ctx_drop_instance(struct thread_ctx *ctx)
         thread_ctx_put_credits(ctx);
 }
 
+/* Returns true if it is prepared for the set. Other threads hold the instance's lock for that. */
+static inline bool thread_ctx_is_prepared(const struct thread_ctx *ctx, uint32_t set_number)
+{
+    return set_number < ctx->set_ctxs_n && ctx->set_ctxs[set_number].counters;
+}
+
 /* Returns the part for a set that the context is prepared for. */
 static inline const struct thread_set_ctx *thread_ctx_for_set(const struct thread_ctx *ctx,
                                                               uint32_t set_number)
 {
+    WEIR_INVARIANT(thread_ctx_is_prepared(ctx, set_number));
     return &ctx->set_ctxs[set_number];
 }
 
 static inline struct counters *thread_ctx_counters(const struct thread_ctx *ctx,
                                                    uint32_t set_number)
 {
+    WEIR_INVARIANT(thread_ctx_is_prepared(ctx, set_number));
     return ctx->set_ctxs[set_number].counters;
-}
-
-/* Returns true if it is prepared for the set. Other threads hold the instance's lock for that. */
-static inline bool thread_ctx_is_prepared(const struct thread_ctx *ctx, uint32_t set_number)
-{
-    return set_number < ctx->set_ctxs_n && ctx->set_ctxs[set_number].counters;
 }
 
 #endif

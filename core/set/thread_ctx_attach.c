@@ -2,6 +2,7 @@
 /* Makes, binds and frees thread contexts, one per thread and instance. */
 #include "set/thread_ctx.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "set/instance_base.h"
 #include "set/lease.h"
@@ -23,6 +24,7 @@ static void thread_ctx_unbind(struct thread_ctx *ctx)
     /* The forked child may lack the thread that holds a lock; it reuses nothing. */
     if (instance_is_forked(w))
         return;
+    WEIR_INVARIANT(ctx != w->spare_ctx);
     lease_return_all(ctx);
     references = ctx->credits + 1;
     ctx->credits = 0;
@@ -91,6 +93,7 @@ static void thread_ctx_free_set(struct thread_ctx *ctx, uint32_t set_number)
 {
     const struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set_number];
 
+    WEIR_INVARIANT(set_number < ctx->set_ctxs_n);
     if (!set_ctx->counters)
         return;
     if (set_ctx->in_segment)
@@ -129,6 +132,7 @@ static struct thread_ctx *thread_ctx_bind(weir *w)
     pthread_mutex_unlock(&w->lock);
     if (!ctx)
         return NULL;
+    WEIR_INVARIANT(!ctx->credits && ctx != w->spare_ctx);
     ctx->thread = os_thread_id();
     ctx->thread_next = thread_ctx_self;
     thread_ctx_self = ctx;
@@ -222,6 +226,7 @@ static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
         os_free(set_ctx.magazine);
         return r;
     }
+    WEIR_INVARIANT(set_ctx.counters && set_ctx.unit);
     lease_reset(set, set_ctx.counters);
     ctx->set_ctxs[set->number] = set_ctx;
     return 0;
@@ -232,6 +237,7 @@ static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine **magazine = &ctx->magazines[set->record_units];
 
+    WEIR_INVARIANT(set->record_units > 0 && set->record_units <= RECORD_UNITS_MAX);
     if (thread_ctx_grow_content(ctx, set->head_unit ? set_content_max(set) : 0) < 0)
         return -ENOMEM;
     if (set->participant)
@@ -247,6 +253,7 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
 {
     struct counters *counters;
 
+    WEIR_INVARIANT(ctx->w == set->w && !thread_ctx_is_prepared(ctx, set->number));
     if (thread_ctx_grow_sets(ctx, set->number) < 0 || thread_ctx_reserve(ctx, set) < 0)
         return -ENOMEM;
     if (set->participant)
@@ -274,7 +281,7 @@ int thread_ctx_prepare_spare(weir_set *set)
     if (!thread_ctx_is_prepared(spare, set->number))
         r = thread_ctx_prepare(spare, set);
     if (r == 0)
-        atomic_store(&set->spare_prepared, true);
+        atomic_store_explicit(&set->spare_prepared, true, memory_order_seq_cst);
     return r;
 }
 
@@ -297,7 +304,7 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
 {
     int r = 0;
 
-    if (!atomic_load(&set->spare_prepared))
+    if (!atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst))
         r = thread_ctx_prepare_first(set);
     /* The lock protects the region, and readers of counters. */
     pthread_mutex_lock(&ctx->w->lock);
@@ -321,6 +328,7 @@ struct thread_ctx *thread_ctx_find(weir_set *set)
 struct thread_ctx *thread_ctx_lock_spare(weir_set *set)
 {
     pthread_mutex_lock(&set->w->spare_lock);
+    WEIR_INVARIANT(!set->w->spare_ctx->credits);
     set->w->spare_ctx->thread = os_thread_id();
     return set->w->spare_ctx;
 }
@@ -345,12 +353,14 @@ void thread_ctx_return_slow(struct thread_ctx *ctx)
 
 void thread_ctx_get_credits(struct thread_ctx *ctx)
 {
+    WEIR_INVARIANT(!ctx->credits);
     instance_ref(ctx->w, THREAD_CREDITS);
     ctx->credits += THREAD_CREDITS;
 }
 
 void thread_ctx_put_credits(struct thread_ctx *ctx)
 {
+    WEIR_INVARIANT(ctx->credits > THREAD_CREDITS);
     ctx->credits -= THREAD_CREDITS;
     instance_unref(ctx->w, THREAD_CREDITS);
 }

@@ -2,6 +2,7 @@
 /* Grants and releases on the fast path of inflated sets. */
 #include "set/try_now.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/try_now_inline.h"
 #include <errno.h>
@@ -10,6 +11,7 @@
 
 static void try_now_set_held(struct acq_record *r)
 {
+    WEIR_INVARIANT(record_state(record_load(&r->word)) == RECORD_FREE);
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
                           memory_order_release);
     SCHED_POINT();
@@ -22,6 +24,7 @@ int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
     bool is_owner = mode == MODE_PROBE || mode == MODE_TRY;
     int r;
 
+    WEIR_INVARIANT(set->inline_format == INLINE_NONE && thread_ctx_is_ready(ctx, set));
     if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
         return -EINPROGRESS;
     if (try_now_has_queue(set, mode))
@@ -47,10 +50,13 @@ static bool try_now_claim_record(struct acq_record *r, uint64_t word, bool is_ow
     uint64_t free_word = record_next_word(word, RECORD_FREE);
     bool record_freed = true;
 
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD &&
+                   (!is_owner || record_load(&r->word) == word));
     if (is_owner)
         atomic_store_explicit(&r->word, free_word, memory_order_release);
     else
-        record_freed = atomic_compare_exchange_strong(&r->word, &word, free_word);
+        record_freed = atomic_compare_exchange_strong_explicit(
+            &r->word, &word, free_word, memory_order_seq_cst, memory_order_seq_cst);
     SCHED_POINT();
     return record_freed;
 }
@@ -82,6 +88,8 @@ WEIR_ALWAYS_INLINE int try_now_release_impl(bool shared, struct thread_ctx *ctx,
             return -EINPROGRESS;
         if (shared && record_load(&record_at(set->region, record)->word) != word)
             return 0;
+        WEIR_INVARIANT(shared ||
+                       limits_hold(&set->limits, try_now_states(&version), args->amounts));
         if (use_algorithm)
             try_now_release_limits(set, &version, &at, granted_ns, args);
         else
@@ -98,6 +106,7 @@ int try_now_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint
 {
     uint64_t granted_ns = set_granted_ns(set, record, args);
 
+    WEIR_INVARIANT(*record_freed || record);
     if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
         return -EINPROGRESS;
     if (set->is_shared)

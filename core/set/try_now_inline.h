@@ -4,6 +4,7 @@
 #ifndef WEIR_CORE_SET_TRY_NOW_INLINE_H
 #define WEIR_CORE_SET_TRY_NOW_INLINE_H
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/instance_base.h"
 #include "shm/participant.h"
@@ -98,6 +99,7 @@ WEIR_ALWAYS_INLINE int try_now_take(bool shared, struct thread_ctx *ctx, weir_se
         if (!try_now_is_reached(set, &version, &at) ||
             !limits_take_or_clobber(&set->limits, try_now_states(&version), &at, amounts))
             return -EINPROGRESS;
+        WEIR_INVARIANT(at.now_ns >= version.content[CONTENT_LAST_NS]);
         version.content[CONTENT_LAST_NS] = *ret_now_ns = at.now_ns;
         if (r)
             try_now_stamp_record(r, at.now_ns);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Transactions: read and check a version, commit it, grant to the head and notify. */
+#include "base/invariant.h"
 #include "set/txn_internal.h"
 #include "shm/segment.h"
 
@@ -26,24 +27,40 @@ static bool txn_is_unused(const struct txn *txn)
     return set_is_key_set(txn->set) && !txn->version.content_n && !txn->version.is_mismatch;
 }
 
+/* Returns true if the content has all words of the set, and no more than fit. */
+static bool txn_is_complete(const struct txn *txn)
+{
+    uint32_t n = set_content_min(txn->set);
+
+    if (version_flags(&txn->version) & CONTENT_FORECAST)
+        n += 1 + txn->set->limits.state_words;
+    return txn->version.content_n >= n && n <= set_content_max(txn->set);
+}
+
+/* Returns true if the states of the limits can be, and those of the forecast if there is one. */
+static bool txn_are_states_valid(const struct txn *txn)
+{
+    const struct limits *limits = &txn->set->limits;
+
+    if (limits_check(limits, txn_states(txn)) != 0)
+        return false;
+    if (!(version_flags(&txn->version) & CONTENT_FORECAST))
+        return true;
+    return limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0;
+}
+
 /* Returns true if the content is valid, so that all code that reads it terminates. */
 static bool txn_is_valid(const struct txn *txn)
 {
-    const struct limits *limits = &txn->set->limits;
-    uint32_t n = set_content_min(txn->set);
-
     if (txn_is_unused(txn))
         return true;
-    if (version_flags(&txn->version) & CONTENT_FORECAST)
-        n += 1 + limits->state_words;
     /* Other flags are never set in a segment: no process shuts a set down for others. */
     if (version_flags(&txn->version) & ~(uint32_t)(CONTENT_FORECAST | CONTENT_JOIN_PENDING))
         return false;
-    return !txn->version.is_mismatch && txn->version.content_n >= n &&
-           n <= set_content_max(txn->set) && txn->version.content[CONTENT_LAST_NS] < GRANT_MARKER &&
-           txn_is_queue_valid(txn) && limits_check(limits, txn_states(txn)) == 0 &&
-           (!(version_flags(&txn->version) & CONTENT_FORECAST) ||
-            limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0);
+    if (txn->version.is_mismatch || !txn_is_complete(txn))
+        return false;
+    return txn->version.content[CONTENT_LAST_NS] < GRANT_MARKER && txn_is_queue_valid(txn) &&
+           txn_are_states_valid(txn);
 }
 
 /* Returns true if the deferred write ended a wait; some versions to be notified have none. */
@@ -102,6 +119,7 @@ void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
     txn_read_clock(txn);
     if (set->participant)
         txn_check_shared(txn);
+    WEIR_INVARIANT(txn_is_consistent(txn));
 }
 
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
@@ -115,6 +133,7 @@ void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
     }
     if (set->participant)
         txn_check_shared(txn);
+    WEIR_INVARIANT(txn_is_consistent(txn));
 }
 
 bool txn_is_current(const struct txn *txn)
@@ -138,6 +157,7 @@ bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_
 {
     uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
 
+    WEIR_INVARIANT(set->inline_format != INLINE_NONE);
     txn_init(txn, ctx, set);
     version_set_active(set->region, unit, set->head_unit);
     version_from_inline(&txn->version, word);
@@ -155,6 +175,7 @@ bool txn_commit(struct txn *txn)
     if (!version_commit(set->region, thread_ctx_for_set(txn->ctx, set->number)->unit,
                         set->head_unit, &txn->version))
         return false;
+    WEIR_INVARIANT(set->is_shared || waitq_is_consistent(&txn->version));
     SCHED_POINT();
     txn_finish(txn);
     return true;
@@ -172,6 +193,7 @@ static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
     struct acq_record *r = record_at(txn->set->region, head);
     uint64_t word, next;
 
+    WEIR_INVARIANT(head && txn->notifications_n < 2);
     word = record_load(&r->word);
     if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX &&
         txn_is_local_waiter(txn->set, head)) {
@@ -261,6 +283,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
 
     if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN || !txn_is_head_waiting(txn))
         return;
+    WEIR_INVARIANT(!txn->granted_record && !txn->grant_again);
     ready = txn_grant_head(txn, head);
     if (txn->granted_record) {
         if (txn->set->limits.has_anomalies)

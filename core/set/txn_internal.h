@@ -3,6 +3,7 @@
 #ifndef WEIR_CORE_SET_TXN_INTERNAL_H
 #define WEIR_CORE_SET_TXN_INTERNAL_H
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "limit/counters.h"
 #include "set/instance_base.h"
@@ -12,6 +13,7 @@
 /* Initializes single fields, since the arrays are large and filled only up to their counts. */
 static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
+    WEIR_INVARIANT(set->head_unit && thread_ctx_is_ready(ctx, set));
     txn->ctx = ctx;
     txn->set = set;
     txn->version.content = ctx->content;
@@ -22,6 +24,41 @@ static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *s
     txn->grant_again = false;
     txn->granted_record = 0;
     txn->version.will_notify = false;
+}
+
+#define TXN_WALK_MAX 64u /* waiters that an invariant walks over */
+
+/* Returns true if the first waiters of a private set are linked and WAITING, as far as the version
+ * is still current. For invariants. */
+static inline bool txn_is_queue_linked(const struct txn *txn)
+{
+    const struct region *region = txn->set->region;
+    uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
+    bool is_linked = true;
+
+    for (uint32_t i = 0; i < n && i < TXN_WALK_MAX && is_linked; i++) {
+        uint32_t next = record ? waitq_next(region, record) : 0;
+
+        is_linked = record && (i + 1 < n) == (next != 0) &&
+                    record_state(record_load(&record_at(region, record)->word)) == RECORD_WAITING;
+        record = next;
+    }
+    return is_linked || !txn_is_current(txn);
+}
+
+/* Returns true if a version that was read from a private set can be. For invariants. */
+static inline bool txn_is_consistent(const struct txn *txn)
+{
+    const struct limits *limits = &txn->set->limits;
+
+    if (txn->set->is_shared || !txn->version.content_n)
+        return true;
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (!limits->items[i].algorithm &&
+            txn_states(txn)[limits->items[i].state_offset] > limits->items[i].capacity)
+            return false;
+    return txn->version.content_n >= set_content_min(txn->set) &&
+           waitq_is_consistent(&txn->version) && txn_is_queue_linked(txn);
 }
 
 /* After the state word: no published version can contain a later clock reading. */
@@ -53,6 +90,7 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     uint64_t word = record_load(&r->word), since = record_load(&r->enqueued_ns);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
+    WEIR_INVARIANT(!txn->granted_record && txn->notifications_n < 2);
     waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
     /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
@@ -80,10 +118,13 @@ static inline void txn_finalize(struct txn *txn)
     uint32_t n = set_content_min(set);
     uint32_t flags = version_flags(&txn->version) & ~(uint32_t)CONTENT_JOIN_PENDING;
 
+    WEIR_INVARIANT(txn->at.now_ns >= txn->version.content[CONTENT_LAST_NS]);
+    WEIR_INVARIANT(txn->at.now_ns >= txn->now_ns);
     if (!waitq_length(&txn->version))
         flags &= ~(uint32_t)CONTENT_FORECAST;
     if (flags & CONTENT_FORECAST)
         n += 1 + set->limits.state_words;
+    WEIR_INVARIANT(n <= txn->version.content_capacity);
     version_set_flags(&txn->version, flags);
     txn->version.content[CONTENT_LAST_NS] = txn->at.now_ns;
     txn->version.content_n = n;
@@ -102,6 +143,7 @@ static inline void txn_count_grant(const struct txn *txn)
 /* Counts a grant before its notification. The length of the wait is counted after. */
 static inline void txn_finish(const struct txn *txn)
 {
+    WEIR_INVARIANT(txn->notifications_n <= 2);
     if (txn->granted_record)
         txn_count_grant(txn);
     for (uint32_t i = 0; i < txn->notifications_n; i++) {

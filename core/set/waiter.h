@@ -9,11 +9,13 @@
 #ifndef WEIR_CORE_SET_WAITER_H
 #define WEIR_CORE_SET_WAITER_H
 
+#include "base/invariant.h"
 #include "set/instance_base.h"
 #include "shm/participant.h"
 
 static inline struct acq_record *waiter_at(const weir *w, uint32_t waiter)
 {
+    WEIR_INVARIANT(waiter);
     return record_at(&w->region, waiter);
 }
 
@@ -85,6 +87,7 @@ void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_tar
  * released before the record. */
 static inline uint32_t waiter_new(const weir_set *set, uint32_t record)
 {
+    WEIR_INVARIANT(record);
     return set->participant ? proxy_record_acquire(set, record) : record;
 }
 

@@ -7,6 +7,7 @@
 #ifndef WEIR_CORE_SHM_ACQ_RECORD_H
 #define WEIR_CORE_SHM_ACQ_RECORD_H
 
+#include "base/invariant.h"
 #include "shm/region.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -123,6 +124,7 @@ static inline enum record_state record_state(uint64_t word)
 /* Returns the successor of `word` with state `state`. */
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {
+    WEIR_INVARIANT(state <= RECORD_BROKEN);
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
 }
 
@@ -148,6 +150,8 @@ static inline uint32_t wait_target_cq(uint32_t target)
 static inline void record_set_wait_target(struct acq_record *record, enum wait_target_kind kind,
                                           uint32_t queue, bool strict)
 {
+    WEIR_INVARIANT(kind >= WAIT_TARGET_FUTEX && kind <= WAIT_TARGET_CQ);
+    WEIR_INVARIANT(queue <= UINT32_MAX >> WAIT_TARGET_CQ_SHIFT);
     atomic_store_explicit(&record->wait_target,
                           (uint32_t)kind | (strict ? WAIT_TARGET_STRICT : 0) |
                               queue << WAIT_TARGET_CQ_SHIFT,
@@ -158,6 +162,7 @@ static inline void record_set_wait_target(struct acq_record *record, enum wait_t
 static inline void record_set_proxy_target(struct acq_record *record, enum wait_target_kind kind,
                                            uint32_t queue, bool strict)
 {
+    WEIR_INVARIANT(kind >= WAIT_TARGET_FUTEX && kind <= WAIT_TARGET_CQ);
     atomic_store_explicit(&record->wait_target,
                           (uint32_t)kind | (strict ? WAIT_TARGET_STRICT : 0) | WAIT_TARGET_PROXY |
                               queue << WAIT_TARGET_CQ_SHIFT,
@@ -189,12 +194,44 @@ static inline uint32_t record_link_target(uint64_t link)
 /* Returns the successor of `link` that points to `record`. */
 static inline uint64_t record_link_next(uint64_t link, uint32_t record)
 {
+    WEIR_INVARIANT(record <= RECORD_LINK_MASK);
     return ((link >> RECORD_LINK_BITS) + 1) << RECORD_LINK_BITS | record;
 }
 
 static inline uint32_t deferred_write_target(uint32_t record, uint32_t word)
 {
+    WEIR_INVARIANT(word <= RECORD_FIELD_GRANTED_NS && record <= UINT32_MAX >> 3);
     return record << 3 | word;
+}
+
+/* Returns true if a record's word may change from `word` to `next`: to the next sequence number,
+ * and through the states of one acquisition. A waiter may stay one, so that it sees its word
+ * change. */
+static inline bool record_may_become(uint64_t word, uint64_t next)
+{
+    enum record_state from = record_state(word), to = record_state(next);
+
+    if (next >> 8 != (word >> 8) + 1)
+        return false;
+    if (from == RECORD_FREE)
+        return to == RECORD_WAITING || to == RECORD_HELD;
+    return from == RECORD_WAITING ? to != RECORD_FREE && to < RECORD_QUEUE_FULL : to == RECORD_FREE;
+}
+
+/* Returns true if a committed deferred write can be: each field changes in its own way only. */
+static inline bool deferred_write_is_possible(uint32_t target, uint64_t expected, uint64_t desired)
+{
+    switch (target & 7) {
+    case RECORD_FIELD_WORD:
+        return record_may_become(expected, desired);
+    case RECORD_FIELD_NEXT:
+    case RECORD_FIELD_PREV:
+        return desired == record_link_next(expected, record_link_target(desired));
+    case RECORD_FIELD_GRANTED_NS:
+        return expected >= GRANT_MARKER && desired < GRANT_MARKER;
+    default:
+        return false;
+    }
 }
 
 static inline const uint32_t *record_futex(const struct acq_record *record)

@@ -3,6 +3,7 @@
 #include "shm/doorbell.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "shm/segment_dir.h"
@@ -113,6 +114,7 @@ int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
     size_t wanted = (n < DOORBELL_READ_MAX ? n : DOORBELL_READ_MAX) * sizeof(*ret);
     int size = os_fifo_read(fd, ret, wanted);
 
+    WEIR_INVARIANT(size < 0 || (size_t)size <= wanted);
     if (size < 0)
         return size;
     *ret_overflowed = (size_t)size == wanted || (size_t)size % sizeof(*ret) != 0;

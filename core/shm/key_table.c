@@ -4,6 +4,7 @@
 #include "base/hash.h"
 
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include <errno.h>
 
@@ -45,6 +46,7 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
         return -EINVAL;
     if (!atomic128_detect())
         return -ENOTSUP;
+    WEIR_INVARIANT((uintptr_t)memory % sizeof(struct atomic128) == 0);
     *ret = (struct key_table){memory, key_table_buckets_for(keys_max)};
     return 0;
 }
@@ -68,6 +70,7 @@ static inline struct key_places key_places_of(const struct key_table *table,
     uint32_t n = table->buckets_n, first = key_table_scale((uint32_t)key->buckets, n);
     uint64_t second = (uint64_t)first + 1 + key_table_scale((uint32_t)(key->buckets >> 32), n - 1);
 
+    WEIR_INVARIANT(first < n && second > first && second < (uint64_t)first + n);
     return (struct key_places){
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
@@ -91,6 +94,7 @@ static inline struct atomic128 *key_line_in_bucket(struct atomic128 *bucket, uin
 
 static inline struct atomic128 *key_slot_at(const struct key_places *places, uint32_t i)
 {
+    WEIR_INVARIANT(i < KEY_PLACES);
     return key_slot_in_bucket(places->buckets[i / BUCKET_SLOTS], places->id, i);
 }
 
@@ -124,6 +128,7 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
 {
     struct atomic128_value value = key_entry_value(entry);
 
+    WEIR_INVARIANT(entry->slot && entry->id && !(entry->id & CLAIM_BIT));
     SCHED_POINT();
     if (atomic128_cas(entry->slot, &value, (struct atomic128_value){entry->id, word})) {
         entry->word = word;
@@ -188,6 +193,7 @@ bool key_table_find(const struct key_table *table, const struct key_digest *key,
 
 bool key_claim_commit(struct key_entry *entry, uint64_t word)
 {
+    WEIR_INVARIANT(entry->slot && entry->id & CLAIM_BIT);
     if (!key_entry_replace(entry, entry->id & ~CLAIM_BIT, word))
         return false;
     entry->id &= ~CLAIM_BIT;
@@ -197,6 +203,7 @@ bool key_claim_commit(struct key_entry *entry, uint64_t word)
 
 void key_claim_drop(const struct key_entry *entry)
 {
+    WEIR_INVARIANT(entry->slot && entry->id & CLAIM_BIT);
     key_entry_replace(entry, 0, 0);
 }
 
@@ -326,6 +333,7 @@ static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_of
 /* Chooses the bucket for a new key by the number of usable slots in each; -1: neither has any. */
 static int bucket_offer_choose(uint32_t first_n, uint32_t second_n)
 {
+    WEIR_INVARIANT(first_n <= BUCKET_SLOTS && second_n <= BUCKET_SLOTS);
     if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
         return 0;
     if (!second_n)
@@ -364,6 +372,7 @@ static void probe_stats_count(struct probe_stats *stats, const struct slot_choic
 static bool key_claim_place(const struct slot_choice *choice, uint64_t id, uint64_t nonce,
                             struct probe_stats *stats)
 {
+    WEIR_INVARIANT(choice->entry.slot && !(id & CLAIM_BIT));
     if (!key_entry_replace(&choice->entry, id | CLAIM_BIT, nonce))
         return false;
     atomic_thread_fence(memory_order_seq_cst);
@@ -396,14 +405,16 @@ static bool key_claim_any(const struct key_places *places, const struct key_poli
     return true;
 }
 
+static bool key_entry_equals(const struct key_entry *entry, const struct key_entry *other)
+{
+    return entry->slot == other->slot && entry->id == other->id && entry->word == other->word;
+}
+
 /* Returns whether a claim may be committed: it is older than the search, and the search found
  * nothing else of the key. */
 static bool key_claim_is_valid(const struct key_lookup *found, const struct key_entry *known)
 {
-    const struct key_entry *seen = &found->entry;
-
-    return known->id && found->is_only && seen->slot == known->slot && seen->id == known->id &&
-           seen->word == known->word;
+    return known->id && found->is_only && key_entry_equals(&found->entry, known);
 }
 
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
@@ -450,6 +461,7 @@ bool key_table_at(const struct key_table *table, uint64_t slot, struct key_entry
 {
     struct atomic128_value value = atomic128_load(&table->slots[slot]);
 
+    WEIR_INVARIANT(slot < key_table_slots(table));
     if (!value.low || value.low & CLAIM_BIT)
         return false;
     *ret = (struct key_entry){&table->slots[slot], value.low, value.high};

@@ -2,6 +2,7 @@
 /* Attaches to shared segments, claims their slots, thread contexts and records, and detaches. */
 #include "shm/participant.h"
 #include "base/error.h"
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/log.h"
@@ -48,8 +49,9 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
     if (r < 0)
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
+    WEIR_INVARIANT(participant->peer_key != 0 && peer_id_pid(participant->peer_id) != 0);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
-    atomic_fetch_add(&segment_header(segment)->registrations, 1);
+    atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
     r = segment_confirm_attach(segment);
     if (r < 0)
@@ -62,10 +64,12 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
     uint64_t nobody = 0;
 
+    WEIR_INVARIANT(peer_key != 0);
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
-    return atomic_compare_exchange_strong(owner, &nobody, peer_key);
+    return atomic_compare_exchange_strong_explicit(owner, &nobody, peer_key, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
 }
 
 /*
@@ -78,7 +82,7 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 static void participant_begin_generation(struct segment_thread *ctx)
 {
     SCHED_POINT();
-    atomic_fetch_add(&ctx->head.generation, 1);
+    atomic_fetch_add_explicit(&ctx->head.generation, 1, memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -88,7 +92,8 @@ static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key
     uint64_t mine = peer_key;
 
     if (atomic_load_explicit(owner, memory_order_relaxed) == peer_key)
-        atomic_compare_exchange_strong(owner, &mine, 0);
+        atomic_compare_exchange_strong_explicit(owner, &mine, 0, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -129,11 +134,19 @@ static int participant_reserve_free(struct participant *participant, uint32_t n)
     uint32_t capacity = participant->free_capacity + n;
     uint32_t *grown = os_realloc(participant->free_records, capacity, sizeof(*grown));
 
+    WEIR_INVARIANT(participant->free_n <= participant->free_capacity);
     if (!grown)
         return -ENOMEM;
     participant->free_records = grown;
     participant->free_capacity = capacity;
     return 0;
+}
+
+/* Returns the end of the runs that may have proxies. Sequentially consistent: a thread that sees
+ * the end sees the entries below. */
+static uint32_t participant_proxies_end(const struct participant *participant)
+{
+    return atomic_load_explicit(&participant->proxies_end, memory_order_seq_cst);
 }
 
 /* Allocates the proxy entries of a run that has just been claimed. */
@@ -143,9 +156,10 @@ static int participant_make_proxies(struct participant *participant, uint32_t ru
 
     if (!kept)
         return -ENOMEM;
+    WEIR_INVARIANT(run > 0 && run < participant->segment->layout.runs_n);
     atomic_store_explicit(&participant->proxies[run], kept, memory_order_release);
-    if (run >= participant->proxies_end)
-        participant->proxies_end = run + 1;
+    if (run >= participant_proxies_end(participant))
+        atomic_store_explicit(&participant->proxies_end, run + 1, memory_order_seq_cst);
     return 0;
 }
 
@@ -158,6 +172,7 @@ static void participant_add_records(struct participant *participant, uint32_t ru
         uint32_t record = run * SEGMENT_RUN_UNITS + at * units;
         const struct acq_record *r = record_at(&participant->region, record);
 
+        WEIR_INVARIANT(participant->free_n < participant->free_capacity);
         if (record_state(record_load(&r->word)) == RECORD_FREE)
             participant->free_records[participant->free_n++] = record;
     }
@@ -182,7 +197,7 @@ static int participant_claim_run(struct participant *participant)
         if (!participant_claim_owner(owner, participant->peer_key))
             continue;
         SCHED_POINT();
-        if (atomic_load(&participant->proxies[run]))
+        if (atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst))
             return participant_fail_claim(participant);
         r = participant_make_proxies(participant, run, n);
         if (r < 0) {
@@ -205,6 +220,8 @@ uint32_t participant_get_record(struct participant *participant)
 
 void participant_put_record(struct participant *participant, uint32_t record)
 {
+    WEIR_INVARIANT(segment_has_record(participant->segment, record));
+    WEIR_INVARIANT(participant->free_n < participant->free_capacity);
     participant->free_records[participant->free_n++] = record;
 }
 
@@ -250,13 +267,13 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
 
 void participant_mark_broken(struct participant *participant)
 {
-    atomic_store(&participant->broken, true);
+    atomic_store_explicit(&participant->broken, true, memory_order_seq_cst);
 }
 
 void participant_report_broken(struct participant *participant)
 {
-    if (!atomic_load(&participant->broken_reported) &&
-        !atomic_exchange(&participant->broken_reported, true))
+    if (!atomic_load_explicit(&participant->broken_reported, memory_order_seq_cst) &&
+        !atomic_exchange_explicit(&participant->broken_reported, true, memory_order_seq_cst))
         log_write(participant->log, WEIR_LOG_ERROR,
                   "the segment of set `%s` is damaged: remove it with `weir rm`",
                   participant->segment->file_stem);
@@ -298,6 +315,8 @@ uint32_t participant_waiter(const struct participant *participant, uint32_t reco
 void participant_set_proxy(struct participant *participant, uint32_t record, uint32_t proxy,
                            bool kept)
 {
+    WEIR_INVARIANT(participant_proxy_entry(participant, record));
+    WEIR_INVARIANT(proxy != 0 && !(proxy & PROXY_ACTIVE));
     atomic_store_explicit(participant_proxy_entry(participant, record),
                           proxy | (kept ? PROXY_ACTIVE : 0), memory_order_release);
 }
@@ -309,8 +328,9 @@ void participant_each_waiter(const struct participant *participant,
     const struct segment *segment = participant->segment;
     uint32_t units = segment->layout.record_units;
 
-    for (uint32_t run = 1; run < participant->proxies_end; run++) {
-        _Atomic uint32_t *entries = atomic_load(&participant->proxies[run]);
+    for (uint32_t run = 1; run < participant_proxies_end(participant); run++) {
+        _Atomic uint32_t *entries =
+            atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst);
 
         for (uint32_t i = 0; entries && i < SEGMENT_RUN_UNITS / units; i++) {
             uint32_t entry = participant_load_proxy(&entries[i]);
@@ -325,8 +345,8 @@ void participant_each_waiter(const struct participant *participant,
 
 static void participant_free_parts(struct participant *participant)
 {
-    for (uint32_t run = 0; run < participant->proxies_end; run++)
-        os_free(atomic_load(&participant->proxies[run]));
+    for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
+        os_free(atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst));
     os_free((void *)(uintptr_t)participant->proxies);
     os_free(participant->free_records);
     peer_watch_close(&participant->peer_watch);
@@ -420,7 +440,8 @@ static void participant_release_announce_slots(struct announce_slots *slots, uin
         uint64_t mine = key;
 
         if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
-            atomic_compare_exchange_strong(&slots->owners[i], &mine, 0);
+            atomic_compare_exchange_strong_explicit(&slots->owners[i], &mine, 0,
+                                                    memory_order_seq_cst, memory_order_seq_cst);
         SCHED_POINT();
     }
 }
@@ -441,6 +462,7 @@ void participant_release_slots(const struct segment *segment, uint32_t slot, uin
 /* Releases the slot. The last participant removes a segment with `lifetime: users`. */
 static void participant_leave(struct participant *participant)
 {
+    WEIR_INVARIANT(participant->slot < SEGMENT_PEERS_MAX);
     participant_release_slots(participant->segment, participant->slot, participant->peer_id);
     if (participant->segment->while_used)
         segment_remove_if_unused(participant->segment, segment_has_users, NULL);

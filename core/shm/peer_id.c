@@ -2,6 +2,7 @@
 /* Peer ids in shared slots, and the state of processes as read from /proc. */
 #include "shm/peer_id.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -96,14 +97,16 @@ static uint32_t peer_slot_next_generation(uint64_t id)
 int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t *ret_slot,
                     uint64_t *ret_id)
 {
+    WEIR_INVARIANT(n <= PEERS_MAX && peer_id_pid(self) != 0);
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t before = atomic_load(&slots[i].id), id;
+        uint64_t before = atomic_load_explicit(&slots[i].id, memory_order_seq_cst), id;
 
         if (peer_id_pid(before))
             continue;
         id =
             peer_id_make(peer_slot_next_generation(before), peer_id_start(self), peer_id_pid(self));
-        if (atomic_compare_exchange_strong(&slots[i].id, &before, id)) {
+        if (atomic_compare_exchange_strong_explicit(&slots[i].id, &before, id, memory_order_seq_cst,
+                                                    memory_order_seq_cst)) {
             *ret_slot = i;
             *ret_id = id;
             SCHED_POINT();
@@ -115,14 +118,15 @@ int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t
 
 bool peer_slot_free(struct peer_slot *slot, uint64_t id)
 {
-    return atomic_compare_exchange_strong(&slot->id, &id,
-                                          peer_id_make(peer_id_generation(id), 0, 0));
+    return atomic_compare_exchange_strong_explicit(&slot->id, &id,
+                                                   peer_id_make(peer_id_generation(id), 0, 0),
+                                                   memory_order_seq_cst, memory_order_seq_cst);
 }
 
 uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key)
 {
     uint32_t slot = peer_key_slot(key);
-    uint64_t id = slot < n ? atomic_load(&slots[slot].id) : 0;
+    uint64_t id = slot < n ? atomic_load_explicit(&slots[slot].id, memory_order_seq_cst) : 0;
 
     return peer_id_pid(id) && peer_key_make(id, slot) == key ? id : 0;
 }

@@ -14,6 +14,7 @@
 #ifndef WEIR_CORE_SHM_PEER_ID_H
 #define WEIR_CORE_SHM_PEER_ID_H
 
+#include "base/invariant.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,6 +70,7 @@ static inline bool peer_id_same_process(uint64_t id, uint64_t other)
 /* Returns the peer key of peer id `id` in `slot`. */
 static inline uint32_t peer_key_make(uint64_t id, uint32_t slot)
 {
+    WEIR_INVARIANT(slot < PEERS_MAX);
     return peer_id_generation(id) << PEER_SLOT_BITS | slot;
 }
 

@@ -3,6 +3,7 @@
 #include "shm/peer_watch.h"
 #include "shm/peer_id.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 
@@ -33,8 +34,10 @@ static void peer_watch_clear_entry(struct peer_watch *watch, struct peer_watch_e
 {
     if (entry->fd >= 0)
         peer_watch_epoll_remove(watch, entry->fd);
-    else if (entry->id)
+    else if (entry->id) {
+        WEIR_INVARIANT(watch->polled_n > 0);
         watch->polled_n--;
+    }
     *entry = (struct peer_watch_entry){.fd = -1};
 }
 
@@ -59,6 +62,7 @@ static void peer_watch_update_entry(struct peer_watch *watch, uint32_t slot, uin
 {
     struct peer_watch_entry *entry = &watch->entries[slot];
 
+    WEIR_INVARIANT(slot < watch->n);
     if (!peer_id_pid(id) || peer_id_same_process(id, watch->self))
         id = 0;
     if (entry->id == id && (!id || entry->fd >= 0))
@@ -99,17 +103,20 @@ int peer_watch_sync(struct peer_watch *watch, const struct peer_slot *peers, uin
     watch->registrations = registrations;
     watch->needs_sync = false;
     for (uint32_t i = 0; i < watch->n; i++)
-        peer_watch_update_entry(watch, i, i < n ? atomic_load(&peers[i].id) : 0);
+        peer_watch_update_entry(
+            watch, i, i < n ? atomic_load_explicit(&peers[i].id, memory_order_seq_cst) : 0);
+    WEIR_INVARIANT(watch->polled_n <= watch->n);
     return (int)watch->polled_n;
 }
 
 /* Removes the entry of a dead process. Returns false if the slot was freed or claimed anew. */
 static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint64_t *ret_id)
 {
+    WEIR_INVARIANT(slot < watch->n && watch->peers);
     *ret_id = watch->entries[slot].id;
     peer_watch_clear_entry(watch, &watch->entries[slot]);
     watch->needs_sync = true;
-    return atomic_load(&watch->peers[slot].id) == *ret_id;
+    return atomic_load_explicit(&watch->peers[slot].id, memory_order_seq_cst) == *ret_id;
 }
 
 /* Finds a death among processes with a pidfd. */

@@ -13,6 +13,7 @@
 #ifndef WEIR_CORE_SHM_REGION_H
 #define WEIR_CORE_SHM_REGION_H
 
+#include "base/invariant.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -89,6 +90,7 @@ bool region_has_record(const struct region *region, uint32_t record);
 
 static inline void *region_block(const struct region *region, uint32_t unit)
 {
+    WEIR_INVARIANT(region->segment || unit * REGION_UNIT_SIZE < region->blocks.reserved);
     return region->blocks.base + unit * REGION_UNIT_SIZE;
 }
 
@@ -98,6 +100,7 @@ void *region_mark_broken(const struct region *region);
 /* Returns the record of a number that no other process can write. */
 static inline void *region_record_unchecked(const struct region *region, uint32_t unit)
 {
+    WEIR_INVARIANT(region->segment || unit * RECORD_UNIT_SIZE < region->records.reserved);
     return region->records.base + unit * RECORD_UNIT_SIZE;
 }
 

@@ -2,6 +2,7 @@
 /* Regions: reserved address ranges that are committed on demand. */
 #include "shm/region.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "shm/segment.h"
 #include <errno.h>
@@ -29,6 +30,7 @@ static int region_area_grow(struct region_area *area, size_t used)
 {
     size_t step, committed;
 
+    WEIR_INVARIANT(area->base && area->committed <= area->reserved);
     if (used > area->reserved)
         return -ENOMEM;
     if (used <= area->committed)
@@ -73,6 +75,7 @@ int region_open_segment(struct region *region, const struct segment *segment, _A
     const struct segment_layout *layout = &segment->layout;
     size_t record = RECORD_UNITS_MAX * RECORD_UNIT_SIZE, block = segment_block_size(layout);
 
+    WEIR_INVARIANT(layout->record_units > 0 && layout->record_units <= RECORD_UNITS_MAX);
     *region = (struct region){.segment = segment, .broken = broken};
     region->fallback = os_alloc(1, record > block ? record : block);
     if (!region->fallback)
@@ -89,6 +92,7 @@ int region_open_segment(struct region *region, const struct segment *segment, _A
 /* Relaxed: the flag is polled, and no other data depends on it. */
 void *region_mark_broken(const struct region *region)
 {
+    WEIR_INVARIANT(region->segment && region->broken && region->fallback);
     atomic_store_explicit(region->broken, true, memory_order_relaxed);
     return region->fallback;
 }
@@ -111,6 +115,9 @@ uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment
     struct region_area *area = &region->blocks;
     size_t at = (area->used + alignment - 1) & ~(alignment - 1);
 
+    WEIR_INVARIANT(!region->segment && size > 0);
+    WEIR_INVARIANT(alignment >= REGION_UNIT_SIZE && !(alignment & (alignment - 1)));
+    WEIR_INVARIANT(region->gap <= region->gap_end && region->gap_end <= area->used);
     size = (size + REGION_UNIT_SIZE - 1) & ~(REGION_UNIT_SIZE - 1);
     if (alignment == REGION_UNIT_SIZE && size <= region->gap_end - region->gap) {
         region->gap += size;
@@ -147,6 +154,8 @@ uint32_t region_alloc_run(struct region *region, uint32_t units)
     struct region_area *area = &region->records;
     size_t run = area->used / RUN_SIZE;
 
+    WEIR_INVARIANT(!region->segment && units > 0 && units <= RECORD_UNITS_MAX);
+    WEIR_INVARIANT(area->used % RUN_SIZE == 0 && run > 0);
     if (region_reserve_runs(region, run + 1) < 0 ||
         region_area_grow(area, area->used + RUN_SIZE) < 0)
         return 0;
@@ -177,6 +186,7 @@ uint32_t region_next_record(const struct region *region, uint32_t record)
         return region_next_in_segment(region->segment, record);
     units = record ? region->run_units[run] : RUN_UNITS;
 
+    WEIR_INVARIANT(units > 0 && record % RUN_UNITS % units == 0);
     if (record % RUN_UNITS + 2 * units <= RUN_UNITS)
         return record + units;
     return (run + 1) * RUN_SIZE < region->records.used ? (run + 1) * RUN_UNITS : 0;

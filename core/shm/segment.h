@@ -15,6 +15,7 @@
 #ifndef WEIR_CORE_SHM_SEGMENT_H
 #define WEIR_CORE_SHM_SEGMENT_H
 
+#include "base/invariant.h"
 #include "shm/segment_dir.h"
 #include "shm/segment_layout.h"
 #include <stdbool.h>
@@ -186,17 +187,20 @@ static inline const char *segment_definition(const struct segment *segment)
 /* i < SEGMENT_PEERS_MAX */
 static inline struct peer_slot *segment_peer(const struct segment *segment, uint32_t i)
 {
+    WEIR_INVARIANT(i < SEGMENT_PEERS_MAX);
     return (struct peer_slot *)(void *)(segment->base + SEGMENT_PEERS_AT) + i;
 }
 
 /* run < layout.runs_n */
 static inline _Atomic uint64_t *segment_run_owner(const struct segment *segment, uint32_t run)
 {
+    WEIR_INVARIANT(run < segment->layout.runs_n);
     return (_Atomic uint64_t *)(void *)(segment->base + SEGMENT_RUN_OWNERS_AT) + run;
 }
 
 static inline size_t segment_thread_at(const struct segment *segment, uint32_t i)
 {
+    WEIR_INVARIANT(i < segment->layout.threads_n);
     return SEGMENT_THREADS_AT + i * segment->layout.thread_stride;
 }
 
@@ -242,6 +246,7 @@ static inline bool segment_thread_of_unit(const struct segment *segment, uint32_
  * set's, followed by one per thread context and one per key set. Commits exchange them. */
 static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
+    WEIR_INVARIANT(block < segment->layout.blocks_n);
     return (segment->layout.blocks_at >> segment->layout.block_class) + block;
 }
 
@@ -276,7 +281,7 @@ static inline bool segment_has_record(const struct segment *segment, uint32_t re
 /* Returns the number of slots to scan: all that were ever in use, and never more than exist. */
 static inline uint32_t segment_scan_count(const _Atomic uint64_t *high, uint32_t n)
 {
-    uint64_t value = atomic_load(high);
+    uint64_t value = atomic_load_explicit(high, memory_order_seq_cst);
 
     return value < n ? (uint32_t)value : n;
 }
@@ -301,24 +306,28 @@ static inline uint32_t segment_runs_n(const struct segment *segment)
 
 static inline struct segment_keyed *segment_keyed(const struct segment *segment)
 {
+    WEIR_INVARIANT(segment->layout.keys_max > 0);
     return (struct segment_keyed *)(void *)(segment->base + segment->layout.keyed_at);
 }
 
 /* Returns the memory of the key table, for layout.keys_max keys. */
 static inline void *segment_key_table(const struct segment *segment)
 {
+    WEIR_INVARIANT(segment->layout.keys_max > 0);
     return segment->base + segment->layout.keys_at;
 }
 
 /* i < layout.key_sets_max */
 static inline struct segment_key_set *segment_key_set(const struct segment *segment, uint32_t i)
 {
+    WEIR_INVARIANT(i < segment->layout.key_sets_max);
     return (struct segment_key_set *)(void *)(segment->base + segment->layout.key_sets_at) + i;
 }
 
 /* Returns the unit of a key set's head. */
 static inline uint32_t segment_key_set_unit(const struct segment *segment, uint32_t i)
 {
+    WEIR_INVARIANT(i < segment->layout.key_sets_max);
     return (uint32_t)((segment->layout.key_sets_at + i * sizeof(struct segment_key_set)) /
                       REGION_UNIT_SIZE);
 }

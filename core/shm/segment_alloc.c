@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Allocation of the memory of a segment's slots, before their first use. */
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
@@ -8,9 +9,11 @@
 
 static void segment_raise_high(_Atomic uint64_t *high, uint64_t n)
 {
-    uint64_t value = atomic_load(high);
+    uint64_t value = atomic_load_explicit(high, memory_order_seq_cst);
 
-    while (value < n && !atomic_compare_exchange_weak(high, &value, n))
+    WEIR_INVARIANT(n > 0);
+    while (value < n && !atomic_compare_exchange_weak_explicit(
+                            high, &value, n, memory_order_seq_cst, memory_order_seq_cst))
         ;
     SCHED_POINT();
 }
@@ -34,10 +37,12 @@ static void segment_init_thread(const struct segment *segment, uint32_t i)
     struct thread_head *head = &segment_thread(segment, i)->head;
     uint64_t none = 0, no_generation = 0;
 
-    atomic_compare_exchange_strong(&head->own_blocks[segment->layout.block_class - BLOCK_CLASS_MIN],
-                                   &none, segment_block_slot(segment, i + 1));
+    atomic_compare_exchange_strong_explicit(
+        &head->own_blocks[segment->layout.block_class - BLOCK_CLASS_MIN], &none,
+        segment_block_slot(segment, i + 1), memory_order_seq_cst, memory_order_seq_cst);
     SCHED_POINT();
-    atomic_compare_exchange_strong(&head->generation, &no_generation, 1);
+    atomic_compare_exchange_strong_explicit(&head->generation, &no_generation, 1,
+                                            memory_order_seq_cst, memory_order_seq_cst);
 }
 
 int segment_alloc_thread(const struct segment *segment, uint32_t i)
@@ -82,7 +87,8 @@ static void segment_init_key_set(const struct segment *segment, uint32_t i)
     _Atomic uint64_t *word = &segment_key_set(segment, i)->head.state_word;
     uint64_t none = 0, first = INFLATED_BIT | segment_key_set_slot(segment, i);
 
-    atomic_compare_exchange_strong(word, &none, first);
+    atomic_compare_exchange_strong_explicit(word, &none, first, memory_order_seq_cst,
+                                            memory_order_seq_cst);
 }
 
 int segment_alloc_key_set(const struct segment *segment, uint32_t i)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Computing the layout of segments, making them and attaching to them. */
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
@@ -27,13 +28,16 @@ static bool segment_shape_is_valid(const struct segment_shape *shape)
 {
     size_t length = strnlen(shape->name, SEGMENT_NAME_SIZE);
 
-    return length > 0 && length < SEGMENT_NAME_SIZE && shape->block_class >= BLOCK_CLASS_MIN &&
-           shape->block_class <= BLOCK_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
-           shape->record_units >= record_units(shape->limits_n) &&
-           shape->record_units <= RECORD_UNITS_MAX &&
-           shape->counters_size % sizeof(uint64_t) == 0 &&
-           (shape->keys_max || !shape->key_sets_max) &&
-           shape->initial_state_n <= block_capacity(shape->block_class);
+    if (length == 0 || length >= SEGMENT_NAME_SIZE)
+        return false;
+    if (shape->block_class < BLOCK_CLASS_MIN || shape->block_class > BLOCK_CLASS_MAX)
+        return false;
+    if (shape->limits_n > WEIR_LIMITS_MAX || shape->record_units < record_units(shape->limits_n) ||
+        shape->record_units > RECORD_UNITS_MAX)
+        return false;
+    if (shape->counters_size % sizeof(uint64_t) != 0 || (shape->key_sets_max && !shape->keys_max))
+        return false;
+    return shape->initial_state_n <= block_capacity(shape->block_class);
 }
 
 static uint32_t segment_threads_for(size_t block_size)
@@ -69,6 +73,8 @@ static int segment_layout_add_keyed(struct segment_layout *layout,
     layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
     layout->size =
         layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
+    WEIR_INVARIANT(layout->keys_at >= layout->key_sets_at + key_sets_size);
+    WEIR_INVARIANT(layout->size > layout->keys_at);
     if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
         return -E2BIG; /* key sets are found by their units */
     return 0;
@@ -101,6 +107,9 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
     layout.blocks_n = (uint32_t)blocks_n;
     layout.records_at = segment_round_up(layout.blocks_at + blocks_n * block, SEGMENT_PAGE);
     layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
+    WEIR_INVARIANT(layout.blocks_at % block == 0 && layout.blocks_at % SEGMENT_PAGE == 0);
+    WEIR_INVARIANT(layout.records_at >= layout.blocks_at + blocks_n * block);
+    WEIR_INVARIANT(layout.records_at % SEGMENT_PAGE == 0 && layout.size % SEGMENT_PAGE == 0);
     if (shape->keys_max && segment_layout_add_keyed(&layout, shape) < 0)
         return -E2BIG;
     *ret = layout;
@@ -114,6 +123,7 @@ int segment_map(struct segment_location *location, struct segment_file *file,
     void *base = NULL;
     int r;
 
+    WEIR_INVARIANT(file->fd >= 0 && location->directory_fd >= 0);
     if (!segment)
         return error_set(location->reterr, -ENOMEM, "out of memory");
     r = os_map_shared(file->fd, layout->size, writable, &base);
@@ -267,8 +277,10 @@ static int segment_check_head(const struct segment *segment)
     unsigned turn = 0;
 
     for (int i = 0; i < TRIES; i++, spin_backoff(&turn)) {
-        uint64_t now = atomic_load(word);
-        uint64_t block = now & INFLATED_BIT ? now : atomic_load(&head->reserve_block);
+        uint64_t now = atomic_load_explicit(word, memory_order_seq_cst);
+        uint64_t block = now & INFLATED_BIT
+                             ? now
+                             : atomic_load_explicit(&head->reserve_block, memory_order_seq_cst);
         uint64_t slot = block & BLOCK_SLOT_MASK, found = 0;
         uint64_t version = (block & ~INFLATED_BIT) >> BLOCK_SLOT_BITS;
         int r;
@@ -278,7 +290,7 @@ static int segment_check_head(const struct segment *segment)
         r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof found);
         if (r < 0)
             return r;
-        if (atomic_load(word) == now)
+        if (atomic_load_explicit(word, memory_order_seq_cst) == now)
             return found == version ? 0 : -EUCLEAN;
     }
     return 0; /* the word keeps changing, so another process uses it successfully */
@@ -296,8 +308,9 @@ static int segment_check_keyed(const struct segment *segment)
     r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
     if (r < 0)
         return r;
-    if ((size_t)r < sizeof keyed || atomic_load(&keyed.key_sets_high) > max ||
-        (uint32_t)atomic_load(&keyed.unbound_list) > max)
+    if ((size_t)r < sizeof keyed ||
+        atomic_load_explicit(&keyed.key_sets_high, memory_order_seq_cst) > max ||
+        (uint32_t)atomic_load_explicit(&keyed.unbound_list, memory_order_seq_cst) > max)
         return -EUCLEAN;
     return 0;
 }
@@ -343,7 +356,8 @@ static int segment_attach(struct segment_location *location, const struct segmen
     struct segment *segment = NULL;
     int r = segment_file_check_usable(location, file, host);
 
-    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removal) & 1))) {
+    if (r == -ESTALE ||
+        (r == 0 && (atomic_load_explicit(&file->header.removal, memory_order_seq_cst) & 1))) {
         r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
         return r == 0 ? -EAGAIN
                       : segment_error(location, r, "is out of use, but cannot be removed: %s",

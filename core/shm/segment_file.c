@@ -2,6 +2,7 @@
 /* Opening, checking and unlinking segment files. */
 #include "shm/segment_file.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
@@ -141,6 +142,7 @@ int segment_file_unlink(int directory_fd, const char *stem, int fd)
     struct stat found;
     int r = os_fstat(fd, &found);
 
+    WEIR_INVARIANT(fd >= 0 && directory_fd >= 0);
     if (r < 0 || found.st_nlink == 0)
         return r;
     r = os_file_lock(fd);

@@ -2,6 +2,7 @@
 /* Identity of a segment: written when it is made, compared by every process that attaches. */
 #include "base/atomic128.h"
 #include "base/hash.h"
+#include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
@@ -133,6 +134,7 @@ void segment_identity_write(struct segment_header *header, const struct segment_
         .keys_max = layout->keys_max,
         .key_sets_max = layout->key_sets_max,
     };
+    WEIR_INVARIANT(identity->definition_length < SEGMENT_DEFINITION_MAX);
     if (layout->keys_max)
         siphash_secret_new(&identity->secret);
     memcpy(identity->magic, segment_magic, sizeof segment_magic);
@@ -236,6 +238,24 @@ static int segment_error_differs(const struct segment_location *location, const 
                      error_text(location->file).text, error_text(location->directory).text);
 }
 
+/* Returns whether the identity states the sizes of the parts that the layout has. */
+static bool segment_has_part_sizes(const struct segment_identity *identity,
+                                   const struct segment_layout *layout)
+{
+    return identity->block_class == layout->block_class &&
+           identity->record_units == layout->record_units &&
+           identity->limits_n == layout->limits_n &&
+           identity->counters_size == layout->counters_size;
+}
+
+/* Returns whether the identity states the capacities that the layout has. */
+static bool segment_has_capacities(const struct segment_identity *identity,
+                                   const struct segment_layout *layout)
+{
+    return identity->threads_n == layout->threads_n && identity->runs_n == layout->runs_n &&
+           identity->keys_max == layout->keys_max && identity->key_sets_max == layout->key_sets_max;
+}
+
 /* Checks the numbers of the identity and the file's size against the layout. */
 static int segment_check_layout(const struct segment_location *location,
                                 const struct segment_file *file,
@@ -243,11 +263,7 @@ static int segment_check_layout(const struct segment_location *location,
 {
     const struct segment_identity *identity = &file->header.identity;
 
-    if (identity->block_class != layout->block_class ||
-        identity->record_units != layout->record_units || identity->limits_n != layout->limits_n ||
-        identity->threads_n != layout->threads_n || identity->runs_n != layout->runs_n ||
-        identity->counters_size != layout->counters_size ||
-        identity->keys_max != layout->keys_max || identity->key_sets_max != layout->key_sets_max ||
+    if (!segment_has_part_sizes(identity, layout) || !segment_has_capacities(identity, layout) ||
         identity->size != layout->size)
         return segment_error_damaged(location, "its numbers are not those of its definition");
     if (file->size != layout->size)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading segments without attaching to them, for observers. */
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "os/os.h"
@@ -24,7 +25,9 @@ static int segment_read_state(const struct segment_location *location,
     if (r == 0)
         r = segment_file_read_layout(location, file, &layout);
     if (r == 0)
-        *ret = atomic_load(&file->header.removal) & 1 ? SEGMENT_REMOVED : SEGMENT_USABLE;
+        *ret = atomic_load_explicit(&file->header.removal, memory_order_seq_cst) & 1
+                   ? SEGMENT_REMOVED
+                   : SEGMENT_USABLE;
     return r;
 }
 
@@ -41,8 +44,9 @@ static int segment_read_peers(const struct segment_location *location,
         if (n < 0)
             return segment_error(location, n, "cannot be read: %s", strerrordesc_np(-n));
         for (size_t i = 0; i < (size_t)n / sizeof peers[0]; i++) {
-            uint64_t id = atomic_load(&peers[i].id);
+            uint64_t id = atomic_load_explicit(&peers[i].id, memory_order_seq_cst);
 
+            WEIR_INVARIANT(ret->peers_n < SEGMENT_PEERS_MAX);
             if (peer_id_pid(id))
                 ret->peer_ids[ret->peers_n++] = id;
         }

@@ -13,6 +13,7 @@
  * that leaves and finds the word tentative takes over with its own id: the scan of the earlier
  * remover may have seen the slot that this process has freed since.
  */
+#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
@@ -26,7 +27,7 @@ bool segment_has_users(const struct segment *segment, void *unused)
 {
     (void)unused;
     for (uint32_t i = 0; i < segment_peers_n(segment); i++) {
-        uint64_t id = atomic_load(&segment_peer(segment, i)->id);
+        uint64_t id = atomic_load_explicit(&segment_peer(segment, i)->id, memory_order_seq_cst);
 
         if (peer_id_pid(id) && !peer_id_is_dead(id))
             return true;
@@ -42,12 +43,13 @@ static int segment_unlink(const struct segment *segment)
 int segment_confirm_attach(const struct segment *segment)
 {
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
-    uint64_t value = atomic_load(removal);
+    uint64_t value = atomic_load_explicit(removal, memory_order_seq_cst);
     int r;
 
     SCHED_POINT();
     while (value && !(value & 1))
-        if (atomic_compare_exchange_weak(removal, &value, 0))
+        if (atomic_compare_exchange_weak_explicit(removal, &value, 0, memory_order_seq_cst,
+                                                  memory_order_seq_cst))
             return 0;
     if (!value)
         return 0;
@@ -60,21 +62,27 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
 {
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
     const uint64_t claim = (os_random() | 1) << 1; /* not 0; unique */
-    uint64_t value = atomic_load(removal);
+    uint64_t value = atomic_load_explicit(removal, memory_order_seq_cst);
+    bool is_removed;
     int r;
 
-    while (!(value & 1) && !atomic_compare_exchange_weak(removal, &value, claim))
+    WEIR_INVARIANT(claim != 0 && !(claim & 1));
+    while (!(value & 1) && !atomic_compare_exchange_weak_explicit(
+                               removal, &value, claim, memory_order_seq_cst, memory_order_seq_cst))
         ;
     SCHED_POINT();
     if (!(value & 1)) {
         value = claim;
         if (in_use(segment, userdata)) {
             SCHED_POINT();
-            atomic_compare_exchange_strong(removal, &value, 0);
+            atomic_compare_exchange_strong_explicit(removal, &value, 0, memory_order_seq_cst,
+                                                    memory_order_seq_cst);
             return 0;
         }
         SCHED_POINT();
-        if (!atomic_compare_exchange_strong(removal, &value, claim | 1) && !(value & 1))
+        is_removed = atomic_compare_exchange_strong_explicit(
+            removal, &value, claim | 1, memory_order_seq_cst, memory_order_seq_cst);
+        if (!is_removed && !(value & 1))
             return 0;
     }
     SCHED_POINT();
@@ -85,7 +93,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
 /* Marks the segment as removed. Attached processes go on; no other can attach. */
 static void segment_force_removal(const struct segment *segment)
 {
-    atomic_store(&segment_header(segment)->removal, os_random() | 1);
+    atomic_store_explicit(&segment_header(segment)->removal, os_random() | 1, memory_order_seq_cst);
 }
 
 /* Retries while another remover has taken over: it may die before it is done. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Version blocks by size, and the first version of a set. */
 #include "shm/set_layout.h"
+#include "base/invariant.h"
 
 uint32_t block_class_for(size_t content_words)
 {
@@ -13,6 +14,7 @@ uint32_t block_class_for(size_t content_words)
 
 size_t block_capacity(uint32_t block_class)
 {
+    WEIR_INVARIANT(block_class >= BLOCK_CLASS_MIN && block_class <= BLOCK_CLASS_MAX);
     return (((size_t)1 << block_class) - sizeof(struct version_block)) / sizeof(uint64_t);
 }
 
@@ -20,6 +22,7 @@ void set_layout_init(struct set_head *set, uint32_t block_class, uint32_t number
                      struct version_block *block, uint64_t slot, const uint64_t *content,
                      size_t content_n)
 {
+    WEIR_INVARIANT(content_n <= block_capacity(block_class) && slot <= BLOCK_SLOT_MASK);
     for (size_t i = 0; i < content_n; i++)
         atomic_store_explicit(&block->content[i], content[i], memory_order_relaxed);
     atomic_store_explicit(&block->meta, block_meta(0, (uint32_t)content_n, 0),

@@ -6,6 +6,7 @@
 #ifndef WEIR_CORE_SHM_SET_LAYOUT_H
 #define WEIR_CORE_SHM_SET_LAYOUT_H
 
+#include "base/invariant.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,6 +72,7 @@ static inline uint64_t block_ref_make(uint64_t slot, uint64_t version)
 {
     uint64_t shifted = version << BLOCK_SLOT_BITS;
 
+    WEIR_INVARIANT(slot <= BLOCK_SLOT_MASK);
     return (shifted & ~INFLATED_BIT) | slot;
 }
 
@@ -88,6 +90,7 @@ static inline uint64_t block_ref_of_word(uint64_t word)
 
 static inline uint64_t block_meta(uint32_t thread, uint32_t content_n, uint32_t writes_n)
 {
+    WEIR_INVARIANT(content_n <= 0xffffff && writes_n <= DEFERRED_WRITES_MAX);
     return (uint64_t)thread << 32 | (uint64_t)content_n << 8 | writes_n;
 }
 

@@ -2,6 +2,7 @@
 /* Back-off after a lost CAS of the state word, and the pauses of a thread that yields. */
 #include "state/contention.h"
 #include "base/backoff.h"
+#include "base/invariant.h"
 
 /* Exponents of two of pauses: of the first loss, and the increment for the next one. The second
  * back-off lasts about a hundred operations, so that changing turns costs little of the total
@@ -15,6 +16,7 @@ void contention_backoff(struct set_head *set, unsigned *turn)
 {
     unsigned pauses;
 
+    WEIR_INVARIANT(*turn <= CONTENTION_TURNS);
     if (*turn < CONTENTION_TURNS)
         ++*turn;
     pauses = PAUSES_FIRST + PAUSES_GROWTH * (*turn - 1);

@@ -13,6 +13,7 @@
 #define WEIR_CORE_STATE_SHORT_VERSION_H
 
 #include "base/backoff.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "state/contention.h"
 #include "state/version.h"
@@ -122,6 +123,7 @@ WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *reg
     struct set_head *set = region_block(region, set_unit);
     uint32_t block_class = block_class_of(shared, region, set);
 
+    WEIR_INVARIANT(content_n <= STACK_VERSION_WORDS);
     version->head = set;
     version->block_class = block_class;
     version->content_n = content_n;
@@ -177,11 +179,13 @@ WEIR_ALWAYS_INLINE void stack_version_complete(const struct region *region,
     _Atomic uint64_t *at = region_record(region, write->target >> 3);
     uint64_t expected = write->expected;
 
+    WEIR_INVARIANT((write->target & 7) == RECORD_FIELD_WORD && write->target >> 3);
     at += write->target & 7;
     if (write->is_exclusive)
         atomic_store_explicit(at, write->desired, memory_order_release);
     else
-        atomic_compare_exchange_strong(at, &expected, write->desired);
+        atomic_compare_exchange_strong_explicit(at, &expected, write->desired, memory_order_seq_cst,
+                                                memory_order_seq_cst);
     SCHED_POINT();
 }
 
@@ -196,10 +200,12 @@ WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *r
     struct version_block *block = block_at(shared, region, version->block_class, mine);
     uint64_t word = state_word_next(mine);
 
+    WEIR_INVARIANT(region->segment || (mine && state_word_slot(mine) != state_word_slot(expected)));
     stack_version_write_header(shared, region, ctx, block, word, version);
     stack_version_put_content(block, version->content, version->content_n);
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    if (!atomic_compare_exchange_strong(&version->head->state_word, &expected, word))
+    if (!atomic_compare_exchange_strong_explicit(&version->head->state_word, &expected, word,
+                                                 memory_order_seq_cst, memory_order_seq_cst))
         return false;
     SCHED_POINT();
     if (shared && version->has_write)

@@ -22,6 +22,7 @@
 #define WEIR_CORE_STATE_VERSION_H
 
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "shm/region.h"
 #include "shm/set_layout.h"
@@ -84,6 +85,7 @@ static inline void version_set_active(const struct region *region, uint32_t thre
 {
     struct thread_head *head = region_block(region, thread);
 
+    WEIR_INVARIANT(thread != 0 && set != 0);
     if (atomic_load_explicit(&head->active_set, memory_order_relaxed) != set)
         atomic_store_explicit(&head->active_set, set, memory_order_release);
     SCHED_POINT();
@@ -172,7 +174,8 @@ static inline bool version_cas_word(const struct region *region, uint32_t set, u
     struct set_head *head = region_block(region, set);
 
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    return atomic_compare_exchange_strong(&head->state_word, &expected, desired);
+    return atomic_compare_exchange_strong_explicit(&head->state_word, &expected, desired,
+                                                   memory_order_seq_cst, memory_order_seq_cst);
 }
 
 #endif

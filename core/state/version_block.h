@@ -7,6 +7,7 @@
 #define WEIR_CORE_STATE_VERSION_BLOCK_H
 
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include "shm/region.h"
 #include "state/version.h"
 
@@ -37,6 +38,7 @@ WEIR_ALWAYS_INLINE _Atomic uint64_t *block_own_ref(bool shared, const struct reg
 {
     struct thread_head *head = region_block(region, ctx);
 
+    WEIR_INVARIANT(block_class >= BLOCK_CLASS_MIN && block_class <= BLOCK_CLASS_MAX);
     if (shared && region->segment && !region_has_thread_unit(region, ctx))
         return region_mark_broken(region);
     return &head->own_blocks[block_class - BLOCK_CLASS_MIN];

@@ -17,6 +17,7 @@
 #include "state/version_ops.h"
 #include "base/backoff.h"
 #include "base/compiler.h"
+#include "base/invariant.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,6 +29,8 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
 static struct version_block *version_block_at(const struct region *region, uint32_t block_class,
                                               uint64_t word)
 {
+    WEIR_INVARIANT(region->segment ||
+                   state_word_slot(word) << block_class < region->blocks.reserved);
     return block_at(true, region, block_class, word);
 }
 
@@ -72,6 +75,7 @@ uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uin
 {
     uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
 
+    WEIR_INVARIANT(!(word & INFLATED_BIT));
     if (unit) {
         struct set_head *set = region_block(region, unit);
 
@@ -87,6 +91,7 @@ int version_add_reserve_block(struct region *region, uint32_t set_unit)
     struct set_head *set = set_head_at(region, set_unit);
     uint64_t block;
 
+    WEIR_INVARIANT(!region->segment);
     if (version_load(&set->reserve_block))
         return 0;
     block = version_new_block(region, version_block_class(region, set));
@@ -159,6 +164,7 @@ void version_help_word(const struct region *region, struct set_head *set, uint64
     _Atomic uint64_t *own_ref;
     struct deferred_writes deferred;
 
+    WEIR_INVARIANT(word & INFLATED_BIT);
     if (version_load_acquire(&block->completed) == version)
         return;
     SCHED_POINT();
@@ -205,6 +211,9 @@ uint64_t version_peek_content(const struct region *region, uint32_t set_unit, ui
 
 void version_from_inline(struct version *version, uint64_t word)
 {
+    WEIR_INVARIANT(!(word & INFLATED_BIT));
+    WEIR_INVARIANT(version->content_capacity >
+                   INLINE_STATE_AT + (version->inline_format == INLINE_DCAS));
     memset(version->content, 0, INLINE_STATE_AT * sizeof(uint64_t));
     version->content[INLINE_STATE_AT] = inline_state_decode(version->inline_format, word);
     version->content_n = INLINE_STATE_AT + 1;
@@ -282,6 +291,7 @@ void version_set_notified(const struct region *region, uint32_t set_unit,
     struct version_block *block =
         version_block_at(region, version_block_class(region, set), version->state_word);
 
+    WEIR_INVARIANT(version_is_inflated(version));
     atomic_store_explicit(&block->notified, state_word_version(version->state_word),
                           memory_order_release);
     SCHED_POINT();
@@ -300,6 +310,7 @@ bool version_deflate(const struct region *region, uint32_t set_unit, const struc
     struct set_head *set = set_head_at(region, set_unit);
     uint64_t reserve;
 
+    WEIR_INVARIANT(version_is_inflated(version) && !(word & INFLATED_BIT));
     do {
         reserve = version_load_acquire(&set->reserve_block);
         SCHED_POINT();

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steps of version_read() and version_commit(), inlined there and into the hot paths. version_ops.c
- * says how its relaxed accesses are ordered.
+ * The steps of version_read() and version_commit(), inlined there and into the hot paths.
+ * version_ops.c says how its relaxed accesses are ordered.
  */
 #ifndef WEIR_CORE_STATE_VERSION_OPS_H
 #define WEIR_CORE_STATE_VERSION_OPS_H
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
+#include "shm/acq_record.h"
 #include "state/version.h"
 #include "state/version_block.h"
 
@@ -43,6 +45,7 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
     _Atomic uint64_t *at =
         shared ? region_record(region, record) : region_record_unchecked(region, record);
 
+    WEIR_INVARIANT(region->segment || (record && (write->target & 7) <= RECORD_FIELD_GRANTED_NS));
     at += write->target & 7;
     SCHED_POINT();
     if (write->is_exclusive)
@@ -183,6 +186,29 @@ WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *regio
     SCHED_POINT();
 }
 
+/* Returns true if the thread's own block is not the one that it replaces, and its versions ascend.
+ */
+static inline bool version_is_next(const struct version_block *own, uint64_t own_ref, uint64_t word,
+                                   uint64_t predecessor)
+{
+    if (!own_ref || version_load(&own->version) > state_word_version(word))
+        return false;
+    return !(predecessor & INFLATED_BIT) ||
+           state_word_slot(predecessor) != state_word_slot(own_ref);
+}
+
+/* Returns true if all deferred writes of a committed version can be. */
+static inline bool version_writes_are_possible(const struct version *version)
+{
+    for (uint32_t i = 0; i < version->writes_n; i++) {
+        const struct deferred_write *write = &version->writes[i];
+
+        if (!deferred_write_is_possible(write->target, write->expected, write->desired))
+            return false;
+    }
+    return true;
+}
+
 WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *region, uint32_t ctx,
                                             uint32_t set_unit, struct version *version)
 {
@@ -194,9 +220,13 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
     uint64_t word =
         INFLATED_BIT | block_ref_make(state_word_slot(mine), state_word_version(mine) + 1);
 
+    WEIR_INVARIANT(version->writes_n <= DEFERRED_WRITES_MAX);
+    WEIR_INVARIANT(version->content_n <= block_capacity(block_class));
+    WEIR_INVARIANT(region->segment || version_is_next(block, mine, word, expected));
     version_write_block(block, ctx, word, version);
     if (!version_cas_word(region, set_unit, expected, word))
         return false;
+    WEIR_INVARIANT(region->segment || version_writes_are_possible(version));
     SCHED_POINT();
     version->state_word = word;
     if (expected & INFLATED_BIT)

@@ -4,6 +4,7 @@
  * are not of the version that was read, the commit fails and the edit has no effect.
  */
 #include "state/wait_queue.h"
+#include "base/invariant.h"
 
 static void waitq_defer_link(struct version *version, const struct region *region, uint32_t record,
                              uint32_t which, uint32_t target)
@@ -27,6 +28,9 @@ void waitq_enqueue(const struct region *region, struct version *version, uint32_
     uint32_t head = waitq_head(version), tail = waitq_tail(version);
     uint64_t word = record_load(&r->word);
 
+    WEIR_INVARIANT(waitq_is_consistent(version) && waitq_length(version) < WAITQ_COUNT_MASK);
+    WEIR_INVARIANT(record && record != tail);
+    WEIR_INVARIANT(region->segment || record_state(word) == RECORD_FREE);
     waitq_prepare(r, word, tail);
     version_defer_write(version, record, RECORD_FIELD_WORD, word,
                         record_next_word(word, RECORD_WAITING));
@@ -43,6 +47,7 @@ void waitq_remove(const struct region *region, struct version *version, uint32_t
     uint32_t next = record_link_target(record_load(&r->next));
     uint32_t prev = record_link_target(record_load(&r->prev));
 
+    WEIR_INVARIANT(record && waitq_is_consistent(version));
     if (waitq_head(version) == record) {
         waitq_dequeue(region, version);
         return;

@@ -8,6 +8,7 @@
 #ifndef WEIR_CORE_STATE_WAIT_QUEUE_H
 #define WEIR_CORE_STATE_WAIT_QUEUE_H
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "shm/acq_record.h"
 #include "state/version.h"
@@ -61,6 +62,16 @@ static inline uint32_t waitq_departures(const struct version *version)
     return waitq_departures_of(version->content);
 }
 
+/* Returns true if head, tail and length agree. */
+static inline bool waitq_is_consistent(const struct version *version)
+{
+    uint32_t head = waitq_head(version), tail = waitq_tail(version);
+
+    if (!waitq_length(version))
+        return !head && !tail;
+    return head && tail && (head == tail) == (waitq_length(version) == 1);
+}
+
 static inline void waitq_set_ends(struct version *version, uint32_t head, uint32_t tail)
 {
     version->content[CONTENT_ENDS] = (uint64_t)tail << 32 | head;
@@ -96,6 +107,7 @@ static inline void waitq_count_departure(struct version *version)
 static inline void version_defer_write(struct version *version, uint32_t record, uint32_t word,
                                        uint64_t expected, uint64_t desired)
 {
+    WEIR_INVARIANT(version->writes_n < DEFERRED_WRITES_MAX);
     version->writes[version->writes_n++] = (struct deferred_write){
         .target = deferred_write_target(record, word), .expected = expected, .desired = desired};
 }
