@@ -23,10 +23,10 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
         return r;
     for (uint32_t i = 0; i < op.set->limits.n; i++)
         if (op.amounts[i]) {
-            r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.verdict)
+            r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
                                          : acquire_op_submit(&op, 0, MODE_TRY, WEIR_FOREVER);
             if (r < 0)
-                acquire_op_fill_refusal(retref, op.set, &op.verdict);
+                acquire_op_fill_refusal(retref, op.set, &op.decision);
             return r;
         }
     counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
@@ -158,7 +158,7 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
     uint64_t check_ns;
 
     if (op->set->participant) {
-        check_ns = stall_check_deadline(op->ctx, op->verdict.ticket, os_now_ns());
+        check_ns = stall_check_deadline(op->ctx, op->decision.ticket, os_now_ns());
         until = check_ns < until ? check_ns : until;
     }
     return until < deadline ? until : deadline;

@@ -131,25 +131,25 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     acquire_op_init_record(op, record);
 }
 
-int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                             uint64_t max_wait_ns)
 {
-    return keyed_acquire(op, record, entry, max_wait_ns);
+    return keyed_acquire(op, record, mode, max_wait_ns);
 }
 
-static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wait_mode entry)
+static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    int r = acquire_op_submit(op, record, entry, request_max_wait(op->set, op->request));
+    int r = acquire_op_submit(op, record, mode, request_max_wait(op->set, op->request));
 
     /* After a probe the caller comes back to wait, unless no wait can help. */
-    if (r < 0 && (entry != MODE_PROBE || r == -ERANGE))
-        acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
+    if (r < 0 && (mode != MODE_PROBE || r == -ERANGE))
+        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
     return r;
 }
 
-int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode entry)
+int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    return acquire_op_run(op, record, entry);
+    return acquire_op_run(op, record, mode);
 }
 
 /* Returns when the wait ends: at the earlier of timeout and max_wait. If both pass at once, the
@@ -167,7 +167,7 @@ static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t n
 
 uint64_t acquire_op_deadline(const struct acquire_op *op, enum record_state *ret_state)
 {
-    return acquire_op_deadline_from(op, op->verdict.now_ns, ret_state);
+    return acquire_op_deadline_from(op, op->decision.now_ns, ret_state);
 }
 
 void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
@@ -186,14 +186,14 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     weir_set *set = op->set;
     uint32_t record = waiter_record(set->w, waiter);
 
-    stall_check_arm(op->ctx, set, waiter, word, &op->verdict);
+    stall_check_arm(op->ctx, set, waiter, word, &op->decision);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
     /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
     if (instance_is_closed(set->w) && set_cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }
 
-int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition **ret)
+int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition **ret)
 {
     weir_acquisition *acquisition = acquisition_new(op->ctx, op->set, op->amounts);
     int r = 0;
@@ -205,13 +205,13 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition
     op->acquisition_set = acquisition ? &acquisition->set : NULL;
     if (acquisition->record) {
         acquire_op_init_record(op, acquisition->record);
-        r = acquire_op_run(op, acquisition->record, entry);
+        r = acquire_op_run(op, acquisition->record, mode);
     } else {
         counter_add(&thread_ctx_counters(op->ctx, op->set->number)->granted, 1);
     }
-    if (r == 0 && entry != MODE_RESERVE)
+    if (r == 0 && mode != MODE_RESERVE)
         fast_path_enable(op->ctx, acquisition);
-    if (r == 0 || (r == -EAGAIN && entry == MODE_PROBE)) {
+    if (r == 0 || (r == -EAGAIN && mode == MODE_PROBE)) {
         *ret = acquisition;
         return r;
     }

@@ -34,8 +34,9 @@ static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint3
     uint64_t amount = acquisition_amounts(acquisition)[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
-    return !(acquisition->updated_limits >> i & 1) &&
-           ((type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1));
+    if (acquisition->updated_limits >> i & 1)
+        return false;
+    return (type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1);
 }
 
 /* Returns whether `named_limits` are those with this key. */

@@ -135,7 +135,7 @@ static int cq_acquire(struct acquire_op *op, uint32_t record)
         return 0;
     }
     if (!set->keyed && enqueue_is_likely(set))
-        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->verdict);
+        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->decision);
     return r == -EINPROGRESS ? acquire_op_submit(op, entered, MODE_WAIT, max_wait_ns) : r;
 }
 
@@ -285,7 +285,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t recor
         cq_deliver_submission(queue, &submission);
         return 0;
     case -ERANGE:
-        acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
+        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
         return -ERANGE;
     default:
         return r;

@@ -32,12 +32,15 @@ WEIR_ALWAYS_INLINE int fast_block_try_take(bool shared, weir_set *set,
     struct thread_ctx *ctx = thread_ctx_self;
     uint64_t amounts[ACQUISITION_LIMITS], now_ns;
 
-    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number) ||
-        set->limits.has_lease || !fast_path_is_open(set->w) ||
-        !(request = request_validate(request)) ||
-        !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
-        request_is_empty(set, amounts) ||
-        try_now_take(shared, ctx, set, amounts, 0, false, &now_ns) < 0)
+    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
+        return -EINPROGRESS;
+    if (set->limits.has_lease || !fast_path_is_open(set->w))
+        return -EINPROGRESS;
+    request = request_validate(request);
+    if (!request || !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
+        request_is_empty(set, amounts))
+        return -EINPROGRESS;
+    if (try_now_take(shared, ctx, set, amounts, 0, false, &now_ns) < 0) /* commits here */
         return -EINPROGRESS;
     fast_block_count_grant(ctx, set, amounts, true);
     return 0;
@@ -144,16 +147,22 @@ WEIR_ALWAYS_INLINE int fast_block_grant(bool shared, struct thread_ctx *ctx,
 
 WEIR_ALWAYS_INLINE int fast_block_try_acquire(bool shared, weir_set *set,
                                               const struct weir_request *request,
-                                              enum wait_mode entry, weir_acquisition **ret)
+                                              enum wait_mode mode, weir_acquisition **ret)
 {
     struct thread_ctx *ctx = thread_ctx_self;
-    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
+    weir_acquisition *acquisition = fast_path_cached(ctx, set);
 
-    if (!acquisition || acquisition->set != set || !ret || !fast_path_is_open(set->w) ||
-        !(request = request_validate(request)) ||
-        (!fast_block_resolve_again(acquisition, request) &&
-         !fast_block_resolve(acquisition, request)) ||
-        try_now_has_queue(set, entry) || fast_block_grant(shared, ctx, acquisition) < 0)
+    if (!acquisition || !ret)
+        return -EINPROGRESS;
+    request = request_validate(request);
+    if (!request)
+        return -EINPROGRESS;
+    if (!fast_block_resolve_again(acquisition, request) &&
+        !fast_block_resolve(acquisition, request))
+        return -EINPROGRESS;
+    if (try_now_has_queue(set, mode))
+        return -EINPROGRESS;
+    if (fast_block_grant(shared, ctx, acquisition) < 0) /* commits here */
         return -EINPROGRESS;
     fast_path_cache_pop(ctx, acquisition, request->flags & WEIR_STRICT);
     fast_block_count_grant(ctx, set, acquisition->values, false);
@@ -163,30 +172,28 @@ WEIR_ALWAYS_INLINE int fast_block_try_acquire(bool shared, weir_set *set,
 
 WEIR_NOINLINE int fast_block_acquire_shared(weir_pool *pool, const struct weir_request *request,
                                             weir_acquisition **ret, struct weir_refusal *retref,
-                                            slow_path_fn *slow_path)
+                                            slow_path_fn *slow_path, enum wait_mode mode)
 {
-    enum wait_mode entry = slow_path == acquire_try ? MODE_TRY : MODE_PROBE;
-    int r = fast_block_try_acquire(true, pool->fast_set, request, entry, ret);
+    int r = fast_block_try_acquire(true, pool->fast_set, request, mode, ret);
 
     return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
 WEIR_NOINLINE int fast_block_acquire_private(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, struct weir_refusal *retref,
-                                             slow_path_fn *slow_path)
+                                             slow_path_fn *slow_path, enum wait_mode mode)
 {
-    enum wait_mode entry = slow_path == acquire_try ? MODE_TRY : MODE_PROBE;
-    int r = fast_block_try_acquire(false, pool->fast_set, request, entry, ret);
+    int r = fast_block_try_acquire(false, pool->fast_set, request, mode, ret);
 
     return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
 int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                       struct weir_refusal *retref, slow_path_fn *slow_path)
+                       struct weir_refusal *retref, slow_path_fn *slow_path, enum wait_mode mode)
 {
     return pool->fast_set->is_shared
-               ? fast_block_acquire_shared(pool, request, ret, retref, slow_path)
-               : fast_block_acquire_private(pool, request, ret, retref, slow_path);
+               ? fast_block_acquire_shared(pool, request, ret, retref, slow_path, mode)
+               : fast_block_acquire_private(pool, request, ret, retref, slow_path, mode);
 }
 
 /* ---- release ---- */
@@ -255,8 +262,9 @@ WEIR_ALWAYS_INLINE int fast_block_try_release(bool shared, weir_acquisition *acq
     bool missing;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
-        !fast_path_is_open(set->w) ||
-        (acquisition->amounts_differ || set->limits.has_opaque_resources))
+        !fast_path_is_open(set->w))
+        return -EINPROGRESS;
+    if (acquisition->amounts_differ || set->limits.has_opaque_resources)
         return -EINPROGRESS;
     missing = fast_block_lacks_update(acquisition);
     if (!fast_block_free_record(shared, ctx, acquisition))

@@ -14,6 +14,17 @@ WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
     return !instance_is_forked(w) && !instance_is_closed(w) && !clock_must_report_tsc(&w->clock);
 }
 
+/* Returns the cached acquisition that the fast path may grant next, or NULL. */
+WEIR_ALWAYS_INLINE weir_acquisition *fast_path_cached(const struct thread_ctx *ctx,
+                                                      const weir_set *set)
+{
+    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
+
+    if (!acquisition || acquisition->set != set || !fast_path_is_open(set->w))
+        return NULL;
+    return acquisition;
+}
+
 /* Writes into the record which thread is about to hold it. */
 WEIR_ALWAYS_INLINE void fast_path_name_thread(const struct thread_ctx *ctx, const weir_set *set,
                                               struct acq_record *r)

@@ -15,8 +15,9 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 
     if (result == -ECHILD)
         return result;
-    if ((result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS) || !ret ||
-        ret->size < sizeof(*ret))
+    if (result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS)
+        return -EINVAL;
+    if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;
     ctx = thread_ctx_get(set);
     if (!ctx)

@@ -125,8 +125,9 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
             amount = asked->amount;
             known = true;
         }
-        if (amount > limit->capacity || (nothing && limit->type == WEIR_LIMIT_RATE) ||
-            (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE))
+        if (amount > limit->capacity || (nothing && limit->type == WEIR_LIMIT_RATE))
+            return false;
+        if (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE)
             return false;
         amounts[i] = amount;
     }

@@ -17,6 +17,7 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
     struct txn txn;
     uint32_t head;
     uint64_t word, next;
+    bool committed;
 
     txn_begin(&txn, ctx, set);
     if (!version_is_inflated(&txn.version))
@@ -31,7 +32,8 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
         version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
         txn.notifications[txn.notifications_n++] = (struct notification){head, next};
     }
-    return txn_commit(&txn) && !head;
+    committed = txn_commit(&txn);
+    return committed && !head;
 }
 
 struct shutdown_args {
@@ -41,23 +43,23 @@ struct shutdown_args {
 
 /* Ends the wait of a waiter and notifies it. In a broken set no wait can be canceled; acquisitions
  * are notified even so, and a reap of a completion queue finds out by itself. */
-static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t kept)
+static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter)
 {
     const struct shutdown_args *args = userdata;
     const weir *w = args->set->w;
     /* Word before set: the record may wait again, for another key, but then with another word. */
-    uint64_t word = waiter_word(w, kept);
-    weir_set *set = waiter_set(w, kept); /* or one of its key sets */
+    uint64_t word = waiter_word(w, waiter);
+    weir_set *set = waiter_set(w, waiter); /* or one of its key sets */
 
     SCHED_POINT();
     if (record_state(word) == RECORD_WAITING &&
         set_cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
         word = record_next_word(word, RECORD_SHUT_DOWN);
     else if (set_is_broken(set))
-        word = waiter_word(set->w, kept);
-    if (wait_target_kind(record_wait_target(waiter_at(set->w, kept))) == WAIT_TARGET_TIMER ||
+        word = waiter_word(set->w, waiter);
+    if (wait_target_kind(record_wait_target(waiter_at(set->w, waiter))) == WAIT_TARGET_TIMER ||
         record_state(word) == RECORD_SHUT_DOWN)
-        timer_notify(set->w, kept, word);
+        timer_notify(set->w, waiter, word);
 }
 
 /* Shuts a shared set down for this process only: other participants go on. */

@@ -48,8 +48,9 @@ void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t wo
     do {
         txn_begin(&txn, ctx, &key_set->set);
         if (key_set_phase_of(&txn) != PHASE_BINDING ||
-            key_set_word(&txn, key_set_binding(&txn)) != word || set_is_broken(&key_set->set) ||
-            key_set_is_named(key_set->keyed, &txn, &entry))
+            key_set_word(&txn, key_set_binding(&txn)) != word)
+            return;
+        if (set_is_broken(&key_set->set) || key_set_is_named(key_set->keyed, &txn, &entry))
             return;
     } while (!key_set_end_binding(&txn));
     key_set_push_unbound(key_set->keyed, key_set->number);
@@ -61,7 +62,9 @@ static void key_set_rebind(struct txn *txn, struct key_entry *entry)
 {
     uint64_t word = key_set_begin_binding(txn);
 
-    if (!txn_commit(txn) || key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
+    if (!txn_commit(txn))
+        return;
+    if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
         return;
     key_set_unbind(key_set_of(txn->set), txn->ctx, word);
 }

@@ -119,8 +119,11 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
     if (!key_set_fits_word(keyed, &txn) &&
         !key_states_are_new(&txn.set->limits, txn_states(&txn), &txn.at))
         return;
-    if (key_set_is_named(keyed, &txn, &entry) && key_set_end_binding(&txn) &&
-        key_set_restore_entry(keyed, &txn, &entry))
+    if (!key_set_is_named(keyed, &txn, &entry))
+        return;
+    if (!key_set_end_binding(&txn)) /* commits here */
+        return;
+    if (key_set_restore_entry(keyed, &txn, &entry))
         key_set_push_unbound(keyed, key_set->number);
 }
 

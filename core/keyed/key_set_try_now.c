@@ -36,9 +36,11 @@ int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint
     contention_yield(region_block(set->region, set->head_unit));
     at = clock_instant(&set->w->clock, set->limits.reads_wall);
     for (;; stack_version_backoff(false, version.head, &turn)) {
-        if (!try_now_read(false, ctx, set, &turn, &version) || !key_set_admits(&txn) ||
-            !try_now_is_reached(set, &version, &at) ||
-            !limits_take_or_clobber(&set->limits, try_now_states(&version), &at, amounts))
+        if (!try_now_read(false, ctx, set, &turn, &version))
+            return -EINPROGRESS;
+        if (!key_set_admits(&txn) || !try_now_is_reached(set, &version, &at))
+            return -EINPROGRESS;
+        if (!limits_take_or_clobber(&set->limits, try_now_states(&version), &at, amounts))
             return -EINPROGRESS;
         version.content[CONTENT_LAST_NS] = at.now_ns;
         if (try_now_commit(false, ctx, set, turn, &version))
@@ -58,8 +60,9 @@ int key_set_release_now(struct thread_ctx *ctx, struct key_set *key_set, const u
     struct txn txn = {.ctx = ctx, .set = set, .version.content = version.content};
 
     for (unsigned turn = 0;; stack_version_backoff(false, version.head, &turn)) {
-        if (!key_set_fits_stack(set) || !try_now_read(false, ctx, set, &turn, &version) ||
-            !key_set_admits(&txn))
+        if (!key_set_fits_stack(set) || !try_now_read(false, ctx, set, &turn, &version))
+            return -EINPROGRESS;
+        if (!key_set_admits(&txn))
             return -EINPROGRESS;
         try_now_release_all(&set->limits, try_now_states(&version), amounts);
         if (try_now_commit(false, ctx, set, turn, &version))

@@ -57,9 +57,11 @@ static bool keyed_fits_inline(const weir_set *set)
 {
     const struct limit *limit = set->limits.items;
 
-    return set->limits.n == 1 && limit->state_words == 1 &&
-           (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD) &&
-           !(limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set));
+    if (set->limits.n != 1 || limit->state_words != 1)
+        return false;
+    if (limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set))
+        return false;
+    return !limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD;
 }
 
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)

@@ -40,7 +40,7 @@ static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
     weir_set *set = acq->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
-    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if (r == -ENOBUFS && set->participant && peer_reap_if_due(op->ctx, set, now_ns))
         return -EINPROGRESS;
     if (r == -ENOBUFS) {
@@ -59,10 +59,10 @@ static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct ke
 
     keyed_move_to(acq, &key_set->set);
     op->ctx->binding = key_word_binding(entry->word);
-    r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->verdict);
+    r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->decision);
     if (r == -EINPROGRESS)
         r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
-                                 acq->max_wait_ns, &op->verdict);
+                                 acq->max_wait_ns, &op->decision);
     if (r >= 0 && acq->record)
         return r;
     keyed_move_to(acq, acq->set);
@@ -110,7 +110,7 @@ static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
         atomic_store_explicit(&r->word, held, memory_order_release);
         SCHED_POINT();
     }
-    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     counter_add(&counters->granted, 1);
     counter_add(&counters->limits[0].granted, op->amounts[0]);
     if (!acq->record)
@@ -125,7 +125,7 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
     const struct limit *limit = acq->set->limits.items;
     struct acquire_op *op = acq->op;
 
-    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->ctx, acq->set, -ERANGE, limit->key);
         return -ERANGE;
@@ -135,7 +135,7 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
     if (acq->mode != MODE_TRY)
         return keyed_acquire_promoted(acq, entry, &entry->word);
     if (limit->type == WEIR_LIMIT_RESOURCE)
-        op->verdict.forecast_ns = now_ns; /* no forecast */
+        op->decision.forecast_ns = now_ns; /* no forecast */
     set_count_busy(op->ctx, acq->set, limit);
     return -EAGAIN;
 }
@@ -203,7 +203,9 @@ static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_
     grants = ready <= at.now_ns;
     if (key_word_is_key_set(state))
         return keyed_acquire_promoted(acq, entry, NULL);
-    if (!key_claim_commit(entry, state) || !grants)
+    if (!key_claim_commit(entry, state))
+        return -EINPROGRESS;
+    if (!grants)
         return -EINPROGRESS;
     keyed_grant(acq, at.now_ns);
     return 0;
@@ -251,11 +253,9 @@ static int keyed_acquire_once(const struct keyed_acquire_args *acq)
  * is as good as new each time. */
 #define ATTEMPTS_MAX 256u
 
-int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode entry,
-                  uint64_t max_wait_ns)
+int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns)
 {
-    struct keyed_acquire_args acq = {op,    op->set->keyed, op->set, record,
-                                     entry, max_wait_ns,    false};
+    struct keyed_acquire_args acq = {op, op->set->keyed, op->set, record, mode, max_wait_ns, false};
     unsigned turn = 0;
 
     for (uint32_t attempt = 0;; spin_backoff(&turn)) {

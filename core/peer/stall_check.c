@@ -48,10 +48,14 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     if (!stall_check_wait_is_sound(&txn, record, word, ready) || !head)
         return;
     head_word = set_record_word(set, head);
-    if (txn_is_ready(&txn, ready) || participant_waiter(set->participant, head))
+    if (txn_is_ready(&txn, ready) || participant_waiter(set->participant, head)) {
         set_grant_waiters(ctx, set);
-    else if (stall_check_head_overdue(&txn, record_at(set->region, head), &state) &&
-             txn_is_current(&txn) && set_cancel_wait(ctx, set, head, head_word, state))
+        return;
+    }
+    if (!stall_check_head_overdue(&txn, record_at(set->region, head), &state) ||
+        !txn_is_current(&txn))
+        return;
+    if (set_cancel_wait(ctx, set, head, head_word, state))
         notify_waiter(set, head, record_next_word(head_word, state));
 }
 

@@ -131,9 +131,9 @@ weir_queue *cq_at(const weir *w, uint32_t number)
 static bool cq_has_entered(const weir_queue *queue, uint32_t record)
 {
     const struct acq_record *r = cq_record(queue, record);
-    uint32_t waker = record_wait_target(r);
+    uint32_t target = record_wait_target(r);
 
-    if (wait_target_kind(waker) != WAIT_TARGET_CQ || wait_target_cq(waker) != queue->number)
+    if (wait_target_kind(target) != WAIT_TARGET_CQ || wait_target_cq(target) != queue->number)
         return false;
     return !waiter_is_proxy(r) || record_load(&r->enqueued_ns);
 }

@@ -76,10 +76,10 @@ static void timer_rearm(struct wait_timer *timer)
 /* Returns the timer that the record's wait target names. */
 static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
 {
-    uint32_t waker = record_wait_target(r);
+    uint32_t target = record_wait_target(r);
 
-    return wait_target_kind(waker) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(waker))->timer
-                                                     : &instance_wait(w)->timer;
+    return wait_target_kind(target) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(target))->timer
+                                                      : &instance_wait(w)->timer;
 }
 
 /* Returns whether no later call takes the record out of the heap: its queue has dropped it and will
@@ -159,12 +159,12 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
 void timer_notify(weir *w, uint32_t record, uint64_t word)
 {
     struct acq_record *r = record_at(&w->region, record);
-    uint32_t waker = record_wait_target(r);
+    uint32_t target = record_wait_target(r);
 
     /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
     if (record_state(word) == RECORD_FREE)
         return;
-    switch (wait_target_kind(waker)) {
+    switch (wait_target_kind(target)) {
     case WAIT_TARGET_FUTEX:
         os_futex_wake(record_futex(r), 1);
         break;
@@ -172,7 +172,7 @@ void timer_notify(weir *w, uint32_t record, uint64_t word)
         timer_notify_acquisition(w, record, word);
         break;
     case WAIT_TARGET_CQ:
-        cq_deliver(cq_at(w, wait_target_cq(waker)), record, word);
+        cq_deliver(cq_at(w, wait_target_cq(target)), record, word);
         break;
     }
 }

@@ -41,9 +41,8 @@ void timer_free(struct wait_timer *timer);
 /* Writes a claimed signal of the wake fd (wake_fd.h). Call without the lock. */
 void timer_signal(struct wait_timer *timer);
 
-/* Of a record that waits, as long as its word is `word`; its keeper is the one that its waker says.
- */
-/* Its wait is to end at this instant, as `state`. */
+/* Sets the deadline of a waiter, as long as its word is `word`, in the timer that its wait target
+ * names. At `deadline_ns` the wait ends as `state`. */
 void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
                         enum record_state state);
 /* Sets the deadline of a waiter of this timer. Lock held; the caller has checked the
