@@ -135,7 +135,7 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
         r = acquire_enqueue_timed(&op, acquisition);
     if (r < 0)
         return r;
-    acquisition->observed = r == 0;
+    atomic_store_explicit(&acquisition->observed, r == 0, memory_order_seq_cst);
     *ret = acquisition;
     return r;
 }
@@ -269,14 +269,15 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
 static void acquire_enter_blocked(weir *w)
 {
     instance_ref(w, 1);
-    atomic_fetch_add(&instance_wait(w)->blocked_n, 1);
+    atomic_fetch_add_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst);
 }
 
 /* weir_close returns once `blocked_n` is 0, and the pool may go then: hence the reference. Either
  * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
 {
-    if (atomic_fetch_sub(&instance_wait(w)->blocked_n, 1) == 1 && atomic_load(&w->closed))
+    if (atomic_fetch_sub_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst) == 1 &&
+        atomic_load_explicit(&w->closed, memory_order_seq_cst))
         os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, 1);
     instance_unref(w, 1);
 }

@@ -499,7 +499,7 @@ static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisiti
 int weir_cancel(weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
-    weir_queue *queue = acquisition->queue;
+    weir_queue *queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
     struct thread_ctx *ctx;
     int r = 0;
 
@@ -507,7 +507,7 @@ int weir_cancel(weir_acquisition *acquisition)
         return -ECHILD;
     if (queue)
         return cq_cancel_acquisition(queue, acquisition);
-    if (acquisition->observed)
+    if (atomic_load_explicit(&acquisition->observed, memory_order_seq_cst))
         return -EALREADY;
     ctx = thread_ctx_borrow(set);
     if (!acquisition->record)
@@ -527,8 +527,8 @@ static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition
 
     acquisition_cancel_wait(ctx, acquisition);
     if (acquisition_state(acquisition) == RECORD_HELD) {
-        bool unused = !acquisition->observed && !acquisition->reserved &&
-                      !acquisition_was_signaled(acquisition);
+        bool unused = !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
+                      !acquisition->reserved && !acquisition_was_signaled(acquisition);
 
         r = acquisition_release_grant(ctx, acquisition, unused);
     } else if (acquisition_state(acquisition) != RECORD_FREE) {

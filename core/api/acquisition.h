@@ -25,7 +25,7 @@ static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
 static inline void acquisition_mark_observed(weir_acquisition *acquisition)
 {
     if (!atomic_load_explicit(&acquisition->observed, memory_order_relaxed))
-        acquisition->observed = true;
+        atomic_store_explicit(&acquisition->observed, true, memory_order_seq_cst);
 }
 
 /* Returns whether limit i still needs an update before release. */

@@ -103,7 +103,8 @@ static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapsho
         return false;
     *ret = (struct cq_snapshot){acquisition->waiter, cq_word(queue, acquisition->waiter),
                                 acquisition->set, false};
-    ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !acquisition->observed;
+    ret->is_exclusive = record_state(ret->word) == RECORD_HELD &&
+                        !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst);
     if (ret->is_exclusive)
         cq_drop(queue, ret->record);
     pthread_mutex_unlock(&queue->timer.lock);

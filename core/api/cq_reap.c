@@ -50,8 +50,8 @@ static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t reco
 
 void cq_hand_out(weir_acquisition *acquisition, int result)
 {
-    acquisition->observed = result == 0;
-    acquisition->queue = NULL;
+    atomic_store_explicit(&acquisition->observed, result == 0, memory_order_seq_cst);
+    atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
 }
 
 /* Fills `ret`, which takes the record over. Returns false if out of memory. */
@@ -159,7 +159,7 @@ static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsign
         cq_push_back_batch(queue, records + done, popped - done);
         *ret_code = -ENOMEM;
     }
-    atomic_fetch_sub(&queue->pending, done);
+    atomic_fetch_sub_explicit(&queue->pending, done, memory_order_seq_cst);
     return done;
 }
 

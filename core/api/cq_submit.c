@@ -13,12 +13,13 @@
 /* Counts one more pending submission. Returns the new count, or 0 if the queue is full. */
 static uint32_t cq_take_slot(weir_queue *queue)
 {
-    uint32_t pending = atomic_load(&queue->pending);
+    uint32_t pending = atomic_load_explicit(&queue->pending, memory_order_seq_cst);
 
     do {
         if (pending >= queue->capacity)
             return 0;
-    } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
+    } while (!atomic_compare_exchange_weak_explicit(&queue->pending, &pending, pending + 1,
+                                                    memory_order_seq_cst, memory_order_seq_cst));
     return pending + 1;
 }
 
@@ -27,12 +28,13 @@ static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
 {
     int r;
 
-    if (pending <= atomic_load(&queue->heap_room))
+    if (pending <= atomic_load_explicit(&queue->heap_room, memory_order_seq_cst))
         return 0;
     pthread_mutex_lock(&queue->timer.lock);
     r = deadline_heap_reserve(&queue->timer.heap, pending);
     if (r == 0)
-        atomic_store(&queue->heap_room, deadline_heap_room(&queue->timer.heap));
+        atomic_store_explicit(&queue->heap_room, deadline_heap_room(&queue->timer.heap),
+                              memory_order_seq_cst);
     pthread_mutex_unlock(&queue->timer.lock);
     return r;
 }
@@ -101,7 +103,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
         return false;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     acquisition->user_data = record_load(&r->data);
-    acquisition->queue = queue;
+    atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);
     op->acquisition = acquisition;
     op->acquisition_set = acquisition ? &acquisition->set : NULL;
     record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
@@ -345,6 +347,6 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (r == 0)
         r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)
-        atomic_fetch_sub(&queue->pending, 1);
+        atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
     return r;
 }

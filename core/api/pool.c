@@ -142,7 +142,9 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     if (!pool)
         return -ENOMEM;
     pthread_mutex_init(&pool->lock, NULL);
-    pool->worker = worker == WEIR_WORKER_AUTO ? atomic_fetch_add(&definition->workers, 1) : worker;
+    pool->worker = worker == WEIR_WORKER_AUTO
+                       ? atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst)
+                       : worker;
     pool->random_state = pool_seed(w, plan, pool->worker);
     if (plan->balancer)
         plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
@@ -260,7 +262,7 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     if (instance_is_forked(w))
         return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
     instance_lock(w);
-    before = w->sets_n;
+    before = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     if (instance_is_closed(w))
         r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
     else

@@ -16,7 +16,7 @@ void registry_free(weir *w)
         os_free(instance_of(w)->pools[i]);
     }
     os_free(instance_of(w)->pools);
-    for (uint32_t i = 0; i < w->sets_n; i++)
+    for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         set_free(instance_set(w, i));
     stable_array_free(&w->sets);
     stable_array_free(&w->key_sets);
@@ -55,7 +55,7 @@ static int registry_reserve_pools(weir *w, size_t more)
 static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
                                 struct weir_error *reterr)
 {
-    uint32_t number = w->sets_n;
+    uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     weir_set *set;
     int r = stable_array_reserve(&w->sets, number + 1);
 
@@ -70,7 +70,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
         return r;
     }
     *stable_array_at(&w->sets, number) = set;
-    w->sets_n = number + 1;
+    atomic_store_explicit(&w->sets_n, number + 1, memory_order_seq_cst);
     *ret = set;
     return 0;
 }
@@ -137,13 +137,13 @@ fail:
 
 static void registry_remove_last_set(weir *w)
 {
-    uint32_t number = w->sets_n - 1;
+    uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst) - 1;
     weir_set *set = instance_set(w, number);
 
     str_map_remove(&instance_of(w)->set_names, set_name(set), set);
     thread_ctx_unprepare(w->spare_ctx, set);
     set_free(set);
-    w->sets_n = number;
+    atomic_store_explicit(&w->sets_n, number, memory_order_seq_cst);
 }
 
 static void registry_remove_last_pool(weir *w)
@@ -159,14 +159,15 @@ static void registry_remove_last_pool(weir *w)
 
 struct registry_mark registry_mark(const weir *w)
 {
-    return (struct registry_mark){w->sets_n, instance_of(w)->pools_n};
+    return (struct registry_mark){atomic_load_explicit(&w->sets_n, memory_order_seq_cst),
+                                  instance_of(w)->pools_n};
 }
 
 void registry_remove_since(weir *w, struct registry_mark mark)
 {
     while (instance_of(w)->pools_n > mark.pools_n)
         registry_remove_last_pool(w);
-    while (w->sets_n > mark.sets_n)
+    while (atomic_load_explicit(&w->sets_n, memory_order_seq_cst) > mark.sets_n)
         registry_remove_last_set(w);
 }
 
@@ -232,7 +233,8 @@ int weir_sets(weir *w, const char **ret, size_t n)
     if (instance_is_forked(w))
         return -ECHILD;
     pthread_mutex_lock(&w->lock);
-    found = registry_list_names(w, registry_set_name, w->sets_n, ret, n);
+    found = registry_list_names(w, registry_set_name,
+                                atomic_load_explicit(&w->sets_n, memory_order_seq_cst), ret, n);
     pthread_mutex_unlock(&w->lock);
     return found;
 }

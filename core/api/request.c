@@ -14,14 +14,15 @@ const struct weir_request request_default = {.size = sizeof(request_default)};
 /* Returns the set's warnings, made if there are none yet. NULL: out of memory. */
 static struct warnings *request_warnings(weir_set *set)
 {
-    struct warnings *warnings = atomic_load(&set->warnings), *made;
+    struct warnings *warnings = atomic_load_explicit(&set->warnings, memory_order_seq_cst), *made;
 
     if (warnings)
         return warnings;
     made = os_alloc(1, sizeof(*made));
     if (!made)
         return NULL;
-    if (atomic_compare_exchange_strong(&set->warnings, &warnings, made))
+    if (atomic_compare_exchange_strong_explicit(&set->warnings, &warnings, made,
+                                                memory_order_seq_cst, memory_order_seq_cst))
         return made;
     os_free(made); /* another thread set them first */
     return warnings;
@@ -33,7 +34,8 @@ static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
     for (uint32_t i = 0; i < WARNINGS_MAX; i++) {
         uint64_t before = 0;
 
-        if (atomic_compare_exchange_strong(&warnings->hashes[i], &before, hash))
+        if (atomic_compare_exchange_strong_explicit(&warnings->hashes[i], &before, hash,
+                                                    memory_order_seq_cst, memory_order_seq_cst))
             return i;
         if (before == hash)
             break;

@@ -109,6 +109,6 @@ void set_free(weir_set *set)
         os_free(set->config[i].value);
     }
     os_free(set->config);
-    os_free(atomic_load(&set->warnings));
+    os_free(atomic_load_explicit(&set->warnings, memory_order_seq_cst));
     set_dealloc(set);
 }

@@ -92,7 +92,7 @@ static int key_set_add(struct key_set *key_set)
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
     atomic_store_explicit(key_set_slot(keyed, key_set->number), key_set, memory_order_release);
-    if (keyed->key_sets_known_n <= key_set->number)
+    if (atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst) <= key_set->number)
         atomic_store_explicit(&keyed->key_sets_known_n, key_set->number + 1, memory_order_release);
     return 0;
 }
@@ -123,7 +123,8 @@ int key_set_make(struct keyed *keyed, uint32_t number)
         return segment_alloc_key_set(keyed->segment, number);
     r = key_set_add_new(keyed, number);
     if (r == 0)
-        atomic_store(&keyed->shared_state->key_sets_high, number + UINT64_C(1));
+        atomic_store_explicit(&keyed->shared_state->key_sets_high, number + UINT64_C(1),
+                              memory_order_seq_cst);
     return r;
 }
 
@@ -193,7 +194,8 @@ weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, stru
 
 void key_sets_free(struct keyed *keyed)
 {
-    for (uint32_t i = 0; i < keyed->key_sets_known_n; i++)
+    for (uint32_t i = 0; i < atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst);
+         i++)
         os_free(key_set_known(keyed, i));
     stable_array_free(&keyed->key_sets);
 }

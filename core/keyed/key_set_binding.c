@@ -106,5 +106,6 @@ bool key_set_is_abandoned(const struct txn *txn)
     if (!segment)
         return false;
     return !segment_thread_of_unit(segment, (uint32_t)(binder >> 32), &i) ||
-           (uint32_t)atomic_load(&segment_thread(segment, i)->head.generation) != (uint32_t)binder;
+           (uint32_t)atomic_load_explicit(&segment_thread(segment, i)->head.generation,
+                                          memory_order_seq_cst) != (uint32_t)binder;
 }

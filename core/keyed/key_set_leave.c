@@ -60,7 +60,8 @@ static void key_set_raise_ns(_Atomic uint64_t *instant, uint64_t to)
 {
     uint64_t expected = atomic_load_explicit(instant, memory_order_relaxed);
 
-    while (expected < to && !atomic_compare_exchange_weak(instant, &expected, to))
+    while (expected < to && !atomic_compare_exchange_weak_explicit(
+                                instant, &expected, to, memory_order_seq_cst, memory_order_seq_cst))
         ;
 }
 

@@ -25,8 +25,9 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     uint64_t word = rel->word;
 
     if (!rel->record_freed)
-        rel->record_freed = atomic_compare_exchange_strong(
-            &r->word, &word, record_next_word(rel->word, RECORD_FREE));
+        rel->record_freed = atomic_compare_exchange_strong_explicit(
+            &r->word, &word, record_next_word(rel->word, RECORD_FREE), memory_order_seq_cst,
+            memory_order_seq_cst);
     SCHED_POINT();
     return rel->record_freed;
 }

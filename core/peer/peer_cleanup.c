@@ -22,11 +22,12 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
     for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
         const struct segment_thread *dead_thread = segment_thread(segment, i);
         /* Generation before key: the next owner of the thread context starts another one. */
-        uint64_t generation = atomic_load(&dead_thread->head.generation);
+        uint64_t generation =
+            atomic_load_explicit(&dead_thread->head.generation, memory_order_seq_cst);
         int r;
 
         SCHED_POINT();
-        if (atomic_load(&dead_thread->peer_key) != peer_key)
+        if (atomic_load_explicit(&dead_thread->peer_key, memory_order_seq_cst) != peer_key)
             continue;
         r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
         if (r == -ENOMEM || r == -EUCLEAN)
@@ -49,7 +50,8 @@ static bool peer_cleanup_next_dead(struct participant *participant, uint32_t *re
 
     if (pthread_mutex_trylock(&participant->watch_lock) != 0)
         return false;
-    registrations = atomic_load(&segment_header(segment)->registrations);
+    registrations =
+        atomic_load_explicit(&segment_header(segment)->registrations, memory_order_seq_cst);
     peer_watch_sync(&participant->peer_watch, segment_peer(segment, 0), segment_peers_n(segment),
                     registrations);
     found = peer_watch_next(&participant->peer_watch, ret_slot, ret_life);
@@ -85,7 +87,8 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
 
 void peer_reap_crowded(weir *w, uint32_t first)
 {
-    for (uint32_t i = first, n = w->sets_n; i < n; i++) {
+    for (uint32_t i = first, n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i < n;
+         i++) {
         weir_set *set = instance_set(w, i);
 
         if (set->participant && set->participant->slot >= PEER_SLOTS_CROWDED)

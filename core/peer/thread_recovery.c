@@ -37,7 +37,7 @@ static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint6
 {
     const weir *w = recovery->ctx->w;
 
-    for (uint32_t i = 0; i < w->sets_n; i++) {
+    for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++) {
         weir_set *set = instance_set(w, i);
 
         if (set->region != recovery->region)
@@ -122,7 +122,9 @@ static int recovery_end_record(const struct thread_recovery *recovery, uint32_t 
         } else if (record_state(word) == RECORD_HELD) {
             recovery_release_record(ctx, set, record, word);
         } else {
-            atomic_compare_exchange_strong(&r->word, &word, record_next_word(word, RECORD_FREE));
+            atomic_compare_exchange_strong_explicit(&r->word, &word,
+                                                    record_next_word(word, RECORD_FREE),
+                                                    memory_order_seq_cst, memory_order_seq_cst);
         }
         SCHED_POINT();
     }
@@ -197,8 +199,9 @@ static int recovery_perform(const struct thread_recovery *recovery)
 static bool recovery_end_generation(const struct thread_recovery *recovery)
 {
     uint64_t before = recovery->generation;
-    bool advanced =
-        atomic_compare_exchange_strong(&recovery->dead_head->generation, &before, before + 1);
+    bool advanced = atomic_compare_exchange_strong_explicit(
+        &recovery->dead_head->generation, &before, before + 1, memory_order_seq_cst,
+        memory_order_seq_cst);
 
     SCHED_POINT();
     return advanced;
@@ -214,7 +217,7 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
                                        .owner = (uint64_t)dead_unit << 32 | (uint32_t)generation};
     int r;
 
-    if (atomic_load(&recovery.dead_head->generation) != generation)
+    if (atomic_load_explicit(&recovery.dead_head->generation, memory_order_seq_cst) != generation)
         return -EALREADY;
     SCHED_POINT();
     r = recovery_perform(&recovery);

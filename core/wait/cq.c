@@ -165,12 +165,12 @@ void cq_drop(weir_queue *queue, uint32_t record)
 
 weir_queue *cq_lock_of(weir_acquisition *acquisition)
 {
-    weir_queue *queue = acquisition->queue;
+    weir_queue *queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
 
     if (!queue)
         return NULL;
     pthread_mutex_lock(&queue->timer.lock);
-    if (acquisition->queue)
+    if (atomic_load_explicit(&acquisition->queue, memory_order_seq_cst))
         return queue;
     pthread_mutex_unlock(&queue->timer.lock);
     return NULL;
@@ -192,10 +192,10 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
     if (!queue)
         return;
     cq_drop(queue, acquisition->waiter);
-    acquisition->queue = NULL;
+    atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
     cq_update_wake_fd(queue);
     /* Before the unlock: afterwards another thread may close the queue and reuse it. */
-    atomic_fetch_sub(&queue->pending, 1);
+    atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
     pthread_mutex_unlock(&queue->timer.lock);
 }
 
@@ -203,7 +203,7 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
 static int cq_alloc(weir *w, weir_queue **ret)
 {
-    uint32_t number = instance_wait(w)->queues_n + 1;
+    uint32_t number = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst) + 1;
     weir_queue *queue;
 
     if (stable_array_reserve(&instance_wait(w)->queues, number + 1) < 0)
@@ -214,7 +214,7 @@ static int cq_alloc(weir *w, weir_queue **ret)
     timer_init(&queue->timer, w);
     queue->number = number;
     *stable_array_at(&instance_wait(w)->queues, number) = queue;
-    instance_wait(w)->queues_n = number;
+    atomic_store_explicit(&instance_wait(w)->queues_n, number, memory_order_seq_cst);
     *ret = queue;
     return 0;
 }
@@ -264,7 +264,7 @@ static void cq_release_parts(weir_queue *queue)
     os_free((void *)(uintptr_t)queue->buckets);
     queue->buckets = NULL;
     deadline_heap_free(&queue->timer.heap);
-    queue->heap_room = 0;
+    atomic_store_explicit(&queue->heap_room, 0, memory_order_seq_cst);
     peer_events_close(&queue->timer, queue->number);
     wake_fd_close(&queue->timer.wake_fd);
     pthread_mutex_unlock(&queue->timer.lock);
@@ -274,7 +274,8 @@ static void cq_release_parts(weir_queue *queue)
  * are likely. Otherwise the timer thread relays them (peer_events.c). */
 static bool cq_needs_epoll(const weir *w)
 {
-    return atomic_load(&w->has_shared_sets) || w->clock.injected.now_ns;
+    return atomic_load_explicit(&w->has_shared_sets, memory_order_seq_cst) ||
+           w->clock.injected.now_ns;
 }
 
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
@@ -350,7 +351,7 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
     ret->is_exclusive = !acquisition;
     cq_drop(queue, record);
     if (acquisition)
-        acquisition->queue = NULL;
+        atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
     return true;
 }
 
@@ -407,7 +408,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
         if (has_more)
             cq_end_submission(&snapshot);
     } while (has_more);
-    atomic_store(&queue->pending, 0);
+    atomic_store_explicit(&queue->pending, 0, memory_order_seq_cst);
     wake_fd_await_users(&queue->timer.wake_fd);
     cq_release_parts(queue);
     cq_put(w, queue);
@@ -419,7 +420,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
 
 int cq_run_all(weir *w)
 {
-    uint32_t n = instance_wait(w)->queues_n;
+    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
     int decided = 0;
 
     for (uint32_t i = 1; i <= n; i++) {
@@ -457,7 +458,7 @@ bool cq_service(weir_queue *queue)
 
 bool cq_service_all(weir *w)
 {
-    uint32_t n = instance_wait(w)->queues_n;
+    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
     bool whole = true;
 
     for (uint32_t i = 1; i <= n; i++)
@@ -467,7 +468,7 @@ bool cq_service_all(weir *w)
 
 void cq_detach_all(weir *w)
 {
-    uint32_t n = instance_wait(w)->queues_n;
+    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
 
     for (uint32_t i = 1; i <= n; i++)
         cq_ring_end(cq_at(w, i));
@@ -475,7 +476,8 @@ void cq_detach_all(weir *w)
 
 void cq_free_all(weir *w)
 {
-    for (uint32_t i = 1; i <= instance_wait(w)->queues_n; i++) {
+    for (uint32_t i = 1;
+         i <= atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst); i++) {
         weir_queue *queue = cq_at(w, i);
 
         timer_free(&queue->timer);

@@ -34,7 +34,7 @@ static void cq_ring_unpost_all(weir_queue *queue)
 static void cq_ring_fail(weir_queue *queue, int failure)
 {
     queue->ring.failure = failure;
-    queue->ring_loss_unreported = true;
+    atomic_store_explicit(&queue->ring_loss_unreported, true, memory_order_seq_cst);
     cq_ring_unpost_all(queue);
     timer_thread_signal(queue->timer.w); /* without the thread, the next reap reports the loss */
 }
@@ -44,7 +44,7 @@ static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
 {
     cq_list_remove(cq_region(queue), &queue->to_post, record);
     cq_hand_out(cq_acquisition(cq_record(queue, record)), cq_ring_result(queue, record));
-    atomic_fetch_sub(&queue->pending, 1);
+    atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
 }
 
 /* Sends the first completions of the list. Returns 0, or why one of them was not sent. */
@@ -118,10 +118,12 @@ static void cq_ring_log(weir *w, const char *what, int why)
  * held. */
 static int cq_ring_take_loss(weir_queue *queue)
 {
-    int failure = queue->ring_loss_unreported ? queue->ring.failure : 0;
+    int failure = atomic_load_explicit(&queue->ring_loss_unreported, memory_order_seq_cst)
+                      ? queue->ring.failure
+                      : 0;
 
     if (failure)
-        queue->ring_loss_unreported = false;
+        atomic_store_explicit(&queue->ring_loss_unreported, false, memory_order_seq_cst);
     return failure;
 }
 
@@ -291,7 +293,8 @@ int weir_queue_attach(weir_queue *queue, int ring_fd)
         return -ECHILD;
     r = os_uring_open(&ring.uring, ring_fd);
     if (cq_ring_is_refusal(r)) {
-        if (!atomic_exchange(&instance_wait(w)->ring_refusal_reported, true))
+        if (!atomic_exchange_explicit(&instance_wait(w)->ring_refusal_reported, true,
+                                      memory_order_seq_cst))
             cq_ring_log(w, "queues cannot post to rings here", r);
         return 1;
     }

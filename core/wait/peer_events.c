@@ -70,7 +70,7 @@ static int peer_events_relay_one(const struct wait_timer *timer, uint32_t number
 
 static void peer_events_unrelay_all(const struct wait_timer *timer)
 {
-    struct peer_events *events = atomic_load(&timer->peer_events);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
 
     for (; events; events = events->next)
         os_epoll_remove(wake_fd_pollable(&instance_wait(timer->w)->timer.wake_fd), events->fd);
@@ -85,7 +85,7 @@ static bool peer_events_needs_relay(const struct wait_timer *timer)
 
 int peer_events_relay(struct wait_timer *timer, uint32_t number)
 {
-    struct peer_events *events = atomic_load(&timer->peer_events);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     int r = 0;
 
     if (peer_events_needs_relay(timer))
@@ -143,7 +143,7 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
         os_free(events);
         return r;
     }
-    events->next = atomic_load(&timer->peer_events);
+    events->next = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     atomic_store_explicit(&timer->peer_events, events, memory_order_release);
     return 0;
 }
@@ -226,10 +226,10 @@ static void peer_events_end_forced_relay(const struct wait_timer *timer)
 
 void peer_events_close(struct wait_timer *timer, uint32_t number)
 {
-    struct peer_events *events = atomic_load(&timer->peer_events);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
 
     peer_events_end_forced_relay(timer);
-    atomic_store(&timer->peer_events, NULL);
+    atomic_store_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
     while (events) {
         const struct participant *participant = events->set->participant;
         struct peer_events *next = events->next;
@@ -243,7 +243,8 @@ void peer_events_close(struct wait_timer *timer, uint32_t number)
 
 void peer_events_close_in_child(struct wait_timer *timer)
 {
-    struct peer_events *events = atomic_exchange(&timer->peer_events, NULL);
+    struct peer_events *events =
+        atomic_exchange_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
 
     for (; events; events = events->next)
         os_close(events->fd);

@@ -46,10 +46,12 @@ static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 
 void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
-    uint64_t until = atomic_load(&instance_wait(w)->timer_spin_until_ns);
+    uint64_t until =
+        atomic_load_explicit(&instance_wait(w)->timer_spin_until_ns, memory_order_seq_cst);
 
-    while (at_ns < until &&
-           !atomic_compare_exchange_weak(&instance_wait(w)->timer_spin_until_ns, &until, at_ns))
+    while (at_ns < until && !atomic_compare_exchange_weak_explicit(
+                                &instance_wait(w)->timer_spin_until_ns, &until, at_ns,
+                                memory_order_seq_cst, memory_order_seq_cst))
         ;
 }
 
@@ -57,8 +59,9 @@ void timer_thread_limit_spin(weir *w, uint64_t at_ns)
  * earlier. */
 static void timer_thread_spin(weir *w)
 {
-    while (os_now_ns() < atomic_load(&instance_wait(w)->timer_spin_until_ns) &&
-           !atomic_load(&instance_wait(w)->timer_thread_stop)) {
+    while (os_now_ns() <
+               atomic_load_explicit(&instance_wait(w)->timer_spin_until_ns, memory_order_seq_cst) &&
+           !atomic_load_explicit(&instance_wait(w)->timer_thread_stop, memory_order_seq_cst)) {
         unsigned turn = 0;
 
         spin_backoff(&turn);
@@ -77,7 +80,8 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 
     if (!instance_wait(w)->timer_advance_ns)
         return timer_thread_take_signal(w);
-    atomic_store(&instance_wait(w)->timer_spin_until_ns, WEIR_FOREVER);
+    atomic_store_explicit(&instance_wait(w)->timer_spin_until_ns, WEIR_FOREVER,
+                          memory_order_seq_cst);
     signaled = timer_thread_take_signal(w);
     next_ns = timer_thread_next_ns(w, events, n);
     now_ns = os_now_ns();
@@ -85,7 +89,7 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
         timer_thread_limit_spin(w, next_ns);
         timer_thread_spin(w);
     }
-    atomic_store(&instance_wait(w)->timer_spin_until_ns, 0);
+    atomic_store_explicit(&instance_wait(w)->timer_spin_until_ns, 0, memory_order_seq_cst);
     return signaled;
 }
 
@@ -112,7 +116,7 @@ static void timer_thread_main(void *argument)
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
 
     /* Checked after each turn, which may have consumed the signal to stop. */
-    while (!atomic_load(&instance_wait(w)->timer_thread_stop)) {
+    while (!atomic_load_explicit(&instance_wait(w)->timer_thread_stop, memory_order_seq_cst)) {
         int n = os_epoll_wait(wake_fd_pollable(&instance_wait(w)->timer.wake_fd), events,
                               TIMER_THREAD_EVENTS_MAX);
 
@@ -192,7 +196,7 @@ static void timer_thread_join(weir *w, struct os_thread *thread)
 {
     struct wait_timer *timer = &instance_wait(w)->timer;
 
-    atomic_store(&instance_wait(w)->timer_thread_stop, 1);
+    atomic_store_explicit(&instance_wait(w)->timer_thread_stop, 1, memory_order_seq_cst);
     pthread_mutex_lock(&timer->lock);
     wake_fd_signal(&timer->wake_fd);
     pthread_mutex_unlock(&timer->lock);

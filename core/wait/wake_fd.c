@@ -58,7 +58,7 @@ int wake_fd_open(struct wake_fd *wake_fd, bool gathers)
     int r;
 
     wake_fd_init(wake_fd);
-    atomic_store(&wake_fd->closing, false);
+    atomic_store_explicit(&wake_fd->closing, false, memory_order_seq_cst);
     r = wake_fd->timer_fd = os_timerfd();
     if (r >= 0)
         r = wake_fd_probe_timerfd(wake_fd->timer_fd);
@@ -77,8 +77,8 @@ int wake_fd_open(struct wake_fd *wake_fd, bool gathers)
 
 bool wake_fd_enter(struct wake_fd *wake_fd)
 {
-    atomic_fetch_add(&wake_fd->users, 1);
-    if (!atomic_load(&wake_fd->closing))
+    atomic_fetch_add_explicit(&wake_fd->users, 1, memory_order_seq_cst);
+    if (!atomic_load_explicit(&wake_fd->closing, memory_order_seq_cst))
         return true;
     wake_fd_leave(wake_fd);
     return false;
@@ -86,7 +86,8 @@ bool wake_fd_enter(struct wake_fd *wake_fd)
 
 void wake_fd_leave(struct wake_fd *wake_fd)
 {
-    if (atomic_fetch_sub(&wake_fd->users, 1) == 1 && atomic_load(&wake_fd->closing))
+    if (atomic_fetch_sub_explicit(&wake_fd->users, 1, memory_order_seq_cst) == 1 &&
+        atomic_load_explicit(&wake_fd->closing, memory_order_seq_cst))
         os_futex_wake((const uint32_t *)(uintptr_t)&wake_fd->users, 1);
 }
 
@@ -95,8 +96,8 @@ void wake_fd_await_users(struct wake_fd *wake_fd)
     const uint32_t *futex = (const uint32_t *)(uintptr_t)&wake_fd->users;
     uint32_t users;
 
-    atomic_store(&wake_fd->closing, true);
-    while ((users = atomic_load(&wake_fd->users)) != 0)
+    atomic_store_explicit(&wake_fd->closing, true, memory_order_seq_cst);
+    while ((users = atomic_load_explicit(&wake_fd->users, memory_order_seq_cst)) != 0)
         os_futex_wait(futex, users, WEIR_FOREVER);
 }
 
@@ -107,7 +108,7 @@ bool wake_fd_claim(struct wake_fd *wake_fd)
     if (wake_fd->reader_active || wake_fd->signaled)
         return false;
     wake_fd->signaled = wake_fd->maybe_readable = true;
-    atomic_fetch_add(&wake_fd->users, 1);
+    atomic_fetch_add_explicit(&wake_fd->users, 1, memory_order_seq_cst);
     return true;
 }
 
@@ -139,7 +140,7 @@ void wake_fd_signal(struct wake_fd *wake_fd)
  * there are no users then, the drain consumes every signal that was claimed. */
 static bool wake_fd_has_late_signal(const struct wake_fd *wake_fd)
 {
-    return atomic_load(&wake_fd->users) != 0;
+    return atomic_load_explicit(&wake_fd->users, memory_order_seq_cst) != 0;
 }
 
 static void wake_fd_mark_clear(struct wake_fd *wake_fd, bool late)
