@@ -4,6 +4,7 @@
 #include "wait/instance_wait.h"
 
 #include "api/acquire_op.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
@@ -61,6 +62,8 @@ static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition
     weir_set *set = op->set;
     int r;
 
+    WEIR_INVARIANT(acquisition->record && !acquisition->waiter);
+    WEIR_INVARIANT(!acquisition->is_timed);
     acquisition->waiter = waiter_new(set, acquisition->record);
     if (!acquisition->waiter)
         return -ENOMEM;
@@ -84,6 +87,7 @@ static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
 {
     uint64_t now = waiter_word(set->w, waiter);
 
+    WEIR_INVARIANT(set->participant && waiter);
     if (now == word)
         return;
     if (record_state(now) == RECORD_WAITING)
@@ -111,6 +115,7 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
         acquisition_free(op->ctx, acquisition);
         return result;
     }
+    WEIR_INVARIANT(result == 0 || result == 1);
     deadline = acquire_op_deadline(op, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         timer_set_deadline(w, acquisition->waiter, word, deadline, state);
@@ -145,6 +150,7 @@ static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t w
 {
     const uint32_t *futex = record_futex(record_at(set->region, record));
 
+    WEIR_INVARIANT(record && record_state(word) == RECORD_WAITING);
     if (set->participant)
         os_futex_wait_shared(futex, (uint32_t)word, until);
     else
@@ -180,6 +186,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
     enum record_state state;
     uint64_t deadline = acquire_op_deadline(op, &state);
 
+    WEIR_INVARIANT(acquisition->record);
     for (;;) {
         uint64_t word = set_record_word(set, acquisition->record), until;
 
@@ -210,6 +217,7 @@ static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisit
 {
     weir_set *set = op->set;
 
+    WEIR_INVARIANT(acquisition->is_timed);
     for (;;) {
         uint64_t word = set_record_word(set, acquisition->record);
 
@@ -242,6 +250,7 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     bool injected = op->set->w->clock.injected.now_ns != NULL;
     int r;
 
+    WEIR_INVARIANT(acquisition->record);
     acquisition->has_blocked_thread = injected;
     if (injected)
         r = acquire_enqueue_timed(op, acquisition);
@@ -256,6 +265,7 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     else if (r == 1)
         acquire_wait_self_timed(op, acquisition);
     r = weir_acquisition_result(acquisition);
+    WEIR_INVARIANT(op->set->participant || r != -EINPROGRESS);
     if (r == 0) {
         *ret = acquisition;
         return 0;
@@ -276,6 +286,7 @@ static void acquire_enter_blocked(weir *w)
  * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
 {
+    WEIR_INVARIANT(atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_relaxed) > 0);
     if (atomic_fetch_sub_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst) == 1 &&
         atomic_load_explicit(&w->closed, memory_order_seq_cst))
         os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, 1);

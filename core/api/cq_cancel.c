@@ -3,6 +3,7 @@
 #include "wait/cq.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include <errno.h>
 
 /*
@@ -21,6 +22,7 @@ static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *r
 {
     uint32_t record = cq_bucket_first(cq_bucket(queue, user_data));
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     for (; record; record = cq_record(queue, record)->bucket_next) {
         *ret_word = cq_word(queue, record);
         if (cq_user_data(cq_record(queue, record)) == user_data &&
@@ -34,6 +36,7 @@ static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
 {
     bool must_signal;
 
+    WEIR_INVARIANT(record);
     pthread_mutex_lock(&queue->timer.lock);
     must_signal = cq_complete(queue, record, cq_word(queue, record));
     pthread_mutex_unlock(&queue->timer.lock);
@@ -66,6 +69,7 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
     weir *w = queue->timer.w;
     bool canceled = true;
 
+    WEIR_INVARIANT(snapshot->record && snapshot->set->w == w);
     if (snapshot->is_exclusive) {
         acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record), snapshot->word);
         cq_deliver_exclusive(queue, snapshot->record);

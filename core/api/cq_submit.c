@@ -5,6 +5,7 @@
 #include "api/acquire_op.h"
 #include "api/instance.h"
 #include "api/pool.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/set_enqueue.h"
 #include "wait/peer_events.h"
@@ -20,6 +21,7 @@ static uint32_t cq_take_slot(weir_queue *queue)
             return 0;
     } while (!atomic_compare_exchange_weak_explicit(&queue->pending, &pending, pending + 1,
                                                     memory_order_seq_cst, memory_order_seq_cst));
+    WEIR_INVARIANT(pending < queue->capacity);
     return pending + 1;
 }
 
@@ -56,6 +58,7 @@ static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *qu
 {
     uint32_t record = record_pool_get(op->ctx, op->set), waiter;
 
+    WEIR_INVARIANT(op->set->w == queue->timer.w);
     if (!record)
         return 0;
     acquire_op_fill_record(op, record);
@@ -99,6 +102,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     weir_acquisition *acquisition =
         acquisition_from_record(op->ctx, op->set, waiter_record(op->set->w, waiter), waiter);
 
+    WEIR_INVARIANT(!cq_acquisition(r));
     if (!acquisition)
         return false;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
@@ -117,6 +121,7 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
     struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
     uint64_t word = record_next_word(record_load(&r->word), state);
 
+    WEIR_INVARIANT(op->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
     atomic_store_explicit(&r->word, word, memory_order_release);
     SCHED_POINT();
     return word;
@@ -208,6 +213,7 @@ static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *
     uint32_t record = submission->record, before;
     bool waits;
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     cq_mark_entered(queue, submission);
     waits = cq_submission_waits(queue, submission, &before);
 
@@ -252,6 +258,7 @@ static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
     uint64_t deadline_ns = acquire_op_deadline(op, &state);
     bool must_signal;
 
+    WEIR_INVARIANT(record_state(submission->word) == RECORD_WAITING);
     pthread_mutex_lock(&queue->timer.lock);
     must_signal = cq_index_or_complete(queue, submission, deadline_ns, state);
     pthread_mutex_unlock(&queue->timer.lock);
@@ -342,6 +349,8 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (!pending)
         return -ENOSPC;
     r = cq_reserve_heap(queue, pending);
+    WEIR_INVARIANT(r < 0 ||
+                   atomic_load_explicit(&queue->heap_room, memory_order_relaxed) >= pending);
     if (r == 0 && op.set->participant)
         r = peer_events_subscribe(&queue->timer, queue->number, op.set);
     if (r == 0)

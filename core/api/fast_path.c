@@ -7,6 +7,7 @@
 #include "api/fast_path_block.h"
 #include "api/fast_path_internal.h"
 #include "api/pool.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"
 #include "set/inline_state_step.h"
@@ -47,6 +48,7 @@ WEIR_NOINLINE int fast_inline_refuse(const struct thread_ctx *ctx, const weir_se
                                                          : ready, /* resources have no forecast */
                                       .limiting = limit};
 
+    WEIR_INVARIANT(set->limits.n == 1);
     /* A dead peer may hold what is missing. */
     if (ready == WEIR_NEVER || (set->participant && peer_reap_is_due(set, now_ns)))
         return -EINPROGRESS;
@@ -132,6 +134,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
 
 void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
+    WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
     if (acquisition->record && fast_path_supports(acquisition->set))
         acquisition->fast_ctx = ctx;
@@ -153,6 +156,7 @@ WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
 
     if (!acquisition || !ret || !fast_inline_resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
         return -EINPROGRESS;
+    WEIR_INVARIANT(grant.amount <= set->limits.items->capacity);
     at = inline_clock(set);
     if (shared) { /* before the commit: peers complete only the word */
         record = set_record(set, acquisition->record);
@@ -202,6 +206,7 @@ WEIR_ALWAYS_INLINE int fast_path_acquire(weir_pool *pool, const struct weir_requ
 {
     if (!pool || !pool->fast_set)
         return slow_path(pool, request, ret, retref);
+    WEIR_INVARIANT(pool->fast_set == pool->only_set);
     if (fast_path_needs_block(pool->fast_set))
         return fast_block_acquire(pool, request, ret, retref, slow_path, mode);
     return pool->fast_set->participant
@@ -242,6 +247,7 @@ WEIR_ALWAYS_INLINE void fast_inline_return_units(struct thread_ctx *ctx, weir_se
             set_return_units(ctx, set, &args);
             return;
         }
+        WEIR_INVARIANT(*amount <= word);
         if (version_cas_word(set->region, set->head_unit, word, word - *amount))
             return;
     }
@@ -252,6 +258,8 @@ bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
     if (!acquisition->record || !fast_path_supports(acquisition->set) ||
         ctx->cache_n >= ACQUISITION_CACHE_MAX)
         return false;
+    WEIR_INVARIANT(acquisition->set->participant ||
+                   acquisition_record_is(acquisition, RECORD_FREE));
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
     fast_path_cache_push(ctx, acquisition);
     return true;
@@ -276,6 +284,8 @@ WEIR_ALWAYS_INLINE bool fast_inline_free_record(bool shared, struct thread_ctx *
     uint64_t held = record_load(&record->word), before;
     bool gives_back = !set->limits.items->algorithm;
 
+    WEIR_INVARIANT(acquisition->record);
+    WEIR_INVARIANT(shared || record_state(held) == RECORD_HELD);
     if (shared && !fast_path_is_held(set, held))
         return false;
     if (shared && gives_back) {
@@ -302,6 +312,8 @@ WEIR_ALWAYS_INLINE int fast_inline_try_release(bool shared, weir_acquisition *ac
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
         !fast_path_is_open(set->w) || !fast_inline_can_release(acquisition, set->limits.items))
         return -EINPROGRESS;
+    WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
+    WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     missing = acquisition_lacks_update(acquisition, 0);
     if (!fast_inline_free_record(shared, ctx, acquisition))
         return -EINPROGRESS;

@@ -6,6 +6,7 @@
 #include "api/fast_path_internal.h"
 #include "api/pool.h"
 #include "api/request.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/try_now.h"
 #include "set/try_now_inline.h"
@@ -76,6 +77,7 @@ static uint8_t fast_block_named_limits(const weir_set *set, const struct weir_re
 {
     uint8_t named_limits = 0;
 
+    WEIR_INVARIANT(set->limits.n <= ACQUISITION_LIMITS);
     for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
         if (request_key_equal(set->limits.items[i].key, request->amounts->key))
             named_limits |= (uint8_t)(1u << i);
@@ -90,6 +92,7 @@ WEIR_NOINLINE bool fast_block_resolve(weir_acquisition *acquisition,
     struct acq_record *r = record_at(set->region, acquisition->record);
     uint64_t *values = acquisition->values;
 
+    WEIR_INVARIANT(acquisition->record);
     acquisition->named_limits = 0;
     if (!request_resolve_simple(set, request, PURPOSE_ACQUIRE, values) ||
         request_is_empty(set, values))
@@ -117,6 +120,7 @@ WEIR_ALWAYS_INLINE bool fast_block_resolve_again(weir_acquisition *acquisition,
          named_limits &= named_limits - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(named_limits);
 
+        WEIR_INVARIANT(i < set->limits.n);
         if (!amount || amount > set->limits.items[i].capacity || amount == REQUEST_AMOUNT_NONE)
             return false;
         acquisition->values[i] = acquisition->values[set->limits.n + i] = amount;
@@ -198,6 +202,17 @@ int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir
 
 /* ---- release ---- */
 
+/* Returns whether each resource holds at least its amount. */
+static inline bool fast_block_holds(const struct limits *limits, const uint64_t *states,
+                                    const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (limits->items[i].type == WEIR_LIMIT_RESOURCE &&
+            states[limits->items[i].state_offset] < amounts[i])
+            return false;
+    return true;
+}
+
 /* Returns resources by subtraction, without an algorithm. In a shared set the record with word
  * `held` becomes FREE with the version. False: a waiter or another reason for the slow path. */
 WEIR_ALWAYS_INLINE bool fast_block_try_return(bool shared, struct thread_ctx *ctx,
@@ -211,6 +226,8 @@ WEIR_ALWAYS_INLINE bool fast_block_try_return(bool shared, struct thread_ctx *ct
         if (!try_now_read(shared, ctx, set, &turn, &version) ||
             (r && record_load(&r->word) != held))
             return false;
+        WEIR_INVARIANT(shared || fast_block_holds(&set->limits, try_now_states(&version),
+                                                  acquisition->values));
         try_now_release_all(&set->limits, try_now_states(&version), acquisition->values);
         try_now_set_write(shared, &version, acquisition->record, true, held, RECORD_FREE);
         if (try_now_commit(shared, ctx, set, turn, &version))
@@ -232,6 +249,7 @@ WEIR_ALWAYS_INLINE bool fast_block_free_record(bool shared, struct thread_ctx *c
     weir_set *set = acquisition->set;
     uint64_t held = shared ? record_load(&set_record(set, acquisition->record)->word) : 0;
 
+    WEIR_INVARIANT(shared || acquisition_record_is(acquisition, RECORD_HELD));
     if (shared && !fast_path_is_held(set, held))
         return false;
     if (shared && set->limits.has_resources)
@@ -266,6 +284,8 @@ WEIR_ALWAYS_INLINE int fast_block_try_release(bool shared, weir_acquisition *acq
         return -EINPROGRESS;
     if (acquisition->amounts_differ || set->limits.has_opaque_resources)
         return -EINPROGRESS;
+    WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
+    WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     missing = fast_block_lacks_update(acquisition);
     if (!fast_block_free_record(shared, ctx, acquisition))
         return -EINPROGRESS;

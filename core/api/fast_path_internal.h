@@ -6,6 +6,7 @@
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include <errno.h>
 
 /* Returns whether the instance is usable and has no loss of the TSC to report first. */
@@ -29,6 +30,7 @@ WEIR_ALWAYS_INLINE weir_acquisition *fast_path_cached(const struct thread_ctx *c
 WEIR_ALWAYS_INLINE void fast_path_name_thread(const struct thread_ctx *ctx, const weir_set *set,
                                               struct acq_record *r)
 {
+    WEIR_INVARIANT(ctx->w == set->w);
     record_store(&r->set, (uint64_t)set->id << 32 | ctx->thread);
     SCHED_POINT();
 }
@@ -38,6 +40,7 @@ WEIR_ALWAYS_INLINE uint64_t fast_path_prepare_record(const struct thread_ctx *ct
                                                      const weir_set *set, struct acq_record *r,
                                                      uint64_t amount, uint64_t now_ns)
 {
+    WEIR_INVARIANT(set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->amounts[0], amount);
     SCHED_POINT();
     record_store(&r->granted_ns, now_ns);
@@ -73,6 +76,8 @@ WEIR_ALWAYS_INLINE bool fast_path_is_held(const weir_set *set, uint64_t word)
 WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisition *acquisition,
                                             bool strict)
 {
+    WEIR_INVARIANT(ctx->cache == acquisition && ctx->cache_n > 0);
+    WEIR_INVARIANT(acquisition->record && acquisition->fd < 0);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
     thread_ctx_hold_instance(ctx);
@@ -85,6 +90,8 @@ WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisi
 
 WEIR_ALWAYS_INLINE void fast_path_cache_push(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
+    WEIR_INVARIANT(ctx->cache_n < ACQUISITION_CACHE_MAX);
+    WEIR_INVARIANT(acquisition->record && acquisition->set->w == ctx->w);
     acquisition->next = ctx->cache;
     ctx->cache = acquisition;
     ctx->cache_n++;
@@ -97,6 +104,7 @@ WEIR_ALWAYS_INLINE int fast_path_finish_release(struct thread_ctx *ctx, const we
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(counters && set == acquisition->set);
     counter_add(&counters->released, 1);
     if (missing)
         counter_add(&counters->missing_update, 1);

@@ -6,6 +6,7 @@
 #include "api/acquisition.h"
 #include "api/pool.h"
 #include "base/clock_tsc.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "shm/participant.h"
@@ -21,6 +22,7 @@
 /* Times stay below the marker of records; 292 years are enough. */
 void instance_ref(weir *w, uint64_t n)
 {
+    WEIR_INVARIANT(atomic_load_explicit(&w->references, memory_order_relaxed) > 0);
     /* Relaxed: the caller has a reference already. */
     atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
 }
@@ -63,6 +65,7 @@ static weir *instance_free(weir *w)
 
 void instance_unref(weir *w, uint64_t n)
 {
+    WEIR_INVARIANT(atomic_load_explicit(&w->references, memory_order_relaxed) >= n);
     if (atomic_fetch_sub_explicit(&w->references, n, memory_order_acq_rel) == n)
         instance_free(w);
 }
@@ -283,6 +286,7 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
 
 static void instance_shutdown_sets(weir *w)
 {
+    WEIR_INVARIANT(instance_is_closed(w));
     /* No set is added once `closed` was set under the lock. */
     for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++) {
         weir_set *set = instance_set(w, i);

@@ -5,6 +5,7 @@
 
 #include "api/fast_path.h"
 #include "api/request.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include <errno.h>
@@ -62,6 +63,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
         .view_size = sizeof(*pool->views),
     };
 
+    WEIR_INVARIANT(plan->balancer && pool->balancer_state);
     return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
 }
 
@@ -81,6 +83,7 @@ int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set *
     bool out_of_range;
     int r;
 
+    WEIR_INVARIANT(!pool->only_set && definition->sets_n > 0);
     pthread_mutex_lock(&pool->lock);
     r = pool_fill_views(pool, request);
     if (r == 0)
@@ -116,6 +119,7 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     const struct plugin *balancer = plan->balancer;
     weir_pool *pool = os_alloc(1, sizeof(*pool));
 
+    WEIR_INVARIANT(definition->sets_n > 0);
     if (!pool)
         return NULL;
     pool->w = w;
@@ -139,6 +143,7 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     const struct pool_plan *plan = &definition->plan;
     weir_pool *pool = pool_make(w, definition);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (!pool)
         return -ENOMEM;
     pthread_mutex_init(&pool->lock, NULL);
@@ -176,6 +181,7 @@ static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
     struct pool_plan plan = {0};
     int r = str_map_reserve(&instance_of(w)->pool_names, 1);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (r < 0)
         return r;
     plan.sets = os_alloc(1, sizeof(*plan.sets));

@@ -4,6 +4,7 @@
 #include "api/instance.h"
 #include "api/set_object.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <string.h>
@@ -59,6 +60,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
     weir_set *set;
     int r = stable_array_reserve(&w->sets, number + 1);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (r == 0)
         r = set_new(w, number, plan, &set, reterr);
     if (r < 0)
@@ -69,6 +71,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
         set_free(set);
         return r;
     }
+    WEIR_INVARIANT(set->number == number && set->w == w);
     *stable_array_at(&w->sets, number) = set;
     atomic_store_explicit(&w->sets_n, number + 1, memory_order_seq_cst);
     *ret = set;
@@ -113,6 +116,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **re
     struct instance_pool *pool = os_alloc(1, sizeof(*pool));
     int r = registry_reserve_pools(w, 1);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (pool)
         pool->sets = os_alloc(n, sizeof(*pool->sets));
     if (r < 0 || !pool || !pool->sets)
@@ -140,6 +144,7 @@ static void registry_remove_last_set(weir *w)
     uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst) - 1;
     weir_set *set = instance_set(w, number);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     str_map_remove(&instance_of(w)->set_names, set_name(set), set);
     thread_ctx_unprepare(w->spare_ctx, set);
     set_free(set);
@@ -165,6 +170,8 @@ struct registry_mark registry_mark(const weir *w)
 
 void registry_remove_since(weir *w, struct registry_mark mark)
 {
+    WEIR_INVARIANT(mark.pools_n <= instance_of(w)->pools_n);
+    WEIR_INVARIANT(mark.sets_n <= atomic_load_explicit(&w->sets_n, memory_order_relaxed));
     while (instance_of(w)->pools_n > mark.pools_n)
         registry_remove_last_pool(w);
     while (atomic_load_explicit(&w->sets_n, memory_order_seq_cst) > mark.sets_n)

@@ -4,6 +4,7 @@
 #include "api/set_object.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "base/str_map.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
@@ -31,6 +32,7 @@ static struct warnings *request_warnings(weir_set *set)
 /* Returns the slot of a new hash, or WARNINGS_MAX if it is known or the table is full. */
 static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
 {
+    WEIR_INVARIANT(hash);
     for (uint32_t i = 0; i < WARNINGS_MAX; i++) {
         uint64_t before = 0;
 
@@ -174,6 +176,7 @@ static bool request_resolve_valid(const weir_set *set, const struct weir_request
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key)
 {
+    WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);
     if (request_resolve_simple(set, request, purpose, amounts))
         return 0;
     if (request_resolve_valid(set, request, purpose, amounts))

@@ -3,6 +3,7 @@
 #include "api/set_shutdown.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
@@ -30,6 +31,8 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
         next = record_next_word(word, RECORD_SHUT_DOWN);
         waitq_dequeue(set->region, &txn.version);
         version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
+        WEIR_INVARIANT(txn.notifications_n <
+                       sizeof(txn.notifications) / sizeof(*txn.notifications));
         txn.notifications[txn.notifications_n++] = (struct notification){head, next};
     }
     committed = txn_commit(&txn);
@@ -69,6 +72,7 @@ static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
     struct key_set storage;
     uint32_t record = 0;
 
+    WEIR_INVARIANT(set->participant);
     participant_each_waiter(set->participant, set_shutdown_waiter, &args);
     while ((record = region_next_record(set->region, record)) != 0) {
         uint64_t word = set_record_word(set, record);
@@ -89,6 +93,7 @@ static void set_shutdown_key_sets(struct thread_ctx *ctx, weir_set *set)
 
 void set_shutdown(struct thread_ctx *ctx, weir_set *set)
 {
+    WEIR_INVARIANT(ctx->w == set->w);
     if (set->participant) {
         set_shutdown_local(ctx, set);
         return;

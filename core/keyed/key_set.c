@@ -2,6 +2,7 @@
 /* Makes key sets, and finds them by number. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "set/set_storage.h"
 #include "set/waiter.h"
@@ -43,6 +44,7 @@ static void key_set_init_shared(struct key_set *key_set)
     const struct keyed *keyed = key_set->keyed;
     weir_set *set = &key_set->set;
 
+    WEIR_INVARIANT(key_set->set.participant == NULL && keyed->segment);
     set->participant = keyed->set->participant;
     set->is_shared = true;
     set->head_unit = segment_key_set_unit(keyed->segment, key_set->number);
@@ -52,6 +54,7 @@ static void key_set_init_shared(struct key_set *key_set)
 
 static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t number)
 {
+    WEIR_INVARIANT(number < KEY_SETS_MAX);
     key_set_init_set(&key_set->set, keyed->set);
     key_set->keyed = keyed;
     key_set->number = number;
@@ -80,6 +83,9 @@ static int key_set_add(struct key_set *key_set)
     weir *w = keyed->set->w;
     int r;
 
+    WEIR_INVARIANT(key_set_lock_is_held(w));
+    WEIR_INVARIANT(!key_set_known(keyed, key_set->number));
+    WEIR_INVARIANT(w->key_sets_n < KEY_SET_ID_BIT);
     if (instance_is_closed(w))
         return -ESHUTDOWN;
     r = stable_array_reserve(&keyed->key_sets, key_set->number + 1);
@@ -117,6 +123,7 @@ int key_set_make(struct keyed *keyed, uint32_t number)
 {
     int r;
 
+    WEIR_INVARIANT(key_set_lock_is_held(keyed->set->w));
     if (number >= keyed->key_sets_max)
         return -ENOBUFS;
     if (keyed->segment)
@@ -171,6 +178,7 @@ void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
     uint64_t id = set->id;
     uint32_t waiter;
 
+    WEIR_INVARIANT(record);
     if (set->participant) {
         waiter = participant_waiter(set->participant, record);
         if (waiter)

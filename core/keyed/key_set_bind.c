@@ -2,6 +2,7 @@
 /* Binds key sets to keys, and unbinds those that lost the race for the key's word. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@ static void key_set_fill(struct txn *txn, const struct key_digest *key, const ui
     uint64_t *to = txn_states(txn);
     size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
 
+    WEIR_INVARIANT(CONTENT_STATES + txn->set->limits.state_words <= txn->ctx->content_capacity);
     if (states) {
         memcpy(to, states, n * sizeof(*to));
     } else {
@@ -26,6 +28,7 @@ int key_set_try_bind(struct bind_request *request, struct key_set *key_set)
     struct key_entry entry;
     struct txn txn;
 
+    WEIR_INVARIANT(key_set->keyed == request->keyed);
     txn_begin(&txn, request->ctx, &key_set->set);
     if (set_is_broken(&key_set->set))
         return -EUCLEAN;
@@ -45,6 +48,7 @@ void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t wo
     struct key_entry entry;
     struct txn txn;
 
+    WEIR_INVARIANT(key_word_is_key_set(word));
     do {
         txn_begin(&txn, ctx, &key_set->set);
         if (key_set_phase_of(&txn) != PHASE_BINDING ||
@@ -62,6 +66,7 @@ static void key_set_rebind(struct txn *txn, struct key_entry *entry)
 {
     uint64_t word = key_set_begin_binding(txn);
 
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     if (!txn_commit(txn))
         return;
     if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)

@@ -2,6 +2,7 @@
 /* Reads and writes the binding in a key set's version: key, number, phase, binder. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
 #include "shm/participant.h"
 
 static struct key_digest key_set_key(const struct txn *txn)
@@ -85,6 +86,7 @@ uint64_t key_set_begin_binding(const struct txn *txn)
 {
     uint64_t binding = key_set_binding(txn) + 1;
 
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     key_set_set_binding(txn, binding, PHASE_BINDING);
     key_set_words(txn)[KEY_SET_WORD_BINDER] = key_set_binder(txn);
     return key_set_word(txn, binding);
@@ -92,6 +94,7 @@ uint64_t key_set_begin_binding(const struct txn *txn)
 
 bool key_set_end_binding(struct txn *txn)
 {
+    WEIR_INVARIANT(key_set_phase_of(txn) != PHASE_UNBOUND);
     key_set_set_binding(txn, key_set_binding(txn), PHASE_UNBOUND);
     forecast_invalidate(txn);
     return txn_commit(txn);

@@ -3,6 +3,7 @@
  * (Treiber 1986); a 32-bit tag in the top word guards against ABA. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 
 /* The links of a key set in the stack. */
@@ -29,6 +30,7 @@ void key_set_push_unbound(struct keyed *keyed, uint32_t number)
     uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
              next;
 
+    WEIR_INVARIANT(number < keyed->key_sets_max);
     if (atomic_exchange_explicit(link.unbound_listed, 1, memory_order_seq_cst))
         return;
     SCHED_POINT();
@@ -64,6 +66,7 @@ bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
     SCHED_POINT();
     atomic_store_explicit(key_set_unbound_link(keyed, number).unbound_listed, 0,
                           memory_order_seq_cst);
+    WEIR_INVARIANT(number < keyed->key_sets_max);
     *ret = number;
     return true;
 }

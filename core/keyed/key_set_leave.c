@@ -2,6 +2,8 @@
 /* Classifies keys for eviction, and unbinds key sets from their keys. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
+
 /* ---- classification ---- */
 
 bool key_states_are_new(const struct limits *limits, const uint64_t *states,
@@ -77,6 +79,7 @@ bool key_set_restore_entry(struct keyed *keyed, const struct txn *txn, struct ke
 {
     const uint64_t *states = txn_states(txn);
 
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     if (key_states_are_new(&txn->set->limits, states, &txn->at)) {
         key_set_remove_entry(entry, &keyed->shared_state->forgotten);
         return true;
@@ -96,6 +99,7 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
     enum key_use now;
     uint64_t instant;
 
+    WEIR_INVARIANT(use != KEY_PINNED);
     if (!key_set_read(&txn, ctx, keyed, word, &storage))
         return false;
     now = key_set_use_of(&txn, &instant);
@@ -114,6 +118,7 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
     struct key_entry entry;
     struct txn txn;
 
+    WEIR_INVARIANT(ctx->w == key_set->set.w);
     txn_begin(&txn, ctx, &key_set->set);
     if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_is_quiet(&txn))
         return;

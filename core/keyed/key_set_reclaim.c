@@ -2,6 +2,7 @@
 /* Reclaims a key set when all are in use. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
 #include <errno.h>
 
 /* The best key set examined so far. */
@@ -15,6 +16,7 @@ static void reclaim_consider(struct reclaim_candidate *best, const struct keyed 
                              struct key_set *key_set, const struct key_entry *entry,
                              uint64_t instant)
 {
+    WEIR_INVARIANT(key_set->keyed == keyed);
     if (!best->key_set || (keyed->eviction == KEY_EVICT_OLDEST && instant < best->instant))
         *best = (struct reclaim_candidate){key_set, *entry, instant};
 }
@@ -41,6 +43,7 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
     uint64_t instant;
     bool abandoned;
 
+    WEIR_INVARIANT(key_set->keyed == keyed);
     txn_begin(&txn, request->ctx, &key_set->set);
     if (set_is_broken(&key_set->set))
         return false;

@@ -3,6 +3,7 @@
  * the wait queue is empty, no reservation exists, and the binding is the intended one. */
 #include "keyed/key_set_internal.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/try_now_inline.h"
 #include <errno.h>
@@ -15,6 +16,7 @@ static bool key_set_fits_stack(const weir_set *set)
 /* Makes the record HELD. The record of a request that does not wait is known to no other thread. */
 static void key_set_set_held(struct acq_record *r, uint64_t now_ns)
 {
+    WEIR_INVARIANT(record_state(record_load(&r->word)) == RECORD_FREE);
     try_now_stamp_record(r, now_ns);
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
                           memory_order_release);
@@ -30,6 +32,7 @@ int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint
     struct txn txn = {.ctx = ctx, .set = set, .version.content = version.content};
     unsigned turn = 0;
 
+    WEIR_INVARIANT(ctx->w == set->w);
     if (!key_set_fits_stack(set) ||
         version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK)
         return -EINPROGRESS;
@@ -53,6 +56,17 @@ int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint
     return 0;
 }
 
+/* Returns whether each plain resource holds at least its amount. */
+static inline bool key_set_holds(const struct limits *limits, const uint64_t *states,
+                                 const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (limits->items[i].type == WEIR_LIMIT_RESOURCE &&
+            states[limits->items[i].state_offset] < amounts[i])
+            return false;
+    return true;
+}
+
 int key_set_release_now(struct thread_ctx *ctx, struct key_set *key_set, const uint64_t *amounts)
 {
     weir_set *set = &key_set->set;
@@ -64,6 +78,7 @@ int key_set_release_now(struct thread_ctx *ctx, struct key_set *key_set, const u
             return -EINPROGRESS;
         if (!key_set_admits(&txn))
             return -EINPROGRESS;
+        WEIR_INVARIANT(key_set_holds(&set->limits, try_now_states(&version), amounts));
         try_now_release_all(&set->limits, try_now_states(&version), amounts);
         if (try_now_commit(false, ctx, set, turn, &version))
             return 1;

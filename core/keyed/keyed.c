@@ -2,6 +2,7 @@
 /* Makes and frees keyed sets, and hashes subjects into keys. */
 #include "keyed/keyed_internal.h"
 
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
 #include "set/instance_base.h"
@@ -44,7 +45,9 @@ static int keyed_divide_memory(struct keyed *keyed)
     sets_n = rest < keys ? rest : keys;
     keyed->key_sets_max =
         sets_n < keyed_key_sets_max(keyed) ? (uint32_t)sets_n : keyed_key_sets_max(keyed);
+    WEIR_INVARIANT(keys > 0);
     keyed->capacity = keys;
+    WEIR_INVARIANT(keyed->key_sets_max <= KEY_SETS_MAX);
     return 0;
 }
 
@@ -81,6 +84,7 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     struct keyed *keyed = os_alloc(1, sizeof(*keyed));
     int r;
 
+    WEIR_INVARIANT(!set->keyed);
     if (!keyed)
         return error_set(reterr, -ENOMEM, "out of memory");
     set->keyed = keyed;
@@ -95,6 +99,7 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
 
 static int keyed_open_private(struct keyed *keyed)
 {
+    WEIR_INVARIANT(!keyed->segment && !keyed->memory);
     keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
     keyed->memory = os_vm_reserve(keyed->memory_size);
     if (!keyed->memory || !keyed->shared_state)
@@ -111,6 +116,7 @@ int keyed_open(weir_set *set, struct weir_error *reterr)
     struct keyed *keyed = set->keyed;
     int r;
 
+    WEIR_INVARIANT(keyed->capacity > 0);
     if (set->participant) {
         keyed->segment = set->participant->segment;
         keyed->shared_state = segment_keyed(keyed->segment);
@@ -149,6 +155,7 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
 
 void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key)
 {
+    WEIR_INVARIANT(set->keyed);
     record_store(&r->amounts[set->limits.n], key->buckets);
     record_store(&r->amounts[set->limits.n + 1], key->id);
 }

@@ -2,6 +2,7 @@
 /* Acquires from keyed sets. */
 #include "keyed/keyed_internal.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "set/hooks.h"
@@ -25,6 +26,7 @@ static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
 {
     struct acquire_op *op = acq->op;
 
+    WEIR_INVARIANT(key_set_template(set) == acq->set);
     op->set = set;
     if (op->acquisition_set)
         *op->acquisition_set = set;
@@ -57,6 +59,8 @@ static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct ke
     struct acquire_op *op = acq->op;
     int r;
 
+    WEIR_INVARIANT(key_set->keyed == acq->keyed);
+    WEIR_INVARIANT(key_word_is_key_set(entry->word));
     keyed_move_to(acq, &key_set->set);
     op->ctx->binding = key_word_binding(entry->word);
     r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->decision);
@@ -101,10 +105,13 @@ static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
     struct acquire_op *op = acq->op;
     struct counters *counters = thread_ctx_counters(op->ctx, acq->set->number);
 
+    WEIR_INVARIANT(acq->set->limits.n == 1);
+    WEIR_INVARIANT(op->amounts[0] <= acq->set->limits.items->capacity);
     if (acq->record) {
         struct acq_record *r = record_at(acq->set->region, acq->record);
         uint64_t held = record_next_word(record_load(&r->word), RECORD_HELD);
 
+        WEIR_INVARIANT(acq->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
         record_store(&r->granted_ns, now_ns);
         record_store(&r->enqueued_ns, now_ns);
         atomic_store_explicit(&r->word, held, memory_order_release);
@@ -125,6 +132,7 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
     const struct limit *limit = acq->set->limits.items;
     struct acquire_op *op = acq->op;
 
+    WEIR_INVARIANT(acq->set->limits.n == 1);
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->ctx, acq->set, -ERANGE, limit->key);
@@ -193,6 +201,7 @@ static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_
     struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     bool grants;
 
+    WEIR_INVARIANT(acq->keyed->fits_inline && set->limits.n == 1);
     limits_init(&set->limits, &state, &at);
     ready = limit_try_take(limit, &state, &at, amount);
     if (ready == WEIR_NEVER) {
@@ -258,6 +267,7 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, u
     struct keyed_acquire_args acq = {op, op->set->keyed, op->set, record, mode, max_wait_ns, false};
     unsigned turn = 0;
 
+    WEIR_INVARIANT(acq.keyed && !set_is_key_set(acq.set));
     for (uint32_t attempt = 0;; spin_backoff(&turn)) {
         int r = keyed_acquire_once(&acq);
 

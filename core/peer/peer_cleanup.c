@@ -2,6 +2,7 @@
 /* Finds dead participants of a set and releases what they left behind. */
 #include "peer/peer_cleanup.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/thread_recovery.h"
 #include "set/instance_base.h"
@@ -19,6 +20,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
     const struct segment *segment = set->participant->segment;
     uint32_t peer_key = peer_key_make(peer_id, slot);
 
+    WEIR_INVARIANT(ctx->w == set->w);
     for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
         const struct segment_thread *dead_thread = segment_thread(segment, i);
         /* Generation before key: the next owner of the thread context starts another one. */
@@ -76,6 +78,8 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
     bool cleaned = true;
     int n = 0;
 
+    WEIR_INVARIANT(set->participant);
+    WEIR_INVARIANT(!ctx || ctx->w == set->w);
     for (; cleaned && peer_cleanup_next_dead(set->participant, &slot, &peer_id); n++) {
         if (set_is_broken(set))
             return 0;
@@ -98,6 +102,7 @@ void peer_reap_crowded(weir *w, uint32_t first)
 
 int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns)
 {
+    WEIR_INVARIANT(set->participant);
     if (!peer_reap_is_due(set, now_ns))
         return 0;
     atomic_store_explicit(&set->participant->last_reap_ns, now_ns, memory_order_relaxed);

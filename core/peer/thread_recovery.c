@@ -2,6 +2,7 @@
 /* Recovers dead threads by ordinary operations, each of which expects an exact record word. */
 #include "peer/thread_recovery.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "set/detectable_cas.h"
@@ -66,6 +67,7 @@ static weir_set *recovery_prepare_set(struct thread_ctx *ctx, weir_set *set)
     pthread_mutex_lock(&w->lock);
     if (set && !thread_ctx_is_prepared(ctx, set->number) && thread_ctx_prepare(ctx, set) < 0)
         set = NULL;
+    WEIR_INVARIANT(!set || thread_ctx_is_prepared(ctx, set->number));
     pthread_mutex_unlock(&w->lock);
     return set;
 }
@@ -90,6 +92,8 @@ static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint3
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct release_args args = {.amounts = amounts, .used = amounts};
 
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
     set_release_exact(ctx, set, record, word, &args);
@@ -117,6 +121,7 @@ static int recovery_end_record(const struct thread_recovery *recovery, uint32_t 
             return -ENOMEM;
         if (set_is_broken(set))
             return -EUCLEAN; /* its records stay as they are */
+        WEIR_INVARIANT(set->region == recovery->region);
         if (record_state(word) == RECORD_WAITING) {
             set_cancel_wait(ctx, set, record, word, RECORD_CANCELED);
         } else if (record_state(word) == RECORD_HELD) {
@@ -167,6 +172,7 @@ static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
 /* Completes the deferred writes and announcements that the dead thread left. */
 static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
 {
+    WEIR_INVARIANT(set->head_unit);
     version_help(set->region, set->head_unit);
     if (set->inline_format == INLINE_DCAS && !set->keyed) /* a template changes no state */
         dcas_complete_all(ctx, set);
@@ -217,6 +223,7 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
                                        .owner = (uint64_t)dead_unit << 32 | (uint32_t)generation};
     int r;
 
+    WEIR_INVARIANT(dead_unit);
     if (atomic_load_explicit(&recovery.dead_head->generation, memory_order_seq_cst) != generation)
         return -EALREADY;
     SCHED_POINT();

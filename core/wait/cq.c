@@ -2,6 +2,7 @@
 /* Completion queues: the index by user_data, the completions in order, opening and closing. */
 #include "wait/cq.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "shm/participant.h"
 #include "wait/instance_wait.h"
@@ -16,6 +17,7 @@ _Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
 {
     uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
 
+    WEIR_INVARIANT(queue->buckets && queue->bucket_shift <= 58);
     return &queue->buckets[(block & ~UINT64_C(63)) | ((block + user_data) & 63)];
 }
 
@@ -39,10 +41,13 @@ void cq_index_add(weir_queue *queue, uint32_t record)
     struct acq_record *r = cq_record(queue, record);
     _Atomic uint32_t *bucket;
 
+    WEIR_INVARIANT(record);
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     if (record_prev_flags(r) & RECORD_INDEXED)
         return;
     bucket = cq_bucket(queue, cq_user_data(r));
     r->bucket_next = cq_bucket_first(bucket);
+    WEIR_INVARIANT(r->bucket_next != record);
     cq_set_bucket_prev(r, 0);
     cq_set_flag(r, RECORD_INDEXED);
     if (r->bucket_next)
@@ -50,13 +55,27 @@ void cq_index_add(weir_queue *queue, uint32_t record)
     cq_set_bucket_first(bucket, record);
 }
 
+/* Returns whether the neighbors of an indexed record, or its bucket, agree with its links. */
+static inline bool cq_is_linked(const weir_queue *queue, uint32_t record)
+{
+    const struct acq_record *r = cq_record(queue, record);
+    uint32_t before = record_prev_flags(r) & RECORD_LINK_MASK, next = r->bucket_next;
+
+    if (next && (record_prev_flags(cq_record(queue, next)) & RECORD_LINK_MASK) != record)
+        return false;
+    return record == (before ? cq_record(queue, before)->bucket_next
+                             : cq_bucket_first(cq_bucket(queue, cq_user_data(r))));
+}
+
 void cq_index_remove(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
     uint32_t before = record_prev_flags(r) & RECORD_LINK_MASK;
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     if (!(record_prev_flags(r) & RECORD_INDEXED))
         return;
+    WEIR_INVARIANT(cq_is_linked(queue, record));
     record_set_prev_flags(r, record_prev_flags(r) & ~RECORD_INDEXED);
     if (r->bucket_next)
         cq_set_bucket_prev(cq_record(queue, r->bucket_next), before);
@@ -96,6 +115,9 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
     bool listed = record_prev_flags(r) & RECORD_INDEXED;
     bool stays = record_state(word) == RECORD_HELD && !cq_acquisition(r);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
+    WEIR_INVARIANT(record_state(word) != RECORD_WAITING || waiter_is_proxy(r));
     if (stays && !listed)
         cq_index_add(queue, record);
     else if (listed && !stays)
@@ -123,6 +145,9 @@ int cq_result(const weir *w, uint32_t record)
 
 weir_queue *cq_at(const weir *w, uint32_t number)
 {
+    WEIR_INVARIANT(number > 0);
+    WEIR_INVARIANT(number <=
+                   atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_relaxed));
     return *stable_array_at(&instance_wait(w)->queues, number);
 }
 
@@ -156,6 +181,7 @@ void cq_drop(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     cq_index_remove(queue, record);
     deadline_heap_remove(&queue->timer.heap, record);
     if (record_prev_flags(r) & RECORD_DELIVERED)
@@ -191,6 +217,8 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
     if (!queue)
         return;
+    WEIR_INVARIANT(acquisition->waiter);
+    WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
     cq_drop(queue, acquisition->waiter);
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
     cq_update_wake_fd(queue);
@@ -239,6 +267,8 @@ static int cq_get(weir *w, weir_queue **ret)
 
 static void cq_put(weir *w, weir_queue *queue)
 {
+    WEIR_INVARIANT(!queue->buckets);
+    WEIR_INVARIANT(!atomic_load_explicit(&queue->pending, memory_order_relaxed));
     pthread_mutex_lock(&w->lock);
     queue->next_closed = instance_wait(w)->closed_queues;
     instance_wait(w)->closed_queues = queue;
@@ -251,6 +281,8 @@ static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
 {
     uint32_t bits = 6;
 
+    WEIR_INVARIANT(!queue->buckets);
+    WEIR_INVARIANT(capacity > 0 && capacity <= WEIR_QUEUE_CAPACITY_MAX);
     while (UINT32_C(2) << bits <= capacity)
         bits++;
     queue->bucket_shift = (uint8_t)(64 - bits);
@@ -261,6 +293,7 @@ static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
 static void cq_release_parts(weir_queue *queue)
 {
     pthread_mutex_lock(&queue->timer.lock);
+    WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
     os_free((void *)(uintptr_t)queue->buckets);
     queue->buckets = NULL;
     deadline_heap_free(&queue->timer.heap);
@@ -291,6 +324,8 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
     if (r < 0)
         return r;
     pthread_mutex_lock(&queue->timer.lock);
+    WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
+    WEIR_INVARIANT(!queue->timer.heap.n);
     queue->capacity = capacity;
     r = cq_make_buckets(queue, capacity);
     if (r == 0)
@@ -316,6 +351,8 @@ static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
 {
     uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(*bucket <= buckets);
     while (*bucket < buckets) {
         uint32_t record = cq_bucket_first(&queue->buckets[*bucket]);
 
@@ -362,6 +399,7 @@ static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot 
     uint32_t record = waiter_record(w, snapshot->record);
     uint64_t word = waiter_word(w, snapshot->record);
 
+    WEIR_INVARIANT(snapshot->is_exclusive);
     if (record_state(word) == RECORD_HELD)
         acquisition_undo(ctx, snapshot->set, record, word);
     else if (record_state(word) != RECORD_FREE)
@@ -376,6 +414,7 @@ static void cq_end_submission(const struct cq_snapshot *snapshot)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
 
+    WEIR_INVARIANT(snapshot->record);
     if (record_state(snapshot->word) == RECORD_WAITING)
         set_cancel_wait(ctx, snapshot->set, waiter_record(snapshot->set->w, snapshot->record),
                         snapshot->word, RECORD_CANCELED);
@@ -446,6 +485,7 @@ bool cq_service(weir_queue *queue)
 {
     bool failing = false;
 
+    WEIR_INVARIANT(queue->number > 0);
     if (cq_ring_has_timer(queue)) {
         timer_run_ahead(&queue->timer);
         failing = timer_is_failing(&queue->timer);

@@ -3,6 +3,7 @@
 #include "wait/peer_events.h"
 #include "wait/instance_wait.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "set/waiter.h"
@@ -88,6 +89,8 @@ int peer_events_relay(struct wait_timer *timer, uint32_t number)
     struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     int r = 0;
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(!timer->is_relayed);
     if (peer_events_needs_relay(timer))
         return 0;
     for (; events && r == 0; events = events->next)
@@ -100,6 +103,7 @@ int peer_events_relay(struct wait_timer *timer, uint32_t number)
 
 void peer_events_end_relay(struct wait_timer *timer)
 {
+    WEIR_INVARIANT(timer_is_locked(timer));
     if (timer->is_relayed)
         peer_events_unrelay_all(timer);
     timer->is_relayed = false;
@@ -127,6 +131,8 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
     struct peer_events *events = os_alloc(1, sizeof(*events));
     int r;
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(set->w == timer->w);
     if (!events)
         return -ENOMEM;
     r = events->fd = doorbell_open(participant->segment->directory_fd,
@@ -152,6 +158,7 @@ int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *s
 {
     int r = 0;
 
+    WEIR_INVARIANT(set->participant);
     if (peer_events_find(timer, set))
         return 0;
     pthread_mutex_lock(&timer->lock);
@@ -191,6 +198,7 @@ static void peer_events_handle_one(const struct peer_events *events)
     bool overflowed = false;
     int n = doorbell_read(events->fd, records, DOORBELL_READ_MAX, &overflowed);
 
+    WEIR_INVARIANT(set->participant);
     for (int i = 0; i < n; i++)
         if ((waiter = participant_waiter(set->participant, records[i])) != 0)
             peer_events_recheck(set, waiter);

@@ -2,6 +2,7 @@
 /* The timer thread of an instance. */
 #include "wait/timer_thread.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
 #include "wait/cq.h"
@@ -131,6 +132,9 @@ static int timer_thread_launch(weir *w)
 {
     int r = wake_fd_open(&instance_wait(w)->timer.wake_fd, true);
 
+    WEIR_INVARIANT(timer_is_locked(&instance_wait(w)->timer));
+    WEIR_INVARIANT(!instance_wait(w)->timer_thread);
+    WEIR_INVARIANT(!wake_fd_is_open(&instance_wait(w)->timer.wake_fd));
     if (r < 0)
         return r;
     r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-keeper");
@@ -186,6 +190,8 @@ int timer_thread_reserve(weir *w)
 void timer_thread_forget(weir *w, uint32_t record)
 {
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    WEIR_INVARIANT(instance_wait(w)->timed_n > 0);
+    WEIR_INVARIANT(record);
     deadline_heap_remove(&instance_wait(w)->timer.heap, record);
     record_store(&waiter_at(w, record)->data, 0); /* no acquisition, whatever the word becomes */
     instance_wait(w)->timed_n--;
@@ -196,6 +202,7 @@ static void timer_thread_join(weir *w, struct os_thread *thread)
 {
     struct wait_timer *timer = &instance_wait(w)->timer;
 
+    WEIR_INVARIANT(thread == instance_wait(w)->timer_thread);
     atomic_store_explicit(&instance_wait(w)->timer_thread_stop, 1, memory_order_seq_cst);
     pthread_mutex_lock(&timer->lock);
     wake_fd_signal(&timer->wake_fd);
@@ -210,6 +217,7 @@ void timer_thread_stop(weir *w)
 {
     struct os_thread *thread;
 
+    WEIR_INVARIANT(instance_is_closed(w));
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
     thread = instance_wait(w)->timer_thread;
     pthread_mutex_unlock(&instance_wait(w)->timer.lock);

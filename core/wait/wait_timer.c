@@ -4,6 +4,7 @@
 #include "wait/acquisition_handle.h"
 #include "wait/instance_wait.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
 #include "set/waiter.h"
@@ -14,6 +15,7 @@
 
 void timer_init(struct wait_timer *timer, weir *w)
 {
+    WEIR_INVARIANT(w);
     pthread_mutex_init(&timer->lock, NULL);
     timer->w = w;
     timer->heap.region = &w->region;
@@ -40,6 +42,7 @@ void timer_signal(struct wait_timer *timer)
  * tries again. */
 static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 {
+    WEIR_INVARIANT(timer_is_locked(timer));
     wake_fd_set_timer(&timer->wake_fd, at_ns);
     if (timer->wake_fd.failing && timer != &instance_wait(timer->w)->timer)
         timer_thread_signal(timer->w);
@@ -66,6 +69,7 @@ static void timer_rearm(struct wait_timer *timer)
 {
     uint64_t at_ns = timer_earliest_ns(timer), wake_ns = timer_wake_ns(timer, at_ns);
 
+    WEIR_INVARIANT(timer_is_locked(timer));
     if (timer->advance_ns)
         timer_thread_limit_spin(timer->w, at_ns);
     if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
@@ -116,6 +120,8 @@ void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64
 {
     struct acq_record *r = record_at(timer->heap.region, record);
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(record);
     record_store(&r->deadline_ns, deadline_ns);
     if (state == RECORD_REFUSED)
         record_set_prev_flags(r, record_prev_flags(r) | RECORD_REFUSE_AT_DEADLINE);
@@ -149,6 +155,8 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
         waiter_is_current(w, record, word) && record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
+        WEIR_INVARIANT(acquisition->waiter == record);
+        WEIR_INVARIANT(acquisition->is_timed);
         deadline_heap_remove(&instance_wait(w)->timer.heap, record);
         atomic_store_explicit(&acquisition->notified, true, memory_order_release);
         acquisition_signal(acquisition);
@@ -192,6 +200,7 @@ static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_s
 {
     const struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(counters);
     return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
            atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
            atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
@@ -201,6 +210,7 @@ static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_s
  * midway. */
 static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 {
+    WEIR_INVARIANT(record_state(due->word) == RECORD_WAITING);
     if (!due->set->participant) {
         set_grant_waiters(ctx, due->set);
         return;
@@ -215,6 +225,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     struct thread_ctx *ctx = thread_ctx_borrow(due->set);
     uint64_t before = timer_count_decisions(ctx, due->set), decided;
 
+    WEIR_INVARIANT(due->set->w == w);
     if (due->is_expired &&
         set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
         timer_notify(w, due->record, record_next_word(due->word, due->end_state));
@@ -250,6 +261,8 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
     struct acq_record *r = record_at(timer->heap.region, first.record);
     struct due_waiter due = {.record = first.record, .word = waiter_word(timer->w, first.record)};
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(timer->heap.n > 0);
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = waiter_set(timer->w, first.record);
         due.is_expired = deadline_entry_ns(&first) >= record_load(&r->deadline_ns);
@@ -271,6 +284,8 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
     uint64_t at_ns = timer->w->clock.injected.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
     uint64_t next = timer_wake_ns(timer, at_ns);
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(timer->runs_n > 0);
     if (next <= timer->last_run_ns && !spins)
         next = at_ns;
     timer->runs_n--;
@@ -322,6 +337,7 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
 {
     int n = 0;
 
+    WEIR_INVARIANT(timer_is_locked(timer));
     now = timer_await_wake(timer, now);
     timer->runs_n++;
     timer->last_run_ns = now > timer->last_run_ns ? now : timer->last_run_ns;

@@ -35,6 +35,12 @@ struct wait_timer {
     _Atomic(struct peer_events *) peer_events; /* of other processes; pushed under the lock */
 };
 
+/* Returns whether the lock is held, by whichever thread. For invariants: it takes a free lock. */
+static inline bool timer_is_locked(const struct wait_timer *timer)
+{
+    return pthread_mutex_trylock((pthread_mutex_t *)(uintptr_t)&timer->lock) != 0;
+}
+
 void timer_init(struct wait_timer *timer, weir *w);
 void timer_free(struct wait_timer *timer);
 
