@@ -5,6 +5,7 @@
 #include "wait/instance_wait.h"
 
 #include "api/acquire_op.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
@@ -24,10 +25,10 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
         return r;
     for (uint32_t i = 0; i < op.set->limits.n; i++)
         if (op.amounts[i]) {
-            r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.verdict)
+            r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
                                          : acquire_op_submit(&op, 0, MODE_TRY, WEIR_FOREVER);
             if (r < 0)
-                acquire_op_fill_refusal(retref, op.set, &op.verdict);
+                acquire_op_fill_refusal(retref, op.set, &op.decision);
             return r;
         }
     counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
@@ -62,6 +63,8 @@ static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition
     weir_set *set = op->set;
     int r;
 
+    WEIR_INVARIANT(acquisition->record && !acquisition->waiter);
+    WEIR_INVARIANT(!acquisition->is_timed);
     acquisition->waiter = waiter_new(set, acquisition->record);
     if (!acquisition->waiter)
         return -ENOMEM;
@@ -85,6 +88,7 @@ static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
 {
     uint64_t now = waiter_word(set->w, waiter);
 
+    WEIR_INVARIANT(set->participant && waiter);
     if (now == word)
         return;
     if (record_state(now) == RECORD_WAITING)
@@ -112,6 +116,7 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
         acquisition_free(op->ctx, acquisition);
         return result;
     }
+    WEIR_INVARIANT(result == 0 || result == 1);
     deadline = acquire_op_deadline(op, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         timer_set_deadline(w, acquisition->waiter, word, deadline, state);
@@ -136,7 +141,7 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
         r = acquire_enqueue_timed(&op, acquisition);
     if (r < 0)
         return r;
-    acquisition->observed = r == 0;
+    atomic_store_explicit(&acquisition->observed, r == 0, memory_order_seq_cst);
     *ret = acquisition;
     return r;
 }
@@ -146,6 +151,7 @@ static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t w
 {
     const uint32_t *futex = record_futex(record_at(set->region, record));
 
+    WEIR_INVARIANT(record && record_state(word) == RECORD_WAITING);
     if (set->participant)
         os_futex_wait_shared(futex, (uint32_t)word, until);
     else
@@ -159,7 +165,7 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
     uint64_t check_ns;
 
     if (op->set->participant) {
-        check_ns = stall_check_deadline(op->ctx, op->verdict.ticket, os_now_ns());
+        check_ns = stall_check_deadline(op->ctx, op->decision.ticket, os_now_ns());
         until = check_ns < until ? check_ns : until;
     }
     return until < deadline ? until : deadline;
@@ -181,6 +187,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
     enum record_state state;
     uint64_t deadline = acquire_op_deadline(op, &state);
 
+    WEIR_INVARIANT(acquisition->record);
     for (;;) {
         uint64_t word = set_record_word(set, acquisition->record), until;
 
@@ -211,6 +218,7 @@ static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisit
 {
     weir_set *set = op->set;
 
+    WEIR_INVARIANT(acquisition->is_timed);
     for (;;) {
         uint64_t word = set_record_word(set, acquisition->record);
 
@@ -243,6 +251,7 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     bool injected = op->set->w->clock.injected.now_ns != NULL;
     int r;
 
+    WEIR_INVARIANT(acquisition->record);
     acquisition->has_blocked_thread = injected;
     if (injected)
         r = acquire_enqueue_timed(op, acquisition);
@@ -257,6 +266,7 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     else if (r == 1)
         acquire_wait_self_timed(op, acquisition);
     r = weir_acquisition_result(acquisition);
+    WEIR_INVARIANT(op->set->participant || r != -EINPROGRESS);
     if (r == 0) {
         *ret = acquisition;
         return 0;
@@ -270,14 +280,16 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
 static void acquire_enter_blocked(weir *w)
 {
     instance_ref(w, 1);
-    atomic_fetch_add(&instance_wait(w)->blocked_n, 1);
+    atomic_fetch_add_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst);
 }
 
 /* weir_close returns once `blocked_n` is 0, and the pool may go then: hence the reference. Either
  * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
 {
-    if (atomic_fetch_sub(&instance_wait(w)->blocked_n, 1) == 1 && atomic_load(&w->closed))
+    WEIR_INVARIANT(atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_relaxed) > 0);
+    if (atomic_fetch_sub_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst) == 1 &&
+        atomic_load_explicit(&w->closed, memory_order_seq_cst))
         os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, 1);
     instance_unref(w, 1);
 }

@@ -7,6 +7,7 @@
 
 #include "api/acquisition_cache.h"
 #include "api/pool.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/keyed.h"
 #include "peer/peer_cleanup.h"
@@ -38,6 +39,7 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
 
 static int acquire_op_hash_subject(struct acquire_op *op)
 {
+    WEIR_INVARIANT(op->set->keyed);
     op->acquisition = NULL;
     op->acquisition_set = NULL;
     return keyed_hash(op->set->keyed, op->request, &op->key);
@@ -70,6 +72,7 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
         return -ENOMEM;
+    WEIR_INVARIANT(thread_ctx_is_prepared(op->ctx, op->set->number));
     if (r < 0) {
         set_count_refusal(op->ctx, op->set, r, key);
         acquire_op_store_refusal(op->retref, op->set, key, WEIR_FOREVER);
@@ -110,6 +113,9 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
     uint32_t unit = thread_ctx_for_set(ctx, op->set->number)->unit;
     struct thread_head *head = region_block(region, unit);
 
+    WEIR_INVARIANT(op->set->number < ctx->set_ctxs_n);
+    WEIR_INVARIANT(record && ctx->w == op->set->w);
+    WEIR_INVARIANT(op->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         record_store(&r->amounts[i], op->amounts[i]);
     SCHED_POINT();
@@ -132,25 +138,27 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     acquire_op_init_record(op, record);
 }
 
-int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                             uint64_t max_wait_ns)
 {
-    return keyed_acquire(op, record, entry, max_wait_ns);
+    return keyed_acquire(op, record, mode, max_wait_ns);
 }
 
-static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wait_mode entry)
+static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    int r = acquire_op_submit(op, record, entry, request_max_wait(op->set, op->request));
+    int r = acquire_op_submit(op, record, mode, request_max_wait(op->set, op->request));
 
+    WEIR_INVARIANT(r <= 1 && r != -EINPROGRESS);
+    WEIR_INVARIANT(r != 1 || (mode == MODE_WAIT && record));
     /* After a probe the caller comes back to wait, unless no wait can help. */
-    if (r < 0 && (entry != MODE_PROBE || r == -ERANGE))
-        acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
+    if (r < 0 && (mode != MODE_PROBE || r == -ERANGE))
+        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
     return r;
 }
 
-int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode entry)
+int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    return acquire_op_run(op, record, entry);
+    return acquire_op_run(op, record, mode);
 }
 
 /* Returns when the wait ends: at the earlier of timeout and max_wait. If both pass at once, the
@@ -162,13 +170,14 @@ static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t n
     uint64_t max_wait = request_max_wait(op->set, op->request);
     uint64_t wait = timeout <= max_wait ? timeout : max_wait;
 
+    WEIR_INVARIANT(now < GRANT_MARKER);
     *ret_state = (timeout <= max_wait) ? RECORD_TIMED_OUT : RECORD_REFUSED;
     return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }
 
 uint64_t acquire_op_deadline(const struct acquire_op *op, enum record_state *ret_state)
 {
-    return acquire_op_deadline_from(op, op->verdict.now_ns, ret_state);
+    return acquire_op_deadline_from(op, op->decision.now_ns, ret_state);
 }
 
 void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
@@ -177,6 +186,7 @@ void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
     enum record_state state;
     uint64_t deadline_ns;
 
+    WEIR_INVARIANT(op->set->participant);
     deadline_ns = acquire_op_deadline_from(op, clock_now_ns(&op->set->w->clock), &state);
     record_set_prev_flags(r, state == RECORD_REFUSED ? RECORD_REFUSE_AT_DEADLINE : 0);
     atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
@@ -187,18 +197,22 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     weir_set *set = op->set;
     uint32_t record = waiter_record(set->w, waiter);
 
-    stall_check_arm(op->ctx, set, waiter, word, &op->verdict);
+    WEIR_INVARIANT(set->participant && record);
+    WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
+    stall_check_arm(op->ctx, set, waiter, word, &op->decision);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
     /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
     if (instance_is_closed(set->w) && set_cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }
 
-int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition **ret)
+int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition **ret)
 {
     weir_acquisition *acquisition = acquisition_new(op->ctx, op->set, op->amounts);
     int r = 0;
 
+    WEIR_INVARIANT(mode != MODE_WAIT);
+    WEIR_INVARIANT(op->ctx->w == op->set->w);
     if (!acquisition)
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
@@ -206,13 +220,14 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition
     op->acquisition_set = acquisition ? &acquisition->set : NULL;
     if (acquisition->record) {
         acquire_op_init_record(op, acquisition->record);
-        r = acquire_op_run(op, acquisition->record, entry);
+        r = acquire_op_run(op, acquisition->record, mode);
     } else {
         counter_add(&thread_ctx_counters(op->ctx, op->set->number)->granted, 1);
     }
-    if (r == 0 && entry != MODE_RESERVE)
+    WEIR_INVARIANT(acquisition->set == op->set || !acquisition->record);
+    if (r == 0 && mode != MODE_RESERVE)
         fast_path_enable(op->ctx, acquisition);
-    if (r == 0 || (r == -EAGAIN && entry == MODE_PROBE)) {
+    if (r == 0 || (r == -EAGAIN && mode == MODE_PROBE)) {
         *ret = acquisition;
         return r;
     }

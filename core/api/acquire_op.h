@@ -16,29 +16,29 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 
 /* Submits the operation to a keyed set; acquire_op_submit() dispatches here. */
-int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                             uint64_t max_wait_ns);
 
 /* Submits the operation to the set. Results are those of set_acquire(). If the set is keyed,
  * `op->set` may name the key's own set afterwards. */
-static inline int acquire_op_submit(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+static inline int acquire_op_submit(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                                     uint64_t max_wait_ns)
 {
     if (op->set->keyed)
-        return acquire_op_submit_keyed(op, record, entry, max_wait_ns);
-    return set_acquire(op->ctx, op->set, op->amounts, record, entry, max_wait_ns, &op->verdict);
+        return acquire_op_submit_keyed(op, record, mode, max_wait_ns);
+    return set_acquire(op->ctx, op->set, op->amounts, record, mode, max_wait_ns, &op->decision);
 }
 
 /* Submits the operation and fills the caller's refusal. A probe fills none unless the result is
  * -ERANGE, because its caller comes back to wait. */
-int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode entry);
+int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
 
 /*
  * Makes an acquisition and submits the operation: MODE_TRY, MODE_PROBE or MODE_RESERVE. Returns 0
  * and the acquisition if it is granted. After -EAGAIN from a probe `*ret` is the acquisition to
  * wait with; every other failure frees it.
  */
-int acquire_op_try(struct acquire_op *op, enum wait_mode entry, weir_acquisition **ret);
+int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition **ret);
 
 /* Schedules the checks of a waiter of a shared set. Its record was enqueued and became `word`.
  * Stalled or dead peers cannot hold it up from here on. */

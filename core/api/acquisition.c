@@ -8,6 +8,7 @@
 
 #include "api/instance.h"
 #include "api/request.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "shm/participant.h"
@@ -28,8 +29,10 @@ static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limi
 
     if (limits_n > ACQUISITION_LIMITS || !acquisition)
         return os_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
+    WEIR_INVARIANT(ctx->cache_n > 0);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
+    WEIR_INVARIANT(!acquisition->set || acquisition->record);
     if (acquisition->set) /* a cached record of another set: return it to the pool */
         record_pool_put(ctx, acquisition->set, acquisition->record);
     return acquisition;
@@ -39,6 +42,7 @@ static inline weir_acquisition *acquisition_new_empty(struct thread_ctx *ctx, we
 {
     weir_acquisition *acquisition = acquisition_alloc(ctx, set->limits.n);
 
+    WEIR_INVARIANT(ctx->w == set->w);
     if (!acquisition)
         return NULL;
     *acquisition = (weir_acquisition){.set = set, .fd = -1};
@@ -52,6 +56,7 @@ weir_acquisition *acquisition_from_record(struct thread_ctx *ctx, weir_set *set,
     const struct acq_record *r = record_at(set->region, record);
     weir_acquisition *acquisition = acquisition_new_empty(ctx, set);
 
+    WEIR_INVARIANT(record && waiter);
     if (!acquisition)
         return NULL;
     acquisition->record = record;
@@ -68,6 +73,7 @@ weir_acquisition *acquisition_new(struct thread_ctx *ctx, weir_set *set, const u
     uint64_t any = 0;
     weir_acquisition *acquisition = acquisition_new_empty(ctx, set);
 
+    WEIR_INVARIANT(n <= WEIR_LIMITS_MAX);
     if (!acquisition)
         return NULL;
     for (uint32_t i = 0; i < n; i++) {
@@ -93,6 +99,9 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
 
+    WEIR_INVARIANT(ctx->w == set->w);
+    WEIR_INVARIANT(!acquisition->record || set->participant ||
+                   acquisition_record_is(acquisition, RECORD_FREE));
     if (acquisition->waiter)
         waiter_free(set, acquisition->waiter);
     if (acquisition->record)
@@ -119,6 +128,7 @@ static void acquisition_wake_blocked(const weir_acquisition *acquisition)
 {
     const uint32_t *futex = record_futex(acquisition_record(acquisition));
 
+    WEIR_INVARIANT(acquisition->record);
     if (acquisition->set->participant)
         os_futex_wake_shared(futex, 1);
     else
@@ -129,6 +139,7 @@ int acquisition_signal(weir_acquisition *acquisition)
 {
     int r;
 
+    WEIR_INVARIANT(timer_is_locked(&instance_wait(acquisition->set->w)->timer));
     if (acquisition->has_blocked_thread)
         acquisition_wake_blocked(acquisition);
     if (acquisition->fd < 0 || acquisition->signaled)
@@ -155,6 +166,7 @@ int acquisition_result_of(enum record_state state)
         [RECORD_BROKEN] = -EUCLEAN,
     };
 
+    WEIR_INVARIANT(state <= RECORD_BROKEN);
     return results[state];
 }
 
@@ -185,6 +197,7 @@ static int acquisition_get_fd(weir_acquisition *acquisition, bool grants_only)
 {
     int fd = acquisition->fd;
 
+    WEIR_INVARIANT(timer_is_locked(&instance_wait(acquisition->set->w)->timer));
     if (fd >= 0)
         return acquisition->grants_only == grants_only ? fd : -EINVAL;
     fd = os_eventfd();
@@ -255,6 +268,7 @@ static int acquisition_attach_fd(weir_acquisition *acquisition, int event_fd)
 {
     int r;
 
+    WEIR_INVARIANT(timer_is_locked(&instance_wait(acquisition->set->w)->timer));
     if (acquisition->fd >= 0)
         return -EINVAL;
     acquisition->fd = event_fd;
@@ -297,6 +311,7 @@ static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, u
     uint64_t amount = acquisition_amounts(acquisition)[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
+    WEIR_INVARIANT(i < acquisition->set->limits.n);
     if (type == WEIR_LIMIT_RESOURCE || !amount)
         return -EINVAL;
     if (type == WEIR_LIMIT_CALL && (used > amount || (amount == 1 && used != 1)))
@@ -308,6 +323,9 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
 {
     const struct limit *limit = &acquisition->set->limits.items[i];
 
+    WEIR_INVARIANT(i < acquisition->set->limits.n);
+    WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE);
+    WEIR_INVARIANT(limit->type != WEIR_LIMIT_CALL || used <= acquisition_amounts(acquisition)[i]);
     acquisition_used(acquisition)[i] = used;
     acquisition->updated_limits |= UINT64_C(1) << i;
     if (used != acquisition_amounts(acquisition)[i])
@@ -416,6 +434,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
     struct release_effect effect = acquisition_release_effect(acquisition, unused);
 
+    WEIR_INVARIANT(acquisition->record);
     if (effect.changes_set) {
         const struct release_args args = {.amounts = acquisition_amounts(acquisition),
                                           .used = acquisition_used(acquisition),
@@ -427,6 +446,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         counter_add(&counters->released, 1);
         counter_add(&counters->canceled, unused);
     }
+    WEIR_INVARIANT(acquisition->set->participant ||
+                   acquisition_record_is(acquisition, RECORD_FREE));
     if (effect.update_missing)
         counter_add(&counters->missing_update, 1);
     return effect.update_missing ? -EPROTO : 0;
@@ -438,6 +459,8 @@ bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, ui
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct release_args args = {.amounts = amounts, .used = amounts, .return_all = true};
 
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(record && set->limits.n <= WEIR_LIMITS_MAX);
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
     if (set->head_unit)
@@ -490,6 +513,7 @@ static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisiti
 {
     struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
 
+    WEIR_INVARIANT(!acquisition->record);
     if (acquisition->canceled)
         return -EALREADY;
     acquisition->canceled = true;
@@ -501,7 +525,7 @@ static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisiti
 int weir_cancel(weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
-    weir_queue *queue = acquisition->queue;
+    weir_queue *queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
     struct thread_ctx *ctx;
     int r = 0;
 
@@ -509,7 +533,7 @@ int weir_cancel(weir_acquisition *acquisition)
         return -ECHILD;
     if (queue)
         return cq_cancel_acquisition(queue, acquisition);
-    if (acquisition->observed)
+    if (atomic_load_explicit(&acquisition->observed, memory_order_seq_cst))
         return -EALREADY;
     ctx = thread_ctx_borrow(set);
     if (!acquisition->record)
@@ -527,10 +551,11 @@ static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition
 {
     int r = 0;
 
+    WEIR_INVARIANT(acquisition->record);
     acquisition_cancel_wait(ctx, acquisition);
     if (acquisition_state(acquisition) == RECORD_HELD) {
-        bool unused = !acquisition->observed && !acquisition->reserved &&
-                      !acquisition_was_signaled(acquisition);
+        bool unused = !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
+                      !acquisition->reserved && !acquisition_was_signaled(acquisition);
 
         r = acquisition_release_grant(ctx, acquisition, unused);
     } else if (acquisition_state(acquisition) != RECORD_FREE) {
@@ -550,6 +575,7 @@ static void acquisition_end_notify(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
+    WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
     if (acquisition->is_timed)
         timer_thread_forget(w, acquisition->waiter);
     acquisition_close_fd(acquisition);
@@ -570,6 +596,7 @@ int acquisition_release(weir_acquisition *acquisition)
     if (instance_is_forked(acquisition->set->w))
         return acquisition_release_in_child(acquisition);
     cq_forget_acquisition(acquisition);
+    WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     ctx = thread_ctx_borrow(acquisition->set);
     if (acquisition->record)
         r = acquisition_end(ctx, acquisition);

@@ -4,6 +4,7 @@
 #define WEIR_CORE_API_ACQUISITION_H
 
 #include "api/request.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/set.h"
 #include "wait/acquisition_handle.h"
@@ -20,12 +21,21 @@ static inline uint64_t *acquisition_used(weir_acquisition *acquisition)
     return acquisition->values + acquisition->set->limits.n;
 }
 
+/* Returns whether the record has this state. */
+static inline bool acquisition_record_is(const weir_acquisition *acquisition,
+                                         enum record_state state)
+{
+    const weir_set *set = acquisition->set;
+
+    return record_state(record_load(&set_record(set, acquisition->record)->word)) == state;
+}
+
 /* Marks the grant as observed. Loads first: an unconditional seq_cst store is a locked one. Relaxed
  * suffices for the load, as the flag is only ever set. */
 static inline void acquisition_mark_observed(weir_acquisition *acquisition)
 {
     if (!atomic_load_explicit(&acquisition->observed, memory_order_relaxed))
-        acquisition->observed = true;
+        atomic_store_explicit(&acquisition->observed, true, memory_order_seq_cst);
 }
 
 /* Returns whether limit i still needs an update before release. */
@@ -34,8 +44,10 @@ static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint3
     uint64_t amount = acquisition_amounts(acquisition)[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
-    return !(acquisition->updated_limits >> i & 1) &&
-           ((type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1));
+    WEIR_INVARIANT(i < acquisition->set->limits.n);
+    if (acquisition->updated_limits >> i & 1)
+        return false;
+    return (type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1);
 }
 
 /* Returns whether `named_limits` are those with this key. */

@@ -4,6 +4,7 @@
 #include "wait/cq.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include <errno.h>
 
 /*
@@ -22,6 +23,7 @@ static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *r
 {
     uint32_t record = cq_bucket_first(cq_bucket(queue, user_data));
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     for (; record; record = cq_record(queue, record)->bucket_next) {
         *ret_word = cq_word(queue, record);
         if (cq_user_data(cq_record(queue, record)) == user_data &&
@@ -35,6 +37,7 @@ static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
 {
     bool must_signal;
 
+    WEIR_INVARIANT(record);
     pthread_mutex_lock(&queue->timer.lock);
     must_signal = cq_complete(queue, record, cq_word(queue, record));
     pthread_mutex_unlock(&queue->timer.lock);
@@ -67,6 +70,7 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
     weir *w = queue->timer.w;
     bool canceled = true;
 
+    WEIR_INVARIANT(snapshot->record && snapshot->set->w == w);
     if (snapshot->is_exclusive) {
         acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record), snapshot->word);
         cq_deliver_exclusive(queue, snapshot->record);
@@ -104,7 +108,8 @@ static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapsho
         return false;
     *ret = (struct cq_snapshot){acquisition->waiter, cq_word(queue, acquisition->waiter),
                                 acquisition->set, false};
-    ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !acquisition->observed;
+    ret->is_exclusive = record_state(ret->word) == RECORD_HELD &&
+                        !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst);
     if (ret->is_exclusive)
         cq_drop(queue, ret->record);
     pthread_mutex_unlock(&queue->timer.lock);

@@ -5,6 +5,7 @@
 
 #include "api/acquire_op.h"
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "wait/peer_events.h"
 #include <errno.h>
@@ -17,6 +18,10 @@ static uint32_t cq_pop(weir_queue *queue)
 {
     uint32_t record = queue->to_reap.first;
 
+    WEIR_INVARIANT(record_prev_flags(cq_record(queue, record)) & RECORD_DELIVERED);
+    WEIR_INVARIANT(!cq_record(queue, record)->heap_index);
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(record);
     cq_list_remove(cq_region(queue), &queue->to_reap, record);
     cq_index_remove(queue, record);
     return record;
@@ -27,6 +32,7 @@ static void cq_push_back(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     cq_list_prepend(cq_region(queue), cq_completions(queue, r), record);
     if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
         cq_index_add(queue, record);
@@ -51,8 +57,9 @@ static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t reco
 
 void cq_hand_out(weir_acquisition *acquisition, int result)
 {
-    acquisition->observed = result == 0;
-    acquisition->queue = NULL;
+    WEIR_INVARIANT(result != -EINPROGRESS);
+    atomic_store_explicit(&acquisition->observed, result == 0, memory_order_seq_cst);
+    atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
 }
 
 /* Fills `ret`, which takes the record over. Returns false if out of memory. */
@@ -64,6 +71,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
     int result = cq_result(set->w, waiter);
     weir_acquisition *acquisition = cq_acquisition(r);
 
+    WEIR_INVARIANT(ctx->w == set->w);
     *ret = (struct weir_completion){.user_data = cq_user_data(r),
                                     .acquisition = acquisition,
                                     .result = result,
@@ -154,13 +162,15 @@ static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsign
 {
     unsigned done = 0;
 
+    WEIR_INVARIANT(popped <= CQ_REAP_BATCH);
     while (done < popped && cq_reap_one(queue->timer.w, records[done], &out[done]))
         done++;
     if (done < popped) {
         cq_push_back_batch(queue, records + done, popped - done);
         *ret_code = -ENOMEM;
     }
-    atomic_fetch_sub(&queue->pending, done);
+    WEIR_INVARIANT(done <= atomic_load_explicit(&queue->pending, memory_order_relaxed));
+    atomic_fetch_sub_explicit(&queue->pending, done, memory_order_seq_cst);
     return done;
 }
 
@@ -186,6 +196,7 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
     cq_ring_report_loss(queue);
     while (popped > 0) {
         done += cq_reap_batch(queue, records, popped, out + done, &r);
+        WEIR_INVARIANT(done <= n);
         if (r < 0 || popped < CQ_REAP_BATCH || done == n)
             break;
         popped = cq_pop_more(queue, records, cq_min(n - done, CQ_REAP_BATCH));

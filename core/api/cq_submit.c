@@ -7,6 +7,7 @@
 #include "api/acquire_op.h"
 #include "api/instance.h"
 #include "api/pool.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/set_enqueue.h"
 #include "wait/peer_events.h"
@@ -15,12 +16,14 @@
 /* Counts one more pending submission. Returns the new count, or 0 if the queue is full. */
 static uint32_t cq_take_slot(weir_queue *queue)
 {
-    uint32_t pending = atomic_load(&queue->pending);
+    uint32_t pending = atomic_load_explicit(&queue->pending, memory_order_seq_cst);
 
     do {
         if (pending >= queue->capacity)
             return 0;
-    } while (!atomic_compare_exchange_weak(&queue->pending, &pending, pending + 1));
+    } while (!atomic_compare_exchange_weak_explicit(&queue->pending, &pending, pending + 1,
+                                                    memory_order_seq_cst, memory_order_seq_cst));
+    WEIR_INVARIANT(pending < queue->capacity);
     return pending + 1;
 }
 
@@ -29,12 +32,13 @@ static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
 {
     int r;
 
-    if (pending <= atomic_load(&queue->heap_room))
+    if (pending <= atomic_load_explicit(&queue->heap_room, memory_order_seq_cst))
         return 0;
     pthread_mutex_lock(&queue->timer.lock);
     r = deadline_heap_reserve(&queue->timer.heap, pending);
     if (r == 0)
-        atomic_store(&queue->heap_room, deadline_heap_room(&queue->timer.heap));
+        atomic_store_explicit(&queue->heap_room, deadline_heap_room(&queue->timer.heap),
+                              memory_order_seq_cst);
     pthread_mutex_unlock(&queue->timer.lock);
     return r;
 }
@@ -56,6 +60,7 @@ static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *qu
 {
     uint32_t record = record_pool_get(op->ctx, op->set), waiter;
 
+    WEIR_INVARIANT(op->set->w == queue->timer.w);
     if (!record)
         return 0;
     acquire_op_fill_record(op, record);
@@ -99,11 +104,12 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     weir_acquisition *acquisition =
         acquisition_from_record(op->ctx, op->set, waiter_record(op->set->w, waiter), waiter);
 
+    WEIR_INVARIANT(!cq_acquisition(r));
     if (!acquisition)
         return false;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     acquisition->user_data = record_load(&r->data);
-    acquisition->queue = queue;
+    atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);
     op->acquisition = acquisition;
     op->acquisition_set = acquisition ? &acquisition->set : NULL;
     record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
@@ -117,6 +123,7 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
     struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
     uint64_t word = record_next_word(record_load(&r->word), state);
 
+    WEIR_INVARIANT(op->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
     atomic_store_explicit(&r->word, word, memory_order_release);
     SCHED_POINT();
     return word;
@@ -137,7 +144,7 @@ static int cq_acquire(struct acquire_op *op, uint32_t record)
         return 0;
     }
     if (!set->keyed && enqueue_is_likely(set))
-        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->verdict);
+        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->decision);
     return r == -EINPROGRESS ? acquire_op_submit(op, entered, MODE_WAIT, max_wait_ns) : r;
 }
 
@@ -208,6 +215,7 @@ static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *
     uint32_t record = submission->record, before;
     bool waits;
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     cq_mark_entered(queue, submission);
     waits = cq_submission_waits(queue, submission, &before);
 
@@ -252,6 +260,7 @@ static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
     uint64_t deadline_ns = acquire_op_deadline(op, &state);
     bool must_signal;
 
+    WEIR_INVARIANT(record_state(submission->word) == RECORD_WAITING);
     pthread_mutex_lock(&queue->timer.lock);
     must_signal = cq_index_or_complete(queue, submission, deadline_ns, state);
     pthread_mutex_unlock(&queue->timer.lock);
@@ -287,7 +296,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t recor
         cq_deliver_submission(queue, &submission);
         return 0;
     case -ERANGE:
-        acquire_op_fill_refusal(op->retref, op->set, &op->verdict);
+        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
         return -ERANGE;
     default:
         return r;
@@ -342,11 +351,13 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (!pending)
         return -ENOSPC;
     r = cq_reserve_heap(queue, pending);
+    WEIR_INVARIANT(r < 0 ||
+                   atomic_load_explicit(&queue->heap_room, memory_order_relaxed) >= pending);
     if (r == 0 && op.set->participant)
         r = peer_events_subscribe(&queue->timer, queue->number, op.set);
     if (r == 0)
         r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)
-        atomic_fetch_sub(&queue->pending, 1);
+        atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
     return r;
 }

@@ -10,6 +10,7 @@
 #include "api/fast_path_block.h"
 #include "api/fast_path_common.h"
 #include "api/pool.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"
 #include "set/inline_state_step.h"
@@ -19,8 +20,9 @@
 
 bool fast_path_supports(const weir_set *set)
 {
-    return ((set->inline_format != INLINE_NONE && !set->keyed) || try_now_supports(set)) &&
-           !set_is_key_set(set) && set->limits.n <= ACQUISITION_LIMITS;
+    if (set_is_key_set(set) || set->limits.n > ACQUISITION_LIMITS)
+        return false;
+    return (set->inline_format != INLINE_NONE && !set->keyed) || try_now_supports(set);
 }
 
 /* Returns whether the state is in a version block: several limits, or one that does not fit. */
@@ -49,6 +51,7 @@ WEIR_NOINLINE int fast_inline_refuse(const struct thread_ctx *ctx, const weir_se
                                                          : ready, /* resources have no forecast */
                                       .limiting = limit};
 
+    WEIR_INVARIANT(set->limits.n == 1);
     /* A dead peer may hold what is missing. */
     if (ready == WEIR_NEVER || (set->participant && peer_reap_is_due(set, now_ns)))
         return -EINPROGRESS;
@@ -90,8 +93,9 @@ WEIR_ALWAYS_INLINE int fast_inline_try_take(bool shared, weir_set *set,
     uint64_t word, ready;
     int r;
 
-    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number) ||
-        !fast_path_is_open(set->w) ||
+    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
+        return -EINPROGRESS;
+    if (!fast_path_is_open(set->w) ||
         !fast_inline_resolve(set, request, PURPOSE_TAKE, &grant.amount))
         return -EINPROGRESS;
     if (set->limits.has_lease)
@@ -133,27 +137,29 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
 
 void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
+    WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
     if (acquisition->record && fast_path_supports(acquisition->set))
         acquisition->fast_ctx = ctx;
 }
 
-/* Tries to acquire now. With `waits` a refusal is left to the slow path. */
+/* Tries to acquire now. Refuses only with MODE_TRY: otherwise the slow path has to wait. */
 WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
-                                               const struct weir_request *request, bool waits,
-                                               weir_acquisition **ret, struct weir_refusal *retref)
+                                               const struct weir_request *request,
+                                               enum wait_mode mode, weir_acquisition **ret,
+                                               struct weir_refusal *retref)
 {
     struct thread_ctx *ctx = thread_ctx_self;
-    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
+    weir_acquisition *acquisition = fast_path_cached(ctx, set);
     struct inline_grant grant = {0};
     struct weir_instant at;
     uint64_t word, ready = 0;
     struct acq_record *record = NULL;
     int r;
 
-    if (!acquisition || acquisition->set != set || !ret || !fast_path_is_open(set->w) ||
-        !fast_inline_resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
+    if (!acquisition || !ret || !fast_inline_resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
         return -EINPROGRESS;
+    WEIR_INVARIANT(grant.amount <= set->limits.items->capacity);
     at = inline_clock(set);
     if (shared) { /* before the commit: peers complete only the word */
         record = set_record(set, acquisition->record);
@@ -162,7 +168,7 @@ WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
         grant.held_word = fast_path_prepare_record(ctx, set, record, grant.amount, at.now_ns);
     }
     r = inline_try_take(shared, set, &at, &grant, &word, &ready);
-    if (r == -EAGAIN && !waits)
+    if (r == -EAGAIN && mode == MODE_TRY)
         return fast_inline_refuse(ctx, set, at.now_ns, ready, retref);
     if (r < 0)
         return -EINPROGRESS;
@@ -181,53 +187,52 @@ WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
 
 WEIR_NOINLINE int fast_inline_acquire_private(weir_pool *pool, const struct weir_request *request,
                                               weir_acquisition **ret, struct weir_refusal *retref,
-                                              slow_path_fn *slow_path)
+                                              slow_path_fn *slow_path, enum wait_mode mode)
 {
-    int r = fast_inline_try_acquire(false, pool->fast_set, request, slow_path != acquire_try, ret,
-                                    retref);
+    int r = fast_inline_try_acquire(false, pool->fast_set, request, mode, ret, retref);
 
     return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
 WEIR_NOINLINE int fast_inline_acquire_shared(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, struct weir_refusal *retref,
-                                             slow_path_fn *slow_path)
+                                             slow_path_fn *slow_path, enum wait_mode mode)
 {
-    int r = fast_inline_try_acquire(true, pool->fast_set, request, slow_path != acquire_try, ret,
-                                    retref);
+    int r = fast_inline_try_acquire(true, pool->fast_set, request, mode, ret, retref);
 
     return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
 WEIR_ALWAYS_INLINE int fast_path_acquire(weir_pool *pool, const struct weir_request *request,
                                          weir_acquisition **ret, struct weir_refusal *retref,
-                                         slow_path_fn *slow_path)
+                                         slow_path_fn *slow_path, enum wait_mode mode)
 {
     if (!pool || !pool->fast_set)
         return slow_path(pool, request, ret, retref);
+    WEIR_INVARIANT(pool->fast_set == pool->only_set);
     if (fast_path_needs_block(pool->fast_set))
-        return fast_block_acquire(pool, request, ret, retref, slow_path);
+        return fast_block_acquire(pool, request, ret, retref, slow_path, mode);
     return pool->fast_set->participant
-               ? fast_inline_acquire_shared(pool, request, ret, retref, slow_path)
-               : fast_inline_acquire_private(pool, request, ret, retref, slow_path);
+               ? fast_inline_acquire_shared(pool, request, ret, retref, slow_path, mode)
+               : fast_inline_acquire_private(pool, request, ret, retref, slow_path, mode);
 }
 
 int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
-    return fast_path_acquire(pool, request, ret, retref, acquire_try);
+    return fast_path_acquire(pool, request, ret, retref, acquire_try, MODE_TRY);
 }
 
 int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
-    return fast_path_acquire(pool, request, ret, retref, acquire_submit);
+    return fast_path_acquire(pool, request, ret, retref, acquire_submit, MODE_PROBE);
 }
 
 int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  struct weir_refusal *retref)
 {
-    return fast_path_acquire(pool, request, ret, retref, acquire_and_wait);
+    return fast_path_acquire(pool, request, ret, retref, acquire_and_wait, MODE_PROBE);
 }
 
 /* Returns the units of a freed record to the state, which was inline a moment ago. */
@@ -245,6 +250,7 @@ WEIR_ALWAYS_INLINE void fast_inline_return_units(struct thread_ctx *ctx, weir_se
             set_return_units(ctx, set, &args);
             return;
         }
+        WEIR_INVARIANT(*amount <= word);
         if (version_cas_word(set->region, set->head_unit, word, word - *amount))
             return;
     }
@@ -255,6 +261,8 @@ bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
     if (!acquisition->record || !fast_path_supports(acquisition->set) ||
         ctx->cache_n >= ACQUISITION_CACHE_MAX)
         return false;
+    WEIR_INVARIANT(acquisition->set->participant ||
+                   acquisition_record_is(acquisition, RECORD_FREE));
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
     fast_path_cache_push(ctx, acquisition);
     return true;
@@ -279,13 +287,18 @@ WEIR_ALWAYS_INLINE bool fast_inline_free_record(bool shared, struct thread_ctx *
     uint64_t held = record_load(&record->word), before;
     bool gives_back = !set->limits.items->algorithm;
 
+    WEIR_INVARIANT(acquisition->record);
+    WEIR_INVARIANT(shared || record_state(held) == RECORD_HELD);
     if (shared && !fast_path_is_held(set, held))
         return false;
-    if (shared && gives_back &&
-        inline_try_give_back(set, thread_ctx_for_set(ctx, set->number)->dcas_slot,
-                             acquisition->record, record, held, acquisition->values[0],
-                             &before) != 1)
-        return false;
+    if (shared && gives_back) {
+        int r = inline_try_give_back(set, thread_ctx_for_set(ctx, set->number)->dcas_slot,
+                                     acquisition->record, record, held, acquisition->values[0],
+                                     &before);
+
+        if (r != 1)
+            return false;
+    }
     SCHED_POINT();
     fast_path_publish_word(record, record_next_word(held, RECORD_FREE));
     if (!shared && gives_back)
@@ -302,6 +315,8 @@ WEIR_ALWAYS_INLINE int fast_inline_try_release(bool shared, weir_acquisition *ac
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
         !fast_path_is_open(set->w) || !fast_inline_can_release(acquisition, set->limits.items))
         return -EINPROGRESS;
+    WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
+    WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     missing = acquisition_lacks_update(acquisition, 0);
     if (!fast_inline_free_record(shared, ctx, acquisition))
         return -EINPROGRESS;

@@ -7,6 +7,7 @@
 #include "api/fast_path_common.h"
 #include "api/pool.h"
 #include "api/request.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/try_now.h"
 #include "set/try_now_inline.h"
@@ -33,12 +34,15 @@ WEIR_ALWAYS_INLINE int fast_block_try_take(bool shared, weir_set *set,
     struct thread_ctx *ctx = thread_ctx_self;
     uint64_t amounts[ACQUISITION_LIMITS], now_ns;
 
-    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number) ||
-        set->limits.has_lease || !fast_path_is_open(set->w) ||
-        !(request = request_validate(request)) ||
-        !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
-        request_is_empty(set, amounts) ||
-        try_now_take(shared, ctx, set, amounts, 0, false, &now_ns) < 0)
+    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
+        return -EINPROGRESS;
+    if (set->limits.has_lease || !fast_path_is_open(set->w))
+        return -EINPROGRESS;
+    request = request_validate(request);
+    if (!request || !request_resolve_simple(set, request, PURPOSE_TAKE, amounts) ||
+        request_is_empty(set, amounts))
+        return -EINPROGRESS;
+    if (try_now_take(shared, ctx, set, amounts, 0, false, &now_ns) < 0) /* commits here */
         return -EINPROGRESS;
     fast_block_count_grant(ctx, set, amounts, true);
     return 0;
@@ -74,6 +78,7 @@ static uint8_t fast_block_named_limits(const weir_set *set, const struct weir_re
 {
     uint8_t named_limits = 0;
 
+    WEIR_INVARIANT(set->limits.n <= ACQUISITION_LIMITS);
     for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
         if (request_key_equal(set->limits.items[i].key, request->amounts->key))
             named_limits |= (uint8_t)(1u << i);
@@ -88,6 +93,7 @@ WEIR_NOINLINE bool fast_block_resolve(weir_acquisition *acquisition,
     struct acq_record *r = record_at(set->region, acquisition->record);
     uint64_t *values = acquisition->values;
 
+    WEIR_INVARIANT(acquisition->record);
     acquisition->named_limits = 0;
     if (!request_resolve_simple(set, request, PURPOSE_ACQUIRE, values) ||
         request_is_empty(set, values))
@@ -115,6 +121,7 @@ WEIR_ALWAYS_INLINE bool fast_block_resolve_again(weir_acquisition *acquisition,
          named_limits &= named_limits - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(named_limits);
 
+        WEIR_INVARIANT(i < set->limits.n);
         if (!amount || amount > set->limits.items[i].capacity || amount == REQUEST_AMOUNT_NONE)
             return false;
         acquisition->values[i] = acquisition->values[set->limits.n + i] = amount;
@@ -145,16 +152,22 @@ WEIR_ALWAYS_INLINE int fast_block_grant(bool shared, struct thread_ctx *ctx,
 
 WEIR_ALWAYS_INLINE int fast_block_try_acquire(bool shared, weir_set *set,
                                               const struct weir_request *request,
-                                              enum wait_mode entry, weir_acquisition **ret)
+                                              enum wait_mode mode, weir_acquisition **ret)
 {
     struct thread_ctx *ctx = thread_ctx_self;
-    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
+    weir_acquisition *acquisition = fast_path_cached(ctx, set);
 
-    if (!acquisition || acquisition->set != set || !ret || !fast_path_is_open(set->w) ||
-        !(request = request_validate(request)) ||
-        (!fast_block_resolve_again(acquisition, request) &&
-         !fast_block_resolve(acquisition, request)) ||
-        try_now_has_queue(set, entry) || fast_block_grant(shared, ctx, acquisition) < 0)
+    if (!acquisition || !ret)
+        return -EINPROGRESS;
+    request = request_validate(request);
+    if (!request)
+        return -EINPROGRESS;
+    if (!fast_block_resolve_again(acquisition, request) &&
+        !fast_block_resolve(acquisition, request))
+        return -EINPROGRESS;
+    if (try_now_has_queue(set, mode))
+        return -EINPROGRESS;
+    if (fast_block_grant(shared, ctx, acquisition) < 0) /* commits here */
         return -EINPROGRESS;
     fast_path_cache_pop(ctx, acquisition, request->flags & WEIR_STRICT);
     fast_block_count_grant(ctx, set, acquisition->values, false);
@@ -164,33 +177,42 @@ WEIR_ALWAYS_INLINE int fast_block_try_acquire(bool shared, weir_set *set,
 
 WEIR_NOINLINE int fast_block_acquire_shared(weir_pool *pool, const struct weir_request *request,
                                             weir_acquisition **ret, struct weir_refusal *retref,
-                                            slow_path_fn *slow_path)
+                                            slow_path_fn *slow_path, enum wait_mode mode)
 {
-    enum wait_mode entry = slow_path == acquire_try ? MODE_TRY : MODE_PROBE;
-    int r = fast_block_try_acquire(true, pool->fast_set, request, entry, ret);
+    int r = fast_block_try_acquire(true, pool->fast_set, request, mode, ret);
 
     return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
 WEIR_NOINLINE int fast_block_acquire_private(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, struct weir_refusal *retref,
-                                             slow_path_fn *slow_path)
+                                             slow_path_fn *slow_path, enum wait_mode mode)
 {
-    enum wait_mode entry = slow_path == acquire_try ? MODE_TRY : MODE_PROBE;
-    int r = fast_block_try_acquire(false, pool->fast_set, request, entry, ret);
+    int r = fast_block_try_acquire(false, pool->fast_set, request, mode, ret);
 
     return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
 }
 
 int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                       struct weir_refusal *retref, slow_path_fn *slow_path)
+                       struct weir_refusal *retref, slow_path_fn *slow_path, enum wait_mode mode)
 {
     return pool->fast_set->is_shared
-               ? fast_block_acquire_shared(pool, request, ret, retref, slow_path)
-               : fast_block_acquire_private(pool, request, ret, retref, slow_path);
+               ? fast_block_acquire_shared(pool, request, ret, retref, slow_path, mode)
+               : fast_block_acquire_private(pool, request, ret, retref, slow_path, mode);
 }
 
 /* ---- release ---- */
+
+/* Returns whether each resource holds at least its amount. */
+static inline bool fast_block_holds(const struct limits *limits, const uint64_t *states,
+                                    const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (limits->items[i].type == WEIR_LIMIT_RESOURCE &&
+            states[limits->items[i].state_offset] < amounts[i])
+            return false;
+    return true;
+}
 
 /* Returns resources by subtraction, without an algorithm. In a shared set the record with word
  * `held` becomes FREE with the version. False: a waiter or another reason for the slow path. */
@@ -205,6 +227,8 @@ WEIR_ALWAYS_INLINE bool fast_block_try_return(bool shared, struct thread_ctx *ct
         if (!try_now_read(shared, ctx, set, &turn, &version) ||
             (r && record_load(&r->word) != held))
             return false;
+        WEIR_INVARIANT(shared || fast_block_holds(&set->limits, try_now_states(&version),
+                                                  acquisition->values));
         try_now_release_all(&set->limits, try_now_states(&version), acquisition->values);
         try_now_set_write(shared, &version, acquisition->record, true, held, RECORD_FREE);
         if (try_now_commit(shared, ctx, set, turn, &version))
@@ -226,6 +250,7 @@ WEIR_ALWAYS_INLINE bool fast_block_free_record(bool shared, struct thread_ctx *c
     weir_set *set = acquisition->set;
     uint64_t held = shared ? record_load(&set_record(set, acquisition->record)->word) : 0;
 
+    WEIR_INVARIANT(shared || acquisition_record_is(acquisition, RECORD_HELD));
     if (shared && !fast_path_is_held(set, held))
         return false;
     if (shared && set->limits.has_resources)
@@ -256,9 +281,12 @@ WEIR_ALWAYS_INLINE int fast_block_try_release(bool shared, weir_acquisition *acq
     bool missing;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
-        !fast_path_is_open(set->w) ||
-        (acquisition->amounts_differ || set->limits.has_opaque_resources))
+        !fast_path_is_open(set->w))
         return -EINPROGRESS;
+    if (acquisition->amounts_differ || set->limits.has_opaque_resources)
+        return -EINPROGRESS;
+    WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
+    WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     missing = fast_block_lacks_update(acquisition);
     if (!fast_block_free_record(shared, ctx, acquisition))
         return -EINPROGRESS;

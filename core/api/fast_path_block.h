@@ -14,7 +14,7 @@
 int fast_block_take(weir_pool *pool, const struct weir_request *request,
                     struct weir_refusal *retref);
 int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                       struct weir_refusal *retref, slow_path_fn *slow_path);
+                       struct weir_refusal *retref, slow_path_fn *slow_path, enum wait_mode mode);
 int fast_block_release(weir_acquisition *acquisition);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "api/acquisition.h"
 #include "base/compiler.h"
+#include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/instance_base.h"
 #include <errno.h>
@@ -15,10 +16,22 @@ WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
     return !instance_is_forked(w) && !instance_is_closed(w) && !clock_must_report_tsc(&w->clock);
 }
 
+/* Returns the cached acquisition that the fast path may grant next, or NULL. */
+WEIR_ALWAYS_INLINE weir_acquisition *fast_path_cached(const struct thread_ctx *ctx,
+                                                      const weir_set *set)
+{
+    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
+
+    if (!acquisition || acquisition->set != set || !fast_path_is_open(set->w))
+        return NULL;
+    return acquisition;
+}
+
 /* Writes into the record which thread is about to hold it. */
 WEIR_ALWAYS_INLINE void fast_path_name_thread(const struct thread_ctx *ctx, const weir_set *set,
                                               struct acq_record *r)
 {
+    WEIR_INVARIANT(ctx->w == set->w);
     record_store(&r->set, (uint64_t)set->id << 32 | ctx->thread);
     SCHED_POINT();
 }
@@ -28,6 +41,7 @@ WEIR_ALWAYS_INLINE uint64_t fast_path_prepare_record(const struct thread_ctx *ct
                                                      const weir_set *set, struct acq_record *r,
                                                      uint64_t amount, uint64_t now_ns)
 {
+    WEIR_INVARIANT(set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->amounts[0], amount);
     SCHED_POINT();
     record_store(&r->granted_ns, now_ns);
@@ -63,6 +77,8 @@ WEIR_ALWAYS_INLINE bool fast_path_is_held(const weir_set *set, uint64_t word)
 WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisition *acquisition,
                                             bool strict)
 {
+    WEIR_INVARIANT(ctx->cache == acquisition && ctx->cache_n > 0);
+    WEIR_INVARIANT(acquisition->record && acquisition->fd < 0);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
     thread_ctx_hold_instance(ctx);
@@ -75,6 +91,8 @@ WEIR_ALWAYS_INLINE void fast_path_cache_pop(struct thread_ctx *ctx, weir_acquisi
 
 WEIR_ALWAYS_INLINE void fast_path_cache_push(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
+    WEIR_INVARIANT(ctx->cache_n < ACQUISITION_CACHE_MAX);
+    WEIR_INVARIANT(acquisition->record && acquisition->set->w == ctx->w);
     acquisition->next = ctx->cache;
     ctx->cache = acquisition;
     ctx->cache_n++;
@@ -87,6 +105,7 @@ WEIR_ALWAYS_INLINE int fast_path_finish_release(struct thread_ctx *ctx, const we
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(counters && set == acquisition->set);
     counter_add(&counters->released, 1);
     if (missing)
         counter_add(&counters->missing_update, 1);

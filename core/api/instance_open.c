@@ -7,6 +7,7 @@
 #include "api/acquisition.h"
 #include "api/pool.h"
 #include "base/clock_tsc.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "shm/participant.h"
@@ -22,6 +23,7 @@
 /* Times stay below the marker of records; 292 years are enough. */
 void instance_ref(weir *w, uint64_t n)
 {
+    WEIR_INVARIANT(atomic_load_explicit(&w->references, memory_order_relaxed) > 0);
     /* Relaxed: the caller has a reference already. */
     atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
 }
@@ -64,6 +66,7 @@ static weir *instance_free(weir *w)
 
 void instance_unref(weir *w, uint64_t n)
 {
+    WEIR_INVARIANT(atomic_load_explicit(&w->references, memory_order_relaxed) >= n);
     if (atomic_fetch_sub_explicit(&w->references, n, memory_order_acq_rel) == n)
         instance_free(w);
 }
@@ -198,7 +201,7 @@ static int instance_build(weir *w, const struct weir_options *options)
     timer_init(&instance_wait(w)->timer, w);
     instance_wait(w)->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
     instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;
-    w->references = 1;
+    atomic_store_explicit(&w->references, 1, memory_order_seq_cst);
     w->log.write = options->log;
     w->log.userdata = options->userdata;
     w->seed = options->seed ? options->seed : os_random();
@@ -284,13 +287,14 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
 
 static void instance_shutdown_sets(weir *w)
 {
+    WEIR_INVARIANT(instance_is_closed(w));
     /* No set is added once `closed` was set under the lock. */
-    for (uint32_t i = 0; i < w->sets_n; i++) {
+    for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++) {
         weir_set *set = instance_set(w, i);
         struct thread_ctx *ctx;
 
         /* No waiter yet; a thread that prepares the set later sees `closed` itself. */
-        if (!atomic_load(&set->spare_prepared))
+        if (!atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst))
             continue;
         ctx = thread_ctx_borrow(set);
         set_shutdown(ctx, set);
@@ -303,7 +307,8 @@ static void instance_await_blocked(weir *w)
     const uint32_t *futex = (const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n;
     uint32_t blocked;
 
-    while ((blocked = atomic_load(&instance_wait(w)->blocked_n)) != 0)
+    while ((blocked = atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_seq_cst)) !=
+           0)
         os_futex_wait(futex, blocked, WEIR_FOREVER);
 }
 
@@ -311,7 +316,7 @@ static weir *instance_close_in_child(weir *w)
 {
     peer_events_close_in_child(&instance_wait(w)->timer);
     wake_fd_close(&instance_wait(w)->timer.wake_fd);
-    for (uint32_t i = 0; i < w->sets_n; i++)
+    for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         if (instance_set(w, i)->participant)
             participant_close_in_child(instance_set(w, i)->participant);
     return NULL;
@@ -325,7 +330,7 @@ weir *weir_close(weir *w)
         return instance_close_in_child(w);
     instance_lock(w);
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    atomic_store(&w->closed, 1);
+    atomic_store_explicit(&w->closed, 1, memory_order_seq_cst);
     pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     instance_unlock(w);
     instance_shutdown_sets(w);

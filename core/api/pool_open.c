@@ -7,6 +7,7 @@
 
 #include "api/fast_path.h"
 #include "api/request.h"
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include <errno.h>
@@ -54,6 +55,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
         .view_size = sizeof(*pool->views),
     };
 
+    WEIR_INVARIANT(plan->balancer && pool->balancer_state);
     return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
 }
 
@@ -73,6 +75,7 @@ int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set *
     bool out_of_range;
     int r;
 
+    WEIR_INVARIANT(!pool->only_set && definition->sets_n > 0);
     pthread_mutex_lock(&pool->lock);
     r = pool_fill_views(pool, request);
     if (r == 0)
@@ -108,6 +111,7 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     const struct plugin *balancer = plan->balancer;
     weir_pool *pool = os_alloc(1, sizeof(*pool));
 
+    WEIR_INVARIANT(definition->sets_n > 0);
     if (!pool)
         return NULL;
     pool->w = w;
@@ -131,10 +135,13 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     const struct pool_plan *plan = &definition->plan;
     weir_pool *pool = pool_make(w, definition);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (!pool)
         return -ENOMEM;
     pthread_mutex_init(&pool->lock, NULL);
-    pool->worker = worker == WEIR_WORKER_AUTO ? atomic_fetch_add(&definition->workers, 1) : worker;
+    pool->worker = worker == WEIR_WORKER_AUTO
+                       ? atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst)
+                       : worker;
     pool->random_state = pool_seed(w, plan, pool->worker);
     if (plan->balancer)
         plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
@@ -166,6 +173,7 @@ static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
     struct pool_plan plan = {0};
     int r = str_map_reserve(&instance_of(w)->pool_names, 1);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (r < 0)
         return r;
     plan.sets = os_alloc(1, sizeof(*plan.sets));
@@ -252,7 +260,7 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     if (instance_is_forked(w))
         return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
     instance_lock(w);
-    before = w->sets_n;
+    before = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     if (instance_is_closed(w))
         r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
     else

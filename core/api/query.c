@@ -3,6 +3,7 @@
 #include "api/acquire_op.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include <errno.h>
 
@@ -15,8 +16,9 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 
     if (result == -ECHILD)
         return result;
-    if ((result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS) || !ret ||
-        ret->size < sizeof(*ret))
+    if (result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS)
+        return -EINVAL;
+    if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;
     ctx = thread_ctx_get(set);
     if (!ctx)
@@ -54,6 +56,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
+    WEIR_INVARIANT(ctx->w == set->w);
     if (set->keyed)
         keyed_forecast(ctx, set, &subject, amounts, FORECAST_ANY_QUEUE, &decision);
     else if (set->head_unit)

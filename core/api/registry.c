@@ -6,6 +6,7 @@
 #include "api/set_object.h"
 #include "limit/limit_intern.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <string.h>
@@ -18,7 +19,7 @@ void registry_free(weir *w)
         os_free(instance_of(w)->pools[i]);
     }
     os_free(instance_of(w)->pools);
-    for (uint32_t i = 0; i < w->sets_n; i++)
+    for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         set_free(instance_set(w, i));
     stable_array_free(&w->sets);
     stable_array_free(&w->key_sets);
@@ -57,10 +58,11 @@ static int registry_reserve_pools(weir *w, size_t more)
 static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
                                 struct weir_error *reterr)
 {
-    uint32_t number = w->sets_n;
+    uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     weir_set *set;
     int r = stable_array_reserve(&w->sets, number + 1);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (r == 0)
         r = set_new(w, number, plan, &set, reterr);
     if (r < 0)
@@ -71,8 +73,9 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
         set_free(set);
         return r;
     }
+    WEIR_INVARIANT(set->number == number && set->w == w);
     *stable_array_at(&w->sets, number) = set;
-    w->sets_n = number + 1;
+    atomic_store_explicit(&w->sets_n, number + 1, memory_order_seq_cst);
     *ret = set;
     return 0;
 }
@@ -115,6 +118,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **re
     struct instance_pool *pool = os_alloc(1, sizeof(*pool));
     int r = registry_reserve_pools(w, 1);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (pool)
         pool->sets = os_alloc(n, sizeof(*pool->sets));
     if (r < 0 || !pool || !pool->sets)
@@ -139,13 +143,14 @@ fail:
 
 static void registry_remove_last_set(weir *w)
 {
-    uint32_t number = w->sets_n - 1;
+    uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst) - 1;
     weir_set *set = instance_set(w, number);
 
+    WEIR_INVARIANT(instance_is_locked(w));
     str_map_remove(&instance_of(w)->set_names, set_name(set), set);
     thread_ctx_unprepare(w->spare_ctx, set);
     set_free(set);
-    w->sets_n = number;
+    atomic_store_explicit(&w->sets_n, number, memory_order_seq_cst);
 }
 
 static void registry_remove_last_pool(weir *w)
@@ -161,14 +166,17 @@ static void registry_remove_last_pool(weir *w)
 
 struct registry_mark registry_mark(const weir *w)
 {
-    return (struct registry_mark){w->sets_n, instance_of(w)->pools_n};
+    return (struct registry_mark){atomic_load_explicit(&w->sets_n, memory_order_seq_cst),
+                                  instance_of(w)->pools_n};
 }
 
 void registry_remove_since(weir *w, struct registry_mark mark)
 {
+    WEIR_INVARIANT(mark.pools_n <= instance_of(w)->pools_n);
+    WEIR_INVARIANT(mark.sets_n <= atomic_load_explicit(&w->sets_n, memory_order_relaxed));
     while (instance_of(w)->pools_n > mark.pools_n)
         registry_remove_last_pool(w);
-    while (w->sets_n > mark.sets_n)
+    while (atomic_load_explicit(&w->sets_n, memory_order_seq_cst) > mark.sets_n)
         registry_remove_last_set(w);
 }
 
@@ -234,7 +242,8 @@ int weir_sets(weir *w, const char **ret, size_t n)
     if (instance_is_forked(w))
         return -ECHILD;
     pthread_mutex_lock(&w->lock);
-    found = registry_list_names(w, registry_set_name, w->sets_n, ret, n);
+    found = registry_list_names(w, registry_set_name,
+                                atomic_load_explicit(&w->sets_n, memory_order_seq_cst), ret, n);
     pthread_mutex_unlock(&w->lock);
     return found;
 }

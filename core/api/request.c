@@ -4,6 +4,7 @@
 #include "api/set_object.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "base/str_map.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
@@ -14,14 +15,15 @@ const struct weir_request request_default = {.size = sizeof(request_default)};
 /* Returns the set's warnings, made if there are none yet. NULL: out of memory. */
 static struct warnings *request_warnings(weir_set *set)
 {
-    struct warnings *warnings = atomic_load(&set->warnings), *made;
+    struct warnings *warnings = atomic_load_explicit(&set->warnings, memory_order_seq_cst), *made;
 
     if (warnings)
         return warnings;
     made = os_alloc(1, sizeof(*made));
     if (!made)
         return NULL;
-    if (atomic_compare_exchange_strong(&set->warnings, &warnings, made))
+    if (atomic_compare_exchange_strong_explicit(&set->warnings, &warnings, made,
+                                                memory_order_seq_cst, memory_order_seq_cst))
         return made;
     os_free(made); /* another thread set them first */
     return warnings;
@@ -30,10 +32,12 @@ static struct warnings *request_warnings(weir_set *set)
 /* Returns the slot of a new hash, or WARNINGS_MAX if it is known or the table is full. */
 static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
 {
+    WEIR_INVARIANT(hash);
     for (uint32_t i = 0; i < WARNINGS_MAX; i++) {
         uint64_t before = 0;
 
-        if (atomic_compare_exchange_strong(&warnings->hashes[i], &before, hash))
+        if (atomic_compare_exchange_strong_explicit(&warnings->hashes[i], &before, hash,
+                                                    memory_order_seq_cst, memory_order_seq_cst))
             return i;
         if (before == hash)
             break;
@@ -125,8 +129,9 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
             amount = asked->amount;
             known = true;
         }
-        if (amount > limit->capacity || (nothing && limit->type == WEIR_LIMIT_RATE) ||
-            (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE))
+        if (amount > limit->capacity || (nothing && limit->type == WEIR_LIMIT_RATE))
+            return false;
+        if (purpose == PURPOSE_TAKE && amount && limit->type == WEIR_LIMIT_RESOURCE)
             return false;
         amounts[i] = amount;
     }
@@ -171,6 +176,7 @@ static bool request_resolve_valid(const weir_set *set, const struct weir_request
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key)
 {
+    WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);
     if (request_resolve_simple(set, request, purpose, amounts))
         return 0;
     if (request_resolve_valid(set, request, purpose, amounts))

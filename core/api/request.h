@@ -21,8 +21,9 @@ static inline const struct weir_request *request_validate(const struct weir_requ
 {
     if (!request)
         return &request_default;
-    if ((request->size < sizeof(*request) && request->size != REQUEST_SIZE_NO_SUBJECT) ||
-        request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
+    if (request->size < sizeof(*request) && request->size != REQUEST_SIZE_NO_SUBJECT)
+        return NULL;
+    if (request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
         (request->amounts_n && !request->amounts))
         return NULL;
     return request;

@@ -14,11 +14,11 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
     if (r < 0)
         return r;
     /* The time of a reservation of nothing, which the set does not decide. */
-    op.verdict.forecast_ns = clock_now_ns(&op.set->w->clock);
+    op.decision.forecast_ns = clock_now_ns(&op.set->w->clock);
     r = acquire_op_try(&op, MODE_RESERVE, ret);
     if (r < 0)
         return r;
     (*ret)->reserved = true;
-    *ret_at_ns = op.verdict.forecast_ns;
+    *ret_at_ns = op.decision.forecast_ns;
     return 0;
 }

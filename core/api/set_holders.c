@@ -4,6 +4,7 @@
 #include "peer/peer_cleanup.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
 #include "set/txn.h"
@@ -90,6 +91,7 @@ uint64_t set_holders_count(const weir_set *set)
     uint32_t record = 0;
     uint64_t held = 0;
 
+    WEIR_INVARIANT(set->participant);
     while ((record = region_next_record(set->region, record))) {
         struct weir_holder holder;
 
@@ -102,6 +104,7 @@ void set_holders_add_amounts(const weir_set *set, uint64_t *ret)
 {
     uint32_t record = 0;
 
+    WEIR_INVARIANT(instance_is_locked(set->w));
     while ((record = region_next_record(set->region, record))) {
         const struct acq_record *r = record_at(set->region, record);
         struct weir_holder holder;
@@ -159,6 +162,7 @@ static uint32_t set_holders_walk_queue(const weir_set *set, uint32_t head, struc
         holder->position = ++position;
         head = waitq_next(set->region, head);
     }
+    WEIR_INVARIANT(position <= n);
     return position;
 }
 

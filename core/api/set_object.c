@@ -4,6 +4,7 @@
 #include "limit/limit_intern.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
@@ -26,6 +27,7 @@ static weir_set *set_alloc(weir *w, const struct set_plan *plan)
     weir_set *set = os_alloc(1, sizeof(*set) + name_size);
     struct limit *limits = NULL;
 
+    WEIR_INVARIANT(plan->limits_n <= WEIR_LIMITS_MAX);
     if (set && plan->limits_n)
         limits = limit_intern(&w->limits, plan->limits, plan->limits_n);
     if (set && plan->limits_n && !limits) {
@@ -70,6 +72,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
     weir_set *set = set_alloc(w, plan);
     int r;
 
+    WEIR_INVARIANT(instance_is_locked(w));
     if (!set)
         return -ENOMEM;
     set->w = w;
@@ -110,6 +113,6 @@ void set_free(weir_set *set)
         os_free(set->config[i].value);
     }
     os_free(set->config);
-    os_free(atomic_load(&set->warnings));
+    os_free(atomic_load_explicit(&set->warnings, memory_order_seq_cst));
     set_dealloc(set);
 }

@@ -3,6 +3,7 @@
 #include "api/set_shutdown.h"
 
 #include "api/instance.h"
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
@@ -17,6 +18,7 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
     struct txn txn;
     uint32_t head;
     uint64_t word, next;
+    bool committed;
 
     txn_begin(&txn, ctx, set);
     if (!version_is_inflated(&txn.version))
@@ -29,9 +31,12 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
         next = record_next_word(word, RECORD_SHUT_DOWN);
         waitq_dequeue(set->region, &txn.version);
         version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
+        WEIR_INVARIANT(txn.notifications_n <
+                       sizeof(txn.notifications) / sizeof(*txn.notifications));
         txn.notifications[txn.notifications_n++] = (struct notification){head, next};
     }
-    return txn_commit(&txn) && !head;
+    committed = txn_commit(&txn);
+    return committed && !head;
 }
 
 struct shutdown_args {
@@ -41,23 +46,23 @@ struct shutdown_args {
 
 /* Ends the wait of a waiter and notifies it. In a broken set no wait can be canceled; acquisitions
  * are notified even so, and a reap of a completion queue finds out by itself. */
-static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t kept)
+static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter)
 {
     const struct shutdown_args *args = userdata;
     const weir *w = args->set->w;
     /* Word before set: the record may wait again, for another key, but then with another word. */
-    uint64_t word = waiter_word(w, kept);
-    weir_set *set = waiter_set(w, kept); /* or one of its key sets */
+    uint64_t word = waiter_word(w, waiter);
+    weir_set *set = waiter_set(w, waiter); /* or one of its key sets */
 
     SCHED_POINT();
     if (record_state(word) == RECORD_WAITING &&
         set_cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
         word = record_next_word(word, RECORD_SHUT_DOWN);
     else if (set_is_broken(set))
-        word = waiter_word(set->w, kept);
-    if (wait_target_kind(record_wait_target(waiter_at(set->w, kept))) == WAIT_TARGET_TIMER ||
+        word = waiter_word(set->w, waiter);
+    if (wait_target_kind(record_wait_target(waiter_at(set->w, waiter))) == WAIT_TARGET_TIMER ||
         record_state(word) == RECORD_SHUT_DOWN)
-        timer_notify(set->w, kept, word);
+        timer_notify(set->w, waiter, word);
 }
 
 /* Shuts a shared set down for this process only: other participants go on. */
@@ -67,6 +72,7 @@ static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
     struct key_set storage;
     uint32_t record = 0;
 
+    WEIR_INVARIANT(set->participant);
     participant_each_waiter(set->participant, set_shutdown_waiter, &args);
     while ((record = region_next_record(set->region, record)) != 0) {
         uint64_t word = set_record_word(set, record);
@@ -87,6 +93,7 @@ static void set_shutdown_key_sets(struct thread_ctx *ctx, weir_set *set)
 
 void set_shutdown(struct thread_ctx *ctx, weir_set *set)
 {
+    WEIR_INVARIANT(ctx->w == set->w);
     if (set->participant) {
         set_shutdown_local(ctx, set);
         return;

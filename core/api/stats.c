@@ -3,6 +3,7 @@
 #include "api/instance.h"
 #include "api/set_holders.h"
 #include "api/set_object.h"
+#include "base/invariant.h"
 #include "keyed/keyed.h"
 #include "limit/counters.h"
 #include "os/os.h"
@@ -117,6 +118,7 @@ static void stats_fill_keyed(struct thread_ctx *ctx, const weir_set *set,
 {
     uint64_t held[WEIR_LIMITS_MAX] = {0};
 
+    WEIR_INVARIANT(set->keyed && n <= set->limits.n);
     ret->waiting = keyed_waiters_n(ctx, set);
     if (!set->limits.has_resources)
         return;

@@ -4,6 +4,7 @@
 #include "set/instance_base.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "set/set_storage.h"
 #include "set/waiter.h"
@@ -45,6 +46,7 @@ static void key_set_init_shared(struct key_set *key_set)
     const struct keyed *keyed = key_set->keyed;
     weir_set *set = &key_set->set;
 
+    WEIR_INVARIANT(key_set->set.participant == NULL && keyed->segment);
     set->participant = keyed->set->participant;
     set->is_shared = true;
     set->head_unit = segment_key_set_unit(keyed->segment, key_set->number);
@@ -54,6 +56,7 @@ static void key_set_init_shared(struct key_set *key_set)
 
 static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t number)
 {
+    WEIR_INVARIANT(number < KEY_SETS_MAX);
     key_set_init_set(&key_set->set, keyed->set);
     key_set->keyed = keyed;
     key_set->number = number;
@@ -82,6 +85,9 @@ static int key_set_add(struct key_set *key_set)
     weir *w = keyed->set->w;
     int r;
 
+    WEIR_INVARIANT(key_set_lock_is_held(w));
+    WEIR_INVARIANT(!key_set_known(keyed, key_set->number));
+    WEIR_INVARIANT(w->key_sets_n < KEY_SET_ID_BIT);
     if (instance_is_closed(w))
         return -ESHUTDOWN;
     r = stable_array_reserve(&keyed->key_sets, key_set->number + 1);
@@ -94,7 +100,7 @@ static int key_set_add(struct key_set *key_set)
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
     atomic_store_explicit(key_set_slot(keyed, key_set->number), key_set, memory_order_release);
-    if (keyed->key_sets_known_n <= key_set->number)
+    if (atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst) <= key_set->number)
         atomic_store_explicit(&keyed->key_sets_known_n, key_set->number + 1, memory_order_release);
     return 0;
 }
@@ -119,13 +125,15 @@ int key_set_make(struct keyed *keyed, uint32_t number)
 {
     int r;
 
+    WEIR_INVARIANT(key_set_lock_is_held(keyed->set->w));
     if (number >= keyed->key_sets_max)
         return -ENOBUFS;
     if (keyed->segment)
         return segment_alloc_key_set(keyed->segment, number);
     r = key_set_add_new(keyed, number);
     if (r == 0)
-        atomic_store(&keyed->shared_state->key_sets_high, number + UINT64_C(1));
+        atomic_store_explicit(&keyed->shared_state->key_sets_high, number + UINT64_C(1),
+                              memory_order_seq_cst);
     return r;
 }
 
@@ -172,6 +180,7 @@ void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
     uint64_t id = set->id;
     uint32_t waiter;
 
+    WEIR_INVARIANT(record);
     if (set->participant) {
         waiter = participant_waiter(set->participant, record);
         if (waiter)
@@ -195,7 +204,8 @@ weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, stru
 
 void key_sets_free(struct keyed *keyed)
 {
-    for (uint32_t i = 0; i < keyed->key_sets_known_n; i++)
+    for (uint32_t i = 0; i < atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst);
+         i++)
         os_free(key_set_known(keyed, i));
     stable_array_free(&keyed->key_sets);
 }

@@ -39,6 +39,7 @@
 #ifndef WEIR_CORE_KEYED_KEY_SET_H
 #define WEIR_CORE_KEYED_KEY_SET_H
 
+#include "base/invariant.h"
 #include "keyed/keyed.h"
 #include "set/txn.h"
 
@@ -59,6 +60,7 @@ struct key_set {
 /* Returns the key set of a set for which set_is_key_set() is true. */
 static inline struct key_set *key_set_of(weir_set *set)
 {
+    WEIR_INVARIANT(set_is_key_set(set));
     return (struct key_set *)set;
 }
 

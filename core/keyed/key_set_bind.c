@@ -3,6 +3,7 @@
 #include "keyed/key_set_internal.h"
 #include "set/instance_base.h"
 
+#include "base/invariant.h"
 #include <errno.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ static void key_set_fill(struct txn *txn, const struct key_digest *key, const ui
     uint64_t *to = txn_states(txn);
     size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
 
+    WEIR_INVARIANT(CONTENT_STATES + txn->set->limits.state_words <= txn->ctx->content_capacity);
     if (states) {
         memcpy(to, states, n * sizeof(*to));
     } else {
@@ -27,6 +29,7 @@ int key_set_try_bind(struct bind_request *request, struct key_set *key_set)
     struct key_entry entry;
     struct txn txn;
 
+    WEIR_INVARIANT(key_set->keyed == request->keyed);
     txn_begin(&txn, request->ctx, &key_set->set);
     if (set_is_broken(&key_set->set))
         return -EUCLEAN;
@@ -46,11 +49,13 @@ void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t wo
     struct key_entry entry;
     struct txn txn;
 
+    WEIR_INVARIANT(key_word_is_key_set(word));
     do {
         txn_begin(&txn, ctx, &key_set->set);
         if (key_set_phase_of(&txn) != PHASE_BINDING ||
-            key_set_word(&txn, key_set_binding(&txn)) != word || set_is_broken(&key_set->set) ||
-            key_set_is_named(key_set->keyed, &txn, &entry))
+            key_set_word(&txn, key_set_binding(&txn)) != word)
+            return;
+        if (set_is_broken(&key_set->set) || key_set_is_named(key_set->keyed, &txn, &entry))
             return;
     } while (!key_set_end_binding(&txn));
     key_set_push_unbound(key_set->keyed, key_set->number);
@@ -62,7 +67,10 @@ static void key_set_rebind(struct txn *txn, struct key_entry *entry)
 {
     uint64_t word = key_set_begin_binding(txn);
 
-    if (!txn_commit(txn) || key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
+    if (!txn_commit(txn))
+        return;
+    if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
         return;
     key_set_unbind(key_set_of(txn->set), txn->ctx, word);
 }

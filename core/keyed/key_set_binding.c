@@ -3,6 +3,7 @@
 #include "keyed/key_set_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "shm/participant.h"
 
 static struct key_digest key_set_key(const struct txn *txn)
@@ -86,6 +87,7 @@ uint64_t key_set_begin_binding(const struct txn *txn)
 {
     uint64_t binding = key_set_binding(txn) + 1;
 
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     key_set_set_binding(txn, binding, PHASE_BINDING);
     key_set_words(txn)[KEY_SET_WORD_BINDER] = key_set_binder(txn);
     return key_set_word(txn, binding);
@@ -93,6 +95,7 @@ uint64_t key_set_begin_binding(const struct txn *txn)
 
 bool key_set_end_binding(struct txn *txn)
 {
+    WEIR_INVARIANT(key_set_phase_of(txn) != PHASE_UNBOUND);
     key_set_set_binding(txn, key_set_binding(txn), PHASE_UNBOUND);
     forecast_invalidate(txn);
     return txn_commit(txn);
@@ -107,5 +110,6 @@ bool key_set_is_abandoned(const struct txn *txn)
     if (!segment)
         return false;
     return !segment_thread_of_unit(segment, (uint32_t)(binder >> 32), &i) ||
-           (uint32_t)atomic_load(&segment_thread(segment, i)->head.generation) != (uint32_t)binder;
+           (uint32_t)atomic_load_explicit(&segment_thread(segment, i)->head.generation,
+                                          memory_order_seq_cst) != (uint32_t)binder;
 }

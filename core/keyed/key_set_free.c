@@ -4,6 +4,7 @@
 #include "keyed/key_set_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 
 /* The links of a key set in the stack. */
@@ -27,15 +28,18 @@ static struct unbound_link key_set_unbound_link(const struct keyed *keyed, uint3
 void key_set_push_unbound(struct keyed *keyed, uint32_t number)
 {
     struct unbound_link link = key_set_unbound_link(keyed, number);
-    uint64_t top = atomic_load(&keyed->shared_state->unbound_list), next;
+    uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
+             next;
 
-    if (atomic_exchange(link.unbound_listed, 1))
+    WEIR_INVARIANT(number < keyed->key_sets_max);
+    if (atomic_exchange_explicit(link.unbound_listed, 1, memory_order_seq_cst))
         return;
     SCHED_POINT();
     do {
-        atomic_store(link.unbound_next, (uint32_t)top);
+        atomic_store_explicit(link.unbound_next, (uint32_t)top, memory_order_seq_cst);
         next = ((top >> 32) + 1) << 32 | (number + 1);
-    } while (!atomic_compare_exchange_weak(&keyed->shared_state->unbound_list, &top, next));
+    } while (!atomic_compare_exchange_weak_explicit(&keyed->shared_state->unbound_list, &top, next,
+                                                    memory_order_seq_cst, memory_order_seq_cst));
     SCHED_POINT();
 }
 
@@ -46,19 +50,24 @@ void key_set_push_unbound(struct keyed *keyed, uint32_t number)
  */
 bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
 {
-    uint64_t top = atomic_load(&keyed->shared_state->unbound_list), next;
+    uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
+             next;
     uint32_t number;
 
     do {
         number = (uint32_t)top - 1;
         if (number >= key_sets_n(keyed))
             return false;
-        next =
-            ((top >> 32) + 1) << 32 | atomic_load(key_set_unbound_link(keyed, number).unbound_next);
+        next = ((top >> 32) + 1) << 32 |
+               atomic_load_explicit(key_set_unbound_link(keyed, number).unbound_next,
+                                    memory_order_seq_cst);
         SCHED_POINT();
-    } while (!atomic_compare_exchange_weak(&keyed->shared_state->unbound_list, &top, next));
+    } while (!atomic_compare_exchange_weak_explicit(&keyed->shared_state->unbound_list, &top, next,
+                                                    memory_order_seq_cst, memory_order_seq_cst));
     SCHED_POINT();
-    atomic_store(key_set_unbound_link(keyed, number).unbound_listed, 0);
+    atomic_store_explicit(key_set_unbound_link(keyed, number).unbound_listed, 0,
+                          memory_order_seq_cst);
+    WEIR_INVARIANT(number < keyed->key_sets_max);
     *ret = number;
     return true;
 }

@@ -3,6 +3,7 @@
 #ifndef WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 #define WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 
 enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
@@ -10,10 +11,18 @@ enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
 #define PHASE_BITS 2u
 #define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
 
+/* Returns whether the instance's lock is held, by whichever thread. For invariants: it takes a free
+ * lock. */
+static inline bool key_set_lock_is_held(weir *w)
+{
+    return pthread_mutex_trylock(&w->lock) != 0;
+}
+
 /* ---- the content of a version ---- */
 
 static inline uint64_t *key_set_words(const struct txn *txn)
 {
+    WEIR_INVARIANT(txn->set->limits.state_words >= KEY_SET_WORDS);
     return txn_states(txn) + txn->set->limits.state_words - KEY_SET_WORDS;
 }
 
@@ -30,6 +39,7 @@ static inline uint64_t key_set_binding(const struct txn *txn)
 /* Returns the word that names a binding of the key set. */
 static inline uint64_t key_set_word(const struct txn *txn, uint64_t binding)
 {
+    WEIR_INVARIANT(key_set_of(txn->set)->number < KEY_SETS_MAX);
     return KEY_SET_BIT | (uint64_t)key_set_of(txn->set)->number << BINDING_BITS |
            (binding & BINDING_MASK);
 }

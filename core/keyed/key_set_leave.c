@@ -3,6 +3,8 @@
 #include "keyed/key_set_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
+
 /* ---- classification ---- */
 
 bool key_states_are_new(const struct limits *limits, const uint64_t *states,
@@ -61,7 +63,8 @@ static void key_set_raise_ns(_Atomic uint64_t *instant, uint64_t to)
 {
     uint64_t expected = atomic_load_explicit(instant, memory_order_relaxed);
 
-    while (expected < to && !atomic_compare_exchange_weak(instant, &expected, to))
+    while (expected < to && !atomic_compare_exchange_weak_explicit(
+                                instant, &expected, to, memory_order_seq_cst, memory_order_seq_cst))
         ;
 }
 
@@ -77,6 +80,7 @@ bool key_set_restore_entry(struct keyed *keyed, const struct txn *txn, struct ke
 {
     const uint64_t *states = txn_states(txn);
 
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     if (key_states_are_new(&txn->set->limits, states, &txn->at)) {
         key_set_remove_entry(entry, &keyed->shared_state->forgotten);
         return true;
@@ -96,6 +100,7 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
     enum key_use now;
     uint64_t instant;
 
+    WEIR_INVARIANT(use != KEY_PINNED);
     if (!key_set_read(&txn, ctx, keyed, word, &storage))
         return false;
     now = key_set_use_of(&txn, &instant);
@@ -114,14 +119,18 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
     struct key_entry entry;
     struct txn txn;
 
+    WEIR_INVARIANT(ctx->w == key_set->set.w);
     txn_begin(&txn, ctx, &key_set->set);
     if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_is_quiet(&txn))
         return;
     if (!key_set_fits_word(keyed, &txn) &&
         !key_states_are_new(&txn.set->limits, txn_states(&txn), &txn.at))
         return;
-    if (key_set_is_named(keyed, &txn, &entry) && key_set_end_binding(&txn) &&
-        key_set_restore_entry(keyed, &txn, &entry))
+    if (!key_set_is_named(keyed, &txn, &entry))
+        return;
+    if (!key_set_end_binding(&txn)) /* commits here */
+        return;
+    if (key_set_restore_entry(keyed, &txn, &entry))
         key_set_push_unbound(keyed, key_set->number);
 }
 

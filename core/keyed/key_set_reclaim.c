@@ -3,6 +3,7 @@
 #include "keyed/key_set_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include <errno.h>
 
 /* The best key set examined so far. */
@@ -16,8 +17,20 @@ static void reclaim_consider(struct reclaim_candidate *best, const struct keyed 
                              struct key_set *key_set, const struct key_entry *entry,
                              uint64_t instant)
 {
+    WEIR_INVARIANT(key_set->keyed == keyed);
     if (!best->key_set || (keyed->eviction == KEY_EVICT_OLDEST && instant < best->instant))
         *best = (struct reclaim_candidate){key_set, *entry, instant};
+}
+
+/* Returns whether a key set that no key's word names is unbound now. Ends the binding of a binder
+ * that has died; any other binder is still at it. */
+static bool reclaim_unnamed(struct txn *txn, bool abandoned)
+{
+    if (key_set_phase_of(txn) == PHASE_UNBOUND)
+        return true;
+    if (key_set_phase_of(txn) != PHASE_BINDING || !abandoned)
+        return false;
+    return key_set_end_binding(txn);
 }
 
 /* Returns whether the key set is unbound now, at no key's loss. Otherwise it may become a
@@ -31,6 +44,7 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
     uint64_t instant;
     bool abandoned;
 
+    WEIR_INVARIANT(key_set->keyed == keyed);
     txn_begin(&txn, request->ctx, &key_set->set);
     if (set_is_broken(&key_set->set))
         return false;
@@ -38,8 +52,7 @@ static bool reclaim_try(const struct bind_request *request, struct key_set *key_
         key_set_is_abandoned(&txn); /* then its CAS of the key's word happened or never will */
     key_set_help(keyed, &txn);
     if (!key_set_is_named(keyed, &txn, &entry))
-        return key_set_phase_of(&txn) == PHASE_UNBOUND ||
-               (key_set_phase_of(&txn) == PHASE_BINDING && abandoned && key_set_end_binding(&txn));
+        return reclaim_unnamed(&txn, abandoned);
     if (key_set_phase_of(&txn) == PHASE_UNBOUND && key_set_restore_entry(keyed, &txn, &entry))
         return true;
     if (key_set_fits_word(keyed, &txn) &&
@@ -75,14 +88,17 @@ int key_set_reclaim(struct bind_request *request)
         uint32_t index = atomic_fetch_add_explicit(&keyed->clock_hand, 1, memory_order_relaxed);
         struct key_set *key_set = key_set_by_number(keyed, index % all, NULL);
 
-        if (key_set && reclaim_try(request, key_set, &best) &&
-            (r = key_set_try_bind(request, key_set)) != 0)
+        if (!key_set || !reclaim_try(request, key_set, &best))
+            continue;
+        r = key_set_try_bind(request, key_set);
+        if (r != 0)
             return r < 0 ? r : 0;
     }
     if (!best.key_set || keyed->eviction == KEY_EVICT_NONE)
         return -ENOBUFS;
-    if (!key_set_may_remove(request->ctx, keyed, best.entry.word, KEY_EVICTABLE) ||
-        !key_set_remove_entry(&best.entry, &keyed->shared_state->evicted))
+    if (!key_set_may_remove(request->ctx, keyed, best.entry.word, KEY_EVICTABLE))
+        return reclaim_lost_race();
+    if (!key_set_remove_entry(&best.entry, &keyed->shared_state->evicted))
         return reclaim_lost_race();
     r = key_set_try_bind(request, best.key_set);
     return r == 1 ? 0 : r < 0 ? r : reclaim_lost_race();

@@ -76,7 +76,7 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
  * key, op->set, its acquisition and the record become that key set's. After a refusal they are the
  * template set's.
  */
-int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode entry,
+int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                   uint64_t max_wait_ns);
 
 /* Releases a record of the template set or of one of its key sets, as set_release_exact()

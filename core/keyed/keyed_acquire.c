@@ -5,6 +5,7 @@
 #include "limit/counters.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "set/hooks.h"
@@ -28,6 +29,7 @@ static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
 {
     struct acquire_op *op = acq->op;
 
+    WEIR_INVARIANT(key_set_template(set) == acq->set);
     op->set = set;
     if (op->acquisition_set)
         *op->acquisition_set = set;
@@ -43,7 +45,7 @@ static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
     weir_set *set = acq->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
-    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if (r == -ENOBUFS && set->participant && peer_reap_if_due(op->ctx, set, now_ns))
         return -EINPROGRESS;
     if (r == -ENOBUFS) {
@@ -60,12 +62,14 @@ static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct ke
     struct acquire_op *op = acq->op;
     int r;
 
+    WEIR_INVARIANT(key_set->keyed == acq->keyed);
+    WEIR_INVARIANT(key_word_is_key_set(entry->word));
     keyed_move_to(acq, &key_set->set);
     op->ctx->binding = key_word_binding(entry->word);
-    r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->verdict);
+    r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->decision);
     if (r == -EINPROGRESS)
         r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
-                                 acq->max_wait_ns, &op->verdict);
+                                 acq->max_wait_ns, &op->decision);
     if (r >= 0 && acq->record)
         return r;
     keyed_move_to(acq, acq->set);
@@ -104,16 +108,19 @@ static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
     struct acquire_op *op = acq->op;
     struct counters *counters = thread_ctx_counters(op->ctx, acq->set->number);
 
+    WEIR_INVARIANT(acq->set->limits.n == 1);
+    WEIR_INVARIANT(op->amounts[0] <= acq->set->limits.items->capacity);
     if (acq->record) {
         struct acq_record *r = record_at(acq->set->region, acq->record);
         uint64_t held = record_next_word(record_load(&r->word), RECORD_HELD);
 
+        WEIR_INVARIANT(acq->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
         record_store(&r->granted_ns, now_ns);
         record_store(&r->enqueued_ns, now_ns);
         atomic_store_explicit(&r->word, held, memory_order_release);
         SCHED_POINT();
     }
-    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     counter_add(&counters->granted, 1);
     counter_add(&counters->limits[0].granted, op->amounts[0]);
     if (!acq->record)
@@ -128,7 +135,8 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
     const struct limit *limit = acq->set->limits.items;
     struct acquire_op *op = acq->op;
 
-    op->verdict = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
+    WEIR_INVARIANT(acq->set->limits.n == 1);
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
         set_count_refusal(op->ctx, acq->set, -ERANGE, limit->key);
         return -ERANGE;
@@ -138,7 +146,7 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
     if (acq->mode != MODE_TRY)
         return keyed_acquire_promoted(acq, entry, &entry->word);
     if (limit->type == WEIR_LIMIT_RESOURCE)
-        op->verdict.forecast_ns = now_ns; /* no forecast */
+        op->decision.forecast_ns = now_ns; /* no forecast */
     set_count_busy(op->ctx, acq->set, limit);
     return -EAGAIN;
 }
@@ -196,6 +204,7 @@ static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_
     struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
     bool grants;
 
+    WEIR_INVARIANT(acq->keyed->fits_inline && set->limits.n == 1);
     limits_init(&set->limits, &state, &at);
     ready = limit_try_take(limit, &state, &at, amount);
     if (ready == WEIR_NEVER) {
@@ -206,7 +215,9 @@ static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_
     grants = ready <= at.now_ns;
     if (key_word_is_key_set(state))
         return keyed_acquire_promoted(acq, entry, NULL);
-    if (!key_claim_commit(entry, state) || !grants)
+    if (!key_claim_commit(entry, state))
+        return -EINPROGRESS;
+    if (!grants)
         return -EINPROGRESS;
     keyed_grant(acq, at.now_ns);
     return 0;
@@ -254,13 +265,12 @@ static int keyed_acquire_once(const struct keyed_acquire_args *acq)
  * is as good as new each time. */
 #define ATTEMPTS_MAX 256u
 
-int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode entry,
-                  uint64_t max_wait_ns)
+int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns)
 {
-    struct keyed_acquire_args acq = {op,    op->set->keyed, op->set, record,
-                                     entry, max_wait_ns,    false};
+    struct keyed_acquire_args acq = {op, op->set->keyed, op->set, record, mode, max_wait_ns, false};
     unsigned turn = 0;
 
+    WEIR_INVARIANT(acq.keyed && !set_is_key_set(acq.set));
     for (uint32_t attempt = 0;; spin_backoff(&turn)) {
         int r = keyed_acquire_once(&acq);
 

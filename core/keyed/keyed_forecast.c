@@ -2,6 +2,7 @@
 /* Forecasts when a key could be granted an amount. Changes nothing. */
 #include "keyed/keyed_internal.h"
 
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "set/instance_base.h"
 #include <errno.h>
@@ -25,6 +26,7 @@ void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_dige
     struct weir_instant at;
     struct key_entry entry;
 
+    WEIR_INVARIANT(keyed && ctx->w == set->w);
     while (key_table_find(&keyed->table, key, &entry)) {
         struct key_set storage, *key_set;
 

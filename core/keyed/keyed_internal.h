@@ -3,6 +3,7 @@
 #ifndef WEIR_CORE_KEYED_KEYED_INTERNAL_H
 #define WEIR_CORE_KEYED_KEYED_INTERNAL_H
 
+#include "base/invariant.h"
 #include "keyed/keyed.h"
 
 struct key_set;
@@ -12,6 +13,7 @@ static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t r
 {
     const struct acq_record *r = record_at(set->region, record);
 
+    WEIR_INVARIANT(set->keyed && record);
     return (struct key_digest){record_load(&r->amounts[set->limits.n]),
                                record_load(&r->amounts[set->limits.n + 1])};
 }

@@ -4,6 +4,7 @@
 #include "keyed/keyed_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
 #include "set/instance_base.h"
@@ -46,7 +47,9 @@ static int keyed_divide_memory(struct keyed *keyed)
     sets_n = rest < keys ? rest : keys;
     keyed->key_sets_max =
         sets_n < keyed_key_sets_max(keyed) ? (uint32_t)sets_n : keyed_key_sets_max(keyed);
+    WEIR_INVARIANT(keys > 0);
     keyed->capacity = keys;
+    WEIR_INVARIANT(keyed->key_sets_max <= KEY_SETS_MAX);
     return 0;
 }
 
@@ -59,9 +62,11 @@ static bool keyed_fits_inline(const weir_set *set)
 {
     const struct limit *limit = set->limits.items;
 
-    return set->limits.n == 1 && limit->state_words == 1 &&
-           (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD) &&
-           !(limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set));
+    if (set->limits.n != 1 || limit->state_words != 1)
+        return false;
+    if (limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set))
+        return false;
+    return !limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD;
 }
 
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
@@ -81,6 +86,7 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     struct keyed *keyed = os_alloc(1, sizeof(*keyed));
     int r;
 
+    WEIR_INVARIANT(!set->keyed);
     if (!keyed)
         return error_set(reterr, -ENOMEM, "out of memory");
     set->keyed = keyed;
@@ -95,6 +101,7 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
 
 static int keyed_open_private(struct keyed *keyed)
 {
+    WEIR_INVARIANT(!keyed->segment && !keyed->memory);
     keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
     keyed->memory = os_vm_reserve(keyed->memory_size);
     if (!keyed->memory || !keyed->shared_state)
@@ -111,6 +118,7 @@ int keyed_open(weir_set *set, struct weir_error *reterr)
     struct keyed *keyed = set->keyed;
     int r;
 
+    WEIR_INVARIANT(keyed->capacity > 0);
     if (set->participant) {
         keyed->segment = set->participant->segment;
         keyed->shared_state = segment_keyed(keyed->segment);
@@ -149,6 +157,7 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
 
 void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key)
 {
+    WEIR_INVARIANT(set->keyed);
     record_store(&r->amounts[set->limits.n], key->buckets);
     record_store(&r->amounts[set->limits.n + 1], key->id);
 }

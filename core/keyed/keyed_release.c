@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "keyed/keyed_internal.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "set/instance_base.h"
@@ -25,9 +26,11 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     struct acq_record *r = record_at(rel->set->region, rel->record);
     uint64_t word = rel->word;
 
+    WEIR_INVARIANT(rel->record && record_state(rel->word) == RECORD_HELD);
     if (!rel->record_freed)
-        rel->record_freed = atomic_compare_exchange_strong(
-            &r->word, &word, record_next_word(rel->word, RECORD_FREE));
+        rel->record_freed = atomic_compare_exchange_strong_explicit(
+            &r->word, &word, record_next_word(rel->word, RECORD_FREE), memory_order_seq_cst,
+            memory_order_seq_cst);
     SCHED_POINT();
     return rel->record_freed;
 }
@@ -129,6 +132,7 @@ static int keyed_charge_new(const struct keyed_release_op *rel)
     uint64_t state = 0;
     int r;
 
+    WEIR_INVARIANT(rel->record_freed);
     switch (keyed_claim(set->keyed, rel->ctx, &rel->key, &at, &entry)) {
     case KEY_FOUND:
         return -EINPROGRESS;
@@ -175,6 +179,8 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
     unsigned turn = 0;
     int r;
 
+    WEIR_INVARIANT(set->keyed && record);
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD);
     rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
     for (; (r = keyed_release_once(&rel)) == -EINPROGRESS; spin_backoff(&turn))
         ;

@@ -3,6 +3,7 @@
 #include "keyed/keyed_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -18,6 +19,7 @@ bool keyed_check_word(const struct keyed *keyed, uint64_t word)
 {
     struct participant *participant = keyed->set->participant;
 
+    WEIR_INVARIANT(participant);
     if (!participant_has_slot(participant) || !keyed_is_state(keyed, word))
         participant_mark_broken(participant);
     if (participant_is_broken(participant))
@@ -81,6 +83,7 @@ int keyed_promote(struct keyed *keyed, struct thread_ctx *ctx, const struct key_
 
     if (r < 0)
         return r;
+    WEIR_INVARIANT(key_word_is_key_set(word) && (*ret)->keyed == keyed);
     if (states ? key_entry_swap(entry, word) == KEY_SWAPPED : key_claim_commit(entry, word))
         return 0;
     key_set_unbind(*ret, ctx, word);

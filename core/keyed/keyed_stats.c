@@ -3,6 +3,7 @@
 #include "keyed/keyed_internal.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "set/instance_base.h"
 #include <errno.h>
@@ -12,6 +13,7 @@ uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)
     struct key_set storage;
     uint64_t waiting = 0;
 
+    WEIR_INVARIANT(set->keyed && ctx->w == set->w);
     for (uint32_t i = 0; i < key_sets_n(set->keyed); i++)
         waiting += set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set);
     return waiting;

@@ -3,6 +3,7 @@
 #include "peer/peer_cleanup.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/thread_recovery.h"
 #include "set/instance_base.h"
@@ -20,14 +21,16 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
     const struct segment *segment = set->participant->segment;
     uint32_t peer_key = peer_key_make(peer_id, slot);
 
+    WEIR_INVARIANT(ctx->w == set->w);
     for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
         const struct segment_thread *dead_thread = segment_thread(segment, i);
         /* Generation before key: the next owner of the thread context starts another one. */
-        uint64_t generation = atomic_load(&dead_thread->head.generation);
+        uint64_t generation =
+            atomic_load_explicit(&dead_thread->head.generation, memory_order_seq_cst);
         int r;
 
         SCHED_POINT();
-        if (atomic_load(&dead_thread->peer_key) != peer_key)
+        if (atomic_load_explicit(&dead_thread->peer_key, memory_order_seq_cst) != peer_key)
             continue;
         r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
         if (r == -ENOMEM || r == -EUCLEAN)
@@ -50,7 +53,8 @@ static bool peer_cleanup_next_dead(struct participant *participant, uint32_t *re
 
     if (pthread_mutex_trylock(&participant->watch_lock) != 0)
         return false;
-    registrations = atomic_load(&segment_header(segment)->registrations);
+    registrations =
+        atomic_load_explicit(&segment_header(segment)->registrations, memory_order_seq_cst);
     peer_watch_sync(&participant->peer_watch, segment_peer(segment, 0), segment_peers_n(segment),
                     registrations);
     found = peer_watch_next(&participant->peer_watch, ret_slot, ret_life);
@@ -75,6 +79,8 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
     bool cleaned = true;
     int n = 0;
 
+    WEIR_INVARIANT(set->participant);
+    WEIR_INVARIANT(!ctx || ctx->w == set->w);
     for (; cleaned && peer_cleanup_next_dead(set->participant, &slot, &peer_id); n++) {
         if (set_is_broken(set))
             return 0;
@@ -86,7 +92,8 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
 
 void peer_reap_crowded(weir *w, uint32_t first)
 {
-    for (uint32_t i = first, n = w->sets_n; i < n; i++) {
+    for (uint32_t i = first, n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i < n;
+         i++) {
         weir_set *set = instance_set(w, i);
 
         if (set->participant && set->participant->slot >= PEER_SLOTS_CROWDED)
@@ -96,6 +103,7 @@ void peer_reap_crowded(weir *w, uint32_t first)
 
 int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns)
 {
+    WEIR_INVARIANT(set->participant);
     if (!peer_reap_is_due(set, now_ns))
         return 0;
     atomic_store_explicit(&set->participant->last_reap_ns, now_ns, memory_order_relaxed);

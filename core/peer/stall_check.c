@@ -2,6 +2,7 @@
 /* Checks a shared set on behalf of waiters, in case the head's process is stopped. */
 #include "peer/stall_check.h"
 
+#include "base/invariant.h"
 #include "set/hooks.h"
 #include "set/notify.h"
 #include "set/txn.h"
@@ -14,6 +15,7 @@ static bool stall_check_head_overdue(const struct txn *txn, const struct acq_rec
 {
     uint64_t deadline_ns = record_load(&r->deadline_ns);
 
+    WEIR_INVARIANT(txn->set->participant);
     *ret_state =
         record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
     return deadline_ns < txn->now_ns && txn->now_ns - deadline_ns >= STALL_CHECK_NS;
@@ -40,6 +42,8 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     uint32_t head;
     uint64_t head_word, ready;
 
+    WEIR_INVARIANT(set->participant && record);
+    WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
     txn_begin(&txn, ctx, set);
     if (set_is_broken(set))
         return;
@@ -48,10 +52,14 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     if (!stall_check_wait_is_sound(&txn, record, word, ready) || !head)
         return;
     head_word = set_record_word(set, head);
-    if (txn_is_ready(&txn, ready) || participant_waiter(set->participant, head))
+    if (txn_is_ready(&txn, ready) || participant_waiter(set->participant, head)) {
         set_grant_waiters(ctx, set);
-    else if (stall_check_head_overdue(&txn, record_at(set->region, head), &state) &&
-             txn_is_current(&txn) && set_cancel_wait(ctx, set, head, head_word, state))
+        return;
+    }
+    if (!stall_check_head_overdue(&txn, record_at(set->region, head), &state) ||
+        !txn_is_current(&txn))
+        return;
+    if (set_cancel_wait(ctx, set, head, head_word, state))
         notify_waiter(set, head, record_next_word(head_word, state));
 }
 
@@ -71,6 +79,8 @@ uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uin
 void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word,
                      const struct decision *decision)
 {
+    WEIR_INVARIANT(set->participant);
+    WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     record_store(&waiter_at(set->w, waiter)->granted_ns, decision->ticket);
     timer_arm_recheck(set->w, waiter, word,
                       stall_check_deadline(ctx, decision->ticket, decision->now_ns));
@@ -81,6 +91,7 @@ void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
     uint32_t ticket = (uint32_t)record_load(&waiter_at(set->w, waiter)->granted_ns);
     uint64_t word = waiter_word(set->w, waiter);
 
+    WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     if (record_state(word) == RECORD_WAITING)
         timer_arm_recheck(set->w, waiter, word,
                           stall_check_deadline(ctx, ticket, clock_now_ns(&set->w->clock)));

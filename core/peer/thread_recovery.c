@@ -3,6 +3,7 @@
 #include "peer/thread_recovery.h"
 #include "shm/segment.h"
 
+#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/key_set.h"
 #include "set/detectable_cas.h"
@@ -38,7 +39,7 @@ static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint6
 {
     const weir *w = recovery->ctx->w;
 
-    for (uint32_t i = 0; i < w->sets_n; i++) {
+    for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++) {
         weir_set *set = instance_set(w, i);
 
         if (set->region != recovery->region)
@@ -67,6 +68,7 @@ static weir_set *recovery_prepare_set(struct thread_ctx *ctx, weir_set *set)
     pthread_mutex_lock(&w->lock);
     if (set && !thread_ctx_is_prepared(ctx, set->number) && thread_ctx_prepare(ctx, set) < 0)
         set = NULL;
+    WEIR_INVARIANT(!set || thread_ctx_is_prepared(ctx, set->number));
     pthread_mutex_unlock(&w->lock);
     return set;
 }
@@ -91,6 +93,8 @@ static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint3
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct release_args args = {.amounts = amounts, .used = amounts};
 
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
     set_release_exact(ctx, set, record, word, &args);
@@ -118,12 +122,15 @@ static int recovery_end_record(const struct thread_recovery *recovery, uint32_t 
             return -ENOMEM;
         if (set_is_broken(set))
             return -EUCLEAN; /* its records stay as they are */
+        WEIR_INVARIANT(set->region == recovery->region);
         if (record_state(word) == RECORD_WAITING) {
             set_cancel_wait(ctx, set, record, word, RECORD_CANCELED);
         } else if (record_state(word) == RECORD_HELD) {
             recovery_release_record(ctx, set, record, word);
         } else {
-            atomic_compare_exchange_strong(&r->word, &word, record_next_word(word, RECORD_FREE));
+            atomic_compare_exchange_strong_explicit(&r->word, &word,
+                                                    record_next_word(word, RECORD_FREE),
+                                                    memory_order_seq_cst, memory_order_seq_cst);
         }
         SCHED_POINT();
     }
@@ -166,6 +173,7 @@ static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
 /* Completes the deferred writes and announcements that the dead thread left. */
 static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
 {
+    WEIR_INVARIANT(set->head_unit);
     version_help(set->region, set->head_unit);
     if (set->inline_format == INLINE_DCAS && !set->keyed) /* a template changes no state */
         dcas_complete_all(ctx, set);
@@ -198,8 +206,9 @@ static int recovery_perform(const struct thread_recovery *recovery)
 static bool recovery_end_generation(const struct thread_recovery *recovery)
 {
     uint64_t before = recovery->generation;
-    bool advanced =
-        atomic_compare_exchange_strong(&recovery->dead_head->generation, &before, before + 1);
+    bool advanced = atomic_compare_exchange_strong_explicit(
+        &recovery->dead_head->generation, &before, before + 1, memory_order_seq_cst,
+        memory_order_seq_cst);
 
     SCHED_POINT();
     return advanced;
@@ -215,7 +224,8 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
                                        .owner = (uint64_t)dead_unit << 32 | (uint32_t)generation};
     int r;
 
-    if (atomic_load(&recovery.dead_head->generation) != generation)
+    WEIR_INVARIANT(dead_unit);
+    if (atomic_load_explicit(&recovery.dead_head->generation, memory_order_seq_cst) != generation)
         return -EALREADY;
     SCHED_POINT();
     r = recovery_perform(&recovery);

@@ -15,7 +15,7 @@ struct acquire_op {
     weir_acquisition *acquisition; /* NULL: not made yet, or not needed */
     weir_set **acquisition_set;    /* where that says which set it is of; NULL without one */
     struct weir_refusal *retref;
-    struct decision verdict;
+    struct decision decision;
     uint64_t amounts[WEIR_LIMITS_MAX];
 };
 

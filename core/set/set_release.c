@@ -303,12 +303,12 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
 }
 
 int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                        const struct release_args *args, bool claimed)
+                        const struct release_args *args, bool record_freed)
 {
     struct release_op rel = {.args = args,
-                             .record = claimed ? 0 : record,
+                             .record = record_freed ? 0 : record,
                              .record_word = word,
-                             .record_freed = claimed,
+                             .record_freed = record_freed,
                              .needs_clock = true};
 
     WEIR_INVARIANT(set_is_key_set(set) && (claimed || record));

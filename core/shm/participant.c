@@ -256,13 +256,13 @@ uint32_t participant_owner_pid(const struct participant *participant, uint32_t r
 void participant_notify_owner(const struct participant *participant, uint32_t record)
 {
     const struct acq_record *r = record_at(&participant->region, record);
-    uint32_t waker = record_wait_target(r), peer_key = participant_owner_key(participant, record);
+    uint32_t target = record_wait_target(r), peer_key = participant_owner_key(participant, record);
 
-    if (wait_target_kind(waker) == WAIT_TARGET_FUTEX)
+    if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake_shared(record_futex(r), 1);
     else if (peer_key)
         doorbell_ring(participant->segment->directory_fd, participant->segment->file_stem, peer_key,
-                      wait_target_cq(waker), record);
+                      wait_target_cq(target), record);
 }
 
 void participant_mark_broken(struct participant *participant)
@@ -322,7 +322,7 @@ void participant_set_proxy(struct participant *participant, uint32_t record, uin
 }
 
 void participant_each_waiter(const struct participant *participant,
-                             void (*each)(void *userdata, uint32_t record, uint32_t kept),
+                             void (*each)(void *userdata, uint32_t record, uint32_t waiter),
                              void *userdata)
 {
     const struct segment *segment = participant->segment;

@@ -80,7 +80,7 @@ void participant_set_proxy(struct participant *participant, uint32_t record, uin
                            bool kept);
 /* Calls `each` for every record that has a waiter in this process. */
 void participant_each_waiter(const struct participant *participant,
-                             void (*each)(void *userdata, uint32_t record, uint32_t kept),
+                             void (*each)(void *userdata, uint32_t record, uint32_t waiter),
                              void *userdata);
 
 /* Returns true if the record belongs to this participant. */

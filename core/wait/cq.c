@@ -3,6 +3,7 @@
 #include "wait/cq.h"
 #include "set/waiter.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "shm/participant.h"
 #include "wait/instance_wait.h"
@@ -22,6 +23,7 @@ _Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
 {
     uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
 
+    WEIR_INVARIANT(queue->buckets && queue->bucket_shift <= 58);
     return &queue->buckets[(block & ~UINT64_C(63)) | ((block + user_data) & 63)];
 }
 
@@ -45,10 +47,13 @@ void cq_index_add(weir_queue *queue, uint32_t record)
     struct acq_record *r = cq_record(queue, record);
     _Atomic uint32_t *bucket;
 
+    WEIR_INVARIANT(record);
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     if (record_prev_flags(r) & RECORD_INDEXED)
         return;
     bucket = cq_bucket(queue, cq_user_data(r));
     r->bucket_next = cq_bucket_first(bucket);
+    WEIR_INVARIANT(r->bucket_next != record);
     cq_set_bucket_prev(r, 0);
     cq_set_flag(r, RECORD_INDEXED);
     if (r->bucket_next)
@@ -56,13 +61,27 @@ void cq_index_add(weir_queue *queue, uint32_t record)
     cq_set_bucket_first(bucket, record);
 }
 
+/* Returns whether the neighbors of an indexed record, or its bucket, agree with its links. */
+static inline bool cq_is_linked(const weir_queue *queue, uint32_t record)
+{
+    const struct acq_record *r = cq_record(queue, record);
+    uint32_t before = record_prev_flags(r) & RECORD_LINK_MASK, next = r->bucket_next;
+
+    if (next && (record_prev_flags(cq_record(queue, next)) & RECORD_LINK_MASK) != record)
+        return false;
+    return record == (before ? cq_record(queue, before)->bucket_next
+                             : cq_bucket_first(cq_bucket(queue, cq_user_data(r))));
+}
+
 void cq_index_remove(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
     uint32_t before = record_prev_flags(r) & RECORD_LINK_MASK;
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     if (!(record_prev_flags(r) & RECORD_INDEXED))
         return;
+    WEIR_INVARIANT(cq_is_linked(queue, record));
     record_set_prev_flags(r, record_prev_flags(r) & ~RECORD_INDEXED);
     if (r->bucket_next)
         cq_set_bucket_prev(cq_record(queue, r->bucket_next), before);
@@ -102,6 +121,9 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
     bool listed = record_prev_flags(r) & RECORD_INDEXED;
     bool stays = record_state(word) == RECORD_HELD && !cq_acquisition(r);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
+    WEIR_INVARIANT(record_state(word) != RECORD_WAITING || waiter_is_proxy(r));
     if (stays && !listed)
         cq_index_add(queue, record);
     else if (listed && !stays)
@@ -129,6 +151,9 @@ int cq_result(const weir *w, uint32_t record)
 
 weir_queue *cq_at(const weir *w, uint32_t number)
 {
+    WEIR_INVARIANT(number > 0);
+    WEIR_INVARIANT(number <=
+                   atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_relaxed));
     return *stable_array_at(&instance_wait(w)->queues, number);
 }
 
@@ -137,9 +162,9 @@ weir_queue *cq_at(const weir *w, uint32_t number)
 static bool cq_has_entered(const weir_queue *queue, uint32_t record)
 {
     const struct acq_record *r = cq_record(queue, record);
-    uint32_t waker = record_wait_target(r);
+    uint32_t target = record_wait_target(r);
 
-    if (wait_target_kind(waker) != WAIT_TARGET_CQ || wait_target_cq(waker) != queue->number)
+    if (wait_target_kind(target) != WAIT_TARGET_CQ || wait_target_cq(target) != queue->number)
         return false;
     return !waiter_is_proxy(r) || record_load(&r->enqueued_ns);
 }
@@ -162,6 +187,7 @@ void cq_drop(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     cq_index_remove(queue, record);
     deadline_heap_remove(&queue->timer.heap, record);
     if (record_prev_flags(r) & RECORD_DELIVERED)
@@ -171,12 +197,12 @@ void cq_drop(weir_queue *queue, uint32_t record)
 
 weir_queue *cq_lock_of(weir_acquisition *acquisition)
 {
-    weir_queue *queue = acquisition->queue;
+    weir_queue *queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
 
     if (!queue)
         return NULL;
     pthread_mutex_lock(&queue->timer.lock);
-    if (acquisition->queue)
+    if (atomic_load_explicit(&acquisition->queue, memory_order_seq_cst))
         return queue;
     pthread_mutex_unlock(&queue->timer.lock);
     return NULL;
@@ -197,11 +223,13 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
     if (!queue)
         return;
+    WEIR_INVARIANT(acquisition->waiter);
+    WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
     cq_drop(queue, acquisition->waiter);
-    acquisition->queue = NULL;
+    atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
     cq_update_wake_fd(queue);
     /* Before the unlock: afterwards another thread may close the queue and reuse it. */
-    atomic_fetch_sub(&queue->pending, 1);
+    atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
     pthread_mutex_unlock(&queue->timer.lock);
 }
 
@@ -209,7 +237,7 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
 static int cq_alloc(weir *w, weir_queue **ret)
 {
-    uint32_t number = instance_wait(w)->queues_n + 1;
+    uint32_t number = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst) + 1;
     weir_queue *queue;
 
     if (stable_array_reserve(&instance_wait(w)->queues, number + 1) < 0)
@@ -220,7 +248,7 @@ static int cq_alloc(weir *w, weir_queue **ret)
     timer_init(&queue->timer, w);
     queue->number = number;
     *stable_array_at(&instance_wait(w)->queues, number) = queue;
-    instance_wait(w)->queues_n = number;
+    atomic_store_explicit(&instance_wait(w)->queues_n, number, memory_order_seq_cst);
     *ret = queue;
     return 0;
 }
@@ -245,6 +273,8 @@ static int cq_get(weir *w, weir_queue **ret)
 
 static void cq_put(weir *w, weir_queue *queue)
 {
+    WEIR_INVARIANT(!queue->buckets);
+    WEIR_INVARIANT(!atomic_load_explicit(&queue->pending, memory_order_relaxed));
     pthread_mutex_lock(&w->lock);
     queue->next_closed = instance_wait(w)->closed_queues;
     instance_wait(w)->closed_queues = queue;
@@ -257,6 +287,8 @@ static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
 {
     uint32_t bits = 6;
 
+    WEIR_INVARIANT(!queue->buckets);
+    WEIR_INVARIANT(capacity > 0 && capacity <= WEIR_QUEUE_CAPACITY_MAX);
     while (UINT32_C(2) << bits <= capacity)
         bits++;
     queue->bucket_shift = (uint8_t)(64 - bits);
@@ -267,10 +299,11 @@ static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
 static void cq_release_parts(weir_queue *queue)
 {
     pthread_mutex_lock(&queue->timer.lock);
+    WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
     os_free((void *)(uintptr_t)queue->buckets);
     queue->buckets = NULL;
     deadline_heap_free(&queue->timer.heap);
-    queue->heap_room = 0;
+    atomic_store_explicit(&queue->heap_room, 0, memory_order_seq_cst);
     peer_events_close(&queue->timer, queue->number);
     wake_fd_close(&queue->timer.wake_fd);
     pthread_mutex_unlock(&queue->timer.lock);
@@ -280,7 +313,8 @@ static void cq_release_parts(weir_queue *queue)
  * are likely. Otherwise the timer thread relays them (peer_events.c). */
 static bool cq_needs_epoll(const weir *w)
 {
-    return atomic_load(&w->has_shared_sets) || w->clock.injected.now_ns;
+    return atomic_load_explicit(&w->has_shared_sets, memory_order_seq_cst) ||
+           w->clock.injected.now_ns;
 }
 
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
@@ -296,6 +330,8 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
     if (r < 0)
         return r;
     pthread_mutex_lock(&queue->timer.lock);
+    WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
+    WEIR_INVARIANT(!queue->timer.heap.n);
     queue->capacity = capacity;
     r = cq_make_buckets(queue, capacity);
     if (r == 0)
@@ -321,6 +357,8 @@ static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
 {
     uint32_t buckets = UINT32_C(1) << (64 - queue->bucket_shift);
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(*bucket <= buckets);
     while (*bucket < buckets) {
         uint32_t record = cq_bucket_first(&queue->buckets[*bucket]);
 
@@ -356,7 +394,7 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
     ret->is_exclusive = !acquisition;
     cq_drop(queue, record);
     if (acquisition)
-        acquisition->queue = NULL;
+        atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
     return true;
 }
 
@@ -367,6 +405,7 @@ static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot 
     uint32_t record = waiter_record(w, snapshot->record);
     uint64_t word = waiter_word(w, snapshot->record);
 
+    WEIR_INVARIANT(snapshot->is_exclusive);
     if (record_state(word) == RECORD_HELD)
         acquisition_undo(ctx, snapshot->set, record, word);
     else if (record_state(word) != RECORD_FREE)
@@ -381,6 +420,7 @@ static void cq_end_submission(const struct cq_snapshot *snapshot)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
 
+    WEIR_INVARIANT(snapshot->record);
     if (record_state(snapshot->word) == RECORD_WAITING)
         set_cancel_wait(ctx, snapshot->set, waiter_record(snapshot->set->w, snapshot->record),
                         snapshot->word, RECORD_CANCELED);
@@ -413,7 +453,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
         if (has_more)
             cq_end_submission(&snapshot);
     } while (has_more);
-    atomic_store(&queue->pending, 0);
+    atomic_store_explicit(&queue->pending, 0, memory_order_seq_cst);
     wake_fd_await_users(&queue->timer.wake_fd);
     cq_release_parts(queue);
     cq_put(w, queue);
@@ -425,7 +465,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
 
 int cq_run_all(weir *w)
 {
-    uint32_t n = instance_wait(w)->queues_n;
+    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
     int decided = 0;
 
     for (uint32_t i = 1; i <= n; i++) {
@@ -451,6 +491,7 @@ bool cq_service(weir_queue *queue)
 {
     bool failing = false;
 
+    WEIR_INVARIANT(queue->number > 0);
     if (cq_ring_has_timer(queue)) {
         timer_run_ahead(&queue->timer);
         failing = timer_is_failing(&queue->timer);
@@ -463,7 +504,7 @@ bool cq_service(weir_queue *queue)
 
 bool cq_service_all(weir *w)
 {
-    uint32_t n = instance_wait(w)->queues_n;
+    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
     bool whole = true;
 
     for (uint32_t i = 1; i <= n; i++)
@@ -473,7 +514,7 @@ bool cq_service_all(weir *w)
 
 void cq_detach_all(weir *w)
 {
-    uint32_t n = instance_wait(w)->queues_n;
+    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
 
     for (uint32_t i = 1; i <= n; i++)
         cq_ring_end(cq_at(w, i));
@@ -481,7 +522,8 @@ void cq_detach_all(weir *w)
 
 void cq_free_all(weir *w)
 {
-    for (uint32_t i = 1; i <= instance_wait(w)->queues_n; i++) {
+    for (uint32_t i = 1;
+         i <= atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst); i++) {
         weir_queue *queue = cq_at(w, i);
 
         timer_free(&queue->timer);

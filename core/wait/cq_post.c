@@ -2,6 +2,7 @@
 /* Posting completions to rings: attach, post, detach. */
 #include "wait/cq_ring.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "wait/cq.h"
 #include "wait/instance_wait.h"
@@ -20,6 +21,7 @@ static int cq_ring_result(const weir_queue *queue, uint32_t record)
 static void cq_ring_move(weir_queue *queue, struct cq_list *from, struct cq_list *to,
                          uint32_t record)
 {
+    WEIR_INVARIANT(from != to);
     cq_list_remove(cq_region(queue), from, record);
     cq_list_append(cq_region(queue), to, record);
 }
@@ -33,8 +35,10 @@ static void cq_ring_unpost_all(weir_queue *queue)
 /* Ends posting: completions to post become completions to reap. */
 static void cq_ring_fail(weir_queue *queue, int failure)
 {
+    WEIR_INVARIANT(failure < 0);
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     queue->ring.failure = failure;
-    queue->ring_loss_unreported = true;
+    atomic_store_explicit(&queue->ring_loss_unreported, true, memory_order_seq_cst);
     cq_ring_unpost_all(queue);
     timer_thread_signal(queue->timer.w); /* without the thread, the next reap reports the loss */
 }
@@ -42,9 +46,11 @@ static void cq_ring_fail(weir_queue *queue, int failure)
 /* Hands a sent completion out: the program has it from here on. */
 static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
 {
+    WEIR_INVARIANT(cq_acquisition(cq_record(queue, record)));
+    WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
     cq_list_remove(cq_region(queue), &queue->to_post, record);
     cq_hand_out(cq_acquisition(cq_record(queue, record)), cq_ring_result(queue, record));
-    atomic_fetch_sub(&queue->pending, 1);
+    atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
 }
 
 /* Sends the first completions of the list. Returns 0, or why one of them was not sent. */
@@ -55,6 +61,7 @@ static int cq_ring_send_some(weir_queue *queue)
     unsigned n = 0;
     int failure = 0;
 
+    WEIR_INVARIANT(record && queue->ring.uring);
     for (; record && n < OS_URING_MESSAGES_MAX; record = cq_list_next(cq_region(queue), record)) {
         records[n] = record;
         messages[n++] =
@@ -73,6 +80,7 @@ static int cq_ring_send_some(weir_queue *queue)
 
 void cq_ring_flush(weir_queue *queue)
 {
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     while (queue->to_post.first && cq_ring_is_on(&queue->ring)) {
         int r = thread_exit_has_ended(queue->ring.owner) ? -EOWNERDEAD : cq_ring_send_some(queue);
 
@@ -83,6 +91,8 @@ void cq_ring_flush(weir_queue *queue)
 
 void cq_ring_continue(weir_queue *queue)
 {
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(cq_ring_is_on(&queue->ring));
     if (os_uring_any_thread(queue->ring.uring))
         cq_ring_flush(queue);
     else if (!timer_thread_signal(queue->timer.w))
@@ -118,10 +128,14 @@ static void cq_ring_log(weir *w, const char *what, int why)
  * held. */
 static int cq_ring_take_loss(weir_queue *queue)
 {
-    int failure = queue->ring_loss_unreported ? queue->ring.failure : 0;
+    int failure = atomic_load_explicit(&queue->ring_loss_unreported, memory_order_seq_cst)
+                      ? queue->ring.failure
+                      : 0;
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(failure <= 0);
     if (failure)
-        queue->ring_loss_unreported = false;
+        atomic_store_explicit(&queue->ring_loss_unreported, false, memory_order_seq_cst);
     return failure;
 }
 
@@ -228,6 +242,7 @@ static int cq_ring_register_timer(weir_queue *queue)
     const struct wake_fd *wake_fd = &queue->timer.wake_fd;
     int epoll_fd = wake_fd_pollable(&instance_wait(queue->timer.w)->timer.wake_fd), r = 0;
 
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
     if (queue->ring.has_timer)
         return 0;
     r = os_epoll_add_edge(epoll_fd, wake_fd->timer_fd, queue->number);
@@ -246,6 +261,8 @@ static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
     struct cq_ring old = queue->ring;
     int r;
 
+    WEIR_INVARIANT(queue->buckets);
+    WEIR_INVARIANT(ring->uring && !ring->failure);
     /* weir_close() sets this before it visits the attached queues under their locks. */
     if (instance_is_closed(w))
         return -ESHUTDOWN;
@@ -291,7 +308,8 @@ int weir_queue_attach(weir_queue *queue, int ring_fd)
         return -ECHILD;
     r = os_uring_open(&ring.uring, ring_fd);
     if (cq_ring_is_refusal(r)) {
-        if (!atomic_exchange(&instance_wait(w)->ring_refusal_reported, true))
+        if (!atomic_exchange_explicit(&instance_wait(w)->ring_refusal_reported, true,
+                                      memory_order_seq_cst))
             cq_ring_log(w, "queues cannot post to rings here", r);
         return 1;
     }

@@ -2,6 +2,7 @@
 /* A 4-ary heap of deadlines (Williams 1964; d-ary heaps: Johnson 1975). */
 #include "wait/deadline_heap.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
 #include <weir/error.h>
@@ -11,6 +12,8 @@ int deadline_heap_reserve(struct deadline_heap *heap, size_t n)
     size_t capacity = heap->capacity ? heap->capacity : 16;
     struct deadline_entry *grown;
 
+    WEIR_INVARIANT(heap->n <= heap->capacity);
+    WEIR_INVARIANT(heap->region);
     while (capacity < n + 1)
         capacity *= 2;
     if (capacity == heap->capacity)
@@ -31,10 +34,18 @@ void deadline_heap_free(struct deadline_heap *heap)
     heap->n = heap->capacity = 0;
 }
 
+/* Returns whether the entry at `index` is that of the record. */
+static inline bool deadline_heap_has_at(const struct deadline_heap *heap, size_t index,
+                                        uint32_t record)
+{
+    return index > 0 && index <= heap->n && heap->entries[index].record == record;
+}
+
 uint64_t deadline_heap_get(const struct deadline_heap *heap, uint32_t record)
 {
     uint32_t index = record_at(heap->region, record)->heap_index;
 
+    WEIR_INVARIANT(!index || deadline_heap_has_at(heap, index, record));
     return index ? deadline_entry_ns(&heap->entries[index]) : WEIR_FOREVER;
 }
 
@@ -47,6 +58,8 @@ static bool deadline_entry_is_earlier(const struct deadline_entry *a,
 static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entry entry,
                                 size_t index)
 {
+    WEIR_INVARIANT(index > 0 && index <= heap->n);
+    WEIR_INVARIANT(entry.record);
     heap->entries[index] = entry;
     record_at(heap->region, entry.record)->heap_index = (uint32_t)index;
 }
@@ -59,6 +72,7 @@ static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entr
 static void deadline_heap_sift_up(struct deadline_heap *heap, struct deadline_entry entry,
                                   size_t index)
 {
+    WEIR_INVARIANT(index > 0 && index <= heap->n);
     for (; index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]);
          index = HEAP_PARENT(index))
         deadline_heap_store(heap, heap->entries[HEAP_PARENT(index)], index);
@@ -85,6 +99,7 @@ static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_
 {
     size_t below;
 
+    WEIR_INVARIANT(index > 0 && index <= heap->n);
     while ((below = deadline_heap_first_child(heap, index)) != 0 &&
            deadline_entry_is_earlier(&heap->entries[below], &entry)) {
         deadline_heap_store(heap, heap->entries[below], index);
@@ -97,6 +112,7 @@ static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_
 static void deadline_heap_restore(struct deadline_heap *heap, struct deadline_entry entry,
                                   size_t index)
 {
+    WEIR_INVARIANT(index <= heap->n);
     if (index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]))
         deadline_heap_sift_up(heap, entry, index);
     else
@@ -108,6 +124,8 @@ static inline void deadline_heap_put_at(struct deadline_heap *heap, uint32_t rec
 {
     struct deadline_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
 
+    WEIR_INVARIANT(!index || deadline_heap_has_at(heap, index, record));
+    WEIR_INVARIANT(index || heap->n < deadline_heap_room(heap));
     if (index)
         deadline_heap_restore(heap, entry, index);
     else
@@ -132,6 +150,7 @@ void deadline_heap_delete(struct deadline_heap *heap, struct acq_record *r, uint
     size_t index = r->heap_index;
     struct deadline_entry last;
 
+    WEIR_INVARIANT(deadline_heap_has_at(heap, index, record));
     r->heap_index = 0;
     last = heap->entries[heap->n--];
     if (last.record != record)

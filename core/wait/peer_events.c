@@ -4,6 +4,7 @@
 #include "shm/segment.h"
 #include "wait/instance_wait.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "set/waiter.h"
@@ -71,7 +72,7 @@ static int peer_events_relay_one(const struct wait_timer *timer, uint32_t number
 
 static void peer_events_unrelay_all(const struct wait_timer *timer)
 {
-    struct peer_events *events = atomic_load(&timer->peer_events);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
 
     for (; events; events = events->next)
         os_epoll_remove(wake_fd_pollable(&instance_wait(timer->w)->timer.wake_fd), events->fd);
@@ -86,9 +87,11 @@ static bool peer_events_needs_relay(const struct wait_timer *timer)
 
 int peer_events_relay(struct wait_timer *timer, uint32_t number)
 {
-    struct peer_events *events = atomic_load(&timer->peer_events);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     int r = 0;
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(!timer->is_relayed);
     if (peer_events_needs_relay(timer))
         return 0;
     for (; events && r == 0; events = events->next)
@@ -101,6 +104,7 @@ int peer_events_relay(struct wait_timer *timer, uint32_t number)
 
 void peer_events_end_relay(struct wait_timer *timer)
 {
+    WEIR_INVARIANT(timer_is_locked(timer));
     if (timer->is_relayed)
         peer_events_unrelay_all(timer);
     timer->is_relayed = false;
@@ -128,6 +132,8 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
     struct peer_events *events = os_alloc(1, sizeof(*events));
     int r;
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(set->w == timer->w);
     if (!events)
         return -ENOMEM;
     r = events->fd = doorbell_open(participant->segment->directory_fd,
@@ -144,7 +150,7 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
         os_free(events);
         return r;
     }
-    events->next = atomic_load(&timer->peer_events);
+    events->next = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     atomic_store_explicit(&timer->peer_events, events, memory_order_release);
     return 0;
 }
@@ -153,6 +159,7 @@ int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *s
 {
     int r = 0;
 
+    WEIR_INVARIANT(set->participant);
     if (peer_events_find(timer, set))
         return 0;
     pthread_mutex_lock(&timer->lock);
@@ -192,6 +199,7 @@ static void peer_events_handle_one(const struct peer_events *events)
     bool overflowed = false;
     int n = doorbell_read(events->fd, records, DOORBELL_READ_MAX, &overflowed);
 
+    WEIR_INVARIANT(set->participant);
     for (int i = 0; i < n; i++)
         if ((waiter = participant_waiter(set->participant, records[i])) != 0)
             peer_events_recheck(set, waiter);
@@ -227,10 +235,10 @@ static void peer_events_end_forced_relay(const struct wait_timer *timer)
 
 void peer_events_close(struct wait_timer *timer, uint32_t number)
 {
-    struct peer_events *events = atomic_load(&timer->peer_events);
+    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
 
     peer_events_end_forced_relay(timer);
-    atomic_store(&timer->peer_events, NULL);
+    atomic_store_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
     while (events) {
         const struct participant *participant = events->set->participant;
         struct peer_events *next = events->next;
@@ -244,7 +252,8 @@ void peer_events_close(struct wait_timer *timer, uint32_t number)
 
 void peer_events_close_in_child(struct wait_timer *timer)
 {
-    struct peer_events *events = atomic_exchange(&timer->peer_events, NULL);
+    struct peer_events *events =
+        atomic_exchange_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
 
     for (; events; events = events->next)
         os_close(events->fd);

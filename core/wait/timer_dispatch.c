@@ -5,6 +5,7 @@
 #include "wait/instance_wait.h"
 #include "wait/wait_timer.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
 #include "set/waiter.h"
@@ -15,6 +16,7 @@
 
 void timer_init(struct wait_timer *timer, weir *w)
 {
+    WEIR_INVARIANT(w);
     pthread_mutex_init(&timer->lock, NULL);
     timer->w = w;
     timer->heap.region = &w->region;
@@ -41,6 +43,7 @@ void timer_signal(struct wait_timer *timer)
  * tries again. */
 static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 {
+    WEIR_INVARIANT(timer_is_locked(timer));
     wake_fd_set_timer(&timer->wake_fd, at_ns);
     if (timer->wake_fd.failing && timer != &instance_wait(timer->w)->timer)
         timer_thread_signal(timer->w);
@@ -67,6 +70,7 @@ static void timer_rearm(struct wait_timer *timer)
 {
     uint64_t at_ns = timer_earliest_ns(timer), wake_ns = timer_wake_ns(timer, at_ns);
 
+    WEIR_INVARIANT(timer_is_locked(timer));
     if (timer->advance_ns)
         timer_thread_limit_spin(timer->w, at_ns);
     if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
@@ -77,10 +81,10 @@ static void timer_rearm(struct wait_timer *timer)
 /* Returns the timer that the record's wait target names. */
 static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
 {
-    uint32_t waker = record_wait_target(r);
+    uint32_t target = record_wait_target(r);
 
-    return wait_target_kind(waker) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(waker))->timer
-                                                     : &instance_wait(w)->timer;
+    return wait_target_kind(target) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(target))->timer
+                                                      : &instance_wait(w)->timer;
 }
 
 /* Returns whether no later call takes the record out of the heap: its queue has dropped it and will
@@ -117,6 +121,8 @@ void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64
 {
     struct acq_record *r = record_at(timer->heap.region, record);
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(record);
     record_store(&r->deadline_ns, deadline_ns);
     if (state == RECORD_REFUSED)
         record_set_prev_flags(r, record_prev_flags(r) | RECORD_REFUSE_AT_DEADLINE);
@@ -150,6 +156,8 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
         waiter_is_current(w, record, word) && record_load(&r->data)) {
         weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
 
+        WEIR_INVARIANT(acquisition->waiter == record);
+        WEIR_INVARIANT(acquisition->is_timed);
         deadline_heap_remove(&instance_wait(w)->timer.heap, record);
         atomic_store_explicit(&acquisition->notified, true, memory_order_release);
         acquisition_signal(acquisition);
@@ -160,12 +168,12 @@ static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
 void timer_notify(weir *w, uint32_t record, uint64_t word)
 {
     struct acq_record *r = record_at(&w->region, record);
-    uint32_t waker = record_wait_target(r);
+    uint32_t target = record_wait_target(r);
 
     /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
     if (record_state(word) == RECORD_FREE)
         return;
-    switch (wait_target_kind(waker)) {
+    switch (wait_target_kind(target)) {
     case WAIT_TARGET_FUTEX:
         os_futex_wake(record_futex(r), 1);
         break;
@@ -173,7 +181,7 @@ void timer_notify(weir *w, uint32_t record, uint64_t word)
         timer_notify_acquisition(w, record, word);
         break;
     case WAIT_TARGET_CQ:
-        cq_deliver(cq_at(w, wait_target_cq(waker)), record, word);
+        cq_deliver(cq_at(w, wait_target_cq(target)), record, word);
         break;
     }
 }
@@ -193,6 +201,7 @@ static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_s
 {
     const struct counters *counters = thread_ctx_counters(ctx, set->number);
 
+    WEIR_INVARIANT(counters);
     return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
            atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
            atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
@@ -202,6 +211,7 @@ static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_s
  * midway. */
 static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 {
+    WEIR_INVARIANT(record_state(due->word) == RECORD_WAITING);
     if (!due->set->participant) {
         set_grant_waiters(ctx, due->set);
         return;
@@ -216,6 +226,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     struct thread_ctx *ctx = thread_ctx_borrow(due->set);
     uint64_t before = timer_count_decisions(ctx, due->set), decided;
 
+    WEIR_INVARIANT(due->set->w == w);
     if (due->is_expired &&
         set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
         timer_notify(w, due->record, record_next_word(due->word, due->end_state));
@@ -251,6 +262,8 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
     struct acq_record *r = record_at(timer->heap.region, first.record);
     struct due_waiter due = {.record = first.record, .word = waiter_word(timer->w, first.record)};
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(timer->heap.n > 0);
     if (record_state(due.word) == RECORD_WAITING) {
         due.set = waiter_set(timer->w, first.record);
         due.is_expired = deadline_entry_ns(&first) >= record_load(&r->deadline_ns);
@@ -272,6 +285,8 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
     uint64_t at_ns = timer->w->clock.injected.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
     uint64_t next = timer_wake_ns(timer, at_ns);
 
+    WEIR_INVARIANT(timer_is_locked(timer));
+    WEIR_INVARIANT(timer->runs_n > 0);
     if (next <= timer->last_run_ns && !spins)
         next = at_ns;
     timer->runs_n--;
@@ -323,6 +338,7 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
 {
     int n = 0;
 
+    WEIR_INVARIANT(timer_is_locked(timer));
     now = timer_await_wake(timer, now);
     timer->runs_n++;
     timer->last_run_ns = now > timer->last_run_ns ? now : timer->last_run_ns;

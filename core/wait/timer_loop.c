@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "wait/timer_thread.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
 #include "wait/cq.h"
@@ -47,10 +48,12 @@ static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 
 void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
-    uint64_t until = atomic_load(&instance_wait(w)->timer_spin_until_ns);
+    uint64_t until =
+        atomic_load_explicit(&instance_wait(w)->timer_spin_until_ns, memory_order_seq_cst);
 
-    while (at_ns < until &&
-           !atomic_compare_exchange_weak(&instance_wait(w)->timer_spin_until_ns, &until, at_ns))
+    while (at_ns < until && !atomic_compare_exchange_weak_explicit(
+                                &instance_wait(w)->timer_spin_until_ns, &until, at_ns,
+                                memory_order_seq_cst, memory_order_seq_cst))
         ;
 }
 
@@ -58,8 +61,9 @@ void timer_thread_limit_spin(weir *w, uint64_t at_ns)
  * earlier. */
 static void timer_thread_spin(weir *w)
 {
-    while (os_now_ns() < atomic_load(&instance_wait(w)->timer_spin_until_ns) &&
-           !atomic_load(&instance_wait(w)->timer_thread_stop)) {
+    while (os_now_ns() <
+               atomic_load_explicit(&instance_wait(w)->timer_spin_until_ns, memory_order_seq_cst) &&
+           !atomic_load_explicit(&instance_wait(w)->timer_thread_stop, memory_order_seq_cst)) {
         unsigned turn = 0;
 
         spin_backoff(&turn);
@@ -78,7 +82,8 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 
     if (!instance_wait(w)->timer_advance_ns)
         return timer_thread_take_signal(w);
-    atomic_store(&instance_wait(w)->timer_spin_until_ns, WEIR_FOREVER);
+    atomic_store_explicit(&instance_wait(w)->timer_spin_until_ns, WEIR_FOREVER,
+                          memory_order_seq_cst);
     signaled = timer_thread_take_signal(w);
     next_ns = timer_thread_next_ns(w, events, n);
     now_ns = os_now_ns();
@@ -86,7 +91,7 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
         timer_thread_limit_spin(w, next_ns);
         timer_thread_spin(w);
     }
-    atomic_store(&instance_wait(w)->timer_spin_until_ns, 0);
+    atomic_store_explicit(&instance_wait(w)->timer_spin_until_ns, 0, memory_order_seq_cst);
     return signaled;
 }
 
@@ -113,7 +118,7 @@ static void timer_thread_main(void *argument)
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
 
     /* Checked after each turn, which may have consumed the signal to stop. */
-    while (!atomic_load(&instance_wait(w)->timer_thread_stop)) {
+    while (!atomic_load_explicit(&instance_wait(w)->timer_thread_stop, memory_order_seq_cst)) {
         int n = os_epoll_wait(wake_fd_pollable(&instance_wait(w)->timer.wake_fd), events,
                               TIMER_THREAD_EVENTS_MAX);
 
@@ -128,6 +133,9 @@ static int timer_thread_launch(weir *w)
 {
     int r = wake_fd_open(&instance_wait(w)->timer.wake_fd, true);
 
+    WEIR_INVARIANT(timer_is_locked(&instance_wait(w)->timer));
+    WEIR_INVARIANT(!instance_wait(w)->timer_thread);
+    WEIR_INVARIANT(!wake_fd_is_open(&instance_wait(w)->timer.wake_fd));
     if (r < 0)
         return r;
     r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-keeper");
@@ -183,6 +191,8 @@ int timer_thread_reserve(weir *w)
 void timer_thread_forget(weir *w, uint32_t record)
 {
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    WEIR_INVARIANT(instance_wait(w)->timed_n > 0);
+    WEIR_INVARIANT(record);
     deadline_heap_remove(&instance_wait(w)->timer.heap, record);
     record_store(&waiter_at(w, record)->data, 0); /* no acquisition, whatever the word becomes */
     instance_wait(w)->timed_n--;
@@ -193,7 +203,8 @@ static void timer_thread_join(weir *w, struct os_thread *thread)
 {
     struct wait_timer *timer = &instance_wait(w)->timer;
 
-    atomic_store(&instance_wait(w)->timer_thread_stop, 1);
+    WEIR_INVARIANT(thread == instance_wait(w)->timer_thread);
+    atomic_store_explicit(&instance_wait(w)->timer_thread_stop, 1, memory_order_seq_cst);
     pthread_mutex_lock(&timer->lock);
     wake_fd_signal(&timer->wake_fd);
     pthread_mutex_unlock(&timer->lock);
@@ -207,6 +218,7 @@ void timer_thread_stop(weir *w)
 {
     struct os_thread *thread;
 
+    WEIR_INVARIANT(instance_is_closed(w));
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
     thread = instance_wait(w)->timer_thread;
     pthread_mutex_unlock(&instance_wait(w)->timer.lock);

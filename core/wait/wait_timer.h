@@ -35,15 +35,20 @@ struct wait_timer {
     _Atomic(struct peer_events *) peer_events; /* of other processes; pushed under the lock */
 };
 
+/* Returns whether the lock is held, by whichever thread. For invariants: it takes a free lock. */
+static inline bool timer_is_locked(const struct wait_timer *timer)
+{
+    return pthread_mutex_trylock((pthread_mutex_t *)(uintptr_t)&timer->lock) != 0;
+}
+
 void timer_init(struct wait_timer *timer, weir *w);
 void timer_free(struct wait_timer *timer);
 
 /* Writes a claimed signal of the wake fd (wake_fd.h). Call without the lock. */
 void timer_signal(struct wait_timer *timer);
 
-/* Of a record that waits, as long as its word is `word`; its keeper is the one that its waker says.
- */
-/* Its wait is to end at this instant, as `state`. */
+/* Sets the deadline of a waiter, as long as its word is `word`, in the timer that its wait target
+ * names. At `deadline_ns` the wait ends as `state`. */
 void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
                         enum record_state state);
 /* Sets the deadline of a waiter of this timer. Lock held; the caller has checked the

@@ -2,6 +2,7 @@
 /* A timerfd that is signaled as well, or an eventfd and an epoll instance in its place. */
 #include "wait/wake_fd.h"
 
+#include "base/invariant.h"
 #include "os/os.h"
 #include <weir/error.h>
 
@@ -57,8 +58,9 @@ int wake_fd_open(struct wake_fd *wake_fd, bool gathers)
 {
     int r;
 
+    WEIR_INVARIANT(!wake_fd_is_open(wake_fd));
     wake_fd_init(wake_fd);
-    atomic_store(&wake_fd->closing, false);
+    atomic_store_explicit(&wake_fd->closing, false, memory_order_seq_cst);
     r = wake_fd->timer_fd = os_timerfd();
     if (r >= 0)
         r = wake_fd_probe_timerfd(wake_fd->timer_fd);
@@ -77,8 +79,8 @@ int wake_fd_open(struct wake_fd *wake_fd, bool gathers)
 
 bool wake_fd_enter(struct wake_fd *wake_fd)
 {
-    atomic_fetch_add(&wake_fd->users, 1);
-    if (!atomic_load(&wake_fd->closing))
+    atomic_fetch_add_explicit(&wake_fd->users, 1, memory_order_seq_cst);
+    if (!atomic_load_explicit(&wake_fd->closing, memory_order_seq_cst))
         return true;
     wake_fd_leave(wake_fd);
     return false;
@@ -86,7 +88,9 @@ bool wake_fd_enter(struct wake_fd *wake_fd)
 
 void wake_fd_leave(struct wake_fd *wake_fd)
 {
-    if (atomic_fetch_sub(&wake_fd->users, 1) == 1 && atomic_load(&wake_fd->closing))
+    WEIR_INVARIANT(atomic_load_explicit(&wake_fd->users, memory_order_relaxed) > 0);
+    if (atomic_fetch_sub_explicit(&wake_fd->users, 1, memory_order_seq_cst) == 1 &&
+        atomic_load_explicit(&wake_fd->closing, memory_order_seq_cst))
         os_futex_wake((const uint32_t *)(uintptr_t)&wake_fd->users, 1);
 }
 
@@ -95,8 +99,8 @@ void wake_fd_await_users(struct wake_fd *wake_fd)
     const uint32_t *futex = (const uint32_t *)(uintptr_t)&wake_fd->users;
     uint32_t users;
 
-    atomic_store(&wake_fd->closing, true);
-    while ((users = atomic_load(&wake_fd->users)) != 0)
+    atomic_store_explicit(&wake_fd->closing, true, memory_order_seq_cst);
+    while ((users = atomic_load_explicit(&wake_fd->users, memory_order_seq_cst)) != 0)
         os_futex_wait(futex, users, WEIR_FOREVER);
 }
 
@@ -107,12 +111,13 @@ bool wake_fd_claim(struct wake_fd *wake_fd)
     if (wake_fd->reader_active || wake_fd->signaled)
         return false;
     wake_fd->signaled = wake_fd->maybe_readable = true;
-    atomic_fetch_add(&wake_fd->users, 1);
+    atomic_fetch_add_explicit(&wake_fd->users, 1, memory_order_seq_cst);
     return true;
 }
 
 int wake_fd_write(const struct wake_fd *wake_fd)
 {
+    WEIR_INVARIANT(wake_fd_is_open(wake_fd));
     return wake_fd->event_fd >= 0 ? os_eventfd_signal(wake_fd->event_fd)
                                   : os_timerfd_expire(wake_fd->timer_fd);
 }
@@ -121,6 +126,7 @@ int wake_fd_write(const struct wake_fd *wake_fd)
  * may have been entered, or the program may have closed a descriptor that is not its own. */
 void wake_fd_fall_back(struct wake_fd *wake_fd)
 {
+    WEIR_INVARIANT(wake_fd_is_open(wake_fd));
     wake_fd->signaled = false;
     wake_fd->at_ns = 0;
     os_timerfd_set(wake_fd->timer_fd, 0);
@@ -139,7 +145,7 @@ void wake_fd_signal(struct wake_fd *wake_fd)
  * there are no users then, the drain consumes every signal that was claimed. */
 static bool wake_fd_has_late_signal(const struct wake_fd *wake_fd)
 {
-    return atomic_load(&wake_fd->users) != 0;
+    return atomic_load_explicit(&wake_fd->users, memory_order_seq_cst) != 0;
 }
 
 static void wake_fd_mark_clear(struct wake_fd *wake_fd, bool late)
@@ -187,6 +193,7 @@ void wake_fd_set_timer(struct wake_fd *wake_fd, uint64_t at_ns)
     bool signaled = wake_fd->signaled, late = wake_fd_has_late_signal(wake_fd);
     uint32_t ahead_ns = at_ns != WEIR_FOREVER && at_ns > wake_fd->lead_ns ? wake_fd->lead_ns : 0;
 
+    WEIR_INVARIANT(wake_fd_is_open(wake_fd));
     wake_fd->failing = os_timerfd_set(wake_fd->timer_fd, at_ns - ahead_ns) < 0;
     wake_fd->at_ns = wake_fd->failing ? WEIR_FOREVER : at_ns;
     wake_fd->set_ahead_ns = ahead_ns;
@@ -209,6 +216,7 @@ void wake_fd_adapt_lead(struct wake_fd *wake_fd, uint64_t now_ns)
     if (wake_fd->at_ns == WEIR_FOREVER || now_ns < expired_ns)
         return;
     os_timer_lead(&least_ns, &most_ns);
+    WEIR_INVARIANT(wake_fd->lead_ns >= least_ns && wake_fd->lead_ns <= most_ns);
     took_ns = now_ns - expired_ns;
     if (took_ns > most_ns)
         took_ns = most_ns;
