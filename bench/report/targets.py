@@ -28,8 +28,8 @@ TARGETS = (
     Target(8, "parked", r"submit, (?!mean).*", "median_ns", 150, 60),
     Target(9, "process", r"(?!two: ).*, process", "ratio", 1.5, 1.1),
     Target(9, "process", r"two: .*, process", "ratio", 1.3, 1.1),
-    Target(11, "keyed", r"take, 100000 keys(, shared)?", "ratio", 1.5, None),
-    Target(12, "keyed", r"memory, most keys(, recovered)?", "value", 32, None),
+    Target(11, "keyed", r"take, 100000 subjects(, shared)?", "ratio", 1.5, None),
+    Target(12, "keyed", r"memory, most subjects(, recovered)?", "value", 32, None),
 )
 
 # Metrics that other programs add to: times. A ratio is of two times of one moment.

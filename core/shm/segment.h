@@ -73,7 +73,7 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
  * Returns 0 or
  *   -EINVAL, -E2BIG, -ENAMETOOLONG   invalid shape or name
  *   -ENOENT       there is none, and `must_exist` is set
- *   -EPERM        the directory or file is not the user's alone, or is no plain file
+ *   -EPERM        the directory or file is not the user's alone, or is not a regular file
  *   -EEXIST       the segment has another definition; the message shows both
  *   -EPROTONOSUPPORT  it was made by another version of weir
  *   -EXDEV        it belongs to another pid or time namespace
@@ -151,7 +151,7 @@ enum segment_state {
 
 struct segment_summary {
     enum segment_state state;
-    char name[SEGMENT_NAME_SIZE];    /* name of the set */
+    char name[SEGMENT_NAME_SIZE]; /* name of the set */
     uint64_t creator_pid;
     uint64_t created_ns;      /* wall clock */
     uint64_t size, real_size; /* of the file, bytes; bytes of it that are allocated */

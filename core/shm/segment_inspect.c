@@ -90,7 +90,7 @@ int segment_inspect(const char *directory, const char *name, struct segment_summ
     segment_location_close(&location);
     os_free(file);
     if (r == -EAGAIN)
-        return error_set(reterr, -ENOENT, "there is no segment of the set `%s` any more",
+        return error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
                          error_text(name).text);
     if (r < 0 && reterr)
         *reterr = error;
@@ -131,7 +131,7 @@ int segment_view(const char *directory, const char *name, struct segment **ret,
     segment_location_close(&location);
     os_free(file);
     if (r == -EAGAIN)
-        return error_set(reterr, -ENOENT, "there is no segment of the set `%s` any more",
+        return error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
                          error_text(name).text);
     if (r < 0 && reterr)
         *reterr = error;

@@ -49,7 +49,7 @@ struct weir_request {
     uint64_t route;       /* for balancers that hash */
     uint32_t flags;       /* WEIR_STRICT */
     uint32_t reserved;    /* 0 */
-    const void *subject;  /* of a keyed set: the subject that the limits apply to, as bytes;
+    const void *subject;  /* of a per-subject set: the subject, as bytes;
                              other sets ignore it */
     size_t subject_size;  /* 1 .. WEIR_SUBJECT_MAX */
 };
@@ -92,21 +92,19 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   0            granted
  *   -EAGAIN      the forecast wait exceeds max_wait, or the wait has exceeded it
  *   -ETIMEDOUT   timeout_ns has passed
- *   -ENOBUFS     max_waiters requests wait already; or the set is keyed and has no room for another
- *                subject or its wait queue: max_keys or the memory is used up, and no subject can
- *                be forgotten or evicted
+ *   -ENOBUFS     max_waiters requests wait already; or a per-subject set has no room for another
+ *                subject or its wait queue: max or the memory is used up, and no subject can be
+ *                forgotten or evicted
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), names a
- *                key twice, or names nothing of a set with a rate; the set is keyed, and the
- *                request has no subject or one that is too long; `pool` or `ret` is NULL
- *   -ESHUTDOWN   the instance is closing or closed
- *   -ECHILD      the instance was opened before fork, by the parent
- *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
- *                for more threads or acquisitions left
- *   -EUCLEAN     the set is shared by processes, and its segment is damaged
- *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set: waiting needs the timer thread
- *                and some descriptors
+ *                key twice, or names nothing of a set with a rate; the set is a
+ *                per-subject set, and the request has no subject or one that is too long; `pool` or
+ * `ret` is NULL -ESHUTDOWN   the instance is closing or closed -ECHILD      the instance was opened
+ * before fork, by the parent -ENOMEM      out of memory; of a shared set also: its file system is
+ * full, or it has no room for more threads or acquisitions left -EUCLEAN     the set is shared by
+ * processes, and its segment is damaged -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared
+ * set: waiting needs the timer thread and some descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it.

@@ -282,7 +282,7 @@ static void test_not_a_regular_file(void **state)
     assert_int_equal(symlink("nowhere", join(dir.text, "dangling.so").text), 0);
     expect_refusal(dir.text, "directory", -ENOEXEC, "it is not a regular file");
     expect_refusal(dir.text, "fifo", -ENOEXEC, "it is not a regular file");
-    expect_refusal(dir.text, "loop", -ENOEXEC, "it cannot be looked at: Too many levels");
+    expect_refusal(dir.text, "loop", -ENOEXEC, "it cannot be inspected: Too many levels");
     expect_refusal(dir.text, "dangling", -ENOENT, "there is no algorithm `dangling`");
     remove_dir(dir.text);
 }

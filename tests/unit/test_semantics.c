@@ -266,7 +266,7 @@ static void fixed_window_anchored_to_the_epoch_follows_the_wall_clock(void **sta
 static void leaky_queue_grants_when_the_first_unit_may_leave(void **state)
 {
     (void)state;
-    world_limits("{ type: rate, key: k, algorithm: leaky_bucket, mode: queue, capacity: 10,"
+    world_limits("{ type: rate, key: k, algorithm: leaky_bucket, mode: shaper, capacity: 10,"
                  " window: 10s }");
     assert_int_equal(take(ASK({"k", 3})), 0);
     assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
