@@ -77,7 +77,7 @@ static const struct metric subject_metrics[] = {
     {"weir_subjects_evicted_total", "counter", "Subjects that were evicted for others.",
      SUBJECTS(evicted)},
     {"weir_subjects_refused_total", "counter",
-     "Requests refused for want of room for their subject.", SUBJECTS(refused)},
+     "Requests refused for lack of room for their subject.", SUBJECTS(refused)},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))

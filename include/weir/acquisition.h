@@ -87,7 +87,7 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
 /*
  * Acquires, blocking the calling thread in the set's wait queue if necessary. `request` may be
  * NULL: every limit with its default. It is copied as far as needed and may go when the call
- * returns. `*ret` belongs to the caller and goes back with weir_release.
+ * returns. `*ret` belongs to the caller until weir_release.
  * Returns
  *   0            granted
  *   -EAGAIN      the forecast wait exceeds max_wait, or the wait has exceeded it
@@ -134,8 +134,8 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * Later requests are served as if a waiter were ahead: the set grants nothing before that time, not
  * even to the newcomers of an unfair set. weir_cancel undoes a reservation as if it had never been,
  * before and after its time, until weir_update reports usage; weir_acquisition_result does not
- * matter. Amounts go back as far as the algorithm can refund them. The time does not: nothing is
- * granted before it. So reserve no further ahead than needed; max_wait bounds it. A reservation
+ * matter. Amounts are returned as far as the algorithm can refund them. The time does not: nothing
+ * is granted before it. So reserve no further ahead than needed; max_wait bounds it. A reservation
  * that is released counts as used.
  *
  * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.

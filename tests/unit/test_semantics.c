@@ -464,14 +464,14 @@ static void an_unknown_key_is_skipped_with_one_warning_per_key_and_set(void **st
     release(granted(ASK({"nonsense", 3})));
     assert_int_equal(world.logged, 1);
     assert_non_null(strstr(world.log[0], "nonsense"));
-    assert_non_null(strstr(world.log[0], "'one'"));
+    assert_non_null(strstr(world.log[0], "`one`"));
     release(granted(ASK({"nonsense", 3})));
     assert_int_equal(world.logged, 1);
     release(granted(ASK({"rubbish", 3})));
     assert_int_equal(world.logged, 2);
     assert_int_equal(weir_try_acquire(two, ASK({"nonsense", 3}), &a, NULL), 0);
     assert_int_equal(world.logged, 3);
-    assert_non_null(strstr(world.log[2], "'two'"));
+    assert_non_null(strstr(world.log[2], "`two`"));
     release(a);
     weir_pool_close(two);
     world_close();
