@@ -72,11 +72,11 @@ pthread_t bench_start(unsigned processor, void *(*run)(void *argument), void *ar
 
 void bench_spin(uint64_t ns)
 {
-    uint64_t until = bench_now() + ns;
+    uint64_t until = clock_now() + ns;
 
     if (processors < 2)
         nanosleep(&(struct timespec){0, (long)ns}, NULL);
-    while (bench_now() < until)
+    while (clock_now() < until)
         ;
 }
 
@@ -107,13 +107,6 @@ static void have_threads(void)
 }
 
 /* ---- the command line ---- */
-
-_Noreturn void bench_fail(const char *condition, const char *file, int line)
-{
-    fprintf(stderr, "%s:%d: not so: %s (errno: %s)\n", file, line, condition, strerror(errno));
-    fflush(NULL);
-    _Exit(1);
-}
 
 static _Noreturn void usage(const struct bench *bench)
 {
@@ -174,7 +167,7 @@ void bench_open(struct bench *bench, const char *name, double seconds, int argc,
     have_threads();
     read_options(bench, argc, argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    bench->start_ns = bench_now();
+    bench->start_ns = clock_now();
 }
 
 /* ---- measuring ---- */
@@ -419,7 +412,7 @@ static bool stands_still(const struct bench *bench)
 
 bool bench_round(struct bench *bench)
 {
-    double spent = (double)(bench_now() - bench->start_ns) / 1e9;
+    double spent = (double)(clock_now() - bench->start_ns) / 1e9;
 
     if (!bench->begun) {
         bench->begun = true;
@@ -502,7 +495,7 @@ static void print_noise(const struct bench *bench)
 static void print_table(const struct bench *bench)
 {
     printf("\n%s: %u rounds, %.1f s, %u processors\n", bench->name, bench->rounds,
-           (double)(bench_now() - bench->start_ns) / 1e9, processors);
+           (double)(clock_now() - bench->start_ns) / 1e9, processors);
     printf("%-46s %9s %9s %9s  %6s %6s %9s\n", "ns", "min", "median", "p99", "ratio", "p99",
            "differ.");
     for (unsigned i = 0; i < bench->figures_n; i++) {

@@ -22,32 +22,17 @@
 #ifndef WEIR_BENCH_H
 #define WEIR_BENCH_H
 
+#include "lib/clock.h"
+#include "lib/require.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <weir/weir.h>
 
-#define US UINT64_C(1000)
-#define MS UINT64_C(1000000)
-
 enum { BENCH_FIGURES = 96, BENCH_ROUNDS = 200, BENCH_NAME = 64 };
-
-/* Ends the process unless the condition holds: the measured operation did the wrong thing. */
-#define require(condition) ((condition) ? (void)0 : bench_fail(#condition, __FILE__, __LINE__))
-_Noreturn void bench_fail(const char *condition, const char *file, int line);
-
-/* Returns the time of weir's clock, ns. */
-static inline uint64_t bench_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Times of one figure in one round, ns. */
 struct bench_sums {

@@ -21,7 +21,7 @@ static weir *read_each_time, *by_counter;
 
 static uint64_t raw(void)
 {
-    return bench_now();
+    return clock_now();
 }
 
 static uint64_t monotonic(void)
@@ -62,7 +62,7 @@ static void add_figures(struct bench *bench)
 
 static void read_batch(struct bench_figure *figure, uint64_t (*read)(void))
 {
-    uint64_t begin = bench_now(), last = 0;
+    uint64_t begin = clock_now(), last = 0;
 
     for (int i = 0; i < BATCH; i++) {
         uint64_t now = read();
@@ -70,13 +70,13 @@ static void read_batch(struct bench_figure *figure, uint64_t (*read)(void))
         require(now >= last);
         last = now;
     }
-    bench_add(figure, (double)(bench_now() - begin) / BATCH);
+    bench_add(figure, (double)(clock_now() - begin) / BATCH);
 }
 
 static void look_behind(struct lane *lane)
 {
     for (int i = 0; i < SINGLE; i++) {
-        uint64_t ns = lane->read(), now = bench_now();
+        uint64_t ns = lane->read(), now = clock_now();
 
         require(ns <= now);
         bench_add(lane->behind, (double)(now - ns));

@@ -35,7 +35,7 @@ enum { CELL_DEPTH_NS = 1000000000 };
 /* Takes from a GCRA on one word: the least that a limiter by that algorithm does. */
 static inline bool cell_take(struct object *object)
 {
-    uint64_t now = bench_now();
+    uint64_t now = clock_now();
     uint64_t tat = atomic_load_explicit(&object->cell.tat, memory_order_relaxed);
     uint64_t next;
 
@@ -82,7 +82,7 @@ static void clock_loop(struct object *object, unsigned n)
 {
     (void)object;
     while (n-- > 0)
-        require(bench_now() > 0);
+        require(clock_now() > 0);
 }
 
 static void semaphore_loop(struct object *object, unsigned n)

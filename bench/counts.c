@@ -14,6 +14,7 @@
  * and always as many.
  */
 #include "bench.h"
+#include "lib/tmpdir.h"
 
 #include <errno.h>
 #include <string.h>
@@ -34,7 +35,7 @@ int strcmp(const char *a, const char *b)
 
 enum { WARM_UP = 300, TIMES = 1000, LIMITS = 3 };
 
-static char directory[] = "/dev/shm/weir-bench-XXXXXX";
+static char directory[TMPDIR_SIZE];
 
 struct scene {
     const char *backend;
@@ -342,7 +343,7 @@ int main(int argc, char **argv)
     struct bench bench;
 
     bench_open(&bench, "counts", 0, argc, argv);
-    require(mkdtemp(directory) == directory);
+    require(tmpdir_make(directory, "/dev/shm"));
     scene_open(&own, NULL);
     scene_open(&shared, "process");
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)

@@ -229,10 +229,10 @@ static void size_new(struct size *ret, struct bench *bench, uint64_t keys_n)
 
 static void run_batch(struct size *size, int work)
 {
-    uint64_t begin = bench_now();
+    uint64_t begin = clock_now();
 
     works[work].run(size, BATCH);
-    bench_add(size->figures[work], (double)(bench_now() - begin) / BATCH);
+    bench_add(size->figures[work], (double)(clock_now() - begin) / BATCH);
 }
 
 static void size_round(struct size *size, unsigned samples)

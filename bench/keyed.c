@@ -31,14 +31,6 @@ static uint64_t kept_capacity(uint64_t n)
 /* Recovers while the program sleeps a little. */
 #define BRIEF_WINDOW (50 * MS)
 
-static uint64_t random_from(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 /* Returns the n-th subject: no two are equal, and none is 0. */
 static uint64_t subject_of(uint64_t n)
 {
@@ -100,7 +92,7 @@ static void table_close(struct table *table)
 static inline bool table_take(const struct table *table, uint64_t subject)
 {
     struct slot *slot = table_find(table, subject);
-    uint64_t now = bench_now();
+    uint64_t now = clock_now();
     uint64_t tat = atomic_load_explicit(&slot->tat, memory_order_relaxed);
     uint64_t next;
 
@@ -174,19 +166,19 @@ struct scene {
 static void table_loop(struct scene *scene, uint64_t *random, unsigned n)
 {
     while (n-- > 0)
-        require(table_take(&scene->table, subject_of(random_from(random) % scene->n)));
+        require(table_take(&scene->table, subject_of(random_below(random, scene->n))));
 }
 
 static void set_loop(struct scene *scene, uint64_t *random, unsigned n)
 {
     while (n-- > 0)
-        require(set_take(scene->pool, subject_of(random_from(random) % scene->n)) == 0);
+        require(set_take(scene->pool, subject_of(random_below(random, scene->n))) == 0);
 }
 
 static void shared_loop(struct scene *scene, uint64_t *random, unsigned n)
 {
     while (n-- > 0)
-        require(set_take(scene->shared, subject_of(random_from(random) % scene->n)) == 0);
+        require(set_take(scene->shared, subject_of(random_below(random, scene->n))) == 0);
 }
 
 static void share(struct scene *scene, weir *w)
@@ -230,11 +222,11 @@ static void scene_close(struct scene *scene)
 static double run_batch(struct scene *scene,
                         void (*loop)(struct scene *scene, uint64_t *random, unsigned n))
 {
-    uint64_t begin = bench_now();
+    uint64_t begin = clock_now();
 
     loop(scene, &scene->random, BATCH);
     scene->done += loop == set_loop ? BATCH : 0;
-    return (double)(bench_now() - begin) / BATCH;
+    return (double)(clock_now() - begin) / BATCH;
 }
 
 static void alone_round(struct scene *scenes, unsigned n, unsigned samples)
@@ -352,7 +344,7 @@ static void brief_open(weir *w, uint64_t n)
     brief.pool = open_set(w, "brief", n, 1, BRIEF_WINDOW);
     for (uint64_t i = 0; i < n; i++)
         require(set_take(brief.pool, subject_of(i)) == 0);
-    brief.touched_ns = bench_now();
+    brief.touched_ns = clock_now();
 }
 
 static void brief_close(void)
@@ -372,19 +364,19 @@ static void brief_round(void)
 {
     uint64_t begin;
 
-    while (bench_now() < brief.touched_ns + BRIEF_WINDOW)
+    while (clock_now() < brief.touched_ns + BRIEF_WINDOW)
         nanosleep(&(struct timespec){0, BRIEF_WINDOW / 4}, NULL);
     for (uint64_t i = 0; i + BATCH <= brief.n; i += BATCH) {
-        begin = bench_now();
+        begin = clock_now();
         for (uint64_t j = i; j < i + BATCH; j++)
             require(table_take(&brief.table, brief_subject(j)));
-        bench_add(brief.raw, (double)(bench_now() - begin) / BATCH);
-        begin = bench_now();
+        bench_add(brief.raw, (double)(clock_now() - begin) / BATCH);
+        begin = clock_now();
         for (uint64_t j = i; j < i + BATCH; j++)
             require(set_take(brief.pool, brief_subject(j)) == 0);
-        bench_add(brief.own, (double)(bench_now() - begin) / BATCH);
+        bench_add(brief.own, (double)(clock_now() - begin) / BATCH);
     }
-    brief.touched_ns = bench_now();
+    brief.touched_ns = clock_now();
 }
 
 /* ---- memory ---- */
@@ -397,11 +389,11 @@ struct weight {
 
 static double take_all(weir_pool *pool, uint64_t n)
 {
-    uint64_t begin = bench_now();
+    uint64_t begin = clock_now();
 
     for (uint64_t i = 0; i < n; i++)
         require(set_take(pool, subject_of(i)) == 0);
-    return (double)(bench_now() - begin) / (double)n;
+    return (double)(clock_now() - begin) / (double)n;
 }
 
 static void weigh(const void *argument, void *ret)

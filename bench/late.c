@@ -171,7 +171,7 @@ static uint64_t next_due(const struct lane *lane)
     uint64_t due = 0;
 
     if (!lane->baseline || lane->way == &raw_timer_nested)
-        return bench_now() + WINDOW_NS;
+        return clock_now() + WINDOW_NS;
     require(weir_set_ready_at(weir_pool_set(stage.pool, 0), NULL, &due) == 0);
     return due;
 }
@@ -195,14 +195,14 @@ static bool wait_once(const struct lane *lane, struct hand *hand, uint64_t *ret_
     uint64_t now;
 
     hand->due_ns = next_due(lane);
-    if (hand->due_ns < bench_now() + LEFT_NS) {
+    if (hand->due_ns < clock_now() + LEFT_NS) {
         use_up();
         return false;
     }
     way->ask(hand); /* a reservation sets its own due_ns */
-    in_time = bench_now() + LEFT_NS / 2 < hand->due_ns;
+    in_time = clock_now() + LEFT_NS / 2 < hand->due_ns;
     way->wait(hand);
-    now = bench_now();
+    now = clock_now();
     require(now >= hand->due_ns); /* never early */
     way->settle(hand);
     *ret_late_ns = now - hand->due_ns;

@@ -263,7 +263,7 @@ static double lap(uint64_t *start_ns, size_t n)
 {
     uint64_t start = *start_ns;
 
-    *start_ns = bench_now();
+    *start_ns = clock_now();
     return (double)(*start_ns - start) / (double)n;
 }
 
@@ -279,7 +279,7 @@ static void park(struct figures *figures, unsigned kind, struct scene *scene, st
 
     for (size_t i = 0; i < list->n; i += SUBMIT_BLOCK) {
         size_t end = smaller(i + SUBMIT_BLOCK, list->n);
-        uint64_t start = bench_now();
+        uint64_t start = clock_now();
         double ns;
 
         submit(scene, i, end);
@@ -314,7 +314,7 @@ static void grant(struct figures *figures, unsigned kind, struct scene *scene, s
         tell_use(scene, scene->held[i]);
     for (size_t i = 0; i < list->n; i += HOLDERS) {
         size_t n = smaller(HOLDERS, list->n - i);
-        uint64_t start = bench_now();
+        uint64_t start = clock_now();
         int reaped;
 
         for (size_t j = 0; j < n; j++)
@@ -324,7 +324,7 @@ static void grant(struct figures *figures, unsigned kind, struct scene *scene, s
         bench_add(figures->reap[kind], lap(&start, n));
         require(reaped == (int)n);
         take_over(scene, done, n, i);
-        start = bench_now();
+        start = clock_now();
         for (size_t j = 0; j < n; j++)
             list_remove(list->head.next);
         bench_add(figures->raw_pop, lap(&start, n));
@@ -348,12 +348,6 @@ static void measure_kind(struct figures *figures, unsigned kind, size_t n)
 
 static uint64_t random_state = 1;
 
-static size_t random_below(size_t n)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (size_t)((random_state >> 33) % n);
-}
-
 /* Returns every second number below `n` in random order. */
 static size_t *odd_numbers(size_t n)
 {
@@ -361,7 +355,7 @@ static size_t *odd_numbers(size_t n)
 
     require(numbers);
     for (size_t i = 0; i < n / 2; i++) {
-        size_t other = random_below(i + 1);
+        size_t other = (size_t)random_below(&random_state, i + 1);
 
         numbers[i] = numbers[other];
         numbers[other] = 2 * i + 1;
@@ -374,7 +368,7 @@ static void cancel(struct figures *figures, unsigned size, struct scene *scene, 
 {
     for (size_t i = 0; i < list->n / 2; i += CANCEL_BLOCK) {
         size_t end = smaller(i + CANCEL_BLOCK, list->n / 2);
-        uint64_t start = bench_now();
+        uint64_t start = clock_now();
 
         for (size_t j = i; j < end; j++)
             require(weir_queue_cancel(scene->queue, numbers[j]) == 1);
@@ -434,7 +428,7 @@ static void measure_close(struct figures *figures, size_t n)
     scene_open(&scene, &kinds[1], n);
     submit(&scene, 0, n);
     require_parked(&scene, n);
-    start = bench_now();
+    start = clock_now();
     scene.queue = weir_queue_close(scene.queue);
     bench_add(figures->close, lap(&start, n));
     scene_stats(&scene, &stats);

@@ -9,17 +9,19 @@
  */
 #include "process.h"
 
+#include "lib/child.h"
+#include "lib/tmpdir.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define AWAIT_MAX (30 * UINT64_C(1000000000))
 
-static char directory[] = "/dev/shm/weir-bench-XXXXXX";
+static char directory[TMPDIR_SIZE];
 
 const char *process_directory(void)
 {
@@ -57,18 +59,13 @@ void process_memory_free(void *memory, size_t size)
 
 pid_t process_start(void (*run)(void *argument), void *argument)
 {
-    pid_t parent = getpid(), pid;
+    pid_t pid = child_fork();
 
-    fflush(NULL);
-    pid = fork();
     require(pid >= 0);
     if (pid > 0)
         return pid;
-    require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-    if (getppid() == parent) {
-        bench_unpin();
-        run(argument);
-    }
+    bench_unpin();
+    run(argument);
     _exit(0);
 }
 
@@ -91,8 +88,8 @@ void process_await(atomic_uint *word, unsigned value)
         bench_yield();
         if (turn % 65536 != 0)
             continue;
-        begin = begin ? begin : bench_now();
-        require(bench_now() - begin < AWAIT_MAX);
+        begin = begin ? begin : clock_now();
+        require(clock_now() - begin < AWAIT_MAX);
     }
 }
 
@@ -106,7 +103,7 @@ int main(int argc, char **argv)
     struct bench bench;
 
     bench_open(&bench, "process", 18, argc, argv);
-    require(mkdtemp(directory) == directory);
+    require(tmpdir_make(directory, "/dev/shm"));
     costs_open(&bench);
     hands_open(&bench);
     bench_pin(HERE);

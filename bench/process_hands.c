@@ -345,7 +345,7 @@ static void take_one(struct hand *hand, unsigned i)
     way->ask(hand);
     process_say(&hand->asked, i);
     way->wait(hand);
-    now = bench_now();
+    now = clock_now();
     require(atomic_load(&hand->given) == i && now >= hand->given_ns); /* never early */
     hand->had_ns = now;
     way->settle(hand);
@@ -400,7 +400,7 @@ static uint64_t give_one(struct hand *hand, unsigned i, int stat_fd)
     process_say(&hand->held, i);
     process_await(&hand->asked, i);
     await_sleep(stat_fd);
-    hand->given_ns = bench_now();
+    hand->given_ns = clock_now();
     process_say(&hand->given, i);
     hand->way->give(hand);
     process_await(&hand->had, i);

@@ -74,7 +74,7 @@ static void take_one(struct run *run, unsigned i)
     way->ask(&run->hand);
     say(&run->asked, i);
     way->wait(&run->hand);
-    now = bench_now();
+    now = clock_now();
     require(atomic_load(&run->given) == i && now >= run->given_ns); /* never early */
     run->had_ns = now;
     way->settle(&run->hand);
@@ -133,7 +133,7 @@ static uint64_t give_one(struct run *run, unsigned i)
     say(&run->held, i);
     await(&run->asked, i);
     await_sleep(run);
-    run->given_ns = bench_now();
+    run->given_ns = clock_now();
     say(&run->given, i);
     run->way->give(&run->hand);
     await(&run->had, i);
@@ -174,7 +174,7 @@ static void give_all(struct run *run, struct bench_figure *figure)
 /* Runs a lane for one round. */
 static int run_lane(const struct lane *lane, const struct stage *stage, unsigned n)
 {
-    struct run run = {.way = lane->way, .n = WARM_UP + n, .random = bench_now()};
+    struct run run = {.way = lane->way, .n = WARM_UP + n, .random = clock_now()};
     pthread_t thread;
     int r = 0;
 

@@ -283,7 +283,7 @@ static void link_ask(struct hand *hand)
     struct io_uring_sqe *sqe = read_prepare(hand);
 
     sqe->flags |= flags;
-    set_instant(rings, bench_now() + FAR_NS);
+    set_instant(rings, clock_now() + FAR_NS);
     sqe = ring_sqe(&rings->waiter);
     io_uring_prep_link_timeout(sqe, &rings->wait.at, IORING_TIMEOUT_ABS);
     sqe->flags |= flags;
@@ -321,7 +321,7 @@ static void weir_link_ask(struct hand *hand)
 
     require(weir_submit(hand->pool, NULL, &hand->got, NULL) >= 0);
     require(weir_uring_prep_linked_wait(&rings->weir, &rings->waiter, &rings->wait, hand->got,
-                                        bench_now() + FAR_NS, WAIT, 1) == 0);
+                                        clock_now() + FAR_NS, WAIT, 1) == 0);
     link_operation(hand);
 }
 

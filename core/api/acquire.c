@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The slow paths of weir_take, weir_try_acquire, weir_submit and weir_acquire. */
 #include "api/acquire.h"
+#include "limit/counters.h"
 #include "wait/instance_wait.h"
 
 #include "api/acquire_op.h"

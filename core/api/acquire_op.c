@@ -3,8 +3,9 @@
 #include "api/acquire_op.h"
 #include "api/set_object.h"
 #include "base/compiler.h"
+#include "limit/counters.h"
 
-#include "api/fast_path.h"
+#include "api/acquisition_cache.h"
 #include "api/pool.h"
 #include "base/sched_point.h"
 #include "keyed/keyed.h"

@@ -3,6 +3,8 @@
 #include "api/acquisition.h"
 #include "api/set_object.h"
 #include "base/compiler.h"
+#include "limit/counters.h"
+#include "set/waiter.h"
 
 #include "api/instance.h"
 #include "api/request.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: canceling by user_data and by acquisition. */
+#include "set/waiter.h"
 #include "wait/cq.h"
 
 #include "api/instance.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: reaping. Runs the timer and hands completions out. */
+#include "set/waiter.h"
 #include "wait/cq.h"
 
 #include "api/acquire_op.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: submitting. */
+#include "limit/counters.h"
+#include "set/waiter.h"
 #include "wait/cq.h"
 
 #include "api/acquire_op.h"

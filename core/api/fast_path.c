@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast path of sets with inline state, and the public calls that begin with it. */
 #include "api/fast_path.h"
+#include "api/acquisition_cache.h"
+#include "base/backoff.h"
+#include "limit/counters.h"
 
 #include "api/acquire.h"
 #include "api/acquire_op.h"
 #include "api/fast_path_block.h"
-#include "api/fast_path_internal.h"
+#include "api/fast_path_common.h"
 #include "api/pool.h"
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"

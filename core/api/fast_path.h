@@ -27,9 +27,4 @@
 /* Returns whether the fast path supports a set: inline state or a small version (try_now.h). */
 bool fast_path_supports(const weir_set *set);
 
-/* Marks an acquisition that was granted at once with a record filled by `ctx` for the fast path. */
-void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition);
-/* Caches a refused acquisition with a record filled by `ctx`. False: it cannot be cached. */
-bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition);
-
 #endif

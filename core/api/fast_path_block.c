@@ -2,8 +2,9 @@
 /* The fast path of sets with their state in a version block. */
 #include "api/fast_path_block.h"
 #include "base/compiler.h"
+#include "limit/counters.h"
 
-#include "api/fast_path_internal.h"
+#include "api/fast_path_common.h"
 #include "api/pool.h"
 #include "api/request.h"
 #include "base/sched_point.h"

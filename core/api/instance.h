@@ -4,16 +4,12 @@
 #define WEIR_CORE_API_INSTANCE_H
 
 #include "base/str_map.h"
-#include "config/plan.h"
 #include "wait/instance_wait.h"
 
-/* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
-struct instance_pool {
-    struct pool_plan plan;
-    weir_set **sets;
-    uint32_t sets_n;          /* at least 1 */
-    _Atomic uint32_t workers; /* next number for WEIR_WORKER_AUTO */
-};
+struct instance_pool;
+struct plan;
+struct pool_plan;
+struct set_plan;
 
 struct instance {
     struct instance_wait wait; /* the first member: see instance_of() */

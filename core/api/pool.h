@@ -3,7 +3,17 @@
 #ifndef WEIR_CORE_API_POOL_H
 #define WEIR_CORE_API_POOL_H
 
-#include "api/instance.h"
+#include "config/plan.h"
+#include "set/set.h"
+#include <pthread.h>
+
+/* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
+struct instance_pool {
+    struct pool_plan plan;
+    weir_set **sets;
+    uint32_t sets_n;          /* at least 1 */
+    _Atomic uint32_t workers; /* next number for WEIR_WORKER_AUTO */
+};
 
 struct weir_pool {
     weir *w;

@@ -2,7 +2,9 @@
 /* The registry of an instance: its sets and pools, and their names in one namespace. The caller of
  * every function that is not public holds the instance's lock. */
 #include "api/instance.h"
+#include "api/pool.h"
 #include "api/set_object.h"
+#include "limit/limit_intern.h"
 
 #include "os/os.h"
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes a set from its plan, of any kind, and frees it. */
 #include "api/set_object.h"
+#include "limit/limit_intern.h"
 
 #include "api/instance.h"
 #include "keyed/key_set.h"

@@ -4,10 +4,12 @@
 #include "api/set_holders.h"
 #include "api/set_object.h"
 #include "keyed/keyed.h"
+#include "limit/counters.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "set/txn.h"
 #include "shm/participant.h"
+#include "shm/segment.h"
 #include <errno.h>
 #include <string.h>
 

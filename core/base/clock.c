@@ -2,6 +2,7 @@
 /* Reads the clock of an instance: the system's, one by the time stamp counter, or an injected one.
  */
 #include "base/clock.h"
+#include "base/clock_tsc.h"
 
 /* Reads the injected clock. If it goes back, the latest reading holds. */
 static uint64_t clock_now_injected(struct clock *clock)
@@ -50,4 +51,10 @@ int64_t clock_wall_offset_ns(struct clock *clock)
         return os_wall_offset_ns();
     return clock->injected.wall_offset_ns ? clock->injected.wall_offset_ns(clock->injected.userdata)
                                           : 0;
+}
+
+bool clock_tsc_loss_is_unreported(const struct clock *clock)
+{
+    return clock_tsc_state(clock->tsc) != TSC_OK &&
+           !atomic_load_explicit(&clock->tsc_loss_reported, memory_order_relaxed);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Invariants that sanitizer, crash and fuzz builds check while they run. A release build compiles them
- * and evaluates nothing: the library never aborts a program.
+ * Invariants that sanitizer, crash and fuzz builds check while they run. A release build compiles
+ * them and evaluates nothing: the library never aborts a program.
  */
 #ifndef WEIR_CORE_BASE_INVARIANT_H
 #define WEIR_CORE_BASE_INVARIANT_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes key sets, and finds them by number. */
 #include "keyed/key_set_internal.h"
+#include "set/instance_base.h"
+#include "shm/segment.h"
 
 #include "os/os.h"
 #include "set/set_storage.h"

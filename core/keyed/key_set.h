@@ -40,7 +40,6 @@
 #define WEIR_CORE_KEYED_KEY_SET_H
 
 #include "keyed/keyed.h"
-#include "set/instance_base.h"
 #include "set/txn.h"
 
 #define KEY_SET_BIT         (UINT64_C(1) << 63)

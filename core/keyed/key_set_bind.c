@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Binds key sets to keys, and unbinds those that lost the race for the key's word. */
 #include "keyed/key_set_internal.h"
+#include "set/instance_base.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads and writes the binding in a key set's version: key, number, phase, binder. */
 #include "keyed/key_set_internal.h"
+#include "shm/segment.h"
 
 #include "shm/participant.h"
 

@@ -2,6 +2,7 @@
 /* Keeps unbound key sets in a stack, which is only a hint where to look first. A Treiber stack
  * (Treiber 1986); a 32-bit tag in the top word guards against ABA. */
 #include "keyed/key_set_internal.h"
+#include "shm/segment.h"
 
 #include "base/sched_point.h"
 

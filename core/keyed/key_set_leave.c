@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Classifies keys for eviction, and unbinds key sets from their keys. */
 #include "keyed/key_set_internal.h"
+#include "shm/segment.h"
 
 /* ---- classification ---- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reclaims a key set when all are in use. */
 #include "keyed/key_set_internal.h"
+#include "shm/segment.h"
 
 #include <errno.h>
 

@@ -2,6 +2,7 @@
 /* Fast paths of private key sets: acquire and release without the full version. They apply while
  * the wait queue is empty, no reservation exists, and the binding is the intended one. */
 #include "keyed/key_set_internal.h"
+#include "set/instance_base.h"
 
 #include "base/sched_point.h"
 #include "set/try_now_inline.h"

@@ -27,7 +27,10 @@
 #include "set/hooks.h"
 #include "set/set_op.h"
 #include "shm/key_table.h"
-#include "shm/segment.h"
+
+struct segment;
+struct segment_keyed;
+struct set_plan;
 
 struct keyed {
     weir_set *set;                      /* the template set */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from keyed sets. */
+#include "base/backoff.h"
 #include "keyed/keyed_internal.h"
+#include "limit/counters.h"
+#include "shm/segment.h"
 
 #include "base/sched_point.h"
 #include "keyed/key_set.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds slots for new keys, and key sets for known ones. */
 #include "keyed/keyed_internal.h"
+#include "shm/segment.h"
 
 #include "keyed/key_set.h"
 #include "shm/participant.h"

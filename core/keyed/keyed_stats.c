@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reports counters and sums over all keys of a keyed set. */
 #include "keyed/keyed_internal.h"
+#include "shm/segment.h"
 
 #include "keyed/key_set.h"
 #include "set/instance_base.h"

@@ -146,4 +146,10 @@ WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint
     return true;
 }
 
+/* Interned limits of an instance, by content. */
+struct limit_intern_table {
+    struct limit_intern_entry **buckets;
+    uint32_t n, capacity; /* a power of two, or 0 */
+};
+
 #endif

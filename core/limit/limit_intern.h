@@ -13,12 +13,6 @@
 
 struct limit_intern_entry;
 
-/* Interned limits of an instance, by content. */
-struct limit_intern_table {
-    struct limit_intern_entry **buckets;
-    uint32_t n, capacity; /* a power of two, or 0 */
-};
-
 /* Returns interned limits equal to these `n`, at least one, with an equal layout of state; NULL:
  * out of memory. They belong to the table, must not be written to, and stay until
  * limit_intern_release() was called once for each call. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The seam to the operating system: all allocations, system calls and clock readings of the core go
- * through this header. os_*.c implement it; the tests link tests/support/fake_sys.c instead, which
+ * through this header. os_*.c implement it; the tests link tests/lib/fake_os.c instead, which
  * fails the n-th call on request and has a clock that is set by hand. os_uring.h is the part for
  * io_uring.
  * Functions return 0, a descriptor or a count, or a negative errno. -EINTR is retried inside.

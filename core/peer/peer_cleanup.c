@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds dead participants of a set and releases what they left behind. */
 #include "peer/peer_cleanup.h"
+#include "shm/segment.h"
 
 #include "base/sched_point.h"
 #include "peer/thread_recovery.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Recovers dead threads by ordinary operations, each of which expects an exact record word. */
 #include "peer/thread_recovery.h"
+#include "shm/segment.h"
 
 #include "base/sched_point.h"
 #include "keyed/key_set.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Announcement slots: their owners, and the completion of announcements. */
 #include "set/detectable_cas.h"
+#include "shm/segment.h"
 
-#include "set/inline_state.h"
 #include "set/txn.h"
 #include "shm/participant.h"
 

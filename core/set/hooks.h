@@ -11,12 +11,12 @@
 struct txn;
 struct thread_ctx;
 
-/* ---- api/instance.c ---- */
+/* ---- api/instance_open.c ---- */
 
 /* Gives back `n` references; frees the instance with the last one. No locks are held. */
 void instance_unref(weir *w, uint64_t n);
 
-/* ---- wait/wait_timer.c ---- */
+/* ---- wait/timer_dispatch.c ---- */
 
 /* Tells the thread, descriptor or completion queue that waits on a waiter that its word has become
  * `word`. Notifying twice, or late, is harmless. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations on sets with inline state; inflation and deflation. */
 #include "set/inline_state.h"
+#include "base/backoff.h"
+#include "limit/counters.h"
 
 #include "base/sched_point.h"
 #include "set/detectable_cas.h"

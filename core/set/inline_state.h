@@ -16,8 +16,8 @@
  * queued. So `deflated_ns` says when the set was last deflated, and an older timestamp is read
  * anew. An inline word may recur (ABA); a decision from it is then the right one.
  *
- * The models tests/crash/word.pml and README.md show that inflation and deflation lose or duplicate
- * no notification, unit or block.
+ * The models tests/models/inline_state.pml and README.md show that inflation and deflation lose or
+ * duplicate no notification, unit or block.
  */
 #ifndef WEIR_CORE_SET_INLINE_STATE_H
 #define WEIR_CORE_SET_INLINE_STATE_H
@@ -55,9 +55,5 @@ static inline bool set_try_deflate(const struct txn *txn)
     return txn->set->inline_format != INLINE_NONE && version_is_inflated(&txn->version) &&
            !waitq_length(&txn->version) && set_deflate(txn);
 }
-
-/* Inflates a set that is inline, so that a request can be enqueued. Returns -EINPROGRESS, whether
- * this thread did it or the set has changed; or -ENOMEM. */
-int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef WEIR_CORE_SET_INLINE_STATE_STEP_H
 #define WEIR_CORE_SET_INLINE_STATE_STEP_H
 
+#include "base/backoff.h"
 #include "base/compiler.h"
 #include "base/sched_point.h"
 #include "set/detectable_cas.h"

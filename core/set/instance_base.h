@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stable_array.h"
-#include "limit/limit_intern.h"
+#include "limit/limit.h"
 #include "set/hooks.h"
 #include "set/set.h"
 #include "set/thread_ctx.h"

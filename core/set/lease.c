@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Fills leases from the set and returns what is left of them. */
 #include "set/lease.h"
+#include "limit/counters.h"
 
 #include "set/instance_base.h"
 #include "shm/participant.h"

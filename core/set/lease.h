@@ -14,6 +14,7 @@
 #ifndef WEIR_CORE_SET_LEASE_H
 #define WEIR_CORE_SET_LEASE_H
 
+#include "limit/counters.h"
 #include "set/set.h"
 
 /* Takes `amount` as lease_take() does, if the lease is too small or invalid. */

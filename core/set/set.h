@@ -8,7 +8,6 @@
 #ifndef WEIR_CORE_SET_SET_H
 #define WEIR_CORE_SET_SET_H
 
-#include "config/plan.h"
 #include "limit/limit.h"
 #include "set/thread_ctx.h"
 #include "shm/participant.h"
@@ -16,6 +15,7 @@
 #include <errno.h>
 
 struct keyed;
+struct name_value;
 struct announce_slots;
 struct warnings;
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from a set on the slow path: a request is granted, enqueued or refused. */
+#include "base/backoff.h"
+#include "limit/counters.h"
 #include "set/set.h"
 
 #include "base/sched_point.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Enqueues behind other waiters of a private set, without a copy of the states. */
 #include "set/set_enqueue.h"
+#include "base/backoff.h"
 #include "base/compiler.h"
 
 #include "base/sched_point.h"

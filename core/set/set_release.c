@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases grants: returns resources, refunds or charges rates, and hands over to the head. */
+#include "base/backoff.h"
+#include "limit/counters.h"
 #include "set/set.h"
 
-#include "base/prefetch.h"
+#include "base/compiler.h"
 #include "os/os.h"
 #include "set/detectable_cas.h"
 #include "set/hooks.h"
@@ -10,7 +12,7 @@
 #include "set/instance_base.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
-#include "state/version_inline.h"
+#include "state/version_ops.h"
 #include <errno.h>
 #include <stddef.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Places a set's first version in private memory or in a segment. */
 #include "set/set_storage.h"
+#include "limit/counters.h"
+#include "shm/segment.h"
 
 #include "base/clock_tsc.h"
 #include "config/fingerprint.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Grants to waiters, polls the head for a blocked thread, and cancels waits. */
+#include "base/backoff.h"
+#include "limit/counters.h"
 #include "set/set.h"
 
 #include "set/instance_base.h"

@@ -8,11 +8,12 @@
 #ifndef WEIR_CORE_SET_THREAD_CTX_H
 #define WEIR_CORE_SET_THREAD_CTX_H
 
-#include "limit/counters.h"
+#include "base/nonce.h"
 #include "shm/acq_record.h"
-#include "shm/key_table.h"
 #include "state/version.h"
 #include <weir/acquisition.h>
+
+struct counters;
 
 #define MAGAZINE_SIZE  32u
 #define THREAD_CREDITS 256u

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Transactions: read and check a version, commit it, grant to the head and notify. */
 #include "set/txn_internal.h"
+#include "shm/segment.h"
 
 #include "set/hooks.h"
 #include "shm/participant.h"

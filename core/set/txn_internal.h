@@ -4,6 +4,7 @@
 #define WEIR_CORE_SET_TXN_INTERNAL_H
 
 #include "base/sched_point.h"
+#include "limit/counters.h"
 #include "set/instance_base.h"
 #include "set/notify.h"
 #include "set/txn.h"

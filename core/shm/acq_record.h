@@ -41,10 +41,11 @@ enum wait_target_kind {
 /* Flags of `bucket_prev_flags`. */
 #define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
 #define RECORD_REFUSE_AT_DEADLINE                                                                  \
-    (UINT32_C(1) << 29)                      /* at its deadline it is REFUSED, not TIMED_OUT */
-#define RECORD_DELIVERED (UINT32_C(1) << 30) /* its completion queue has delivered or dropped it   \
-                                              */
-#define RECORD_INDEXED (UINT32_C(1) << 31)   /* its completion queue has it indexed by user_data */
+    (UINT32_C(1) << 29) /* at its deadline it is REFUSED, not TIMED_OUT */
+#define RECORD_DELIVERED                                                                           \
+    (UINT32_C(1) << 30)                    /* its completion queue has delivered or dropped it     \
+                                            */
+#define RECORD_INDEXED (UINT32_C(1) << 31) /* its completion queue has it indexed by user_data */
 
 struct acq_record {
     _Atomic uint64_t word; /* sequence:56 | state:8; the low half is the futex */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Doorbells: FIFOs that carry record numbers. */
 #include "shm/doorbell.h"
+#include "shm/segment.h"
 
 #include "base/sched_point.h"
 #include "os/os.h"

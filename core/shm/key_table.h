@@ -39,6 +39,7 @@
 #define WEIR_CORE_SHM_KEY_TABLE_H
 
 #include "base/atomic128.h"
+#include "base/nonce.h"
 #include "base/siphash.h"
 #include <stddef.h>
 
@@ -109,13 +110,6 @@ struct key_policy {
     /* Agrees to remove a key that was classified as `use`. False: that no longer holds.
      * NULL: always agrees. */
     bool (*may_remove)(const void *userdata, uint64_t word, enum key_use use);
-};
-
-/*
- * Source of claim nonces, used by one thread at a time. Every source starts from a random number.
- */
-struct nonce_source {
-    uint64_t last;
 };
 
 /* Counters of what claims did to other keys. Calls add to them. */

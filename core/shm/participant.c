@@ -2,6 +2,7 @@
 /* Attaches to shared segments, claims their slots, thread contexts and records, and detaches. */
 #include "shm/participant.h"
 #include "base/error.h"
+#include "shm/segment.h"
 
 #include "base/log.h"
 #include "base/sched_point.h"

@@ -11,14 +11,18 @@
 #define WEIR_CORE_SHM_PARTICIPANT_H
 
 #include "base/log.h"
-#include "limit/counters.h"
 #include "shm/peer_watch.h"
 #include "shm/region.h"
-#include "shm/segment.h"
+#include "shm/set_layout.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/pool.h>
+
+struct counters;
+struct segment;
+struct segment_shape;
+struct weir_error;
 
 struct participant {
     const struct log_sink *log;

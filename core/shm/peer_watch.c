@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Peer watches: pidfds in an epoll, and polling of processes without one. */
 #include "shm/peer_watch.h"
+#include "shm/peer_id.h"
 
 #include "os/os.h"
 #include <errno.h>

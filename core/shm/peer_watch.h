@@ -14,7 +14,10 @@
 #ifndef WEIR_CORE_SHM_PEER_WATCH_H
 #define WEIR_CORE_SHM_PEER_WATCH_H
 
-#include "shm/peer_id.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct peer_slot;
 
 struct peer_watch_entry {
     uint64_t id; /* 0: not watched */

@@ -109,4 +109,7 @@ static inline void *region_record(const struct region *region, uint32_t unit)
     return region_record_unchecked(region, unit);
 }
 
+/* Returns whether a unit of a segment is that of a thread head. The unit may be any number. */
+bool region_has_thread_unit(const struct region *region, uint32_t unit);
+
 #endif

@@ -2,6 +2,7 @@
 /* Choosing the segment directory from options, configuration and environment. */
 #include "shm/segment_dir_choose.h"
 #include "os/os.h"
+#include "shm/segment.h"
 #include <errno.h>
 
 int segment_dir_choose(const struct weir_options *options, const char *configured,

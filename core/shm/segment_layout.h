@@ -16,16 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT          4u
-#define SEGMENT_PAGE            ((size_t)4096) /* alignment of parts, on all machines */
-#define SEGMENT_NAME_SIZE       256u
-#define SEGMENT_DEFINITION_MAX  ((size_t)16384) /* with the NUL; a longer one is truncated */
-#define SEGMENT_PEERS_MAX       PEERS_MAX
-#define SEGMENT_THREADS_MAX     4096u
-#define SEGMENT_THREADS_MIN     16u
-#define SEGMENT_BLOCKS_SIZE_MAX ((size_t)1 << 30) /* of set and threads; exceeded for THREADS_MIN  \
-                                                   */
-#define SEGMENT_RUNS_MAX  65536u                  /* run 0 is unused: record 0 means none */
+#define SEGMENT_LAYOUT         4u
+#define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
+#define SEGMENT_NAME_SIZE      256u
+#define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
+#define SEGMENT_PEERS_MAX      PEERS_MAX
+#define SEGMENT_THREADS_MIN    16u
+#define SEGMENT_BLOCKS_SIZE_MAX                                                                    \
+    ((size_t)1 << 30)            /* of set and threads; exceeded for THREADS_MIN                   \
+                                  */
+#define SEGMENT_RUNS_MAX  65536u /* run 0 is unused: record 0 means none */
 #define SEGMENT_RUN_UNITS 256u
 #define SEGMENT_RUN_SIZE  (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
 

@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Thread contexts of a segment, at most. */
+#define SEGMENT_THREADS_MAX 4096u
+
 #define DEFERRED_WRITES_MAX 4u
 
 #define INFLATED_BIT    (UINT64_C(1) << 63)

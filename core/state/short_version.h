@@ -12,6 +12,7 @@
 #ifndef WEIR_CORE_STATE_SHORT_VERSION_H
 #define WEIR_CORE_STATE_SHORT_VERSION_H
 
+#include "base/backoff.h"
 #include "base/sched_point.h"
 #include "state/contention.h"
 #include "state/version.h"

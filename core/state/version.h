@@ -21,8 +21,7 @@
 #ifndef WEIR_CORE_STATE_VERSION_H
 #define WEIR_CORE_STATE_VERSION_H
 
-#include "base/backoff.h"
-#include "base/prefetch.h"
+#include "base/compiler.h"
 #include "base/sched_point.h"
 #include "shm/region.h"
 #include "shm/set_layout.h"

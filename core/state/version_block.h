@@ -7,7 +7,7 @@
 #define WEIR_CORE_STATE_VERSION_BLOCK_H
 
 #include "base/compiler.h"
-#include "shm/segment.h"
+#include "shm/region.h"
 #include "state/version.h"
 
 /* Returns the set's block class. In a segment it is the region's own, not that of the shared
@@ -36,9 +36,8 @@ WEIR_ALWAYS_INLINE _Atomic uint64_t *block_own_ref(bool shared, const struct reg
                                                    uint32_t ctx, uint32_t block_class)
 {
     struct thread_head *head = region_block(region, ctx);
-    uint32_t i;
 
-    if (shared && region->segment && !segment_thread_of_unit(region->segment, ctx, &i))
+    if (shared && region->segment && !region_has_thread_unit(region, ctx))
         return region_mark_broken(region);
     return &head->own_blocks[block_class - BLOCK_CLASS_MIN];
 }

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: the index by user_data, the completions in order, opening and closing. */
 #include "wait/cq.h"
+#include "set/waiter.h"
 
 #include "os/os.h"
 #include "shm/participant.h"
 #include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include <errno.h>
+
+uint64_t cq_word(const weir_queue *queue, uint32_t record)
+{
+    return waiter_word(queue->timer.w, record);
+}
 
 /* ---- with the lock: the index and the lists ---- */
 

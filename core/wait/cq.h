@@ -10,8 +10,7 @@
 #ifndef WEIR_CORE_WAIT_CQ_H
 #define WEIR_CORE_WAIT_CQ_H
 
-#include "base/prefetch.h"
-#include "set/waiter.h"
+#include "base/compiler.h"
 #include "wait/acquisition_handle.h"
 #include "wait/cq_list.h"
 #include "wait/cq_ring.h"
@@ -59,10 +58,7 @@ static inline struct acq_record *cq_record(const weir_queue *queue, uint32_t rec
     return record_at(cq_region(queue), record);
 }
 
-static inline uint64_t cq_word(const weir_queue *queue, uint32_t record)
-{
-    return waiter_word(queue->timer.w, record);
-}
+uint64_t cq_word(const weir_queue *queue, uint32_t record);
 
 /* Returns the result of a submission with a due completion. If a shared record still waits, marks
  * its set broken. */

@@ -17,7 +17,7 @@ extern "C" {
  */
 struct weir_segment {
     size_t size;            /* sizeof(struct weir_segment), as the library knows it */
-    const char *name;    /* name of the set */
+    const char *name;       /* name of the set */
     const char *path;       /* of the file, bytes */
     const char *definition; /* a whole configuration with this set alone; NULL if it is not
                                usable, or its configuration has more than 16 KiB */

@@ -10,16 +10,15 @@
 #ifndef WEIR_TESTS_SUBJECT_H
 #define WEIR_TESTS_SUBJECT_H
 
+#include "lib/clock.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
 
-#define US     UINT64_C(1000)
-#define MS     UINT64_C(1000000)
-#define SECOND UINT64_C(1000000000)
-#define DAY    (86400 * SECOND)
-#define YEAR   (365 * DAY)
+#define DAY  (86400 * SECOND)
+#define YEAR (365 * DAY)
 
 struct setting {
     const char *name; /* NULL ends a list */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* round_robin follows its formula; random is uniform. */
-#include "../lib/random.h"
 #include "cmocka_all.h"
+#include "lib/random.h"
 #include "subject.h"
 
 static const struct weir_balancer *balancer(const char *name)

@@ -6,8 +6,8 @@
  *
  *     test_check [--seed N]
  */
-#include "../lib/random.h"
 #include "cmocka_all.h"
+#include "lib/random.h"
 #include "subject.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  *
  *     test_guarantees [--seed N]
  */
-#include "../lib/random.h"
 #include "cmocka_all.h"
+#include "lib/random.h"
 #include "subject.h"
 #include "wide.h"
 #include <inttypes.h>

@@ -6,8 +6,8 @@
  *
  *     test_property ALGORITHM [--seed N]
  */
-#include "../lib/random.h"
 #include "cmocka_all.h"
+#include "lib/random.h"
 #include "model.h"
 #include "subject.h"
 #include <inttypes.h>

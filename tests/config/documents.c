@@ -7,7 +7,7 @@
  *     documents FILE...
  */
 #include "config/plan.h"
-#include "fixture.h"
+#include "lib/fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 /* Programs that stop fibers at steps: see stepped.h. */
 #include "stepped.h"
 
-#include "world.h"
+#include "crash_world.h"
 #include <stdlib.h>
 
 uint64_t argument(int argc, char **argv, int i, uint64_t otherwise)

@@ -11,9 +11,9 @@
 #define os_now_coarse_ns   real_os_now_coarse_ns
 #define os_futex_wait      real_os_futex_wait
 #define os_futex_wake      real_os_futex_wake
-#include "../../core/os/os_clock.c"
-#include "../../core/os/os_futex.c"
-#include "../../core/os/os_memory.c"
+#include "os/os_clock.c"
+#include "os/os_futex.c"
+#include "os/os_memory.c"
 #include <signal.h>
 #undef os_vm_reserve
 #undef os_vm_commit

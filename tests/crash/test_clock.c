@@ -7,9 +7,9 @@
  */
 #include "base/clock_tsc.h"
 
-#include "../threads/require.h"
 #include "base/sched_point.h"
 #include "fiber.h"
+#include "lib/require.h"
 #include "os/os.h"
 #include "system.h"
 #include <setjmp.h>

@@ -8,8 +8,8 @@
  */
 #include "api/set_shutdown.h"
 #include "base/sched_point.h"
+#include "crash_world.h"
 #include "stepped.h"
-#include "world.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static void run_closer(void *unused)
     set_shutdown(world.actors[CLOSER], world.sets[set]);
 }
 
-/* Nothing is left: there is no line; there is one; there was one, so that the set is boxed. */
+/* Nothing is left: there is no line; there is one; there was one, so that the set is inflated. */
 static void prepare(uint32_t state)
 {
     atomic_store(&world.w->closed, 0);

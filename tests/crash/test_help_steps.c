@@ -11,9 +11,9 @@
  * makes those that are enough, some ten thousands, or all cases: minutes. Exits with 77 under
  * ThreadSanitizer.
  */
+#include "crash_world.h"
 #include "state/version.h"
 #include "stepped.h"
-#include "world.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 enum { HOLDER, FIRST, SECOND, THIRD };
-enum { STATES = 4, PUBLICATIONS = 4 };
+enum { STATES = 4, VERSIONS = 4 };
 
 static struct fiber fibers[ACTORS];
 static uint32_t set; /* that the actors use */
@@ -45,7 +45,7 @@ static uint64_t word_now(void)
     return version_peek_word(&world.w->region, world.sets[set]->head_unit);
 }
 
-/* One is left; all is held; there is a line, too; there was one, so that the set is boxed. */
+/* One is left; all is held; there is a line, too; there was one, so that the set is inflated. */
 static void prepare(uint32_t state)
 {
     world_restore();
@@ -81,7 +81,7 @@ static void check(void)
 
 /* What the actors find, and when the first is stopped: at which change of the set's word. */
 struct scene {
-    uint32_t set, state, publications;
+    uint32_t set, state, versions;
     bool owner_first; /* whether that one goes on before the others do */
 };
 
@@ -91,7 +91,7 @@ static bool run(const struct scene *scene, uint64_t m, uint64_t k, bool *second_
     bool stopped;
 
     prepare(scene->state);
-    publish(FIRST, scene->publications);
+    publish(FIRST, scene->versions);
     *second_stopped = fiber_go(&fibers[SECOND], m) == FIBER_READY;
     stopped = fiber_go(&fibers[THIRD], k) == FIBER_READY;
     if (scene->owner_first)
@@ -138,9 +138,9 @@ static void others_leave(void)
 
 /*
  * Somebody is stopped, perhaps when he is about to publish that he was granted at once. Others fill
- * the set and join a line, so that he writes another version into the same box, which he joins them
- * by, and is stopped again as soon as it is published: it must not pass for complete, not even of
- * who joins next, and is stopped likewise.
+ * the set and join a line, so that he writes another version into the same block, which he joins
+ * them by, and is stopped again as soon as it is published: it must not pass for complete, not even
+ * of who joins next, and is stopped likewise.
  */
 static bool run_in_vain(uint64_t m)
 {
@@ -162,7 +162,7 @@ static void test_in_vain(void **state)
 {
     (void)state;
     rounds = world.failures = 0;
-    world.what = "a box is written in vain";
+    world.what = "a block is written in vain";
     for (uint32_t i = 0; i < 2 * SETS; i++) {
         bool stopped = true;
 
@@ -203,7 +203,7 @@ static void test_all(void **state)
     rounds = world.failures = 0;
     for (scene.set = 0; scene.set < SETS; scene.set++)
         for (scene.state = 0; scene.state < STATES; scene.state++)
-            for (scene.publications = 0; scene.publications <= PUBLICATIONS; scene.publications++)
+            for (scene.versions = 0; scene.versions <= VERSIONS; scene.versions++)
                 for (uint32_t i = 0; i < 2; i++) {
                     scene.owner_first = i > 0;
                     each_step_of_both(&scene);

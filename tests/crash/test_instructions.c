@@ -11,8 +11,8 @@
  * in the long form. Exits with 77 if ptrace is not allowed, and
  * under ThreadSanitizer.
  */
+#include "crash_world.h"
 #include "system.h"
-#include "world.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *
  *     test_parallel [SECONDS]
  */
+#include "crash_world.h"
 #include "system.h"
-#include "world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -30,14 +30,14 @@ static void *work(void *argument)
 static void *look(void *argument)
 {
     uint64_t amounts[LIMITS] = {1, 1, 1};
-    struct decision verdict;
+    struct decision decision;
 
     (void)argument;
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
             set_snapshot(world.actors[READER], world.sets[s]);
             set_forecast(world.actors[READER], world.sets[s], amounts, FORECAST_ANY_QUEUE,
-                         &verdict);
+                         &decision);
         }
     return NULL;
 }

@@ -8,8 +8,8 @@
  * STRIDE: every STRIDE-th step; 1 in the long form. KILLS: at random; 10000 or more in the long
  * form.
  */
+#include "crash_world.h"
 #include "system.h"
-#include "world.h"
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>

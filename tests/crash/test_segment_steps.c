@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Live sets of a segment, begun by several at once: actors that need one give it its memory and
+ * Key sets of a segment, begun by several at once: actors that need one give it its memory and
  * its first version, and use it; each is stopped at any step and goes on later, or never. Before
  * every step, whatever is said to be there is there; and nobody who comes late undoes what others
  * have published since.
@@ -12,15 +12,15 @@
 #include "state/version.h"
 #include "system.h"
 
-#include "../support/segments.h"
-#include "../threads/require.h"
+#include "lib/require.h"
+#include "lib/segments.h"
 #include <setjmp.h>
 #include <stdarg.h>
 
 #include <cmocka.h>
 
-enum { FIRST, SECOND, THIRD, ACTORS };
-enum { WORDS = 12, DOORBELL_DRAIN_MAX = 1, LIVE = 1 };
+enum { FIRST_ACTOR, SECOND_ACTOR, THIRD_ACTOR, ACTORS };
+enum { WORDS = 12, ROUNDS = 1, LIVE = 1 };
 
 static struct segment *segment;
 static struct region region;
@@ -72,7 +72,7 @@ static void use(void *argument)
     require(segment_alloc_key_set(segment, LIVE) == 0);
     actor->begun = true;
     require(segment_key_sets_n(segment) > LIVE);
-    for (unsigned done = 0; done < DOORBELL_DRAIN_MAX;)
+    for (unsigned done = 0; done < ROUNDS;)
         done += publish(actor->number);
 }
 
@@ -119,7 +119,7 @@ static uint64_t count_steps(void)
 
     prepare();
     before = fiber_steps();
-    fiber_go(start(FIRST), 0);
+    fiber_go(start(FIRST_ACTOR), 0);
     finish(0);
     return fiber_steps() - before;
 }
@@ -136,10 +136,10 @@ static void two_are_stopped(void **state)
             uint32_t end = (uint32_t)(n + m) % 4;
 
             prepare();
-            fiber_go(start(FIRST), n);
-            fiber_go(start(SECOND), m);
-            require(fiber_go(start(THIRD), 0) == FIBER_DONE);
-            for (uint32_t i = FIRST; i <= SECOND; i++)
+            fiber_go(start(FIRST_ACTOR), n);
+            fiber_go(start(SECOND_ACTOR), m);
+            require(fiber_go(start(THIRD_ACTOR), 0) == FIBER_DONE);
+            for (uint32_t i = FIRST_ACTOR; i <= SECOND_ACTOR; i++)
                 if (end & 1u << i)
                     require(fiber_go(&actors[i].fiber, 0) == FIBER_DONE);
             finish(2);

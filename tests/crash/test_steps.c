@@ -10,11 +10,11 @@
  * of them, 5 takes minutes (the long forms); the default leaves some thousands.
  * Exits with 77 under ThreadSanitizer.
  */
+#include "crash_world.h"
 #include "os/os.h"
 #include "set/txn.h"
 #include "stepped.h"
 #include "system.h"
-#include "world.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -65,7 +65,7 @@ static struct fiber *rescue(uint32_t actor, uint32_t dead)
 
 /* The states in which scripts begin: free, one held, full, full with a line, a head that waits
  * for more than there is while somebody behind it would do with what there is; full and one held,
- * after a line that is not there any more: of a set of one word the box is. */
+ * after a line that is not there any more: of a set of one word the block is. */
 static void prepare(uint32_t set, uint32_t state)
 {
     if (state == 1 || state == 4)
@@ -507,7 +507,7 @@ static void test_crossed_stops(void **state)
 }
 
 /* One is stopped after it has published, another one while it completes that, and a third changes
- * the set again and again until it is stopped while it writes the box that the second is about to
+ * the set again and again until it is stopped while it writes the block that the second is about to
  * complete. */
 static void run_changes(void *argument)
 {
@@ -537,7 +537,7 @@ static void test_rewritten(void **state)
 
     (void)state;
     stride = usual / 6 + 1; /* few of them meet */
-    each_pair("a box that is written again while somebody completes it", round_rewritten);
+    each_pair("a block that is written again while somebody completes it", round_rewritten);
     stride = usual;
 }
 
@@ -851,10 +851,11 @@ static void test_snapshot_is_whole(void **state)
     assert_int_equal(torn, 0);
 }
 
-/* ---- many publications ---- */
+/* ---- many versions ---- */
 
-/* Sets the version of every box to the last but a few, as if each had been published 2^41 times. */
-static void age_boxes(void)
+/* Sets the version of every block to the last but a few, as if each had been published 2^41 times.
+ */
+static void age_blocks(void)
 {
     const uint64_t old = ((UINT64_C(1) << 41) - 4) << BLOCK_SLOT_BITS;
 
@@ -868,16 +869,16 @@ static void age_boxes(void)
     for (uint32_t s = 0; s < SETS; s++) {
         struct set_head *head = region_block(&world.w->region, world.sets[s]->head_unit);
         uint64_t word = atomic_load(&head->state_word);
-        struct version_block *box;
+        struct version_block *block;
 
         atomic_fetch_or(&head->reserve_block, old);
         if (!(word & INFLATED_BIT))
             continue;
         word = INFLATED_BIT | old | (word & BLOCK_SLOT_MASK);
-        box = (struct version_block *)(void *)(world.w->region.blocks.base +
-                                               ((word & BLOCK_SLOT_MASK) << head->block_class));
+        block = (struct version_block *)(void *)(world.w->region.blocks.base +
+                                                 ((word & BLOCK_SLOT_MASK) << head->block_class));
         atomic_store(&head->state_word, word);
-        atomic_store(&box->completed, (word & ~INFLATED_BIT) >> BLOCK_SLOT_BITS);
+        atomic_store(&block->completed, (word & ~INFLATED_BIT) >> BLOCK_SLOT_BITS);
     }
 }
 
@@ -887,7 +888,7 @@ static void test_versions_wrap(void **state)
     world.failures = 0;
     say("versions wrap", 0, 0, 0, 0);
     world_restore();
-    age_boxes();
+    age_blocks();
     for (uint32_t i = 0; i < 20; i++)
         for (uint32_t s = 0; s < SETS; s++) {
             fiber_go(script(FIRST, s), 1 + i * 7);

@@ -6,11 +6,12 @@
  * the answer is success or an error that the scenario may give, out-parameters are untouched on
  * failure, the set is whole afterwards, and nothing is left behind.
  */
-#include "../threads/require.h"
-#include "fake_sys.h"
-#include "fixture.h"
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include "wait/cq.h"
-#include "world.h"
+#include "whole_set.h"
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -22,7 +23,6 @@
 
 #include <cmocka.h>
 
-#define MS              UINT64_C(1000000)
 #define FEW             ((const int[]){-ENOMEM, 0})
 #define UNTOUCHED(type) ((type *)(uintptr_t)&untouched)
 
@@ -33,19 +33,19 @@ static bool failure_seen;
 /* From now on everything works. */
 static void calm(void)
 {
-    failure_seen |= fake_sys_has_failed();
-    fake_sys_fail_kind_at(0, 0, 0);
+    failure_seen |= fake_os_has_failed();
+    fake_os_fail_kind_at(0, 0, 0);
 }
 
 struct scenario {
     const char *name;
     /* 0, or the error of the call under test. The world is open, except for `bare` scenarios. */
-    int (*run)(struct world *world);
+    int (*run)(struct whole_set *world);
     const int *errors; /* that it may give, ending with 0 */
     bool bare;
 };
 
-static int open_with(struct world *world, const struct weir_options *options)
+static int open_with(struct whole_set *world, const struct weir_options *options)
 {
     struct weir_error error = {0};
     weir *w = UNTOUCHED(weir);
@@ -61,26 +61,26 @@ static int open_with(struct world *world, const struct weir_options *options)
     return 0;
 }
 
-static int run_open(struct world *world)
+static int run_open(struct whole_set *world)
 {
     return open_with(world, NULL);
 }
 
-static int run_open_text(struct world *world)
+static int run_open_text(struct whole_set *world)
 {
     struct weir_options options = {.size = sizeof(options), .text = world_text};
 
     return open_with(world, &options);
 }
 
-static int run_open_file(struct world *world)
+static int run_open_file(struct whole_set *world)
 {
     struct weir_options options = {.size = sizeof(options), .file = config_file};
 
     return open_with(world, &options);
 }
 
-static int open_pool(struct world *world, const char *name)
+static int open_pool(struct whole_set *world, const char *name)
 {
     weir_pool *pool = UNTOUCHED(weir_pool);
     int r = weir_pool_open(&pool, world->w, name, WEIR_WORKER_AUTO);
@@ -91,14 +91,14 @@ static int open_pool(struct world *world, const char *name)
     return r;
 }
 
-static int run_pool_open(struct world *world)
+static int run_pool_open(struct whole_set *world)
 {
     int r = open_pool(world, "pool");
 
     return r < 0 ? r : open_pool(world, "set");
 }
 
-static int run_pool_of_anything(struct world *world)
+static int run_pool_of_anything(struct whole_set *world)
 {
     int r = open_with(world, NULL);
 
@@ -106,7 +106,7 @@ static int run_pool_of_anything(struct world *world)
 }
 
 /* Two sets of its own, one that is there already, and a name. */
-static int define(struct world *world, weir_pool **ret, struct weir_error *reterr)
+static int define(struct whole_set *world, weir_pool **ret, struct weir_error *reterr)
 {
     static const struct weir_setting settings[] = {{"burst", "5"}};
     static const struct weir_setting config[] = {{"region", "there"}};
@@ -137,7 +137,7 @@ static int define(struct world *world, weir_pool **ret, struct weir_error *reter
 }
 
 /* All or nothing: what could not be defined can be defined afterwards, under the same names. */
-static int run_pool_new(struct world *world)
+static int run_pool_new(struct whole_set *world)
 {
     struct weir_error error = {0};
     weir_pool *pool = UNTOUCHED(weir_pool);
@@ -158,7 +158,7 @@ static int run_pool_new(struct world *world)
     return r;
 }
 
-static int run_try(struct world *world)
+static int run_try(struct whole_set *world)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
     struct weir_refusal refusal = {.size = sizeof(refusal)};
@@ -170,12 +170,12 @@ static int run_try(struct world *world)
     return r;
 }
 
-static int run_take(struct world *world)
+static int run_take(struct whole_set *world)
 {
     return weir_take(world->pool, &want_tokens, NULL);
 }
 
-static int run_acquire(struct world *world)
+static int run_acquire(struct whole_set *world)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
     int r = weir_acquire(world->pool, &want_all, &acquisition, NULL);
@@ -189,7 +189,7 @@ static int run_acquire(struct world *world)
 }
 
 /* Blocks until the bucket has one more. */
-static int run_acquire_later(struct world *world)
+static int run_acquire_later(struct whole_set *world)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
     int r = weir_take(world->pool, &want_every_token, NULL);
@@ -204,7 +204,7 @@ static int run_acquire_later(struct world *world)
 }
 
 /* In advance; taken back or used. Until its instant comes nothing else is granted. */
-static int reserve(struct world *world, bool use)
+static int reserve(struct whole_set *world, bool use)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
     uint64_t at = 7;
@@ -222,7 +222,7 @@ static int reserve(struct world *world, bool use)
     return 0;
 }
 
-static int run_reserve(struct world *world)
+static int run_reserve(struct whole_set *world)
 {
     int r = weir_take(world->pool, &want_every_token, NULL);
 
@@ -232,13 +232,13 @@ static int run_reserve(struct world *world)
 }
 
 /* Holds all there is of the resource; an error of that is the scenario's. */
-static int fill(struct world *world, weir_acquisition **ret)
+static int fill(struct whole_set *world, weir_acquisition **ret)
 {
     *ret = NULL;
     return weir_try_acquire(world->pool, &want_every_db, ret, NULL);
 }
 
-static int run_acquire_in_vain(struct world *world)
+static int run_acquire_in_vain(struct whole_set *world)
 {
     weir_acquisition *all, *acquisition = UNTOUCHED(weir_acquisition);
     struct weir_request request = want_db;
@@ -256,7 +256,7 @@ static int run_acquire_in_vain(struct world *world)
 }
 
 /* A pending submission, or its error; `*ret_all` is released already on failure. */
-static int submit_behind(struct world *world, const struct weir_request *request,
+static int submit_behind(struct whole_set *world, const struct weir_request *request,
                          weir_acquisition **ret_all, weir_acquisition **ret)
 {
     int r = fill(world, ret_all);
@@ -272,7 +272,7 @@ static int submit_behind(struct world *world, const struct weir_request *request
     return r < 0 ? r : 0;
 }
 
-static int run_submit(struct world *world)
+static int run_submit(struct whole_set *world)
 {
     weir_acquisition *all, *acquisition;
     int r = submit_behind(world, &want_db, &all, &acquisition), fd;
@@ -290,7 +290,7 @@ static int run_submit(struct world *world)
 }
 
 /* With a descriptor of the program's own, which is attached before or after the grant. */
-static int attach_and_await(struct world *world, int event_fd, bool late)
+static int attach_and_await(struct whole_set *world, int event_fd, bool late)
 {
     weir_acquisition *all, *acquisition;
     int r = submit_behind(world, &want_db, &all, &acquisition);
@@ -310,7 +310,7 @@ static int attach_and_await(struct world *world, int event_fd, bool late)
     return r;
 }
 
-static int run_attach(struct world *world)
+static int run_attach(struct whole_set *world)
 {
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), r;
 
@@ -323,7 +323,7 @@ static int run_attach(struct world *world)
 }
 
 /* Granted by time alone. */
-static int run_submit_later(struct world *world)
+static int run_submit_later(struct whole_set *world)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
     int r = weir_take(world->pool, &want_every_token, NULL);
@@ -341,7 +341,7 @@ static int run_submit_later(struct world *world)
     return 0;
 }
 
-static int run_submit_in_vain(struct world *world)
+static int run_submit_in_vain(struct whole_set *world)
 {
     struct weir_request request = want_db;
     weir_acquisition *all, *acquisition;
@@ -359,7 +359,7 @@ static int run_submit_in_vain(struct world *world)
     return 0;
 }
 
-static int run_cancel(struct world *world)
+static int run_cancel(struct whole_set *world)
 {
     weir_acquisition *all, *acquisition;
     int r = submit_behind(world, &want_db, &all, &acquisition);
@@ -377,7 +377,7 @@ static int run_cancel(struct world *world)
 }
 
 /* Released while it pends. */
-static int run_release_pending(struct world *world)
+static int run_release_pending(struct whole_set *world)
 {
     weir_acquisition *all, *acquisition;
     int r = submit_behind(world, &want_db, &all, &acquisition);
@@ -390,7 +390,7 @@ static int run_release_pending(struct world *world)
 }
 
 /* Closed under a waiter; the world is opened anew for the last check. */
-static int run_close(struct world *world)
+static int run_close(struct whole_set *world)
 {
     weir_acquisition *all, *acquisition;
     int r = submit_behind(world, &want_db, &all, &acquisition);
@@ -407,7 +407,7 @@ static int run_close(struct world *world)
     return 0;
 }
 
-static int run_look(struct world *world)
+static int run_look(struct whole_set *world)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_holder holders[2] = {{0}};
@@ -432,7 +432,7 @@ static int run_look(struct world *world)
 }
 
 /* Through a balancer. */
-static int run_pool_of_three(struct world *world)
+static int run_pool_of_three(struct whole_set *world)
 {
     weir_pool *pool = NULL;
     int r = define(world, &pool, NULL);
@@ -454,7 +454,7 @@ static bool is_readable(weir_queue *queue)
     return poll(&(struct pollfd){weir_queue_fd(queue), POLLIN, 0}, 1, 0) == 1;
 }
 
-static int open_queue(struct world *world, weir_queue **ret)
+static int open_queue(struct whole_set *world, weir_queue **ret)
 {
     int r;
 
@@ -464,7 +464,7 @@ static int open_queue(struct world *world, weir_queue **ret)
     return r;
 }
 
-static int run_queue_open(struct world *world)
+static int run_queue_open(struct whole_set *world)
 {
     weir_queue *queue;
     int r = open_queue(world, &queue);
@@ -509,7 +509,7 @@ static void close_quiet(weir_queue *queue)
 }
 
 /* A full set and a queue. On failure there is neither. */
-static int begin_queue(struct world *world, weir_queue **ret, weir_acquisition **ret_all)
+static int begin_queue(struct whole_set *world, weir_queue **ret, weir_acquisition **ret_all)
 {
     int r = fill(world, ret_all);
 
@@ -522,7 +522,7 @@ static int begin_queue(struct world *world, weir_queue **ret, weir_acquisition *
 }
 
 /* Submits; out-parameters are as they should be. */
-static int put(struct world *world, weir_queue *queue, const struct weir_request *request,
+static int put(struct whole_set *world, weir_queue *queue, const struct weir_request *request,
                uint64_t user_data, weir_acquisition **ret)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
@@ -535,7 +535,7 @@ static int put(struct world *world, weir_queue *queue, const struct weir_request
     return r;
 }
 
-static int run_queue(struct world *world)
+static int run_queue(struct whole_set *world)
 {
     weir_acquisition *all, *kept = NULL;
     struct weir_completion done[2];
@@ -563,7 +563,7 @@ static int run_queue(struct world *world)
 }
 
 /* By time: a grant, and an end. */
-static int run_queue_later(struct world *world)
+static int run_queue_later(struct whole_set *world)
 {
     struct weir_request request = want_db;
     struct weir_completion done[2];
@@ -592,7 +592,7 @@ static int run_queue_later(struct world *world)
 }
 
 /* Waiting, granted, and by its acquisition. */
-static int run_queue_cancel(struct world *world)
+static int run_queue_cancel(struct whole_set *world)
 {
     struct weir_completion done[3];
     weir_acquisition *all, *kept = NULL;
@@ -621,7 +621,7 @@ static int run_queue_cancel(struct world *world)
 }
 
 /* Released before it was reaped: waiting, and granted. */
-static int run_queue_release(struct world *world)
+static int run_queue_release(struct whole_set *world)
 {
     weir_acquisition *all, *kept[2] = {NULL, NULL};
     weir_queue *queue;
@@ -640,7 +640,7 @@ static int run_queue_release(struct world *world)
 }
 
 /* Closed with some that wait, some that were granted, and some that the program has. */
-static int run_queue_close(struct world *world)
+static int run_queue_close(struct whole_set *world)
 {
     weir_acquisition *all, *kept[2] = {NULL, NULL};
     weir_queue *queue;
@@ -661,7 +661,7 @@ static int run_queue_close(struct world *world)
 }
 
 /* The instance is closed before the queue is reaped. */
-static int run_queue_shutdown(struct world *world)
+static int run_queue_shutdown(struct whole_set *world)
 {
     struct weir_completion done[2];
     weir_acquisition *all;
@@ -687,7 +687,7 @@ static int run_queue_shutdown(struct world *world)
 }
 
 /* More than a reap takes out at a time; each needs memory that may not be there. */
-static int run_queue_many(struct world *world)
+static int run_queue_many(struct whole_set *world)
 {
     static const struct weir_amount nothing[] = {{"tokens", 0}, {"call_count", 0}, {"db", 0}};
     const struct weir_request request = {
@@ -760,23 +760,23 @@ typedef void (*arm_fn)(uint64_t n);
 
 static void fail_once(uint64_t n)
 {
-    fake_sys_fail_at(n);
+    fake_os_fail_at(n);
 }
 
 static void fail_from_then_on(uint64_t n)
 {
-    fake_sys_fail_kind_from(n, FAKE_ANY, 0);
+    fake_os_fail_kind_from(n, FAKE_ANY, 0);
 }
 
 static void fail_unheard_of(uint64_t n)
 {
-    fake_sys_fail_kind_at(n, FAKE_EVENT | FAKE_FUTEX, 0);
+    fake_os_fail_kind_at(n, FAKE_EVENT | FAKE_FUTEX, 0);
 }
 
 static void check_nothing_left(const struct scenario *scenario, uint64_t n,
-                               const struct fake_sys_live *before)
+                               const struct fake_os_live *before)
 {
-    struct fake_sys_live live = fake_sys_live();
+    struct fake_os_live live = fake_os_live();
 
     if (memcmp(&live, before, sizeof(live)) != 0)
         fprintf(stderr, "'%s' leaves something behind when call %" PRIu64 " fails\n",
@@ -787,8 +787,8 @@ static void check_nothing_left(const struct scenario *scenario, uint64_t n,
 /* True if a call was made to fail. */
 static bool run_once(const struct scenario *scenario, arm_fn arm, uint64_t n)
 {
-    struct fake_sys_live before = fake_sys_live();
-    struct world world = {0};
+    struct fake_os_live before = fake_os_live();
+    struct whole_set world = {0};
     bool failed;
     int r;
 
@@ -849,7 +849,7 @@ static void test_what_no_kernel_refuses(void **state)
 
 static void fail_events_for_a_while(uint64_t n)
 {
-    fake_sys_fail_kind_from(n, FAKE_EVENT, 0);
+    fake_os_fail_kind_from(n, FAKE_EVENT, 0);
 }
 
 /* Only of a queue, whose reaper comes again by itself. */

@@ -3,11 +3,12 @@
  * Out of everything: giving back never fails, whatever is short; asking fails cleanly. Memory that
  * the fake system refuses, and descriptors and addresses that the kernel refuses.
  */
-#include "../threads/require.h"
 #include "api/instance.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "world.h"
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
+#include "whole_set.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -20,22 +21,20 @@
 
 #include <cmocka.h>
 
-#define MS UINT64_C(1000000)
-
 static void no_memory(void)
 {
-    fake_sys_fail_kind_from(1, FAKE_MEMORY, 0);
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
 }
 
 static void memory_again(void)
 {
-    fake_sys_fail_kind_at(0, 0, 0);
+    fake_os_fail_kind_at(0, 0, 0);
 }
 
 enum { HELD = 3 };
 
 struct errand {
-    struct world world;
+    struct whole_set world;
     weir_acquisition *acquisitions[HELD];
 };
 
@@ -153,8 +152,8 @@ static void test_a_stranger_closes(void **state)
     weir_pool_close(errand.world.pool);
 }
 
-/* The keeper's thread has not done anything yet either. */
-static void test_the_keeper_needs_no_memory(void **state)
+/* The timer thread has not done anything yet either. */
+static void test_the_timer_thread_needs_no_memory(void **state)
 {
     struct weir_request late = want_db, soon = want_tokens;
     struct errand errand = {0};
@@ -201,7 +200,7 @@ static rlim_t limit_descriptors(rlim_t n)
 
 static void test_no_descriptors(void **state)
 {
-    struct world world;
+    struct whole_set world;
     weir_acquisition *all = NULL, *acquisition = NULL, *own = NULL;
     struct weir_set_stats stats = {.size = sizeof(stats)};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -264,15 +263,15 @@ static void descriptors_again(void)
     limit_descriptors(limit_before);
 }
 
-/* A queue takes one descriptor and a timekeeper two, or both three where timerfds cannot be rung:
+/* A queue takes one descriptor and a timer thread two, or both three where timerfds cannot be rung:
  * with fewer there is neither, and nothing is taken or left behind. */
 static void test_too_few_descriptors(void **state)
 {
-    const unsigned of_a_queue = fake_sys_timers_ring() ? 1 : 3;
-    const unsigned of_a_timekeeper = fake_sys_timers_ring() ? 2 : 3;
+    const unsigned of_a_queue = fake_os_timers_ring() ? 1 : 3;
+    const unsigned of_a_timer_thread = fake_os_timers_ring() ? 2 : 3;
     weir_acquisition *all = NULL, *acquisition = NULL;
     weir_queue *queue = NULL;
-    struct world world;
+    struct whole_set world;
 
     (void)state;
     world_open(&world);
@@ -283,13 +282,13 @@ static void test_too_few_descriptors(void **state)
         assert_null(queue);
         descriptors_again();
     }
-    for (unsigned n = 0; n < of_a_timekeeper; n++) {
+    for (unsigned n = 0; n < of_a_timer_thread; n++) {
         leave_descriptors(n);
         assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
         assert_null(acquisition);
         descriptors_again();
     }
-    leave_descriptors(of_a_timekeeper);
+    leave_descriptors(of_a_timer_thread);
     assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
     assert_int_equal(weir_submit(world.pool, &want_db, &acquisition, NULL), -EMFILE);
     queue = weir_queue_close(queue);
@@ -303,7 +302,7 @@ static void test_too_few_descriptors(void **state)
     world_close(&world);
 }
 
-static void queue_submit(const struct world *world, weir_queue *queue,
+static void queue_submit(const struct whole_set *world, weir_queue *queue,
                          const struct weir_request *request, uint64_t user_data,
                          weir_acquisition **ret)
 {
@@ -334,7 +333,7 @@ static void test_a_queue_without_descriptors(void **state)
     struct weir_request late = want_db;
     weir_acquisition *all = NULL, *first, *second;
     weir_queue *queue = NULL;
-    struct world world;
+    struct whole_set world;
 
     (void)state;
     world_open(&world);
@@ -433,7 +432,7 @@ static int open_with_addresses(size_t more)
 {
     struct rlimit limit = {addresses_used() + more, RLIM_INFINITY};
     struct weir_options options = {.size = sizeof(options), .text = world_text};
-    struct world world;
+    struct whole_set world;
     int status, r;
     pid_t child = fork();
 
@@ -478,7 +477,7 @@ int main(void)
         leak_checked_test(test_a_stranger_hands_over),
         leak_checked_test(test_a_stranger_is_the_last),
         leak_checked_test(test_a_stranger_closes),
-        leak_checked_test(test_the_keeper_needs_no_memory),
+        leak_checked_test(test_the_timer_thread_needs_no_memory),
         leak_checked_test(test_no_descriptors),
         leak_checked_test(test_too_few_descriptors),
         leak_checked_test(test_a_queue_without_descriptors),

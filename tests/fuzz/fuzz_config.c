@@ -4,12 +4,13 @@
  * either a plan or at least one complaint, told in the order of the text, at places inside it.
  *
  * With clang's -fsanitize=fuzzer (WEIR_LIBFUZZER) libFuzzer drives it. Otherwise `main` does: it
- * runs the given files and directories once, then mutates them for the given number of seconds.
+ * runs the given files and directories once, then mutates them for the given number of seconds,
+ * or for WEIR_FUZZ_SECONDS.
  *
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
-#include "../lib/random.h"
 #include "config/plan.h"
+#include "lib/random.h"
 #include "os/os.h"
 #include <dirent.h>
 #include <errno.h>
@@ -268,7 +269,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: fuzz_config SECONDS SEED FILE|DIRECTORY...\n");
         return 2;
     }
-    time_t until = time(NULL) + atoi(argv[1]);
+    const char *seconds = getenv("WEIR_FUZZ_SECONDS");
+    time_t until = time(NULL) + atoi(seconds ? seconds : argv[1]);
     state = strtoull(argv[2], NULL, 10);
     if (state == 0)
         state = random_seed();

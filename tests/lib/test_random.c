@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "random.h"
+#include "lib/random.h"
 
 enum { SEEDS = 100, NUMBERS = 1000 };
 

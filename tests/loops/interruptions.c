@@ -10,7 +10,8 @@
 #include <weir/uring.h> /* first, as it says */
 #endif
 
-#include "../threads/require.h"
+#include "lib/clock.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -22,8 +23,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <weir/weir.h>
-
-#define MS UINT64_C(1000000)
 
 enum { SITTERS = 3, PER_SITTER = 33, ROUND = SITTERS * PER_SITTER, PATIENCE_S = 60 };
 
@@ -198,7 +197,7 @@ static void hold_all_slots(void)
     require(weir_acquire(slots, &request, &all, NULL) == 0);
 }
 
-/* The timekeeper grants. */
+/* The timer thread grants. */
 static void let_time_pass(void)
 {
     while (waiting(calls))

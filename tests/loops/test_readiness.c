@@ -3,9 +3,10 @@
  * When a queue's descriptor is readable, and how often that wakes a loop: level- and
  * edge-triggered, behind other epolls, in two loops at once; by a clock moved by hand.
  */
-#include "../threads/require.h"
-#include "fake_sys.h"
-#include "fixture.h"
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,8 +22,6 @@
 #include <weir/weir.h>
 
 #include <cmocka.h>
-
-#define MS UINT64_C(1000000)
 
 enum { CAPACITY = 1024, SLOTS = 100, BATCH_MAX = 256, PATIENCE_MS = 10000 };
 
@@ -167,7 +166,7 @@ static unsigned reap_all(unsigned batch)
 
 static uint64_t eventfd_writes(void)
 {
-    return fake_sys_counts().signal;
+    return fake_os_counts().signal;
 }
 
 static void check_quiet(void)
@@ -622,7 +621,7 @@ static void test_edge_out_of_memory(void **state)
 
         submit_slots(SLOTS, 1);
         assert_true(wakes(edge_fd));
-        fake_sys_fail_kind_at(fails_at, FAKE_MEMORY, 0);
+        fake_os_fail_kind_at(fails_at, FAKE_MEMORY, 0);
         do {
             struct weir_completion done[BATCH_MAX];
             int r = weir_queue_reap(queue, done, BATCH_MAX);
@@ -633,7 +632,7 @@ static void test_edge_out_of_memory(void **state)
                 held[held_n++] = done[i].acquisition;
             all += n;
         } while (n == BATCH_MAX || wakes(edge_fd));
-        fake_sys_fail_kind_at(0, 0, 0);
+        fake_os_fail_kind_at(0, 0, 0);
         assert_int_equal(all, SLOTS);
         check_quiet();
         release_held();
@@ -647,17 +646,17 @@ static void test_edge_without_timer(void **state)
     submit_call(0, WEIR_FOREVER);
     assert_true(wakes(edge_fd));
     assert_int_equal(reap_all(8), 1);
-    fake_sys_fail_kind_at(1, FAKE_EVENT, 0);
+    fake_os_fail_kind_at(1, FAKE_EVENT, 0);
     submit_call(1, WEIR_FOREVER);
     for (int i = 0; i < 3; i++) {
-        assert_true(fake_sys_has_failed());
+        assert_true(fake_os_has_failed());
         assert_true(wakes(edge_fd));
         assert_true(wakes(level_fd));
-        fake_sys_fail_kind_at(1, FAKE_EVENT, 0);
+        fake_os_fail_kind_at(1, FAKE_EVENT, 0);
         assert_int_equal(reap_all(8), 0);
     }
     assert_true(wakes(edge_fd));
-    fake_sys_fail_kind_at(0, 0, 0);
+    fake_os_fail_kind_at(0, 0, 0);
     assert_int_equal(reap_all(8), 0);
     check_quiet();
     fake_clock_advance(MS);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* A fleet: all of it is in one shared mapping, which forked workers have at the same address. */
 #include "fleet.h"
+#include "lib/child.h"
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_STOPPED };
@@ -142,9 +142,7 @@ static _Noreturn void be_worker(struct fleet *fleet, uint32_t number, pid_t pare
                               .life = fleet->seats[number].lives,
                               .argument = fleet->plan.argument};
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
+    child_ends_with(parent);
     me.random = random_case(random_case(fleet->plan.seed, number), me.life);
     fleet_step(&me, "waiting for the others");
     fleet_log(&me, FLEET_BORN, me.life, 0);

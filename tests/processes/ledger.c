@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The ledger: see detectable_cas.h. */
 #include "ledger.h"
+#include "lib/clock.h"
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <sys/mman.h>
-
-#define S UINT64_C(1000000000)
 
 /* As in the text below. */
 #define TOKENS_PER_S UINT64_C(40000)
@@ -218,8 +217,8 @@ void ledger_check(void)
     add_refunds_under_way();
     for (int i = 0; i < LEDGER_WORKERS; i++)
         read_refunds(&ledger->accounts[i]);
-    require(history_keeps_rate(&history, TOKENS, TOKENS_BURST, TOKENS_PER_S, S));
-    require(history_keeps_rate(&history, BYTES, BYTES_BURST, BYTES_PER_S, S));
+    require(history_keeps_rate(&history, TOKENS, TOKENS_BURST, TOKENS_PER_S, SECOND));
+    require(history_keeps_rate(&history, BYTES, BYTES_BURST, BYTES_PER_S, SECOND));
     require(history_keeps_window(&history, CALLS, ledger_capacities[CALLS], CALLS_WINDOW));
     require(history_keeps_order(&history));
     checked += history.events_n;

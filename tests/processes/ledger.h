@@ -11,7 +11,7 @@
 #ifndef WEIR_TESTS_LEDGER_H
 #define WEIR_TESTS_LEDGER_H
 
-#include "../threads/history.h"
+#include "lib/history.h"
 #include <stdatomic.h>
 #include <stdint.h>
 

@@ -3,9 +3,9 @@
 #include "look.h"
 #include "state/version.h"
 
-#include "../threads/require.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
+#include "lib/require.h"
 #include "shm/key_table.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
@@ -115,26 +115,26 @@ static void look_at_records(const weir_set *set, const uint32_t *keys, uint32_t 
     }
 }
 
-/* What names a set's box: its word, or what says which it has while that is its state. */
-static uint64_t box_of(const struct set_head *head)
+/* What names a set's block: its word, or what says which it has while that is its state. */
+static uint64_t block_of(const struct set_head *head)
 {
     uint64_t word = head->state_word;
 
     return word & INFLATED_BIT ? word : head->reserve_block;
 }
 
-/* The word that names the i-th box in use: of an actor, the set, a live set. */
+/* The word that names the i-th block in use: of an actor, the set, a key set. */
 static uint64_t boxed_word(const struct segment *segment, uint32_t i)
 {
-    uint32_t n = segment_threads_n(segment), box_class = segment->layout.block_class;
+    uint32_t n = segment_threads_n(segment), block_class = segment->layout.block_class;
 
     if (i < n)
-        return segment_thread(segment, i)->head.own_blocks[box_class - BLOCK_CLASS_MIN];
-    return box_of(i == n ? &segment_header(segment)->head
-                         : &segment_key_set(segment, i - n - 1)->head);
+        return segment_thread(segment, i)->head.own_blocks[block_class - BLOCK_CLASS_MIN];
+    return block_of(i == n ? &segment_header(segment)->head
+                           : &segment_key_set(segment, i - n - 1)->head);
 }
 
-/* Each box is that of the set, or of a live one, or the own one of one actor. */
+/* Each block is that of the set, or of a live one, or the own one of one actor. */
 static void look_at_boxes(const weir_set *set)
 {
     const struct segment *segment = set->participant->segment;
@@ -144,12 +144,12 @@ static void look_at_boxes(const weir_set *set)
     require(segment_key_sets_n(segment) <= LOOK_LIVES_MAX);
     for (uint32_t i = 0; i < all; i++) {
         uint64_t slot = boxed_word(segment, i) & BLOCK_SLOT_MASK;
-        uint64_t box = slot - segment_block_slot(segment, 0);
+        uint64_t block = slot - segment_block_slot(segment, 0);
 
-        if (box >= n) /* there is room for more actors, which have none yet */
-            box = slot - segment_key_set_slot(segment, 0) + n;
-        require(box < all && !taken[box]);
-        taken[box] = true;
+        if (block >= n) /* there is room for more actors, which have none yet */
+            block = slot - segment_key_set_slot(segment, 0) + n;
+        require(block < all && !taken[block]);
+        taken[block] = true;
     }
 }
 

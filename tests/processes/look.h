@@ -21,7 +21,7 @@ bool look_can_serve(const weir_set *set);
 
 #define LOOK_LIVES_MAX 64u
 
-/* Of a keyed set that has so many live sets at most: each is named by one key at most, nobody is in
+/* Of a keyed set that has so many key sets at most: each is named by one key at most, nobody is in
  * line for any, and nothing is held of it. */
 void look_lives(const weir_set *set);
 
@@ -29,7 +29,7 @@ void look_lives(const weir_set *set);
 uint32_t look_places(const weir_set *set);
 
 /*
- * Nobody holds or waits, all records are free, all boxes are where they belong, and nothing is
+ * Nobody holds or waits, all records are free, all blocks are where they belong, and nothing is
  * anybody's but what belongs to these `n` members.
  */
 void look_idle(const weir_set *set, const uint32_t *keys, uint32_t n);

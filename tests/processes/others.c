@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The others: see others.h. */
 #include "others.h"
+#include "lib/child.h"
 
 #include "api/acquisition.h"
 #include "look.h"
@@ -377,7 +378,7 @@ struct others others_start(const char *text, uint64_t capacity)
     pid = fork();
     require(pid >= 0);
     if (pid == 0) {
-        shared_die_with(parent);
+        child_ends_with(parent);
         close(orders.fds[1]);
         close(answers.fds[0]);
         run(&crowd, orders.fds[0], answers.fds[1]);

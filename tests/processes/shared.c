@@ -1,36 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 #include "shared.h"
+#include "lib/child.h"
+#include "lib/tmpdir.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char directory[128];
+static char directory[TMPDIR_SIZE];
 
 void shared_begin(void)
 {
-    const char *in = getenv("WEIR_TEST_DIRECTORY");
-    int n = snprintf(directory, sizeof(directory), "%s/weir-test-XXXXXX", in ? in : "/dev/shm");
-
-    require(n > 0 && (size_t)n < sizeof(directory));
-    require(mkdtemp(directory) == directory);
+    require(tmpdir_make(directory, NULL));
 }
 
 void shared_end(void)
 {
-    DIR *entries = opendir(directory);
-    struct dirent *entry;
-
-    require(entries);
-    while ((entry = readdir(entries)) != NULL)
-        unlinkat(dirfd(entries), entry->d_name, 0);
-    closedir(entries);
-    require(rmdir(directory) == 0);
+    require(tmpdir_remove(directory));
 }
 
 bool shared_is_empty(void)
@@ -108,24 +98,14 @@ uint64_t shared_held(weir_pool *pool, size_t limit)
     return limits[limit].held;
 }
 
-void shared_die_with(pid_t parent)
-{
-    require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-    if (getppid() != parent)
-        _exit(1);
-}
-
 pid_t shared_fork(void (*body)(void *argument), void *argument)
 {
-    pid_t parent = getpid(), pid;
+    pid_t pid = child_fork();
 
-    fflush(NULL);
-    pid = fork();
     require(pid >= 0);
     if (pid > 0)
         return pid;
-    shared_die_with(parent);
-    alarm(60);                /* nobody waits for ever */
+    alarm(60);                /* no child waits for ever */
     signal(SIGSEGV, SIG_DFL); /* a crash is a crash, not a test that failed here */
     signal(SIGBUS, SIG_DFL);
     signal(SIGILL, SIG_DFL);
@@ -137,13 +117,9 @@ pid_t shared_fork(void (*body)(void *argument), void *argument)
 
 void shared_wait(pid_t pid, int signal)
 {
-    int status;
+    int status = child_wait(pid);
 
-    require(waitpid(pid, &status, 0) == pid);
-    if (signal)
-        require(WIFSIGNALED(status) && WTERMSIG(status) == signal);
-    else
-        require(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    require(signal ? child_was_killed(status, signal) : child_exited(status, 0));
 }
 
 struct shared_pipe shared_pipe(void)

@@ -3,13 +3,12 @@
 #ifndef WEIR_TESTS_SHARED_H
 #define WEIR_TESTS_SHARED_H
 
-#include "../threads/require.h"
+#include "lib/clock.h"
+#include "lib/require.h"
 #include <stdbool.h>
 #include <string.h>
 #include <sys/types.h>
 #include <weir/weir.h>
-
-#define MS UINT64_C(1000000)
 
 /* A new directory, in WEIR_TEST_DIRECTORY if that is given, and its removal with all that is in it.
  */
@@ -34,10 +33,6 @@ const struct weir_request *shared_ask(struct shared_request *memory, const char 
 /* What is held and who waits in the first set of a pool. */
 struct weir_set_stats shared_stats(weir_pool *pool);
 uint64_t shared_held(weir_pool *pool, size_t limit);
-
-/* In a child, first of all: it dies with its parent's thread that made it, in whatever way that
- * ends, also if it is stopped then. */
-void shared_die_with(pid_t parent);
 
 /* Runs `body` in a child, which exits 0 unless it fails, and dies with its parent. */
 pid_t shared_fork(void (*body)(void *argument), void *argument);

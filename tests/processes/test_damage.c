@@ -6,14 +6,16 @@
  * either side of which a page that nobody may touch lies. What waits with a timeout ends; whoever
  * waits on a set that was found broken is told.
  *
- * Each case is a set made anew: of many limits, which is always boxed, or of one, which is a word
- * unless somebody is in line; or a keyed one, with room for fewer keys than are asked for. Cases
- * run in children, one per shape of sets; a parent names the case in which one died or got stuck.
- * WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.
+ * Each case is a set made anew: of many limits, which is always inflated, or of one, which is a
+ * word unless somebody is in line; or a keyed one, with room for fewer keys than are asked for.
+ * Cases run in children, one per shape of sets; a parent names the case in which one died or got
+ * stuck. WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.
  * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
  * a pattern of the tests to run.
  */
+#include "lib/child.h"
 #include "shared.h"
+#include "shm/segment.h"
 #include "shm/segment_layout.h"
 
 #include <dirent.h>
@@ -30,7 +32,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weir/segment.h>
@@ -988,12 +989,10 @@ static pid_t start_child(enum kind kind, const struct damage *only, unsigned chi
 {
     pid_t pid;
 
-    fflush(NULL);
-    pid = fork();
+    pid = child_fork();
     require(pid >= 0);
     if (pid)
         return pid;
-    require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     progress = at;
     progress->shape = only ? only->shape : child;
     shape = &shapes[progress->shape];

@@ -2,7 +2,7 @@
 /* The harness of the tests of processes, before anything is believed that it says. */
 #include "fleet.h"
 
-#include "../threads/require.h"
+#include "lib/require.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { WORKERS = 4, EVENTS = 1 << 16, MS = 1000000 };
+enum { WORKERS = 4, EVENTS = 1 << 16 };
 enum { TURN = FLEET_OWN };
 
 static struct fleet *fleet;

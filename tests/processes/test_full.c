@@ -4,10 +4,10 @@
  * rest is -ENOSPC, never a signal. Needs to be root, to mount some that nobody else sees; skips
  * itself otherwise.
  */
-#include "../threads/require.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "segments.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
+#include "lib/segments.h"
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 
 #define NOT_HERE 77
 
-static char full[64];
+static char full[TMPDIR_SIZE + 8];
 
 static bool mount_of(unsigned kib)
 {

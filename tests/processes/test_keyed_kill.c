@@ -2,19 +2,20 @@
 /*
  * The kill test of keyed sets: processes of three threads ask for few keys, of which there is too
  * little, and for many, for which there is no room at the same time, while random ones are killed
- * at random moments and others take their places. So live sets are lent, entered, left, taken back
+ * at random moments and others take their places. So key sets are lent, entered, left, taken back
  * and lent again by those who die over it. Never is more held of a key than its capacity, nor more
  * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of
  * each key can be had, by as many keys at the same time as there is room for, and by no more.
  *
  *     test_keyed_kill [kills]     of each kind of set; or WEIR_ROUNDS; seed from WEIR_SEED
  */
-#include "../threads/history.h"
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "fleet.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
+#include "lib/clock.h"
+#include "lib/history.h"
 #include "look.h"
 #include "shared.h"
 #include "shm/key_table.h"
@@ -33,7 +34,6 @@ enum { STUCK_S = 60, KILLS_PER_REST = 30, LIFE_STEPS = 400 };
 #define SLOTS UINT64_C(3)
 #define BURST UINT64_C(8)
 #define PER_S UINT64_C(1000)
-#define S     UINT64_C(1000000000)
 
 #define HEAD(evict)                                                                                \
     "version: 1\n"                                                                                 \
@@ -182,7 +182,7 @@ static void read_logs(void)
             read_log(&ledger->logs[i][k]);
 }
 
-static void bury(uint32_t worker)
+static void reap_worker(uint32_t worker)
 {
     for (uint32_t k = 0; k < THREADS; k++) {
         struct log *log = &ledger->logs[worker][k];
@@ -204,7 +204,7 @@ static void check_histories(void)
     read_logs();
     for (uint32_t i = 0; i < SUBJECTS; i++) {
         if (shape->rate && !shape->evicts)
-            require(history_keeps_rate(&histories[i], 0, BURST, PER_S, S));
+            require(history_keeps_rate(&histories[i], 0, BURST, PER_S, SECOND));
         require(history_keeps_order(&histories[i]));
         checked += histories[i].events_n;
         histories[i].events_n = histories[i].refunds_n = 0;
@@ -511,7 +511,7 @@ static void say_live(weir_set *set)
 
     version_read(set->region, set->head_unit, &version);
     fprintf(stderr,
-            "  live set %" PRIu32 ": %s, loan %" PRIu64 ", %" PRIu32 " in line, state %" PRIx64
+            "  key set %" PRIu32 ": %s, binding %" PRIu64 ", %" PRIu32 " in line, state %" PRIx64
             "\n",
             key_set_of(set)->number, phases[words[KEY_SET_WORD_BINDING] & 3],
             words[KEY_SET_WORD_BINDING] >> 2, waitq_length(&version), content[CONTENT_STATES]);
@@ -550,7 +550,7 @@ static bool all_rest(void)
 
 static void let_rest(void)
 {
-    uint64_t until = clock_now() + STUCK_S * S;
+    uint64_t until = clock_now() + STUCK_S * SECOND;
 
     atomic_store(&ledger->rest, true);
     while (!all_rest()) {
@@ -603,7 +603,7 @@ static void require_unused(weir_pool *pool)
 /* Rates come back with time, and the dead are looked for once in a millisecond. */
 static void require_all_free(weir_pool *pool)
 {
-    uint64_t until = clock_now() + 5 * S;
+    uint64_t until = clock_now() + 5 * SECOND;
     weir_acquisition *held[MAX_KEYS + 1];
     uint32_t first = (uint32_t)chance(SUBJECTS), n;
 
@@ -655,7 +655,7 @@ static bool have_lines(weir_pool *pool, uint32_t first)
 
 static void require_all_lines(weir_pool *pool)
 {
-    uint64_t until = clock_now() + 20 * S;
+    uint64_t until = clock_now() + 20 * SECOND;
 
     while (!have_lines(pool, (uint32_t)chance(SUBJECTS)))
         require(clock_now() < until);
@@ -700,7 +700,7 @@ static void kill_some(uint32_t n)
             pause_ns(chance(300000));
     }
     for (uint32_t i = 0; i < n; i++) {
-        bury((first + i) % WORKERS);
+        reap_worker((first + i) % WORKERS);
         require(fleet_respawn(fleet, (first + i) % WORKERS));
     }
 }
@@ -723,7 +723,7 @@ static void kill_many(uint64_t kills)
     for (uint32_t i = 0; i < WORKERS; i++) {
         doom(i);
         require(fleet_kill(fleet, i));
-        bury(i);
+        reap_worker(i);
     }
     inspect(true);
 }

@@ -9,9 +9,9 @@
  * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of
  * some sets every eighth. Exits with 77 under ThreadSanitizer.
  */
-#include "../crash/system.h"
 #include "api/acquisition.h"
 #include "api/set_shutdown.h"
+#include "crash/system.h"
 #include "keyed/keyed.h"
 #include "look.h"
 #include "peer/stall_check.h"
@@ -269,7 +269,7 @@ static void stop_at_every_step(void **state)
 
 /* ---- in one process ---- */
 
-/* One who asks buries the dead on the way; others come just then, to whom the live sets go that the
+/* One who asks buries the dead on the way; others come just then, to whom the key sets go that the
  * dead leave. */
 struct meeting {
     weir_pool *pool;
@@ -284,8 +284,8 @@ static void come(void *argument)
         meeting->had[i] = have(meeting->pool, NEWCOMERS + i, CAPACITY);
 }
 
-/* The key that is asked for is buried first, and the other one last, whose live set is in its
- * second loan: as that of the first will be, for one of those who come. */
+/* The key that is asked for is buried first, and the other one last, whose key set is in its
+ * second binding: as that of the first will be, for one of those who come. */
 static void hold_and_die(void *unused)
 {
     weir_pool *pool = shared_pool(shared_open(shape->text), "s");

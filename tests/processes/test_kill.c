@@ -10,13 +10,14 @@
  */
 #include "api/instance.h"
 #include "ledger.h"
+#include "lib/child.h"
 #include "shared.h"
 #include "shm/participant.h"
+#include "shm/segment.h"
 #include "worker.h"
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum { STUCK_S = 60, KILLS_PER_REST = 50, STOP_MS = 100 };
@@ -39,13 +40,11 @@ static int pid_of(int worker)
 static void start(int worker)
 {
     uint64_t random = random_next(&chance);
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = child_fork();
 
     require(pid >= 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent)
-            worker_run(worker, random);
+        worker_run(worker, random);
         _exit(0);
     }
     atomic_store(&ledger->accounts[worker].pid, pid);
@@ -87,7 +86,7 @@ static void stop(int worker)
     require(waitid(P_PID, (id_t)pid_of(worker), &info, WSTOPPED | WEXITED | WNOWAIT) == 0);
 }
 
-static void bury(int worker)
+static void reap_worker(int worker)
 {
     int status;
 
@@ -113,7 +112,7 @@ static void kill_some(int n)
             pause_ns(below(300000));
     }
     for (int i = 0; i < n; i++) {
-        bury((first + i) % LEDGER_WORKERS);
+        reap_worker((first + i) % LEDGER_WORKERS);
         start((first + i) % LEDGER_WORKERS);
     }
 }
@@ -232,7 +231,7 @@ static void require_no_leak(const struct segment *segment)
     require(segment_runs_n(segment) <= 8 * processes);
 }
 
-static uint32_t bells(void)
+static uint32_t doorbells(void)
 {
     DIR *entries = opendir(shared_directory());
     const struct dirent *entry;
@@ -288,7 +287,7 @@ static void inspect_the_end(void)
         require(record_state(record_load(&record_at(set->region, at)->word)) == RECORD_FREE);
     weir_pool_close(pool);
     weir_close(w);
-    require(bells() == 0);
+    require(doorbells() == 0);
 }
 
 /* ---- the tests ---- */
@@ -308,7 +307,7 @@ static void end_all(void)
         require(kill(pid_of(i), SIGKILL) == 0);
     }
     for (int i = 0; i < LEDGER_WORKERS; i++)
-        bury(i);
+        reap_worker(i);
     inspect_the_end();
     ledger_check();
     printf("%" PRIu64 " grants checked, %" PRIu64 " killed, %" PRIu64 " ended by themselves\n",

@@ -61,7 +61,7 @@ static weir_acquisition *hold(uint64_t n)
     return acquisition;
 }
 
-/* Whoever published what was in this box before says that all were told of that. */
+/* Whoever published what was in this block before says that all were told of that. */
 static void tell_of_the_version_before(void)
 {
     struct set_head *head = region_block(set->region, set->head_unit);

@@ -8,7 +8,7 @@
  * WEIR_ROUNDS: how often all of it; 1 if it is not set. WEIR_STRIDE: only every so many-th step, in
  * each scene from another one on; 1 if it is not set. Exits with 77 under ThreadSanitizer.
  */
-#include "../crash/system.h"
+#include "crash/system.h"
 #include "look.h"
 #include "others.h"
 #include "stepping.h"
@@ -235,7 +235,7 @@ static void head_until_time(struct tried *tried)
     require(weir_submit(tried->pool, ask_time(&memory), &tried->acquisition, NULL) >= 0);
 }
 
-/* Its timekeeper serves it, and those behind. */
+/* Its timer thread serves it, and those behind. */
 static void do_wait(struct tried *tried)
 {
     struct pollfd fd = {weir_acquisition_fd(tried->acquisition), POLLIN, 0};
@@ -369,7 +369,7 @@ static const struct act acts[] = {
      .deed = {wait_for_one, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"two behind", 3, "b", "kq", 1}, {"one behind", 3, "kq", "b", 1}}},
-    {.name = "heading the line until a timekeeper serves it",
+    {.name = "heading the line until a timer thread serves it",
      .deed = {head_until_time, do_wait, STEPS_OF_OTHER_THREADS},
      .scenes = {{"nobody behind", 0, "", "", 0}, {"a line behind", 2, "", "bkq", 1}}},
     {.name = "heading the line until a reaper serves it",

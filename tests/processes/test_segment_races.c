@@ -3,17 +3,17 @@
  * Many processes that open one segment at the same moment, come and go, remove it, and are killed
  * while they do. WEIR_ROUNDS: how often; WEIR_SEED repeats the random choices.
  */
-#include "../threads/require.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "segments.h"
+#include "lib/child.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
+#include "lib/segments.h"
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -50,11 +50,9 @@ static uint64_t inode_of_segment(const struct segment *segment)
 
 static void start(int i, void (*run)(int i))
 {
-    fflush(NULL);
-    children[i] = fork();
+    children[i] = child_fork();
     require(children[i] >= 0);
     if (children[i] == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* none outlives a test that failed */
         run(i);
         _exit(0);
     }
@@ -141,9 +139,9 @@ static void all_replace_a_stale_one_with_one(void **state)
     for (uint64_t round = 0; round < rounds; round++) {
         struct segment *segment = NULL;
 
-        fake_sys_set_boot(1);
+        fake_os_set_boot(1);
         require(segment_open(place, &shape, &segment, &error) == 0);
-        fake_sys_set_boot(0);
+        fake_os_set_boot(0);
         if (round % 2)
             segment_header(segment)->removal = 1; /* whichever is found first */
         segment_close(segment);
@@ -238,7 +236,7 @@ static void churn(int i)
 {
     const struct segment_shape shape = some_shape();
 
-    fake_sys_set_boot((uint64_t)(i / 4)); /* some find the others' stale */
+    fake_os_set_boot((uint64_t)(i / 4)); /* some find the others' stale */
     for (;;) {
         struct segment *segment = NULL;
         int r = segment_open(place, &shape, &segment, &error);

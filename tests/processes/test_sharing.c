@@ -404,7 +404,7 @@ static void *end_scarcity(void *argument)
     return NULL;
 }
 
-static void start_timekeeper(weir_pool *pool)
+static void start_timer_thread(weir_pool *pool)
 {
     struct shared_request memory;
     weir_acquisition *pending = NULL;
@@ -425,7 +425,7 @@ static void who_is_not_watched_is_looked_after(void **state)
     pthread_t thread;
 
     (void)state;
-    start_timekeeper(pool);
+    start_timer_thread(pool);
     weir_release(&acquisition);
     scarcity.holder = start(&child, slots, 0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -3,10 +3,10 @@
  * Another user of the machine: can neither read nor change a segment, nor have us use what he has
  * laid in our way beforehand. Needs to be root, to become two others; skips itself otherwise.
  */
-#include "../threads/require.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "segments.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
+#include "lib/segments.h"
 #include <errno.h>
 #include <grp.h>
 #include <setjmp.h>
@@ -95,7 +95,7 @@ static void break_in(void)
     static struct segment_summary summary;
     struct segment *segment = NULL;
     struct stat found;
-    char path[64];
+    char path[TMPDIR_SIZE + 8];
 
     require(stat(inside(SOME_FILE), &found) < 0 && errno == EACCES);
     require(open(inside(SOME_FILE), O_RDONLY | O_CLOEXEC) < 0 && errno == EACCES);

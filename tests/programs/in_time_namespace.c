@@ -9,6 +9,8 @@
  * Exit status 77 if the kernel allows no such namespace; 2 for any other mistake; otherwise that of
  * the program.
  */
+#include "lib/child.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -16,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -66,9 +67,7 @@ static int forbidden(void)
 
 static void run(char **command, pid_t parent)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(2);
+    child_ends_with(parent);
     execvp(command[0], command);
     perror(command[0]);
     _exit(2);

@@ -55,5 +55,5 @@ set_up disabled -During=disabled -Dtests=enabled -Dexamples=enabled
 grep -qE '^ +uring +: no: -During=disabled' "$build/disabled.log"
 preprocess_all "$build/disabled"
 ninja -C "$build/disabled" tools/weir examples benchmarks
-meson test -C "$build/disabled" --print-errorlogs without_liburing unit_queue readiness \
+meson test -C "$build/disabled" --print-errorlogs without_liburing unit_cq readiness \
     interruptions bench_wake_smoke loop_poll epoll_server

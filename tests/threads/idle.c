@@ -7,7 +7,8 @@
  *     idle queue SECONDS      1000 waiters of a queue; this thread sleeps in epoll_wait for it
  *     idle alone              grants, releases, refusals and takes with nobody waiting
  */
-#include "require.h"
+#include "lib/clock.h"
+#include "lib/require.h"
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +18,6 @@
 #include <weir/weir.h>
 
 enum { BLOCKED = 50, SUBMITTED = 950, QUEUED = 1000 };
-#define S UINT64_C(1000000000)
 
 static weir *w;
 static weir_pool *pool;
@@ -91,7 +91,7 @@ static void await_sleep(void)
         require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == 2);
     while (stats.waiting < BLOCKED + SUBMITTED);
     for (int looks = 0; looks < 3; looks = all_sleep() ? looks + 1 : 0)
-        pause_ns(S / 20);
+        pause_ns(SECOND / 20);
 }
 
 static void wait_idle(uint64_t seconds)
@@ -101,10 +101,11 @@ static void wait_idle(uint64_t seconds)
     struct weir_request request = {.size = sizeof(request), .amounts = amounts, .amounts_n = 2};
     pthread_t threads[BLOCKED];
 
-    open_set((seconds + 60) * S);
+    open_set((seconds + 60) * SECOND);
     require(weir_take(pool, &request, NULL) == 0);
     for (int i = 0; i < SUBMITTED; i++) {
-        request.timeout_ns = i % 3 ? WEIR_FOREVER : (seconds + 100) * S + (uint64_t)(i * 7919 % 97);
+        request.timeout_ns =
+            i % 3 ? WEIR_FOREVER : (seconds + 100) * SECOND + (uint64_t)(i * 7919 % 97);
         require(weir_submit(pool, &request, &submitted[i], NULL) == 1);
         require(i % 5 || weir_acquisition_fd(submitted[i]) >= 0);
         if (i % (SUBMITTED / BLOCKED) == 0)
@@ -112,7 +113,7 @@ static void wait_idle(uint64_t seconds)
     }
     await_sleep();
     say("begin\n");
-    pause_ns(seconds * S);
+    pause_ns(seconds * SECOND);
     say("end\n");
     weir_close(w);
     for (int i = 0; i < SUBMITTED; i++) {
@@ -144,11 +145,11 @@ static void wait_for_a_queue(uint64_t seconds)
     static struct weir_completion done[QUEUED];
     weir_queue *queue = NULL;
 
-    open_set((seconds + 60) * S);
+    open_set((seconds + 60) * SECOND);
     require(weir_take(pool, &request, NULL) == 0);
     require(weir_queue_open(&queue, w, QUEUED) == 0);
     for (uint64_t i = 0; i < QUEUED; i++) {
-        request.timeout_ns = i % 3 ? WEIR_FOREVER : (seconds + 100) * S + i * 7919 % 97;
+        request.timeout_ns = i % 3 ? WEIR_FOREVER : (seconds + 100) * SECOND + i * 7919 % 97;
         require(weir_queue_submit(queue, pool, &request, i, NULL, NULL) == 0);
     }
     await_queue_idle(queue, seconds);
@@ -211,7 +212,7 @@ int main(int argc, char **argv)
     }
     if (argc != 2 || strcmp(argv[1], "alone") != 0)
         return 2;
-    open_set(3600 * S);
+    open_set(3600 * SECOND);
     require(weir_take(pool,
                       &(struct weir_request){.size = sizeof(struct weir_request),
                                              .amounts = &(struct weir_amount){"db", 0},

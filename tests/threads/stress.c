@@ -12,8 +12,9 @@
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "base/clock_tsc.h"
-#include "history.h"
-#include "require.h"
+#include "lib/clock.h"
+#include "lib/history.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -35,8 +36,6 @@ enum { TOKENS, BYTES, CALLS, DB, FILES };
 #define CALLS_CAPACITY  100u
 #define DB_CAPACITY     8u
 #define FILES_CAPACITY  5u
-#define MS              UINT64_C(1000000)
-#define S               UINT64_C(1000000000)
 
 static const char text[] =
     "version: 1\n"
@@ -563,8 +562,8 @@ static void check_counts(const struct tally *seen)
 static void check_history(const struct history *history)
 {
     require(history_keeps_order(history));
-    require(history_keeps_rate(history, TOKENS, TOKENS_BURST, TOKENS_CAPACITY, S));
-    require(history_keeps_rate(history, BYTES, BYTES_BURST, BYTES_CAPACITY, S));
+    require(history_keeps_rate(history, TOKENS, TOKENS_BURST, TOKENS_CAPACITY, SECOND));
+    require(history_keeps_rate(history, BYTES, BYTES_BURST, BYTES_CAPACITY, SECOND));
     require(history_keeps_window(history, CALLS, CALLS_CAPACITY, MS));
 }
 
@@ -625,7 +624,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < RELEASERS; i++)
         require(pthread_create(&releasers[i], NULL, release_for_others, NULL) == 0);
-    run_rounds(clock_now() + seconds * S);
+    run_rounds(clock_now() + seconds * SECOND);
     for (int i = 0; i < THREADS; i++) {
         require(pthread_join(workers[i].thread, NULL) == 0);
         weir_pool_close(workers[i].pool);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The timekeeper with its timer set ahead, by a clock that stands still until the test moves it on:
- * it spins exactly for the time ahead of an instant, and does nothing early.
+ * The timer thread with its timer set ahead, by a clock that stands still until the test moves it
+ * on: it spins exactly for the time ahead of an instant, and does nothing early.
  */
 #include "api/instance.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "require.h"
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +16,6 @@
 
 #include <cmocka.h>
 
-#define US       UINT64_C(1000)
-#define SECOND   UINT64_C(1000000000)
 #define ADVANCE  (100 * US)
 #define MOMENT   (20 * 1000 * US)
 #define MOMENTS  500  /* until what must happen is taken not to happen */
@@ -50,7 +49,7 @@ static int teardown(void **state)
 {
     weir_close(w);
     weir_pool_close(pool);
-    fake_sys_reset();
+    fake_os_reset();
     return fixture_teardown(state);
 }
 
@@ -70,21 +69,21 @@ static void pause_for_a_moment(void)
 
 static bool spins(void)
 {
-    uint64_t readings = fake_sys_counts().now;
+    uint64_t readings = fake_os_counts().now;
 
-    for (int i = 0; i < MOMENTS && fake_sys_counts().now < readings + READINGS; i++)
+    for (int i = 0; i < MOMENTS && fake_os_counts().now < readings + READINGS; i++)
         pause_for_a_moment();
-    return fake_sys_counts().now >= readings + READINGS;
+    return fake_os_counts().now >= readings + READINGS;
 }
 
 /* It may have something to do before. */
 static bool comes_to_rest(void)
 {
     for (int i = 0; i < MOMENTS; i++) {
-        uint64_t readings = fake_sys_counts().now;
+        uint64_t readings = fake_os_counts().now;
 
         pause_for_a_moment();
-        if (fake_sys_counts().now == readings)
+        if (fake_os_counts().now == readings)
             return true;
     }
     return false;

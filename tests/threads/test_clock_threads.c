@@ -8,9 +8,10 @@
  */
 #include "api/instance.h"
 #include "base/clock_tsc.h"
-#include "fake_sys.h"
-#include "fixture.h"
-#include "require.h"
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +22,6 @@
 #include <cmocka.h>
 
 enum { THREADS = 4 };
-
-#define SECOND UINT64_C(1000000000)
 
 /* Counters */
 
@@ -108,7 +107,7 @@ static void read_by(const struct fake_counter *counter, uint64_t lag_ns)
 {
     int r;
 
-    fake_sys_set_counter(counter);
+    fake_os_set_counter(counter);
     r = clock_tsc_new(&world.tsc);
     if (r < 0) { /* a processor without one, or too busy a machine to measure it */
         print_message("no counter: %s: SKIPPED\n", strerror(-r));
@@ -174,7 +173,7 @@ static void no_more_is_granted_than_the_limit_allows(void **state)
     weir *w = NULL;
 
     (void)state;
-    fake_sys_set_counter(&counter);
+    fake_os_set_counter(&counter);
     require(weir_open(&w, &options, NULL) == 0);
     from_ns = clock_now();
     require(weir_pool_new(&pool, w, &spec, NULL) == 0);

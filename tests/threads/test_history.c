@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The checks of histories find what is wrong, and only that. */
-#include "history.h"
+#include "lib/history.h"
 #include <setjmp.h>
 #include <stdarg.h>
 

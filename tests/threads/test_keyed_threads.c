@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Many threads on the keys of one set, one of them hot, in a table with little room: keys become
- * live sets and words again, are forgotten and come back all the time. No key ever has more than
+ * key sets and words again, are forgotten and come back all the time. No key ever has more than
  * its limits allow, nobody is forgotten in a line, and in the end nothing is held. WEIR_SECONDS:
  * for how long, each; WEIR_SEED.
  */
-#include "fake_sys.h"
-#include "fixture.h"
-#include "require.h"
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -22,8 +23,6 @@
 #define THREADS  4
 #define SUBJECTS 400u
 #define SLOTS    3u
-#define MS       UINT64_C(1000000)
-#define SECOND   UINT64_C(1000000000)
 
 static struct {
     weir *w;

@@ -5,9 +5,9 @@
  * there is exactly the burst to be had; or so fast that much does, and the bound holds with all
  * that passed by a clock around the calls. Long form: WEIR_ROUNDS.
  */
-#include "fake_sys.h"
-#include "fixture.h"
-#include "require.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -12,7 +12,7 @@
  */
 #include "rings.h"
 
-#include "require.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ enum { HEAD = 1, OPERATION, CANCEL };
 #define TOKENS    UINT64_C(1000000)
 #define ASKED     2u
 #define USED      1u
-#define PATIENCE  (60 * S)
+#define PATIENCE  (60 * SECOND)
 #define LEAD_MIN  (100 * INT64_C(1000)) /* from the submission to the race */
 #define LEAD_MAX  (2000 * INT64_C(1000))
 #define PACE_NS   (300 * UINT64_C(1000))
@@ -180,7 +180,8 @@ static bool deadline_against_grant(struct round *round)
 
 static bool chain_cancel_against_grant(struct round *round)
 {
-    uint64_t deadline_ns = random_below(&random_state, 2) ? WEIR_FOREVER : round->at_ns + 60 * S;
+    uint64_t deadline_ns =
+        random_below(&random_state, 2) ? WEIR_FOREVER : round->at_ns + 60 * SECOND;
 
     require(weir_uring_prep_linked_wait(&uring, &ring, &round->wait, round->acquisition,
                                         deadline_ns, HEAD, 1) == 0);
@@ -340,9 +341,9 @@ static void open_limits(bool paced)
         sizeof(sends), WEIR_LIMIT_RATE, "sends", "gcra", 1, PACE_NS, &no_burst, 1,
         WEIR_DEFAULT,  WEIR_DEFAULT,    0};
     const struct weir_limit_spec tokens = {
-        sizeof(tokens), WEIR_LIMIT_RATE,   "tokens", "token_bucket",
-        TOKENS,         TOKENS * 3600 * S, NULL,     0,
-        WEIR_DEFAULT,   WEIR_DEFAULT,      0};
+        sizeof(tokens), WEIR_LIMIT_RATE,        "tokens", "token_bucket",
+        TOKENS,         TOKENS * 3600 * SECOND, NULL,     0,
+        WEIR_DEFAULT,   WEIR_DEFAULT,           0};
     const struct weir_limit_spec limits[] = {paced ? sends : slot, tokens};
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "set", .limits = limits, .limits_n = 2};

@@ -7,12 +7,10 @@
 
 #include <weir/uring.h>
 
-#include "require.h"
+#include "lib/clock.h"
+#include "lib/require.h"
 #include <stdio.h>
 #include <string.h>
-
-#define MS UINT64_C(1000000)
-#define S  UINT64_C(1000000000)
 
 enum { DEFAULT, SINGLE, DEFER, RING_KINDS };
 
@@ -60,7 +58,8 @@ static inline int ring_next(struct io_uring *ring, uint64_t patience_ns, struct 
 
     do {
         uint64_t now_ns = clock_now(), left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-        struct __kernel_timespec left = {(long long)(left_ns / S), (long long)(left_ns % S)};
+        struct __kernel_timespec left = {(long long)(left_ns / SECOND),
+                                         (long long)(left_ns % SECOND)};
 
         r = io_uring_wait_cqe_timeout(ring, &cqe, &left);
     } while (r == -EINTR || (r == -ETIME && clock_now() < until_ns));

@@ -3,7 +3,7 @@
 #ifndef WEIR_TESTS_SANDBOX_H
 #define WEIR_TESTS_SANDBOX_H
 
-#include "require.h"
+#include "lib/require.h"
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

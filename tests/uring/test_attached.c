@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Queues that are attached to rings, on sets that processes share: who hears of the dead? */
-#include "../processes/shared.h"
+#include "processes/shared.h"
 
 #include <liburing.h>
 #include <setjmp.h>
@@ -42,7 +42,7 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
 }
 
-/* The queue through which the timekeeper knew of the other process is closed when that dies. */
+/* The queue through which the timer thread knew of the other process is closed when that dies. */
 static void who_dies_later_keeps_nobody_busy(void **state)
 {
     struct shared_pipe ready = shared_pipe();
@@ -92,7 +92,7 @@ static uint64_t next_cqe(struct io_uring *ring)
     return user_data;
 }
 
-/* A submission that waits for long enough to be told of by its end, which only the timekeeper
+/* A submission that waits for long enough to be told of by its end, which only the timer thread
  * brings about: nobody reaps. */
 static weir_acquisition *submit_in_vain(weir_queue *queue, weir_pool *pool, uint64_t user_data)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What fails prepares nothing; and what probing finds, also where it is not allowed to. */
-#include "world.h"
+#include "ring_world.h"
 
-#include "fake_sys.h"
+#include "lib/fake_os.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -139,12 +139,12 @@ static void descriptors_run_out(void **state)
     weir_acquisition *acquisition = pending();
 
     (void)state;
-    fake_sys_fail_kind_from(1, FAKE_DESCRIPTOR, -EMFILE);
+    fake_os_fail_kind_from(1, FAKE_DESCRIPTOR, -EMFILE);
     assert_int_equal(try_linked(acquisition, FAR, 1), -EMFILE);
     assert_int_equal(
         weir_uring_prep_wait(&world.uring, &world.ring, &world.wait, acquisition, HEAD), -EMFILE);
     assert_int_equal(io_uring_sq_ready(&world.ring), 0);
-    fake_sys_fail_at(0);
+    fake_os_fail_at(0);
     link_write(acquisition, FAR);
     grant();
     expect_ran(acquisition);

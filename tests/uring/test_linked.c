@@ -3,7 +3,7 @@
  * Linked waits: which completions come, that no others do, whether the operation ran, and what
  * became of the grant.
  */
-#include "world.h"
+#include "ring_world.h"
 
 #include <stdatomic.h>
 
@@ -205,11 +205,11 @@ static void several_operations_run_in_order(void **state)
     (void)state;
     prepare_linked(acquisition, FAR, 2);
     prepare_write(OPERATION)->flags |= IOSQE_IO_LINK;
-    prepare_write(SECOND);
+    prepare_write(SECOND_OPERATION);
     submit_ring();
     grant();
     expect(OPERATION, 1);
-    expect(SECOND, 1);
+    expect(SECOND_OPERATION, 1);
     expect_nothing();
     assert_int_equal(written(), 2);
     assert_int_equal(weir_uring_settle(&acquisition, true), 0);
@@ -223,7 +223,7 @@ static void several_operations_are_canceled_with_the_head(void **state)
     (void)state;
     prepare_linked(acquisition, SOON, 2);
     prepare_write(OPERATION)->flags |= IOSQE_IO_LINK;
-    prepare_write(SECOND);
+    prepare_write(SECOND_OPERATION);
     submit_ring();
     expect(HEAD, -ECANCELED);
     settle_unused(acquisition, -ECANCELED);
@@ -273,7 +273,7 @@ static void chains_do_not_disturb_each_other(void **state)
     assert_int_equal(weir_uring_prep_linked_wait(&world.uring, &world.ring, &world.other_wait,
                                                  first, SOON, OTHER, 1),
                      0);
-    prepare_write(SECOND);
+    prepare_write(SECOND_OPERATION);
     link_write(second, FAR);
     expect(OTHER, -ECANCELED);
     assert_int_equal(weir_uring_settle(&first, false), -ECANCELED);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations that start at an instant, and what was reserved for them. */
-#include "world.h"
+#include "ring_world.h"
 
 static void prepare_paced(uint64_t at_ns, unsigned next)
 {
@@ -55,10 +55,10 @@ static void several_paced_operations_run_in_order(void **state)
     (void)state;
     prepare_paced(SOON, 2);
     prepare_write(OPERATION)->flags |= IOSQE_IO_LINK;
-    prepare_write(SECOND);
+    prepare_write(SECOND_OPERATION);
     submit_ring();
     expect(OPERATION, 1);
-    expect(SECOND, 1);
+    expect(SECOND_OPERATION, 1);
     expect_nothing();
     assert_int_equal(written(), 2);
 }
@@ -84,8 +84,8 @@ static weir_pool *open_paced(uint64_t window_ns)
     const struct weir_limit_spec limits[] = {
         {sizeof(limits[0]), WEIR_LIMIT_RATE, "sends", "gcra", 1, window_ns, &no_burst, 1,
          WEIR_DEFAULT, WEIR_DEFAULT, 0},
-        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", TOKENS, TOKENS * 3600 * S,
-         NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0},
+        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", TOKENS,
+         TOKENS * 3600 * SECOND, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0},
     };
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "paced", .limits = limits, .limits_n = 2};
@@ -151,12 +151,12 @@ static void reservations_run_at_their_instants(void **state)
 
 static void reservation_is_refunded(void **state)
 {
-    weir_pool *paced = open_paced(60 * S);
+    weir_pool *paced = open_paced(60 * SECOND);
     uint64_t at_ns, later_ns;
     weir_acquisition *acquisition = reserve(paced, &at_ns), *later = reserve(paced, &later_ns);
 
     (void)state;
-    assert_true(later_ns >= at_ns + 60 * S);
+    assert_true(later_ns >= at_ns + 60 * SECOND);
     pace_write(later_ns);
     expect_nothing();
     cancel(HEAD);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Plain waits: for an acquisition, however it ends, and for a queue. */
-#include "world.h"
+#include "ring_world.h"
 
 static void prepare_wait(weir_acquisition *acquisition)
 {

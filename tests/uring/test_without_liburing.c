@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A library built without liburing: no queue posts to a ring, the log says so once, all is reaped.
  */
-#include "fixture.h"
+#include "lib/fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

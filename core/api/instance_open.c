@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+/* Instances: opening, closing, clocks and logging. */
+#include "api/instance.h"
+#include "api/set_shutdown.h"
+#include "shm/segment.h"
+
+#include "api/acquisition.h"
+#include "api/pool.h"
+#include "base/clock_tsc.h"
+#include "os/os.h"
+#include "peer/peer_cleanup.h"
+#include "shm/participant.h"
+#include "shm/segment_dir_choose.h"
+#include "wait/cq.h"
+#include "wait/peer_events.h"
+#include "wait/timer_thread.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Times stay below the marker of records; 292 years are enough. */
+void instance_ref(weir *w, uint64_t n)
+{
+    /* Relaxed: the caller has a reference already. */
+    atomic_fetch_add_explicit(&w->references, n, memory_order_relaxed);
+}
+
+static void instance_free_ctxs(weir *w)
+{
+    while (w->thread_ctxs) {
+        struct thread_ctx *ctx = w->thread_ctxs;
+
+        w->thread_ctxs = ctx->next;
+        while (ctx->cache) {
+            weir_acquisition *acquisition = ctx->cache;
+
+            ctx->cache = acquisition_next(acquisition);
+            os_free(acquisition);
+        }
+        thread_ctx_free(ctx);
+    }
+}
+
+static weir *instance_free(weir *w)
+{
+    peer_events_close(&instance_wait(w)->timer, 0);
+    instance_free_ctxs(w);
+    registry_free(w);
+    if (instance_of(w)->plugins)
+        plugin_search_free(instance_of(w)->plugins);
+    timer_free(&instance_wait(w)->timer);
+    cq_free_all(w);
+    region_close(&w->region);
+    if (w->fork_page)
+        os_wipe_page_free(w->fork_page);
+    pthread_mutex_destroy(&w->lock);
+    pthread_mutex_destroy(&w->spare_lock);
+    os_free(w->process_dir);
+    clock_tsc_free(w->clock.tsc);
+    os_free(w);
+    return NULL;
+}
+
+void instance_unref(weir *w, uint64_t n)
+{
+    if (atomic_fetch_sub_explicit(&w->references, n, memory_order_acq_rel) == n)
+        instance_free(w);
+}
+
+void instance_lock(weir *w)
+{
+    pthread_mutex_lock(&w->spare_lock);
+    pthread_mutex_lock(&w->lock);
+}
+
+void instance_unlock(weir *w)
+{
+    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->spare_lock);
+}
+
+/* ---- weir_open ---- */
+
+static const char *instance_tsc_refusal(int error)
+{
+    switch (error) {
+    case -EOPNOTSUPP:
+        return "the processor has no time stamp counter that runs at one rate";
+    case -EPERM:
+        return "the process may not read the time stamp counter";
+    case -ENODEV:
+        return "the kernel does not use the time stamp counter";
+    case -ETIME:
+        return "the time stamp counter and CLOCK_MONOTONIC disagree";
+    default:
+        return strerrordesc_np(-error);
+    }
+}
+
+/* Chooses the clock by the options, else by the configuration. Without a usable TSC the system
+ * clock is read each time. */
+static int instance_choose_clock(weir *w, const struct weir_options *options,
+                                 enum weir_clock_source configured)
+{
+    enum weir_clock_source source = options->clock_source ? options->clock_source : configured;
+    int r;
+
+    if (source != WEIR_CLOCK_TSC || options->clock)
+        return 0;
+    r = clock_tsc_new(&w->clock.tsc);
+    w->clock.reads_system = r < 0;
+    if (r < 0 && r != -ENOMEM) {
+        log_write(&w->log, WEIR_LOG_WARNING,
+                  "clock: tsc is not available, CLOCK_MONOTONIC is used: %s",
+                  instance_tsc_refusal(r));
+        r = 0;
+    }
+    return r;
+}
+
+static int instance_apply_config(weir *w, const struct weir_options *options, const char *text,
+                                 size_t size, struct complaints *complaints)
+{
+    struct instance_pool *pool;
+    struct plan plan = {0};
+    struct weir_error error = {0};
+    int r = plan_from_text(text, size, instance_of(w)->plugins, &plan, complaints);
+
+    if (r == 0 && options->only)
+        plan_select(&plan, options->only);
+    if (r == 0)
+        r = segment_dir_choose(options, plan.process_dir, complaints, &w->process_dir);
+    if (r == 0)
+        r = instance_choose_clock(w, options, plan.clock);
+    if (r == 0) {
+        instance_lock(w);
+        r = registry_add_plan(w, &plan, &pool, &error);
+        instance_unlock(w);
+        if (r == 0)
+            peer_reap_crowded(w, 0);
+    }
+    plan_free(&plan);
+    if (!error.code)
+        return r;
+    complaint_add(complaints, r, (struct mark){0, 0}, "%s", error.message);
+    return complaints_report(complaints);
+}
+
+static int instance_configure(weir *w, const struct weir_options *options,
+                              struct complaints *complaints)
+{
+    const char *file = options->file;
+    char *text;
+    size_t size;
+    int r;
+
+    if (options->text) {
+        instance_of(w)->configured = true;
+        complaints->file = options->text_name ? options->text_name : "<text>";
+        return instance_apply_config(w, options, options->text, strlen(options->text), complaints);
+    }
+    if (!file)
+        file = os_getenv("WEIR_CONFIG");
+    if (!file) {
+        r = segment_dir_choose(options, NULL, complaints, &w->process_dir);
+        return r == 0 ? instance_choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
+    }
+    instance_of(w)->configured = true;
+    complaints->file = file;
+    r = os_file_read(file, CONFIG_TEXT_MAX, &text, &size);
+    if (r < 0) {
+        complaint_add(complaints, r, (struct mark){0, 0}, "cannot be read: %s",
+                      strerrordesc_np(-r));
+        return complaints_report(complaints);
+    }
+    r = instance_apply_config(w, options, text, size, complaints);
+    os_free(text);
+    return r;
+}
+
+/* Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
+static void instance_init_spare_lock(weir *w)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&w->spare_lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+static int instance_build(weir *w, const struct weir_options *options)
+{
+    int r;
+
+    pthread_mutex_init(&w->lock, NULL);
+    instance_init_spare_lock(w);
+    timer_init(&instance_wait(w)->timer, w);
+    instance_wait(w)->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
+    instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;
+    w->references = 1;
+    w->log.write = options->log;
+    w->log.userdata = options->userdata;
+    w->seed = options->seed ? options->seed : os_random();
+    w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
+    w->observer_only = (options->flags & WEIR_OPEN_EXISTING) != 0;
+    if (options->clock)
+        w->clock.injected = *options->clock;
+    w->clock.reads_system = !options->clock;
+    w->fork_page = os_wipe_page_alloc();
+    if (!w->fork_page)
+        return -ENOMEM;
+    w->fork_page[0] = 1;
+    r = region_open(&w->region);
+    if (r == 0)
+        r = plugin_search_new(&instance_of(w)->plugins, options->plugin_dirs);
+    if (r == 0 && !(w->spare_ctx = thread_ctx_new(w)))
+        r = -ENOMEM;
+    return r;
+}
+
+static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
+{
+    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING;
+
+    if (options->size < sizeof(*options))
+        return error_set(reterr, -EINVAL,
+                         "options.size is %zu; it must be sizeof(struct "
+                         "weir_options), %zu",
+                         options->size, sizeof(*options));
+    if (options->timer_advance_ns > WEIR_TIMER_ADVANCE_MAX_NS)
+        return error_set(reterr, -EINVAL, "options.timer_advance_ns is more than 1 ms");
+    if (options->flags & ~known)
+        return error_set(reterr, -EINVAL, "options.flags 0x%x are not known",
+                         options->flags & ~known);
+    if (options->file && options->text)
+        return error_set(reterr, -EINVAL, "options name both a file and a text");
+    if (options->clock &&
+        (options->clock->size < sizeof(*options->clock) || !options->clock->now_ns))
+        return error_set(reterr, -EINVAL, "options.clock has no now_ns or a wrong size");
+    if ((uint32_t)options->clock_source > WEIR_CLOCK_TSC)
+        return error_set(reterr, -EINVAL, "options.clock_source %d is not known",
+                         (int)options->clock_source);
+    if (options->clock && options->clock_source)
+        return error_set(reterr, -EINVAL, "options name both a clock and a clock_source");
+    return 0;
+}
+
+int weir_open(weir **ret, const struct weir_options *options, struct weir_error *reterr)
+{
+    static const struct weir_options none = {.size = sizeof(none)};
+    struct complaints complaints = {.file = ""};
+    weir *w;
+    int r;
+
+    options = options ? options : &none;
+    if (!ret)
+        return error_set(reterr, -EINVAL, "`ret` is NULL");
+    r = instance_check_options(options, reterr);
+    if (r < 0)
+        return r;
+    complaints.report = options->complaint;
+    complaints.userdata = options->userdata;
+    w = os_alloc(1, sizeof(struct instance));
+    if (!w)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    r = instance_build(w, options);
+    if (r == 0)
+        r = instance_configure(w, options, &complaints);
+    if (r < 0) {
+        instance_free(w);
+        if (!complaints.first.complaints)
+            return error_set(reterr, r, "%s", strerrordesc_np(-r));
+        if (reterr)
+            *reterr = complaints.first;
+        return r;
+    }
+    clock_report_tsc_loss(&w->clock, &w->log);
+    *ret = w;
+    return 0;
+}
+
+/* ---- weir_close ---- */
+
+static void instance_shutdown_sets(weir *w)
+{
+    /* No set is added once `closed` was set under the lock. */
+    for (uint32_t i = 0; i < w->sets_n; i++) {
+        weir_set *set = instance_set(w, i);
+        struct thread_ctx *ctx;
+
+        /* No waiter yet; a thread that prepares the set later sees `closed` itself. */
+        if (!atomic_load(&set->spare_prepared))
+            continue;
+        ctx = thread_ctx_borrow(set);
+        set_shutdown(ctx, set);
+        thread_ctx_return(ctx);
+    }
+}
+
+static void instance_await_blocked(weir *w)
+{
+    const uint32_t *futex = (const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n;
+    uint32_t blocked;
+
+    while ((blocked = atomic_load(&instance_wait(w)->blocked_n)) != 0)
+        os_futex_wait(futex, blocked, WEIR_FOREVER);
+}
+
+static weir *instance_close_in_child(weir *w)
+{
+    peer_events_close_in_child(&instance_wait(w)->timer);
+    wake_fd_close(&instance_wait(w)->timer.wake_fd);
+    for (uint32_t i = 0; i < w->sets_n; i++)
+        if (instance_set(w, i)->participant)
+            participant_close_in_child(instance_set(w, i)->participant);
+    return NULL;
+}
+
+weir *weir_close(weir *w)
+{
+    if (!w)
+        return NULL;
+    if (instance_is_forked(w))
+        return instance_close_in_child(w);
+    instance_lock(w);
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    atomic_store(&w->closed, 1);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    instance_unlock(w);
+    instance_shutdown_sets(w);
+    instance_await_blocked(w);
+    timer_thread_stop(w);
+    thread_ctx_detach(w);
+    instance_unref(w, 1);
+    return NULL;
+}
+
+uint64_t weir_now(weir *w)
+{
+    clock_report_tsc_loss(&w->clock, &w->log);
+    return clock_now_ns(&w->clock);
+}
+
+enum weir_clock_source weir_clock_in_use(weir *w)
+{
+    if (w->clock.injected.now_ns)
+        return WEIR_CLOCK_INJECTED;
+    return w->clock.tsc && clock_tsc_state(w->clock.tsc) == TSC_OK ? WEIR_CLOCK_TSC
+                                                                   : WEIR_CLOCK_MONOTONIC;
+}
+
+int weir_tick(weir *w)
+{
+    return instance_is_forked(w) ? -ECHILD : timer_run(&instance_wait(w)->timer) + cq_run_all(w);
+}
+
+const char *weir_version(void)
+{
+    return WEIR_VERSION;
+}

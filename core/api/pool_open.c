@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/* Pools: handles, and picking a set for a request. */
+#include "api/instance.h"
+#include "api/pool.h"
+#include "api/set_object.h"
+
+#include "api/fast_path.h"
+#include "api/request.h"
+#include "os/os.h"
+#include "peer/peer_cleanup.h"
+#include <errno.h>
+
+/* SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
+static uint64_t pool_next_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* Fills a set's view for the balancer. */
+static int pool_fill_view(weir_set *set, const struct weir_request *request,
+                          struct weir_set_view *ret)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    uint64_t ready_at_ns = WEIR_FOREVER;
+    int r = weir_set_stats(set, &stats, NULL, 0);
+
+    if (r < 0)
+        return r;
+    /* A set that can never grant the request, or does not understand it, is never ready. */
+    r = weir_set_ready_at(set, request, &ready_at_ns);
+    if (r == -ENOMEM)
+        return r;
+    *ret = (struct weir_set_view){stats.held, stats.waiting, ready_at_ns};
+    return 0;
+}
+
+static int pool_fill_views(weir_pool *pool, const struct weir_request *request)
+{
+    for (uint32_t i = 0; pool->views && i < pool->definition->sets_n; i++) {
+        int r = pool_fill_view(pool->definition->sets[i], request, &pool->views[i]);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *request)
+{
+    const struct pool_plan *plan = &pool->definition->plan;
+    struct weir_pick pick = {
+        .size = sizeof(pick),
+        .now_ns = clock_now_ns(&pool->w->clock),
+        .random = pool_next_random(&pool->random_state),
+        .route = request->route,
+        .worker = pool->worker,
+        .sets_n = pool->definition->sets_n,
+        .views = pool->views,
+        .view_size = sizeof(*pool->views),
+    };
+
+    return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
+}
+
+/* Logs an invalid pick. Without the pool's lock: the log callback may use the pool. */
+static void pool_warn_pick(const weir_pool *pool, uint32_t index)
+{
+    const struct pool_plan *plan = &pool->definition->plan;
+
+    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool `%s`: balancer `%s` picked set %u of %u",
+              plan->name ? plan->name : "", plan->balancer->name, index, pool->definition->sets_n);
+}
+
+int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)
+{
+    struct instance_pool *definition = pool->definition;
+    uint32_t index = 0;
+    bool out_of_range;
+    int r;
+
+    pthread_mutex_lock(&pool->lock);
+    r = pool_fill_views(pool, request);
+    if (r == 0)
+        index = pool_call_balancer(pool, request);
+    out_of_range = index >= definition->sets_n && !pool->pick_warned;
+    pool->pick_warned |= out_of_range;
+    pthread_mutex_unlock(&pool->lock);
+    if (out_of_range)
+        pool_warn_pick(pool, index);
+    if (r == 0)
+        *ret = definition->sets[index % definition->sets_n];
+    return r;
+}
+
+static uint64_t pool_seed(weir *w, const struct pool_plan *plan, uint32_t worker)
+{
+    uint64_t state = (plan->seed ? plan->seed : w->seed) + worker;
+
+    return pool_next_random(&state);
+}
+
+static weir_pool *pool_free(weir_pool *pool)
+{
+    os_free(pool->views);
+    os_free(pool->balancer_state);
+    os_free(pool);
+    return NULL;
+}
+
+static weir_pool *pool_make(weir *w, struct instance_pool *definition)
+{
+    const struct pool_plan *plan = &definition->plan;
+    const struct plugin *balancer = plan->balancer;
+    weir_pool *pool = os_alloc(1, sizeof(*pool));
+
+    if (!pool)
+        return NULL;
+    pool->w = w;
+    pool->definition = definition;
+    pool->only_set = definition->sets_n == 1 ? definition->sets[0] : NULL;
+    pool->fast_set = pool->only_set && fast_path_supports(pool->only_set) ? pool->only_set : NULL;
+    if (!balancer)
+        return pool;
+    pool->balancer_state = os_alloc(plan->state_words + 1, sizeof(uint64_t));
+    if (balancer->balancer.flags & WEIR_BALANCER_VIEWS)
+        pool->views = os_alloc(definition->sets_n, sizeof(*pool->views));
+    if (!pool->balancer_state || (!pool->views && (balancer->balancer.flags & WEIR_BALANCER_VIEWS)))
+        return pool_free(pool);
+    return pool;
+}
+
+/* Opens a handle. The caller holds the instance's lock. */
+static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
+                            uint32_t worker)
+{
+    const struct pool_plan *plan = &definition->plan;
+    weir_pool *pool = pool_make(w, definition);
+
+    if (!pool)
+        return -ENOMEM;
+    pthread_mutex_init(&pool->lock, NULL);
+    pool->worker = worker == WEIR_WORKER_AUTO ? atomic_fetch_add(&definition->workers, 1) : worker;
+    pool->random_state = pool_seed(w, plan, pool->worker);
+    if (plan->balancer)
+        plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
+                                      pool->worker);
+    instance_ref(w, 1);
+    *ret = pool;
+    return 0;
+}
+
+/* Adds an empty set for an unknown name, if there is no configuration. */
+static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
+{
+    struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
+    int r;
+
+    if (instance_of(w)->configured || !*name)
+        return -ENOENT;
+    plan.name = os_strdup(name);
+    if (!plan.name)
+        return -ENOMEM;
+    r = registry_add_set(w, &plan, ret, NULL);
+    set_plan_free(&plan);
+    return r;
+}
+
+/* Adds a pool of one set under the set's name, at its first use. */
+static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
+{
+    struct pool_plan plan = {0};
+    int r = str_map_reserve(&instance_of(w)->pool_names, 1);
+
+    if (r < 0)
+        return r;
+    plan.sets = os_alloc(1, sizeof(*plan.sets));
+    if (plan.sets)
+        plan.sets[0] = os_strdup(set_name(set));
+    if (!plan.sets || !plan.sets[0]) {
+        os_free(plan.sets);
+        return -ENOMEM;
+    }
+    plan.sets_n = 1;
+    r = registry_add_pool(w, &plan, ret);
+    pool_plan_free(&plan);
+    if (r == 0)
+        str_map_add(&instance_of(w)->pool_names, set_name(set), *ret);
+    return r;
+}
+
+static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
+{
+    struct instance_pool *pool;
+    struct str_map_entry *entry;
+    weir_set *set;
+    int r = 0;
+
+    if (instance_is_closed(w))
+        return -ESHUTDOWN;
+    entry = str_map_find(&instance_of(w)->pool_names, name);
+    if (entry)
+        return pool_open_handle(ret, w, entry->value, worker);
+    entry = str_map_find(&instance_of(w)->set_names, name);
+    if (entry)
+        set = entry->value;
+    else
+        r = pool_create_empty_set(w, name, &set);
+    if (r == 0)
+        r = pool_of_set(w, set, &pool);
+    return r < 0 ? r : pool_open_handle(ret, w, pool, worker);
+}
+
+int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
+{
+    int r;
+
+    if (!ret || !w || !name)
+        return -EINVAL;
+    if (instance_is_forked(w))
+        return -ECHILD;
+    instance_lock(w);
+    r = pool_open_by_name(ret, w, name, worker);
+    instance_unlock(w);
+    return r;
+}
+
+/* Adds everything that a specification defines and opens its pool; or adds nothing. */
+static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
+                       struct complaints *complaints, struct weir_error *reterr)
+{
+    struct known_names known = {registry_has_name, w};
+    struct registry_mark before = registry_mark(w);
+    struct instance_pool *definition;
+    struct plan plan = {0};
+    int r = plan_from_spec(spec, instance_of(w)->plugins, &known, &plan, complaints);
+
+    if (r == 0)
+        r = registry_add_plan(w, &plan, &definition, reterr);
+    if (r == 0) {
+        r = pool_open_handle(ret, w, definition, spec->worker);
+        if (r < 0)
+            registry_remove_since(w, before);
+    }
+    plan_free(&plan);
+    return r;
+}
+
+int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
+                  struct weir_error *reterr)
+{
+    struct complaints complaints = {.file = ""};
+    uint32_t before;
+    int r;
+
+    if (!ret || !w || !spec)
+        return error_set(reterr, -EINVAL, "an argument is NULL");
+    if (instance_is_forked(w))
+        return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
+    instance_lock(w);
+    before = w->sets_n;
+    if (instance_is_closed(w))
+        r = error_set(reterr, -ESHUTDOWN, "the instance is closed");
+    else
+        r = pool_define(ret, w, spec, &complaints, reterr);
+    instance_unlock(w);
+    if (r == 0)
+        peer_reap_crowded(w, before);
+    if (r < 0 && reterr && complaints.first.complaints)
+        *reterr = complaints.first;
+    else if (r == -ENOMEM)
+        error_set(reterr, r, "out of memory");
+    return r;
+}
+
+weir_pool *weir_pool_close(weir_pool *pool)
+{
+    weir *w;
+
+    if (!pool)
+        return NULL;
+    w = pool->w;
+    if (instance_is_forked(w))
+        return pool_free(pool);
+    pthread_mutex_destroy(&pool->lock);
+    pool_free(pool);
+    if (instance_is_closed(w))
+        thread_ctx_detach(w);
+    instance_unref(w, 1);
+    return NULL;
+}
+
+const char *weir_pool_balancer(const weir_pool *pool)
+{
+    const struct plugin *balancer = pool->definition->plan.balancer;
+
+    return balancer ? balancer->name : NULL;
+}
+
+size_t weir_pool_sets(const weir_pool *pool)
+{
+    return pool->definition->sets_n;
+}
+
+weir_set *weir_pool_set(weir_pool *pool, size_t index)
+{
+    return index < pool->definition->sets_n ? pool->definition->sets[index] : NULL;
+}

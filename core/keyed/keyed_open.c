@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* Makes and frees keyed sets, and hashes subjects into keys. */
+#include "config/plan.h"
+#include "keyed/keyed_internal.h"
+#include "shm/segment.h"
+
+#include "keyed/key_set.h"
+#include "os/os.h"
+#include "set/instance_base.h"
+#include <errno.h>
+
+/* ---- creation ---- */
+
+static bool keyed_is_shared(const weir_set *set)
+{
+    return set->backend == BACKEND_PROCESS && !set->w->private_only;
+}
+
+/* Returns the maximum number of key sets. In a segment, key sets share a number space with the
+ * threads' version blocks. */
+static uint32_t keyed_key_sets_max(const struct keyed *keyed)
+{
+    return keyed_is_shared(keyed->set) ? KEY_SETS_MAX / 8 : KEY_SETS_MAX;
+}
+
+/* Divides the configured memory between the key table and the key sets. */
+static int keyed_divide_memory(struct keyed *keyed)
+{
+    size_t set_size = key_set_size(keyed->set);
+    uint64_t keys = keyed->max_keys, rest = UINT64_MAX, sets_n;
+
+    /* Without inline states every key needs a key set: keep room for one per key. In any case the
+     * table takes at most three quarters. */
+    if (keyed->memory_max && !keyed->fits_inline) {
+        sets_n = keyed->memory_max / (set_size + 2 * sizeof(struct atomic128));
+        keys = sets_n < keys ? sets_n : keys;
+    }
+    while (keyed->memory_max && keys > 1 &&
+           key_table_size(keys) > keyed->memory_max - keyed->memory_max / 4)
+        keys -= (keys + 15) / 16;
+    keyed->memory_size = key_table_size(keys);
+    if (!keyed->memory_size)
+        return -ENOMEM;
+    if (keyed->memory_max)
+        rest = (keyed->memory_max - keyed->memory_size) / set_size;
+    sets_n = rest < keys ? rest : keys;
+    keyed->key_sets_max =
+        sets_n < keyed_key_sets_max(keyed) ? (uint32_t)sets_n : keyed_key_sets_max(keyed);
+    keyed->capacity = keys;
+    return 0;
+}
+
+/*
+ * Returns whether the state of one key fits its word. The limit is then decided as that of a set
+ * with inline state (inline_state.h). A shared resource does not fit: a word cannot tell which
+ * units a dead process held.
+ */
+static bool keyed_fits_inline(const weir_set *set)
+{
+    const struct limit *limit = set->limits.items;
+
+    return set->limits.n == 1 && limit->state_words == 1 &&
+           (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD) &&
+           !(limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set));
+}
+
+static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
+{
+    return error_set(reterr, r, "set `%s`: no table of %llu subjects can be created: %s",
+                     set_own_name(set), (unsigned long long)set->keyed->max_keys,
+                     strerrordesc_np(-r));
+}
+
+int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    static const enum key_eviction evictions[] = {
+        [EVICT_OLDEST] = KEY_EVICT_OLDEST,
+        [EVICT_RANDOM] = KEY_EVICT_RANDOM,
+        [EVICT_NONE] = KEY_EVICT_NONE,
+    };
+    struct keyed *keyed = os_alloc(1, sizeof(*keyed));
+    int r;
+
+    if (!keyed)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    set->keyed = keyed;
+    keyed->set = set;
+    keyed->max_keys = plan->keyed.max_keys;
+    keyed->memory_max = plan->keyed.memory;
+    keyed->eviction = evictions[plan->keyed.evict];
+    keyed->fits_inline = keyed_fits_inline(set);
+    r = keyed_divide_memory(keyed);
+    return r < 0 ? keyed_error(set, r, reterr) : 0;
+}
+
+static int keyed_open_private(struct keyed *keyed)
+{
+    keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
+    keyed->memory = os_vm_reserve(keyed->memory_size);
+    if (!keyed->memory || !keyed->shared_state)
+        return -ENOMEM;
+    if (os_vm_commit(keyed->memory, keyed->memory_size) < 0)
+        return -ENOMEM;
+    os_vm_prefer_huge_pages(keyed->memory, keyed->memory_size);
+    siphash_secret_new(&keyed->secret);
+    return key_table_open(&keyed->table, keyed->memory, keyed->capacity);
+}
+
+int keyed_open(weir_set *set, struct weir_error *reterr)
+{
+    struct keyed *keyed = set->keyed;
+    int r;
+
+    if (set->participant) {
+        keyed->segment = set->participant->segment;
+        keyed->shared_state = segment_keyed(keyed->segment);
+        keyed->secret = keyed->segment->secret;
+        r = key_table_open(&keyed->table, segment_key_table(keyed->segment), keyed->capacity);
+    } else {
+        r = keyed_open_private(keyed);
+    }
+    return r < 0 ? keyed_error(set, r, reterr) : 0;
+}
+
+void keyed_free(struct keyed *keyed)
+{
+    if (!keyed)
+        return;
+    key_sets_free(keyed);
+    if (keyed->memory)
+        os_vm_free(keyed->memory, keyed->memory_size);
+    if (!keyed->segment)
+        os_free(keyed->shared_state);
+    os_free(keyed);
+}
+
+/* ---- subjects become keys ---- */
+
+int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
+               struct key_digest *ret)
+{
+    if (request->size < sizeof(*request) || !request->subject || !request->subject_size ||
+        request->subject_size > WEIR_SUBJECT_MAX)
+        return -EINVAL;
+    siphash_128(&keyed->secret, request->subject, request->subject_size, ret);
+    key_table_prefetch(&keyed->table, ret);
+    return 0;
+}
+
+void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key)
+{
+    record_store(&r->amounts[set->limits.n], key->buckets);
+    record_store(&r->amounts[set->limits.n + 1], key->id);
+}

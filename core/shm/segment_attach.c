@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/* Computing the layout of segments, making them and attaching to them. */
+#include "base/backoff.h"
+#include "shm/segment.h"
+
+#include "base/sched_point.h"
+#include "os/os.h"
+#include "shm/acq_record.h"
+#include "shm/key_table.h"
+#include "shm/segment_file.h"
+#include <errno.h>
+#include <string.h>
+#include <weir/set.h>
+
+#define COUNTERS_SIZE_MAX ((size_t)1 << 16)
+#define TRIES             100 /* another process may remove the segment each time */
+
+/* Bytes per fallocate. A signal undoes the progress of a call, so one must end between two. */
+#define ALLOCATE_STEP_MAX ((size_t)1 << 20)
+
+static size_t segment_round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static bool segment_shape_is_valid(const struct segment_shape *shape)
+{
+    size_t length = strnlen(shape->name, SEGMENT_NAME_SIZE);
+
+    return length > 0 && length < SEGMENT_NAME_SIZE && shape->block_class >= BLOCK_CLASS_MIN &&
+           shape->block_class <= BLOCK_CLASS_MAX && shape->limits_n <= WEIR_LIMITS_MAX &&
+           shape->record_units >= record_units(shape->limits_n) &&
+           shape->record_units <= RECORD_UNITS_MAX &&
+           shape->counters_size % sizeof(uint64_t) == 0 &&
+           (shape->keys_max || !shape->key_sets_max) &&
+           shape->initial_state_n <= block_capacity(shape->block_class);
+}
+
+static uint32_t segment_threads_for(size_t block_size)
+{
+    size_t n = SEGMENT_BLOCKS_SIZE_MAX / block_size - 1; /* one block is the set's */
+
+    if (n > SEGMENT_THREADS_MAX)
+        n = SEGMENT_THREADS_MAX;
+    return n < SEGMENT_THREADS_MIN ? SEGMENT_THREADS_MIN : (uint32_t)n;
+}
+
+/*
+ * Returns whether slot numbers suffice for all version blocks. If so, these take less than 2^50
+ * bytes and a key table less than 2^38, so no sum of sizes overflows.
+ */
+static bool segment_blocks_have_slots(const struct segment_layout *layout, uint64_t blocks_n)
+{
+    return (layout->blocks_at >> layout->block_class) + blocks_n - 1 <= BLOCK_SLOT_MASK;
+}
+
+/* Adds the parts of a keyed set, behind the records. Returns 0 or -E2BIG. */
+static int segment_layout_add_keyed(struct segment_layout *layout,
+                                    const struct segment_shape *shape)
+{
+    size_t key_sets_size = (size_t)shape->key_sets_max * sizeof(struct segment_key_set);
+
+    if (shape->keys_max > KEY_TABLE_KEYS_MAX)
+        return -E2BIG;
+    layout->keys_max = shape->keys_max;
+    layout->key_sets_max = shape->key_sets_max;
+    layout->keyed_at = layout->size;
+    layout->key_sets_at = layout->keyed_at + SEGMENT_PAGE;
+    layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
+    layout->size =
+        layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
+    if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
+        return -E2BIG; /* key sets are found by their units */
+    return 0;
+}
+
+int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret)
+{
+    struct segment_layout layout = {.block_class = shape->block_class,
+                                    .record_units = shape->record_units,
+                                    .limits_n = shape->limits_n,
+                                    .runs_n = SEGMENT_RUNS_MAX};
+    uint64_t blocks_n;
+    size_t block;
+
+    if (!segment_shape_is_valid(shape))
+        return -EINVAL;
+    if (shape->counters_size > COUNTERS_SIZE_MAX)
+        return -E2BIG;
+    block = segment_block_size(&layout);
+    layout.counters_size = (uint32_t)shape->counters_size;
+    layout.threads_n = segment_threads_for(block);
+    layout.thread_stride =
+        segment_round_up(sizeof(struct segment_thread) + shape->counters_size, REGION_UNIT_SIZE);
+    layout.blocks_at =
+        segment_round_up(SEGMENT_THREADS_AT + layout.threads_n * layout.thread_stride,
+                         block > SEGMENT_PAGE ? block : SEGMENT_PAGE);
+    blocks_n = UINT64_C(1) + layout.threads_n + shape->key_sets_max;
+    if (!segment_blocks_have_slots(&layout, blocks_n))
+        return -E2BIG;
+    layout.blocks_n = (uint32_t)blocks_n;
+    layout.records_at = segment_round_up(layout.blocks_at + blocks_n * block, SEGMENT_PAGE);
+    layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
+    if (shape->keys_max && segment_layout_add_keyed(&layout, shape) < 0)
+        return -E2BIG;
+    *ret = layout;
+    return 0;
+}
+
+int segment_map(struct segment_location *location, struct segment_file *file,
+                const struct segment_layout *layout, bool writable, struct segment **ret)
+{
+    struct segment *segment = os_alloc(1, sizeof(*segment));
+    void *base = NULL;
+    int r;
+
+    if (!segment)
+        return error_set(location->reterr, -ENOMEM, "out of memory");
+    r = os_map_shared(file->fd, layout->size, writable, &base);
+    if (r < 0) {
+        os_free(segment);
+        return segment_error(location, r, "cannot be mapped: %s", strerrordesc_np(-r));
+    }
+    *segment = (struct segment){.base = base,
+                                .layout = *layout,
+                                .fd = file->fd,
+                                .directory_fd = location->directory_fd,
+                                .while_used = file->header.identity.while_used,
+                                .secret = file->header.identity.secret};
+    memcpy(segment->file_stem, location->file_stem, sizeof segment->file_stem);
+    file->fd = location->directory_fd = -1;
+    *ret = segment;
+    return 0;
+}
+
+void segment_close(struct segment *segment)
+{
+    if (!segment)
+        return;
+    os_unmap_shared(segment->base, segment->layout.size);
+    os_close(segment->fd);
+    os_close(segment->directory_fd);
+    os_free(segment);
+}
+
+void segment_close_in_child(const struct segment *segment)
+{
+    os_close(segment->fd);
+    os_close(segment->directory_fd);
+}
+
+/* ---- making ---- */
+
+static int segment_fallocate(int fd, size_t at, size_t size)
+{
+    int r = 0;
+
+    for (size_t n; size > 0 && r == 0; at += n, size -= n) {
+        n = size;
+        if (n > ALLOCATE_STEP_MAX)
+            n = ALLOCATE_STEP_MAX;
+        r = os_fallocate(fd, at, n);
+    }
+    return r;
+}
+
+/* Allocates the parts of a keyed set, except its key sets. */
+static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
+{
+    int r;
+
+    if (!layout->keys_max)
+        return 0;
+    r = os_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
+    if (r == 0)
+        r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
+    return r;
+}
+
+/* Sizes the file and allocates what the first user needs: the header, the definition, the set's
+ * version block and the key table. */
+static int segment_size_file(const struct segment_location *location, int fd,
+                             const struct segment_shape *shape, const struct segment_layout *layout)
+{
+    size_t definition_n = strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1) + 1;
+    int r = os_ftruncate(fd, layout->size);
+
+    if (r == 0)
+        r = os_fallocate(fd, 0, SEGMENT_DEFINITION_AT + definition_n);
+    if (r == 0)
+        r = os_fallocate(fd, layout->blocks_at, segment_block_size(layout));
+    if (r == 0)
+        r = segment_fallocate_keys(fd, layout);
+    if (r < 0)
+        return segment_error(location, r, "cannot be created: %s", strerrordesc_np(-r));
+    return 0;
+}
+
+static void segment_init(struct segment *segment, const struct segment_shape *shape,
+                         const struct segment_host *host)
+{
+    struct segment_header *header = segment_header(segment);
+
+    memcpy(segment->base + SEGMENT_DEFINITION_AT, shape->definition,
+           strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1));
+    segment->while_used = shape->while_used;
+    set_layout_init(&header->head, shape->block_class, 0,
+                    (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
+                    segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
+    segment_identity_write(header, shape, &segment->layout, host);
+    segment->secret = header->identity.secret;
+}
+
+/* Makes the segment in an unnamed file and links it. -EAGAIN: another process was faster. */
+static int segment_create_in(struct segment_location *location, const struct segment_shape *shape,
+                             const struct segment_layout *layout, const struct segment_host *host,
+                             struct segment_file *file, struct segment **ret)
+{
+    struct segment *segment = NULL;
+    int directory_fd = location->directory_fd;
+    int r = segment_size_file(location, file->fd, shape, layout);
+
+    if (r == 0)
+        r = segment_map(location, file, layout, true, &segment);
+    if (r < 0)
+        return r;
+    SCHED_POINT();
+    segment_init(segment, shape, host);
+    SCHED_POINT();
+    r = os_link_at(segment->fd, directory_fd, location->file);
+    SCHED_POINT();
+    if (r == 0) {
+        *ret = segment;
+        return 0;
+    }
+    segment->directory_fd = -1; /* it stays the caller's, for another try */
+    location->directory_fd = directory_fd;
+    segment_close(segment);
+    return r == -EEXIST ? -EAGAIN
+                        : segment_error(location, r, "cannot be linked to its name: %s",
+                                        strerrordesc_np(-r));
+}
+
+static int segment_create(struct segment_location *location, const struct segment_shape *shape,
+                          const struct segment_layout *layout, const struct segment_host *host,
+                          struct segment_file *file, struct segment **ret)
+{
+    int r;
+
+    SCHED_POINT();
+    file->fd = os_open_tmpfile(location->directory_fd);
+    if (file->fd < 0)
+        return segment_error(location, file->fd, "cannot be created: %s",
+                             strerrordesc_np(-file->fd));
+    r = segment_create_in(location, shape, layout, host, file, ret);
+    segment_file_close(file);
+    return r;
+}
+
+/* ---- attaching ---- */
+
+/* Checks that the version block that the state word names, or else the reserve block, exists and
+ * has that version. Uses pread: the block may be a hole, and a load would allocate its page. */
+static int segment_check_head(const struct segment *segment)
+{
+    const struct set_head *head = &segment_header(segment)->head;
+    const _Atomic uint64_t *word = &head->state_word;
+    unsigned turn = 0;
+
+    for (int i = 0; i < TRIES; i++, spin_backoff(&turn)) {
+        uint64_t now = atomic_load(word);
+        uint64_t block = now & INFLATED_BIT ? now : atomic_load(&head->reserve_block);
+        uint64_t slot = block & BLOCK_SLOT_MASK, found = 0;
+        uint64_t version = (block & ~INFLATED_BIT) >> BLOCK_SLOT_BITS;
+        int r;
+
+        if (!segment_has_block(segment, slot))
+            return -EUCLEAN;
+        r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof found);
+        if (r < 0)
+            return r;
+        if (atomic_load(word) == now)
+            return found == version ? 0 : -EUCLEAN;
+    }
+    return 0; /* the word keeps changing, so another process uses it successfully */
+}
+
+/* Checks the numbers of key sets against their maximum. Uses pread: the page may be a hole. */
+static int segment_check_keyed(const struct segment *segment)
+{
+    const uint32_t max = segment->layout.key_sets_max;
+    struct segment_keyed keyed;
+    int r;
+
+    if (!segment->layout.keys_max)
+        return 0;
+    r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
+    if (r < 0)
+        return r;
+    if ((size_t)r < sizeof keyed || atomic_load(&keyed.key_sets_high) > max ||
+        (uint32_t)atomic_load(&keyed.unbound_list) > max)
+        return -EUCLEAN;
+    return 0;
+}
+
+static int segment_check_state(const struct segment_location *location,
+                               const struct segment *segment)
+{
+    const struct set_head *head = &segment_header(segment)->head;
+    bool same = head->block_class == segment->layout.block_class && head->number == 0;
+    int r = same ? segment_check_head(segment) : -EUCLEAN;
+
+    if (r == 0)
+        r = segment_check_keyed(segment);
+    if (r < 0)
+        return segment_error(location, r,
+                             "is damaged: its state cannot be found (%s); remove it with "
+                             "`weir rm`",
+                             strerrordesc_np(-r));
+    return 0;
+}
+
+/* Removes a segment of another definition if its lifetime is `users` and all users have died: the
+ * last of them would have removed it. Returns -EAGAIN (removed); -EEXIST, which `reterr` explains
+ * already; or another error. */
+static int segment_replace_unused(struct segment_location *location,
+                                  const struct segment_shape *shape, struct segment_file *file)
+{
+    struct segment_layout layout;
+    int r;
+
+    if (!file->header.identity.while_used || !shape->in_use || shape->must_exist)
+        return -EEXIST;
+    r = segment_file_read_layout(location, file, &layout);
+    if (r == 0)
+        r = segment_file_try_remove(location, file, &layout, false, shape->in_use, shape->userdata);
+    return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
+}
+
+static int segment_attach(struct segment_location *location, const struct segment_shape *shape,
+                          const struct segment_layout *layout, const struct segment_host *host,
+                          struct segment_file *file, struct segment **ret)
+{
+    struct segment *segment = NULL;
+    int r = segment_file_check_usable(location, file, host);
+
+    if (r == -ESTALE || (r == 0 && (atomic_load(&file->header.removal) & 1))) {
+        r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
+        return r == 0 ? -EAGAIN
+                      : segment_error(location, r, "is obsolete, but cannot be removed: %s",
+                                      strerrordesc_np(-r));
+    }
+    if (r == 0)
+        r = segment_file_check_match(location, file, shape, layout);
+    if (r == -EEXIST)
+        r = segment_replace_unused(location, shape, file);
+    if (r == 0)
+        r = segment_map(location, file, layout, true, &segment);
+    if (r < 0)
+        return r;
+    r = segment_check_state(location, segment);
+    if (r < 0)
+        segment_close(segment);
+    else
+        *ret = segment;
+    return r;
+}
+
+static int segment_attach_or_create(struct segment_location *location,
+                                    const struct segment_shape *shape,
+                                    const struct segment_layout *layout,
+                                    const struct segment_host *host, struct segment_file *file,
+                                    struct segment **ret)
+{
+    int r = segment_file_open(location, true, file);
+
+    if (r == 0)
+        r = segment_attach(location, shape, layout, host, file, ret);
+    segment_file_close(file);
+    return r == -ENOENT && !shape->must_exist
+               ? segment_create(location, shape, layout, host, file, ret)
+               : r;
+}
+
+static int segment_open_location(struct segment_location *location,
+                                 const struct segment_shape *shape,
+                                 const struct segment_layout *layout, struct segment **ret)
+{
+    struct segment_file *file = os_alloc(1, sizeof(*file));
+    struct segment_host host;
+    int r = -EAGAIN;
+
+    if (!file)
+        return error_set(location->reterr, -ENOMEM, "out of memory");
+    if (segment_host_read(&host, location->reterr) < 0) {
+        os_free(file);
+        return location->reterr->code;
+    }
+    for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+        r = segment_attach_or_create(location, shape, layout, &host, file, ret);
+    os_free(file);
+    if (r == -EAGAIN)
+        return segment_error(location, -EBUSY, "%s", "is removed repeatedly");
+    return r;
+}
+
+int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
+                 struct weir_error *reterr)
+{
+    struct segment_location location;
+    struct segment_layout layout;
+    struct weir_error error;
+    int r = segment_layout_compute(shape, &layout);
+
+    if (r < 0)
+        return error_set(reterr, r, "the set `%s` cannot be shared by processes: %s",
+                         error_text(shape->name).text,
+                         r == -E2BIG && shape->keys_max
+                             ? "it would be too large; lower `max` of `subjects`, or bound `memory`"
+                             : strerrordesc_np(-r));
+    r = segment_location_open(directory, shape->name, true, &location, &error);
+    if (r == 0)
+        r = segment_open_location(&location, shape, &layout, ret);
+    segment_location_close(&location);
+    if (r < 0 && reterr)
+        *reterr = error;
+    return r;
+}

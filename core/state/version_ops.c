@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Versions of a set's state: creation, reading, helping, commit and deflation. README.md has the
+ * protocol.
+ *
+ * Memory order. Accesses are relaxed where one of these pairs orders them:
+ *   - The commit CAS of the state word pairs with its acquire loads: a thread that loads the word
+ *     sees the block.
+ *   - A reader copies a block that may be rewritten meanwhile: a seqlock with the state word as its
+ *     sequence. An acquire fence and a second load of the word follow the copy. A release fence
+ *     precedes the writer's stores into a block. The block became the writer's own by a change of
+ *     the state word before that fence. So a reader that saw one of the stores also sees the word
+ *     changed.
+ *   - `completed` is stored with release after the deferred writes, and loaded with acquire before
+ *     a thread relies on them.
+ */
+#include "state/version_ops.h"
+#include "base/backoff.h"
+#include "base/compiler.h"
+
+#include <errno.h>
+#include <string.h>
+
+_Static_assert(sizeof(struct version_block) == 120, "nearly two lines of a box are its header");
+_Static_assert(sizeof(struct thread_head) % 8 == 0, "flat");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
+
+static struct version_block *version_block_at(const struct region *region, uint32_t block_class,
+                                              uint64_t word)
+{
+    return block_at(true, region, block_class, word);
+}
+
+static uint32_t version_block_class(const struct region *region, const struct set_head *set)
+{
+    return block_class_of(true, region, set);
+}
+
+static _Atomic uint64_t *version_own_ref(const struct region *region, uint32_t ctx,
+                                         uint32_t block_class)
+{
+    return block_own_ref(true, region, ctx, block_class);
+}
+
+/* Allocates a block of this class with version 0 of its slot. Returns its block reference; 0: no
+ * memory. */
+static uint64_t version_new_block(struct region *region, uint32_t block_class)
+{
+    size_t size = (size_t)1 << block_class;
+    uint32_t unit = region_alloc_block(region, size, size);
+    uint64_t slot = (uint64_t)unit * REGION_UNIT_SIZE >> block_class;
+
+    return unit && slot <= BLOCK_SLOT_MASK ? block_ref_make(slot, 0) : 0;
+}
+
+uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
+                         const uint64_t *content, size_t content_n)
+{
+    uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
+    uint64_t own_ref = unit ? version_new_block(region, block_class) : 0;
+
+    if (!own_ref)
+        return 0;
+    set_layout_init(region_block(region, unit), block_class, number,
+                    version_block_at(region, block_class, own_ref), state_word_slot(own_ref),
+                    content, content_n);
+    return unit;
+}
+
+uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,
+                                uint64_t word)
+{
+    uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
+
+    if (unit) {
+        struct set_head *set = region_block(region, unit);
+
+        set->block_class = block_class;
+        set->number = number;
+        atomic_store_explicit(&set->state_word, word, memory_order_release);
+    }
+    return unit;
+}
+
+int version_add_reserve_block(struct region *region, uint32_t set_unit)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t block;
+
+    if (version_load(&set->reserve_block))
+        return 0;
+    block = version_new_block(region, version_block_class(region, set));
+    if (!block)
+        return -ENOMEM;
+    atomic_store_explicit(&set->reserve_block, block, memory_order_release);
+    return 0;
+}
+
+uint32_t version_new_thread(struct region *region)
+{
+    uint32_t unit = region_alloc_block(region, sizeof(struct thread_head), REGION_UNIT_SIZE);
+
+    if (unit) {
+        struct thread_head *ctx = region_block(region, unit);
+
+        version_store(&ctx->generation, 1);
+    }
+    return unit;
+}
+
+int version_add_own_block(struct region *region, uint32_t ctx, uint32_t block_class)
+{
+    _Atomic uint64_t *own_ref = version_own_ref(region, ctx, block_class);
+    uint64_t block;
+
+    if (version_load(own_ref))
+        return 0;
+    block = version_new_block(region, block_class);
+    if (!block)
+        return -ENOMEM;
+    atomic_store_explicit(own_ref, block, memory_order_release);
+    return 0;
+}
+
+/* The deferred writes of a version, copied before the version is known to be current. */
+struct deferred_writes {
+    uint32_t thread_unit, writes_n;
+    uint64_t predecessor;
+    struct deferred_write writes[DEFERRED_WRITES_MAX];
+};
+
+static void version_copy_deferred(const struct version_block *block, struct deferred_writes *ret)
+{
+    uint64_t meta = version_load(&block->meta);
+
+    ret->thread_unit = (uint32_t)(meta >> 32);
+    ret->writes_n = (uint32_t)(meta & 0xff);
+    if (ret->writes_n > DEFERRED_WRITES_MAX)
+        ret->writes_n = DEFERRED_WRITES_MAX; /* only in a segment with invalid words */
+    ret->predecessor = version_load(&block->predecessor);
+    for (uint32_t i = 0; i < ret->writes_n; i++) {
+        ret->writes[i] = (struct deferred_write){
+            .target = (uint32_t)(version_load(&block->targets[i / 2]) >> 32 * (i % 2)),
+            .expected = version_load(&block->writes[i][0]),
+            .desired = version_load(&block->writes[i][1])};
+    }
+}
+
+/*
+ * Completes the deferred writes of the version that `word` refers to, unless it has been
+ * superseded: then they are complete. Any number of helpers may do so, at any delay between any
+ * two lines. The loads are relaxed: an acquire fence and a second load of the state word follow
+ * them.
+ */
+void version_help_word(const struct region *region, struct set_head *set, uint64_t word)
+{
+    struct version_block *block = version_block_at(region, version_block_class(region, set), word);
+    uint64_t version = state_word_version(word);
+    _Atomic uint64_t *own_ref;
+    struct deferred_writes deferred;
+
+    if (version_load_acquire(&block->completed) == version)
+        return;
+    SCHED_POINT();
+    version_copy_deferred(block, &deferred);
+    SCHED_POINT();
+    if (!(deferred.predecessor & INFLATED_BIT))
+        deferred.predecessor = version_load(&set->reserve_block);
+    atomic_thread_fence(memory_order_acquire);
+    if (version_load(&set->state_word) != word)
+        return;
+    SCHED_POINT();
+    for (uint32_t i = 0; i < deferred.writes_n; i++)
+        version_apply_write(true, region, &deferred.writes[i]);
+    own_ref = version_own_ref(region, deferred.thread_unit, version_block_class(region, set));
+    version_cas(own_ref, block_ref_make(state_word_slot(word), version - 1),
+                block_ref_of_word(deferred.predecessor));
+    SCHED_POINT();
+    atomic_store_explicit(&block->completed, version, memory_order_release);
+    SCHED_POINT();
+}
+
+void version_help(const struct region *region, uint32_t set_unit)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t word;
+
+    do {
+        word = version_load_acquire(&set->state_word);
+        if (word & INFLATED_BIT)
+            version_help_word(region, set, word);
+    } while (version_load_acquire(&set->state_word) != word);
+}
+
+uint64_t version_peek_content(const struct region *region, uint32_t set_unit, uint32_t i)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t word = version_load_acquire(&set->state_word);
+
+    return word & INFLATED_BIT
+               ? version_load(
+                     &version_block_at(region, version_block_class(region, set), word)->content[i])
+               : 0;
+}
+
+void version_from_inline(struct version *version, uint64_t word)
+{
+    memset(version->content, 0, INLINE_STATE_AT * sizeof(uint64_t));
+    version->content[INLINE_STATE_AT] = inline_state_decode(version->inline_format, word);
+    version->content_n = INLINE_STATE_AT + 1;
+    if (version->inline_format == INLINE_DCAS)
+        version->content[version->content_n++] = word & DCAS_BITS;
+    version->is_mismatch = version->inline_format == INLINE_NONE;
+    version->needs_notify = false;
+    version->state_word = word;
+    version->writes_n = 0;
+}
+
+/* Reads again until the version is complete or inline; helps after HELP_AFTER back-offs. */
+WEIR_NOINLINE void version_read_retry(const struct region *region, struct set_head *set,
+                                      struct version *version, enum read_result result)
+{
+    for (unsigned turn = 0; result != READ_COMPLETE;) {
+        if (result == READ_INLINE) {
+            version_from_inline(version, version->state_word);
+            return;
+        }
+        if (result == READ_INCOMPLETE && turn >= HELP_AFTER) {
+            version_help_word(region, set, version->state_word);
+            return;
+        }
+        spin_backoff(&turn);
+        result = version_read_once(true, region, set, version);
+    }
+}
+
+void version_read(const struct region *region, uint32_t set_unit, struct version *version)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    enum read_result result;
+
+    version->writes_n = 0;
+    result = region->segment ? version_read_once(true, region, set, version)
+                             : version_read_once(false, region, set, version);
+    if (result != READ_COMPLETE)
+        version_read_retry(region, set, version, result);
+}
+
+bool version_is_current(const struct region *region, uint32_t set_unit,
+                        const struct version *version)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return version_load(&set_head_at(region, set_unit)->state_word) == version->state_word;
+}
+
+uint32_t version_deferred_writes(const struct region *region, uint32_t set_unit,
+                                 const struct version *version, struct deferred_write *ret)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    const struct version_block *block;
+    uint32_t n;
+
+    if (!version_is_inflated(version))
+        return 0;
+    block = version_block_at(region, version_block_class(region, set), version->state_word);
+    n = version_load(&block->meta) & 0xff;
+    n = n < DEFERRED_WRITES_MAX ? n : DEFERRED_WRITES_MAX;
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = (struct deferred_write){
+            .target = (uint32_t)(version_load(&block->targets[i / 2]) >> 32 * (i % 2)),
+            .expected = version_load(&block->writes[i][0]),
+            .desired = version_load(&block->writes[i][1])};
+    return version_is_current(region, set_unit, version) ? n : 0;
+}
+
+/* If the block holds a later version by now, that one counts as not yet notified, and is notified
+ * again. */
+void version_set_notified(const struct region *region, uint32_t set_unit,
+                          const struct version *version)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    struct version_block *block =
+        version_block_at(region, version_block_class(region, set), version->state_word);
+
+    atomic_store_explicit(&block->notified, state_word_version(version->state_word),
+                          memory_order_release);
+    SCHED_POINT();
+}
+
+bool version_commit(const struct region *region, uint32_t ctx, uint32_t set_unit,
+                    struct version *version)
+{
+    return region->segment ? version_commit_impl(true, region, ctx, set_unit, version)
+                           : version_commit_impl(false, region, ctx, set_unit, version);
+}
+
+bool version_deflate(const struct region *region, uint32_t set_unit, const struct version *version,
+                     uint64_t word)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    uint64_t reserve;
+
+    do {
+        reserve = version_load_acquire(&set->reserve_block);
+        SCHED_POINT();
+        if (version_load(&set->state_word) != version->state_word)
+            return false;
+        SCHED_POINT();
+    } while (reserve != block_ref_of_word(version->state_word) &&
+             !version_cas(&set->reserve_block, reserve, block_ref_of_word(version->state_word)));
+    SCHED_POINT();
+    return version_cas_word(region, set_unit, version->state_word, word);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The steps of version_read() and version_commit(), inlined there and into the hot paths. version.c
+ * says how its relaxed accesses are ordered.
+ */
+#ifndef WEIR_CORE_STATE_VERSION_OPS_H
+#define WEIR_CORE_STATE_VERSION_OPS_H
+
+#include "base/sched_point.h"
+#include "state/version.h"
+#include "state/version_block.h"
+
+static inline uint64_t version_load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline uint64_t version_load_acquire(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline void version_store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static inline bool version_cas(_Atomic uint64_t *word, uint64_t expected, uint64_t desired)
+{
+    return atomic_compare_exchange_strong_explicit(word, &expected, desired, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
+static inline struct set_head *set_head_at(const struct region *region, uint32_t set)
+{
+    return region_block(region, set);
+}
+
+WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *region,
+                                            const struct deferred_write *write)
+{
+    uint32_t record = write->target >> 3;
+    _Atomic uint64_t *at =
+        shared ? region_record(region, record) : region_record_unchecked(region, record);
+
+    at += write->target & 7;
+    SCHED_POINT();
+    if (write->is_exclusive)
+        atomic_store_explicit(at, write->desired, memory_order_release);
+    else
+        version_cas(at, write->expected, write->desired);
+    SCHED_POINT();
+}
+
+WEIR_ALWAYS_INLINE void version_copy_content(const struct version_block *block,
+                                             struct version *version)
+{
+    uint32_t n = block_content_n(version_load(&block->meta));
+    uint64_t *content = version->content;
+
+    if (n > version->content_capacity)
+        n = version->content_capacity; /* torn: the caller drops the copy */
+    for (uint32_t i = 0; i < n; i++) {
+        content[i] = version_load(&block->content[i]);
+        SCHED_POINT();
+    }
+    version->content_n = n;
+}
+
+/* Results of one attempt to read a version. */
+enum read_result {
+    READ_COMPLETE,
+    READ_INLINE,    /* the state word is inline */
+    READ_STALE,     /* another thread committed meanwhile */
+    READ_INCOMPLETE /* its deferred writes are not complete */
+};
+
+/* Checks a block of a segment: whether it is of the version that the state word refers to, and
+ * whether that version's waiters have been notified. */
+WEIR_ALWAYS_INLINE void version_check_block(const struct version_block *block,
+                                            struct version *version)
+{
+    uint64_t word = version->state_word;
+
+    version->is_mismatch = (INFLATED_BIT | block_ref_make(state_word_slot(word),
+                                                          version_load(&block->version))) != word;
+    version->needs_notify = version_load(&block->notified) != state_word_version(word);
+}
+
+WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct region *region,
+                                                      const struct set_head *set,
+                                                      struct version *version)
+{
+    uint64_t word = version->state_word = version_load_acquire(&set->state_word), done;
+    const struct version_block *block;
+
+    if (!(word & INFLATED_BIT))
+        return READ_INLINE;
+    block = block_at(shared, region, block_class_of(shared, region, set), word);
+    done = version_load_acquire(&block->completed);
+    version->is_mismatch = version->needs_notify = false;
+    if (shared && region->segment)
+        version_check_block(block, version);
+    version_copy_content(block, version);
+    atomic_thread_fence(memory_order_acquire);
+    if (version_load(&set->state_word) != word)
+        return READ_STALE;
+    if (done != state_word_version(word))
+        return READ_INCOMPLETE;
+    return READ_COMPLETE;
+}
+
+/* Completes the deferred writes of the version that `word` refers to (version.c). */
+void version_help_word(const struct region *region, struct set_head *set, uint64_t word);
+
+WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t i,
+                                          const struct deferred_write *write)
+{
+    version_store(&block->writes[i][0], write->expected);
+    SCHED_POINT();
+    version_store(&block->writes[i][1], write->desired);
+    SCHED_POINT();
+}
+
+/* Writes the deferred writes; two of them share a word of targets. */
+WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
+                                           const struct deferred_write *writes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2) {
+        uint64_t places = writes[i].target;
+
+        version_put_write(block, i, &writes[i]);
+        if (i + 1 < n) {
+            version_put_write(block, i + 1, &writes[i + 1]);
+            places |= (uint64_t)writes[i + 1].target << 32;
+        }
+        version_store(&block->targets[i / 2], places);
+        SCHED_POINT();
+    }
+}
+
+/* Writes `version` into the thread's own block as the version that `word` refers to. */
+WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_t ctx,
+                                            uint64_t word, const struct version *version)
+{
+    uint32_t n = version->content_n;
+    const uint64_t *content = version->content;
+
+    atomic_thread_fence(memory_order_release);
+    version_store(&block->version, state_word_version(word));
+    SCHED_POINT();
+    /* A stack version that lost its commit may have left this very version marked completed. */
+    version_store(&block->completed, state_word_version(word) - 1);
+    SCHED_POINT();
+    version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
+    SCHED_POINT();
+    version_store(&block->predecessor, version->state_word);
+    SCHED_POINT();
+    version_store(&block->meta, block_meta(ctx, n, version->writes_n));
+    SCHED_POINT();
+    version_put_writes(block, version->writes, version->writes_n);
+    for (uint32_t i = 0; i < n; i++) {
+        version_store(&block->content[i], content[i]);
+        SCHED_POINT();
+    }
+}
+
+/* Completes the committing thread's own version, without a copy of its deferred writes. Its own
+ * block reference and its own record need no CAS: only helpers could have written them, with equal
+ * values. */
+WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *region,
+                                         _Atomic uint64_t *own_ref, struct version_block *block,
+                                         const struct version *version, uint64_t predecessor)
+{
+    uint32_t writes_n = version->writes_n;
+
+    for (uint32_t i = 0; i < writes_n; i++)
+        version_apply_write(shared, region, &version->writes[i]);
+    version_store(own_ref, predecessor);
+    SCHED_POINT();
+    atomic_store_explicit(&block->completed, state_word_version(version->state_word),
+                          memory_order_release);
+    SCHED_POINT();
+}
+
+WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *region, uint32_t ctx,
+                                            uint32_t set_unit, struct version *version)
+{
+    struct set_head *set = set_head_at(region, set_unit);
+    uint32_t block_class = block_class_of(shared, region, set);
+    _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, block_class);
+    uint64_t mine = version_load_acquire(own_ref), expected = version->state_word;
+    struct version_block *block = block_at(shared, region, block_class, mine);
+    uint64_t word =
+        INFLATED_BIT | block_ref_make(state_word_slot(mine), state_word_version(mine) + 1);
+
+    version_write_block(block, ctx, word, version);
+    if (!version_cas_word(region, set_unit, expected, word))
+        return false;
+    SCHED_POINT();
+    version->state_word = word;
+    if (expected & INFLATED_BIT)
+        version_complete(shared, region, own_ref, block, version, block_ref_of_word(expected));
+    else
+        version_help_word(region, set, word); /* others may have changed reserve_block since */
+    return true;
+}
+
+#endif

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+/* Wait timers: a heap of deadlines and a wake fd each. */
+#include "limit/counters.h"
+#include "wait/acquisition_handle.h"
+#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
+
+#include "os/os.h"
+#include "peer/stall_check.h"
+#include "set/waiter.h"
+#include "wait/cq.h"
+#include "wait/peer_events.h"
+#include "wait/timer_thread.h"
+#include <errno.h>
+
+void timer_init(struct wait_timer *timer, weir *w)
+{
+    pthread_mutex_init(&timer->lock, NULL);
+    timer->w = w;
+    timer->heap.region = &w->region;
+    wake_fd_init(&timer->wake_fd);
+}
+
+void timer_free(struct wait_timer *timer)
+{
+    deadline_heap_free(&timer->heap);
+    pthread_mutex_destroy(&timer->lock);
+}
+
+void timer_signal(struct wait_timer *timer)
+{
+    if (wake_fd_write(&timer->wake_fd) < 0) {
+        pthread_mutex_lock(&timer->lock);
+        wake_fd_fall_back(&timer->wake_fd);
+        pthread_mutex_unlock(&timer->lock);
+    }
+    wake_fd_leave(&timer->wake_fd);
+}
+
+/* Sets the wake fd. If that fails for a completion queue, the timer thread is signaled; a later run
+ * tries again. */
+static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
+{
+    wake_fd_set_timer(&timer->wake_fd, at_ns);
+    if (timer->wake_fd.failing && timer != &instance_wait(timer->w)->timer)
+        timer_thread_signal(timer->w);
+}
+
+/* Returns when to wake up for the time `at_ns`. */
+static uint64_t timer_wake_ns(const struct wait_timer *timer, uint64_t at_ns)
+{
+    if (at_ns == WEIR_FOREVER)
+        return at_ns;
+    return at_ns > timer->advance_ns ? at_ns - timer->advance_ns : 0;
+}
+
+static uint64_t timer_earliest_ns(const struct wait_timer *timer)
+{
+    const struct deadline_entry *first = deadline_heap_first(&timer->heap);
+
+    return first ? deadline_entry_ns(first) : WEIR_FOREVER;
+}
+
+/* Sets the wake fd for an earlier time only: a wake-up that comes too early finds nothing due, and
+ * saves a system call here. During a run it is set at the end. */
+static void timer_rearm(struct wait_timer *timer)
+{
+    uint64_t at_ns = timer_earliest_ns(timer), wake_ns = timer_wake_ns(timer, at_ns);
+
+    if (timer->advance_ns)
+        timer_thread_limit_spin(timer->w, at_ns);
+    if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
+        !timer->w->clock.injected.now_ns)
+        timer_set_wake(timer, wake_ns);
+}
+
+/* Returns the timer that the record's wait target names. */
+static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
+{
+    uint32_t waker = record_wait_target(r);
+
+    return wait_target_kind(waker) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(waker))->timer
+                                                     : &instance_wait(w)->timer;
+}
+
+/* Returns whether no later call takes the record out of the heap: its queue has dropped it and will
+ * cancel its wait, or its acquisition is gone. The word of a shared record may then be anything. */
+static bool timer_waiter_is_dropped(const struct acq_record *r, uint32_t before)
+{
+    if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ)
+        return before & RECORD_DELIVERED;
+    return !record_load(&r->data);
+}
+
+void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
+{
+    struct acq_record *r = record_at(&w->region, record);
+    struct wait_timer *timer = timer_of_waiter(w, r);
+    uint32_t before;
+
+    /* A record that was the head of its wait queue earlier may be FREE by now. */
+    if (record_state(word) != RECORD_WAITING)
+        return;
+    pthread_mutex_lock(&timer->lock);
+    /* This call may come late with an outdated time, so it never postpones. A shared record may
+     * also have been reused with the same word: waiter_load() detects that. */
+    if (waiter_load(w, record, word, &before) && timer_of_waiter(w, r) == timer &&
+        !timer_waiter_is_dropped(r, before) && at_ns < deadline_heap_get(&timer->heap, record)) {
+        deadline_heap_put(&timer->heap, record, at_ns);
+        timer_rearm(timer);
+    }
+    pthread_mutex_unlock(&timer->lock);
+}
+
+void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
+                               enum record_state state)
+{
+    struct acq_record *r = record_at(timer->heap.region, record);
+
+    record_store(&r->deadline_ns, deadline_ns);
+    if (state == RECORD_REFUSED)
+        record_set_prev_flags(r, record_prev_flags(r) | RECORD_REFUSE_AT_DEADLINE);
+    deadline_heap_put_earlier(&timer->heap, record, deadline_ns);
+    if (deadline_ns < timer->wake_fd.at_ns || timer->advance_ns)
+        timer_rearm(timer);
+}
+
+void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
+                        enum record_state state)
+{
+    const struct acq_record *r = record_at(&w->region, record);
+    struct wait_timer *timer = timer_of_waiter(w, r);
+
+    pthread_mutex_lock(&timer->lock);
+    /* If the waiter was decided, no later call takes it out of the heap before its deadline. A
+     * proxy record goes in regardless: other processes may write the shared word. */
+    if (waiter_word(w, record) == word || waiter_is_proxy(r))
+        timer_set_deadline_locked(timer, record, deadline_ns, state);
+    pthread_mutex_unlock(&timer->lock);
+}
+
+static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
+{
+    struct acq_record *r = record_at(&w->region, record);
+
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    /* Only while the record has this word is the acquisition certain to exist: its release takes
+     * the lock. */
+    if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_TIMER &&
+        waiter_is_current(w, record, word) && record_load(&r->data)) {
+        weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
+
+        deadline_heap_remove(&instance_wait(w)->timer.heap, record);
+        atomic_store_explicit(&acquisition->notified, true, memory_order_release);
+        acquisition_signal(acquisition);
+    }
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+}
+
+void timer_notify(weir *w, uint32_t record, uint64_t word)
+{
+    struct acq_record *r = record_at(&w->region, record);
+    uint32_t waker = record_wait_target(r);
+
+    /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
+    if (record_state(word) == RECORD_FREE)
+        return;
+    switch (wait_target_kind(waker)) {
+    case WAIT_TARGET_FUTEX:
+        os_futex_wake(record_futex(r), 1);
+        break;
+    case WAIT_TARGET_TIMER:
+        timer_notify_acquisition(w, record, word);
+        break;
+    case WAIT_TARGET_CQ:
+        cq_deliver(cq_at(w, wait_target_cq(waker)), record, word);
+        break;
+    }
+}
+
+/* A waiter taken from the heap because its time has come. */
+struct due_waiter {
+    uint32_t record;
+    uint64_t word;
+    weir_set *set;
+    bool is_expired; /* its deadline has passed; otherwise a recheck */
+    enum record_state end_state;
+};
+
+/* Returns how many waiters `ctx` has decided for good. Relaxed: the calling thread alone writes
+ * these counters. */
+static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_set *set)
+{
+    const struct counters *counters = thread_ctx_counters(ctx, set->number);
+
+    return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
+           atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
+           atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
+}
+
+/* Grants what time has made grantable; in a shared set, also checks for threads that were stopped
+ * midway. */
+static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
+{
+    if (!due->set->participant) {
+        set_grant_waiters(ctx, due->set);
+        return;
+    }
+    stall_check_run(ctx, due->set, waiter_record(due->set->w, due->record), due->word);
+    stall_check_rearm(ctx, due->set, due->record);
+}
+
+/* Returns how many waiters were decided. */
+static int timer_handle_due(weir *w, const struct due_waiter *due)
+{
+    struct thread_ctx *ctx = thread_ctx_borrow(due->set);
+    uint64_t before = timer_count_decisions(ctx, due->set), decided;
+
+    if (due->is_expired &&
+        set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
+        timer_notify(w, due->record, record_next_word(due->word, due->end_state));
+    /* In a damaged segment the record may wait regardless: a recheck finds that out. */
+    if (!due->is_expired || due->set->participant)
+        timer_recheck(ctx, due);
+    decided = timer_count_decisions(ctx, due->set) - before;
+    thread_ctx_return(ctx);
+    return (int)decided;
+}
+
+/*
+ * Interval of rechecks of a proxy record after its time has come, ns. A tampering process may write
+ * a wrong word for a moment, and a thread that reads it must not lose the waiter. So a proxy record
+ * stays in the heap until its waiter is notified.
+ */
+#define TIMER_RECHECK_NS UINT64_C(1000000000)
+
+/* Takes a due waiter that has no deadline left out of the heap; a proxy record stays for a
+ * recheck. */
+static void timer_postpone(struct wait_timer *timer, uint32_t record, const struct acq_record *r)
+{
+    if (waiter_is_proxy(r))
+        deadline_heap_put(&timer->heap, record, timer->last_run_ns + TIMER_RECHECK_NS);
+    else
+        deadline_heap_remove(&timer->heap, record);
+}
+
+/* Takes the first waiter of the heap, which is due. After a recheck it stays for its deadline. */
+static struct due_waiter timer_take_first(struct wait_timer *timer)
+{
+    struct deadline_entry first = *deadline_heap_first(&timer->heap);
+    struct acq_record *r = record_at(timer->heap.region, first.record);
+    struct due_waiter due = {.record = first.record, .word = waiter_word(timer->w, first.record)};
+
+    if (record_state(due.word) == RECORD_WAITING) {
+        due.set = waiter_set(timer->w, first.record);
+        due.is_expired = deadline_entry_ns(&first) >= record_load(&r->deadline_ns);
+        due.end_state =
+            record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
+    }
+    if (due.set && !due.is_expired && record_load(&r->deadline_ns) != WEIR_FOREVER)
+        deadline_heap_put(&timer->heap, first.record, record_load(&r->deadline_ns));
+    else
+        timer_postpone(timer, first.record, r);
+    return due;
+}
+
+/* Sets the wake fd for the next time, or takes an expiry back that has passed for nothing. A thread
+ * that does not spin is not woken ahead of a near deadline: it would be woken again and again. */
+static void timer_finish_run(struct wait_timer *timer, bool spins)
+{
+    struct wake_fd *wake_fd = &timer->wake_fd;
+    uint64_t at_ns = timer->w->clock.injected.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
+    uint64_t next = timer_wake_ns(timer, at_ns);
+
+    if (next <= timer->last_run_ns && !spins)
+        next = at_ns;
+    timer->runs_n--;
+    if (timer->runs_n || !wake_fd_is_open(wake_fd))
+        return;
+    if (next < wake_fd->at_ns || wake_fd->at_ns <= timer->last_run_ns || wake_fd->failing)
+        timer_set_wake(timer, next);
+}
+
+bool timer_is_failing(struct wait_timer *timer)
+{
+    bool failing;
+
+    pthread_mutex_lock(&timer->lock);
+    failing = timer->wake_fd.failing;
+    pthread_mutex_unlock(&timer->lock);
+    return failing;
+}
+
+/* Returns whether nothing is or was scheduled, so that a run would do nothing. */
+static bool timer_is_idle(const struct wait_timer *timer)
+{
+    return !timer->heap.n && timer->wake_fd.at_ns == WEIR_FOREVER && !timer->wake_fd.failing;
+}
+
+/* Returns whether another process decided the waiter, which may have been stopped before it rang
+ * the doorbell. A FREE record is about to be forgotten, and its acquisition with it. */
+static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
+{
+    return waiter_is_proxy(waiter_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
+}
+
+/* Adapts the lead of the wake fd, which expires a moment early. A thread that comes before the
+ * deadline spins until then, which is shorter than another wake-up. Returns the time afterwards. */
+static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
+{
+    struct wake_fd *wake_fd = &timer->wake_fd;
+    bool ahead = wake_fd_is_ahead(wake_fd, now) && !timer->w->clock.injected.now_ns;
+
+    wake_fd_adapt_lead(wake_fd, now);
+    if (!ahead)
+        return now;
+    while (os_now_ns() < wake_fd->at_ns)
+        ;
+    return clock_now_fresh(&timer->w->clock);
+}
+
+static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
+{
+    int n = 0;
+
+    now = timer_await_wake(timer, now);
+    timer->runs_n++;
+    timer->last_run_ns = now > timer->last_run_ns ? now : timer->last_run_ns;
+    while (timer_earliest_ns(timer) <= now) {
+        struct due_waiter due = timer_take_first(timer);
+
+        pthread_mutex_unlock(&timer->lock);
+        if (due.set)
+            n += timer_handle_due(timer->w, &due);
+        else if (timer_needs_notify(timer->w, &due))
+            timer_notify(timer->w, due.record, due.word);
+        pthread_mutex_lock(&timer->lock);
+    }
+    timer_finish_run(timer, spins);
+    return n;
+}
+
+int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
+{
+    if (timer_is_idle(timer))
+        return 0;
+    return timer_run_until(
+        timer, timer->w->clock.injected.now_ns ? injected_ns : clock_now_fresh(&timer->w->clock),
+        false);
+}
+
+static int timer_run_unlocked(struct wait_timer *timer, bool spins)
+{
+    uint64_t now;
+    int n;
+
+    peer_events_handle(timer);
+    now = clock_now_fresh(&timer->w->clock);
+    pthread_mutex_lock(&timer->lock);
+    n = timer_run_until(timer, now, spins);
+    pthread_mutex_unlock(&timer->lock);
+    return n;
+}
+
+int timer_run(struct wait_timer *timer)
+{
+    return timer_run_unlocked(timer, false);
+}
+
+void timer_run_ahead(struct wait_timer *timer)
+{
+    timer_run_unlocked(timer, true);
+}
+
+uint64_t timer_next_ns(struct wait_timer *timer)
+{
+    uint64_t at_ns;
+
+    pthread_mutex_lock(&timer->lock);
+    at_ns = timer_earliest_ns(timer);
+    pthread_mutex_unlock(&timer->lock);
+    return at_ns;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A small world for tests: one instance with a clock that is moved by hand, one pool, its first
+ * set, and what was logged. Nothing in it sleeps; time passes with advance().
+ */
+#ifndef WEIR_TESTS_WORLD_H
+#define WEIR_TESTS_WORLD_H
+
+#include "lib/clock.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/weir.h>
+
+#include <cmocka.h>
+
+#define START (1000 * SECOND) /* the clock's first reading */
+
+#define LOG_MAX 16
+
+struct world {
+    weir *w;
+    weir_pool *pool;
+    weir_set *set;
+    uint64_t now;
+    int64_t wall;
+    unsigned logged; /* lines */
+    char log[LOG_MAX][256];
+};
+extern struct world world;
+
+/* Opens an instance with this configuration text, and its pool or set `name`. */
+void world_open(const char *text, const char *name);
+/* The same with one set, `main`, of these fields in YAML's flow style. */
+void world_set(const char *fields);
+/* The same with these limits only. */
+void world_limits(const char *limits);
+/* On the system's clock: a timer thread, futexes with deadlines. */
+void world_real(const char *fields);
+/* Where sets are that processes share: a directory of this process alone. */
+const char *world_directory(void);
+void world_close(void);
+
+/* Another instance on the same text and clock, as another process would have it; and its end. */
+struct twin {
+    weir *w;
+    weir_pool *pool;
+    weir_set *set;
+};
+struct twin world_twin(const char *name);
+void world_twin_close(struct twin *twin);
+
+weir_pool *pool_open(const char *name, uint32_t worker);
+
+/* Moves the clock on and does what is due. Returns how many waiters were decided. */
+int advance(uint64_t ns);
+
+/* A request for these amounts: ASK({"key", 3}, {"other", 0}). */
+#define ASK(...)                                                                                   \
+    (&(struct weir_request){.size = sizeof(struct weir_request),                                   \
+                            .amounts = (const struct weir_amount[]){__VA_ARGS__},                  \
+                            .amounts_n = sizeof((const struct weir_amount[]){__VA_ARGS__}) /       \
+                                         sizeof(struct weir_amount)})
+/* A request for nothing in particular. */
+#define ASK_DEFAULTS (&(struct weir_request){.size = sizeof(struct weir_request)})
+
+struct weir_request *with_timeout(struct weir_request *request, uint64_t timeout_ns);
+struct weir_request *with_max_wait(struct weir_request *request, uint64_t max_wait_ns);
+struct weir_request *strict(struct weir_request *request);
+
+/* The calls on world.pool; `refusal` holds what the last one said. */
+extern struct weir_refusal refusal;
+int take(const struct weir_request *request);
+int try_acquire(const struct weir_request *request, weir_acquisition **ret);
+int submit(const struct weir_request *request, weir_acquisition **ret);
+int reserve(const struct weir_request *request, weir_acquisition **ret, uint64_t *ret_at_ns);
+/* They must be granted at once, or pend. */
+weir_acquisition *granted(const struct weir_request *request);
+weir_acquisition *pending(const struct weir_request *request);
+/* Releases what must come back with this result. */
+void release_expecting(weir_acquisition *acquisition, int result);
+void release(weir_acquisition *acquisition);
+/* Releases a grant after it was updated. */
+void release_used(weir_acquisition *acquisition, const char *key, uint64_t used);
+
+struct weir_set_stats stats(void);
+struct weir_limit_stats limit_stats(size_t limit);
+uint64_t available(size_t limit);
+
+/* Everything that can be seen of world.set. */
+struct picture {
+    struct weir_set_stats set;
+    struct weir_limit_stats limits[8];
+};
+struct picture picture(void);
+/* No limit has changed between the two: neither state nor what was granted, held, given back. */
+void assert_same_limits(const struct picture *before, const struct picture *after);
+
+/* Whether the acquisition's descriptor is readable. */
+bool readable(int fd);
+
+#endif

@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A model of sets whose state is in their word while nobody is in line (core/set/inline_state.h), and of how
+ * they are boxed and unboxed (core/state/version.h). One resource; workers that each ask for it with
+ * a record of their own, wait on its word as on a futex, may give up, and give back. What is said
+ * of links and torn copies is version.pml's matter: here a box is written and copied at once,
+ * and the line is a number in it. What is atomic beyond that is one load, store or compare-and-swap
+ * there, and what follows it in private.
+ *
+ *   - The word is {slot, version} of a box, or {used}, or, in a LEDGER, {used, bits}; the last two
+ *     come back while others are late.
+ *   - `spare` is read after the commit and before the second look at the word; unboxing changes it
+ *     before the word. Who finds a set boxed, and nobody in line or expected there, unboxes it, or
+ *     leaves that to others.
+ *   - A publisher completes its own version from what it knows itself, its own record and its own
+ *     box by plain stores; but a version over a word as all others do.
+ *   - LEDGER (core/set/detectable_cas.h): each actor announces what it is about to do at the word, and turns its
+ *     bit with it. One worker may die between any two steps, and rescuers do what core/peer/thread_recovery.c
+ *     does: they box the set, and complete what was announced and has happened by the bits in the
+ *     box. With REUSE the first to be done uses the dead one's box, record and seat while others are
+ *     late.
+ *
+ * Checked: never more holders than CAPACITY; nobody writes a box that is another's, the set's or
+ * spare; when nothing moves any more, nobody sleeps, nothing is held or in line, every record is
+ * free, and every box has one owner. Defined from outside: LEDGER, WORKERS, RESCUERS (0: nobody
+ * dies), REUSE, CAPACITY, START, FAULT (0: none), each of which must be found; word.plan says
+ * in which search:
+ *    1 `spare` read before the commit     2 `spare` stored, not swapped
+ *    3 superseded while incomplete        4 the word unboxed before `spare` is changed
+ *    5 help without a second look         6 `spare` taken by a publisher without a second look
+ *    7 a place in line stored, not swapped     8 unboxed with a line
+ *    9 a change not announced            10 completed from the box, which may be another's by now
+ *   11 what is recovered is freed by a plain store
+ *   12 a waiter sleeps without comparing 13 no wake after a hand-over
+ *   14 completed without a second look   15 given back for others at the word
+ */
+#ifndef LEDGER
+#define LEDGER 0
+#endif
+#ifndef WORKERS
+#define WORKERS 3
+#endif
+#ifndef RESCUERS
+#define RESCUERS 0
+#endif
+#ifndef REUSE
+#define REUSE 1
+#endif
+#ifndef CAPACITY
+#define CAPACITY 1
+#endif
+#ifndef FAULT
+#define FAULT 0
+#endif
+/* The set is inline; or boxed without a line; or either; or worker 0 has died: it had changed the
+ * word, but not its record; or the last worker holds already. */
+#define INLINE 0
+#define BOXED  1
+#define EITHER 2
+#define DEAD   3
+#define FULL   4
+#ifndef START
+#define START INLINE
+#endif
+#define ACTORS (WORKERS + RESCUERS)
+#define BOXES  (ACTORS + 1)
+#define NONE   255
+
+/* Words of records: sequence * 4 + state. */
+#define FREE       0
+#define WAITING    1
+#define HELD       2
+#define CANCELED   3
+#define COMPLETED  4 /* of operations, not of records */
+#define STATE(w)   ((w) & 3)
+#define NEXT(w, s) ((((w) >> 2) + 1) * 4 + (s))
+
+/* A line: records + 1, the head in the lowest two bits. */
+#define HEAD(q) (((q) & 3) - 1)
+
+typedef box {
+    byte used, line;                  /* content */
+    bool expected;                    /* somebody is about to join the line */
+    byte bits;
+    byte n, actor, slot, version;     /* effects; whose it is; what it replaced; slot NONE: a word */
+    byte place[2], before[2], after[2];
+    byte done
+};
+
+box boxes[BOXES];
+byte own_slot[ACTORS], own_version[ACTORS];
+byte spare_slot, spare_version;
+byte set_slot, set_version, set_used, set_bits;   /* the set's word; slot NONE: inline */
+byte memory[WORKERS];                             /* the words of the records */
+bool asleep[WORKERS], inside[WORKERS];
+byte announced_record[ACTORS], announced_word[ACTORS]; /* record + 1; by seat */
+bool announced_bit[ACTORS];
+bool dead[ACTORS];
+byte victim = NONE;
+bool recovered;
+
+#define SAME (set_slot == s && set_version == v && set_used == u && set_bits == c)
+
+inline load_word()
+{
+    d_step { s = set_slot; v = set_version; u = set_used; c = set_bits }
+}
+
+/* Completes the version named by the word that was read. */
+inline help()
+{
+    if
+    :: boxes[s].done != v ->
+        d_step {
+            dn = boxes[s].n; da = boxes[s].actor; ds = boxes[s].slot; dv = boxes[s].version;
+            dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0];
+            dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1]
+        };
+        if
+        :: d_step {
+                ds == NONE ->
+                if
+                :: FAULT == 1 && da == me -> ds = es; dv = ev
+                :: else -> ds = spare_slot; dv = spare_version
+                fi
+            }
+        :: d_step { ds != NONE -> skip }
+        fi;
+        if
+        :: d_step { SAME || FAULT == 5 -> k = 0 };
+            do
+            :: d_step {
+                    k < dn ->
+                    if :: memory[dp[k]] == db[k] -> memory[dp[k]] = dw[k] :: else fi;
+                    k++
+                }
+            :: d_step {
+                    k == dn ->
+                    if
+                    :: own_slot[da] == s && own_version[da] == v - 1 ->
+                        own_slot[da] = ds; own_version[da] = dv
+                    :: else
+                    fi
+                };
+                break
+            od;
+            atomic { boxes[s].done = v; clear_debt() }
+        :: d_step { !(SAME || FAULT == 5) -> clear_debt() }
+        fi
+    :: d_step { boxes[s].done == v -> skip }
+    fi
+}
+
+inline clear_debt()
+{
+    dn = 0; da = 0; ds = 0; dv = 0; dp[0] = 0; db[0] = 0; dw[0] = 0; dp[1] = 0; db[1] = 0;
+    dw[1] = 0; k = 0
+}
+
+/* The publisher completes its own version, which is named by s and v and replaced ds and dv. What it
+ * owes he knows by himself: his box may be another's already. */
+inline complete()
+{
+    if
+    :: ds == NONE && FAULT != 6 -> help()
+    :: d_step { ds != NONE || FAULT == 6 -> k = 0 };
+        do
+        :: d_step {
+                k < dn ->
+                if
+                :: FAULT == 10 ->
+                    dp[k] = boxes[s].place[k]; db[k] = boxes[s].before[k]; dw[k] = boxes[s].after[k]
+                :: else
+                fi;
+                if
+                :: memory[dp[k]] == db[k] || (k == 0 && plain) -> memory[dp[k]] = dw[k]
+                :: else
+                fi;
+                k++
+            }
+        :: d_step {
+                k == dn ->
+                if :: ds == NONE -> ds = spare_slot; dv = spare_version :: else fi;
+                own_slot[me] = ds; own_version[me] = dv
+            };
+            break
+        od;
+        atomic { boxes[s].done = v; clear_debt() }
+    fi
+}
+
+/* Completes what was announced, of record r or of all, and has happened by the version that was read;
+ * k is the seat, and less than ACTORS afterwards if the set has changed. */
+inline complete_seats()
+{
+    do
+    :: k < ACTORS ->
+        d_step {
+            ar = announced_record[k]; aw = announced_word[k]; ab = announced_bit[k];
+            if :: kind == FREE && ar != r + 1 -> ar = 0 :: else fi
+        };
+        if
+        :: d_step { !(SAME || FAULT == 14) -> skip }; break
+        :: d_step {
+                (SAME || FAULT == 14) ->
+                if
+                :: ar && ab == (boxes[s].bits >> k & 1) -> skip
+                :: else -> ar = 0
+                fi
+            };
+            d_step {
+                if :: ar && memory[ar - 1] >> 2 == (aw >> 2) - 1 -> memory[ar - 1] = aw :: else fi;
+                k++
+            }
+        fi
+    :: k == ACTORS -> break
+    od;
+    atomic { ar = 0; aw = 0; ab = 0 }
+}
+
+inline unbox()
+{
+    do
+    ::  d_step { ds = spare_slot; dv = spare_version };
+        if
+        :: d_step { !SAME -> go = 5 }
+        :: d_step { SAME -> go = 0 }
+        fi;
+        if
+        :: go == 5 -> break
+        :: d_step {
+                go == 0 ->
+                if
+                :: FAULT == 4 -> go = 2
+                :: (spare_slot == ds && spare_version == dv) || FAULT == 2 ->
+                    spare_slot = s; spare_version = v; go = 2
+                :: ds == s && dv == v -> go = 2
+                :: else
+                fi
+            };
+            if
+            :: d_step {
+                    go == 2 ->
+                    if
+                    :: SAME ->
+                        set_slot = NONE; set_used = boxes[s].used; set_version = 0; set_bits = boxes[s].bits;
+                    :: else -> go = 5
+                    fi
+                };
+                if
+                :: FAULT == 4 && go == 2 -> d_step { spare_slot = s; spare_version = v }
+                :: else
+                fi;
+                break
+            :: go == 0
+            fi
+        fi
+    od;
+    atomic { ds = 0; dv = 0; go = 0 }
+}
+
+/* Writes the next version into the own box: one or two effects, the hand-over included. */
+inline version_write_block(p, w)
+{
+    o = own_slot[me];
+    k = 0;
+    do
+    :: k < ACTORS -> assert(k == me || own_slot[k] != o); k++
+    :: else -> break
+    od;
+    k = 0;
+    assert(set_slot != o && (set_slot != NONE || spare_slot != o));
+    boxes[o].n = 0; boxes[o].expected = false;
+    boxes[o].place[0] = 0; boxes[o].before[0] = 0; boxes[o].after[0] = 0;
+    boxes[o].place[1] = 0; boxes[o].before[1] = 0; boxes[o].after[1] = 0;
+    if
+    :: p != NONE ->
+        boxes[o].place[0] = p; boxes[o].before[0] = memory[p]; boxes[o].after[0] = w; boxes[o].n = 1
+    :: else
+    fi;
+    if
+    :: line && used < CAPACITY ->
+        g = HEAD(line);
+        boxes[o].place[boxes[o].n] = g;
+        boxes[o].before[boxes[o].n] = memory[g];
+        boxes[o].after[boxes[o].n] = NEXT(memory[g], HELD);
+        boxes[o].n++;
+        used++;
+        line = line >> 2
+    :: else
+    fi;
+    boxes[o].used = used; boxes[o].line = line; boxes[o].actor = me;
+    boxes[o].slot = s; boxes[o].version = v;
+    if :: s == NONE -> boxes[o].bits = c :: else -> boxes[o].bits = boxes[s].bits fi;
+    used = 0; line = 0
+}
+
+/* What the word does not suffice for. */
+#define FOR_OTHERS (LEDGER && ((kind == FREE && !live && FAULT != 15) || kind == COMPLETED))
+
+/* go: 0 read again, 1 nothing to do, 2 publish, 3 change the word inline. */
+inline decide_inline()
+{
+    if
+    :: kind == HELD && u < CAPACITY -> go = 3; t = NEXT(memory[r], HELD)
+    :: (kind == HELD && u >= CAPACITY) || FOR_OTHERS ->
+        used = u; go = 2;
+        version_write_block(NONE, 0);
+        boxes[o].expected = true;
+        es = spare_slot; ev = spare_version
+    :: kind == FREE && !FOR_OTHERS ->
+        if :: LEDGER && memory[r] != x -> go = 1 :: else -> go = 3; t = NEXT(x, FREE) fi
+    :: kind == CANCELED -> assert(memory[r] != x); go = 1
+    :: kind == NONE -> go = 1
+    fi
+}
+
+inline decide_boxed()
+{
+    used = boxes[s].used; line = boxes[s].line;
+    go = 2; plain = 0;
+    if
+    :: kind == HELD && !line && used < CAPACITY ->
+        used++; plain = 1; version_write_block(r, NEXT(memory[r], HELD))
+    :: kind == HELD && (line || used >= CAPACITY) ->
+        if
+        :: !line -> line = r + 1
+        :: line && line < 4 -> line = line | (r + 1) << 2
+        :: else -> line = line | (r + 1) << 4
+        fi;
+        plain = (FAULT == 7);
+        version_write_block(r, NEXT(memory[r], WAITING))
+    :: kind == FREE && LEDGER && memory[r] != x -> go = 1
+    :: kind == FREE && (!LEDGER || memory[r] == x) ->
+        used--;
+        if
+        :: LEDGER -> plain = (live || FAULT == 11); version_write_block(r, NEXT(x, FREE))
+        :: else -> version_write_block(NONE, 0)
+        fi
+    :: kind == CANCELED && memory[r] != x -> go = 1
+    :: kind == CANCELED && memory[r] == x ->
+        if
+        :: (line & 3) == r + 1 -> line = line >> 2
+        :: (line >> 2 & 3) == r + 1 -> line = (line & 3) | (line >> 4) << 2
+        :: else -> assert((line >> 4) == r + 1); line = line & 15
+        fi;
+        version_write_block(r, NEXT(memory[r], CANCELED))
+    :: kind == NONE && line && used < CAPACITY -> version_write_block(NONE, 0)
+    :: kind == NONE && !(line && used < CAPACITY) -> go = 1
+    :: kind == COMPLETED -> go = (n == ACTORS -> 1 : 0)
+    fi;
+    used = 0; line = 0
+}
+
+/* One operation of actor `me` on record `r`: `kind` is what the record is to become; FREE: a release
+ * of what it held by its word x; HELD: enter; NONE: serve. `live`: on one's own record. */
+inline operation()
+{
+    if /* a plain state: first the record, so that it is done once */
+    :: kind == FREE && !LEDGER -> memory[r] = NEXT(x, FREE)
+    :: else
+    fi;
+    do
+    ::  load_word();
+        if
+        :: s == NONE ->
+            d_step { decide_inline() };
+        :: s != NONE && (boxes[s].done == v || FAULT == 3)
+        :: s != NONE && !(boxes[s].done == v || FAULT == 3) -> help()
+        fi;
+        if
+        :: s != NONE && FOR_OTHERS ->
+            if :: kind == COMPLETED -> k = n :: else -> k = 0 fi;
+            complete_seats();
+            d_step { if :: kind == COMPLETED -> n = k :: else fi; k = 0 }
+        :: else
+        fi;
+        if
+        :: d_step {
+                s != NONE ->
+                if
+                :: SAME || (kind == COMPLETED && n == ACTORS) ->
+                    if
+                    :: ((boxes[s].line == 0 && !boxes[s].expected) || FAULT == 8) && !FOR_OTHERS -> go = 4
+                    :: else -> decide_boxed()
+                    fi
+                :: else -> go = 0
+                fi
+            }
+        :: s == NONE
+        fi;
+        if
+        :: go == 4 -> unbox()
+        :: d_step { go == 4 -> go = 0; if :: SAME -> decide_boxed() :: else fi }
+        :: go != 4
+        fi;
+        if
+        :: go == 1 -> break
+        :: go == 0
+        :: go == 3 ->
+            if
+            :: LEDGER -> d_step {
+                    if
+                    :: FAULT != 9 ->
+                        announced_record[me] = r + 1; announced_word[me] = t;
+                        announced_bit[me] = 1 - (c >> me & 1)
+                    :: else
+                    fi
+                }
+            :: !LEDGER
+            fi;
+            d_step {
+                if
+                :: SAME ->
+                    if :: kind == HELD -> set_used = u + 1 :: else -> set_used = u - 1 fi;
+                    if :: LEDGER -> set_bits = c ^ (1 << me) :: else fi
+                :: else -> go = 0
+                fi
+            };
+            if
+            :: d_step {
+                    go == 3 ->
+                    if
+                    :: kind == HELD || LEDGER -> memory[r] = t
+                    :: else
+                    fi
+                };
+                break
+            :: go == 0
+            fi
+        :: d_step {
+                go == 2 ->
+                if
+                :: SAME ->
+                    ds = s; dv = v; boxed = (s == NONE);
+                    s = o; v = own_version[me] + 1; u = 0; c = 0;
+                    set_slot = s; set_version = v; set_used = 0; set_bits = 0;
+                    dn = boxes[s].n;
+                    dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0];
+                    dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1]
+                :: else -> go = 0; g = NONE
+                fi
+            };
+            if
+            :: go == 2 ->
+                complete();
+                if
+                :: boxed -> boxed = false
+                :: !boxed ->
+                    if :: g != NONE && FAULT != 13 -> asleep[g] = false :: else fi;
+                    break
+                fi
+            :: go == 0
+            fi
+        fi
+    od;
+    atomic { go = 0; s = 0; v = 0; u = 0; c = 0; o = 0; g = NONE; t = 0; plain = 0; es = 0; ev = 0 }
+}
+
+#define LOCALS byte s, v, u, c, o, g = NONE, t, go, k, n, x, used, line, plain, es, ev; \
+    byte dn, da, ds, dv; byte dp[2]; byte db[2]; byte dw[2]; byte ar, aw; bool ab
+
+/* Asks, waits, gives back, until the record is free. */
+inline live_once()
+{
+    if
+    :: STATE(memory[r]) == FREE -> kind = HELD
+    :: else -> kind = NONE
+    fi;
+    do
+    ::  if :: kind != NONE -> operation() :: else fi;
+        x = memory[r];
+        if
+        :: STATE(x) == HELD ->
+            d_step {
+                inside[r] = true;
+                k = 0; n = 0;
+                do :: k < WORKERS -> n = n + inside[k]; k++ :: else -> break od;
+                assert(n <= CAPACITY);
+                k = 0; n = 0
+            };
+            inside[r] = false;
+            kind = FREE
+        :: STATE(x) == WAITING ->
+            if
+            :: r == 1 -> kind = CANCELED /* a timeout, for one of them, or not */
+            :: atomic { memory[r] == x || FAULT == 12 -> asleep[r] = true }; !asleep[r]; kind = NONE
+            :: memory[r] != x -> kind = NONE
+            fi
+        :: STATE(x) == CANCELED -> memory[r] = NEXT(x, FREE); break
+        :: STATE(x) == FREE -> break
+        fi
+    od;
+    x = 0
+}
+
+#if RESCUERS > 0
+#define MORTAL provided (!dead[me])
+#else
+#define MORTAL /* then the search can be reduced */
+#endif
+
+proctype worker(byte me) MORTAL
+{
+    LOCALS;
+    byte r = me, kind;
+    bool live = true, boxed;
+
+    live_once()
+}
+
+#if RESCUERS > 0 && START != DEAD
+active proctype killer()
+{
+    if :: victim = 0 :: victim = 1 :: skip fi;
+    if :: victim != NONE -> dead[victim] = true :: else fi
+}
+#endif
+
+#if RESCUERS > 0
+proctype rescuer(byte me)
+{
+    LOCALS;
+    byte r, kind;
+    bool live = false, boxed;
+
+    victim != NONE && dead[victim];
+    r = victim;
+    do
+    ::  load_word();
+        if
+        :: s != NONE -> help()
+        :: else
+        fi;
+        if :: SAME -> break :: else fi
+    od;
+    kind = COMPLETED;
+    do
+    ::  operation();
+        if :: kind == NONE -> break :: else -> n = 0 fi;
+        do
+        ::  x = memory[r];
+            if
+            :: recovered || STATE(x) == FREE -> kind = NONE; break
+            :: !recovered && STATE(x) == HELD -> inside[r] = false; kind = FREE; break
+            :: !recovered && STATE(x) == WAITING -> kind = CANCELED; break
+            :: !recovered && STATE(x) == CANCELED ->
+                d_step { if :: memory[r] == x -> memory[r] = NEXT(x, FREE) :: else fi }
+            fi
+        od
+    od;
+    atomic { k = 0; do :: k < WORKERS -> asleep[k] = false; k++ :: else -> break od; k = 0 };
+    d_step { x = 0; if :: !recovered -> recovered = true; me = victim; live = true :: else fi };
+#if REUSE
+    if :: live -> live_once() :: else fi
+#endif
+}
+#endif
+
+init {
+    byte i;
+
+    d_step {
+        do
+        :: i < ACTORS -> own_slot[i] = i; i++
+        :: else -> break
+        od;
+        set_slot = NONE; spare_slot = ACTORS; i = 0
+    };
+#if START == BOXED || START == EITHER
+    if
+    :: set_slot = ACTORS; set_version = 1; boxes[ACTORS].done = 1; spare_slot = 0
+#if START == EITHER
+    :: skip
+#endif
+    fi;
+#elif START == FULL
+    memory[WORKERS - 1] = NEXT(FREE, HELD);
+    set_used = 1;
+#elif START == DEAD
+    victim = 0; dead[0] = true; set_used = 1; set_bits = 1;
+    announced_record[0] = 1; announced_word[0] = NEXT(FREE, HELD); announced_bit[0] = 1;
+#endif
+    atomic {
+        do
+        :: i < WORKERS -> if :: !dead[i] -> run worker(i) :: else fi; i++
+        :: else -> break
+        od;
+#if RESCUERS > 0
+        do :: i < ACTORS -> run rescuer(i); i++ :: else -> break od;
+#endif
+        i = 0
+    };
+    timeout;
+    /* Nothing moves any more. */
+    d_step {
+        if
+        :: set_slot == NONE -> assert(!set_used)
+        :: else -> assert(!boxes[set_slot].used && !boxes[set_slot].line)
+        fi;
+        do
+        :: i < WORKERS -> assert(STATE(memory[i]) == FREE); i++
+        :: else -> break
+        od;
+        i = 0;
+        do
+        :: i < ACTORS ->
+            assert(own_slot[i] != (set_slot == NONE -> spare_slot : set_slot));
+            assert(i == 0 || own_slot[i] != own_slot[0]);
+            assert(i < 2 || own_slot[i] != own_slot[1]);
+            assert(i < 3 || own_slot[i] != own_slot[2]);
+            i++
+        :: else -> break
+        od
+    }
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* Who holds a set, and who waits: in which order, of which process, at which place, how much. */
+#include "lib/world.h"
+#include <unistd.h>
+
+#define LIMITS                                                                                     \
+    "{ type: resource, key: a, capacity: 10 }, { type: resource, key: b, capacity: 10 },"          \
+    "{ type: resource, key: a, capacity: 20 }"
+
+static struct weir_holder holders[64];
+
+static int look(void)
+{
+    memset(holders, 0xff, sizeof holders);
+    return weir_set_holders(world.set, holders, 64);
+}
+
+static void assert_amounts(const struct weir_holder *holder, uint64_t a, uint64_t b)
+{
+    uint64_t amounts[4] = {77, 77, 77, 77};
+
+    assert_int_equal(weir_set_holder_amounts(world.set, holder, amounts, 4), 3);
+    assert_int_equal(amounts[0], a);
+    assert_int_equal(amounts[1], b);
+    assert_int_equal(amounts[2], a);
+    assert_int_equal(amounts[3], 77);
+}
+
+static void those_who_hold_have_no_position(void **state)
+{
+    weir_acquisition *first, *second;
+
+    (void)state;
+    world_limits(LIMITS);
+    assert_int_equal(look(), 0);
+    first = granted(ASK({"a", 3}, {"b", 0}));
+    advance(SECOND);
+    second = granted(ASK({"a", 0}, {"b", 9}));
+    assert_int_equal(look(), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(holders[i].process, getpid());
+        assert_int_equal(holders[i].thread, gettid());
+        assert_int_equal(holders[i].waiting, 0);
+        assert_int_equal(holders[i].position, 0);
+        assert_int_equal(holders[i].since_ns, START + (unsigned)i * SECOND);
+    }
+    assert_amounts(&holders[0], 3, 0);
+    assert_amounts(&holders[1], 0, 9);
+    release(first);
+    release(second);
+    world_close();
+}
+
+/* Records are used again in an order of their own: the line is what counts. */
+static void the_line_is_numbered_from_its_head(void **state)
+{
+    weir_acquisition *all, *waiting[20];
+
+    (void)state;
+    world_limits(LIMITS);
+    for (int round = 0; round < 3; round++) {
+        all = granted(ASK({"a", 10}, {"b", 0}));
+        for (unsigned i = 0; i < 20; i++) {
+            waiting[i] = pending(ASK({"a", i % 10 + 1}, {"b", 0}));
+            if (i % 3 == 0) /* several begin to wait at one instant */
+                advance(MS);
+        }
+        release_expecting(waiting[0], 0); /* the head, */
+        release_expecting(waiting[7], 0); /* and somebody else */
+        assert_int_equal(look(), 19);
+        assert_int_equal(holders[0].position, 0);
+        for (unsigned seen = 0, i = 1; i < 19; i++) {
+            unsigned position = holders[i].position;
+
+            assert_int_equal(holders[i].waiting, 1);
+            assert_in_range(position, 1, 18);
+            assert_false(seen & 1u << position);
+            seen |= 1u << position;
+            /* Places 1 … 6 are those of waiting[1 … 6], 7 … 18 those of waiting[8 … 19]. */
+            assert_amounts(&holders[i], (position + (position > 6)) % 10 + 1, 0);
+        }
+        release(all);
+        for (unsigned i = 1; i < 20; i++)
+            if (i != 7)
+                weir_release(&waiting[i]);
+    }
+    world_close();
+}
+
+static void amounts_of_one_who_is_gone(void **state)
+{
+    weir_acquisition *all, *waits;
+    struct weir_holder held, waiting;
+    uint64_t amounts[3];
+
+    (void)state;
+    world_limits(LIMITS);
+    all = granted(ASK({"a", 10}, {"b", 1}));
+    advance(MS);
+    waits = pending(ASK({"a", 2}, {"b", 1}));
+    assert_int_equal(look(), 2);
+    held = holders[0];
+    waiting = holders[1];
+    assert_amounts(&held, 10, 1);
+    assert_amounts(&waiting, 2, 1);
+    release(all);
+    assert_int_equal(weir_set_holder_amounts(world.set, &held, amounts, 3), -ESRCH);
+    assert_int_equal(weir_set_holder_amounts(world.set, &waiting, amounts, 3), -ESRCH);
+    assert_int_equal(look(), 1);
+    assert_amounts(&holders[0], 2, 1);
+    release(waits);
+    assert_int_equal(weir_set_holder_amounts(world.set, &holders[0], amounts, 3), -ESRCH);
+    all = granted(ASK({"a", 1}, {"b", 1})); /* in the same record, most likely */
+    assert_int_equal(weir_set_holder_amounts(world.set, &held, amounts, 3), -ESRCH);
+    assert_int_equal(weir_set_holder_amounts(world.set, &holders[0], amounts, 3), -ESRCH);
+    release(all);
+    world_close();
+}
+
+static void amounts_of_nobody(void **state)
+{
+    struct weir_holder nobody = {0};
+    weir_acquisition *all;
+    uint64_t amounts[3];
+
+    (void)state;
+    world_limits(LIMITS);
+    all = granted(ASK({"a", 1}, {"b", 1}));
+    for (uint64_t id = 0; id < UINT64_C(1) << 28; id = id < 20000 ? id + 1 : 2 * id) {
+        nobody.id = id | UINT64_C(1) << 40;
+        assert_int_equal(weir_set_holder_amounts(world.set, &nobody, amounts, 3), -ESRCH);
+    }
+    assert_int_equal(look(), 1);
+    assert_int_equal(weir_set_holder_amounts(world.set, NULL, amounts, 3), -EINVAL);
+    assert_int_equal(weir_set_holder_amounts(world.set, &holders[0], NULL, 3), -EINVAL);
+    assert_int_equal(weir_set_holder_amounts(world.set, &holders[0], NULL, 0), 3);
+    release(all);
+    world_close();
+    world_set("");
+    assert_int_equal(weir_set_holder_amounts(world.set, &holders[0], amounts, 3), -ESRCH);
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(those_who_hold_have_no_position),
+        leak_checked_test(the_line_is_numbered_from_its_head),
+        leak_checked_test(amounts_of_one_who_is_gone),
+        leak_checked_test(amounts_of_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* Quantities: what is read, what is refused, and that writing and reading are inverse. */
+#include "base/units.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "lib/fixture.h"
+
+__extension__ typedef unsigned __int128 u128;
+
+struct row {
+    const char *text;
+    int rc;
+    uint64_t value;
+};
+
+static void check_rows(int (*read)(const char *, uint64_t *), const struct row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value = 4711;
+        int rc = read(rows[i].text, &value);
+        if (rc != rows[i].rc || value != (rc == 0 ? rows[i].value : 4711))
+            fail_msg("`%s`: %d, %" PRIu64, rows[i].text, rc, value);
+    }
+}
+#define CHECK_ROWS(read, rows) check_rows((read), (rows), sizeof(rows) / sizeof((rows)[0]))
+
+static void test_amounts(void **state)
+{
+    static const struct row rows[] = {
+        {"0", 0, 0},
+        {"1", 0, 1},
+        {"90000", 0, 90000},
+        {"90k", 0, 90000},
+        {"1M", 0, 1000000},
+        {"3G", 0, 3000000000},
+        {"0k", 0, 0},
+        {"18446744073709551615", 0, UINT64_MAX},
+        {"18446744073709551616", -ERANGE, 0},
+        {"99999999999999999999999999", -ERANGE, 0},
+        {"18446744073709551k", 0, UINT64_C(18446744073709551000)},
+        {"18446744073709552k", -ERANGE, 0},
+        {"18446744073G", 0, UINT64_C(18446744073000000000)},
+        {"18446744074G", -ERANGE, 0},
+        {"18446744073709551616k", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {"k", -EINVAL, 0},
+        {"-1", -EINVAL, 0},
+        {"+1", -EINVAL, 0},
+        {" 1", -EINVAL, 0},
+        {"1 ", -EINVAL, 0},
+        {"1 k", -EINVAL, 0},
+        {"1kk", -EINVAL, 0},
+        {"1K", -EINVAL, 0},
+        {"1m", -EINVAL, 0},
+        {"1.5k", -EINVAL, 0},
+        {"1e3", -EINVAL, 0},
+        {"0x10", -EINVAL, 0},
+        {"010", -EINVAL, 0},
+        {"00", -EINVAL, 0},
+        {"1_000", -EINVAL, 0},
+        {"1s", -EINVAL, 0},
+        {"99999999999999999999999999x", -EINVAL, 0},
+    };
+    (void)state;
+    CHECK_ROWS(units_parse_amount, rows);
+}
+
+static void test_durations(void **state)
+{
+    static const struct row rows[] = {
+        {"1ns", 0, 1},
+        {"5us", 0, 5000},
+        {"250ms", 0, 250000000},
+        {"60s", 0, UINT64_C(60000000000)},
+        {"90m", 0, UINT64_C(5400000000000)},
+        {"1h", 0, UINT64_C(3600000000000)},
+        {"1d", 0, UINT64_C(86400000000000)},
+        {"0s", 0, 0},
+        {"18446744073709551615ns", 0, UINT64_MAX},
+        {"18446744073709551616ns", -ERANGE, 0},
+        {"213503d", 0, UINT64_C(18446659200000000000)},
+        {"213504d", -ERANGE, 0},
+        {"18446744074s", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {"s", -EINVAL, 0},
+        {"0", -EINVAL, 0},
+        {"60", -EINVAL, 0},
+        {"1.5s", -EINVAL, 0},
+        {"-1s", -EINVAL, 0},
+        {"1 s", -EINVAL, 0},
+        {"1h30m", -EINVAL, 0},
+        {"1min", -EINVAL, 0},
+        {"1S", -EINVAL, 0},
+        {"1w", -EINVAL, 0},
+        {"01s", -EINVAL, 0},
+    };
+    (void)state;
+    CHECK_ROWS(units_parse_duration, rows);
+}
+
+static void test_booleans(void **state)
+{
+    static const char *const wrong[] = {"", "yes", "no", "on", "True", "TRUE", "1", "0", "true "};
+    bool truth = false;
+    (void)state;
+    assert_int_equal(units_parse_boolean("true", &truth), 0);
+    assert_true(truth);
+    assert_int_equal(units_parse_boolean("false", &truth), 0);
+    assert_false(truth);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(units_parse_boolean(wrong[i], &truth), -EINVAL);
+}
+
+static void test_writes(void **state)
+{
+    char buffer[UNITS_TEXT_MAX];
+    (void)state;
+    assert_string_equal(units_format_amount(0, buffer), "0");
+    assert_string_equal(units_format_amount(999, buffer), "999");
+    assert_string_equal(units_format_amount(90000, buffer), "90k");
+    assert_string_equal(units_format_amount(UINT64_C(7000000000), buffer), "7G");
+    assert_string_equal(units_format_amount(UINT64_MAX, buffer), "18446744073709551615");
+    assert_string_equal(units_format_duration(0, buffer), "0ns");
+    assert_string_equal(units_format_duration(250000000, buffer), "250ms");
+    assert_string_equal(units_format_duration(UINT64_C(86400000000000), buffer), "1d");
+    assert_string_equal(units_format_duration(UINT64_C(5400000000000), buffer), "90m");
+    assert_string_equal(units_format_duration(UINT64_MAX, buffer), "18446744073709551615ns");
+}
+
+/* Against 128-bit arithmetic: every number with every unit is exact, or out of range. */
+static void test_random(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t factor;
+        int (*read)(const char *, uint64_t *);
+        const char *(*write)(uint64_t, char *);
+    } units[] = {
+        {"", 1, units_parse_amount, units_format_amount},
+        {"k", 1000, units_parse_amount, units_format_amount},
+        {"M", 1000000, units_parse_amount, units_format_amount},
+        {"G", 1000000000, units_parse_amount, units_format_amount},
+        {"ns", 1, units_parse_duration, units_format_duration},
+        {"us", 1000, units_parse_duration, units_format_duration},
+        {"ms", 1000000, units_parse_duration, units_format_duration},
+        {"s", 1000000000, units_parse_duration, units_format_duration},
+        {"m", UINT64_C(60000000000), units_parse_duration, units_format_duration},
+        {"h", UINT64_C(3600000000000), units_parse_duration, units_format_duration},
+        {"d", UINT64_C(86400000000000), units_parse_duration, units_format_duration},
+    };
+    unsigned seed = (unsigned)time(NULL);
+    (void)state;
+    print_message("seed %u\n", seed);
+    srandom(seed);
+    for (int i = 0; i < 200000; i++) {
+        size_t unit = (size_t)random() % (sizeof units / sizeof units[0]);
+        uint64_t number =
+            ((uint64_t)random() << 33 ^ (uint64_t)random() << 11 ^ (uint64_t)random()) >>
+            ((unsigned)random() % 64);
+        u128 exact = (u128)number * units[unit].factor;
+        char text[64], again[UNITS_TEXT_MAX];
+        uint64_t value = 0;
+        snprintf(text, sizeof text, "%" PRIu64 "%s", number, units[unit].name);
+        int rc = units[unit].read(text, &value);
+        if (rc != (exact > UINT64_MAX ? -ERANGE : 0) || (rc == 0 && value != exact))
+            fail_msg("%s: %d, %" PRIu64, text, rc, value);
+        if (rc != 0)
+            continue;
+        uint64_t back = ~value;
+        assert_int_equal(units[unit].read(units[unit].write(value, again), &back), 0);
+        assert_true(back == value);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        leak_checked_test(test_amounts),  leak_checked_test(test_durations),
+        leak_checked_test(test_booleans), leak_checked_test(test_writes),
+        leak_checked_test(test_random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: MIT */
+/* What the command makes of texts and writes, apart from any terminal, file or set. */
+#include "lib/clock.h"
+#include "lib/world.h"
+#include "limit_option.h"
+#include "prometheus.h"
+#include "time_text.h"
+#include "top_layout.h"
+#include <locale.h>
+#include <wchar.h>
+
+/* ---- limits, amounts, durations ---- */
+
+struct limit_case {
+    const char *text, *key, *algorithm;
+    uint64_t capacity, window_ns;
+};
+
+static void limits_on_the_command_line(void **state)
+{
+    static const struct limit_case cases[] = {
+        {"slots:4", "slots", NULL, 4, 0},
+        {"calls:100/60s", "calls", "gcra", 100, 60 * SECOND},
+        {"calls:10k/5m", "calls", "gcra", 10000, 300 * SECOND},
+        {"calls:1/1ns", "calls", "gcra", 1, 1},
+        {"a:b:2M/1h/sliding_window", "a:b", "sliding_window", 2000000, 3600 * SECOND},
+        {"a/b:3", "a/b", NULL, 3, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weir_limit_spec limit = {0};
+        char text[64];
+
+        strcpy(text, cases[i].text);
+        assert_null(limit_option_parse(text, &limit));
+        assert_int_equal(limit.size, sizeof limit);
+        assert_string_equal(limit.key, cases[i].key);
+        assert_int_equal(limit.capacity, cases[i].capacity);
+        assert_int_equal(limit.window_ns, cases[i].window_ns);
+        assert_int_equal(limit.type, cases[i].window_ns ? WEIR_LIMIT_RATE : WEIR_LIMIT_RESOURCE);
+        if (cases[i].algorithm)
+            assert_string_equal(limit.algorithm, cases[i].algorithm);
+        else
+            assert_null(limit.algorithm);
+    }
+}
+
+static void wrong_limits_stay_as_they_are(void **state)
+{
+    static const char *const cases[] = {
+        "",        "slots",    ":4",       "slots:",
+        "slots:0", "slots:-1", "slots:x",  "slots:4/",
+        "a:1/60",  "a:1/0s",   "a:1/60s/", "a:/60s",
+        "a:01/1s", "a:1 /1s",  "a:1/1s/",  "a:99999999999999999999",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weir_limit_spec limit = {.capacity = 77};
+        char text[64];
+
+        strcpy(text, cases[i]);
+        assert_non_null(limit_option_parse(text, &limit));
+        assert_string_equal(text, cases[i]);
+        assert_int_equal(limit.capacity, 77);
+    }
+}
+
+static void amounts_on_the_command_line(void **state)
+{
+    struct weir_amount amount = {0};
+    char good[] = "a=b=10k", zero[] = "k=0", wrong[][8] = {"", "k", "=1", "k=", "k=x", "k=-1"};
+    uint64_t ns = 0;
+
+    (void)state;
+    assert_null(amount_option_parse(good, &amount));
+    assert_string_equal(amount.key, "a=b");
+    assert_int_equal(amount.amount, 10000);
+    assert_null(amount_option_parse(zero, &amount));
+    assert_int_equal(amount.amount, 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_non_null(amount_option_parse(wrong[i], &amount));
+    assert_null(duration_option_parse("forever", &ns));
+    assert_true(ns == WEIR_FOREVER);
+    assert_null(duration_option_parse("0s", &ns));
+    assert_int_equal(ns, 0);
+    assert_non_null(duration_option_parse("1", &ns));
+    assert_non_null(duration_option_parse("", &ns));
+}
+
+static void spans_of_time(void **state)
+{
+    static const struct {
+        uint64_t ns;
+        const char *seconds, *age;
+    } cases[] = {
+        {0, "0", "0ms"},
+        {1, "0.000000001", "0ms"},
+        {250000000, "0.25", "250ms"},
+        {999999999, "0.999999999", "999ms"},
+        {SECOND, "1", "1.0s"},
+        {59 * SECOND + 999999999, "59.999999999", "59.9s"},
+        {60 * SECOND, "60", "1m00s"},
+        {3599 * SECOND, "3599", "59m59s"},
+        {3600 * SECOND, "3600", "1h00m"},
+        {86399 * SECOND, "86399", "23h59m"},
+        {86400 * SECOND, "86400", "1d"},
+        {UINT64_MAX, "18446744073.709551615", "213503d"},
+    };
+    char text[TIME_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_string_equal(time_text_seconds(cases[i].ns, text), cases[i].seconds);
+        assert_string_equal(time_text_age(cases[i].ns, text), cases[i].age);
+    }
+}
+
+/* ---- a snapshot by hand ---- */
+
+static struct snapshot_limit limits[3];
+static struct snapshot_holder people[100];
+static struct snapshot_set sets[30];
+static char names[30][64];
+
+static struct snapshot_limit limit_of(enum weir_limit_type type, char *key, char *algorithm,
+                                      uint64_t capacity, uint64_t available)
+{
+    return (struct snapshot_limit){.stats = {.type = type,
+                                             .key = key,
+                                             .algorithm = algorithm,
+                                             .capacity = capacity,
+                                             .available = available,
+                                             .held = algorithm ? 0 : capacity - available,
+                                             .granted = 500},
+                                   .key = key,
+                                   .algorithm = algorithm};
+}
+
+/* `held` hold, `waiting` wait; `n` sets, of which the first has the limits and the people. */
+static struct snapshot make(size_t n, size_t held, size_t waiting)
+{
+    static char slots[] = "slots", calls[] = "calls", gcra[] = "gcra";
+
+    memset(people, 0, sizeof people);
+    limits[0] = limit_of(WEIR_LIMIT_RESOURCE, slots, NULL, 4, 0);
+    limits[1] = limit_of(WEIR_LIMIT_RATE, calls, gcra, 100, 37);
+    limits[2] = limit_of(WEIR_LIMIT_RESOURCE, slots, NULL, 1000, 999);
+    for (size_t i = 0; i < held + waiting; i++) {
+        struct snapshot_holder *holder = &people[i];
+
+        holder->holder.process = 1000 + (uint32_t)i;
+        holder->holder.waiting = i >= held;
+        holder->holder.position = i >= held ? (uint32_t)(i - held + 1) : 0;
+        holder->age_ns = (200 - i) * SECOND;
+        holder->amounts[0] = holder->amounts[2] = 1;
+        holder->amounts[1] = 7;
+        snprintf(holder->command, sizeof holder->command, "make");
+    }
+    for (size_t i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "set%02zu", i);
+        sets[i] = (struct snapshot_set){.name = names[i], .lifetime = "boot", .users = 9};
+    }
+    sets[0].limits = limits;
+    sets[0].limits_n = 3;
+    sets[0].holders = people;
+    sets[0].held_n = held;
+    sets[0].holders_n = held + waiting;
+    sets[0].stats.granted = 500;
+    sets[0].stats.held = held;
+    sets[0].stats.waiting = waiting;
+    sets[0].stats.refused_full = 3;
+    return (struct snapshot){.at_ns = 100 * SECOND, .sets = sets, .sets_n = n};
+}
+
+/* ---- Prometheus ---- */
+
+static char *written;
+
+static const char *prometheus(const struct snapshot *snapshot)
+{
+    size_t size;
+    FILE *out;
+
+    free(written);
+    written = NULL;
+    out = open_memstream(&written, &size);
+    assert_non_null(out);
+    prometheus_write(out, snapshot);
+    fclose(out);
+    return written;
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    assert_non_null(text);
+    if (!strstr(text, part))
+        fail_msg("`%s` is missing in:\n%s", part, text);
+}
+
+static void metrics_of_a_set(void **state)
+{
+    struct snapshot snapshot = make(2, 4, 3);
+    const char *text;
+
+    (void)state;
+    sets[0].stats.wait_histogram[0] = 2;
+    sets[0].stats.wait_histogram[10] = 3;
+    sets[0].stats.wait_histogram[31] = 1;
+    sets[0].stats.wait_ns_sum = 1500000000;
+    text = prometheus(&snapshot);
+    assert_has(text, "# HELP weir_grants_total Requests that were granted.\n"
+                     "# TYPE weir_grants_total counter\n"
+                     "weir_grants_total{set=\"set00\"} 500\n"
+                     "weir_grants_total{set=\"set01\"} 0\n"
+                     "# HELP ");
+    assert_has(text, "\nweir_refusals_total{set=\"set00\",reason=\"full\"} 3\n");
+    assert_has(text, "\nweir_waiting{set=\"set00\"} 3\n");
+    assert_has(text, "\nweir_limit_available{set=\"set00\",limit=\"1\",type=\"rate\","
+                     "key=\"calls\",algorithm=\"gcra\"} 37\n");
+    assert_has(text, "\nweir_limit_held{set=\"set00\",limit=\"0\",type=\"resource\","
+                     "key=\"slots\",algorithm=\"\"} 4\n");
+    assert_has(text, "\nweir_wait_seconds_bucket{set=\"set00\",le=\"0.000001\"} 2\n");
+    assert_has(text, "\nweir_wait_seconds_bucket{set=\"set00\",le=\"0.001024\"} 5\n");
+    assert_has(text, "\nweir_wait_seconds_bucket{set=\"set00\",le=\"1073.741824\"} 5\n");
+    assert_has(text, "\nweir_wait_seconds_bucket{set=\"set00\",le=\"+Inf\"} 6\n"
+                     "weir_wait_seconds_sum{set=\"set00\"} 1.5\n"
+                     "weir_wait_seconds_count{set=\"set00\"} 6\n");
+    assert_has(text, "\nweir_wait_queue_age_seconds{set=\"set00\"} 196\n");
+    assert_has(text, "\nweir_wait_queue_age_seconds{set=\"set01\"} 0\n");
+}
+
+static void metrics_of_subjects(void **state)
+{
+    struct snapshot snapshot = make(3, 0, 0);
+    const char *text;
+
+    (void)state;
+    sets[1].has_subjects = true;
+    sets[1].subjects = (struct weir_subjects_stats){.known = 1,
+                                                    .live = 2,
+                                                    .max = 3,
+                                                    .room = 4,
+                                                    .memory = 5,
+                                                    .memory_max = 6,
+                                                    .forgotten = 7,
+                                                    .evicted = 8,
+                                                    .refused = 9};
+    text = prometheus(&snapshot);
+    assert_has(text, "\n# HELP weir_subjects Subjects of a per-subject set that are known.\n"
+                     "# TYPE weir_subjects gauge\n"
+                     "weir_subjects{set=\"set01\"} 1\n"
+                     "# HELP weir_subjects_live "); /* and of no other set */
+    assert_has(text, "\nweir_subjects_live{set=\"set01\"} 2\n");
+    assert_has(text, "\nweir_subjects_room{set=\"set01\"} 4\n");
+    assert_has(text, "\nweir_subjects_memory_bytes{set=\"set01\"} 5\n");
+    assert_has(text, "\nweir_subjects_forgotten_total{set=\"set01\"} 7\n");
+    assert_has(text, "\nweir_subjects_evicted_total{set=\"set01\"} 8\n");
+    assert_has(text, "\nweir_subjects_refused_total{set=\"set01\"} 9\n");
+}
+
+static void labels_are_escaped(void **state)
+{
+    struct snapshot snapshot = make(1, 0, 0);
+    static char name[] = "a\"b\\c\nd\xc3\xa4\xff";
+
+    (void)state;
+    sets[0].name = name;
+    assert_has(prometheus(&snapshot),
+               "\nweir_held{set=\"a\\\"b\\\\c\\nd\xc3\xa4\xef\xbf\xbd\"} 0\n");
+    free(written);
+    written = NULL;
+}
+
+/* ---- weir top ---- */
+
+static struct top_line screen[200];
+
+static void lay_out(const struct snapshot *now, const struct snapshot *before, unsigned rows,
+                    unsigned columns, size_t selected)
+{
+    struct top_view view = {
+        .rows = rows, .columns = columns, .selected = selected, .interval_ns = SECOND};
+
+    memset(screen, 0xff, sizeof screen);
+    top_layout(now, before, &view, screen);
+    for (unsigned i = 0; i < rows; i++) {
+        wchar_t wide[2 * TOP_COLUMNS_MAX];
+        size_t n = mbstowcs(wide, screen[i].text, 2 * TOP_COLUMNS_MAX);
+
+        assert_true(n != (size_t)-1);
+        assert_in_range(wcswidth(wide, n), 0, columns); /* -1: a control character */
+    }
+    assert_int_equal((unsigned char)screen[rows].text[0], 0xff); /* nothing behind the last */
+}
+
+/* The line that begins so, or -1. */
+static int line_of(unsigned rows, const char *start)
+{
+    for (unsigned i = 0; i < rows; i++)
+        if (strncmp(screen[i].text, start, strlen(start)) == 0)
+            return (int)i;
+    return -1;
+}
+
+static void a_screen(void **state)
+{
+    struct snapshot now = make(2, 4, 2);
+
+    (void)state;
+    lay_out(&now, NULL, 24, 80, 0);
+    assert_has(screen[0].text, "weir top  2 sets  every 1s ");
+    assert_has(screen[0].text, "q quit");
+    assert_int_equal(screen[0].style, TOP_TITLE);
+    assert_string_equal(screen[1].text,
+                        "  SET                      USERS  HELD  WAIT  OLDEST  GRANT/s REFUSE/s");
+    assert_string_equal(screen[2].text,
+                        "> set00                        9     4     2   3m16s        -        -");
+    assert_int_equal(screen[2].style, TOP_SELECTED);
+    assert_string_equal(screen[3].text,
+                        "  set01                        9     0     0       -        -        -");
+    assert_string_equal(screen[4].text, "");
+    assert_has(screen[5].text, "  slots              resource [################] 4/4");
+    assert_int_equal(screen[5].style, TOP_EXHAUSTED);
+    assert_has(screen[6].text, "  calls              rate     [##########------] 63/100");
+    assert_int_equal(screen[6].style, TOP_PLAIN);
+    assert_has(screen[7].text, "  slots              resource [#---------------] 1/1000");
+    assert_string_equal(screen[8].text, " HOLD       PID   SINCE  COMMAND          AMOUNTS");
+    assert_string_equal(screen[9].text,
+                        "           1000   3m20s  make             slots=1 calls=7");
+    assert_string_equal(screen[13].text, " WAIT       PID   SINCE  COMMAND          AMOUNTS");
+    assert_string_equal(screen[14].text,
+                        "     1     1004   3m16s  make             slots=1 calls=7");
+    assert_string_equal(screen[15].text,
+                        "     2     1005   3m15s  make             slots=1 calls=7");
+    assert_string_equal(screen[16].text, "");
+}
+
+static void rates_come_from_two_looks(void **state)
+{
+    struct snapshot before = make(2, 1, 0), now;
+    struct snapshot_set old[2];
+    struct snapshot_limit old_limits[3];
+
+    (void)state;
+    memcpy(old, sets, sizeof old);
+    memcpy(old_limits, limits, sizeof old_limits);
+    old[0].limits = old_limits;
+    before.sets = old;
+    before.at_ns = 98 * SECOND;
+    now = make(2, 1, 0);
+    sets[0].stats.granted = 525;
+    sets[0].stats.timed_out = 4;
+    limits[1].stats.granted = 501;
+    sets[1].stats.granted = 0;
+    old[1].stats.granted = 1; /* made anew in between */
+    lay_out(&now, &before, 24, 80, 0);
+    assert_has(screen[2].text, "     12.5      2.0");
+    assert_has(screen[3].text, "        -      0.0");
+    assert_has(screen[6].text, "      0.5/s");
+    before.sets_n = 0; /* it was not there */
+    lay_out(&now, &before, 24, 80, 0);
+    assert_has(screen[2].text, "        -        -");
+}
+
+static void what_does_not_fit_is_counted(void **state)
+{
+    struct snapshot now = make(1, 40, 60);
+    int hold, line;
+
+    (void)state;
+    lay_out(&now, NULL, 28, 80, 0); /* 21 rows for both lists, two of them headings */
+    hold = line_of(28, " HOLD");
+    line = line_of(28, " WAIT");
+    assert_int_equal(hold, 7);
+    assert_int_equal(line, 17);
+    assert_string_equal(screen[line - 1].text, "        and 32 more");
+    assert_string_equal(screen[27].text, "        and 51 more");
+    now = make(1, 3, 60); /* who needs little leaves the rest to the other */
+    lay_out(&now, NULL, 28, 80, 0);
+    assert_int_equal(line_of(28, " WAIT"), 11);
+    assert_string_equal(screen[27].text, "        and 45 more");
+    now = make(1, 60, 3);
+    lay_out(&now, NULL, 28, 80, 0);
+    assert_int_equal(line_of(28, " WAIT"), 24);
+    assert_string_equal(screen[23].text, "        and 45 more");
+    assert_has(screen[27].text, "     3     1062");
+}
+
+static void the_selected_set_is_in_sight(void **state)
+{
+    struct snapshot now = make(30, 0, 0);
+
+    (void)state;
+    for (size_t selected = 0; selected < 30; selected++) {
+        char start[16];
+
+        snprintf(start, sizeof start, "> set%02zu ", selected);
+        lay_out(&now, NULL, 24, 80, selected);
+        assert_in_range(line_of(24, start), 2, 9);
+    }
+}
+
+/* Whatever the size, nothing is written beyond it. */
+static void every_size(void **state)
+{
+    static char strange[] =
+        "n\xc3\xa4me \xe2\x82\xac \xff\x01\t\xf0\x9f\x98\x80 "
+        "\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97";
+    struct snapshot now = make(9, 40, 60);
+
+    (void)state;
+    sets[0].name = limits[1].key = strange;
+    snprintf(people[0].command, sizeof people[0].command, "%s", strange);
+    for (unsigned rows = 0; rows < 60; rows++)
+        for (unsigned columns = 0; columns < 150; columns++)
+            lay_out(&now, &now, rows, columns, rows % 10);
+    lay_out(&now, &now, 24, 2 * TOP_COLUMNS_MAX, 0);
+    now.sets_n = 0;
+    lay_out(&now, NULL, 24, 80, 0);
+    assert_has(screen[0].text, "0 sets");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits_on_the_command_line),
+        cmocka_unit_test(wrong_limits_stay_as_they_are),
+        cmocka_unit_test(amounts_on_the_command_line),
+        cmocka_unit_test(spans_of_time),
+        cmocka_unit_test(metrics_of_a_set),
+        cmocka_unit_test(metrics_of_subjects),
+        cmocka_unit_test(labels_are_escaped),
+        cmocka_unit_test(a_screen),
+        cmocka_unit_test(rates_come_from_two_looks),
+        cmocka_unit_test(what_does_not_fit_is_counted),
+        cmocka_unit_test(the_selected_set_is_in_sight),
+        cmocka_unit_test(every_size),
+    };
+
+    if (!setlocale(LC_ALL, "C.UTF-8"))
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
