@@ -3,22 +3,13 @@
 #include "api/instance.h"
 #include "api/pool.h"
 #include "api/set_object.h"
+#include "base/hash.h"
 
 #include "api/fast_path.h"
 #include "api/request.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include <errno.h>
-
-/* SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
-static uint64_t pool_next_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 /* Fills a set's view for the balancer. */
 static int pool_fill_view(weir_set *set, const struct weir_request *request,
@@ -55,7 +46,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
     struct weir_pick pick = {
         .size = sizeof(pick),
         .now_ns = clock_now_ns(&pool->w->clock),
-        .random = pool_next_random(&pool->random_state),
+        .random = splitmix64_next(&pool->random_state),
         .route = request->route,
         .worker = pool->worker,
         .sets_n = pool->definition->sets_n,
@@ -100,7 +91,7 @@ static uint64_t pool_seed(weir *w, const struct pool_plan *plan, uint32_t worker
 {
     uint64_t state = (plan->seed ? plan->seed : w->seed) + worker;
 
-    return pool_next_random(&state);
+    return splitmix64_next(&state);
 }
 
 static weir_pool *pool_free(weir_pool *pool)

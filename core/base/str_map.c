@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* String maps: open addressing, linear probing, at most three quarters full. */
 #include "base/str_map.h"
+#include "base/hash.h"
 
 #include "os/os.h"
 #include <errno.h>
@@ -8,11 +9,7 @@
 
 uint64_t fnv1a_text(const char *text)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
-
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return hash;
+    return fnv1a_bytes(FNV1A_INIT, text, strlen(text));
 }
 
 static struct str_map_entry *str_map_probe(const struct str_map *map, const char *name)

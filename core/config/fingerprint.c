@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Fingerprints: writes the definition text of a set, and hashes what it means. */
 #include "config/fingerprint.h"
+#include "base/hash.h"
 #include "os/os.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -174,23 +175,15 @@ static bool fingerprint_is_utf8(const struct set_plan *plan)
     return true;
 }
 
-static uint64_t fingerprint_hash_bytes(uint64_t hash, const void *bytes, size_t n)
-{
-    const unsigned char *byte = bytes;
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ byte[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
 static uint64_t fingerprint_hash_number(uint64_t hash, uint64_t number)
 {
-    return fingerprint_hash_bytes(hash, &number, sizeof number);
+    return fnv1a_bytes(hash, &number, sizeof number);
 }
 
 /* The NUL is included, so that two texts do not run into each other. */
 static uint64_t fingerprint_hash_string(uint64_t hash, const char *text)
 {
-    return fingerprint_hash_bytes(hash, text, strlen(text) + 1);
+    return fnv1a_bytes(hash, text, strlen(text) + 1);
 }
 
 static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
@@ -208,12 +201,12 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
     hash = fingerprint_hash_string(hash, limit->algorithm_name);
     hash = fingerprint_hash_string(hash, limit->algorithm_version);
     hash = fingerprint_hash_number(hash, limit->config_size);
-    return fingerprint_hash_bytes(hash, limit->config, limit->config_size);
+    return fnv1a_bytes(hash, limit->config, limit->config_size);
 }
 
 static uint64_t fingerprint_hash_set(const struct set_plan *plan)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = FNV1A_INIT;
     hash = fingerprint_hash_number(hash, plan->while_used);
     hash = fingerprint_hash_number(hash, plan->fair);
     hash = fingerprint_hash_number(hash, plan->max_waiters);

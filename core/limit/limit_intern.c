@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A hash table with chains of interned limits, each entry in one block of memory. */
 #include "limit/limit_intern.h"
+#include "base/hash.h"
 
 #include "os/os.h"
 #include <errno.h>
@@ -35,25 +36,14 @@ static size_t limit_intern_text_size(const struct limit *limit)
     return (size_t)(at - limit->settings_text);
 }
 
-/* Continues an FNV-1a hash over these bytes. */
-static uint64_t limit_intern_hash_bytes(uint64_t hash, const void *bytes, size_t size)
-{
-    const unsigned char *byte = bytes;
-
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ byte[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
 /* Hashes keys and settings text. Equality compares all fields. */
 static uint64_t limit_intern_hash(const struct limit *limits, uint32_t n)
 {
     uint64_t hash = n;
 
     for (uint32_t i = 0; i < n; i++) {
-        hash = limit_intern_hash_bytes(hash, limits[i].key, strlen(limits[i].key));
-        hash = limit_intern_hash_bytes(hash, limits[i].settings_text,
-                                       limit_intern_text_size(&limits[i]));
+        hash = fnv1a_bytes(hash, limits[i].key, strlen(limits[i].key));
+        hash = fnv1a_bytes(hash, limits[i].settings_text, limit_intern_text_size(&limits[i]));
     }
     return hash;
 }

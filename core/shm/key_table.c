@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Implements the key table: two buckets per key, and insertion by claim and commit. */
 #include "shm/key_table.h"
+#include "base/hash.h"
 
 #include "base/backoff.h"
 #include "base/sched_point.h"
@@ -370,16 +371,6 @@ static bool key_claim_place(const struct slot_choice *choice, uint64_t id, uint6
     return true;
 }
 
-/* The splitmix64 generator's step and its output function: Steele, Lea, Flood, 2014. */
-static uint64_t nonce_source_next(struct nonce_source *nonces)
-{
-    uint64_t x = nonces->last += UINT64_C(0x9e3779b97f4a7c15);
-
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 /* Returns whether the key policy agrees to replace the chosen slot. */
 static bool slot_choice_may_go(const struct slot_choice *choice, const struct key_policy *policy)
 {
@@ -395,7 +386,7 @@ static bool key_claim_any(const struct key_places *places, const struct key_poli
                           struct nonce_source *nonces, struct key_entry *ret,
                           struct probe_stats *stats)
 {
-    uint64_t nonce = nonce_source_next(nonces);
+    uint64_t nonce = splitmix64_next(&nonces->last);
     struct slot_choice choice = slot_choose(places, policy, nonce);
 
     if (!choice.entry.slot)

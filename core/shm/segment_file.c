@@ -153,3 +153,25 @@ int segment_file_unlink(int directory_fd, const char *stem, int fd)
     os_file_unlock(fd);
     return r;
 }
+
+int segment_visit(const char *directory, const char *name, bool writable, segment_visit_fn *visit,
+                  void *userdata, struct weir_error *reterr)
+{
+    struct segment_location location;
+    struct segment_file *file = os_alloc(1, sizeof(*file));
+    struct weir_error error;
+    int r;
+
+    if (!file)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    r = segment_location_open(directory, name, false, &location, &error);
+    if (r == 0) {
+        r = visit(&location, file, segment_file_open(&location, writable, file), userdata);
+        segment_file_close(file);
+    }
+    segment_location_close(&location);
+    os_free(file);
+    if (r < 0 && r != -EAGAIN && reterr)
+        *reterr = error;
+    return r;
+}

@@ -44,6 +44,16 @@ int segment_file_open(const struct segment_location *location, bool writable,
                       struct segment_file *file);
 void segment_file_close(struct segment_file *file);
 
+/*
+ * Opens the segment of a set, calls `visit` with what segment_file_open() returned, and closes it.
+ * Returns what `visit` returned, or why the directory cannot be opened. `reterr` is filled then,
+ * except after -EAGAIN: the segment was removed at this moment.
+ */
+typedef int segment_visit_fn(struct segment_location *location, struct segment_file *file,
+                             int opened, void *userdata);
+int segment_visit(const char *directory, const char *name, bool writable, segment_visit_fn *visit,
+                  void *userdata, struct weir_error *reterr);
+
 /* Removes the set's doorbells and unlinks the file, unless another file has its name by now. Holds
  * the lock of the file meanwhile. */
 int segment_file_unlink(int directory_fd, const char *stem, int fd);

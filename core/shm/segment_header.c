@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Identity of a segment: written when it is made, compared by every process that attaches. */
 #include "base/atomic128.h"
+#include "base/hash.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
@@ -14,18 +15,6 @@
 #include <weir/set.h>
 
 static const char segment_magic[8] = "weir seg"; /* no NUL */
-
-#define SEGMENT_HASH_INIT UINT64_C(14695981039346656037)
-
-/* FNV-1a. */
-static uint64_t segment_hash_bytes(uint64_t hash, const void *bytes, size_t n)
-{
-    const unsigned char *byte = bytes;
-
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ byte[i]) * UINT64_C(1099511628211);
-    return hash;
-}
 
 /* Hashes the shared layout. Builds that differ in any of these values must not share a segment. */
 static uint64_t segment_abi_hash(void)
@@ -92,17 +81,16 @@ static uint64_t segment_abi_hash(void)
         RECORD_UNIT_SIZE,
     };
 
-    return segment_hash_bytes(SEGMENT_HASH_INIT, sizes, sizeof sizes);
+    return fnv1a_bytes(FNV1A_INIT, sizes, sizeof sizes);
 }
 
 /* Hashes the identity behind the checksum field, and the definition. */
 static uint64_t segment_checksum(const struct segment_identity *identity, const char *definition)
 {
     const size_t from = offsetof(struct segment_identity, abi);
-    uint64_t hash = segment_hash_bytes(SEGMENT_HASH_INIT, (const char *)identity + from,
-                                       sizeof *identity - from);
+    uint64_t hash = fnv1a_bytes(FNV1A_INIT, (const char *)identity + from, sizeof *identity - from);
 
-    return segment_hash_bytes(hash, definition, identity->definition_length);
+    return fnv1a_bytes(hash, definition, identity->definition_length);
 }
 
 int segment_host_read(struct segment_host *ret, struct weir_error *reterr)

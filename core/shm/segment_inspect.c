@@ -70,70 +70,45 @@ static int segment_summarize(const struct segment_location *location,
     return segment_read_peers(location, file, ret);
 }
 
+static int segment_summarize_visit(struct segment_location *location, struct segment_file *file,
+                                   int opened, void *userdata)
+{
+    return opened == 0 ? segment_summarize(location, file, userdata) : opened;
+}
+
+/* Visits a segment to look at it: one that is removed at this moment is not there. */
+static int segment_look(const char *directory, const char *name, segment_visit_fn *visit,
+                        void *userdata, struct weir_error *reterr)
+{
+    int r = segment_visit(directory, name, false, visit, userdata, reterr);
+
+    return r != -EAGAIN ? r
+                        : error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
+                                    error_text(name).text);
+}
+
 int segment_inspect(const char *directory, const char *name, struct segment_summary *ret,
                     struct weir_error *reterr)
 {
-    struct segment_location location;
-    struct segment_file *file = os_alloc(1, sizeof(*file));
-    struct weir_error error;
-    int r;
-
-    if (!file)
-        return error_set(reterr, -ENOMEM, "out of memory");
-    r = segment_location_open(directory, name, false, &location, &error);
-    if (r == 0) {
-        r = segment_file_open(&location, false, file);
-        if (r == 0)
-            r = segment_summarize(&location, file, ret);
-        segment_file_close(file);
-    }
-    segment_location_close(&location);
-    os_free(file);
-    if (r == -EAGAIN)
-        return error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
-                         error_text(name).text);
-    if (r < 0 && reterr)
-        *reterr = error;
-    return r;
+    return segment_look(directory, name, segment_summarize_visit, ret, reterr);
 }
 
-static int segment_map_usable(struct segment_location *location, struct segment_file *file,
-                              struct segment **ret)
+static int segment_map_visit(struct segment_location *location, struct segment_file *file,
+                             int opened, void *userdata)
 {
     struct segment_layout layout;
     struct segment_host host;
-    int r = segment_host_read(&host, location->reterr);
+    int r = opened == 0 ? segment_host_read(&host, location->reterr) : opened;
 
     if (r == 0)
         r = segment_file_check_usable(location, file, &host);
     if (r == 0)
         r = segment_file_read_layout(location, file, &layout);
-    return r == 0 ? segment_map(location, file, &layout, false, ret) : r;
+    return r == 0 ? segment_map(location, file, &layout, false, userdata) : r;
 }
 
 int segment_view(const char *directory, const char *name, struct segment **ret,
                  struct weir_error *reterr)
 {
-    struct segment_location location;
-    struct segment_file *file = os_alloc(1, sizeof(*file));
-    struct weir_error error;
-    int r;
-
-    if (!file)
-        return error_set(reterr, -ENOMEM, "out of memory");
-    r = segment_location_open(directory, name, false, &location, &error);
-    if (r == 0) {
-        r = segment_file_open(&location, false, file);
-        if (r == 0)
-            r = segment_map_usable(&location, file, ret);
-        segment_file_close(file);
-    }
-    segment_location_close(&location);
-    os_free(file);
-    if (r == -EAGAIN)
-        return error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
-                         error_text(name).text);
-    if (r < 0 && reterr)
-        *reterr = error;
-    return r;
+    return segment_look(directory, name, segment_map_visit, ret, reterr);
 }

@@ -156,28 +156,27 @@ static int segment_remove_file(struct segment_location *location, struct segment
     return r;
 }
 
+struct segment_remove_args {
+    bool force;
+    segment_in_use_fn *in_use;
+    void *userdata;
+};
+
+static int segment_remove_visit(struct segment_location *location, struct segment_file *file,
+                                int opened, void *userdata)
+{
+    const struct segment_remove_args *args = userdata;
+
+    if (opened < 0 && !(opened == -EUCLEAN && args->force))
+        return opened;
+    return segment_remove_file(location, file, args->force, args->in_use, args->userdata);
+}
+
 int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
                    void *userdata, struct weir_error *reterr)
 {
-    struct segment_location location;
-    struct segment_file *file = os_alloc(1, sizeof(*file));
-    struct weir_error error;
-    int r;
+    struct segment_remove_args args = {force, in_use, userdata};
+    int r = segment_visit(directory, name, true, segment_remove_visit, &args, reterr);
 
-    if (!file)
-        return error_set(reterr, -ENOMEM, "out of memory");
-    r = segment_location_open(directory, name, false, &location, &error);
-    if (r == 0) {
-        r = segment_file_open(&location, true, file);
-        if (r == 0 || (r == -EUCLEAN && force))
-            r = segment_remove_file(&location, file, force, in_use, userdata);
-        segment_file_close(file);
-    }
-    segment_location_close(&location);
-    os_free(file);
-    if (r == -EAGAIN) /* another process removed it */
-        return 0;
-    if (r < 0 && reterr)
-        *reterr = error;
-    return r;
+    return r != -EAGAIN ? r : 0; /* another process removed it */
 }
