@@ -92,7 +92,7 @@ static const struct weir_request clients_request = {.size = sizeof(request),
 /* Opens a pool of a set with these limits; keyed: with limits for each client. */
 static weir_pool *pool_open(const struct scene *scene, const char *name,
                             const struct weir_limit_spec *limits, unsigned limits_n,
-                            const struct weir_keyed_spec *keyed)
+                            const struct weir_subjects_spec *keyed)
 {
     const struct weir_set_spec set = {.size = sizeof(set),
                                       .name = name,
@@ -100,14 +100,14 @@ static weir_pool *pool_open(const struct scene *scene, const char *name,
                                       .limits_n = limits_n,
                                       .backend = scene->backend,
                                       .lifetime = scene->backend ? "users" : NULL,
-                                      .keyed = keyed};
+                                      .subjects = keyed};
 
     return bench_pool_of(scene->w, &set);
 }
 
 static void scene_open(struct scene *scene, const char *backend)
 {
-    static const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = 1000};
+    static const struct weir_subjects_spec keyed = {.size = sizeof(keyed), .max = 1000};
     const struct weir_options options = {.size = sizeof(options), .process_dir = directory};
 
     scene->backend = backend;
@@ -279,7 +279,7 @@ static const struct operation operations[] = {
     {"take: rate, token bucket", take_bucket, NULL, NULL},
     {"take: call", take_call, NULL, NULL},
     {"take: rate, refused", take_refused, NULL, NULL},
-    {"take: rate, keyed", take_keyed, NULL, NULL},
+    {"take: rate, per subject", take_keyed, NULL, NULL},
     {"acquire + release: call", hold_call, NULL, NULL},
     {"acquire + update + release: rate", hold_rate, NULL, NULL},
     {"acquire + release: resource", hold_resource, NULL, NULL},
@@ -287,8 +287,8 @@ static const struct operation operations[] = {
     {"acquire + update + release: 3 limits", hold_three, NULL, NULL},
     {"submit + reap + release: resource", queue_at_once, NULL, NULL},
     {"submit + hand-over + reap: resource", queue_hand_over, NULL, NULL},
-    {"release to who waits: queue", release_holder, wait_in_queue, reap},
-    {"release to who waits: descriptor", release_holder, wait_for_descriptor, take_over},
+    {"release to a waiter: completion queue", release_holder, wait_in_queue, reap},
+    {"release to a waiter: descriptor", release_holder, wait_for_descriptor, take_over},
 };
 
 /* None is refused: a refusal checks for dead peers, once in a millisecond. */

@@ -115,12 +115,12 @@ static weir_pool *open_set_of(weir *w, const char *backend, const char *name, ui
                                           .algorithm = "gcra",
                                           .capacity = capacity,
                                           .window_ns = window_ns};
-    const struct weir_keyed_spec keyed = {.size = sizeof(keyed), .max_keys = n, .evict = "none"};
+    const struct weir_subjects_spec keyed = {.size = sizeof(keyed), .max = n, .evict = "none"};
     const struct weir_set_spec set = {.size = sizeof(set),
                                       .name = name,
                                       .limits = &limit,
                                       .limits_n = 1,
-                                      .keyed = &keyed,
+                                      .subjects = &keyed,
                                       .backend = backend,
                                       .lifetime = backend ? "users" : NULL};
 
@@ -141,11 +141,11 @@ static inline int set_take(weir_pool *pool, uint64_t subject)
     return weir_take(pool, &request, NULL);
 }
 
-static struct weir_keyed_stats keys_of(weir_pool *pool)
+static struct weir_subjects_stats keys_of(weir_pool *pool)
 {
-    struct weir_keyed_stats stats = {.size = sizeof(stats)};
+    struct weir_subjects_stats stats = {.size = sizeof(stats)};
 
-    require(weir_set_keyed(weir_pool_set(pool, 0), &stats) == 1);
+    require(weir_set_subjects(weir_pool_set(pool, 0), &stats) == 1);
     require(stats.evicted == 0 && stats.refused == 0);
     return stats;
 }
@@ -210,11 +210,11 @@ static void scene_close(struct scene *scene)
 
     require(weir_set_stats(weir_pool_set(scene->pool, 0), &stats, NULL, 0) == 1);
     require(stats.granted == scene->done && stats.taken == scene->done);
-    require(keys_of(scene->pool).keys <= scene->n);
+    require(keys_of(scene->pool).known <= scene->n);
     table_close(&scene->table);
     weir_pool_close(scene->pool);
     if (scene->shared) {
-        require(keys_of(scene->shared).keys <= scene->n);
+        require(keys_of(scene->shared).known <= scene->n);
         weir_pool_close(scene->shared);
     }
 }
@@ -412,7 +412,7 @@ static void weigh(const void *argument, void *ret)
     nanosleep(&(struct timespec){0, BRIEF_WINDOW}, NULL);
     weight->again_ns = take_all(pool, n);
     weight->used_after = (weigh_now() - before) / (double)n;
-    require(keys_of(pool).keys <= n);
+    require(keys_of(pool).known <= n);
 }
 
 static void measure_memory(struct bench *bench, uint64_t n)
@@ -420,10 +420,10 @@ static void measure_memory(struct bench *bench, uint64_t n)
     struct weight weight;
 
     weigh_apart(weigh, &n, &weight, sizeof(weight));
-    bench_value(bench, weight.used, "bytes each", "memory, most keys");
-    bench_value(bench, weight.used_after, "bytes each", "memory, most keys, recovered");
-    bench_value(bench, weight.new_ns, "ns each", "take, most keys, each new");
-    bench_value(bench, weight.again_ns, "ns each", "take, most keys, each recovered");
+    bench_value(bench, weight.used, "bytes each", "memory, most subjects");
+    bench_value(bench, weight.used_after, "bytes each", "memory, most subjects, recovered");
+    bench_value(bench, weight.new_ns, "ns each", "take, most subjects, each new");
+    bench_value(bench, weight.again_ns, "ns each", "take, most subjects, each recovered");
 }
 
 /* ---- main ---- */
@@ -437,7 +437,7 @@ static void make_pair(struct bench *bench, const char *name, struct bench_figure
     *ret_own = bench_figure(bench, *ret_raw, "take%s", name);
 }
 
-static const char *const names[SIZES] = {", 1 key", ", 100000 keys", ", most keys"};
+static const char *const names[SIZES] = {", 1 subject", ", 100000 subjects", ", most subjects"};
 
 int main(int argc, char **argv)
 {
@@ -449,7 +449,7 @@ int main(int argc, char **argv)
     bench_open(&bench, "keyed", 18, argc, argv);
     if (bench.argc > 0)
         sizes[2] = strtoull(bench.argv[0], NULL, 10);
-    require(sizes[2] >= BATCH && sizes[2] <= WEIR_KEYS_MAX);
+    require(sizes[2] >= BATCH && sizes[2] <= WEIR_SUBJECTS_MAX);
     if (bench_wants(&bench, "memory"))
         measure_memory(&bench, sizes[2]);
     w = bench_instance(NULL);
@@ -459,13 +459,13 @@ int main(int argc, char **argv)
     }
     if (scenes[1].own) {
         share(&scenes[1], w);
-        scenes[1].own_shared = bench_figure(&bench, scenes[1].raw, "take, 100000 keys, shared");
+        scenes[1].own_shared = bench_figure(&bench, scenes[1].raw, "take, 100000 subjects, shared");
     }
     brief_open(w, sizes[1]);
-    make_pair(&bench, ", 100000 keys, recovered", &brief.raw, &brief.own);
+    make_pair(&bench, ", 100000 subjects, recovered", &brief.raw, &brief.own);
     if (bench_processors() > 1) {
-        make_pair(&bench, ", 100000 keys, two", &scenes[1].raw_two, &scenes[1].own_two);
-        make_pair(&bench, ", 100000 keys, beside a hot", &scenes[1].raw_beside,
+        make_pair(&bench, ", 100000 subjects, two", &scenes[1].raw_two, &scenes[1].own_two);
+        make_pair(&bench, ", 100000 subjects, beside a hot", &scenes[1].raw_beside,
                   &scenes[1].own_beside);
     } else {
         bench_skip("two threads", "there is but one processor");

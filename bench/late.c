@@ -97,10 +97,10 @@ struct lane {
 static struct lane lanes[] = {
     {&raw_timer, "late: raw timerfd, epoll", NULL, NULL, false},
     {&raw_timer_nested, "late: raw timerfd, epoll in epoll", &raw_timer, NULL, false},
-    {&way_queue_epoll, "late: queue, epoll", &raw_timer, NULL, false},
+    {&way_queue_epoll, "late: completion queue, epoll", &raw_timer, NULL, false},
 #ifdef WEIR_BENCH_URING
-    {&way_queue_multishot, "late: queue, multishot poll", &raw_timer, NULL, false},
-    {&way_attached, "late: queue, attached ring", &raw_timer, NULL, false},
+    {&way_queue_multishot, "late: completion queue, multishot poll", &raw_timer, NULL, false},
+    {&way_attached, "late: completion queue, attached ring", &raw_timer, NULL, false},
     {&way_raw_instant, "late: raw TIMEOUT, linked", NULL, NULL, false},
     {&way_reservation, "late: reservation, linked", &way_raw_instant, NULL, false},
 #endif

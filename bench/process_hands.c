@@ -281,7 +281,8 @@ static void queue_wait(struct hand *hand)
 static const struct way released[] = {
     {"release: blocked", &raw_futex, RELEASES, hold, give, nothing, blocked_wait, settle},
     {"release: acquisition fd, poll", &raw_bell, RELEASES, hold, give, fd_ask, fd_wait, settle},
-    {"release: queue, epoll", &raw_bell, RELEASES, hold, give, queue_ask, queue_wait, settle},
+    {"release: completion queue, epoll", &raw_bell, RELEASES, hold, give, queue_ask, queue_wait,
+     settle},
 };
 
 static const struct way killed[] = {
@@ -289,8 +290,8 @@ static const struct way killed[] = {
      settle},
     {"kill: acquisition fd, poll", &raw_process, KILLS, start_holder, kill_holder, fd_ask, fd_wait,
      settle},
-    {"kill: queue, epoll", &raw_process, KILLS, start_holder, kill_holder, queue_ask, queue_wait,
-     settle},
+    {"kill: completion queue, epoll", &raw_process, KILLS, start_holder, kill_holder, queue_ask,
+     queue_wait, settle},
 };
 
 static const struct way *const ways[] = {&raw_futex,   &raw_bell,    &released[0],

@@ -603,7 +603,7 @@ static void queue_epoll(struct hand *hand)
 }
 
 const struct way way_queue_epoll = {
-    .name = "queue, epoll",
+    .name = "completion queue, epoll",
     .baseline = &raw_epoll_drain,
     .open = queue_epoll_open,
     .ask = queue_ask,
@@ -623,7 +623,7 @@ static void queue_settle(struct hand *hand)
 }
 
 static const struct way queue_readable = {
-    .name = "queue, epoll, readable",
+    .name = "completion queue, epoll, readable",
     .baseline = &raw_aside,
     .open = queue_epoll_open,
     .ask = queue_ask,
@@ -635,7 +635,7 @@ static const struct way queue_readable = {
 };
 
 static const struct way queue_looked_at = {
-    .name = "queue, looked at",
+    .name = "completion queue, looked at",
     .baseline = &raw_looked_at,
     .open = queue_epoll_open,
     .ask = queue_ask,

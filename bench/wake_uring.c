@@ -235,7 +235,7 @@ static void queue_multishot_close(struct hand *hand)
 }
 
 const struct way way_queue_multishot = {
-    .name = "queue, multishot poll",
+    .name = "completion queue, multishot poll",
     .baseline = &raw_multishot,
     .open = queue_multishot_open,
     .ask = queue_ask,
@@ -478,7 +478,7 @@ static void attached_close(struct hand *hand)
 }
 
 const struct way way_attached = {
-    .name = "queue, attached ring",
+    .name = "completion queue, attached ring",
     .baseline = &raw_message,
     .open = attached_open,
     .ask = attached_ask,

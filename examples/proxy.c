@@ -240,7 +240,7 @@ static int open_weir(struct proxy *p)
     }
     e = weir_queue_open(&p->queue, p->weir, ASKED_BY_A_RELAY * p->relays_max);
     if (e < 0)
-        fprintf(stderr, "%s: queue: %s\n", p->name, strerror(-e));
+        fprintf(stderr, "%s: completion queue: %s\n", p->name, strerror(-e));
     return e < 0 ? EX_OSERR : 0;
 }
 

@@ -13,7 +13,7 @@ int main(void)
     if (weir_open(&w, NULL, NULL) == 0 && weir_pool_open(&pool, w, "api", 0) == 0 &&
         weir_acquire(pool, &request, &a, NULL) == 0) { /* waits for its turn */
         printf("go ahead in %s\n", weir_acquisition_config(a, "region"));
-        weir_update(a, "tokens", 512); /* the other 288 go back */
+        weir_update(a, "tokens", 512); /* the other 288 are refunded */
     }
     weir_release(&a);
     weir_pool_close(pool);

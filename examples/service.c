@@ -290,7 +290,7 @@ void answer_refused(struct http_reply *reply, int result, const struct weir_refu
         snprintf(headers + n, sizeof headers - (size_t)n, "Retry-After: %" PRIu64 "\r\n",
                  after_s > 0 ? after_s : 1);
     snprintf(body, sizeof body, "refused by %.200s: %s\n",
-             refusal->key != NULL && refusal->key[0] != '\0' ? refusal->key : "the line",
+             refusal->key != NULL && refusal->key[0] != '\0' ? refusal->key : "the wait queue",
              strerror(-result));
     http_respond(reply, status, keep_alive, headers, body);
 }

@@ -16,7 +16,8 @@
  *
  * Three rules keep this sound:
  *   - A relay is freed when the last of its operations and requests has completed, not before: the
- *     kernel and the queue still hold its address. To give up, cancel them all, and wait.
+ *     kernel and the completion queue still hold its address. To give up, cancel them all, and
+ *     wait.
  *   - The connection goes back to weir after the socket is closed, so that an upstream never sees
  *     more of them than it was promised.
  *   - A relay that holds a connection waits for bytes in another wait queue than the waiters for a
@@ -262,8 +263,8 @@ static int submit_and_reap(struct server *s)
     return 0;
 }
 
-/* Serves until the last relay has ended. The queue may be closed once the ring no longer polls it.
- */
+/* Serves until the last relay has ended. The completion queue may be closed once the ring no longer
+ * polls it. */
 static int serve(struct server *s)
 {
     int e = 0;

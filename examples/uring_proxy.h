@@ -66,7 +66,7 @@ struct server {
     struct relay *relays;
 };
 
-/* ---- uring_proxy.c: the ring and the queue ---- */
+/* ---- uring_proxy.c: the ring and the completion queue ---- */
 
 struct __kernel_timespec timespec_of(uint64_t ns);
 

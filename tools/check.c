@@ -175,24 +175,24 @@ static void print_defaults(const struct weir_set_info *info)
         printf("  unfair");
 }
 
-/* Prints the bounds of a keyed set. */
-static void print_keyed(const struct weir_keyed_stats *keyed)
+/* Prints the bounds of a per-subject set. */
+static void print_subjects(const struct weir_subjects_stats *subjects)
 {
     char text[UNITS_TEXT_MAX];
 
-    printf("  keyed  max_keys %s", units_format_amount(keyed->max_keys, text));
-    if (keyed->memory_max != 0)
-        printf("  memory %s", units_format_size(keyed->memory_max, text));
-    printf("  evict %s", keyed->evict);
+    printf("  subjects  max %s", units_format_amount(subjects->max, text));
+    if (subjects->memory_max != 0)
+        printf("  memory %s", units_format_size(subjects->memory_max, text));
+    printf("  evict %s", subjects->evict);
 }
 
-static void json_keyed(struct json *json, const struct weir_keyed_stats *keyed)
+static void json_subjects(struct json *json, const struct weir_subjects_stats *subjects)
 {
-    json_object(json, "keyed");
-    json_number(json, "max_keys", keyed->max_keys);
-    if (keyed->memory_max != 0)
-        json_number(json, "memory", keyed->memory_max);
-    json_text(json, "evict", keyed->evict);
+    json_object(json, "subjects");
+    json_number(json, "max", subjects->max);
+    if (subjects->memory_max != 0)
+        json_number(json, "memory", subjects->memory_max);
+    json_text(json, "evict", subjects->evict);
     json_end_object(json);
 }
 
@@ -232,8 +232,8 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     weir_set *set = weir_pool_set(pool, 0);
     struct weir_set_stats stats = {.size = sizeof stats};
     struct weir_set_info info = {.size = sizeof info};
-    struct weir_keyed_stats keyed = {.size = sizeof keyed};
-    bool is_keyed = weir_set_keyed(set, &keyed) == 1;
+    struct weir_subjects_stats subjects = {.size = sizeof subjects};
+    bool has_subjects = weir_set_subjects(set, &subjects) == 1;
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
@@ -244,14 +244,14 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
         json_object(&check->json, NULL);
         json_text(&check->json, "name", name);
         json_defaults(&check->json, &info);
-        if (is_keyed)
-            json_keyed(&check->json, &keyed);
+        if (has_subjects)
+            json_subjects(&check->json, &subjects);
         json_array(&check->json, "limits");
     } else {
         printf("set %s%s", name, n == 0 ? ": no limits" : "");
         print_defaults(&info);
-        if (is_keyed)
-            print_keyed(&keyed);
+        if (has_subjects)
+            print_subjects(&subjects);
         putchar('\n');
     }
     for (int i = 0; i < n; i++)

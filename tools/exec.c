@@ -38,13 +38,13 @@ static const char help[] =
     "  -l, --limit KEY:N        define the set here: N may be held at a time\n"
     "  -l, --limit KEY:N/WINDOW[/ALGORITHM]\n"
     "                           N per WINDOW, as in \"calls:100/60s\"; default: gcra\n"
-    "  -a, --amount KEY=N       ask for N of KEY instead of 1; 0: for none\n"
-    "  -S, --subject TEXT       of a keyed set: whose limits are meant\n"
+    "  -a, --amount KEY=N       acquire N of KEY instead of 1; 0: none\n"
+    "  -S, --subject TEXT       the subject, if the set has limits per subject\n"
     "  -t, --timeout DURATION   wait no longer; 0s: not at all\n"
-    "  -w, --max-wait DURATION  do not even begin to wait if it is going to be longer\n"
+    "  -w, --max-wait DURATION  do not begin to wait if the forecast is longer\n"
     "  -r, --retry-after        if it was not granted, write when to try again: seconds from now,\n"
     "                           or unknown, or never\n"
-    "  -v, --verbose            say what is asked for and when it was granted\n"
+    "  -v, --verbose            say what is requested and when it was granted\n"
     "      --process-dir DIR    where shared sets are\n"
     "  -d, --plugin-dir DIR     look for plugins in DIR first\n"
     "  -h, --help               show this text\n"
@@ -167,23 +167,24 @@ static void write_retry_after(uint64_t ns)
     puts(ns == 0 ? "unknown" : ns == WEIR_FOREVER ? "never" : time_text_seconds(ns, text));
 }
 
-static bool is_keyed(weir_pool *pool)
+static bool has_subjects(weir_pool *pool)
 {
     for (size_t i = 0; i < weir_pool_sets(pool); i++) {
-        struct weir_keyed_stats keyed = {.size = sizeof keyed};
+        struct weir_subjects_stats subjects = {.size = sizeof subjects};
 
-        if (weir_set_keyed(weir_pool_set(pool, i), &keyed) == 1)
+        if (weir_set_subjects(weir_pool_set(pool, i), &subjects) == 1)
             return true;
     }
     return false;
 }
 
-/* Reports an error other than a refusal. -EINVAL without a subject comes from a keyed set. */
+/* Reports an error other than a refusal. -EINVAL without a subject comes from a per-subject set. */
 static int report_failure(const struct exec *exec, int r)
 {
-    if (r != -EINVAL || exec->subject != NULL || !is_keyed(exec->pool))
+    if (r != -EINVAL || exec->subject != NULL || !has_subjects(exec->pool))
         return fail(exec, r);
-    fprintf(stderr, "%s: `%s` is keyed: name a subject (--subject)\n", exec->title, exec->name);
+    fprintf(stderr, "%s: `%s` has limits per subject: name one (--subject)\n", exec->title,
+            exec->name);
     return EXEC_FAILED;
 }
 
@@ -193,8 +194,8 @@ static int report_refusal(const struct exec *exec, int r, const struct weir_refu
     bool timed_out = r == -ETIMEDOUT || (r == -EAGAIN && !exec->has_max_wait && exec->has_timeout &&
                                          exec->timeout_ns == 0);
     const char *full = exec->subject == NULL
-                           ? "refused: too many wait already"
-                           : "refused: too many wait already, or there are too many subjects";
+                           ? "refused: the wait queue is full"
+                           : "refused: the wait queue is full, or there are too many subjects";
     const char *why = timed_out       ? "timed out"
                       : r == -EAGAIN  ? "refused: it would take too long"
                       : r == -ENOBUFS ? full
@@ -415,11 +416,11 @@ static int run_options(struct exec *exec, int argc, char **argv)
             return ending;
     }
     if (exec->name == NULL)
-        return report_usage(exec, "which set? name it with -s", "");
+        return report_usage(exec, "no set is given: name it with -s", "");
     if (exec->limits_n != 0 && exec->subject != NULL)
         return report_usage(exec, "a set that is defined here has no subjects", "");
     if (optind == argc)
-        return report_usage(exec, "which command is to be run?", "");
+        return report_usage(exec, "no command is given", "");
     exec->command = argv + optind;
     return run(exec);
 }

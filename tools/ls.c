@@ -17,9 +17,8 @@
 static const char help[] =
     "Usage: weir ls [--json | --names] [-f FILE] [--process-dir DIR]\n"
     "\n"
-    "Lists shared sets: how many living processes use each, its age, memory and lifetime, who "
-    "made\n"
-    "it; or why it cannot be used.\n"
+    "Lists shared sets: how many living processes use each, its age, memory, lifetime "
+    "and\ncreator; or why it cannot be used.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -n, --names             write nothing but names, one a line\n"

@@ -20,7 +20,7 @@ static const char help[] =
     "\n"
     "  -j, --json             write JSON\n"
     "  -c, --config FILE      also look in the plugin_dirs of this configuration\n"
-    "  -d, --plugin-dir DIR   the same as DIR\n"
+    "  -d, --plugin-dir DIR   like DIR\n"
     "  -h, --help             show this text\n"
     "\n"
     "Exit status: 0 fine, 1 something is refused, 2 wrong usage, 3 something cannot be read or\n"

@@ -34,7 +34,7 @@ static const struct set_metric set_metrics[] = {
      SET(timed_out)},
     {"weir_cancellations_total", "counter", "Requests that were canceled.", NULL, SET(canceled)},
     {"weir_releases_total", "counter", "Acquisitions that were released.", NULL, SET(released)},
-    {"weir_refunds_total", "counter", "Releases that gave back a part of a rate or call.", NULL,
+    {"weir_refunds_total", "counter", "Releases that refunded a part of a rate or call.", NULL,
      SET(refunded)},
     {"weir_overuses_total", "counter", "Reports of use beyond the amount granted.", NULL,
      SET(overused)},
@@ -44,7 +44,7 @@ static const struct set_metric set_metrics[] = {
     {"weir_held", "gauge", "Acquisitions that are held.", NULL, SET(held)},
 };
 
-/* A field of struct weir_limit_stats, or of struct weir_keyed_stats. */
+/* A field of struct weir_limit_stats, or of struct weir_subjects_stats. */
 struct metric {
     const char *name, *type, *help;
     size_t at;
@@ -59,24 +59,25 @@ static const struct metric limit_metrics[] = {
     {"weir_limit_granted_total", "counter", "Units that were granted.", LIMIT(granted)},
     {"weir_limit_refused_total", "counter", "Requests that were refused because of this limit.",
      LIMIT(refused)},
-    {"weir_limit_refunded_total", "counter", "Units that were given back unused.", LIMIT(refunded)},
+    {"weir_limit_refunded_total", "counter", "Units that were refunded.", LIMIT(refunded)},
     {"weir_limit_overused_total", "counter", "Units that were used beyond what was granted.",
      LIMIT(overused)},
     {"weir_limit_leased", "gauge", "Units that threads have taken ahead of use.", LIMIT(leased)},
 };
 
-#define KEYED(field) offsetof(struct weir_keyed_stats, field)
+#define SUBJECTS(field) offsetof(struct weir_subjects_stats, field)
 
-static const struct metric keyed_metrics[] = {
-    {"weir_keys", "gauge", "Keys of a keyed set that are known.", KEYED(keys)},
-    {"weir_keys_live", "gauge", "Known keys that need more than a word.", KEYED(live)},
-    {"weir_keys_room", "gauge", "Keys that there is room for.", KEYED(room)},
-    {"weir_keys_memory_bytes", "gauge", "Memory of a keyed set's keys.", KEYED(memory)},
-    {"weir_keys_forgotten_total", "counter", "Keys that were forgotten, as good as new.",
-     KEYED(forgotten)},
-    {"weir_keys_evicted_total", "counter", "Keys that had to give way to others.", KEYED(evicted)},
-    {"weir_keys_refused_total", "counter", "Requests for whose key there was no room.",
-     KEYED(refused)},
+static const struct metric subject_metrics[] = {
+    {"weir_subjects", "gauge", "Subjects of a per-subject set that are known.", SUBJECTS(known)},
+    {"weir_subjects_live", "gauge", "Known subjects that need more than a word.", SUBJECTS(live)},
+    {"weir_subjects_room", "gauge", "Subjects that there is room for.", SUBJECTS(room)},
+    {"weir_subjects_memory_bytes", "gauge", "Memory of a set's subjects.", SUBJECTS(memory)},
+    {"weir_subjects_forgotten_total", "counter",
+     "Subjects that were forgotten, with limits as good as new.", SUBJECTS(forgotten)},
+    {"weir_subjects_evicted_total", "counter", "Subjects that were evicted for others.",
+     SUBJECTS(evicted)},
+    {"weir_subjects_refused_total", "counter",
+     "Requests refused for lack of room for their subject.", SUBJECTS(refused)},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -161,18 +162,18 @@ static void write_limit_metric(FILE *out, const struct snapshot *snapshot,
             write_limit_sample(out, &snapshot->sets[i], k, metric);
 }
 
-static void write_keyed_metric(FILE *out, const struct snapshot *snapshot,
-                               const struct metric *metric)
+static void write_subject_metric(FILE *out, const struct snapshot *snapshot,
+                                 const struct metric *metric)
 {
     write_head(out, metric->name, metric->type, metric->help);
     for (size_t i = 0; i < snapshot->sets_n; i++) {
         const struct snapshot_set *set = &snapshot->sets[i];
 
-        if (!set->is_keyed)
+        if (!set->has_subjects)
             continue;
         fprintf(out, "%s{", metric->name);
         write_label(out, "set", set->name);
-        fprintf(out, "} %" PRIu64 "\n", field(&set->keyed, metric->at));
+        fprintf(out, "} %" PRIu64 "\n", field(&set->subjects, metric->at));
     }
 }
 
@@ -216,12 +217,12 @@ static void write_spans(FILE *out, const struct snapshot *snapshot)
     for (size_t i = 0; i < snapshot->sets_n; i++)
         write_seconds(out, "weir_wait_max_seconds", &snapshot->sets[i],
                       snapshot->sets[i].stats.wait_ns_max);
-    write_head(out, "weir_line_age_seconds", "gauge",
-               "How long the first in line has been waiting; 0 if nobody waits.");
+    write_head(out, "weir_wait_queue_age_seconds", "gauge",
+               "How long the first waiter has been waiting; 0 without waiters.");
     for (size_t i = 0; i < snapshot->sets_n; i++) {
         const struct snapshot_set *set = &snapshot->sets[i];
 
-        write_seconds(out, "weir_line_age_seconds", set,
+        write_seconds(out, "weir_wait_queue_age_seconds", set,
                       set->held_n < set->holders_n ? set->holders[set->held_n].age_ns : 0);
     }
 }
@@ -237,8 +238,8 @@ void prometheus_write(FILE *out, const struct snapshot *snapshot)
         fprintf(out, "} %" PRIu32 "\n", snapshot->sets[i].users);
     }
     write_spans(out, snapshot);
-    for (size_t i = 0; i < LENGTH(keyed_metrics); i++)
-        write_keyed_metric(out, snapshot, &keyed_metrics[i]);
+    for (size_t i = 0; i < LENGTH(subject_metrics); i++)
+        write_subject_metric(out, snapshot, &subject_metrics[i]);
     for (size_t i = 0; i < LENGTH(limit_metrics); i++)
         write_limit_metric(out, snapshot, &limit_metrics[i]);
 }

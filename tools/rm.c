@@ -13,9 +13,8 @@ static const char help[] =
     "Removes shared sets, and all that was counted in them. One that a living process uses is\n"
     "refused.\n"
     "\n"
-    "  -f, --force             remove it also if it is in use, or cannot be used: those who use "
-    "it\n"
-    "                          go on with it, apart from everybody who comes later\n"
+    "  -f, --force             remove it also if it is in use, or cannot be used: its users\n      "
+    "                    go on with it, apart from all later ones\n"
     "      --file FILE         a configuration that says where shared sets are; default: the file\n"
     "                          that WEIR_CONFIG names\n"
     "      --process-dir DIR   where shared sets are\n"
@@ -63,6 +62,6 @@ int run_rm(int argc, char **argv)
             return usage_hint(argv[0]);
     }
     if (optind == argc)
-        return usage_wrong(argv[0], "which set?", "");
+        return usage_wrong(argv[0], "no set is given", "");
     return remove_all(argv[0], &source, argv + optind, argc - optind, flags);
 }

@@ -163,13 +163,13 @@ static void free_set(struct snapshot_set *set)
     free(set->name);
 }
 
-static int copy_keyed(struct snapshot_set *ret, weir_set *set)
+static int copy_subjects(struct snapshot_set *ret, weir_set *set)
 {
     int r;
 
-    ret->keyed.size = sizeof ret->keyed;
-    r = weir_set_keyed(set, &ret->keyed);
-    ret->is_keyed = r == 1;
+    ret->subjects.size = sizeof ret->subjects;
+    r = weir_set_subjects(set, &ret->subjects);
+    ret->has_subjects = r == 1;
     return r < 0 ? r : 0;
 }
 
@@ -189,7 +189,7 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
         ret->lifetime = ret->info.lifetime;
         r = copy_limits(ret, set);
         if (r == 0)
-            r = copy_keyed(ret, set);
+            r = copy_subjects(ret, set);
         if (r == 0)
             r = copy_holders(ret, w, set);
     }
@@ -255,8 +255,9 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
 
     if (segment->refusal != NULL || segment->definition == NULL) {
         refuse_set(request, segment->name, -EINVAL,
-                   segment->refusal != NULL ? segment->refusal->message
-                                            : "its definition is too long to be kept there");
+                   segment->refusal != NULL
+                       ? segment->refusal->message
+                       : "its definition is too long to be stored in its segment");
         return 0;
     }
     r = open_segment(request, segment, &w, &error);

@@ -27,8 +27,8 @@ struct snapshot_set {
     uint32_t users;       /* attached processes, without this one */
     struct weir_set_info info;
     struct weir_set_stats stats;
-    bool is_keyed;
-    struct weir_keyed_stats keyed; /* if it is keyed */
+    bool has_subjects;
+    struct weir_subjects_stats subjects; /* if it has them */
     struct snapshot_limit *limits;
     size_t limits_n;
     struct snapshot_holder *holders; /* holders, the longest first, then waiters */

@@ -14,9 +14,7 @@
 static const char help[] =
     "Usage: weir stat [--json | --prometheus] [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Says how shared sets are now, all of them if none is named: their limits, who holds them, "
-    "who\n"
-    "waits, and what was counted.\n"
+    "Shows the state of shared sets, or of those named: limits, holders, waiters and counters.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -p, --prometheus        write the text format of Prometheus\n"
@@ -26,7 +24,7 @@ static const char help[] =
     "  -d, --plugin-dir DIR    look for plugins in DIR first\n"
     "  -h, --help              show this text\n"
     "\n"
-    "Exit status: 0 fine, 1 a set could not be looked at, 2 wrong usage, 3 the directory cannot "
+    "Exit status: 0 fine, 1 a set could not be inspected, 2 wrong usage, 3 the directory cannot "
     "be\n"
     "read, or the output not be written.\n";
 
@@ -42,12 +40,12 @@ static void print_definition(const struct snapshot_set *set)
     putchar('\n');
 }
 
-static void print_keyed(const struct weir_keyed_stats *keyed)
+static void print_subjects(const struct weir_subjects_stats *subjects)
 {
-    printf("  keyed  keys %" PRIu64 "  live %" PRIu64 "  room %" PRIu64 "  memory %" PRIu64,
-           keyed->keys, keyed->live, keyed->room, keyed->memory);
-    printf("  forgotten %" PRIu64 "  evicted %" PRIu64 "  refused %" PRIu64 "\n", keyed->forgotten,
-           keyed->evicted, keyed->refused);
+    printf("  subjects  known %" PRIu64 "  live %" PRIu64 "  room %" PRIu64 "  memory %" PRIu64,
+           subjects->known, subjects->live, subjects->room, subjects->memory);
+    printf("  forgotten %" PRIu64 "  evicted %" PRIu64 "  refused %" PRIu64 "\n",
+           subjects->forgotten, subjects->evicted, subjects->refused);
 }
 
 static void print_limit(const struct snapshot_limit *limit)
@@ -80,7 +78,7 @@ static void print_counters(const struct weir_set_stats *stats)
         printf(", %s at most)", time_text_age(stats->wait_ns_max, text));
     print_counter("busy", stats->refused_busy);
     print_counter("beyond max_wait", stats->refused_max_wait);
-    print_counter("line full", stats->refused_full);
+    print_counter("queue full", stats->refused_full);
     print_counter("impossible", stats->refused_impossible);
     print_counter("unknown", stats->refused_unknown);
     print_counter("timed out", stats->timed_out);
@@ -110,8 +108,8 @@ static void print_holder(const struct snapshot_set *set, const struct snapshot_h
 static void print_set(const struct snapshot_set *set)
 {
     print_definition(set);
-    if (set->is_keyed)
-        print_keyed(&set->keyed);
+    if (set->has_subjects)
+        print_subjects(&set->subjects);
     for (size_t i = 0; i < set->limits_n; i++)
         print_limit(&set->limits[i]);
     print_counters(&set->stats);
@@ -142,20 +140,20 @@ static void json_limit(struct json *json, const struct snapshot_limit *limit)
     json_end_object(json);
 }
 
-static void json_keyed(struct json *json, const struct weir_keyed_stats *keyed)
+static void json_subjects(struct json *json, const struct weir_subjects_stats *subjects)
 {
-    json_object(json, "keyed");
-    json_number(json, "keys", keyed->keys);
-    json_number(json, "live", keyed->live);
-    json_number(json, "max_keys", keyed->max_keys);
-    json_number(json, "room", keyed->room);
-    json_number(json, "memory", keyed->memory);
-    if (keyed->memory_max != 0)
-        json_number(json, "memory_max", keyed->memory_max);
-    json_text(json, "evict", keyed->evict);
-    json_number(json, "forgotten", keyed->forgotten);
-    json_number(json, "evicted", keyed->evicted);
-    json_number(json, "refused", keyed->refused);
+    json_object(json, "subjects");
+    json_number(json, "known", subjects->known);
+    json_number(json, "live", subjects->live);
+    json_number(json, "max", subjects->max);
+    json_number(json, "room", subjects->room);
+    json_number(json, "memory", subjects->memory);
+    if (subjects->memory_max != 0)
+        json_number(json, "memory_max", subjects->memory_max);
+    json_text(json, "evict", subjects->evict);
+    json_number(json, "forgotten", subjects->forgotten);
+    json_number(json, "evicted", subjects->evicted);
+    json_number(json, "refused", subjects->refused);
     json_end_object(json);
 }
 
@@ -215,8 +213,8 @@ static void json_set(struct json *json, const struct snapshot_set *set)
     json_boolean(json, "fair", (set->info.flags & WEIR_SET_UNFAIR) == 0);
     json_number(json, "waiting", set->stats.waiting);
     json_number(json, "held", set->stats.held);
-    if (set->is_keyed)
-        json_keyed(json, &set->keyed);
+    if (set->has_subjects)
+        json_subjects(json, &set->subjects);
     json_array(json, "limits");
     for (size_t i = 0; i < set->limits_n; i++)
         json_limit(json, &set->limits[i]);
@@ -226,7 +224,7 @@ static void json_set(struct json *json, const struct snapshot_set *set)
     for (size_t i = 0; i < set->held_n; i++)
         json_holder(json, set, &set->holders[i]);
     json_end_array(json);
-    json_array(json, "line");
+    json_array(json, "waiters");
     for (size_t i = set->held_n; i < set->holders_n; i++)
         json_holder(json, set, &set->holders[i]);
     json_end_array(json);

@@ -19,7 +19,7 @@
 static const char help[] =
     "Usage: weir top [--interval DURATION] [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows shared sets live: their limits, who holds them, who waits, and rates per second.\n"
+    "Shows shared sets live: limits, holders, waiters, and rates per second.\n"
     "\n"
     "  -i, --interval DURATION   look again so often; default: 1s\n"
     "  -f, --file FILE           a configuration that says where shared sets are; default: the "

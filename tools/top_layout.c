@@ -273,7 +273,7 @@ static void put_holders_and_waiters(struct pen *pen, const struct snapshot_set *
     half = room / 2;
     held_rows = waiting <= room - half ? room - waiting : half;
     put_holders(pen, set, "HOLD", 0, held, held_rows);
-    put_holders(pen, set, "LINE", held, waiting,
+    put_holders(pen, set, "WAIT", held, waiting,
                 held <= held_rows ? room - held : room - held_rows);
 }
 

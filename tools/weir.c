@@ -13,8 +13,8 @@ static const char help[] =
     "Usage: weir COMMAND [OPTION]... [ARGUMENT]...\n"
     "\n"
     "  weir exec       run a command within limits that other processes share\n"
-    "  weir stat       say how shared sets are, who holds them and who waits\n"
-    "  weir top        show the same, live\n"
+    "  weir stat       show the state of shared sets, their holders and waiters\n"
+    "  weir top        show shared sets live, with rates per second\n"
     "  weir ls         list shared sets\n"
     "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
@@ -67,7 +67,7 @@ static int run_part(const struct part *part, int argc, char **argv)
 static int run(int argc, char **argv)
 {
     if (argc < 2)
-        return usage_wrong("weir", "what is to be done?", "");
+        return usage_wrong("weir", "no command is given", "");
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return finish(show_version(), ENDING_SYSTEM);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

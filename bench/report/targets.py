@@ -10,8 +10,8 @@ Target = namedtuple("Target", "number bench pattern metric target stretch slack"
 
 # From a release until the waiter's descriptor is readable: the time added to a bare one for a waiter
 # that polls, which resolves a few hundred nanoseconds; and the worst ratio for a sleeping waiter.
-READABLE = r"(acquisition fd|acquisition, attached|queue), looked at"
-WOKEN = r"acquisition(, attached| fd), (poll|epoll)|queue, epoll, readable"
+READABLE = r"(acquisition fd|acquisition, attached|completion queue), looked at"
+WOKEN = r"acquisition(, attached| fd), (poll|epoll)|completion queue, epoll, readable"
 
 TARGETS = (
     Target(1, "costs", r"take, (rate|rate, refused|call)", "ratio", 1.3, 1.1),
@@ -21,15 +21,15 @@ TARGETS = (
     Target(5, "costs", r"two: take, (rate|call)", "ratio", 1.2, 0.7),
     Target(6, "wake", READABLE, "difference_ns", 500, 100, 50),
     Target(6, "wake", WOKEN, "ratio_p99", 1.15, None),
-    Target(7, "wake", r"late: queue, epoll", "difference_ns", 2000, 500, 100),
+    Target(7, "wake", r"late: completion queue, epoll", "difference_ns", 2000, 500, 100),
     Target(7, "wake", r"late: acquisition fd, epoll", "difference_ns", 12000, 6000, 100),
     Target(8, "parked", r"memory, .*", "value", 128, 64),
     Target(8, "parked", r"descriptors, .*", "value", 8, None),
     Target(8, "parked", r"submit, (?!mean).*", "median_ns", 150, 60),
     Target(9, "process", r"(?!two: ).*, process", "ratio", 1.5, 1.1),
     Target(9, "process", r"two: .*, process", "ratio", 1.3, 1.1),
-    Target(11, "keyed", r"take, 100000 keys(, shared)?", "ratio", 1.5, None),
-    Target(12, "keyed", r"memory, most keys(, recovered)?", "value", 32, None),
+    Target(11, "keyed", r"take, 100000 subjects(, shared)?", "ratio", 1.5, None),
+    Target(12, "keyed", r"memory, most subjects(, recovered)?", "value", 32, None),
 )
 
 # Metrics that other programs add to: times. A ratio is of two times of one moment.

@@ -93,9 +93,9 @@ static const char *instance_tsc_refusal(int error)
     case -EPERM:
         return "the process may not read the time stamp counter";
     case -ENODEV:
-        return "the kernel does not go by the time stamp counter";
+        return "the kernel does not use the time stamp counter";
     case -ETIME:
-        return "the time stamp counter and CLOCK_MONOTONIC do not go together";
+        return "the time stamp counter and CLOCK_MONOTONIC disagree";
     default:
         return strerrordesc_np(-error);
     }
@@ -114,7 +114,8 @@ static int instance_choose_clock(weir *w, const struct weir_options *options,
     r = clock_tsc_new(&w->clock.tsc);
     w->clock.reads_system = r < 0;
     if (r < 0 && r != -ENOMEM) {
-        log_write(&w->log, WEIR_LOG_WARNING, "clock: tsc cannot be had, it is CLOCK_MONOTONIC: %s",
+        log_write(&w->log, WEIR_LOG_WARNING,
+                  "clock: tsc is not available, CLOCK_MONOTONIC is used: %s",
                   instance_tsc_refusal(r));
         r = 0;
     }
@@ -242,7 +243,7 @@ static int instance_check_options(const struct weir_options *options, struct wei
         (options->clock->size < sizeof(*options->clock) || !options->clock->now_ns))
         return error_set(reterr, -EINVAL, "options.clock has no now_ns or a wrong size");
     if ((uint32_t)options->clock_source > WEIR_CLOCK_TSC)
-        return error_set(reterr, -EINVAL, "options.clock_source is %d, which is none",
+        return error_set(reterr, -EINVAL, "options.clock_source %d is not known",
                          (int)options->clock_source);
     if (options->clock && options->clock_source)
         return error_set(reterr, -EINVAL, "options name both a clock and a clock_source");
@@ -258,7 +259,7 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
 
     options = options ? options : &none;
     if (!ret)
-        return error_set(reterr, -EINVAL, "there is nowhere to put the instance");
+        return error_set(reterr, -EINVAL, "`ret` is NULL");
     r = instance_check_options(options, reterr);
     if (r < 0)
         return r;

@@ -96,7 +96,8 @@ int weir_plugins(const struct weir_options *options,
 
     options = options == NULL ? &none : options;
     if (options->size < sizeof *options || found == NULL)
-        return error_set(reterr, -EINVAL, "the size of the options is wrong, or nobody listens");
+        return error_set(reterr, -EINVAL,
+                         "the size of the options is wrong, or there is no callback");
     if (options->file != NULL && options->text != NULL)
         return error_set(reterr, -EINVAL, "the options name both a file and a text");
     r = plugin_search_new(&plugins, options->plugin_dirs);

@@ -64,7 +64,7 @@ static void pool_warn_pick(const weir_pool *pool, uint32_t index)
 {
     const struct pool_plan *plan = &pool->definition->plan;
 
-    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool '%s': balancer '%s' picked set %u of %u",
+    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool `%s`: balancer `%s` picked set %u of %u",
               plan->name ? plan->name : "", plan->balancer->name, index, pool->definition->sets_n);
 }
 

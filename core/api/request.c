@@ -55,10 +55,10 @@ void request_warn(weir_set *set, const char *key, const char *what)
     warnings = request_warnings(set);
     place = warnings ? request_remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)
-        log_write(&set->w->log, WEIR_LOG_WARNING, "set '%s': key '%.100s' %s", set_name(set), key,
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set `%s`: key `%.100s` %s", set_name(set), key,
                   what);
     if (place == WARNINGS_MAX - 1)
-        log_write(&set->w->log, WEIR_LOG_WARNING, "set '%s': no more warnings about keys",
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set `%s`: no more warnings about keys",
                   set_name(set));
 }
 

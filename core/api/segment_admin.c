@@ -154,8 +154,7 @@ static int segment_admin_refuse_state(const char *name, enum segment_state state
                          error_text(name).text);
     if (state == SEGMENT_FOREIGN)
         return error_set(ret, -EXDEV,
-                         "the segment of the set `%s` belongs to another namespace of processes "
-                         "or of time",
+                         "the segment of the set `%s` belongs to another pid or time namespace",
                          error_text(name).text);
     return 0;
 }
@@ -239,7 +238,7 @@ int weir_segments(const struct weir_options *options,
     options = options ? options : &segment_admin_defaults;
     r = segment_admin_check_options(options, reterr);
     if (r == 0 && !found)
-        r = error_set(reterr, -EINVAL, "nobody listens");
+        r = error_set(reterr, -EINVAL, "there is no callback");
     if (r == 0)
         r = segment_admin_choose_dir(options, &dir, reterr);
     if (r == 0)

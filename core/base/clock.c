@@ -26,12 +26,12 @@ void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log)
     static const char *const why[] = {
         [TSC_WENT_BACK] = "the time stamp counter went back",
         [TSC_LOST_TIME] = "the time stamp counter was too slow",
-        [TSC_SHARED] = "there is a set that processes share",
+        [TSC_SHARED] = "a set is shared by processes",
     };
 
     if (clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
         !atomic_exchange_explicit(&clock->tsc_loss_reported, true, memory_order_seq_cst))
-        log_write(log, WEIR_LOG_WARNING, "clock: tsc is given up for CLOCK_MONOTONIC: %s",
+        log_write(log, WEIR_LOG_WARNING, "clock: tsc is replaced by CLOCK_MONOTONIC: %s",
                   why[clock_tsc_state(clock->tsc)]);
 }
 

@@ -205,16 +205,16 @@ static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_s
     copier->complaints->location.limit_number = 0;
 }
 
-static void spec_copy_keyed(struct spec_copier *copier, const struct weir_keyed_spec *spec,
+static void spec_copy_keyed(struct spec_copier *copier, const struct weir_subjects_spec *spec,
                             struct ast_keyed *ret)
 {
-    struct weir_keyed_spec keyed;
+    struct weir_subjects_spec keyed;
     if (spec == NULL)
         return;
-    if (!spec_copy_struct(copier, "weir_keyed_spec", spec, &keyed, sizeof keyed))
+    if (!spec_copy_struct(copier, "weir_subjects_spec", spec, &keyed, sizeof keyed))
         return;
     ret->given = true;
-    spec_copy_number(copier, keyed.max_keys, &ret->max_keys);
+    spec_copy_number(copier, keyed.max, &ret->max_keys);
     spec_copy_number(copier, keyed.memory, &ret->memory);
     spec_copy_text(copier, keyed.evict, &ret->evict);
 }
@@ -239,7 +239,7 @@ static void spec_copy_set(struct spec_copier *copier, const struct weir_set_spec
         spec_copy_text(copier, "true", &ret->strict);
     if ((spec->flags & WEIR_SET_UNFAIR) != 0)
         spec_copy_text(copier, "false", &ret->fair);
-    spec_copy_keyed(copier, spec->keyed, &ret->keyed);
+    spec_copy_keyed(copier, spec->subjects, &ret->keyed);
     spec_copy_settings(copier, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX,
                        &ret->config);
     spec_copy_limits(copier, spec, ret);

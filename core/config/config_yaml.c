@@ -60,7 +60,7 @@ static void config_yaml_read_keyed(struct yaml_reader *yaml, const char *name,
                                    const struct yaml_node *node, void *target)
 {
     static const struct schema_field fields[] = {
-        {"max_keys", offsetof(struct ast_keyed, max_keys), NULL},
+        {"max", offsetof(struct ast_keyed, max_keys), NULL},
         {"memory", offsetof(struct ast_keyed, memory), NULL},
         {"evict", offsetof(struct ast_keyed, evict), NULL},
     };
@@ -86,7 +86,7 @@ static void config_yaml_read_sets(struct yaml_reader *yaml, const char *name,
         {"max_waiters", offsetof(struct ast_set, max_waiters), NULL},
         {"strict", offsetof(struct ast_set, strict), NULL},
         {"fair", offsetof(struct ast_set, fair), NULL},
-        {"keyed", 0, config_yaml_read_keyed},
+        {"subjects", 0, config_yaml_read_keyed},
         {"config", 0, config_yaml_read_config},
         {"limits", 0, config_yaml_read_limits},
     };

@@ -127,7 +127,7 @@ static void fingerprint_write_keyed(struct fingerprint_writer *writer,
                                     const struct keyed_plan *keyed)
 {
     static const char *const policies[] = {"oldest", "random", "none"};
-    fingerprint_write_number(writer, ", keyed: {max_keys: ", keyed->max_keys);
+    fingerprint_write_number(writer, ", subjects: {max: ", keyed->max_keys);
     if (keyed->memory != 0)
         fingerprint_write_number(writer, ", memory: ", keyed->memory);
     fingerprint_write_field(writer, ", ", "evict", policies[keyed->evict]);
@@ -229,14 +229,13 @@ int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret, struct
     struct fingerprint_writer writer = {0};
     *ret = (struct fingerprint){0};
     if (!fingerprint_is_utf8(plan))
-        return error_set(reterr, -EINVAL,
-                         "set `%s`: what is not UTF-8 cannot be shared by processes",
+        return error_set(reterr, -EINVAL, "set `%s`: the definition of a shared set must be UTF-8",
                          error_text(plan->name).text);
     fingerprint_write_set(&writer, plan);
     if (writer.n >= FINGERPRINT_TEXT_MAX)
         return error_set(reterr, -E2BIG,
-                         "the definition of set `%s` takes %zu bytes: one that processes share may "
-                         "take %zu; use shorter keys or fewer limits",
+                         "the definition of set `%s` takes %zu bytes, and that of a shared set at "
+                         "most %zu: use shorter keys or fewer limits",
                          error_text(plan->name).text, writer.n, FINGERPRINT_TEXT_MAX - 1);
     ret->definition = os_alloc(writer.n + 1, 1);
     if (ret->definition == NULL)

@@ -190,7 +190,8 @@ int plugin_params_configure(struct plugin_params *params, const struct params_ow
     }
     if (!params_check_footprint(plugin, ret)) {
         complaint_add(params->complaints, -ENOEXEC, owner->mark,
-                      "plugin `%s` asks for impossible memory (%s)", plugin->name, plugin->path);
+                      "plugin `%s` requests an impossible amount of memory (%s)", plugin->name,
+                      plugin->path);
         return 0;
     }
     void *config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);

@@ -59,8 +59,7 @@ static int resolve_limit_key(struct resolver *resolver, const struct ast_limit *
         key = "call_count";
     else if (limit->type != 0 && limit->type != WEIR_LIMIT_CALL &&
              resolve_field_is_missing(resolver, plugin, &ast->key, LIMIT_FIELD_KEY))
-        resolve_complain(resolver, -EINVAL, ast->mark,
-                         "a %s needs `key`: the name it is asked for by",
+        resolve_complain(resolver, -EINVAL, ast->mark, "a %s needs `key`: its name in requests",
                          resolve_limit_type_name(limit->type));
     if (ast->key.text != NULL && !value_check_name(resolver->complaints, "`key`", &ast->key))
         return 0;
@@ -82,7 +81,7 @@ static void resolve_limit_refund(struct resolver *resolver, const struct ast_lim
         if (value_is_given(&ast->refund))
             resolve_complain(
                 resolver, -EINVAL, ast->refund.mark,
-                "`refund` is for rates and calls: a resource always gives everything back");
+                "`refund` is for rates and calls: a resource always returns everything");
         return;
     }
     limit->refunds = can && (algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0;

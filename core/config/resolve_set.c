@@ -31,9 +31,8 @@ static void resolve_set_backend(struct resolver *resolver, const struct ast_set 
         plan->backend = i == BACKEND_PROCESS ? BACKEND_PROCESS : BACKEND_THREAD;
     }
     if (known && plan->backend == BACKEND_THREAD && value_is_given(lifetime))
-        resolve_complain(
-            resolver, -EINVAL, lifetime->mark,
-            "`lifetime` is for sets that processes share: it needs `backend: process`");
+        resolve_complain(resolver, -EINVAL, lifetime->mark,
+                         "`lifetime` is for shared sets: it needs `backend: process`");
     else if (lifetime->text != NULL)
         plan->while_used = value_read_choice(resolver->complaints, "lifetime", lifetime, lifetimes,
                                              ARRAY_LENGTH(lifetimes)) == 1;
@@ -50,10 +49,10 @@ static void resolve_set_keyed(struct resolver *resolver, const struct ast_set *a
         return;
     if (!value_is_given(&keyed->max_keys))
         resolve_complain(resolver, -EINVAL, keyed->mark,
-                         "`max_keys` is missing: how many keys the set may know at a time");
+                         "`max` is missing: how many subjects the set may know at a time");
     else if (keyed->max_keys.text != NULL)
-        value_read_number(resolver->complaints, "max_keys", &keyed->max_keys, false, 1,
-                          WEIR_KEYS_MAX, &plan->keyed.max_keys);
+        value_read_number(resolver->complaints, "max", &keyed->max_keys, false, 1,
+                          WEIR_SUBJECTS_MAX, &plan->keyed.max_keys);
     if (keyed->memory.text != NULL)
         value_read_size(resolver->complaints, "memory", &keyed->memory, KEYED_MEMORY_MIN,
                         KEYED_MEMORY_MAX, &plan->keyed.memory);
@@ -65,7 +64,7 @@ static void resolve_set_keyed(struct resolver *resolver, const struct ast_set *a
     if (ast->limits_n == 0)
         resolve_complain(
             resolver, -EINVAL, keyed->mark,
-            "`keyed` is for sets with limits: without them there is nothing to know of a key");
+            "`subjects` is for sets with limits: without limits a subject has no state");
 }
 
 static void resolve_set_fields(struct resolver *resolver, const struct ast_set *ast,
@@ -184,9 +183,9 @@ static void resolve_set_check_lease(struct resolver *resolver, const struct ast_
     if (ast->limits[at].lease.text == NULL)
         return;
     if (ast->keyed.given)
-        resolve_complain(
-            resolver, -EINVAL, ast->limits[at].lease.mark,
-            "`lease` is for sets that are not keyed: a thread keeps units of one set, not of keys");
+        resolve_complain(resolver, -EINVAL, ast->limits[at].lease.mark,
+                         "`lease` cannot be used with `subjects`: a thread keeps units of one set, "
+                         "not of subjects");
     if (ast->limits_n > 1)
         resolve_complain(resolver, -EINVAL, ast->limits[at].lease.mark,
                          "`lease` needs a set of this one limit, not of %zu", ast->limits_n);

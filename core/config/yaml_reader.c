@@ -107,7 +107,7 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
         ret->kind = YAML_NULL;
     } else if (memchr(text, '\0', length) != NULL || utf8_valid_length(text, length) != length) {
         complaint_add(yaml->complaints, -EINVAL, ret->value.mark,
-                      "an escape in this text stands for a character that no text may hold");
+                      "an escape in this text stands for a character that is not allowed");
         ret->kind = YAML_INVALID;
     } else {
         ret->value.text = config_ast_strdup(yaml->ast, text, length);
@@ -117,7 +117,7 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
 }
 
 static const char no_anchors[] =
-    "anchors and aliases are not supported: write the value out wherever it is meant";
+    "anchors and aliases are not supported: write the value out in each place";
 
 /* Refuses anchors and tags. Their nodes are read nevertheless. */
 static void yaml_refuse_properties(struct yaml_reader *yaml, struct mark mark)

@@ -85,7 +85,7 @@ static int key_set_add(struct key_set *key_set)
     weir *w = keyed->set->w;
     int r;
 
-    WEIR_INVARIANT(key_set_lock_is_held(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     WEIR_INVARIANT(!key_set_known(keyed, key_set->number));
     WEIR_INVARIANT(w->key_sets_n < KEY_SET_ID_BIT);
     if (instance_is_closed(w))
@@ -125,7 +125,7 @@ int key_set_make(struct keyed *keyed, uint32_t number)
 {
     int r;
 
-    WEIR_INVARIANT(key_set_lock_is_held(keyed->set->w));
+    WEIR_INVARIANT(instance_lock_is_held(keyed->set->w));
     if (number >= keyed->key_sets_max)
         return -ENOBUFS;
     if (keyed->segment)

@@ -11,13 +11,6 @@ enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
 #define PHASE_BITS 2u
 #define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
 
-/* Returns whether the instance's lock is held, by whichever thread. For invariants: it takes a free
- * lock. */
-static inline bool key_set_lock_is_held(weir *w)
-{
-    return pthread_mutex_trylock(&w->lock) != 0;
-}
-
 /* ---- the content of a version ---- */
 
 static inline uint64_t *key_set_words(const struct txn *txn)

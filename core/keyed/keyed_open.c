@@ -71,7 +71,7 @@ static bool keyed_fits_inline(const weir_set *set)
 
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
 {
-    return error_set(reterr, r, "set `%s`: no table of %llu keys can be made: %s",
+    return error_set(reterr, r, "set `%s`: no table of %llu subjects can be created: %s",
                      set_own_name(set), (unsigned long long)set->keyed->max_keys,
                      strerrordesc_np(-r));
 }

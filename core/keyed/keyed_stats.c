@@ -19,7 +19,7 @@ uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)
     return waiting;
 }
 
-int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret)
+int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
 {
     static const char *const policies[] = {
         [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
@@ -39,11 +39,11 @@ int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret)
         keys += is_used;
         key_sets += is_used && key_word_is_key_set(entry.word);
     }
-    *ret = (struct weir_keyed_stats){
+    *ret = (struct weir_subjects_stats){
         .size = sizeof(*ret),
-        .keys = keys,
+        .known = keys,
         .live = key_sets,
-        .max_keys = keyed->max_keys,
+        .max = keyed->max_keys,
         .room = keyed->capacity,
         .memory = keyed->memory_size + key_sets_n(keyed) * key_set_size(set),
         .memory_max = keyed->memory_max,

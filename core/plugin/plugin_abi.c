@@ -75,7 +75,7 @@ static int plugin_abi_check_struct(const struct plugin_abi_reader *reader, const
         return plugin_abi_refuse(reader, "its %s is truncated: size %zu, at least %zu needed", what,
                                  size, least);
     if (size > ABI_STRUCT_MAX || size % 8 != 0)
-        return plugin_abi_refuse(reader, "its %s has the absurd size %zu", what, size);
+        return plugin_abi_refuse(reader, "its %s has the impossible size %zu", what, size);
     return 0;
 }
 
@@ -145,7 +145,7 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
             return -ENOEXEC;
         for (uint64_t i = 0; i < n; i++) {
             if (strcmp(parameter->choices[i], parameter->choices[n]) == 0)
-                return plugin_abi_refuse(reader, "its choice `%s` is there twice",
+                return plugin_abi_refuse(reader, "its choice `%s` is given twice",
                                          parameter->choices[n]);
         }
     }

@@ -78,7 +78,7 @@ static int plugin_file_check_mode(struct plugin_file *file, const char *director
     if (r == -ENOMEM)
         return r;
     if (r < 0)
-        return plugin_file_refuse(file, "its directory cannot be looked at: %s",
+        return plugin_file_refuse(file, "its directory cannot be inspected: %s",
                                   strerrordesc_np(-r));
     r = plugin_file_check_owner(file, "its directory", &parent);
     if (r < 0)
@@ -234,7 +234,7 @@ static int plugin_file_check(struct plugin_file *file, const char *directory)
     if (r == -ENOMEM)
         return r;
     if (r < 0)
-        return plugin_file_refuse(file, "it cannot be looked at: %s", strerrordesc_np(-r));
+        return plugin_file_refuse(file, "it cannot be inspected: %s", strerrordesc_np(-r));
     r = plugin_file_check_mode(file, directory, &status);
     if (r == 0)
         r = elf_check_segments(file, &status);

@@ -155,6 +155,13 @@ static inline void record_pool_put(struct thread_ctx *ctx, const weir_set *set, 
 
 void instance_ref(weir *w, uint64_t n);
 
+/* Returns whether the instance's lock is held, by whichever thread. For invariants: it takes a free
+ * lock. */
+static inline bool instance_lock_is_held(weir *w)
+{
+    return pthread_mutex_trylock(&w->lock) != 0;
+}
+
 /*
  * The instance's lock, over names, sets, pools and thread contexts. A thread that adds sets also
  * prepares the spare context for them, so its lock is taken with it, and first.

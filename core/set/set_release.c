@@ -311,7 +311,7 @@ int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, 
                              .record_freed = record_freed,
                              .needs_clock = true};
 
-    WEIR_INVARIANT(set_is_key_set(set) && (claimed || record));
+    WEIR_INVARIANT(set_is_key_set(set) && (record_freed || record));
     return set_release_inflated(ctx, set, &rel);
 }
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define PROXY_ACTIVE           (UINT32_C(1) << 31)
-#define PARTICIPANT_OPEN_TRIES 16 /* while the segment is removed again and again */
+#define PARTICIPANT_OPEN_TRIES 16 /* while the segment is removed repeatedly */
 
 /* ---- slots ---- */
 
@@ -373,9 +373,10 @@ static int participant_open_once(struct participant *participant, const char *di
     if (r == -ESTALE)
         return r;
     if (r == -EUSERS)
-        return error_set(reterr, r, "set `%s`: no more than %u processes can share it, and %s",
-                         shape->name, SEGMENT_PEERS_MAX, "so many do");
-    return error_set(reterr, r, "set `%s`: its segment cannot be entered: %s", shape->name,
+        return error_set(reterr, r,
+                         "set `%s`: %u processes share it already, the greatest number possible",
+                         shape->name, SEGMENT_PEERS_MAX);
+    return error_set(reterr, r, "set `%s`: its segment cannot be attached: %s", shape->name,
                      strerrordesc_np(-r));
 }
 
@@ -386,15 +387,14 @@ static int participant_enter(struct participant *participant, const char *direct
     int r = peer_id_self(ret_self);
 
     if (r < 0)
-        return error_set(reterr, r, "set `%s`: this process cannot be told from others: %s",
-                         shape->name, strerrordesc_np(-r));
+        return error_set(reterr, r, "set `%s`: this process cannot be identified: %s", shape->name,
+                         strerrordesc_np(-r));
     for (int i = 0; i < PARTICIPANT_OPEN_TRIES; i++) {
         r = participant_open_once(participant, directory, shape, *ret_self, reterr);
         if (r != -ESTALE)
             return r;
     }
-    return error_set(reterr, -EBUSY, "set `%s`: its segment is removed again and again",
-                     shape->name);
+    return error_set(reterr, -EBUSY, "set `%s`: its segment is removed repeatedly", shape->name);
 }
 
 static void participant_leave(struct participant *participant);

@@ -202,7 +202,7 @@ static int segment_size_file(const struct segment_location *location, int fd,
     if (r == 0)
         r = segment_fallocate_keys(fd, layout);
     if (r < 0)
-        return segment_error(location, r, "cannot be made: %s", strerrordesc_np(-r));
+        return segment_error(location, r, "cannot be created: %s", strerrordesc_np(-r));
     return 0;
 }
 
@@ -246,9 +246,9 @@ static int segment_create_in(struct segment_location *location, const struct seg
     segment->directory_fd = -1; /* it stays the caller's, for another try */
     location->directory_fd = directory_fd;
     segment_close(segment);
-    return r == -EEXIST
-               ? -EAGAIN
-               : segment_error(location, r, "cannot get its name: %s", strerrordesc_np(-r));
+    return r == -EEXIST ? -EAGAIN
+                        : segment_error(location, r, "cannot be linked to its name: %s",
+                                        strerrordesc_np(-r));
 }
 
 static int segment_create(struct segment_location *location, const struct segment_shape *shape,
@@ -260,7 +260,8 @@ static int segment_create(struct segment_location *location, const struct segmen
     SCHED_POINT();
     file->fd = os_open_tmpfile(location->directory_fd);
     if (file->fd < 0)
-        return segment_error(location, file->fd, "cannot be made: %s", strerrordesc_np(-file->fd));
+        return segment_error(location, file->fd, "cannot be created: %s",
+                             strerrordesc_np(-file->fd));
     r = segment_create_in(location, shape, layout, host, file, ret);
     segment_file_close(file);
     return r;
@@ -360,7 +361,7 @@ static int segment_attach(struct segment_location *location, const struct segmen
         (r == 0 && (atomic_load_explicit(&file->header.removal, memory_order_seq_cst) & 1))) {
         r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
         return r == 0 ? -EAGAIN
-                      : segment_error(location, r, "is out of use, but cannot be removed: %s",
+                      : segment_error(location, r, "is obsolete, but cannot be removed: %s",
                                       strerrordesc_np(-r));
     }
     if (r == 0)
@@ -413,7 +414,7 @@ static int segment_open_location(struct segment_location *location,
         r = segment_attach_or_create(location, shape, layout, &host, file, ret);
     os_free(file);
     if (r == -EAGAIN)
-        return segment_error(location, -EBUSY, "%s", "is removed again and again");
+        return segment_error(location, -EBUSY, "%s", "is removed repeatedly");
     return r;
 }
 
@@ -429,7 +430,7 @@ int segment_open(const char *directory, const struct segment_shape *shape, struc
         return error_set(reterr, r, "the set `%s` cannot be shared by processes: %s",
                          error_text(shape->name).text,
                          r == -E2BIG && shape->keys_max
-                             ? "it would be too large; lower `max_keys`, or bound `memory`"
+                             ? "it would be too large; lower `max` of `subjects`, or bound `memory`"
                              : strerrordesc_np(-r));
     r = segment_location_open(directory, shape->name, true, &location, &error);
     if (r == 0)

@@ -45,9 +45,10 @@ static int segment_dir_check_owner(int fd, const char *path, struct weir_error *
                          "directory `%s` is refused: it belongs to user %u, not to user %u",
                          error_text(path).text, found.st_uid, os_user_id());
     if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        return error_set(reterr, -EPERM,
-                         "directory `%s` is refused: its mode %04o lets others in, make it 0700",
-                         error_text(path).text, found.st_mode & 07777);
+        return error_set(
+            reterr, -EPERM,
+            "directory `%s` is refused: its mode %04o gives other users access: make it 0700",
+            error_text(path).text, found.st_mode & 07777);
     return 0;
 }
 
@@ -55,7 +56,7 @@ static int segment_dir_open_error(const char *path, int code, struct weir_error 
 {
     if (code == -ENOTDIR || code == -ELOOP)
         return error_set(reterr, -EPERM,
-                         "directory `%s` is refused: it is a symbolic link or no directory",
+                         "directory `%s` is refused: it is a symbolic link or not a directory",
                          error_text(path).text);
     return error_set(reterr, code, "directory `%s` cannot be opened: %s", error_text(path).text,
                      strerrordesc_np(-code));
@@ -70,7 +71,7 @@ int segment_dir_open(const char *path, bool make, struct weir_error *reterr)
     if (path == NULL && make)
         r = os_mkdir(default_path);
     if (r < 0 && r != -EEXIST)
-        return error_set(reterr, r, "directory `%s` cannot be made: %s", default_path,
+        return error_set(reterr, r, "directory `%s` cannot be created: %s", default_path,
                          strerrordesc_np(-r));
     r = segment_dir_strip_slashes(path == NULL ? default_path : path, clean);
     if (r < 0)

@@ -18,11 +18,11 @@ int segment_location_open(const char *directory, const char *name, bool make,
     ret->reterr = reterr;
     if (r == -ENAMETOOLONG)
         return error_set(reterr, r,
-                         "the name `%s` is too long for a set of processes: at most %u "
-                         "bytes, three for each that is no letter, digit, `-` or `_`",
+                         "the name `%s` is too long for a shared set: at most %u bytes, where each "
+                         "byte other than a letter, digit, `-` or `_` counts as three",
                          error_text(name).text, SEGMENT_DIR_STEM_MAX);
     if (r < 0)
-        return error_set(reterr, r, "a set of processes needs a name");
+        return error_set(reterr, r, "a shared set needs a name");
     snprintf(ret->file, sizeof ret->file, "%.*s" SEGMENT_SUFFIX, (int)SEGMENT_DIR_STEM_MAX,
              ret->file_stem);
     segment_dir_default(ret->default_directory);
@@ -49,7 +49,7 @@ static int segment_file_open_error(const struct segment_location *location, int 
         return segment_error(location, -EPERM, "is refused: it is %s",
                              code == -ELOOP    ? "a symbolic link"
                              : code == -EISDIR ? "a directory"
-                                               : "no plain file");
+                                               : "not a regular file");
     return segment_error(location, code, "cannot be opened: %s", strerrordesc_np(-code));
 }
 
@@ -62,15 +62,16 @@ static int segment_file_check_owner(const struct segment_location *location, int
         return segment_error(location, r, "cannot be checked: %s", strerrordesc_np(-r));
     if (!S_ISREG(ret->st_mode))
         return segment_error(location, -EPERM, "is refused: it is %s",
-                             S_ISDIR(ret->st_mode) ? "a directory" : "no plain file");
+                             S_ISDIR(ret->st_mode) ? "a directory" : "not a regular file");
     if (ret->st_uid != os_user_id())
         return segment_error(location, -EPERM, "is refused: it belongs to user %u, not to user %u",
                              ret->st_uid, os_user_id());
     if ((ret->st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        return segment_error(location, -EPERM, "is refused: its mode %04o lets others in",
+        return segment_error(location, -EPERM, "is refused: its mode %04o gives other users access",
                              ret->st_mode & 07777);
     if (ret->st_nlink > 1)
-        return segment_error(location, -EPERM, "is refused: it has %lu names", (long)ret->st_nlink);
+        return segment_error(location, -EPERM, "is refused: it has %lu hard links",
+                             (long)ret->st_nlink);
     return ret->st_nlink == 0 ? -EAGAIN : 0;
 }
 

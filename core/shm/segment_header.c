@@ -103,7 +103,7 @@ int segment_host_read(struct segment_host *ret, struct weir_error *reterr)
     if (r == 0)
         r = os_namespace_id("time", &ret->time_namespace);
     if (r < 0)
-        return error_set(reterr, r, "a set of processes needs /proc: %s", strerrordesc_np(-r));
+        return error_set(reterr, r, "a shared set needs /proc: %s", strerrordesc_np(-r));
     return 0;
 }
 
@@ -155,13 +155,12 @@ static int segment_check_identity(const struct segment_location *location,
     const struct segment_identity *identity = &file->header.identity;
 
     if (memcmp(identity->magic, segment_magic, sizeof segment_magic) != 0)
-        return segment_error_damaged(location, "it does not begin as a segment of weir does");
+        return segment_error_damaged(location, "it does not begin like a segment of weir");
     if (identity->layout != SEGMENT_LAYOUT || identity->header_size != sizeof file->header)
-        return segment_error(
-            location, -EPROTONOSUPPORT,
-            "was made by another version of weir (layout %u, here %u): when nobody "
-            "uses it any more, remove it with `weir rm`",
-            identity->layout, SEGMENT_LAYOUT);
+        return segment_error(location, -EPROTONOSUPPORT,
+                             "was made by another version of weir (layout %u, here %u): remove it "
+                             "with `weir rm` once it is not in use",
+                             identity->layout, SEGMENT_LAYOUT);
     if (identity->definition_length >= SEGMENT_DEFINITION_MAX ||
         identity->checksum != segment_checksum(identity, file->definition) ||
         file->definition[identity->definition_length] != '\0' ||
@@ -181,21 +180,21 @@ int segment_file_check_usable(const struct segment_location *location,
     if (memcmp(identity->boot_id, here->boot_id, sizeof here->boot_id) != 0)
         return segment_error(location, -ESTALE, "is of %s", "an earlier boot of the machine");
     if (identity->abi != segment_abi_hash())
-        return segment_error(
-            location, -EPROTONOSUPPORT,
-            "was made by another build of weir (%016llx, here %016llx): when nobody "
-            "uses it any more, remove it with `weir rm`",
-            (unsigned long long)identity->abi, (unsigned long long)segment_abi_hash());
+        return segment_error(location, -EPROTONOSUPPORT,
+                             "was made by another build of weir (%016llx, here %016llx): remove it "
+                             "with `weir rm` once it is not in use",
+                             (unsigned long long)identity->abi,
+                             (unsigned long long)segment_abi_hash());
     if (identity->pid_namespace != here->pid_namespace)
-        return segment_error(
-            location, -EXDEV,
-            "belongs to another pid namespace (%llu, here %llu), in which processes "
-            "cannot be told dead or alive from here",
-            (unsigned long long)identity->pid_namespace, (unsigned long long)here->pid_namespace);
+        return segment_error(location, -EXDEV,
+                             "belongs to another pid namespace (%llu, here %llu), the processes of "
+                             "which cannot be probed from here",
+                             (unsigned long long)identity->pid_namespace,
+                             (unsigned long long)here->pid_namespace);
     if (identity->time_namespace != here->time_namespace)
         return segment_error(
             location, -EXDEV,
-            "belongs to another time namespace (%llu, here %llu), whose clock differs",
+            "belongs to another time namespace (%llu, here %llu), where the clock differs",
             (unsigned long long)identity->time_namespace, (unsigned long long)here->time_namespace);
     return 0;
 }
@@ -231,7 +230,7 @@ static int segment_error_differs(const struct segment_location *location, const 
     while (there[at] != '\0' && there[at] == here[at])
         at++;
     return error_set(location->reterr, -EEXIST,
-                     "the set is defined otherwise by those who share it: there `%s`, here `%s`%s "
+                     "the segment has another definition of the set: there `%s`, here `%s`%s "
                      "(segment `%s` in `%s`)",
                      definition_excerpt(there, at).text, definition_excerpt(here, at).text,
                      there[at] == here[at] ? ", with plugins of another version" : "",
@@ -265,7 +264,7 @@ static int segment_check_layout(const struct segment_location *location,
 
     if (!segment_has_part_sizes(identity, layout) || !segment_has_capacities(identity, layout) ||
         identity->size != layout->size)
-        return segment_error_damaged(location, "its numbers are not those of its definition");
+        return segment_error_damaged(location, "its sizes do not match its definition");
     if (file->size != layout->size)
         return segment_error(location, -EUCLEAN,
                              "is damaged: it is %llu bytes long instead of %llu; remove it with "
@@ -281,7 +280,7 @@ int segment_file_check_match(const struct segment_location *location,
     const struct segment_identity *identity = &file->header.identity;
 
     if (strcmp(identity->name, shape->name) != 0)
-        return segment_error_damaged(location, "it is that of another set");
+        return segment_error_damaged(location, "it belongs to another set");
     if (identity->definition_hash != shape->definition_hash ||
         identity->while_used != shape->while_used)
         return segment_error_differs(location, file->definition, shape->definition);
@@ -304,6 +303,6 @@ int segment_file_read_layout(const struct segment_location *location,
     };
 
     if (segment_layout_compute(&shape, ret) < 0)
-        return segment_error_damaged(location, "its numbers cannot be");
+        return segment_error_damaged(location, "its sizes are impossible");
     return segment_check_layout(location, file, ret);
 }

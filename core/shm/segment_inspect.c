@@ -87,7 +87,7 @@ static int segment_look(const char *directory, const char *name, segment_visit_f
     int r = segment_visit(directory, name, false, visit, userdata, reterr);
 
     return r != -EAGAIN ? r
-                        : error_set(reterr, -ENOENT, "there is no segment of the set `%s` any more",
+                        : error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
                                     error_text(name).text);
 }
 

@@ -120,7 +120,7 @@ static void cq_ring_close_parts(const struct cq_ring *ring)
 
 static void cq_ring_log(weir *w, const char *what, int why)
 {
-    log_write(&w->log, WEIR_LOG_WARNING, "%s, so completions are to be reaped: %s", what,
+    log_write(&w->log, WEIR_LOG_WARNING, "%s; reap the completions instead: %s", what,
               strerrordesc_np(-why));
 }
 
@@ -142,7 +142,7 @@ static int cq_ring_take_loss(weir_queue *queue)
 static void cq_ring_log_loss(const weir_queue *queue, int failure)
 {
     if (failure)
-        cq_ring_log(queue->timer.w, "a queue cannot post to its ring any more", failure);
+        cq_ring_log(queue->timer.w, "a completion queue can no longer post to its ring", failure);
 }
 
 void cq_ring_report_loss(weir_queue *queue)
@@ -310,7 +310,7 @@ int weir_queue_attach(weir_queue *queue, int ring_fd)
     if (cq_ring_is_refusal(r)) {
         if (!atomic_exchange_explicit(&instance_wait(w)->ring_refusal_reported, true,
                                       memory_order_seq_cst))
-            cq_ring_log(w, "queues cannot post to rings here", r);
+            cq_ring_log(w, "completion queues cannot post to rings here", r);
         return 1;
     }
     if (r == 0)

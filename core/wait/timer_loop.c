@@ -138,7 +138,7 @@ static int timer_thread_launch(weir *w)
     WEIR_INVARIANT(!wake_fd_is_open(&instance_wait(w)->timer.wake_fd));
     if (r < 0)
         return r;
-    r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-keeper");
+    r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-timer");
     if (r < 0)
         wake_fd_close(&instance_wait(w)->timer.wake_fd);
     return r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for a queue and for an acquisition in a loop over epoll, level- or edge-triggered.
+ * Waiting for a completion queue and for an acquisition in a loop over epoll, level- or
+ * edge-triggered.
  *
  * usage: epoll level|edge
  */

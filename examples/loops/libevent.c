@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for a queue and for an acquisition in a loop of libevent. */
+/* Waiting for a completion queue and for an acquisition in a loop of libevent. */
 #include "work.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for a queue and for an acquisition in a loop of libuv. */
+/* Waiting for a completion queue and for an acquisition in a loop of libuv. */
 #include "work.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void on_queue(uv_poll_t *unused, int status, int events)
 
     (void)unused;
     (void)events;
-    check("the poll of the queue", status);
+    check("the poll of the completion queue", status);
     n = weir_queue_reap(work.queue, done, BATCH);
     check("weir_queue_reap", n);
     for (int i = 0; i < n; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for a queue, and for an acquisition by an eventfd of our own, in a loop over ppoll. */
+/*
+ * Waiting for a completion queue, and for an acquisition by an eventfd of our own, in a loop over
+ * ppoll.
+ */
 #include "work.h"
 
 #include <errno.h>

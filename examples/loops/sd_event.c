@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for a queue and for an acquisition in a loop of sd-event; systemd need not run. */
+/*
+ * Waiting for a completion queue and for an acquisition in a loop of sd-event; systemd need not
+ * run.
+ */
 #include "work.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for a queue and for an acquisition in a loop over io_uring, on the three kinds of rings.
- * One multishot poll serves for the whole queue. Exits with 69 where there is no such ring.
+ * Waiting for a completion queue and for an acquisition in a loop over io_uring, on the three kinds
+ * of rings. One multishot poll serves for the whole completion queue. Exits with 69 where there is
+ * no such ring.
  *
  * usage: uring default|single_issuer|defer_taskrun
  */
@@ -94,7 +95,7 @@ static void on_cqe(uint64_t what, int res, unsigned flags)
         queue_is_watched = (flags & IORING_CQE_F_MORE) != 0;
         if (res == -ECANCELED)
             return;
-        check("the poll of the queue", res);
+        check("the poll of the completion queue", res);
         if (!queue_is_watched)
             watch_queue();
         on_queue();
@@ -124,7 +125,7 @@ static void turn(void)
     }
 }
 
-/* Ends the poll of the queue: the kernel must not watch it when it is closed. */
+/* Ends the poll of the completion queue: the kernel must not watch it when it is closed. */
 static void stop_watching_queue(void)
 {
     check("weir_uring_prep_cancel", weir_uring_prep_cancel(&ring, QUEUE, CANCEL));

@@ -179,7 +179,7 @@ int work_finish(struct work *work)
     printf("in FIFO order: %s\n", yes_or_no(work->in_order));
     printf("at most one call per ms: %s\n", yes_or_no(work->in_time));
     printf("slots held at a time: at most %u\n", work->held_most);
-    printf("granted apart from the queue: %s\n", yes_or_no(work->alone_granted));
+    printf("granted apart from the completion queue: %s\n", yes_or_no(work->alone_granted));
     return fflush(stdout) == 0 && work->in_order && work->in_time && work->alone_granted
                ? EXIT_SUCCESS
                : EXIT_FAILURE;

@@ -49,7 +49,7 @@ struct weir_request {
     uint64_t route;       /* for balancers that hash */
     uint32_t flags;       /* WEIR_STRICT */
     uint32_t reserved;    /* 0 */
-    const void *subject;  /* of a keyed set: the subject that the limits apply to, as bytes;
+    const void *subject;  /* of a per-subject set: the subject, as bytes;
                              other sets ignore it */
     size_t subject_size;  /* 1 .. WEIR_SUBJECT_MAX */
 };
@@ -87,26 +87,24 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
 /*
  * Acquires, blocking the calling thread in the set's wait queue if necessary. `request` may be
  * NULL: every limit with its default. It is copied as far as needed and may go when the call
- * returns. `*ret` belongs to the caller and goes back with weir_release.
+ * returns. `*ret` belongs to the caller until weir_release.
  * Returns
  *   0            granted
  *   -EAGAIN      the forecast wait exceeds max_wait, or the wait has exceeded it
  *   -ETIMEDOUT   timeout_ns has passed
- *   -ENOBUFS     max_waiters requests wait already; or the set is keyed and has no room for another
- *                subject or its wait queue: max_keys or the memory is used up, and no subject can
- *                be forgotten or evicted
+ *   -ENOBUFS     max_waiters requests wait already; or a per-subject set has no room for another
+ *                subject or its wait queue: max or the memory is used up, and no subject can be
+ *                forgotten or evicted
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), names a
- *                key twice, or names nothing of a set with a rate; the set is keyed, and the
- *                request has no subject or one that is too long; `pool` or `ret` is NULL
- *   -ESHUTDOWN   the instance is closing or closed
- *   -ECHILD      the instance was opened before fork, by the parent
- *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
- *                for more threads or acquisitions left
- *   -EUCLEAN     the set is shared by processes, and its segment is damaged
- *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set: waiting needs the timer thread
- *                and some descriptors
+ *                key twice, or names nothing of a set with a rate; the set is a
+ *                per-subject set, and the request has no subject or one that is too long; `pool` or
+ * `ret` is NULL -ESHUTDOWN   the instance is closing or closed -ECHILD      the instance was opened
+ * before fork, by the parent -ENOMEM      out of memory; of a shared set also: its file system is
+ * full, or it has no room for more threads or acquisitions left -EUCLEAN     the set is shared by
+ * processes, and its segment is damaged -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared
+ * set: waiting needs the timer thread and some descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it.
@@ -136,8 +134,8 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * Later requests are served as if a waiter were ahead: the set grants nothing before that time, not
  * even to the newcomers of an unfair set. weir_cancel undoes a reservation as if it had never been,
  * before and after its time, until weir_update reports usage; weir_acquisition_result does not
- * matter. Amounts go back as far as the algorithm can refund them. The time does not: nothing is
- * granted before it. So reserve no further ahead than needed; max_wait bounds it. A reservation
+ * matter. Amounts are returned as far as the algorithm can refund them. The time does not: nothing
+ * is granted before it. So reserve no further ahead than needed; max_wait bounds it. A reservation
  * that is released counts as used.
  *
  * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.

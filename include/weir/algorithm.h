@@ -151,8 +151,8 @@ struct weir_algorithm {
     /*
      * Returns 1 if this state decides at `at`, and ever after, exactly as one that `init` makes at
      * `at` or at any later instant; else 0. So a state that does not begin with its full amount is
-     * never new: its time runs from its start. A keyed set forgets a key once all its limits return
-     * 1. NULL: never; then keys can only be evicted.
+     * never new: its time runs from its start. A per-subject set forgets a subject once all its
+     * limits return 1. NULL: never; then subjects can only be evicted.
      */
     int (*is_new)(const void *config, const void *state, const struct weir_instant *at);
 };

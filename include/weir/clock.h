@@ -45,7 +45,7 @@ struct weir_clock {
  * is not used up. A thread that was woken at a deadline finds that the deadline has passed.
  *
  * It is available on x86-64 where the counter is invariant and the kernel itself uses it. It is
- * given up for CLOCK_MONOTONIC, read each time, if it is not available, is slow or goes back, or if
+ * replaced by CLOCK_MONOTONIC, read each time, if it is not available, is slow or goes back, or if
  * the instance attaches to a shared set: the processes of such a set compare their readings. That
  * is final and is reported to the log callback.
  */

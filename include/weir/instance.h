@@ -85,7 +85,7 @@ enum {
  * Opens an instance. `options` may be NULL, or name neither `file` nor `text`. Then the file named
  * by the environment variable WEIR_CONFIG is read (ignored in a privileged process). If that is not
  * set either, there is no configuration, and every name opens one empty set, which grants
- * everything. All strings are copied. `*ret` goes back with weir_close. Any thread. Returns 0;
+ * everything. All strings are copied. `*ret` is closed with weir_close. Any thread. Returns 0;
  * -EINVAL (options or configuration are wrong), -ENOENT, -EACCES, … (the file cannot be read),
  * -EFBIG (it is larger than 16 MiB), -ENOEXEC (a plugin file is refused), -ENOMEM, or another
  * negative errno. `reterr` may be NULL; it holds the first complaint.

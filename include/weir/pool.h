@@ -36,7 +36,7 @@ struct weir_pool_spec {
 
 /*
  * Opens a pool, or a set as a pool of one, by name. `worker` is this handle's index among those
- * that use the pool, or WEIR_WORKER_AUTO. `*ret` goes back with weir_pool_close. Returns 0, -ENOENT
+ * that use the pool, or WEIR_WORKER_AUTO. `*ret` is closed with weir_pool_close. Returns 0, -ENOENT
  * (no such name), -EINVAL (an argument is NULL), -ENOMEM, -ESHUTDOWN, -ECHILD. Without any
  * configuration every name opens one empty set. Any thread.
  */

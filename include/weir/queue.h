@@ -58,7 +58,7 @@ struct weir_completion {
 
 /*
  * Opens a completion queue for at most `capacity` submissions that were not reaped yet, from 1 to
- * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's and goes back with weir_queue_close. Until it is
+ * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's until weir_queue_close. Until it is
  * used it takes next to no memory.
  *
  * It takes one descriptor; two if there is a shared set or the clock is injected; three if the

@@ -50,19 +50,20 @@ enum {
 };
 
 /*
- * Makes a set keyed: each subject of requests (a client, a tenant, an address) has limits of its
- * own. The other settings of the set hold for each subject alone: its wait queue, max_waiters. A
- * subject is forgotten once its limits have recovered, and then decides as a new one.
+ * Makes a set a per-subject set: each subject of requests (a client, a tenant, an address) has
+ * limits of its own. The other settings of the set hold for each subject alone: its wait queue,
+ * max_waiters. A subject is forgotten once its limits have recovered, and then decides as a new
+ * one.
  */
-struct weir_keyed_spec {
-    size_t size;       /* sizeof(struct weir_keyed_spec) */
-    uint64_t max_keys; /* required, 1 .. WEIR_KEYS_MAX: room for this many subjects, and hardly
-                          for twice as many */
-    uint64_t memory;   /* bytes that they may take, at least 64 KiB; 0: what max_keys needs */
+struct weir_subjects_spec {
+    size_t size;  /* sizeof(struct weir_subjects_spec) */
+    uint64_t max; /* required, 1 .. WEIR_SUBJECTS_MAX: room for this many subjects, and hardly for
+                     twice as many */
+    uint64_t memory;   /* bytes that they may take, at least 64 KiB; 0: what max needs */
     const char *evict; /* the subject that gives way to a new one if none can be forgotten:
                           "oldest", "random", or "none" (the new one is refused). NULL: "oldest" */
 };
-#define WEIR_KEYS_MAX UINT64_C(100000000)
+#define WEIR_SUBJECTS_MAX UINT64_C(100000000)
 
 /*
  * A set, defined in code. Its backend and lifetime say where it lives, and until when.
@@ -87,8 +88,8 @@ struct weir_set_spec {
     uint32_t max_waiters;                 /* 0: no bound */
     uint32_t flags;                       /* WEIR_SET_* */
     const char *backend;                  /* "thread" or "process"; NULL: "thread" */
-    const char *lifetime;                /* of backend "process": "boot" or "users"; NULL: "boot" */
-    const struct weir_keyed_spec *keyed; /* NULL: not keyed */
+    const char *lifetime; /* of backend "process": "boot" or "users"; NULL: "boot" */
+    const struct weir_subjects_spec *subjects; /* limits per subject; NULL: none */
 };
 #define WEIR_LIMITS_MAX 64
 
@@ -185,33 +186,33 @@ WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
 WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret,
                                         size_t n);
 
-/* Statistics of the keys (subjects) of a keyed set. */
-struct weir_keyed_stats {
-    size_t size;       /* in: sizeof(struct weir_keyed_stats) */
-    uint64_t keys;     /* known now, including those that can be forgotten */
-    uint64_t live;     /* of these, those with a wait queue, or with limits of more than one word */
-    uint64_t max_keys; /* as configured */
-    uint64_t room;     /* room for keys: max_keys, or what the memory allows */
-    uint64_t memory;   /* bytes in use at most: the table, and all sets ever made for keys */
-    uint64_t memory_max; /* as configured; 0: what max_keys needs */
+/* Statistics of the subjects of a per-subject set. */
+struct weir_subjects_stats {
+    size_t size;     /* in: sizeof(struct weir_subjects_stats) */
+    uint64_t known;  /* subjects known now, including those that can be forgotten */
+    uint64_t live;   /* of these, those with a wait queue, or with limits of more than one word */
+    uint64_t max;    /* as configured */
+    uint64_t room;   /* room for subjects: max, or what the memory allows */
+    uint64_t memory; /* bytes in use at most: the table, and all sets ever made for subjects */
+    uint64_t memory_max; /* as configured; 0: what max needs */
     const char *evict;   /* "oldest", "random" or "none"; static */
-    uint64_t forgotten;  /* removed keys with recovered limits; leaves no trace */
-    uint64_t evicted;    /* keys that were removed although their limits had not recovered */
+    uint64_t forgotten;  /* removed subjects with recovered limits; leaves no trace */
+    uint64_t evicted;    /* subjects that were removed although their limits had not recovered */
     uint64_t refused;    /* requests for which there was no room: -ENOBUFS */
 };
 
 /*
- * Returns whether a set is keyed, with statistics of its keys, which takes a look at all of them.
- * Any thread. Returns 1, 0 (it is not keyed; `ret` is untouched), -EINVAL (ret->size is too small)
- * or -ECHILD.
+ * Returns whether a set is a per-subject set, with statistics of its subjects, which takes a look
+ * at all of them. Any thread. Returns 1, 0 (it is not; `ret` is untouched), -EINVAL (ret->size is
+ * too small) or -ECHILD.
  */
-WEIR_PUBLIC int weir_set_keyed(weir_set *set, struct weir_keyed_stats *ret);
+WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret);
 
 /*
  * Returns the counters of a set, and of its first `limits_n` limits in `retlimits`, which may be
- * NULL if that is 0. Of a shared set they cover all processes; of a keyed set all keys, and
- * `available` is that of a new key. Any thread. Returns the number of limits of the set, -EINVAL
- * (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is damaged) or -ECHILD.
+ * NULL if that is 0. Of a shared set they cover all processes; of a per-subject set all subjects,
+ * and `available` is that of a new subject. Any thread. Returns the number of limits of the set,
+ * -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is damaged) or -ECHILD.
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);

@@ -381,7 +381,7 @@ static inline int weir_uring_read_offset_(int64_t *ret_ns)
 }
 
 /*
- * Returns whether the kernel goes by the process's clock. The other clock is `offset_ns` behind it;
+ * Returns whether the kernel uses the process's clock. The other clock is `offset_ns` behind it;
  * the test uses an instant between the two.
  */
 static inline int weir_uring_try_offset_(struct io_uring *ring, int64_t offset_ns)

@@ -5,25 +5,25 @@
  * Magazine 24 (10), 1986. It has two modes:
  *
  * - meter: n is granted if it does not overflow the bucket: level + n ≤ C.
- * - queue: a shaper. The units in the bucket leave one by one, exactly W/C apart. n is granted at
+ * - shaper: the units in the bucket leave one by one, exactly W/C apart. n is granted at
  *   the instant its first unit may leave, and the next request after its last: never a burst.
  *
  * The state is the instant at which the bucket will be empty, in ticks (exact.h). So a reader
- * computes no leak, and no remainder is lost. In mode queue, an instant between two nanoseconds is
+ * computes no leak, and no remainder is lost. In mode shaper, an instant between two nanoseconds is
  * observed at the later one. A grant at that time counts from the exact instant, so the rate is
  * also met in the long run.
  */
 #include "declare.h"
 
 enum { INITIAL = WINDOW + 1, MODE };
-enum { METER, QUEUE };
+enum { METER, SHAPER };
 
-static const char *const modes[] = {"meter", "queue", NULL};
+static const char *const modes[] = {"meter", "shaper", NULL};
 static const struct weir_parameter parameters[] = {
     PARAMETERS_CAPACITY_AND_WINDOW,
     PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
               "meter: units available at the start; default: an empty bucket, the capacity"),
-    PARAMETER_CHOICE("mode", modes, "meter: grant what fits (default); queue: space units evenly"),
+    PARAMETER_CHOICE("mode", modes, "meter: grant what fits (default); shaper: space units evenly"),
 };
 
 struct config {
@@ -46,9 +46,9 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     uint64_t capacity = values[CAPACITY].value, initial;
     if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
-    if (values[MODE].value == QUEUE && values[INITIAL].given)
+    if (values[MODE].value == SHAPER && values[INITIAL].given)
         return refuse_parameter(reterr, INITIAL,
-                                "has no meaning in mode queue, where nothing is saved up");
+                                "has no meaning in mode shaper, where nothing is saved up");
     struct rate rate = rate_reduce(capacity, values[WINDOW].value);
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
@@ -83,7 +83,7 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
 /* Returns the highest level at which `amount` is granted. */
 static u128 room_for(const struct config *config, uint64_t amount)
 {
-    return config->mode == QUEUE ? 0 : (u128)(config->depth.units - amount) * config->depth.unit;
+    return config->mode == SHAPER ? 0 : (u128)(config->depth.units - amount) * config->depth.unit;
 }
 
 /* Returns what must drain before `amount` is granted. */
@@ -108,12 +108,12 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return excess == 0 ? at->now_ns : instant_after(now, ceil_div(excess, config->units));
 }
 
-/* Returns the instant from which a grant made now counts. In mode queue, an instant within the
+/* Returns the instant from which a grant made now counts. In mode shaper, an instant within the
  * nanosecond that ends now could not be observed earlier: the schedule continues from it. */
 static u128 start_at(const struct config *config, const struct state *state, uint64_t now)
 {
     u128 empty = u128_load(state->empty), ticks = (u128)config->units * now;
-    if (empty > ticks || (config->mode == QUEUE && ticks - empty < config->units))
+    if (empty > ticks || (config->mode == SHAPER && ticks - empty < config->units))
         return empty;
     return ticks;
 }
@@ -150,7 +150,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
 }
 
 /*
- * Mode meter: lowers the level. Mode queue: cancels the units of the last grant that have not left
+ * Mode meter: lowers the level. Mode shaper: cancels the units of the last grant that have not left
  * yet, and later grants move up. The units of earlier grants have left, or their times are taken.
  */
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
@@ -163,7 +163,7 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     state->last = now;
     if (level == 0)
         return;
-    if (config->mode == QUEUE) {
+    if (config->mode == SHAPER) {
         if (granted_ns != state->granted)
             return;
         u128 waiting = (level - 1) / config->depth.unit * config->depth.unit;
@@ -177,12 +177,12 @@ static uint64_t available(const void *bytes, const void *memory, const struct we
     const struct config *config = bytes;
     const struct state *state = memory;
     u128 level = level_at(config, state, effective_now(state, at));
-    if (config->mode == QUEUE)
+    if (config->mode == SHAPER)
         return level == 0 ? config->depth.units : 0;
     return (uint64_t)(sub_or_zero(config->depth.full, level) / config->depth.unit);
 }
 
-/* The units in the bucket stay there as far as they fit. Mode queue spaces them anew. */
+/* The units in the bucket stay there as far as they fit. Mode shaper spaces them anew. */
 static void reconfigure(const void *old_bytes, const void *old_memory, const void *bytes,
                         void *memory, const struct weir_instant *at)
 {
@@ -206,8 +206,8 @@ static int check(const void *bytes, const void *memory)
     return u128_load(state->empty) <= furthest && state->granted <= state->last ? 0 : -1;
 }
 
-/* A limit that does not start empty is new at one instant only. In mode queue an instant within the
- * current nanosecond still counts: see start_at(). */
+/* A limit that does not start empty is new at one instant only. In mode shaper an instant within
+ * the current nanosecond still counts: see start_at(). */
 static int is_new(const void *bytes, const void *memory, const struct weir_instant *at)
 {
     const struct config *config = bytes;
@@ -235,4 +235,4 @@ static const struct weir_algorithm algorithm = {
     .is_new = is_new,
 };
 
-PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or an even queue");
+PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or a shaper");

@@ -65,7 +65,7 @@ static void test_initial(void **state)
     assert_int_equal(subject_available(&subject, START), 2);
     assert_int_equal(subject_available(&subject, START + 100 * MS), 3);
     subject_free(&subject);
-    REFUSED("leaky_bucket", "initial", "mode queue", {"capacity", 10}, {"window", SECOND},
+    REFUSED("leaky_bucket", "initial", "mode shaper", {"capacity", 10}, {"window", SECOND},
             {"initial", 2}, {"mode", QUEUE});
     REFUSED("leaky_bucket", "initial", "at most", {"capacity", 10}, {"window", SECOND},
             {"initial", 11});

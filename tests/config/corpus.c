@@ -58,7 +58,7 @@ static void print_set(FILE *out, const struct set_plan *set)
             set->strict ? ", strict" : "", set->fair ? "" : ", unfair",
             set->backend == BACKEND_PROCESS ? ", process" : "", set->while_used ? ", users" : "");
     if (set->keyed.max_keys != 0)
-        fprintf(out, "  keyed: max_keys %s, memory %s, evict %s\n",
+        fprintf(out, "  subjects: max %s, memory %s, evict %s\n",
                 units_format_amount(set->keyed.max_keys, buffer[0]),
                 set->keyed.memory != 0 ? units_format_size(set->keyed.memory, buffer[1]) : "-",
                 policies[set->keyed.evict]);

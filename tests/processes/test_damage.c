@@ -72,7 +72,7 @@ static const char keyed_count[] = "version: 1\n"
                                   "sets:\n"
                                   "  s:\n"
                                   "    backend: process\n"
-                                  "    keyed: { max_keys: 3 }\n"
+                                  "    subjects: { max: 3 }\n"
                                   "    limits:\n"
                                   "      - { type: resource, key: slot, capacity: 4 }\n";
 
@@ -82,7 +82,7 @@ static const char keyed_rate[] =
     "sets:\n"
     "  s:\n"
     "    backend: process\n"
-    "    keyed: { max_keys: 3, evict: random }\n"
+    "    subjects: { max: 3, evict: random }\n"
     "    limits:\n"
     "      - { type: rate, key: word, algorithm: gcra, capacity: 4, window: 4000s }\n";
 
@@ -91,7 +91,7 @@ static const char keyed_both[] =
     "sets:\n"
     "  s:\n"
     "    backend: process\n"
-    "    keyed: { max_keys: 3 }\n"
+    "    subjects: { max: 3 }\n"
     "    limits:\n"
     "      - { type: resource, key: slot, capacity: 4 }\n"
     "      - { type: rate, key: wide, algorithm: gcra, capacity: 1001, window: 1s }\n";
@@ -666,9 +666,9 @@ static void call_holders(struct side *side)
 
 static void call_keyed(struct side *side)
 {
-    struct weir_keyed_stats stats = {.size = sizeof(stats)};
+    struct weir_subjects_stats stats = {.size = sizeof(stats)};
 
-    EXPECT(CALL(weir_set_keyed(weir_pool_set(side->pool, 0), &stats)), 0);
+    EXPECT(CALL(weir_set_subjects(weir_pool_set(side->pool, 0), &stats)), 0);
 }
 
 static void call_ready_at(struct side *side)

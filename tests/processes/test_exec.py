@@ -90,7 +90,7 @@ class Storm(unittest.TestCase):
         done = subprocess.run([COMMAND, "stat", "--json"], env=self.env, capture_output=True,
                               check=True)
         sets = json.loads(done.stdout)["sets"]
-        return sets[0] if sets else {"holders": [], "line": []}
+        return sets[0] if sets else {"holders": [], "waiters": []}
 
     def read_log(self):
         begun, ended = {}, {}
@@ -107,7 +107,7 @@ class Storm(unittest.TestCase):
             self.assertIsNone(child.poll())
             self.assertLess(time.monotonic(), end)
             got = self.stat()
-            if any(who["process"] == child.pid for who in got["holders"] + got["line"]):
+            if any(who["process"] == child.pid for who in got["holders"] + got["waiters"]):
                 return got
 
     def kill_runners(self, pids):
@@ -148,7 +148,7 @@ class Storm(unittest.TestCase):
         self.assertEqual((running, most), (0, SLOTS))
 
         got = self.stat()
-        self.assertEqual((got["holders"], got["line"]), ([], []))
+        self.assertEqual((got["holders"], got["waiters"]), ([], []))
         self.assertEqual((got["held"], got["waiting"], got["users"]), (0, 0, 0))
         self.assertEqual(got["limits"][0]["available"], SLOTS)
         self.assertEqual(
@@ -180,7 +180,7 @@ class Storm(unittest.TestCase):
             self.until_known(first)
             for _ in range(COMMANDS):
                 got = self.until_known(self.start())
-            self.assertEqual([who["process"] for who in got["line"]],
+            self.assertEqual([who["process"] for who in got["waiters"]],
                              [child.pid for child in self.children])
         finally:
             first.kill()

@@ -40,7 +40,7 @@ enum { STUCK_S = 60, KILLS_PER_REST = 30, LIFE_STEPS = 400 };
     "sets:\n"                                                                                      \
     "  s:\n"                                                                                       \
     "    backend: process\n"                                                                       \
-    "    keyed: { max_keys: 8, evict: " evict " }\n"                                               \
+    "    subjects: { max: 8, evict: " evict " }\n"                                                 \
     "    limits:\n"
 
 #define SLOT "      - { type: resource, key: slot, capacity: 3 }\n"
@@ -486,15 +486,15 @@ static void say_who(void)
 static void say_set(weir_pool *pool)
 {
     struct weir_holder holders[32];
-    struct weir_keyed_stats keyed = {.size = sizeof(keyed)};
+    struct weir_subjects_stats keyed = {.size = sizeof(keyed)};
     struct weir_set_stats stats = shared_stats(pool);
     int n = weir_set_holders(weir_pool_set(pool, 0), holders, 32);
 
-    weir_set_keyed(weir_pool_set(pool, 0), &keyed);
+    weir_set_subjects(weir_pool_set(pool, 0), &keyed);
     fprintf(stderr,
             "held %" PRIu64 ", waiting %" PRIu64 ", %" PRIu64 " keys, %" PRIu64 " live; at %" PRIu64
             "\n",
-            stats.held, stats.waiting, keyed.keys, keyed.live, clock_now());
+            stats.held, stats.waiting, keyed.known, keyed.live, clock_now());
     for (int i = 0; i < n && i < 32; i++)
         fprintf(stderr, "  %s: process %u since %" PRIu64 " us, position %u\n",
                 holders[i].waiting ? "waits" : "holds", holders[i].process,
@@ -616,10 +616,10 @@ static void require_all_free(weir_pool *pool)
         pause_ns(10 * MS);
     }
     if (shape->slots) {
-        struct weir_keyed_stats keyed = {.size = sizeof(keyed)};
+        struct weir_subjects_stats keyed = {.size = sizeof(keyed)};
 
         require(n == MAX_KEYS);
-        require(weir_set_keyed(weir_pool_set(pool, 0), &keyed) == 1 && keyed.live == MAX_KEYS);
+        require(weir_set_subjects(weir_pool_set(pool, 0), &keyed) == 1 && keyed.live == MAX_KEYS);
         require(shared_stats(pool).held == MAX_KEYS);
         require(weir_set_holders(weir_pool_set(pool, 0), NULL, 0) == MAX_KEYS);
     }
@@ -732,9 +732,9 @@ static void say_numbers(void)
 {
     weir *w = shared_open(shape->text);
     weir_pool *pool = shared_pool(w, "s");
-    struct weir_keyed_stats keyed = {.size = sizeof(keyed)};
+    struct weir_subjects_stats keyed = {.size = sizeof(keyed)};
 
-    require(weir_set_keyed(weir_pool_set(pool, 0), &keyed) == 1);
+    require(weir_set_subjects(weir_pool_set(pool, 0), &keyed) == 1);
     printf("%s: %" PRIu64 " killed, %" PRIu64 " granted, %" PRIu64 " found no room; %" PRIu64
            " grants checked; %" PRIu64 " keys forgotten, %" PRIu64 " evicted\n",
            shape->name, killed, atomic_load(&ledger->granted), atomic_load(&ledger->refused),

@@ -41,7 +41,7 @@ enum { MAX_KEYS = 4, STEPS_MAX = 20000 };
     "sets:\n"                                                                                      \
     "  s:\n"                                                                                       \
     "    backend: process\n"                                                                       \
-    "    keyed: { max_keys: 4, evict: " evict " }\n"                                               \
+    "    subjects: { max: 4, evict: " evict " }\n"                                                 \
     "    limits:\n"
 
 #define SLOT "      - { type: resource, key: slot, capacity: 3 }\n"

@@ -195,7 +195,7 @@ static void open_default_is_closed(void)
 
 static void open_default_is_a_link(void)
 {
-    require_refused(NULL, -EPERM, "it is a symbolic link or no directory");
+    require_refused(NULL, -EPERM, "it is a symbolic link or not a directory");
 }
 
 static void the_default_directory_taken_by_another_is_refused(void **state)
@@ -336,10 +336,10 @@ static void files_laid_beforehand_are_refused(void **state)
         {ATTACKER, lay_foreign_file_open_to_all, -EPERM, "it belongs to user 65534, not to user"},
         {ATTACKER, lay_link_to_precious, -EPERM, "it is a symbolic link"},
         {ATTACKER, lay_link_to_nowhere, -EPERM, "it is a symbolic link"},
-        {ATTACKER, lay_fifo, -EPERM, "it is no plain file"},
+        {ATTACKER, lay_fifo, -EPERM, "it is not a regular file"},
         {ATTACKER, lay_directory, -EPERM, "it is a directory"},
-        {VICTIM, lay_hard_link_to_precious, -EPERM, "it has 2 names"},
-        {VICTIM, lay_wrong_mode, -EPERM, "its mode 0622 lets others in"},
+        {VICTIM, lay_hard_link_to_precious, -EPERM, "it has 2 hard links"},
+        {VICTIM, lay_wrong_mode, -EPERM, "its mode 0622 gives other users access"},
     };
 
     (void)state;
@@ -353,7 +353,7 @@ static void files_laid_beforehand_are_refused(void **state)
         as(cases[i].user, cases[i].lay);
         if (first) { /* refused for the directory already */
             code_of_refusal = -EPERM;
-            why_refused = "its mode 1777 lets others in";
+            why_refused = "its mode 1777 gives other users access";
             as(VICTIM, open_is_refused);
         }
         assert_int_equal(chmod(place, 0700), 0);

@@ -82,7 +82,7 @@ class Exec(unittest.TestCase):
                               timeout=PATIENCE,
                               env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
         sets = json.loads(done.stdout)["sets"]
-        return sets[0] if sets else {"held": 0, "waiting": 0, "holders": [], "line": []}
+        return sets[0] if sets else {"held": 0, "waiting": 0, "holders": [], "waiters": []}
 
     def until(self, name, **numbers):
         """Waits until the set is like this."""
@@ -105,8 +105,8 @@ class Usage(Exec):
     def test_wrong_usage(self):
         name = ["-s", "x"]
         for arguments, words in (
-                ([], "which set"), (name, "which command"), (name + ["--"], "which command"),
-                (["--", "true"], "which set"), (["--bogus"] + name + ["true"], "bogus"),
+                ([], "no set is given"), (name, "no command is given"), (name + ["--"], "no command is given"),
+                (["--", "true"], "no set is given"), (["--bogus"] + name + ["true"], "bogus"),
                 (["-s"], "requires an argument"),
                 (name + ["--limit", "slots", "true"], "KEY:N"),
                 (name + ["--limit", ":4", "true"], "KEY:N"),
@@ -139,11 +139,11 @@ class Usage(Exec):
 
     def test_subjects(self):
         path = self.write("weir.yaml", "version: 1\nsets:\n  clients:\n    backend: process\n"
-                          "    keyed: { max_keys: 10 }\n    limits:\n"
+                          "    subjects: { max: 10 }\n    limits:\n"
                           "      - { type: resource, key: slots, capacity: 1 }\n")
         clients = ["-f", path, "-s", "clients", "-w", "0s"]
         _, err = self.expect(125, *clients, "true")
-        self.assertEqual(err, "weir exec: `clients` is keyed: name a subject (--subject)\n")
+        self.assertEqual(err, "weir exec: `clients` has limits per subject: name one (--subject)\n")
         with self.running("-f", path, "-s", "clients", "-S", "alice", "sleep", "1000"):
             self.until("clients", holders=1)
             self.expect(123, *clients, "-S", "alice", "true")
@@ -221,7 +221,7 @@ class Granted(Exec):
         with self.running(*SLEEP) as holder:  # the same for one who had to wait
             self.until("one", holders=1)
             with self.inheriting(COMMAND, "exec", *SLOT, "--timeout", "1h", "--") as child:
-                self.until("one", holders=1, line=1)
+                self.until("one", holders=1, waiters=1)
                 holder.kill()
                 self.assertEqual(child.communicate(timeout=PATIENCE)[0], plain)
 
@@ -251,7 +251,7 @@ class Granted(Exec):
         with self.running(*SLEEP) as child:
             self.until("one", holders=1)
             with self.running(*SLOT, "--", "echo", "my turn") as waiter:
-                line = self.until("one", holders=1, line=1)["line"]
+                line = self.until("one", holders=1, waiters=1)["waiters"]
                 self.assertEqual(line[0]["process"], waiter.pid)
                 self.assertEqual(line[0]["position"], 1)
                 child.kill()
@@ -261,11 +261,11 @@ class Granted(Exec):
     def test_who_is_killed_leaves_the_line(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with self.running(*SLEEP), self.running(*SLEEP) as waiter:
-                self.until("one", holders=1, line=1)
+                self.until("one", holders=1, waiters=1)
                 waiter.send_signal(number)
                 waiter.communicate(timeout=PATIENCE)
                 self.assertEqual(waiter.returncode, -number)
-                self.until("one", holders=1, line=0)
+                self.until("one", holders=1, waiters=0)
 
     def test_a_command_that_cannot_run_uses_nothing(self):
         limits = ("--limit", "calls:2/1h", "--limit", "slots:1", "--name", "both")
@@ -378,7 +378,7 @@ class Refused(Exec):
         with self.running(*narrow, "sleep", "1000"):
             self.until("narrow", holders=1)
             with self.running(*narrow, "sleep", "1000"):
-                self.until("narrow", line=1)
+                self.until("narrow", waiters=1)
                 self.expect(123, *narrow, "true")
 
     def test_nobody_hears_when_to_come_back(self):

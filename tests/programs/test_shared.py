@@ -123,7 +123,7 @@ class Shared(unittest.TestCase):
         while True:
             done = self.weir("stat", "--json", name)
             sets = json.loads(done.stdout)["sets"]
-            if sets and (len(sets[0]["holders"]), len(sets[0]["line"])) == (held, waiting) and \
+            if sets and (len(sets[0]["holders"]), len(sets[0]["waiters"])) == (held, waiting) and \
                     all(holder["command"] == "sleep" for holder in sets[0]["holders"]):
                 return sets[0]
             self.assertLess(time.monotonic(), end, done)
@@ -143,13 +143,13 @@ class Stat(Shared):
         pids = self.queue()
         got = self.until("t", 2, 3)
         self.assertEqual([holder["process"] for holder in got["holders"]], pids[:2])
-        self.assertEqual([waiter["process"] for waiter in got["line"]], pids[2:])
-        self.assertEqual([waiter["position"] for waiter in got["line"]], [1, 2, 3])
-        for who in got["holders"] + got["line"]:
+        self.assertEqual([waiter["process"] for waiter in got["waiters"]], pids[2:])
+        self.assertEqual([waiter["position"] for waiter in got["waiters"]], [1, 2, 3])
+        for who in got["holders"] + got["waiters"]:
             self.assertEqual(who["amounts"], {"slots": 1, "calls": 1})
             self.assertEqual(who["thread"], who["process"])
             self.assertLess(who["age_ns"], 3 * PATIENCE * 10**9)
-        ages = [waiter["age_ns"] for waiter in got["line"]]
+        ages = [waiter["age_ns"] for waiter in got["waiters"]]
         self.assertEqual(ages, sorted(ages, reverse=True))
         self.assertEqual((got["held"], got["waiting"], got["lifetime"]), (2, 3, "boot"))
         self.assertEqual(got["users"], 5)
@@ -216,7 +216,7 @@ class Stat(Shared):
         self.assertEqual(samples["weir_held", label], "2")
         self.assertEqual(samples["weir_waiting", label], "3")
         self.assertEqual(samples["weir_grants_total", label], "2")
-        self.assertGreater(float(samples["weir_line_age_seconds", label]), 0)
+        self.assertGreater(float(samples["weir_wait_queue_age_seconds", label]), 0)
         buckets = [int(value) for (name, _), value in samples.items()
                    if name == "weir_wait_seconds_bucket"]
         self.assertEqual(len(buckets), 32)
@@ -226,7 +226,7 @@ class Stat(Shared):
         config = os.path.join(self.directory, "weir.yaml")
         with open(config, "w") as file:
             file.write("version: 1\nsets:\n  clients:\n    backend: process\n"
-                       "    keyed: { max_keys: 100, memory: 1MiB, evict: none }\n    limits:\n"
+                       "    subjects: { max: 100, memory: 1MiB, evict: none }\n    limits:\n"
                        "      - { type: resource, key: slots, capacity: 1 }\n")
         self.expect(0, "exec", "-f", config, "-s", "clients", "-S", "carol", "true")
         for i, who in enumerate(["alice", "bob", "bob"]):
@@ -234,23 +234,23 @@ class Stat(Shared):
                 [COMMAND, "exec", "-f", config, "-s", "clients", "-S", who, "sleep", "1000"],
                 env=self.env()))
             got = self.until("clients", min(i + 1, 2), max(i - 1, 0))
-        self.assertEqual([holder["process"] for holder in got["holders"] + got["line"]],
+        self.assertEqual([holder["process"] for holder in got["holders"] + got["waiters"]],
                          [child.pid for child in self.children])
-        keyed = got["keyed"]
-        self.assertIn(keyed["keys"], (2, 3))  # carol is as good as new
-        self.assertTrue(1 <= keyed["live"] <= keyed["keys"])  # somebody waits for bob
-        self.assertEqual((keyed["max_keys"], keyed["memory_max"], keyed["evict"]),
+        subjects = got["subjects"]
+        self.assertIn(subjects["known"], (2, 3))  # carol is as good as new
+        self.assertTrue(1 <= subjects["live"] <= subjects["known"])  # somebody waits for bob
+        self.assertEqual((subjects["max"], subjects["memory_max"], subjects["evict"]),
                          (100, 1 << 20, "none"))
-        self.assertGreaterEqual(keyed["room"], 100)
-        self.assertTrue(100 * 16 < keyed["memory"] <= 1 << 20)
-        self.assertEqual((keyed["evicted"], keyed["refused"]), (0, 0))
+        self.assertGreaterEqual(subjects["room"], 100)
+        self.assertTrue(100 * 16 < subjects["memory"] <= 1 << 20)
+        self.assertEqual((subjects["evicted"], subjects["refused"]), (0, 0))
         self.assertEqual(got["limits"][0]["available"], 1)  # for somebody new
         out, _ = self.expect(0, "stat", "clients")
-        self.assertRegex(out, r"(?m)^  keyed  keys [23]  live [123]  room 1[0-9]*  memory [0-9]+  "
+        self.assertRegex(out, r"(?m)^  subjects  known [23]  live [123]  room 1[0-9]*  memory [0-9]+  "
                               r"forgotten [01]  evicted 0  refused 0$")
         out, _ = self.expect(0, "stat", "--prometheus")
-        self.assertRegex(out, r'(?m)^weir_keys{set="clients"} [23]$')
-        self.assertRegex(out, r'(?m)^weir_keys_live{set="clients"} [123]$')
+        self.assertRegex(out, r'(?m)^weir_subjects{set="clients"} [23]$')
+        self.assertRegex(out, r'(?m)^weir_subjects_live{set="clients"} [123]$')
 
     def test_what_is_not_there(self):
         out, err = self.expect(1, "stat", "--json", "nobody")
@@ -390,7 +390,7 @@ class Top(Shared):
         self.until_shown(r"^  slots +resource \[#{16}\] 2/2 ")
         self.until_shown(r"^  calls +rate +\[#-{15}\] 2/100 ")
         self.until_shown(rf"^ HOLD .*\n +{pids[0]} +[0-9.ms]+  sleep +slots=1 calls=1\n"
-                         rf" +{pids[1]} .*\n LINE .*\n +1 +{pids[2]} .*  weir .*\n"
+                         rf" +{pids[1]} .*\n WAIT .*\n +1 +{pids[2]} .*  weir .*\n"
                          rf" +2 +{pids[3]} .*\n +3 +{pids[4]} ")
         self.resize(30, 120)
         self.until_shown(r"^  slots +resource \[#{30}\] 2/2 ")  # there is room for longer bars
@@ -408,7 +408,7 @@ class Top(Shared):
         pid = self.start("--interval", "50ms", rows=3, columns=20)
         self.until_shown("^weir top  1 set")
         for rows, columns, pattern in ((1, 1, "^w"), (2, 200, "^weir top .*quit$"), (200, 2, "^we$"),
-                                       (24, 80, "^ LINE"), (5, 10, "^> t")):
+                                       (24, 80, "^ WAIT"), (5, 10, "^> t")):
             self.resize(rows, columns)
             self.until_shown(pattern)
         os.write(self.terminal, b"q")

@@ -135,21 +135,21 @@ class Check(Directory):
         self.assertEqual([(one["backend"], one["lifetime"]) for one in json.loads(out)["sets"]],
                          [("process", "boot"), ("process", "users")])
 
-    def test_keyed(self):
+    def test_subjects(self):
         limits = "limits: [ { type: resource, key: slots, capacity: 2 } ]"
         path = self.write("weir.yaml", "version: 1\nsets:\n"
-                          "  each: { keyed: { max_keys: 10k }, " + limits + " }\n"
-                          "  few: { keyed: { max_keys: 1M, memory: 64KiB, evict: none }, " + limits
+                          "  each: { subjects: { max: 10k }, " + limits + " }\n"
+                          "  few: { subjects: { max: 1M, memory: 64KiB, evict: none }, " + limits
                           + " }\n  all: { " + limits + " }\n")
         out, err = self.expect(weir("check", path), 0)
         self.assertEqual(err, "")
-        self.assertIn("set each  keyed  max_keys 10k  evict oldest\n", out)
-        self.assertIn("set few  keyed  max_keys 1M  memory 64KiB  evict none\n", out)
+        self.assertIn("set each  subjects  max 10k  evict oldest\n", out)
+        self.assertIn("set few  subjects  max 1M  memory 64KiB  evict none\n", out)
         self.assertIn("set all\n", out)
         out, _ = self.expect(weir("check", "--json", path), 0)
-        self.assertEqual([one.get("keyed") for one in json.loads(out)["sets"]],
-                         [{"max_keys": 10000, "evict": "oldest"},
-                          {"max_keys": 1000000, "memory": 65536, "evict": "none"}, None])
+        self.assertEqual([one.get("subjects") for one in json.loads(out)["sets"]],
+                         [{"max": 10000, "evict": "oldest"},
+                          {"max": 1000000, "memory": 65536, "evict": "none"}, None])
 
     def test_good_file_as_json(self):
         out, err = self.expect(weir("check", "--json", self.write("weir.yaml", PLAIN)), 0)
@@ -238,7 +238,7 @@ class Plugins(Directory):
         for name in ("random", "round_robin"):
             self.assertRegex(out, rf"(?m)^  balancer {name} ")
         self.assertRegex(out, r"(?m)^    capacity +amount from 1, required$")
-        self.assertRegex(out, r"(?m)^    mode +choice meter\|queue, default meter$")
+        self.assertRegex(out, r"(?m)^    mode +choice meter\|shaper, default meter$")
         built_in = out.count("<built in>/")  # of a command that was linked with the static library
         self.assertIn(built_in, (0, 7))
         self.assertRegex(out, rf"(?m)^{7 + built_in} plugins, 0 refused$")
@@ -255,7 +255,7 @@ class Plugins(Directory):
         self.assertEqual((window["type"], window["required"], window["min"], window["default"]),
                          ("duration", True, 1, None))
         mode = next(p for p in plugins["leaky_bucket"]["parameters"] if p["name"] == "mode")
-        self.assertEqual((mode["choices"], mode["default"]), (["meter", "queue"], "meter"))
+        self.assertEqual((mode["choices"], mode["default"]), (["meter", "shaper"], "meter"))
         self.assertEqual(plugins["random"]["kind"], "balancer")
 
     def test_refused_files(self):

@@ -153,10 +153,9 @@ static void open_set(const char *limits)
     struct weir_error error = {0};
 
     memset(&run, 0, sizeof run);
-    snprintf(
-        text, sizeof text,
-        "version: 1\nsets: { main: { keyed: { max_keys: 40, evict: none }, limits: [ %s ] } }\n",
-        limits);
+    snprintf(text, sizeof text,
+             "version: 1\nsets: { main: { subjects: { max: 40, evict: none }, limits: [ %s ] } }\n",
+             limits);
     run.begin_ns = clock_now();
     run.until_ns = run.begin_ns + number_from("WEIR_SECONDS", 1) * SECOND;
     if (weir_open(&run.w, &(struct weir_options){.size = sizeof(struct weir_options), .text = text},
@@ -178,11 +177,11 @@ static void run_threads(void (*step)(uint64_t *))
 static void close_set(void)
 {
     struct weir_set_stats stats = {.size = sizeof stats};
-    struct weir_keyed_stats keyed = {.size = sizeof keyed};
+    struct weir_subjects_stats keyed = {.size = sizeof keyed};
     weir_set *set = weir_pool_set(run.pool, 0);
 
     require(weir_set_stats(set, &stats, NULL, 0) > 0);
-    require(weir_set_keyed(set, &keyed) == 1);
+    require(weir_set_subjects(set, &keyed) == 1);
     print_message("granted %" PRIu64 ", after waiting %" PRIu64 " (%" PRIu64 " submitted), timed "
                   "out %" PRIu64 ", turned away %" PRIu64 ", forgotten %" PRIu64 ", live %" PRIu64
                   "\n",

@@ -344,7 +344,7 @@ static void a_balancer_that_answers_out_of_range_is_reported_once(void **state)
         assert_in_range(picked(world.pool), 'a', 'c');
     assert_int_equal(world.logged, 1);
     assert_non_null(strstr(world.log[0], "wild"));
-    assert_non_null(strstr(world.log[0], "'p'"));
+    assert_non_null(strstr(world.log[0], "`p`"));
     world_close();
 }
 

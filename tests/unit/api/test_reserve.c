@@ -8,7 +8,7 @@
 #define CALLS "{ type: call, key: c, algorithm: gcra, capacity: 10, window: 10s }"
 #define SLOT  "{ type: resource, key: r, capacity: 1 }"
 #define SPACED                                                                                     \
-    "{ type: call, key: c, algorithm: leaky_bucket, mode: queue, capacity: 10, window: 10s }"
+    "{ type: call, key: c, algorithm: leaky_bucket, mode: shaper, capacity: 10, window: 10s }"
 #define LOG   "{ type: call, key: c, algorithm: sliding_window, capacity: 2, window: 10s }"
 #define FIXED "{ type: call, key: c, algorithm: fixed_window, capacity: 2, window: 10s }"
 
@@ -82,7 +82,7 @@ static void a_bucket_is_emptied_and_then_paced(void **state)
 static void instants_are_exact(void **state)
 {
     (void)state;
-    world_limits("{ type: call, key: c, algorithm: leaky_bucket, mode: queue, capacity: 3,"
+    world_limits("{ type: call, key: c, algorithm: leaky_bucket, mode: shaper, capacity: 3,"
                  " window: 1s }");
     for (uint64_t i = 0; i < 100; i++) {
         uint64_t at = 0;
@@ -159,7 +159,7 @@ static void reservations_come_when_waiters_would(void **state)
         "{ type: rate, key: a, algorithm: token_bucket, capacity: 10, window: 7s },"
         "{ type: rate, key: b, algorithm: sliding_window, capacity: 5, window: 3s }",
         "{ type: rate, key: a, algorithm: gcra, capacity: 13, window: 999983ns, burst: 9 },"
-        "{ type: rate, key: b, algorithm: leaky_bucket, mode: queue, capacity: 7, window: 1ms }",
+        "{ type: rate, key: b, algorithm: leaky_bucket, mode: shaper, capacity: 7, window: 1ms }",
         "{ type: rate, key: a, algorithm: fixed_window, capacity: 11, window: 5s },"
         "{ type: rate, key: a, algorithm: leaky_bucket, capacity: 9, window: 2s },"
         "{ type: rate, key: b, algorithm: token_bucket, capacity: 6, window: 4s },"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments as others see them: listed with their state, removed unless somebody uses them. */
+#include "shm/segment.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/segments.h"

@@ -41,7 +41,7 @@ static void test_error_set(void **state)
     assert_string_equal(error.message, "a 7?b");
     assert_int_equal(error_set(&error, -ENOENT, "%s", long_text), -ENOENT);
     assert_int_equal(strlen(error.message), sizeof error.message - 1);
-    assert_int_equal(error_set(NULL, -ENOMEM, "nobody listens"), -ENOMEM);
+    assert_int_equal(error_set(NULL, -ENOMEM, "there is no callback"), -ENOMEM);
 }
 
 /* A message that is cut does not end inside a character. */

@@ -24,7 +24,7 @@ static const char *const limits_of[] = {
     "{ type: call, algorithm: gcra, capacity: 3, window: 3us, burst: 2 }",
     "{ type: resource, key: slots, capacity: 3 }",
     "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 7, window: 999ms }",
-    "{ type: rate, key: tokens, algorithm: leaky_bucket, capacity: 4, window: 3s, mode: queue }",
+    "{ type: rate, key: tokens, algorithm: leaky_bucket, capacity: 4, window: 3s, mode: shaper }",
     "{ type: call, algorithm: leaky_bucket, capacity: 4, window: 3s, refund: true }",
     "{ type: call, algorithm: fixed_window, capacity: 4, window: 2s, refund: true }",
     "{ type: call, algorithm: fixed_window, capacity: 4, window: 2s, anchor: epoch, refund: true }",
@@ -90,7 +90,7 @@ static void open_sets(void)
              chance(3) ? 2 : 100, chance(4) ? "false" : "true", run.limits);
     n = (size_t)snprintf(
         text, sizeof text,
-        "version: 1\nsets:\n  main: { %skeyed: { max_keys: %u, evict: none%s }, %s }\n",
+        "version: 1\nsets:\n  main: { %ssubjects: { max: %u, evict: none%s }, %s }\n",
         run.shared ? "backend: process, lifetime: users, " : "", chance(2) ? 4 : 1,
         chance(3) ? ", memory: 64KiB" : "", fields);
     for (unsigned i = 0; i < SUBJECTS; i++)
@@ -196,10 +196,10 @@ static void compare_counters(void)
 
 static void close_sets(void)
 {
-    struct weir_keyed_stats keyed = {.size = sizeof keyed};
+    struct weir_subjects_stats keyed = {.size = sizeof keyed};
 
     run.doing = "close";
-    assert_int_equal(weir_set_keyed(world.set, &keyed), 1);
+    assert_int_equal(weir_set_subjects(world.set, &keyed), 1);
     run.forgotten += keyed.forgotten;
     run.live += keyed.live;
     run.refusals += keyed.refused;
@@ -244,9 +244,9 @@ static void make_request(struct both *both)
 /* How many requests the keyed set has turned away for want of room. */
 static uint64_t refused(void)
 {
-    struct weir_keyed_stats keyed = {.size = sizeof keyed};
+    struct weir_subjects_stats keyed = {.size = sizeof keyed};
 
-    assert_int_equal(weir_set_keyed(world.set, &keyed), 1);
+    assert_int_equal(weir_set_subjects(world.set, &keyed), 1);
     return keyed.refused;
 }
 

@@ -304,7 +304,7 @@ static void one_per_second_is_one_per_second(void **state)
 {
     static const char *const algorithms[] = {"gcra",         "token_bucket",
                                              "leaky_bucket", "sliding_window",
-                                             "fixed_window", "leaky_bucket, mode: queue"};
+                                             "fixed_window", "leaky_bucket, mode: shaper"};
 
     (void)state;
     for (size_t i = 0; i < 6; i++) {

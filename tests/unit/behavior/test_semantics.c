@@ -266,7 +266,7 @@ static void fixed_window_anchored_to_the_epoch_follows_the_wall_clock(void **sta
 static void leaky_queue_grants_when_the_first_unit_may_leave(void **state)
 {
     (void)state;
-    world_limits("{ type: rate, key: k, algorithm: leaky_bucket, mode: queue, capacity: 10,"
+    world_limits("{ type: rate, key: k, algorithm: leaky_bucket, mode: shaper, capacity: 10,"
                  " window: 10s }");
     assert_int_equal(take(ASK({"k", 3})), 0);
     assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
@@ -464,14 +464,14 @@ static void an_unknown_key_is_skipped_with_one_warning_per_key_and_set(void **st
     release(granted(ASK({"nonsense", 3})));
     assert_int_equal(world.logged, 1);
     assert_non_null(strstr(world.log[0], "nonsense"));
-    assert_non_null(strstr(world.log[0], "'one'"));
+    assert_non_null(strstr(world.log[0], "`one`"));
     release(granted(ASK({"nonsense", 3})));
     assert_int_equal(world.logged, 1);
     release(granted(ASK({"rubbish", 3})));
     assert_int_equal(world.logged, 2);
     assert_int_equal(weir_try_acquire(two, ASK({"nonsense", 3}), &a, NULL), 0);
     assert_int_equal(world.logged, 3);
-    assert_non_null(strstr(world.log[2], "'two'"));
+    assert_non_null(strstr(world.log[2], "`two`"));
     release(a);
     weir_pool_close(two);
     world_close();

@@ -679,7 +679,7 @@ static void retry_after_is_exact_for_whoever_is_alone(void **state)
                                              "sliding_window",
                                              "fixed_window",
                                              "token_bucket, every: 500ms",
-                                             "leaky_bucket, mode: queue",
+                                             "leaky_bucket, mode: shaper",
                                              "sliding_window, segments: 4"};
 
     (void)state;

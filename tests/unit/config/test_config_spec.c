@@ -179,8 +179,8 @@ static void test_backend(void **state)
                                     .sets_n = LENGTH(sets)},
            -EINVAL,
            "set `a`: `backend` takes thread or process, not `proces` (did you mean `process`?)\n"
-           "set `b`: `lifetime` is for sets that processes share: it needs `backend: process`\n"
-           "set `c`: `lifetime` is for sets that processes share: it needs `backend: process`\n"
+           "set `b`: `lifetime` is for shared sets: it needs `backend: process`\n"
+           "set `c`: `lifetime` is for shared sets: it needs `backend: process`\n"
            "set `d`: `lifetime` takes boot or users, not `hour`\n");
 }
 
@@ -320,21 +320,20 @@ static void test_limits(void **state)
     const struct weir_limit_spec spelt[] = {limits[0], limits[2], limits[3], limits[4], limits[6]};
     const struct weir_set_spec other = {
         .size = sizeof set, .name = "a", .limits = spelt, .limits_n = LENGTH(spelt)};
-    expect(&(struct weir_pool_spec){.size = sizeof(struct weir_pool_spec),
-                                    .sets = &other,
-                                    .sets_n = 1},
-           -EINVAL,
-           "set `a`, limit 1: a limit needs `type`: rate, call or resource\n"
-           "set `a`, limit 2: a rate needs `algorithm`: token_bucket, for example\n"
-           "set `a`, limit 2: a rate needs `key`: the name it is asked for by\n"
-           "set `a`, limit 3: `capacity` is given twice\n"
-           "set `a`, limit 3: unknown field `brust` (did you mean `burst`?)\n"
-           "set `a`, limit 4: a counted resource needs `capacity`: how many units may be held at "
-           "once\n"
-           "set `a`, limit 5: `refund` is for rates and calls: a resource always gives everything "
-           "back\n"
-           "set `a`, limit 5: `overuse` is for rates: nothing else can be used beyond what was "
-           "granted\n");
+    expect(
+        &(struct weir_pool_spec){
+            .size = sizeof(struct weir_pool_spec), .sets = &other, .sets_n = 1},
+        -EINVAL,
+        "set `a`, limit 1: a limit needs `type`: rate, call or resource\n"
+        "set `a`, limit 2: a rate needs `algorithm`: token_bucket, for example\n"
+        "set `a`, limit 2: a rate needs `key`: its name in requests\n"
+        "set `a`, limit 3: `capacity` is given twice\n"
+        "set `a`, limit 3: unknown field `brust` (did you mean `burst`?)\n"
+        "set `a`, limit 4: a counted resource needs `capacity`: how many units may be held at "
+        "once\n"
+        "set `a`, limit 5: `refund` is for rates and calls: a resource always returns everything\n"
+        "set `a`, limit 5: `overuse` is for rates: nothing else can be used beyond what was "
+        "granted\n");
 }
 
 static void test_lease(void **state)

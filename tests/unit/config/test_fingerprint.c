@@ -81,7 +81,7 @@ static void test_definition(void **state)
         "    lifetime: users\n    backend: process\n    limits:\n"
         "      - { overuse: ignore, algorithm: gcra, key: k, type: rate, window: 60s, burst: '7',\n"
         "          refund: false, capacity: 10k }\n"
-        "      - { type: call, algorithm: leaky_bucket, capacity: 1, window: 1s, mode: queue }\n"
+        "      - { type: call, algorithm: leaky_bucket, capacity: 1, window: 1s, mode: shaper }\n"
         "      - { type: resource, key: \"a \\\"b\\\"\", capacity: 2 }\n");
     (void)state;
     assert_string_equal(
@@ -89,7 +89,7 @@ static void test_definition(void **state)
         "{version: 1, sets: {\"some set\": {backend: process, lifetime: users, fair: false, "
         "max_waiters: 5000, limits: [{type: rate, key: k, algorithm: gcra, window: 60s, "
         "burst: 7, capacity: 10k, refund: false, overuse: ignore}, {type: call, key: call_count, "
-        "algorithm: leaky_bucket, capacity: 1, window: 1s, mode: queue}, {type: resource, "
+        "algorithm: leaky_bucket, capacity: 1, window: 1s, mode: shaper}, {type: resource, "
         "key: \"a \\\"b\\\"\", capacity: 2}]}}}");
     assert_reads_back(&signature);
     fingerprint_free(&signature);
@@ -101,14 +101,13 @@ static void test_definition(void **state)
     assert_reads_back(&signature);
     fingerprint_free(&signature);
 
-    signature = signature_of("version: 1\nsets: { a: { backend: process, keyed: { evict: none, "
-                             "memory: 1MiB, max_keys: 10k }, limits: [ { type: resource, key: r, "
+    signature = signature_of("version: 1\nsets: { a: { backend: process, subjects: { evict: none, "
+                             "memory: 1MiB, max: 10k }, limits: [ { type: resource, key: r, "
                              "capacity: 2 } ] } }\n");
-    assert_string_equal(
-        signature.definition,
-        "{version: 1, sets: {a: {backend: process, lifetime: boot, keyed: {max_keys: "
-        "10000, memory: 1048576, evict: none}, limits: [{type: resource, key: r, "
-        "capacity: 2}]}}}");
+    assert_string_equal(signature.definition,
+                        "{version: 1, sets: {a: {backend: process, lifetime: boot, subjects: {max: "
+                        "10000, memory: 1048576, evict: none}, limits: [{type: resource, key: r, "
+                        "capacity: 2}]}}}");
     assert_reads_back(&signature);
     fingerprint_free(&signature);
 
@@ -119,7 +118,7 @@ static void test_definition(void **state)
     fingerprint_free(&signature);
 }
 
-#define KEYED(keyed)             "keyed: { " keyed " }, " LIMITS("{ type: resource, key: r, capacity: 2 }")
+#define KEYED(keyed)             "subjects: { " keyed " }, " LIMITS("{ type: resource, key: r, capacity: 2 }")
 #define LIMITS(limits)           "backend: process, limits: [ " limits " ]"
 #define RATE(fields)             "{ type: rate, key: k, " fields " }"
 #define BUCKET(capacity, window) "algorithm: token_bucket, capacity: " capacity ", window: " window
@@ -143,7 +142,7 @@ static void test_same(void **state)
         {"backend: process", "backend: process, timeout: 1s, max_wait: 2s, strict: true"},
         {"backend: process", "backend: process, config: { a: b }"},
         {"backend: process, max_waiters: 1000", "backend: process, max_waiters: 1k"},
-        {KEYED("max_keys: 10"), KEYED("evict: oldest, max_keys: 10")},
+        {KEYED("max: 10"), KEYED("evict: oldest, max: 10")},
     };
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -165,11 +164,11 @@ static void test_different(void **state)
         "backend: process, fair: false",
         "backend: process, max_waiters: 1",
         "backend: process, max_waiters: 2",
-        KEYED("max_keys: 10"),
-        KEYED("max_keys: 11"),
-        KEYED("max_keys: 10, evict: none"),
-        KEYED("max_keys: 10, evict: random"),
-        KEYED("max_keys: 10, memory: 1MiB"),
+        KEYED("max: 10"),
+        KEYED("max: 11"),
+        KEYED("max: 10, evict: none"),
+        KEYED("max: 10, evict: random"),
+        KEYED("max: 10, memory: 1MiB"),
         LIMITS(RATE(BUCKET("10", "60s"))),
         LIMITS(RATE(BUCKET("10", "61s"))),
         LIMITS(RATE(BUCKET("11", "60s"))),
@@ -187,7 +186,7 @@ static void test_different(void **state)
         LIMITS(RATE("algorithm: fixed_window, capacity: 10, window: 60s")),
         LIMITS(RATE("algorithm: fixed_window, capacity: 10, window: 60s, anchor: epoch")),
         LIMITS(RATE("algorithm: leaky_bucket, capacity: 10, window: 60s")),
-        LIMITS(RATE("algorithm: leaky_bucket, capacity: 10, window: 60s, mode: queue")),
+        LIMITS(RATE("algorithm: leaky_bucket, capacity: 10, window: 60s, mode: shaper")),
         LIMITS("{ type: resource, key: k, capacity: 1 }"),
         LIMITS("{ type: resource, key: k, capacity: 2 }"),
         LIMITS("{ type: resource, key: k, capacity: 1 }, { type: resource, key: k, capacity: 2 }"),
@@ -349,8 +348,8 @@ static void test_length(void **state)
     assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -E2BIG);
     assert_int_equal(error.code, -E2BIG);
     assert_string_equal(error.message,
-                        "the definition of set `a` takes 16384 bytes: one that processes share may "
-                        "take 16383; use shorter keys or fewer limits");
+                        "the definition of set `a` takes 16384 bytes, and that of a shared set at "
+                        "most 16383: use shorter keys or fewer limits");
     assert_null(signature.definition);
     assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), -E2BIG);
     plan_free(&plan);
@@ -367,7 +366,7 @@ static void test_not_text(void **state)
     assert_string_equal(value, "10");
     value[1] = '\xff';
     assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -EINVAL);
-    assert_string_equal(error.message, "set `a`: what is not UTF-8 cannot be shared by processes");
+    assert_string_equal(error.message, "set `a`: the definition of a shared set must be UTF-8");
     assert_null(signature.definition);
     plan_free(&plan);
 }

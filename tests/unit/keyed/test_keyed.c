@@ -14,16 +14,16 @@ static void keyed(const char *how, const char *limits)
 {
     char fields[1024];
 
-    snprintf(fields, sizeof fields, "%skeyed: { %s }, limits: [ %s ]",
+    snprintf(fields, sizeof fields, "%ssubjects: { %s }, limits: [ %s ]",
              shared ? "backend: process, lifetime: users, " : "", how, limits);
     world_set(fields);
 }
 
-static struct weir_keyed_stats keys(void)
+static struct weir_subjects_stats keys(void)
 {
-    struct weir_keyed_stats ret = {.size = sizeof ret};
+    struct weir_subjects_stats ret = {.size = sizeof ret};
 
-    assert_int_equal(weir_set_keyed(world.set, &ret), 1);
+    assert_int_equal(weir_set_subjects(world.set, &ret), 1);
     return ret;
 }
 
@@ -55,7 +55,7 @@ static void a_keyed_set_asks_for_a_subject(void **state)
     uint64_t at;
 
     (void)state;
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     assert_int_equal(take(NULL), -EINVAL);
     assert_int_equal(take(request), -EINVAL);
     request->subject = subject;
@@ -69,7 +69,7 @@ static void a_keyed_set_asks_for_a_subject(void **state)
     assert_int_equal(take(request), 0);
     request->subject = NULL;
     assert_int_equal(take(request), -EINVAL);
-    assert_int_equal(keys().keys, 2);
+    assert_int_equal(keys().known, 2);
     world_close();
 }
 
@@ -84,7 +84,7 @@ static void a_request_of_before_there_were_subjects_is_understood(void **state)
     request->size--;
     assert_int_equal(take(request), -EINVAL);
     world_close();
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     request->size++;
     assert_int_equal(take(request), -EINVAL); /* nothing is there behind its end */
     request->size = sizeof *request;
@@ -94,17 +94,17 @@ static void a_request_of_before_there_were_subjects_is_understood(void **state)
 
 static void a_set_that_is_not_keyed_ignores_subjects(void **state)
 {
-    struct weir_keyed_stats untouched = {.size = sizeof untouched, .keys = 77};
+    struct weir_subjects_stats untouched = {.size = sizeof untouched, .known = 77};
 
     (void)state;
     world_limits(RATE);
     assert_int_equal(take(of(ASK({"tokens", 10}), "a")), 0);
     assert_int_equal(take(of(ASK({"tokens", 1}), "b")), -EAGAIN);
-    assert_int_equal(weir_set_keyed(world.set, &untouched), 0);
-    assert_int_equal(untouched.keys, 77);
+    assert_int_equal(weir_set_subjects(world.set, &untouched), 0);
+    assert_int_equal(untouched.known, 77);
     untouched.size--;
-    assert_int_equal(weir_set_keyed(world.set, &untouched), -EINVAL);
-    assert_int_equal(weir_set_keyed(world.set, NULL), -EINVAL);
+    assert_int_equal(weir_set_subjects(world.set, &untouched), -EINVAL);
+    assert_int_equal(weir_set_subjects(world.set, NULL), -EINVAL);
     world_close();
 }
 
@@ -114,7 +114,7 @@ static void subjects_are_bytes(void **state)
     struct weir_request *request = ASK({"tokens", 10});
 
     (void)state;
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     for (size_t size = 1; size <= 3; size++) {
         request->subject = bytes;
         request->subject_size = size;
@@ -123,7 +123,7 @@ static void subjects_are_bytes(void **state)
     }
     request->subject = "a\0c";
     assert_int_equal(take(request), 0);
-    assert_int_equal(keys().keys, 4);
+    assert_int_equal(keys().known, 4);
     world_close();
 }
 
@@ -131,7 +131,7 @@ static void each_subject_has_the_limits_for_itself(const char *limits)
 {
     weir_acquisition *a, *b;
 
-    keyed("max_keys: 10", limits);
+    keyed("max: 10", limits);
     assert_int_equal(take(of(ASK({"tokens", 10}, {"slots", 0}), "a")), 0);
     assert_int_equal(take(of(ASK({"tokens", 1}, {"slots", 0}), "a")), -EAGAIN);
     assert_int_equal(refusal.retry_after_ns, SECOND);
@@ -176,12 +176,12 @@ static void many_keys_come_and_go_without_a_trace(void **state)
     uint64_t n = 1000000;
 
     (void)state;
-    keyed("max_keys: 1k, evict: none", RATE);
+    keyed("max: 1k, evict: none", RATE);
     for (uint64_t i = 0; i < n; i++) {
         world.now += 2 * MS; /* 500 are taken from within a second, which is what they recover in */
         assert_int_equal(take(of_number(ASK({"tokens", 1}), &i)), 0);
     }
-    assert_true(keys().keys <= 2000);
+    assert_true(keys().known <= 2000);
     assert_true(keys().forgotten >= n - 2000);
     assert_int_equal(keys().evicted, 0);
     assert_int_equal(keys().refused, 0);
@@ -215,10 +215,10 @@ static void without_eviction_a_new_key_is_refused(const char *limits)
     const struct weir_request *request = ASK({"tokens", 10}, {"slots", 0});
     uint64_t n, again;
 
-    keyed("max_keys: 100, evict: none", limits);
+    keyed("max: 100, evict: none", limits);
     n = fill(request, 1000);
     assert_in_range(n, 100, 400);
-    assert_int_equal(keys().keys, n);
+    assert_int_equal(keys().known, n);
     assert_int_equal(keys().refused, 1);
     assert_int_equal(stats().refused_full, 1);
     assert_string_equal(refusal.key, "");
@@ -250,8 +250,8 @@ static void a_key_gives_way_to_a_new_one(const char *how, const char *limits)
 {
     keyed(how, limits);
     assert_int_equal(fill(ASK({"tokens", 10}, {"slots", 0}), 1000), 1000);
-    assert_in_range(keys().keys, 100, 400);
-    assert_int_equal(keys().keys + keys().evicted, 1000);
+    assert_in_range(keys().known, 100, 400);
+    assert_int_equal(keys().known + keys().evicted, 1000);
     assert_int_equal(keys().forgotten, 0);
     assert_int_equal(keys().refused, 0);
     world_close();
@@ -260,11 +260,11 @@ static void a_key_gives_way_to_a_new_one(const char *how, const char *limits)
 static void keys_that_matter_give_way_where_the_configuration_says_so(void **state)
 {
     (void)state;
-    a_key_gives_way_to_a_new_one("max_keys: 100", RATE);
-    a_key_gives_way_to_a_new_one("max_keys: 100, evict: oldest", RATE);
-    a_key_gives_way_to_a_new_one("max_keys: 100, evict: random", RATE);
-    a_key_gives_way_to_a_new_one("max_keys: 100, evict: oldest", BOTH);
-    a_key_gives_way_to_a_new_one("max_keys: 100, evict: random", BOTH);
+    a_key_gives_way_to_a_new_one("max: 100", RATE);
+    a_key_gives_way_to_a_new_one("max: 100, evict: oldest", RATE);
+    a_key_gives_way_to_a_new_one("max: 100, evict: random", RATE);
+    a_key_gives_way_to_a_new_one("max: 100, evict: oldest", BOTH);
+    a_key_gives_way_to_a_new_one("max: 100, evict: random", BOTH);
 }
 
 /* Of the keys that were used last, at least so many of a hundred are left. */
@@ -273,7 +273,7 @@ static void the_oldest_give_way(const char *limits)
     struct weir_request *request = ASK({"tokens", 1}, {"slots", 0});
     uint64_t left = 0;
 
-    keyed("max_keys: 1000, evict: oldest", limits);
+    keyed("max: 1000, evict: oldest", limits);
     for (uint64_t i = 0; i < 20000; i++) {
         world.now += 1000;
         assert_int_equal(take(of_number(request, &i)), 0);
@@ -332,18 +332,18 @@ static void holders_and_waiters_stay(void **state)
     static const struct weir_amount tokens[] = {{"slots", 0}, {"tokens", 10}};
 
     (void)state;
-    who_holds_or_waits_never_gives_way(SLOTS, "max_keys: 70, evict: oldest", slots);
-    who_holds_or_waits_never_gives_way(SLOTS, "max_keys: 70, evict: random", slots);
-    who_holds_or_waits_never_gives_way(BOTH, "max_keys: 70, evict: oldest", slots);
-    who_holds_or_waits_never_gives_way(BOTH, "max_keys: 70, evict: random", slots);
-    who_holds_or_waits_never_gives_way(BOTH, "max_keys: 70, evict: none", tokens);
+    who_holds_or_waits_never_gives_way(SLOTS, "max: 70, evict: oldest", slots);
+    who_holds_or_waits_never_gives_way(SLOTS, "max: 70, evict: random", slots);
+    who_holds_or_waits_never_gives_way(BOTH, "max: 70, evict: oldest", slots);
+    who_holds_or_waits_never_gives_way(BOTH, "max: 70, evict: random", slots);
+    who_holds_or_waits_never_gives_way(BOTH, "max: 70, evict: none", tokens);
 }
 
 static void waits_from_the_first_time_on(const char *limits)
 {
     uint64_t n;
 
-    keyed("max_keys: 10, evict: none", limits);
+    keyed("max: 10, evict: none", limits);
     assert_int_equal(take(of(ASK({"tokens", 1}), "a")), -EAGAIN);
     assert_int_equal(refusal.retry_after_ns, SECOND);
     world.now += SECOND;
@@ -373,7 +373,7 @@ static void pays_all_the_same(const char *limits)
 {
     weir_acquisition *holder;
 
-    keyed("max_keys: 1, evict: none", limits);
+    keyed("max: 1, evict: none", limits);
     holder = granted(of(ASK({"tokens", 1}), "a"));
     world.now += 100 * SECOND;
     for (uint64_t i = 0; keys().forgotten == 0; i++) {
@@ -403,7 +403,7 @@ static void who_was_forgotten_pays_all_the_same(void **state)
 static void an_algorithm_that_does_not_say_so_is_not_decided_by_the_word(void **state)
 {
     (void)state;
-    keyed("max_keys: 10", "{ type: rate, key: tokens, algorithm: stock }");
+    keyed("max: 10", "{ type: rate, key: tokens, algorithm: stock }");
     assert_int_equal(take(of(ASK({"tokens", 1}), "a")), 0);
     assert_int_equal(keys().live, 1);
     world_close();
@@ -412,18 +412,18 @@ static void an_algorithm_that_does_not_say_so_is_not_decided_by_the_word(void **
 static void a_refusal_for_ever_leaves_no_key(void **state)
 {
     (void)state;
-    keyed("max_keys: 10", SLOTS);
+    keyed("max: 10", SLOTS);
     assert_int_equal(take(of(ASK({"slots", 0}), "a")), 0);
     assert_int_equal(try_acquire(of(ASK({"slots", 3}), "a"), &(weir_acquisition *){NULL}), -ERANGE);
-    assert_int_equal(keys().keys, 0);
+    assert_int_equal(keys().known, 0);
     world_close();
 }
 
 static void steps_and_windows_since_creation_are_counted_from_the_first_use(void **state)
 {
     (void)state;
-    keyed("max_keys: 10", "{ type: call, algorithm: fixed_window, capacity: 1, window: 10s, "
-                          "anchor: creation }");
+    keyed("max: 10", "{ type: call, algorithm: fixed_window, capacity: 1, window: 10s, "
+                     "anchor: creation }");
     world.now += 3 * SECOND;
     assert_int_equal(take(of(ASK_DEFAULTS, "a")), 0);
     assert_int_equal(take(of(ASK_DEFAULTS, "a")), -EAGAIN);
@@ -442,12 +442,12 @@ static void memory_bounds_the_keys(void **state)
     uint64_t of_words, live;
 
     (void)state;
-    keyed("max_keys: 1M, memory: 64KiB, evict: none", RATE);
+    keyed("max: 1M, memory: 64KiB, evict: none", RATE);
     of_words = fill(request, 100000);
     assert_true(keys().memory <= 65536 && keys().memory_max == 65536);
     assert_in_range(of_words, 1500, 5000); /* no more than 32 bytes each */
     world_close();
-    keyed("max_keys: 1M, memory: 64KiB, evict: none", BOTH);
+    keyed("max: 1M, memory: 64KiB, evict: none", BOTH);
     live = fill(request, 100000);
     assert_true(keys().memory <= 65536);
     assert_in_range(live, 16, 200);
@@ -458,8 +458,8 @@ static void memory_bounds_the_keys(void **state)
 static void a_million_keys_take_no_more_than_32_bytes_each(void **state)
 {
     (void)state;
-    keyed("max_keys: 1M", RATE);
-    assert_true(keys().memory <= 32 * keys().max_keys);
+    keyed("max: 1M", RATE);
+    assert_true(keys().memory <= 32 * keys().max);
     assert_int_equal(keys().room, 1000000);
     world_close();
 }
@@ -472,7 +472,7 @@ static void each_key_has_a_line_of_its_own(void **state)
     static const char *const subjects[] = {"a", "b"};
 
     (void)state;
-    keyed("max_keys: 10", SLOTS);
+    keyed("max: 10", SLOTS);
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
             holders[i][j] = granted(of(ASK({"slots", 1}), subjects[i]));
@@ -510,7 +510,7 @@ static void max_waiters_holds_for_each_key(void **state)
     static const char *const subjects[] = {"a", "b"};
 
     (void)state;
-    keyed("max_keys: 10 }, max_waiters: 1, config: { a: b", SLOTS);
+    keyed("max: 10 }, max_waiters: 1, config: { a: b", SLOTS);
     for (int i = 0; i < 2; i++) {
         holders[i] = granted(of(ASK({"slots", 2}), subjects[i]));
         waiters[i] = pending(of(ASK({"slots", 1}), subjects[i]));
@@ -530,7 +530,7 @@ static void a_key_is_a_word_again_after_its_line(void **state)
     weir_acquisition *waiter;
 
     (void)state;
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     assert_int_equal(take(of(ASK({"tokens", 10}), "a")), 0);
     assert_int_equal(keys().live, 0);
     waiter = pending(of(ASK({"tokens", 2}), "a"));
@@ -539,7 +539,7 @@ static void a_key_is_a_word_again_after_its_line(void **state)
     assert_int_equal(refusal.retry_after_ns, 3 * SECOND); /* behind the waiter */
     release(waiter);
     assert_int_equal(keys().live, 0);
-    assert_int_equal(keys().keys, 1);
+    assert_int_equal(keys().known, 1);
     assert_int_equal(take(of(ASK({"tokens", 1}), "a")), -EAGAIN);
     assert_int_equal(refusal.retry_after_ns, SECOND);
     world.now += SECOND;
@@ -552,7 +552,7 @@ static void timeouts_and_max_wait_are_kept_for_each_key(void **state)
     weir_acquisition *a, *b, *news = NULL;
 
     (void)state;
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     assert_int_equal(take(of(ASK({"tokens", 10}), "a")), 0);
     assert_int_equal(take(of(ASK({"tokens", 10}), "b")), 0);
     a = pending(with_timeout(of(ASK({"tokens", 5}), "a"), 2 * SECOND));
@@ -578,7 +578,7 @@ static void who_holds_and_waits_is_told_for_all_keys(void **state)
     uint64_t amount = 0;
 
     (void)state;
-    keyed("max_keys: 10", SLOTS);
+    keyed("max: 10", SLOTS);
     for (int i = 0; i < 2; i++)
         holders[i] = granted(of(ASK({"slots", 2}), subjects[i]));
     for (int j = 0; j < 2; j++)
@@ -605,7 +605,7 @@ static void closing_ends_all_lines(const char *limits)
 {
     weir_acquisition *holders[3], *waiters[3];
 
-    keyed("max_keys: 10", limits);
+    keyed("max: 10", limits);
     for (uint64_t i = 0; i < 3; i++) {
         holders[i] = granted(of_number(ASK({"slots", 2}, {"tokens", 0}), &i));
         waiters[i] = pending(of_number(ASK({"slots", 1}, {"tokens", 0}), &i));
@@ -635,7 +635,7 @@ static void queues_serve_keys(const char *limits)
     weir_queue *queue = NULL;
     weir_acquisition *mine = NULL;
 
-    keyed("max_keys: 10", limits);
+    keyed("max: 10", limits);
     assert_int_equal(weir_queue_open(&queue, world.w, 16), 0);
     for (uint64_t i = 0; i < 6; i++) { /* two for each of three subjects; one has to wait */
         uint64_t subject = i % 3;
@@ -682,7 +682,7 @@ static void a_queue_tells_why_a_key_was_refused(void **state)
     weir_queue *queue = NULL;
 
     (void)state;
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     assert_int_equal(weir_queue_open(&queue, world.w, 16), 0);
     assert_int_equal(take(of(ASK({"tokens", 10}), "a")), 0);
     assert_int_equal(weir_queue_submit(queue, world.pool,
@@ -702,7 +702,7 @@ static void a_reservation_is_one_key_s(void **state)
     uint64_t at = 0;
 
     (void)state;
-    keyed("max_keys: 10", RATE);
+    keyed("max: 10", RATE);
     assert_int_equal(take(of(ASK({"tokens", 10}), "a")), 0);
     assert_int_equal(reserve(of(ASK({"tokens", 2}), "a"), &reservation, &at), 0);
     assert_int_equal(at, world.now + 2 * SECOND);
@@ -720,29 +720,29 @@ static void a_reservation_is_one_key_s(void **state)
 
 static void a_set_in_code_can_be_keyed(void **state)
 {
-    struct weir_keyed_spec how = {.size = sizeof how, .max_keys = 5, .evict = "none"};
+    struct weir_subjects_spec how = {.size = sizeof how, .max = 5, .evict = "none"};
     struct weir_limit_spec limit = {
         .size = sizeof limit, .type = WEIR_LIMIT_RESOURCE, .key = "slots", .capacity = 1};
     struct weir_set_spec set = {
-        .size = sizeof set, .name = "in code", .limits = &limit, .limits_n = 1, .keyed = &how};
+        .size = sizeof set, .name = "in code", .limits = &limit, .limits_n = 1, .subjects = &how};
     struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
     struct weir_error error = {0};
     weir_pool *pool = NULL;
-    struct weir_keyed_stats seen = {.size = sizeof seen};
+    struct weir_subjects_stats seen = {.size = sizeof seen};
 
     (void)state;
     world_limits(SLOTS);
     assert_int_equal(weir_pool_new(&pool, world.w, &spec, &error), 0);
-    assert_int_equal(weir_set_keyed(weir_pool_set(pool, 0), &seen), 1);
-    assert_true(seen.max_keys == 5 && seen.memory_max == 0);
+    assert_int_equal(weir_set_subjects(weir_pool_set(pool, 0), &seen), 1);
+    assert_true(seen.max == 5 && seen.memory_max == 0);
     assert_string_equal(seen.evict, "none");
     weir_pool_close(pool);
     set.name = "another";
-    how.max_keys = 0;
+    how.max = 0;
     assert_int_equal(weir_pool_new(&pool, world.w, &spec, &error), -EINVAL);
-    assert_string_equal(error.message, "set `another`: `max_keys` is missing: how many keys the "
+    assert_string_equal(error.message, "set `another`: `max` is missing: how many subjects the "
                                        "set may know at a time");
-    how = (struct weir_keyed_spec){.size = sizeof how, .max_keys = 5, .evict = "all"};
+    how = (struct weir_subjects_spec){.size = sizeof how, .max = 5, .evict = "all"};
     assert_int_equal(weir_pool_new(&pool, world.w, &spec, &error), -EINVAL);
     assert_string_equal(error.message,
                         "set `another`: `evict` takes oldest, random or none, not `all`");
@@ -782,7 +782,7 @@ static void a_lack_of_memory_takes_nothing(const char *limits)
     bool failed = true;
 
     for (uint64_t n = 1; failed; n++) {
-        keyed("max_keys: 10", limits);
+        keyed("max: 10", limits);
         fake_os_fail_kind_at(n, FAKE_MEMORY, 0);
         work();
         failed = fake_os_has_failed();
@@ -806,7 +806,7 @@ static void a_lack_of_memory_fails_cleanly(void **state)
 static void a_keyed_set_is_made_whole_or_not_at_all(void **state)
 {
     static const char text[] =
-        "version: 1\nsets: { main: { keyed: { max_keys: 10 }, limits: [ " SLOTS " ] } }\n";
+        "version: 1\nsets: { main: { subjects: { max: 10 }, limits: [ " SLOTS " ] } }\n";
     const struct weir_options options = {.size = sizeof options, .text = text};
     bool failed = true;
 

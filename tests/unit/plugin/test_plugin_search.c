@@ -134,14 +134,14 @@ static const struct broken_case broken_cases[] = {
     {"no_symbol", "it is not a plugin: it does not export `weir_plugins_v1`"},
     {"major_2", "version 2 of the plugin interface (`weir_plugins_v2`)"},
     {"table_truncated", "its table is truncated: size 16, at least 24 needed"},
-    {"table_absurd", "its table has the absurd size 1000000"},
-    {"table_odd", "its table has the absurd size 27"},
+    {"table_absurd", "its table has the impossible size 1000000"},
+    {"table_odd", "its table has the impossible size 27"},
     {"table_empty", "its table has 0 plugins; 1 to 64 are possible"},
     {"table_too_many", "its table has 65 plugins"},
     {"table_null", "its table has no plugins (NULL)"},
     {"plugin_null", "plugin 1: its description is missing (NULL)"},
     {"plugin_truncated", "plugin 1: its description is truncated: size 48"},
-    {"plugin_absurd", "plugin 1: its description has the absurd size 100000"},
+    {"plugin_absurd", "plugin 1: its description has the impossible size 100000"},
     {"plugin_misaligned", "plugin 1: its description is not aligned"},
     {"kind_unknown", "plugin `kind_unknown`: its kind 7 is unknown"},
     {"name_null", "plugin 1: its name is missing (NULL)"},
@@ -158,7 +158,7 @@ static const struct broken_case broken_cases[] = {
     {"second_null", "plugin 2: its description is missing (NULL)"},
     {"ops_null", "its struct of operations is missing (NULL)"},
     {"ops_truncated", "its struct of operations is truncated: size 40"},
-    {"ops_absurd", "its struct of operations has the absurd size 65536"},
+    {"ops_absurd", "its struct of operations has the impossible size 65536"},
     {"no_configure", "its operation `configure` is missing"},
     {"no_ready_at", "its operation `ready_at` is missing"},
     {"no_take", "its operation `take` is missing"},
@@ -170,7 +170,7 @@ static const struct broken_case broken_cases[] = {
     {"parameters_null", "its parameter is missing (NULL)"},
     {"parameters_too_many", "it has 65 parameters; at most 64 are possible"},
     {"parameter_truncated", "its parameter is truncated: size 32"},
-    {"parameter_absurd", "its parameter has the absurd size 8192"},
+    {"parameter_absurd", "its parameter has the impossible size 8192"},
     {"parameter_name_null", "its parameter's name is missing (NULL)"},
     {"parameter_name_bad", "its parameter's name `a b` is not of the form"},
     {"parameter_twice", "parameter `first`: it is declared twice"},
@@ -183,7 +183,7 @@ static const struct broken_case broken_cases[] = {
     {"default_choice", "its default 2 is not within 0 and 1"},
     {"choices_null", "it is a choice without choices"},
     {"choices_empty", "it is a choice without choices"},
-    {"choices_twice", "its choice `one` is there twice"},
+    {"choices_twice", "its choice `one` is given twice"},
     {"choices_bad", "its choice `Two words` is not of the form"},
 };
 
@@ -281,7 +281,7 @@ static void test_not_a_regular_file(void **state)
     assert_int_equal(symlink("nowhere", join(dir.text, "dangling.so").text), 0);
     expect_refusal(dir.text, "directory", -ENOEXEC, "it is not a regular file");
     expect_refusal(dir.text, "fifo", -ENOEXEC, "it is not a regular file");
-    expect_refusal(dir.text, "loop", -ENOEXEC, "it cannot be looked at: Too many levels");
+    expect_refusal(dir.text, "loop", -ENOEXEC, "it cannot be inspected: Too many levels");
     expect_refusal(dir.text, "dangling", -ENOENT, "there is no algorithm `dangling`");
     remove_dir(dir.text);
 }

@@ -263,7 +263,7 @@ static void it_holds_for_every_algorithm_together(void **state)
         "{ type: rate, key: a, algorithm: gcra, capacity: 10, window: 10s },"
         "{ type: rate, key: b, algorithm: sliding_window, capacity: 2, window: 7s },"
         "{ type: rate, key: c, algorithm: fixed_window, capacity: 3, window: 20s },"
-        "{ type: rate, key: d, algorithm: leaky_bucket, mode: queue, capacity: 4, window: 12s }");
+        "{ type: rate, key: d, algorithm: leaky_bucket, mode: shaper, capacity: 4, window: 12s }");
     assert_int_equal(take(ASK({"a", 9}, {"b", 1}, {"c", 1}, {"d", 1})), 0);
     assert_int_equal(estimate(ASK({"a", 3})), 2);
     assert_int_equal(estimate(ASK({"b", 2})), 7);

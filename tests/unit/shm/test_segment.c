@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: made once, attached to by whoever means the same, trusted by nobody. */
+#include "shm/segment.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
@@ -177,7 +178,7 @@ static void impossible_shapes_are_refused(void **state)
     ASSERT_IMPOSSIBLE(initial_state_n, 1000, -EINVAL);
     ASSERT_IMPOSSIBLE(key_sets_max, 1, -EINVAL); /* of no key */
     ASSERT_IMPOSSIBLE(keys_max, UINT64_MAX, -E2BIG);
-    assert_refused(&shape, -E2BIG, "lower `max_keys`");
+    assert_refused(&shape, -E2BIG, "lower `max` of `subjects`");
     name[SEGMENT_NAME_SIZE - 1] = '\0'; /* possible, but not as the name of a file */
     shape = some_shape();
     shape.name = name;
@@ -453,7 +454,7 @@ static void a_limit_on_files_is_an_error(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = (struct rlimit){1 << 20, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    assert_some_refused(-EFBIG, "cannot be made");
+    assert_some_refused(-EFBIG, "cannot be created");
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(files_n(), 0);
 }
@@ -487,22 +488,22 @@ static void only_the_hash_decides(void **state)
     assert_refused(&shape, -EEXIST, "plugins of another version");
     shape = some_shape();
     shape.while_used = true;
-    assert_refused(&shape, -EEXIST, "defined otherwise");
+    assert_refused(&shape, -EEXIST, "another definition of the set");
     shape = some_shape(); /* the same hash, and yet another shape: the hash is wrong */
     shape.block_class++;
-    assert_refused(&shape, -EUCLEAN, "numbers");
+    assert_refused(&shape, -EUCLEAN, "its sizes");
     shape = keyed_shape();
-    assert_refused(&shape, -EUCLEAN, "numbers");
+    assert_refused(&shape, -EUCLEAN, "its sizes");
     segment_close(first);
     remove_some();
     first = open_keyed();
-    assert_some_refused(-EUCLEAN, "numbers");
+    assert_some_refused(-EUCLEAN, "its sizes");
     shape = keyed_shape();
     shape.keys_max++;
-    assert_refused(&shape, -EUCLEAN, "numbers");
+    assert_refused(&shape, -EUCLEAN, "its sizes");
     shape = keyed_shape();
     shape.key_sets_max--; /* the file is as long */
-    assert_refused(&shape, -EUCLEAN, "numbers");
+    assert_refused(&shape, -EUCLEAN, "its sizes");
     segment_close(first);
     remove_some();
 }
@@ -584,7 +585,7 @@ static void no_room_for_keys_is_an_error(void **state)
     shape.keys_max = 100000; /* a table of nearly three MiB is asked for piece by piece */
     for (uint64_t n = 1; n <= 6; n++) {
         fake_os_fail_kind_from(n, FAKE_ROOM, 0);
-        assert_refused(&shape, -ENOSPC, "cannot be made: No space left");
+        assert_refused(&shape, -ENOSPC, "cannot be created: No space left");
         assert_int_equal(files_n(), 0);
     }
     fake_os_fail_kind_from(7, FAKE_ROOM, 0);
@@ -599,7 +600,7 @@ static void a_full_file_system_is_an_error(void **state)
     (void)state;
     for (uint64_t n = 1; n <= 2; n++) {
         fake_os_fail_kind_from(n, FAKE_ROOM, 0);
-        assert_some_refused(-ENOSPC, "cannot be made: No space left");
+        assert_some_refused(-ENOSPC, "cannot be created: No space left");
         assert_int_equal(files_n(), 0);
     }
 }
@@ -619,12 +620,12 @@ static void what_is_no_plain_file_is_refused(void **state)
     assert_some_refused(-EPERM, "a directory");
     assert_int_equal(rmdir(inside(SOME_FILE)), 0);
     assert_int_equal(mkfifo(inside(SOME_FILE), 0600), 0);
-    assert_some_refused(-EPERM, "no plain file");
+    assert_some_refused(-EPERM, "not a regular file");
     assert_int_equal(unlink(inside(SOME_FILE)), 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", inside(SOME_FILE));
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     close(fd);
-    assert_some_refused(-EPERM, "no plain file");
+    assert_some_refused(-EPERM, "not a regular file");
     assert_int_equal(unlink(inside(SOME_FILE)), 0);
 }
 
@@ -636,11 +637,11 @@ static void what_others_may_touch_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         assert_int_equal(chmod(inside(SOME_FILE), modes[i]), 0);
-        assert_some_refused(-EPERM, "lets others in");
+        assert_some_refused(-EPERM, "gives other users access");
     }
     assert_int_equal(chmod(inside(SOME_FILE), 0600), 0);
     assert_int_equal(link(inside(SOME_FILE), inside("another")), 0);
-    assert_some_refused(-EPERM, "it has 2 names");
+    assert_some_refused(-EPERM, "it has 2 hard links");
     assert_int_equal(unlink(inside("another")), 0);
     segment_close(segment);
     segment = open_some();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: no place is used before there is memory for it. */
+#include "shm/segment.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"

@@ -102,7 +102,7 @@ static void links_and_files_are_refused(void **state)
     assert_refused(inside("link/"), -EPERM, "symbolic link");
     assert_refused(inside("link///"), -EPERM, "symbolic link");
     assert_refused(inside("dangling"), -EPERM, "symbolic link");
-    assert_refused(inside("file"), -EPERM, "no directory");
+    assert_refused(inside("file"), -EPERM, "not a directory");
     assert_refused(inside("missing"), -ENOENT, "cannot be opened");
     assert_refused("", -ENOENT, "cannot be opened");
     unlink(inside("link"));

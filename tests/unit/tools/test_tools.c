@@ -227,37 +227,37 @@ static void metrics_of_a_set(void **state)
     assert_has(text, "\nweir_wait_seconds_bucket{set=\"set00\",le=\"+Inf\"} 6\n"
                      "weir_wait_seconds_sum{set=\"set00\"} 1.5\n"
                      "weir_wait_seconds_count{set=\"set00\"} 6\n");
-    assert_has(text, "\nweir_line_age_seconds{set=\"set00\"} 196\n");
-    assert_has(text, "\nweir_line_age_seconds{set=\"set01\"} 0\n");
+    assert_has(text, "\nweir_wait_queue_age_seconds{set=\"set00\"} 196\n");
+    assert_has(text, "\nweir_wait_queue_age_seconds{set=\"set01\"} 0\n");
 }
 
-static void metrics_of_keys(void **state)
+static void metrics_of_subjects(void **state)
 {
     struct snapshot snapshot = make(3, 0, 0);
     const char *text;
 
     (void)state;
-    sets[1].is_keyed = true;
-    sets[1].keyed = (struct weir_keyed_stats){.keys = 1,
-                                              .live = 2,
-                                              .max_keys = 3,
-                                              .room = 4,
-                                              .memory = 5,
-                                              .memory_max = 6,
-                                              .forgotten = 7,
-                                              .evicted = 8,
-                                              .refused = 9};
+    sets[1].has_subjects = true;
+    sets[1].subjects = (struct weir_subjects_stats){.known = 1,
+                                                    .live = 2,
+                                                    .max = 3,
+                                                    .room = 4,
+                                                    .memory = 5,
+                                                    .memory_max = 6,
+                                                    .forgotten = 7,
+                                                    .evicted = 8,
+                                                    .refused = 9};
     text = prometheus(&snapshot);
-    assert_has(text, "\n# HELP weir_keys Keys of a keyed set that are known.\n"
-                     "# TYPE weir_keys gauge\n"
-                     "weir_keys{set=\"set01\"} 1\n"
-                     "# HELP weir_keys_live "); /* and of no other set */
-    assert_has(text, "\nweir_keys_live{set=\"set01\"} 2\n");
-    assert_has(text, "\nweir_keys_room{set=\"set01\"} 4\n");
-    assert_has(text, "\nweir_keys_memory_bytes{set=\"set01\"} 5\n");
-    assert_has(text, "\nweir_keys_forgotten_total{set=\"set01\"} 7\n");
-    assert_has(text, "\nweir_keys_evicted_total{set=\"set01\"} 8\n");
-    assert_has(text, "\nweir_keys_refused_total{set=\"set01\"} 9\n");
+    assert_has(text, "\n# HELP weir_subjects Subjects of a per-subject set that are known.\n"
+                     "# TYPE weir_subjects gauge\n"
+                     "weir_subjects{set=\"set01\"} 1\n"
+                     "# HELP weir_subjects_live "); /* and of no other set */
+    assert_has(text, "\nweir_subjects_live{set=\"set01\"} 2\n");
+    assert_has(text, "\nweir_subjects_room{set=\"set01\"} 4\n");
+    assert_has(text, "\nweir_subjects_memory_bytes{set=\"set01\"} 5\n");
+    assert_has(text, "\nweir_subjects_forgotten_total{set=\"set01\"} 7\n");
+    assert_has(text, "\nweir_subjects_evicted_total{set=\"set01\"} 8\n");
+    assert_has(text, "\nweir_subjects_refused_total{set=\"set01\"} 9\n");
 }
 
 static void labels_are_escaped(void **state)
@@ -329,7 +329,7 @@ static void a_screen(void **state)
     assert_string_equal(screen[8].text, " HOLD       PID   SINCE  COMMAND          AMOUNTS");
     assert_string_equal(screen[9].text,
                         "           1000   3m20s  make             slots=1 calls=7");
-    assert_string_equal(screen[13].text, " LINE       PID   SINCE  COMMAND          AMOUNTS");
+    assert_string_equal(screen[13].text, " WAIT       PID   SINCE  COMMAND          AMOUNTS");
     assert_string_equal(screen[14].text,
                         "     1     1004   3m16s  make             slots=1 calls=7");
     assert_string_equal(screen[15].text,
@@ -372,18 +372,18 @@ static void what_does_not_fit_is_counted(void **state)
     (void)state;
     lay_out(&now, NULL, 28, 80, 0); /* 21 rows for both lists, two of them headings */
     hold = line_of(28, " HOLD");
-    line = line_of(28, " LINE");
+    line = line_of(28, " WAIT");
     assert_int_equal(hold, 7);
     assert_int_equal(line, 17);
     assert_string_equal(screen[line - 1].text, "        and 32 more");
     assert_string_equal(screen[27].text, "        and 51 more");
     now = make(1, 3, 60); /* who needs little leaves the rest to the other */
     lay_out(&now, NULL, 28, 80, 0);
-    assert_int_equal(line_of(28, " LINE"), 11);
+    assert_int_equal(line_of(28, " WAIT"), 11);
     assert_string_equal(screen[27].text, "        and 45 more");
     now = make(1, 60, 3);
     lay_out(&now, NULL, 28, 80, 0);
-    assert_int_equal(line_of(28, " LINE"), 24);
+    assert_int_equal(line_of(28, " WAIT"), 24);
     assert_string_equal(screen[23].text, "        and 45 more");
     assert_has(screen[27].text, "     3     1062");
 }
@@ -430,7 +430,7 @@ int main(void)
         cmocka_unit_test(amounts_on_the_command_line),
         cmocka_unit_test(spans_of_time),
         cmocka_unit_test(metrics_of_a_set),
-        cmocka_unit_test(metrics_of_keys),
+        cmocka_unit_test(metrics_of_subjects),
         cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(a_screen),
         cmocka_unit_test(rates_come_from_two_looks),
