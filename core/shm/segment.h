@@ -246,7 +246,6 @@ static inline bool segment_thread_of_unit(const struct segment *segment, uint32_
  * set's, followed by one per thread context and one per key set. Commits exchange them. */
 static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
-    WEIR_INVARIANT(block < segment->layout.blocks_n);
     return (segment->layout.blocks_at >> segment->layout.block_class) + block;
 }
 
