@@ -326,7 +326,6 @@ static inline struct segment_key_set *segment_key_set(const struct segment *segm
 /* Returns the unit of a key set's head. */
 static inline uint32_t segment_key_set_unit(const struct segment *segment, uint32_t i)
 {
-    WEIR_INVARIANT(i < segment->layout.key_sets_max);
     return (uint32_t)((segment->layout.key_sets_at + i * sizeof(struct segment_key_set)) /
                       REGION_UNIT_SIZE);
 }
