@@ -224,7 +224,7 @@ static bool inline_claim_record(const weir_set *set, uint32_t record, uint64_t w
     uint64_t free_word = record_next_word(word, RECORD_FREE);
     bool record_freed = true;
 
-    WEIR_INVARIANT(record && record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(record && (set->is_shared || record_state(word) == RECORD_HELD));
     WEIR_INVARIANT(set->is_shared || !is_owner || record_load(at) == word);
     if (is_owner)
         atomic_store_explicit(at, free_word, memory_order_release);

@@ -140,9 +140,7 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
 {
     struct acq_record *r = record_at(set->region, record);
 
-    WEIR_INVARIANT(set->is_shared ||
-                   record_may_become(record_load(&r->word),
-                                     record_next_word(record_load(&r->word), RECORD_FREE)));
+    WEIR_INVARIANT(set->is_shared || record_state(record_load(&r->word)) != RECORD_WAITING);
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
                           memory_order_release);
     SCHED_POINT();

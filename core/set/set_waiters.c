@@ -75,7 +75,6 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     unsigned turn = 0;
 
     WEIR_INVARIANT(record && state > RECORD_HELD && state < RECORD_QUEUE_FULL);
-    WEIR_INVARIANT(!expected || record_state(expected) == RECORD_WAITING);
     for (;; spin_backoff(&turn)) {
         uint64_t word;
         bool head;

@@ -246,7 +246,6 @@ static inline bool segment_thread_of_unit(const struct segment *segment, uint32_
  * set's, followed by one per thread context and one per key set. Commits exchange them. */
 static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
-    WEIR_INVARIANT(block < segment->layout.blocks_n);
     return (segment->layout.blocks_at >> segment->layout.block_class) + block;
 }
 
@@ -327,7 +326,6 @@ static inline struct segment_key_set *segment_key_set(const struct segment *segm
 /* Returns the unit of a key set's head. */
 static inline uint32_t segment_key_set_unit(const struct segment *segment, uint32_t i)
 {
-    WEIR_INVARIANT(i < segment->layout.key_sets_max);
     return (uint32_t)((segment->layout.key_sets_at + i * sizeof(struct segment_key_set)) /
                       REGION_UNIT_SIZE);
 }

@@ -186,15 +186,12 @@ WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *regio
     SCHED_POINT();
 }
 
-/* Returns true if the thread's own block is not the one that it replaces, and its versions ascend.
- */
-static inline bool version_is_next(const struct version_block *own, uint64_t own_ref, uint64_t word,
-                                   uint64_t predecessor)
+/* Returns true if the thread has an own block, and that is not the one that it replaces. */
+static inline bool version_may_replace(uint64_t own_ref, uint64_t predecessor)
 {
-    if (!own_ref || version_load(&own->version) > state_word_version(word))
-        return false;
-    return !(predecessor & INFLATED_BIT) ||
-           state_word_slot(predecessor) != state_word_slot(own_ref);
+    if (!own_ref || !(predecessor & INFLATED_BIT))
+        return own_ref != 0;
+    return state_word_slot(predecessor) != state_word_slot(own_ref);
 }
 
 /* Returns true if all deferred writes of a committed version can be. */
@@ -222,7 +219,7 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
 
     WEIR_INVARIANT(version->writes_n <= DEFERRED_WRITES_MAX);
     WEIR_INVARIANT(version->content_n <= block_capacity(block_class));
-    WEIR_INVARIANT(region->segment || version_is_next(block, mine, word, expected));
+    WEIR_INVARIANT(region->segment || version_may_replace(mine, expected));
     version_write_block(block, ctx, word, version);
     if (!version_cas_word(region, set_unit, expected, word))
         return false;

@@ -29,7 +29,7 @@ void waitq_enqueue(const struct region *region, struct version *version, uint32_
     uint64_t word = record_load(&r->word);
 
     WEIR_INVARIANT(waitq_is_consistent(version) && waitq_length(version) < WAITQ_COUNT_MASK);
-    WEIR_INVARIANT(record && record != tail);
+    WEIR_INVARIANT(record && (region->segment || record != tail));
     WEIR_INVARIANT(region->segment || record_state(word) == RECORD_FREE);
     waitq_prepare(r, word, tail);
     version_defer_write(version, record, RECORD_FIELD_WORD, word,
