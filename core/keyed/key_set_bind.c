@@ -67,7 +67,6 @@ static void key_set_rebind(struct txn *txn, struct key_entry *entry)
 {
     uint64_t word = key_set_begin_binding(txn);
 
-    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     if (!txn_commit(txn))
         return;
     if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)

@@ -135,7 +135,6 @@ static int timer_thread_launch(weir *w)
 
     WEIR_INVARIANT(timer_is_locked(&instance_wait(w)->timer));
     WEIR_INVARIANT(!instance_wait(w)->timer_thread);
-    WEIR_INVARIANT(!wake_fd_is_open(&instance_wait(w)->timer.wake_fd));
     if (r < 0)
         return r;
     r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-timer");
