@@ -223,8 +223,8 @@ static bool enqueue_forecast(const struct enqueue_txn *enq, const struct weir_in
            limits_ready_at(limits, enq->limit_words, at, amounts, true, &limiting) != WEIR_NEVER;
 }
 
-/* Returns true if this path is for the set: private, fair, and no key set, whose binding the slow
- * path checks. */
+/* Returns true if this path serves the set: private, fair, and no key set. The slow path checks the
+ * binding of key sets. */
 static bool enqueue_supports(const weir_set *set)
 {
     return !set->is_shared && !set_is_key_set(set) && set->fair &&

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments as others see them: listed with their state, removed unless somebody uses them. */
-#include "shm/segment.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/segments.h"
 #include "os/os.h"
 #include "shm/peer_id.h"
+#include "shm/segment.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

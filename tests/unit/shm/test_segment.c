@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: made once, attached to by whoever means the same, trusted by nobody. */
-#include "shm/segment.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
 #include "os/os.h"
 #include "shm/key_table.h"
+#include "shm/segment.h"
 #include "state/version.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: no place is used before there is memory for it. */
-#include "shm/segment.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
+#include "shm/segment.h"
 #include "state/version.h"
 #include <errno.h>
 
