@@ -72,7 +72,7 @@ static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition
     if (r < 0)
         return r;
     acquisition->is_timed = true;
-    r = set->participant ? acquire_publish_wait(op, acquisition->record) : 0;
+    r = set_is_shared(set) ? acquire_publish_wait(op, acquisition->record) : 0;
     if (r < 0) {
         timer_thread_forget(set->w, acquisition->waiter);
         return r;
@@ -88,7 +88,7 @@ static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
 {
     uint64_t now = waiter_word(set->w, waiter);
 
-    WEIR_INVARIANT(set->participant && waiter);
+    WEIR_INVARIANT(set_is_shared(set) && waiter);
     if (now == word)
         return;
     if (record_state(now) == RECORD_WAITING)
@@ -120,7 +120,7 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
     deadline = acquire_op_deadline(op, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         timer_set_deadline(w, acquisition->waiter, word, deadline, state);
-    if (result == 1 && op->set->participant) {
+    if (result == 1 && set_is_shared(op->set)) {
         acquire_op_schedule(op, acquisition->waiter, word);
         acquire_check_wait(op->set, acquisition->waiter, word);
     }
@@ -152,7 +152,7 @@ static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t w
     const uint32_t *futex = record_futex(record_at(set->region, record));
 
     WEIR_INVARIANT(record && record_state(word) == RECORD_WAITING);
-    if (set->participant)
+    if (set_is_shared(set))
         os_futex_wait_shared(futex, (uint32_t)word, until);
     else
         os_futex_wait(futex, (uint32_t)word, until);
@@ -164,7 +164,7 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
 {
     uint64_t check_ns;
 
-    if (op->set->participant) {
+    if (set_is_shared(op->set)) {
         check_ns = stall_check_deadline(op->ctx, op->decision.ticket, os_now_ns());
         until = check_ns < until ? check_ns : until;
     }
@@ -175,7 +175,7 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
  * the peers found at the last cleanup, and fewer if descriptors run out. */
 static void acquire_reap_peers(struct thread_ctx *ctx, weir_set *set)
 {
-    if (set->participant)
+    if (set_is_shared(set))
         peer_reap(ctx, set);
 }
 
@@ -193,7 +193,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        if (set->participant && instance_is_closed(set->w)) {
+        if (set_is_shared(set) && instance_is_closed(set->w)) {
             set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
@@ -204,7 +204,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
         }
         acquire_reap_peers(op->ctx, set);
         until = set_poll_head(op->ctx, set, acquisition->record);
-        if (set->participant && until == WEIR_FOREVER)
+        if (set_is_shared(set) && until == WEIR_FOREVER)
             stall_check_run(op->ctx, set, acquisition->record, word);
         if (until)
             acquire_sleep_until(set, acquisition->record, word,
@@ -224,11 +224,11 @@ static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisit
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        if (set->participant && instance_is_closed(set->w))
+        if (set_is_shared(set) && instance_is_closed(set->w))
             set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
         else
             acquire_sleep_until(set, acquisition->record, word,
-                                set->participant ? os_now_ns() + STALL_CHECK_NS : WEIR_FOREVER);
+                                set_is_shared(set) ? os_now_ns() + STALL_CHECK_NS : WEIR_FOREVER);
     }
 }
 
@@ -239,7 +239,7 @@ static int acquire_prepare_to_block(const struct acquire_op *op,
     weir_set *set = op->set;
     int r;
 
-    if (!set->participant)
+    if (!set_is_shared(set))
         return 0;
     r = timer_thread_start(set->w);
     return r < 0 ? r : acquire_publish_wait(op, acquisition->record);
@@ -266,7 +266,7 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     else if (r == 1)
         acquire_wait_self_timed(op, acquisition);
     r = weir_acquisition_result(acquisition);
-    WEIR_INVARIANT(op->set->participant || r != -EINPROGRESS);
+    WEIR_INVARIANT(set_is_shared(op->set) || r != -EINPROGRESS);
     if (r == 0) {
         *ret = acquisition;
         return 0;

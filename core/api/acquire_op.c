@@ -115,7 +115,7 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
 
     WEIR_INVARIANT(op->set->number < ctx->set_ctxs_n);
     WEIR_INVARIANT(record && ctx->w == op->set->w);
-    WEIR_INVARIANT(op->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
+    WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         record_store(&r->amounts[i], op->amounts[i]);
     SCHED_POINT();
@@ -197,7 +197,7 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     weir_set *set = op->set;
     uint32_t record = waiter_record(set->w, waiter);
 
-    WEIR_INVARIANT(set->participant && record);
+    WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
     stall_check_arm(op->ctx, set, waiter, word, &op->decision);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */

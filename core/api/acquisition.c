@@ -100,7 +100,7 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
     weir_set *set = acquisition->set;
 
     WEIR_INVARIANT(ctx->w == set->w);
-    WEIR_INVARIANT(!acquisition->record || set->participant ||
+    WEIR_INVARIANT(!acquisition->record || set_is_shared(set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
     if (acquisition->waiter)
         waiter_free(set, acquisition->waiter);
@@ -129,7 +129,7 @@ static void acquisition_wake_blocked(const weir_acquisition *acquisition)
     const uint32_t *futex = record_futex(acquisition_record(acquisition));
 
     WEIR_INVARIANT(acquisition->record);
-    if (acquisition->set->participant)
+    if (set_is_shared(acquisition->set))
         os_futex_wake_shared(futex, 1);
     else
         os_futex_wake(futex, 1);
@@ -182,7 +182,7 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     SCHED_POINT();
     state = acquisition_state(acquisition);
     SCHED_POINT();
-    if (state == RECORD_WAITING && notified && acquisition->set->participant) {
+    if (state == RECORD_WAITING && notified && set_is_shared(acquisition->set)) {
         participant_mark_broken(acquisition->set->participant); /* another process wrote to it */
         state = RECORD_BROKEN;
     }
@@ -446,7 +446,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         counter_add(&counters->released, 1);
         counter_add(&counters->canceled, unused);
     }
-    WEIR_INVARIANT(acquisition->set->participant ||
+    WEIR_INVARIANT(set_is_shared(acquisition->set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
     if (effect.update_missing)
         counter_add(&counters->missing_update, 1);

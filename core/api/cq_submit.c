@@ -64,7 +64,7 @@ static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *qu
     if (!record)
         return 0;
     acquire_op_fill_record(op, record);
-    if (op->set->participant)
+    if (set_is_shared(op->set))
         acquire_op_publish_deadline(op, record);
     waiter = waiter_new(op->set, record);
     if (!waiter) {
@@ -123,7 +123,7 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
     struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
     uint64_t word = record_next_word(record_load(&r->word), state);
 
-    WEIR_INVARIANT(op->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
+    WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
     atomic_store_explicit(&r->word, word, memory_order_release);
     SCHED_POINT();
     return word;
@@ -284,7 +284,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t recor
     case 1:
         submission.word += RECORD_WAITING - RECORD_HELD;
         cq_await_decision(queue, op, &submission);
-        if (op->set->participant)
+        if (set_is_shared(op->set))
             acquire_op_schedule(op, record, submission.word);
         return 0;
     case -EAGAIN:
@@ -353,7 +353,7 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     r = cq_reserve_heap(queue, pending);
     WEIR_INVARIANT(r < 0 ||
                    atomic_load_explicit(&queue->heap_room, memory_order_relaxed) >= pending);
-    if (r == 0 && op.set->participant)
+    if (r == 0 && set_is_shared(op.set))
         r = peer_events_subscribe(&queue->timer, queue->number, op.set);
     if (r == 0)
         r = cq_submit(queue, &op, user_data, ret);

@@ -53,7 +53,7 @@ WEIR_NOINLINE int fast_inline_refuse(const struct thread_ctx *ctx, const weir_se
 
     WEIR_INVARIANT(set->limits.n == 1);
     /* A dead peer may hold what is missing. */
-    if (ready == WEIR_NEVER || (set->participant && peer_reap_is_due(set, now_ns)))
+    if (ready == WEIR_NEVER || (set_is_shared(set) && peer_reap_is_due(set, now_ns)))
         return -EINPROGRESS;
     counter_add(&counters->refused_busy, 1);
     counter_add(&counters->limits[0].refused, 1);
@@ -261,7 +261,7 @@ bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
     if (!acquisition->record || !fast_path_supports(acquisition->set) ||
         ctx->cache_n >= ACQUISITION_CACHE_MAX)
         return false;
-    WEIR_INVARIANT(acquisition->set->participant ||
+    WEIR_INVARIANT(set_is_shared(acquisition->set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
     fast_path_cache_push(ctx, acquisition);
@@ -348,6 +348,6 @@ int weir_release(weir_acquisition **at)
         return acquisition_release(acquisition);
     if (fast_path_needs_block(acquisition->set))
         return fast_block_release(acquisition);
-    return acquisition->set->participant ? fast_inline_release_shared(acquisition)
-                                         : fast_inline_release_private(acquisition);
+    return set_is_shared(acquisition->set) ? fast_inline_release_shared(acquisition)
+                                           : fast_inline_release_private(acquisition);
 }

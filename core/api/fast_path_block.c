@@ -67,7 +67,7 @@ WEIR_NOINLINE int fast_block_take_private(weir_pool *pool, const struct weir_req
 int fast_block_take(weir_pool *pool, const struct weir_request *request,
                     struct weir_refusal *retref)
 {
-    return pool->fast_set->is_shared ? fast_block_take_shared(pool, request, retref)
+    return pool->fast_set->is_robust ? fast_block_take_shared(pool, request, retref)
                                      : fast_block_take_private(pool, request, retref);
 }
 
@@ -196,7 +196,7 @@ WEIR_NOINLINE int fast_block_acquire_private(weir_pool *pool, const struct weir_
 int fast_block_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                        struct weir_refusal *retref, slow_path_fn *slow_path, enum wait_mode mode)
 {
-    return pool->fast_set->is_shared
+    return pool->fast_set->is_robust
                ? fast_block_acquire_shared(pool, request, ret, retref, slow_path, mode)
                : fast_block_acquire_private(pool, request, ret, retref, slow_path, mode);
 }
@@ -309,6 +309,6 @@ WEIR_NOINLINE int fast_block_release_private(weir_acquisition *acquisition)
 
 int fast_block_release(weir_acquisition *acquisition)
 {
-    return acquisition->set->is_shared ? fast_block_release_shared(acquisition)
+    return acquisition->set->is_robust ? fast_block_release_shared(acquisition)
                                        : fast_block_release_private(acquisition);
 }

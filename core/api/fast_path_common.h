@@ -41,7 +41,7 @@ WEIR_ALWAYS_INLINE uint64_t fast_path_prepare_record(const struct thread_ctx *ct
                                                      const weir_set *set, struct acq_record *r,
                                                      uint64_t amount, uint64_t now_ns)
 {
-    WEIR_INVARIANT(set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
+    WEIR_INVARIANT(set_is_shared(set) || record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->amounts[0], amount);
     SCHED_POINT();
     record_store(&r->granted_ns, now_ns);

@@ -67,7 +67,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
         r = set_new(w, number, plan, &set, reterr);
     if (r < 0)
         return r;
-    r = set->participant ? thread_ctx_prepare_spare(set) : 0;
+    r = set_is_shared(set) ? thread_ctx_prepare_spare(set) : 0;
     if (r < 0) {
         error_set(reterr, r, "set `%s`: %s", set_name(set), strerrordesc_np(-r));
         set_free(set);

@@ -38,7 +38,7 @@ static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 {
     uint32_t id = (uint32_t)(set_thread >> 32);
 
-    if (set->participant)
+    if (set_is_shared(set))
         return true;
     if (set->keyed && id & KEY_SET_ID_BIT)
         return key_set_of(instance_set(set->w, id))->keyed == set->keyed;
@@ -60,7 +60,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
         .id = set_holder_id(word, record),
         .since_ns = record_load(state == RECORD_HELD ? &r->granted_ns : &r->enqueued_ns),
         .thread = (uint32_t)set_thread,
-        .process = set->participant ? participant_owner_pid(set->participant, record) : 0,
+        .process = set_is_shared(set) ? participant_owner_pid(set->participant, record) : 0,
         .waiting = state == RECORD_WAITING,
         .position = state == RECORD_WAITING ? POSITION_UNKNOWN : 0,
     };
@@ -204,7 +204,7 @@ static int set_holders_scan_all(weir_set *set, struct weir_holder **ret)
     if (!*ret)
         return -ENOMEM;
     stored = stored < found ? stored : found;
-    for (size_t i = 0, process = os_process_id(); i < stored && !set->participant; i++)
+    for (size_t i = 0, process = os_process_id(); i < stored && !set_is_shared(set); i++)
         (*ret)[i].process = (uint32_t)process;
     return (int)stored;
 }
@@ -220,7 +220,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
-    if (set->participant)
+    if (set_is_shared(set))
         peer_reap(ctx, set); /* dead peers neither hold nor wait */
     found = set_holders_scan_all(set, &all);
     if (set->head_unit)

@@ -94,7 +94,7 @@ static void set_shutdown_key_sets(struct thread_ctx *ctx, weir_set *set)
 void set_shutdown(struct thread_ctx *ctx, weir_set *set)
 {
     WEIR_INVARIANT(ctx->w == set->w);
-    if (set->participant) {
+    if (set_is_shared(set)) {
         set_shutdown_local(ctx, set);
         return;
     }

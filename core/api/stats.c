@@ -96,7 +96,7 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
     weir *w = set->w;
     uint64_t ended;
 
-    if (set->participant) {
+    if (set_is_shared(set)) {
         stats_add_shared(set->participant->segment, totals, limits, n);
         totals->held = set_holders_count(set);
         return;
@@ -145,7 +145,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     if (!ctx)
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
-    if (set->participant)
+    if (set_is_shared(set))
         peer_reap(ctx, set); /* grants of dead peers are not held */
     if (set->head_unit) {
         ret->waiting = set_snapshot(ctx, set);

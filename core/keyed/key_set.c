@@ -48,7 +48,7 @@ static void key_set_init_shared(struct key_set *key_set)
 
     WEIR_INVARIANT(key_set->set.participant == NULL && keyed->segment);
     set->participant = keyed->set->participant;
-    set->is_shared = true;
+    set->is_robust = true;
     set->head_unit = segment_key_set_unit(keyed->segment, key_set->number);
     set->block_class = keyed->set->block_class;
     set->deflated_ns = &set->own_deflated_ns;
@@ -181,7 +181,7 @@ void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
     uint32_t waiter;
 
     WEIR_INVARIANT(record);
-    if (set->participant) {
+    if (set_is_shared(set)) {
         waiter = participant_waiter(set->participant, record);
         if (waiter)
             record_store(&waiter_at(set->w, waiter)->set, id << 32);

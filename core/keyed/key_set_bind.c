@@ -90,7 +90,7 @@ int key_set_repair(struct thread_ctx *ctx, struct keyed *keyed, const struct key
     struct txn txn;
 
     if (!key_set_read(&txn, ctx, keyed, entry->word, &storage)) {
-        if (keyed->set->participant && key_set_entry_is_same(keyed, key, entry))
+        if (set_is_shared(keyed->set) && key_set_entry_is_same(keyed, key, entry))
             participant_mark_broken(keyed->set->participant); /* no correct process writes this */
     } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
                !key_set_restore_entry(keyed, &txn, entry)) {

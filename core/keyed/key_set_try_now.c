@@ -11,7 +11,7 @@
 
 static bool key_set_fits_stack(const weir_set *set)
 {
-    return !set->is_shared && CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
+    return !set->is_robust && CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
 }
 
 /* Makes the record HELD. The record of a request that does not wait is known to no other thread. */

@@ -46,7 +46,7 @@ static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
-    if (r == -ENOBUFS && set->participant && peer_reap_if_due(op->ctx, set, now_ns))
+    if (r == -ENOBUFS && set_is_shared(set) && peer_reap_if_due(op->ctx, set, now_ns))
         return -EINPROGRESS;
     if (r == -ENOBUFS) {
         atomic_fetch_add_explicit(&acq->keyed->shared_state->refused, 1, memory_order_relaxed);
@@ -114,7 +114,8 @@ static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
         struct acq_record *r = record_at(acq->set->region, acq->record);
         uint64_t held = record_next_word(record_load(&r->word), RECORD_HELD);
 
-        WEIR_INVARIANT(acq->set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
+        WEIR_INVARIANT(set_is_shared(acq->set) ||
+                       record_state(record_load(&r->word)) == RECORD_FREE);
         record_store(&r->granted_ns, now_ns);
         record_store(&r->enqueued_ns, now_ns);
         atomic_store_explicit(&r->word, held, memory_order_release);

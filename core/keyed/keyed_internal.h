@@ -24,7 +24,7 @@ bool keyed_check_word(const struct keyed *keyed, uint64_t word);
 
 static inline bool keyed_is_valid(const struct keyed *keyed, uint64_t word)
 {
-    return !keyed->set->participant || keyed_check_word(keyed, word);
+    return !set_is_shared(keyed->set) || keyed_check_word(keyed, word);
 }
 
 /* Claims a slot with key_table_claim(), with a key policy for these limits at this instant. Updates

@@ -119,7 +119,7 @@ int keyed_open(weir_set *set, struct weir_error *reterr)
     int r;
 
     WEIR_INVARIANT(keyed->capacity > 0);
-    if (set->participant) {
+    if (set_is_shared(set)) {
         keyed->segment = set->participant->segment;
         keyed->shared_state = segment_keyed(keyed->segment);
         keyed->secret = keyed->segment->secret;

@@ -74,7 +74,7 @@ static bool keyed_release_is_simple(const struct keyed_release_op *rel)
 
     for (uint32_t i = 0; i < rel->set->limits.n; i++)
         different |= args->used[i] ^ args->amounts[i];
-    return !rel->set->is_shared && !args->return_all && !different &&
+    return !rel->set->is_robust && !args->return_all && !different &&
            !rel->set->limits.has_opaque_resources;
 }
 

@@ -96,7 +96,7 @@ void peer_reap_crowded(weir *w, uint32_t first)
          i++) {
         weir_set *set = instance_set(w, i);
 
-        if (set->participant && set->participant->slot >= PEER_SLOTS_CROWDED)
+        if (set_is_shared(set) && set->participant->slot >= PEER_SLOTS_CROWDED)
             peer_reap(NULL, set);
     }
 }

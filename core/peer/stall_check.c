@@ -42,7 +42,7 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     uint32_t head;
     uint64_t head_word, ready;
 
-    WEIR_INVARIANT(set->participant && record);
+    WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
     txn_begin(&txn, ctx, set);
     if (set_is_broken(set))

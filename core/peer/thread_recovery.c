@@ -44,7 +44,7 @@ static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint6
 
         if (set->region != recovery->region)
             continue;
-        if (set->participant)
+        if (set_is_shared(set))
             return recovery_find_key_set(set, head, storage);
         if (set->head_unit == head)
             return set;
@@ -162,7 +162,7 @@ static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
         uint64_t word = record_load(&r->word);
         enum record_state state = record_state(word);
 
-        if (state == RECORD_FREE || (!set->participant && record_set_number(r) != set->number))
+        if (state == RECORD_FREE || (!set_is_shared(set) && record_set_number(r) != set->number))
             continue;
         if (state != RECORD_WAITING || at == waitq_head(&txn.version))
             recovery_notify(set, at, word, txn.now_ns);

@@ -31,10 +31,10 @@ static struct acq_record *inline_record(const weir_set *set, uint32_t record)
     return record_at(set->region, record);
 }
 
-/* Returns whether other processes use the set and may die in it. */
-static bool inline_is_shared(const weir_set *set)
+/* Returns whether other processes may die in the set, and its operations must be recoverable. */
+static bool inline_is_robust(const weir_set *set)
 {
-    return set->participant || set->inline_format == INLINE_DCAS;
+    return set_is_shared(set) || set->inline_format == INLINE_DCAS;
 }
 
 int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
@@ -44,7 +44,7 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
 
     WEIR_INVARIANT(set->inline_format != INLINE_NONE && !(word & INFLATED_BIT));
     /* A private set has no reserve block until it is first inflated. */
-    if (!set->participant && !version_reserve_block(set->region, set->head_unit)) {
+    if (!set_is_shared(set) && !version_reserve_block(set->region, set->head_unit)) {
         pthread_mutex_lock(&set->w->lock);
         r = version_add_reserve_block(set->region, set->head_unit);
         pthread_mutex_unlock(&set->w->lock);
@@ -63,7 +63,7 @@ static int inline_refuse(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns,
     const struct limit *limit = set->limits.items;
 
     /* Dead peers may hold the missing units. */
-    if (set->participant && peer_reap_if_due(ctx, set, now_ns))
+    if (set_is_shared(set) && peer_reap_if_due(ctx, set, now_ns))
         return -EINPROGRESS;
     *ret = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
@@ -86,7 +86,7 @@ static uint64_t inline_prepare_record(const weir_set *set, uint32_t record, uint
 {
     struct acq_record *r = inline_record(set, record);
 
-    WEIR_INVARIANT(set->participant || record_state(record_load(&r->word)) == RECORD_FREE);
+    WEIR_INVARIANT(set_is_shared(set) || record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->granted_ns, now_ns);
     SCHED_POINT();
     record_store(&r->enqueued_ns, now_ns);
@@ -107,7 +107,7 @@ static void inline_set_held(const weir_set *set, uint32_t record, uint64_t held,
     uint64_t expected = ((held >> 8) - 1) << 8 | RECORD_FREE;
 
     WEIR_INVARIANT(record_state(held) == RECORD_HELD &&
-                   (set->is_shared || record_load(&r->word) == expected));
+                   (set->is_robust || record_load(&r->word) == expected));
     if (mode == MODE_PROBE || mode == MODE_TRY)
         atomic_store_explicit(&r->word, held, memory_order_release);
     else
@@ -183,7 +183,7 @@ int inline_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amount
     /* A request that can wait often finds the set inflated, and then needs no clock read here. */
     if (mode != MODE_TRY && version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
         return -EINPROGRESS;
-    return inline_is_shared(set)
+    return inline_is_robust(set)
                ? inline_acquire_impl(true, ctx, set, amounts[0], 0, record, mode, ret)
                : inline_acquire_impl(false, ctx, set, amounts[0], 0, record, mode, ret);
 }
@@ -192,7 +192,7 @@ int inline_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_
                  struct decision *ret)
 {
     ret->lease_rest = 0;
-    return inline_acquire_impl(inline_is_shared(set), ctx, set, amount, lease, 0, MODE_TRY, ret);
+    return inline_acquire_impl(inline_is_robust(set), ctx, set, amount, lease, 0, MODE_TRY, ret);
 }
 
 /* Releases the caller's own record by detectable CAS. For another thread's record `slot` is 0: the
@@ -224,8 +224,8 @@ static bool inline_claim_record(const weir_set *set, uint32_t record, uint64_t w
     uint64_t free_word = record_next_word(word, RECORD_FREE);
     bool record_freed = true;
 
-    WEIR_INVARIANT(record && (set->is_shared || record_state(word) == RECORD_HELD));
-    WEIR_INVARIANT(set->is_shared || !is_owner || record_load(at) == word);
+    WEIR_INVARIANT(record && (set->is_robust || record_state(word) == RECORD_HELD));
+    WEIR_INVARIANT(set->is_robust || !is_owner || record_load(at) == word);
     if (is_owner)
         atomic_store_explicit(at, free_word, memory_order_release);
     else
@@ -253,7 +253,7 @@ WEIR_ALWAYS_INLINE int inline_release_state(bool shared, weir_set *set, uint64_t
         if (limit->algorithm)
             set_release_limit(set, 0, &state, &at, args, granted_ns);
         else {
-            WEIR_INVARIANT(set->is_shared || state >= args->amounts[0]);
+            WEIR_INVARIANT(set->is_robust || state >= args->amounts[0]);
             state -= args->amounts[0];
         }
         if (state & INFLATED_BIT)
@@ -275,8 +275,8 @@ int inline_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
     if (!*record_freed && !inline_claim_record(set, record, word, is_owner))
         return 0;
     *record_freed = true;
-    return set->participant ? inline_release_state(true, set, granted_ns, args)
-                            : inline_release_state(false, set, granted_ns, args);
+    return set_is_shared(set) ? inline_release_state(true, set, granted_ns, args)
+                              : inline_release_state(false, set, granted_ns, args);
 }
 
 /* Returns the inline form of the state; INFLATED_BIT if it does not fit. */
@@ -301,7 +301,7 @@ static void inline_raise_deflated(const weir_set *set, uint64_t now_ns)
            !atomic_compare_exchange_weak_explicit(set->deflated_ns, &expected, now_ns,
                                                   memory_order_seq_cst, memory_order_seq_cst))
         ;
-    WEIR_INVARIANT(set->participant ||
+    WEIR_INVARIANT(set_is_shared(set) ||
                    atomic_load_explicit(set->deflated_ns, memory_order_relaxed) >= now_ns);
     SCHED_POINT();
 }

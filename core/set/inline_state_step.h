@@ -58,7 +58,7 @@ WEIR_ALWAYS_INLINE struct weir_instant inline_clock(const weir_set *set)
 
 WEIR_ALWAYS_INLINE bool inline_is_valid(const weir_set *set, const uint64_t *state)
 {
-    return !set->participant ||
+    return !set_is_shared(set) ||
            (!participant_is_broken(set->participant) && participant_has_slot(set->participant) &&
             limit_check(set->limits.items, state) == 0);
 }

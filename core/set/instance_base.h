@@ -87,7 +87,7 @@ static inline bool thread_ctx_is_ready(const struct thread_ctx *ctx, const weir_
  * it. For invariants. */
 static inline bool record_is_unused(const weir_set *set, uint32_t record)
 {
-    return set->is_shared ||
+    return set->is_robust ||
            record_state(record_load(&set_record(set, record)->word)) == RECORD_FREE;
 }
 

@@ -37,8 +37,8 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     int r;
 
     WEIR_INVARIANT(set->limits.has_lease && thread_ctx_is_ready(ctx, set));
-    WEIR_INVARIANT(set->participant || (left < lease && left < amount));
-    if (set->participant && left >= lease) { /* no operation writes that */
+    WEIR_INVARIANT(set_is_shared(set) || (left < lease && left < amount));
+    if (set_is_shared(set) && left >= lease) { /* no operation writes that */
         participant_mark_broken(set->participant);
         left = 0;
     } else if (left >= amount) {
@@ -67,8 +67,9 @@ static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_se
     const struct release_args args = {
         .amounts = &left, .used = &unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
 
-    WEIR_INVARIANT(set->limits.has_lease && (set->participant || left < set->limits.items->lease));
-    if (!left || (set->participant && !lease_is_valid(set, left)))
+    WEIR_INVARIANT(set->limits.has_lease &&
+                   (set_is_shared(set) || left < set->limits.items->lease));
+    if (!left || (set_is_shared(set) && !lease_is_valid(set, left)))
         return;
     atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
     set_return_units(ctx, set, &args);

@@ -32,7 +32,7 @@ static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amo
     struct limit_counters *limit = &counters->limits[0];
     uint64_t left = atomic_load_explicit(&limit->leased, memory_order_relaxed);
 
-    if (amount > left || (set->participant && !lease_is_valid(set, left)))
+    if (amount > left || (set_is_shared(set) && !lease_is_valid(set, left)))
         return lease_refill(ctx, set, amount, ret);
     atomic_store_explicit(&limit->leased, left - amount, memory_order_relaxed);
     counter_add(&limit->granted, amount);

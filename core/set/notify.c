@@ -17,7 +17,7 @@ void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)
 
 void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns)
 {
-    uint32_t waiter = set->participant ? participant_waiter(set->participant, record) : record;
+    uint32_t waiter = set_is_shared(set) ? participant_waiter(set->participant, record) : record;
 
     WEIR_INVARIANT(at_ns != WEIR_FOREVER);
     if (waiter)

@@ -14,7 +14,7 @@ void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word);
  * harmless. */
 static inline void notify_waiter(weir_set *set, uint32_t record, uint64_t word)
 {
-    if (set->participant)
+    if (set_is_shared(set))
         notify_shared_waiter(set, record, word);
     else
         timer_notify(set->w, record, word);

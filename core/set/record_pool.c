@@ -115,7 +115,7 @@ static void record_pool_drain_shared(weir *w, struct magazine *magazine,
 bool magazine_refill(const weir_set *set, struct magazine *magazine)
 {
     WEIR_INVARIANT(!magazine->n);
-    if (set->participant)
+    if (set_is_shared(set))
         record_pool_refill_shared(set->w, magazine, set->participant);
     else
         record_pool_refill(set->w, magazine, set->record_units);
@@ -125,7 +125,7 @@ bool magazine_refill(const weir_set *set, struct magazine *magazine)
 void magazine_drain(const weir_set *set, struct magazine *magazine)
 {
     WEIR_INVARIANT(magazine->n == MAGAZINE_SIZE);
-    if (set->participant)
+    if (set_is_shared(set))
         record_pool_drain_shared(set->w, magazine, set->participant);
     else
         record_pool_drain(set->w, magazine, set->record_units);

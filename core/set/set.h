@@ -36,8 +36,8 @@ struct weir_set {
     uint8_t block_class; /* of a version with a forecast */
     uint8_t backend;     /* enum backend */
     bool strict : 1, fair : 1;
-    bool while_used : 1;         /* lifetime: users */
-    bool is_shared : 1;          /* shared by processes, each of which may die alone */
+    bool while_used : 1; /* lifetime: users */
+    bool is_robust : 1;  /* its operations survive the death of another process at any step */
     _Atomic bool spare_prepared; /* spare context prepared; set at first use */
     uint16_t config_n;           /* at most CONFIG_ENTRIES_MAX */
 
@@ -55,6 +55,13 @@ struct weir_set {
 
 /* Bit of the ids of key sets (key_set.h). The other bits are the number of the key set. */
 #define KEY_SET_ID_BIT (UINT32_C(1) << 31)
+
+/* Returns whether processes share the set: its state lies in a segment, other processes may die in
+ * the middle of an operation, and may write anything. Every such set is robust. */
+static inline bool set_is_shared(const weir_set *set)
+{
+    return set->participant != NULL;
+}
 
 static inline bool set_is_key_set(const weir_set *set)
 {
@@ -126,7 +133,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
 /* Returns true if the segment is damaged; then all operations are refused. */
 static inline bool set_is_broken(const weir_set *set)
 {
-    return set->participant && participant_is_broken(set->participant);
+    return set_is_shared(set) && participant_is_broken(set->participant);
 }
 
 static inline struct acq_record *set_record(const weir_set *set, uint32_t record)
@@ -140,7 +147,7 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
 {
     struct acq_record *r = record_at(set->region, record);
 
-    WEIR_INVARIANT(set->is_shared || record_state(record_load(&r->word)) != RECORD_WAITING);
+    WEIR_INVARIANT(set->is_robust || record_state(record_load(&r->word)) != RECORD_WAITING);
     atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
                           memory_order_release);
     SCHED_POINT();

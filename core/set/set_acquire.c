@@ -110,7 +110,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     SCHED_POINT();
     ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
     waitq_enqueue(txn->set->region, &txn->version, record);
-    if (is_first && !txn->set->participant)
+    if (is_first && !set_is_shared(txn->set))
         version_hint_head(txn->set->region, txn->set->head_unit, record);
     if (is_first && ready < WEIR_BLOCKED &&
         wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
@@ -207,7 +207,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     if (may_grant && txn_is_ready(txn, ready))
         return set_acquire_commit(txn, amounts, record, mode);
     /* Dead peers may hold what is short. */
-    if (set->participant && peer_reap_if_due(txn->ctx, set, txn->now_ns))
+    if (set_is_shared(set) && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return -EINPROGRESS;
     if (ready == WEIR_NEVER) {
         WEIR_INVARIANT(ret->limiting);
@@ -253,7 +253,7 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
 {
-    if (set->participant || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst))
+    if (set_is_shared(set) || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst))
         return 1;
     if (!set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;

@@ -227,7 +227,7 @@ static bool enqueue_forecast(const struct enqueue_txn *enq, const struct weir_in
  * binding of key sets. */
 static bool enqueue_supports(const weir_set *set)
 {
-    return !set->is_shared && !set_is_key_set(set) && set->fair &&
+    return !set->is_robust && !set_is_key_set(set) && set->fair &&
            !set->limits.has_opaque_resources;
 }
 
@@ -261,7 +261,7 @@ int enqueue_waiter(struct thread_ctx *ctx, weir_set *set, const uint64_t *amount
 
     if (!enqueue_supports(set) || max_wait_ns != WEIR_FOREVER)
         return -EINPROGRESS;
-    WEIR_INVARIANT(!set->participant && thread_ctx_is_ready(ctx, set));
+    WEIR_INVARIANT(!set_is_shared(set) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(set_content_max(set) <= ctx->content_capacity);
     enq.region = set->region;
     enq.head = region_block(set->region, set->head_unit);

@@ -17,7 +17,7 @@ static inline bool enqueue_is_likely(const weir_set *set)
     const struct version_block *block;
     uint64_t word;
 
-    if (set->is_shared)
+    if (set->is_robust)
         return false;
     head = region_block(set->region, set->head_unit);
     word = atomic_load_explicit(&head->state_word, memory_order_acquire);

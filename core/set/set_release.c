@@ -28,7 +28,7 @@ static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint6
     if (!amount)
         return false;
     if (limit->type == WEIR_LIMIT_RESOURCE) {
-        WEIR_INVARIANT(set->is_shared || limit->algorithm || *state >= amount);
+        WEIR_INVARIANT(set->is_robust || limit->algorithm || *state >= amount);
         limit_release(limit, state, at, amount, granted_ns);
         return false;
     }
@@ -101,7 +101,7 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
 
     if (rel->record_freed)
         return;
-    WEIR_INVARIANT(rel->record && (txn->set->is_shared || record_state(word) == RECORD_HELD));
+    WEIR_INVARIANT(rel->record && (txn->set->is_robust || record_state(word) == RECORD_HELD));
     if (rel->is_owner)
         version_defer_own_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
     else
@@ -152,7 +152,7 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
  * processes. Then they go to the head, or stay. */
 static bool set_release_may_hand_over(const weir_set *set)
 {
-    return !set->participant && !set_is_key_set(set) && !set->limits.has_waits &&
+    return !set_is_shared(set) && !set_is_key_set(set) && !set->limits.has_waits &&
            !set->limits.has_opaque_resources;
 }
 
@@ -283,7 +283,7 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
     int r;
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
-    WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_shared);
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
     if (set->keyed || set_is_key_set(set))
         return keyed_release_exact(ctx, set, record, word, args);
     if (set->inline_format != INLINE_NONE)

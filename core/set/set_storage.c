@@ -89,8 +89,8 @@ int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
     if (!set->limits.n)
         return 0;
     WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX && !set->head_unit);
-    set->is_shared = set->backend == BACKEND_PROCESS && !set->w->private_only;
-    set->inline_format = inline_format_for(&set->limits, set->is_shared);
+    set->is_robust = set->backend == BACKEND_PROCESS && !set->w->private_only;
+    set->inline_format = inline_format_for(&set->limits, set->is_robust);
     set->deflated_ns = &set->own_deflated_ns;
     set->block_class = (uint8_t)block_class_for(set_content_max(set));
     if (!set->block_class)

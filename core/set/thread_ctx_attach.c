@@ -240,7 +240,7 @@ static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
     WEIR_INVARIANT(set->record_units > 0 && set->record_units <= RECORD_UNITS_MAX);
     if (thread_ctx_grow_content(ctx, set->head_unit ? set_content_max(set) : 0) < 0)
         return -ENOMEM;
-    if (set->participant)
+    if (set_is_shared(set))
         return 0;
     if (set->head_unit && version_add_own_block(set->region, ctx->unit, set->block_class) < 0)
         return -ENOMEM;
@@ -256,7 +256,7 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
     WEIR_INVARIANT(ctx->w == set->w && !thread_ctx_is_prepared(ctx, set->number));
     if (thread_ctx_grow_sets(ctx, set->number) < 0 || thread_ctx_reserve(ctx, set) < 0)
         return -ENOMEM;
-    if (set->participant)
+    if (set_is_shared(set))
         return thread_ctx_join_shared(ctx, set);
     counters = os_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
     if (!counters)

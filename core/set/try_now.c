@@ -29,11 +29,11 @@ int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
         return -EINPROGRESS;
     if (try_now_has_queue(set, mode))
         return -EINPROGRESS;
-    r = set->is_shared ? try_now_take(true, ctx, set, amounts, record, is_owner, &ret->now_ns)
+    r = set->is_robust ? try_now_take(true, ctx, set, amounts, record, is_owner, &ret->now_ns)
                        : try_now_take(false, ctx, set, amounts, 0, false, &ret->now_ns);
     if (r < 0)
         return r;
-    if (record && !set->is_shared) {
+    if (record && !set->is_robust) {
         try_now_stamp_record(record_at(set->region, record), ret->now_ns);
         try_now_set_held(record_at(set->region, record));
     }
@@ -109,7 +109,7 @@ int try_now_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint
     WEIR_INVARIANT(*record_freed || record);
     if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
         return -EINPROGRESS;
-    if (set->is_shared)
+    if (set->is_robust)
         return is_owner && record ? try_now_release_impl(true, ctx, set, record, word,
                                                          use_algorithm, args, granted_ns)
                                   : -EINPROGRESS;

@@ -34,7 +34,7 @@ WEIR_ALWAYS_INLINE bool try_now_read(bool shared, const struct thread_ctx *ctx, 
         return false;
     if (ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK))
         return false;
-    return !shared || !set->participant || try_now_is_valid(set, ret);
+    return !shared || !set_is_shared(set) || try_now_is_valid(set, ret);
 }
 
 /* Defers the write of the record's word, if there is a record and the set is shared. */

@@ -117,7 +117,7 @@ void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
     txn_read_version(txn, ctx, set);
     txn_read_clock(txn);
-    if (set->participant)
+    if (set_is_shared(set))
         txn_check_shared(txn);
     WEIR_INVARIANT(txn_is_consistent(txn));
 }
@@ -125,13 +125,13 @@ void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
     txn_read_version(txn, ctx, set);
-    if (waitq_length(&txn->version) || set->participant) {
+    if (waitq_length(&txn->version) || set_is_shared(set)) {
         txn_read_clock(txn);
     } else {
         txn->at = (struct weir_instant){.now_ns = txn->version.content[CONTENT_LAST_NS]};
         txn->now_ns = txn->at.now_ns;
     }
-    if (set->participant)
+    if (set_is_shared(set))
         txn_check_shared(txn);
     WEIR_INVARIANT(txn_is_consistent(txn));
 }
@@ -146,9 +146,9 @@ bool txn_has_waiter(const struct txn *txn, uint32_t record)
     const weir_set *set = txn->set;
     bool is_inflated = version_is_inflated(&txn->version); /* inline: no waiters */
 
-    if (is_inflated && (!set->participant || waitq_contains(set->region, &txn->version, record)))
+    if (is_inflated && (!set_is_shared(set) || waitq_contains(set->region, &txn->version, record)))
         return true;
-    if (set->participant && txn_is_current(txn))
+    if (set_is_shared(set) && txn_is_current(txn))
         participant_mark_broken(set->participant);
     return false;
 }
@@ -175,7 +175,7 @@ bool txn_commit(struct txn *txn)
     if (!version_commit(set->region, thread_ctx_for_set(txn->ctx, set->number)->unit,
                         set->head_unit, &txn->version))
         return false;
-    WEIR_INVARIANT(set->is_shared || waitq_is_consistent(&txn->version));
+    WEIR_INVARIANT(set->is_robust || waitq_is_consistent(&txn->version));
     SCHED_POINT();
     txn_finish(txn);
     return true;
@@ -184,7 +184,7 @@ bool txn_commit(struct txn *txn)
 /* Returns true if the record waits in this process. */
 static bool txn_is_local_waiter(const weir_set *set, uint32_t record)
 {
-    return !set->participant || participant_waiter(set->participant, record);
+    return !set_is_shared(set) || participant_waiter(set->participant, record);
 }
 
 /* Arranges a check of the head at `ready`. */
@@ -218,7 +218,7 @@ static void txn_notify_head(struct txn *txn)
 {
     uint32_t head = waitq_head(&txn->version);
 
-    if (head && txn->set->participant)
+    if (head && set_is_shared(txn->set))
         txn_watch_head(txn, head, txn->now_ns + STALL_CHECK_NS);
 }
 
@@ -242,7 +242,7 @@ uint64_t txn_head_ready(const struct txn *txn)
 /* Returns true if the former ready time of the head matters: not where only releases decide. */
 static bool set_depends_on_time(const weir_set *set)
 {
-    return set->limits.has_waits || set->limits.has_opaque_resources || set->participant;
+    return set->limits.has_waits || set->limits.has_opaque_resources || set_is_shared(set);
 }
 
 void txn_save_states(const struct txn *txn)
@@ -268,7 +268,7 @@ static bool txn_is_head_waiting(const struct txn *txn)
 {
     uint32_t head = waitq_head(&txn->version);
 
-    if (!txn->set->participant || !head ||
+    if (!set_is_shared(txn->set) || !head ||
         record_state(set_record_word(txn->set, head)) == RECORD_WAITING)
         return true;
     if (txn_is_current(txn))

@@ -17,7 +17,8 @@ static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *s
     txn->ctx = ctx;
     txn->set = set;
     txn->version.content = ctx->content;
-    txn->version.content_capacity = set->participant ? set_content_max(set) : ctx->content_capacity;
+    txn->version.content_capacity =
+        set_is_shared(set) ? set_content_max(set) : ctx->content_capacity;
     txn->version.inline_format = set->inline_format;
     txn->notifications_n = 0;
     txn->recheck_ns = txn->head_ready_ns = WEIR_FOREVER;
@@ -51,7 +52,7 @@ static inline bool txn_is_consistent(const struct txn *txn)
 {
     const struct limits *limits = &txn->set->limits;
 
-    if (txn->set->is_shared || !txn->version.content_n)
+    if (txn->set->is_robust || !txn->version.content_n)
         return true;
     for (uint32_t i = 0; i < limits->n; i++)
         if (!limits->items[i].algorithm &&
@@ -128,7 +129,7 @@ static inline void txn_finalize(struct txn *txn)
     version_set_flags(&txn->version, flags);
     txn->version.content[CONTENT_LAST_NS] = txn->at.now_ns;
     txn->version.content_n = n;
-    txn->version.will_notify = set->participant && txn->notifications_n;
+    txn->version.will_notify = set_is_shared(set) && txn->notifications_n;
 }
 
 static inline void txn_count_grant(const struct txn *txn)

@@ -88,12 +88,12 @@ void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_tar
 static inline uint32_t waiter_new(const weir_set *set, uint32_t record)
 {
     WEIR_INVARIANT(record);
-    return set->participant ? proxy_record_acquire(set, record) : record;
+    return set_is_shared(set) ? proxy_record_acquire(set, record) : record;
 }
 
 static inline void waiter_free(const weir_set *set, uint32_t waiter)
 {
-    if (set->participant)
+    if (set_is_shared(set))
         proxy_record_release(set, waiter);
 }
 
@@ -102,7 +102,7 @@ static inline void waiter_free(const weir_set *set, uint32_t waiter)
 static inline void waiter_set_target(const weir_set *set, uint32_t waiter,
                                      enum wait_target_kind wake, uint32_t queue, bool strict)
 {
-    if (set->participant)
+    if (set_is_shared(set))
         proxy_record_set_target(set, waiter, wake, queue, strict);
     else
         record_set_wait_target(waiter_at(set->w, waiter), wake, queue, strict);

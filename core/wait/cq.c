@@ -141,7 +141,7 @@ int cq_result(const weir *w, uint32_t record)
     const weir_set *set = waiter_set(w, record);
     enum record_state state = record_state(waiter_word(w, record));
 
-    if (state != RECORD_WAITING || !set->participant)
+    if (state != RECORD_WAITING || !set_is_shared(set))
         return acquisition_result_of(state);
     participant_mark_broken(set->participant);
     return acquisition_result_of(RECORD_BROKEN);

@@ -212,7 +212,7 @@ static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_s
 static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 {
     WEIR_INVARIANT(record_state(due->word) == RECORD_WAITING);
-    if (!due->set->participant) {
+    if (!set_is_shared(due->set)) {
         set_grant_waiters(ctx, due->set);
         return;
     }
@@ -231,7 +231,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
         set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
         timer_notify(w, due->record, record_next_word(due->word, due->end_state));
     /* In a damaged segment the record may wait regardless: a recheck finds that out. */
-    if (!due->is_expired || due->set->participant)
+    if (!due->is_expired || set_is_shared(due->set))
         timer_recheck(ctx, due);
     decided = timer_count_decisions(ctx, due->set) - before;
     thread_ctx_return(ctx);

@@ -98,7 +98,7 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
 void world_share(bool by_processes)
 {
     for (uint32_t s = 0; s < SETS; s++) {
-        world.sets[s]->is_shared = by_processes;
+        world.sets[s]->is_robust = by_processes;
         world.sets[s]->inline_format = inline_format_for(&world.sets[s]->limits, by_processes);
     }
 }
