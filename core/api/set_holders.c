@@ -179,11 +179,13 @@ static void set_holders_order(const weir_set *set, uint32_t head, struct weir_ho
 static void set_holders_order_keyed(struct thread_ctx *ctx, weir_set *set, struct weir_holder *all,
                                     size_t n)
 {
+    struct set_view view;
     struct key_set storage;
 
     for (uint32_t i = 0; i < key_sets_n(set->keyed); i++) {
-        if (set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set))
-            set_holders_walk_queue(set, (uint32_t)ctx->content[CONTENT_ENDS], all, n);
+        set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set, &view);
+        if (view.length)
+            set_holders_walk_queue(set, view.head, all, n);
     }
     qsort(all, n, sizeof(*all), set_holders_cmp_since);
     set_holders_number_rest(all, n, 0);
@@ -212,6 +214,7 @@ static int set_holders_scan_all(weir_set *set, struct weir_holder **ret)
 int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
 {
     struct weir_holder *all = NULL;
+    struct set_view view = {0};
     struct thread_ctx *ctx;
     int found;
 
@@ -224,7 +227,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         peer_reap(ctx, set); /* dead peers neither hold nor wait */
     found = set_holders_scan_all(set, &all);
     if (set->head_unit)
-        set_snapshot(ctx, set);
+        set_snapshot(ctx, set, &view);
     if (set_is_broken(set)) {
         os_free(all);
         return -EUCLEAN;
@@ -232,7 +235,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     if (set->keyed && found > 0)
         set_holders_order_keyed(ctx, set, all, (size_t)found);
     else if (found > 0)
-        set_holders_order(set, (uint32_t)ctx->content[CONTENT_ENDS], all, (size_t)found);
+        set_holders_order(set, view.head, all, (size_t)found);
     for (size_t i = 0; found > 0 && i < (size_t)found && i < n; i++)
         ret[i] = all[i];
     os_free(all);

@@ -134,6 +134,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
                    size_t limits_n)
 {
     uint32_t n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
+    struct set_view view;
     struct weir_instant at;
     struct thread_ctx *ctx;
 
@@ -148,16 +149,17 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     if (set_is_shared(set))
         peer_reap(ctx, set); /* grants of dead peers are not held */
     if (set->head_unit) {
-        ret->waiting = set_snapshot(ctx, set);
+        set_snapshot(ctx, set, &view);
+        ret->waiting = view.length;
         if (set_is_broken(set))
             return -EUCLEAN;
         at = clock_instant(&set->w->clock, set->limits.reads_wall);
         /* Ahead of the clock after a reservation: nothing is granted before that time. */
-        if (at.now_ns < ctx->content[CONTENT_LAST_NS])
-            at.now_ns = ctx->content[CONTENT_LAST_NS];
+        if (at.now_ns < view.last_ns)
+            at.now_ns = view.last_ns;
         for (uint32_t i = 0; i < n; i++)
             stats_fill_limit(&set->limits.items[i],
-                             ctx->content + CONTENT_STATES + set->limits.items[i].state_offset, &at,
+                             view.content + CONTENT_STATES + set->limits.items[i].state_offset, &at,
                              &retlimits[i]);
     }
     if (set->keyed)

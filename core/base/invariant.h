@@ -11,7 +11,7 @@ _Noreturn void invariant_failed(const char *file, int line, const char *conditio
 #define WEIR_INVARIANT(condition)                                                                  \
     ((condition) ? (void)0 : invariant_failed(__FILE__, __LINE__, #condition))
 #else
-#define WEIR_INVARIANT(condition) ((void)sizeof((condition) ? 1 : 0))
+#define WEIR_INVARIANT(condition) ((void)(0 && (condition)))
 #endif
 
 #endif

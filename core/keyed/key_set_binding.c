@@ -63,11 +63,11 @@ bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t 
                       const uint64_t *amounts, enum forecast_walk forecast_walk,
                       struct decision *ret)
 {
-    struct txn txn = {.set = &key_set->set, .version.content = ctx->content};
+    struct set_view view;
 
-    set_forecast(ctx, &key_set->set, amounts, forecast_walk,
-                 ret); /* leaves the version it used in ctx->content */
-    return set_is_broken(&key_set->set) || key_set_word(&txn, key_set_binding(&txn)) == word;
+    set_forecast_view(ctx, &key_set->set, amounts, forecast_walk, ret, &view);
+    return set_is_broken(&key_set->set) ||
+           key_set_word_of(key_set, key_set_binding_in(&key_set->set, view.content)) == word;
 }
 
 /* ---- start and end of a binding ---- */

@@ -24,17 +24,30 @@ static inline enum key_set_phase key_set_phase_of(const struct txn *txn)
     return (enum key_set_phase)(key_set_words(txn)[KEY_SET_WORD_BINDING] & PHASE_MASK);
 }
 
+/* Returns the binding that this content of the key set's version names. */
+static inline uint64_t key_set_binding_in(const weir_set *set, const uint64_t *content)
+{
+    return content[CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS +
+                   KEY_SET_WORD_BINDING] >>
+               PHASE_BITS &
+           BINDING_MASK;
+}
+
 static inline uint64_t key_set_binding(const struct txn *txn)
 {
-    return key_set_words(txn)[KEY_SET_WORD_BINDING] >> PHASE_BITS & BINDING_MASK;
+    return key_set_binding_in(txn->set, txn->version.content);
 }
 
 /* Returns the word that names a binding of the key set. */
+static inline uint64_t key_set_word_of(const struct key_set *key_set, uint64_t binding)
+{
+    WEIR_INVARIANT(key_set->number < KEY_SETS_MAX);
+    return KEY_SET_BIT | (uint64_t)key_set->number << BINDING_BITS | (binding & BINDING_MASK);
+}
+
 static inline uint64_t key_set_word(const struct txn *txn, uint64_t binding)
 {
-    WEIR_INVARIANT(key_set_of(txn->set)->number < KEY_SETS_MAX);
-    return KEY_SET_BIT | (uint64_t)key_set_of(txn->set)->number << BINDING_BITS |
-           (binding & BINDING_MASK);
+    return key_set_word_of(key_set_of(txn->set), binding);
 }
 
 /*

@@ -10,12 +10,15 @@
 
 uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)
 {
+    struct set_view view;
     struct key_set storage;
     uint64_t waiting = 0;
 
     WEIR_INVARIANT(set->keyed && ctx->w == set->w);
-    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++)
-        waiting += set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set);
+    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++) {
+        set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set, &view);
+        waiting += view.length;
+    }
     return waiting;
 }
 

@@ -208,6 +208,15 @@ bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
 /* Counts a refusal before the set was read. `key`, a limit's own string, names the limiting one. */
 void set_count_refusal(struct thread_ctx *ctx, weir_set *set, int code, const char *key);
 
+/* What one version of a set says. `content` belongs to the thread context and is overwritten by its
+ * next transaction. */
+struct set_view {
+    const uint64_t *content; /* the version's words, states from CONTENT_STATES */
+    uint64_t last_ns;        /* latest time at which the set was changed, or is reserved */
+    uint32_t head;           /* record at the head of the wait queue; 0: it is empty */
+    uint32_t length;         /* of the wait queue */
+};
+
 /* Wait queues that a forecast may walk if the published forecast is not valid. */
 enum forecast_walk {
     FORECAST_ANY_QUEUE,
@@ -217,9 +226,13 @@ enum forecast_walk {
 /* Forecasts when `amounts` would be granted behind the present waiters. */
 void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                   enum forecast_walk forecast_walk, struct decision *ret);
+/* Also fills `ret_view` with the version that the forecast is of. */
+void set_forecast_view(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                       enum forecast_walk forecast_walk, struct decision *ret,
+                       struct set_view *ret_view);
 
-/* Copies a consistent version into ctx->content, for observers. Returns the wait queue's length. */
-uint32_t set_snapshot(struct thread_ctx *ctx, weir_set *set);
+/* Reads a consistent version of the set, for observers. */
+void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
 
 /* Steps of set_acquire(). Each returns -EINPROGRESS if the next one is needed. inline_acquire()
  * (inline_state.c): by one CAS on the state word. Also returns -ENOMEM. */

@@ -35,7 +35,7 @@ static void *look(void *argument)
     (void)argument;
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
-            set_snapshot(world.actors[READER], world.sets[s]);
+            set_snapshot(world.actors[READER], world.sets[s], &(struct set_view){0});
             set_forecast(world.actors[READER], world.sets[s], amounts, FORECAST_ANY_QUEUE,
                          &decision);
         }

@@ -823,7 +823,7 @@ static void run_reader(void *argument)
     struct thread_ctx *actor = world.actors[task->actor];
     uint64_t *states = actor->content + CONTENT_STATES;
 
-    set_snapshot(actor, world.sets[SET_THREE]);
+    set_snapshot(actor, world.sets[SET_THREE], &(struct set_view){0});
     if (states[limits->items[0].state_offset] != states[limits->items[1].state_offset])
         torn++;
 }

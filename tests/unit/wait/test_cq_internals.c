@@ -249,13 +249,13 @@ static void *put_one(void *argument)
  * test has the queue's lock. Returns its record. */
 static uint32_t put_halfway(weir_queue *queue, pthread_t *ret_thread)
 {
-    struct thread_ctx *actor = thread_ctx_get(world.set);
+    struct set_view view;
 
     assert_int_equal(pthread_create(ret_thread, NULL, put_one, queue), 0);
     while (stats().waiting == 0)
         sched_yield();
-    set_snapshot(actor, world.set);
-    return (uint32_t)actor->content[CONTENT_ENDS];
+    set_snapshot(thread_ctx_get(world.set), world.set, &view);
+    return view.head;
 }
 
 /*
