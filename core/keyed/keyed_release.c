@@ -26,7 +26,8 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     struct acq_record *r = record_at(rel->set->region, rel->record);
     uint64_t word = rel->word;
 
-    WEIR_INVARIANT(rel->record && record_state(rel->word) == RECORD_HELD);
+    WEIR_INVARIANT(rel->record);
+    WEIR_INVARIANT(rel->set->is_robust || record_state(rel->word) == RECORD_HELD);
     if (!rel->record_freed)
         rel->record_freed = atomic_compare_exchange_strong_explicit(
             &r->word, &word, record_next_word(rel->word, RECORD_FREE), memory_order_seq_cst,
@@ -180,7 +181,7 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
     int r;
 
     WEIR_INVARIANT(set->keyed && record);
-    WEIR_INVARIANT(record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(set->is_robust || record_state(word) == RECORD_HELD);
     rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
     for (; (r = keyed_release_once(&rel)) == -EINPROGRESS; spin_backoff(&turn))
         ;

@@ -28,7 +28,8 @@ void waitq_enqueue(const struct region *region, struct version *version, uint32_
     uint32_t head = waitq_head(version), tail = waitq_tail(version);
     uint64_t word = record_load(&r->word);
 
-    WEIR_INVARIANT(waitq_is_consistent(version) && waitq_length(version) < WAITQ_COUNT_MASK);
+    WEIR_INVARIANT(waitq_is_consistent(version));
+    WEIR_INVARIANT(region->segment || waitq_length(version) < WAITQ_COUNT_MASK);
     WEIR_INVARIANT(record && (region->segment || record != tail));
     WEIR_INVARIANT(region->segment || record_state(word) == RECORD_FREE);
     waitq_prepare(r, word, tail);
