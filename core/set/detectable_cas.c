@@ -13,12 +13,12 @@ _Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <= UINT64_C(1)
 
 static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
 {
-    uint64_t nobody = 0;
+    uint64_t free_owner = 0;
 
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
-    return atomic_compare_exchange_strong_explicit(owner, &nobody, key, memory_order_seq_cst,
+    return atomic_compare_exchange_strong_explicit(owner, &free_owner, key, memory_order_seq_cst,
                                                    memory_order_seq_cst);
 }
 

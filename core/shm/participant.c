@@ -62,14 +62,14 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
 /* Claims a thread context or a run if its owner is 0. Relaxed load: only a filter. */
 static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
-    uint64_t nobody = 0;
+    uint64_t free_owner = 0;
 
     WEIR_INVARIANT(peer_key != 0);
     if (atomic_load_explicit(owner, memory_order_relaxed))
         return false;
     SCHED_POINT();
-    return atomic_compare_exchange_strong_explicit(owner, &nobody, peer_key, memory_order_seq_cst,
-                                                   memory_order_seq_cst);
+    return atomic_compare_exchange_strong_explicit(owner, &free_owner, peer_key,
+                                                   memory_order_seq_cst, memory_order_seq_cst);
 }
 
 /*
