@@ -64,7 +64,6 @@ int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
         return r;
     SCHED_POINT();
     r = doorbell_open_fifo(directory_fd, name);
-    SCHED_POINT();
     if (r < 0)
         os_unlink_at(directory_fd, name);
     return r;

@@ -113,15 +113,29 @@ static inline struct atomic128_value key_entry_value(const struct key_entry *ent
     return (struct atomic128_value){entry->id, entry->word};
 }
 
-static bool key_entry_replace(const struct key_entry *entry, uint64_t id, uint64_t word)
+/* Changes the slot from `*value` to {id, word}. If it differs, stores what it holds in `*value`. */
+static inline bool key_slot_cas(struct atomic128 *slot, struct atomic128_value *value, uint64_t id,
+                                uint64_t word)
 {
-    struct atomic128_value expected = key_entry_value(entry);
-    bool done;
+    bool swapped = atomic128_cas(slot, value, (struct atomic128_value){id, word});
 
     SCHED_POINT();
-    done = atomic128_cas(entry->slot, &expected, (struct atomic128_value){id, word});
+    return swapped;
+}
+
+static inline struct atomic128_value key_slot_load(const struct atomic128 *slot)
+{
+    struct atomic128_value value = atomic128_load(slot);
+
     SCHED_POINT();
-    return done;
+    return value;
+}
+
+static bool key_entry_replace(const struct key_entry *entry, uint64_t id, uint64_t word)
+{
+    struct atomic128_value value = key_entry_value(entry);
+
+    return key_slot_cas(entry->slot, &value, id, word);
 }
 
 enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
@@ -129,8 +143,7 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
     struct atomic128_value value = key_entry_value(entry);
 
     WEIR_INVARIANT(entry->slot && entry->id && !(entry->id & CLAIM_BIT));
-    SCHED_POINT();
-    if (atomic128_cas(entry->slot, &value, (struct atomic128_value){entry->id, word})) {
+    if (key_slot_cas(entry->slot, &value, entry->id, word)) {
         entry->word = word;
         return KEY_SWAPPED;
     }
@@ -151,10 +164,8 @@ static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_
 {
     struct atomic128 *found = NULL;
 
-    for (uint32_t i = 0; i < LINE_SLOTS; i++) {
-        SCHED_POINT();
-        found = atomic_load_explicit(&line[i].low, memory_order_acquire) == id ? &line[i] : found;
-    }
+    for (uint32_t i = 0; i < LINE_SLOTS; i++)
+        found = shm_load_acquire(&line[i].low) == id ? &line[i] : found;
     return found;
 }
 
@@ -168,8 +179,7 @@ static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, str
 
         if (!slot)
             continue;
-        SCHED_POINT();
-        value = atomic128_load(slot);
+        value = key_slot_load(slot);
         if (value.low != id)
             continue; /* the key was absent at an instant */
         *ret = (struct key_entry){slot, id, value.high};
@@ -210,10 +220,10 @@ void key_claim_drop(const struct key_entry *entry)
 /* Returns what a slot holds of a key: its entry, a claim, or (id 0) neither. */
 static struct key_entry key_slot_match(struct atomic128 *slot, uint64_t id)
 {
-    struct atomic128_value value = {atomic_load_explicit(&slot->low, memory_order_acquire), 0};
+    struct atomic128_value value = {shm_load_acquire(&slot->low), 0};
 
     if ((value.low & ~CLAIM_BIT) == id)
-        value = atomic128_load(slot);
+        value = key_slot_load(slot);
     return (value.low & ~CLAIM_BIT) == id ? (struct key_entry){slot, value.low, value.high}
                                           : (struct key_entry){slot, 0, 0};
 }
@@ -230,10 +240,8 @@ static struct key_lookup key_search(const struct key_places *places)
     struct key_lookup found = {.is_only = true};
 
     for (uint32_t i = 0; i < KEY_PLACES; i++) {
-        struct key_entry seen;
+        struct key_entry seen = key_slot_match(key_slot_at(places, i), places->id);
 
-        SCHED_POINT();
-        seen = key_slot_match(key_slot_at(places, i), places->id);
         if (seen.id == places->id)
             return (struct key_lookup){seen, true};
         if (seen.id && found.entry.id)
@@ -319,9 +327,8 @@ static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_of
 {
     struct key_entry entry = {.slot = slot};
 
-    entry.id = atomic_load_explicit(&slot->low, memory_order_acquire);
-    SCHED_POINT();
-    entry.word = atomic_load_explicit(&slot->high, memory_order_acquire);
+    entry.id = shm_load_acquire(&slot->low);
+    entry.word = shm_load_acquire(&slot->high);
     if (!entry.id)
         bucket_offer_empty(offer, &entry);
     else if (entry.id & CLAIM_BIT)

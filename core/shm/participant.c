@@ -31,7 +31,6 @@ static int participant_find_slot(struct participant *participant, uint64_t self_
 
         if (r < 0)
             return r;
-        SCHED_POINT();
         r = peer_slot_claim(segment_peer(segment, 0), n, self_id, &participant->slot,
                             &participant->peer_id);
         if (r != -ENOSPC)
@@ -62,14 +61,8 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
 /* Claims a thread context or a run if its owner is 0. Relaxed load: only a filter. */
 static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
-    uint64_t free_owner = 0;
-
     WEIR_INVARIANT(peer_key != 0);
-    if (atomic_load_explicit(owner, memory_order_relaxed))
-        return false;
-    SCHED_POINT();
-    return atomic_compare_exchange_strong_explicit(owner, &free_owner, peer_key,
-                                                   memory_order_seq_cst, memory_order_seq_cst);
+    return !shm_load_relaxed(owner) && shm_cas_seq_cst(owner, 0, peer_key);
 }
 
 /*
@@ -81,20 +74,16 @@ static bool participant_claim_owner(_Atomic uint64_t *owner, uint32_t peer_key)
  */
 static void participant_begin_generation(struct segment_thread *ctx)
 {
-    SCHED_POINT();
     atomic_fetch_add_explicit(&ctx->head.generation, 1, memory_order_seq_cst);
     SCHED_POINT();
 }
 
-/* Releases a thread context or a run that still has this owner. Relaxed load: only a filter. */
+/* Releases a thread context, run or announcement slot that still has this owner. Relaxed load: only
+ * a filter. */
 static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key)
 {
-    uint64_t mine = peer_key;
-
-    if (atomic_load_explicit(owner, memory_order_relaxed) == peer_key)
-        atomic_compare_exchange_strong_explicit(owner, &mine, 0, memory_order_seq_cst,
-                                                memory_order_seq_cst);
-    SCHED_POINT();
+    if (shm_load_relaxed(owner) == peer_key)
+        shm_cas_seq_cst(owner, peer_key, 0);
 }
 
 /* Marks the set broken: what this participant holds was found free. A peer has released it and may
@@ -196,7 +185,6 @@ static int participant_claim_run(struct participant *participant)
             return r;
         if (!participant_claim_owner(owner, participant->peer_key))
             continue;
-        SCHED_POINT();
         if (atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst))
             return participant_fail_claim(participant);
         r = participant_make_proxies(participant, run, n);
@@ -433,30 +421,18 @@ int participant_open(const struct log_sink *log, const char *directory,
     return 0;
 }
 
-/* Frees the announcement slots of a process. All its thread contexts have been recovered. */
-static void participant_release_announce_slots(struct announce_slots *slots, uint32_t key)
-{
-    for (uint32_t i = 0; i < DCAS_SLOTS; i++) {
-        uint64_t mine = key;
-
-        if (atomic_load_explicit(&slots->owners[i], memory_order_relaxed) == key)
-            atomic_compare_exchange_strong_explicit(&slots->owners[i], &mine, 0,
-                                                    memory_order_seq_cst, memory_order_seq_cst);
-        SCHED_POINT();
-    }
-}
-
 void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
 {
     uint32_t peer_key = peer_key_make(peer_id, slot);
+    struct announce_slots *slots = &segment_header(segment)->announce_slots;
 
     for (uint32_t run = 1; run < segment_runs_n(segment); run++)
         participant_release_owner(segment_run_owner(segment, run), peer_key);
     for (uint32_t i = 0; i < segment_threads_n(segment); i++)
         participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
-    participant_release_announce_slots(&segment_header(segment)->announce_slots, peer_key);
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++)
+        participant_release_owner(&slots->owners[i], peer_key);
     peer_slot_free(segment_peer(segment, slot), peer_id);
-    SCHED_POINT();
 }
 
 /* Releases the slot. The last participant removes a segment with `lifetime: users`. */

@@ -105,11 +105,9 @@ int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t
             continue;
         id =
             peer_id_make(peer_slot_next_generation(before), peer_id_start(self), peer_id_pid(self));
-        if (atomic_compare_exchange_strong_explicit(&slots[i].id, &before, id, memory_order_seq_cst,
-                                                    memory_order_seq_cst)) {
+        if (shm_cas_seq_cst(&slots[i].id, before, id)) {
             *ret_slot = i;
             *ret_id = id;
-            SCHED_POINT();
             return 0;
         }
     }
@@ -118,9 +116,7 @@ int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t
 
 bool peer_slot_free(struct peer_slot *slot, uint64_t id)
 {
-    return atomic_compare_exchange_strong_explicit(&slot->id, &id,
-                                                   peer_id_make(peer_id_generation(id), 0, 0),
-                                                   memory_order_seq_cst, memory_order_seq_cst);
+    return shm_cas_seq_cst(&slot->id, id, peer_id_make(peer_id_generation(id), 0, 0));
 }
 
 uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key)

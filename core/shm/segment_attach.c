@@ -16,9 +16,6 @@
 #define COUNTERS_SIZE_MAX ((size_t)1 << 16)
 #define TRIES             100 /* another process may remove the segment each time */
 
-/* Bytes per fallocate. A signal undoes the progress of a call, so one must end between two. */
-#define ALLOCATE_STEP_MAX ((size_t)1 << 20)
-
 static size_t segment_round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
@@ -161,19 +158,6 @@ void segment_close_in_child(const struct segment *segment)
 
 /* ---- making ---- */
 
-static int segment_fallocate(int fd, size_t at, size_t size)
-{
-    int r = 0;
-
-    for (size_t n; size > 0 && r == 0; at += n, size -= n) {
-        n = size;
-        if (n > ALLOCATE_STEP_MAX)
-            n = ALLOCATE_STEP_MAX;
-        r = os_fallocate(fd, at, n);
-    }
-    return r;
-}
-
 /* Allocates the parts of a keyed set, except its key sets. */
 static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
 {
@@ -181,7 +165,7 @@ static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
 
     if (!layout->keys_max)
         return 0;
-    r = os_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
+    r = segment_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
     if (r == 0)
         r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
     return r;
@@ -196,9 +180,9 @@ static int segment_size_file(const struct segment_location *location, int fd,
     int r = os_ftruncate(fd, layout->size);
 
     if (r == 0)
-        r = os_fallocate(fd, 0, SEGMENT_DEFINITION_AT + definition_n);
+        r = segment_fallocate(fd, 0, SEGMENT_DEFINITION_AT + definition_n);
     if (r == 0)
-        r = os_fallocate(fd, layout->blocks_at, segment_block_size(layout));
+        r = segment_fallocate(fd, layout->blocks_at, segment_block_size(layout));
     if (r == 0)
         r = segment_fallocate_keys(fd, layout);
     if (r < 0)
@@ -234,7 +218,6 @@ static int segment_create_in(struct segment_location *location, const struct seg
         r = segment_map(location, file, layout, true, &segment);
     if (r < 0)
         return r;
-    SCHED_POINT();
     segment_init(segment, shape, host);
     SCHED_POINT();
     r = os_link_at(segment->fd, directory_fd, location->file);

@@ -132,7 +132,6 @@ static int segment_file_unlink_locked(int directory_fd, const char *stem, int fd
         return r;
     if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
-    SCHED_POINT();
     segment_dir_remove_doorbells(directory_fd, stem);
     SCHED_POINT();
     return os_unlink_at(directory_fd, name);

@@ -54,6 +54,9 @@ typedef int segment_visit_fn(struct segment_location *location, struct segment_f
 int segment_visit(const char *directory, const char *name, bool writable, segment_visit_fn *visit,
                   void *userdata, struct weir_error *reterr);
 
+/* Allocates memory of a file. Returns 0 or a negative errno, and then perhaps a part of it. */
+int segment_fallocate(int fd, size_t at, size_t size);
+
 /* Removes the set's doorbells and unlinks the file, unless another file has its name by now. Holds
  * the lock of the file meanwhile. */
 int segment_file_unlink(int directory_fd, const char *stem, int fd);

@@ -43,49 +43,51 @@ static int segment_unlink(const struct segment *segment)
 int segment_confirm_attach(const struct segment *segment)
 {
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
-    uint64_t value = atomic_load_explicit(removal, memory_order_seq_cst);
+    uint64_t value = shm_load_seq_cst(removal);
     int r;
 
-    SCHED_POINT();
-    while (value && !(value & 1))
-        if (atomic_compare_exchange_weak_explicit(removal, &value, 0, memory_order_seq_cst,
-                                                  memory_order_seq_cst))
+    while (!(value & 1)) {
+        if (!value || shm_cas_seq_cst(removal, value, 0))
             return 0;
-    if (!value)
-        return 0;
+        value = shm_load_seq_cst(removal);
+    }
     r = segment_unlink(segment);
     return r < 0 ? r : -ESTALE;
+}
+
+/* Marks the segment as removed unless it is in use. Returns whether it is removed, by this call or
+ * before. */
+static bool segment_mark_removed(const struct segment *segment, segment_in_use_fn *in_use,
+                                 void *userdata)
+{
+    _Atomic uint64_t *removal = &segment_header(segment)->removal;
+    const uint64_t claim = (os_random() | 1) << 1; /* not 0; unique */
+    bool is_used;
+
+    for (;;) {
+        uint64_t value = shm_load_seq_cst(removal);
+
+        if (value & 1)
+            return true;
+        if (shm_cas_seq_cst(removal, value, claim))
+            break;
+    }
+    is_used = in_use(segment, userdata);
+    SCHED_POINT();
+    if (is_used) {
+        shm_cas_seq_cst(removal, claim, 0);
+        return false;
+    }
+    return shm_cas_seq_cst(removal, claim, claim | 1) || (shm_load_seq_cst(removal) & 1);
 }
 
 int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use,
                              void *userdata)
 {
-    _Atomic uint64_t *removal = &segment_header(segment)->removal;
-    const uint64_t claim = (os_random() | 1) << 1; /* not 0; unique */
-    uint64_t value = atomic_load_explicit(removal, memory_order_seq_cst);
-    bool is_removed;
     int r;
 
-    WEIR_INVARIANT(claim != 0 && !(claim & 1));
-    while (!(value & 1) && !atomic_compare_exchange_weak_explicit(
-                               removal, &value, claim, memory_order_seq_cst, memory_order_seq_cst))
-        ;
-    SCHED_POINT();
-    if (!(value & 1)) {
-        value = claim;
-        if (in_use(segment, userdata)) {
-            SCHED_POINT();
-            atomic_compare_exchange_strong_explicit(removal, &value, 0, memory_order_seq_cst,
-                                                    memory_order_seq_cst);
-            return 0;
-        }
-        SCHED_POINT();
-        is_removed = atomic_compare_exchange_strong_explicit(
-            removal, &value, claim | 1, memory_order_seq_cst, memory_order_seq_cst);
-        if (!is_removed && !(value & 1))
-            return 0;
-    }
-    SCHED_POINT();
+    if (!segment_mark_removed(segment, in_use, userdata))
+        return 0;
     r = segment_unlink(segment);
     return r < 0 ? r : 1;
 }
