@@ -113,49 +113,6 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
     return 0;
 }
 
-int segment_map(struct segment_location *location, struct segment_file *file,
-                const struct segment_layout *layout, bool writable, struct segment **ret)
-{
-    struct segment *segment = os_alloc(1, sizeof(*segment));
-    void *base = NULL;
-    int r;
-
-    WEIR_INVARIANT(file->fd >= 0 && location->directory_fd >= 0);
-    if (!segment)
-        return error_set(location->reterr, -ENOMEM, "out of memory");
-    r = os_map_shared(file->fd, layout->size, writable, &base);
-    if (r < 0) {
-        os_free(segment);
-        return segment_error(location, r, "cannot be mapped: %s", strerrordesc_np(-r));
-    }
-    *segment = (struct segment){.base = base,
-                                .layout = *layout,
-                                .fd = file->fd,
-                                .directory_fd = location->directory_fd,
-                                .while_used = file->header.identity.while_used,
-                                .secret = file->header.identity.secret};
-    memcpy(segment->file_stem, location->file_stem, sizeof segment->file_stem);
-    file->fd = location->directory_fd = -1;
-    *ret = segment;
-    return 0;
-}
-
-void segment_close(struct segment *segment)
-{
-    if (!segment)
-        return;
-    os_unmap_shared(segment->base, segment->layout.size);
-    os_close(segment->fd);
-    os_close(segment->directory_fd);
-    os_free(segment);
-}
-
-void segment_close_in_child(const struct segment *segment)
-{
-    os_close(segment->fd);
-    os_close(segment->directory_fd);
-}
-
 /* ---- making ---- */
 
 /* Allocates the parts of a keyed set, except its key sets. */
@@ -173,81 +130,56 @@ static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
 
 /* Sizes the file and allocates what the first user needs: the header, the definition, the set's
  * version block and the key table. */
-static int segment_size_file(const struct segment_location *location, int fd,
-                             const struct segment_shape *shape, const struct segment_layout *layout)
+static int segment_size_file(struct segment_file *file, const struct segment_layout *layout)
 {
-    size_t definition_n = strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1) + 1;
-    int r = os_ftruncate(fd, layout->size);
+    int r = os_ftruncate(file->fd, layout->size);
 
     if (r == 0)
-        r = segment_fallocate(fd, 0, SEGMENT_DEFINITION_AT + definition_n);
+        r = segment_fallocate(file->fd, 0, SEGMENT_DEFINITION_AT + strlen(file->definition) + 1);
     if (r == 0)
-        r = segment_fallocate(fd, layout->blocks_at, segment_block_size(layout));
+        r = segment_fallocate(file->fd, layout->blocks_at, segment_block_size(layout));
     if (r == 0)
-        r = segment_fallocate_keys(fd, layout);
+        r = segment_fallocate_keys(file->fd, layout);
     if (r < 0)
-        return segment_error(location, r, "cannot be created: %s", strerrordesc_np(-r));
+        return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
     return 0;
 }
 
-static void segment_init(struct segment *segment, const struct segment_shape *shape,
-                         const struct segment_host *host)
+static void segment_init(const struct segment_file *file, const struct segment_shape *shape)
 {
+    const struct segment *segment = file->segment;
     struct segment_header *header = segment_header(segment);
 
-    memcpy(segment->base + SEGMENT_DEFINITION_AT, shape->definition,
-           strnlen(shape->definition, SEGMENT_DEFINITION_MAX - 1));
-    segment->while_used = shape->while_used;
+    memcpy(segment->base + SEGMENT_DEFINITION_AT, file->definition, strlen(file->definition));
     set_layout_init(&header->head, shape->block_class, 0,
                     (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
                     segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
-    segment_identity_write(header, shape, &segment->layout, host);
-    segment->secret = header->identity.secret;
+    header->identity = file->header.identity;
 }
 
 /* Makes the segment in an unnamed file and links it. -EAGAIN: another process was faster. */
-static int segment_create_in(struct segment_location *location, const struct segment_shape *shape,
-                             const struct segment_layout *layout, const struct segment_host *host,
-                             struct segment_file *file, struct segment **ret)
-{
-    struct segment *segment = NULL;
-    int directory_fd = location->directory_fd;
-    int r = segment_size_file(location, file->fd, shape, layout);
-
-    if (r == 0)
-        r = segment_map(location, file, layout, true, &segment);
-    if (r < 0)
-        return r;
-    segment_init(segment, shape, host);
-    SCHED_POINT();
-    r = os_link_at(segment->fd, directory_fd, location->file);
-    SCHED_POINT();
-    if (r == 0) {
-        *ret = segment;
-        return 0;
-    }
-    segment->directory_fd = -1; /* it stays the caller's, for another try */
-    location->directory_fd = directory_fd;
-    segment_close(segment);
-    return r == -EEXIST ? -EAGAIN
-                        : segment_error(location, r, "cannot be linked to its name: %s",
-                                        strerrordesc_np(-r));
-}
-
-static int segment_create(struct segment_location *location, const struct segment_shape *shape,
-                          const struct segment_layout *layout, const struct segment_host *host,
-                          struct segment_file *file, struct segment **ret)
+static int segment_create(struct segment_file *file, const struct segment_shape *shape,
+                          const struct segment_layout *layout)
 {
     int r;
 
     SCHED_POINT();
-    file->fd = os_open_tmpfile(location->directory_fd);
+    file->fd = os_open_tmpfile(file->directory_fd);
     if (file->fd < 0)
-        return segment_error(location, file->fd, "cannot be created: %s",
-                             strerrordesc_np(-file->fd));
-    r = segment_create_in(location, shape, layout, host, file, ret);
-    segment_file_close(file);
-    return r;
+        return segment_error(file, file->fd, "cannot be created: %s", strerrordesc_np(-file->fd));
+    segment_file_describe(file, shape, layout);
+    r = segment_size_file(file, layout);
+    if (r == 0)
+        r = segment_file_map(file, layout, true);
+    if (r < 0)
+        return r;
+    segment_init(file, shape);
+    SCHED_POINT();
+    r = os_link_at(file->fd, file->directory_fd, file->name);
+    SCHED_POINT();
+    if (r == 0 || r == -EEXIST)
+        return r == 0 ? 0 : -EAGAIN;
+    return segment_error(file, r, "cannot be linked to its name: %s", strerrordesc_np(-r));
 }
 
 /* ---- attaching ---- */
@@ -299,9 +231,9 @@ static int segment_check_keyed(const struct segment *segment)
     return 0;
 }
 
-static int segment_check_state(const struct segment_location *location,
-                               const struct segment *segment)
+static int segment_check_state(struct segment_file *file)
 {
+    const struct segment *segment = file->segment;
     const struct set_head *head = &segment_header(segment)->head;
     bool same = head->block_class == segment->layout.block_class && head->number == 0;
     int r = same ? segment_check_head(segment) : -EUCLEAN;
@@ -309,7 +241,7 @@ static int segment_check_state(const struct segment_location *location,
     if (r == 0)
         r = segment_check_keyed(segment);
     if (r < 0)
-        return segment_error(location, r,
+        return segment_error(file, r,
                              "is damaged: its state cannot be found (%s); remove it with "
                              "`weir rm`",
                              strerrordesc_np(-r));
@@ -317,96 +249,62 @@ static int segment_check_state(const struct segment_location *location,
 }
 
 /* Removes a segment of another definition if its lifetime is `users` and all users have died: the
- * last of them would have removed it. Returns -EAGAIN (removed); -EEXIST, which `reterr` explains
- * already; or another error. */
-static int segment_replace_unused(struct segment_location *location,
-                                  const struct segment_shape *shape, struct segment_file *file)
+ * last of them would have removed it. Returns -EAGAIN (removed); -EEXIST, of which the reason is
+ * known already; or another error. */
+static int segment_replace_unused(struct segment_file *file, const struct segment_shape *shape)
 {
     struct segment_layout layout;
     int r;
 
     if (!file->header.identity.while_used || !shape->in_use || shape->must_exist)
         return -EEXIST;
-    r = segment_file_read_layout(location, file, &layout);
+    r = segment_file_read_layout(file, &layout);
     if (r == 0)
-        r = segment_file_try_remove(location, file, &layout, false, shape->in_use, shape->userdata);
+        r = segment_file_try_remove(file, &layout, false, shape->in_use, shape->userdata);
     return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
 }
 
-static int segment_attach(struct segment_location *location, const struct segment_shape *shape,
-                          const struct segment_layout *layout, const struct segment_host *host,
-                          struct segment_file *file, struct segment **ret)
+static int segment_attach(struct segment_file *file, const struct segment_shape *shape,
+                          const struct segment_layout *layout)
 {
-    struct segment *segment = NULL;
-    int r = segment_file_check_usable(location, file, host);
+    int r = segment_file_check_usable(file);
 
-    if (r == -ESTALE ||
-        (r == 0 && (atomic_load_explicit(&file->header.removal, memory_order_seq_cst) & 1))) {
-        r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
+    if (r == -ESTALE || (r == 0 && segment_file_is_removed(file))) {
+        r = segment_file_unlink(file->directory_fd, file->stem, file->fd);
         return r == 0 ? -EAGAIN
-                      : segment_error(location, r, "is obsolete, but cannot be removed: %s",
+                      : segment_error(file, r, "is obsolete, but cannot be removed: %s",
                                       strerrordesc_np(-r));
     }
     if (r == 0)
-        r = segment_file_check_match(location, file, shape, layout);
+        r = segment_file_check_match(file, shape, layout);
     if (r == -EEXIST)
-        r = segment_replace_unused(location, shape, file);
+        r = segment_replace_unused(file, shape);
     if (r == 0)
-        r = segment_map(location, file, layout, true, &segment);
-    if (r < 0)
-        return r;
-    r = segment_check_state(location, segment);
-    if (r < 0)
-        segment_close(segment);
-    else
-        *ret = segment;
-    return r;
+        r = segment_file_map(file, layout, true);
+    return r == 0 ? segment_check_state(file) : r;
 }
 
-static int segment_attach_or_create(struct segment_location *location,
-                                    const struct segment_shape *shape,
-                                    const struct segment_layout *layout,
-                                    const struct segment_host *host, struct segment_file *file,
-                                    struct segment **ret)
+static int segment_attach_or_create(struct segment_file *file, const struct segment_shape *shape,
+                                    const struct segment_layout *layout)
 {
-    int r = segment_file_open(location, true, file);
+    int r = segment_file_open(file, true);
 
     if (r == 0)
-        r = segment_attach(location, shape, layout, host, file, ret);
-    segment_file_close(file);
-    return r == -ENOENT && !shape->must_exist
-               ? segment_create(location, shape, layout, host, file, ret)
-               : r;
-}
-
-static int segment_open_location(struct segment_location *location,
-                                 const struct segment_shape *shape,
-                                 const struct segment_layout *layout, struct segment **ret)
-{
-    struct segment_file *file = os_alloc(1, sizeof(*file));
-    struct segment_host host;
-    int r = -EAGAIN;
-
-    if (!file)
-        return error_set(location->reterr, -ENOMEM, "out of memory");
-    if (segment_host_read(&host, location->reterr) < 0) {
-        os_free(file);
-        return location->reterr->code;
+        r = segment_attach(file, shape, layout);
+    if (r == -ENOENT && !shape->must_exist) {
+        segment_file_close(file);
+        r = segment_create(file, shape, layout);
     }
-    for (int i = 0; i < TRIES && r == -EAGAIN; i++)
-        r = segment_attach_or_create(location, shape, layout, &host, file, ret);
-    os_free(file);
-    if (r == -EAGAIN)
-        return segment_error(location, -EBUSY, "%s", "is removed repeatedly");
+    if (r < 0)
+        segment_file_close(file);
     return r;
 }
 
 int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
                  struct weir_error *reterr)
 {
-    struct segment_location location;
     struct segment_layout layout;
-    struct weir_error error;
+    struct segment_file *file;
     int r = segment_layout_compute(shape, &layout);
 
     if (r < 0)
@@ -415,11 +313,13 @@ int segment_open(const char *directory, const struct segment_shape *shape, struc
                          r == -E2BIG && shape->keys_max
                              ? "it would be too large; lower `max` of `subjects`, or bound `memory`"
                              : strerrordesc_np(-r));
-    r = segment_location_open(directory, shape->name, true, &location, &error);
-    if (r == 0)
-        r = segment_open_location(&location, shape, &layout, ret);
-    segment_location_close(&location);
-    if (r < 0 && reterr)
-        *reterr = error;
-    return r;
+    r = segment_file_locate(directory, shape->name, true, &file, reterr);
+    if (r < 0)
+        return r;
+    r = -EAGAIN;
+    for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+        r = segment_attach_or_create(file, shape, &layout);
+    if (r == -EAGAIN)
+        r = segment_error(file, -EBUSY, "%s", "is removed repeatedly");
+    return segment_file_finish(file, r, ret, reterr);
 }

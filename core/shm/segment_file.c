@@ -9,74 +9,109 @@
 #include <stdio.h>
 #include <string.h>
 
-int segment_location_open(const char *directory, const char *name, bool make,
-                          struct segment_location *ret, struct weir_error *reterr)
+static int segment_host_read(struct segment_host *ret)
 {
-    int r = segment_dir_encode(name, ret->file_stem);
+    int r = os_boot_id(ret->boot_id);
 
-    ret->directory_fd = -1;
-    ret->reterr = reterr;
+    if (r == 0)
+        r = os_namespace_id("pid", &ret->pid_namespace);
+    if (r == 0)
+        r = os_namespace_id("time", &ret->time_namespace);
+    return r;
+}
+
+/* Sets the names. */
+static int segment_file_name(struct segment_file *file, const char *directory, const char *name)
+{
+    int r = segment_dir_encode(name, file->stem);
+
     if (r == -ENAMETOOLONG)
-        return error_set(reterr, r,
+        return error_set(&file->error, r,
                          "the name `%s` is too long for a shared set: at most %u bytes, where each "
                          "byte other than a letter, digit, `-` or `_` counts as three",
                          error_text(name).text, SEGMENT_DIR_STEM_MAX);
     if (r < 0)
-        return error_set(reterr, r, "a shared set needs a name");
-    snprintf(ret->file, sizeof ret->file, "%.*s" SEGMENT_SUFFIX, (int)SEGMENT_DIR_STEM_MAX,
-             ret->file_stem);
-    segment_dir_default(ret->default_directory);
-    ret->directory = directory == NULL ? ret->default_directory : directory;
-    r = segment_dir_open(directory, make, reterr);
-    if (r < 0)
-        return r;
-    ret->directory_fd = r;
+        return error_set(&file->error, r, "a shared set needs a name");
+    snprintf(file->name, sizeof file->name, "%.*s" SEGMENT_SUFFIX, (int)SEGMENT_DIR_STEM_MAX,
+             file->stem);
+    segment_dir_default(file->default_directory);
+    file->directory = directory == NULL ? file->default_directory : directory;
     return 0;
 }
 
-void segment_location_close(struct segment_location *location)
+int segment_file_locate(const char *directory, const char *name, bool make,
+                        struct segment_file **ret, struct weir_error *reterr)
 {
-    os_close(location->directory_fd);
-    location->directory_fd = -1;
+    struct segment_file *file = os_alloc(1, sizeof(*file));
+    int r;
+
+    if (!file)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    file->fd = file->directory_fd = -1;
+    r = segment_file_name(file, directory, name);
+    if (r == 0)
+        r = file->directory_fd = segment_dir_open(directory, make, &file->error);
+    if (r >= 0) {
+        r = segment_host_read(&file->host);
+        if (r < 0)
+            error_set(&file->error, r, "a shared set needs /proc: %s", strerrordesc_np(-r));
+    }
+    if (r < 0)
+        return segment_file_finish(file, r, NULL, reterr);
+    *ret = file;
+    return 0;
 }
 
-static int segment_file_open_error(const struct segment_location *location, int code)
+int segment_file_finish(struct segment_file *file, int r, struct segment **ret,
+                        struct weir_error *reterr)
+{
+    if (r == 0 && ret) {
+        *ret = file->segment;
+    } else {
+        segment_file_close(file);
+        os_close(file->directory_fd);
+    }
+    if (r < 0 && reterr)
+        *reterr = file->error;
+    os_free(file);
+    return r;
+}
+
+static int segment_file_open_error(struct segment_file *file, int code)
 {
     if (code == -ENOENT)
-        return error_set(location->reterr, code, "there is no segment `%s` in `%s`",
-                         error_text(location->file).text, error_text(location->directory).text);
+        return error_set(&file->error, code, "there is no segment `%s` in `%s`",
+                         error_text(file->name).text, error_text(file->directory).text);
     if (code == -ELOOP || code == -EISDIR || code == -ENXIO)
-        return segment_error(location, -EPERM, "is refused: it is %s",
+        return segment_error(file, -EPERM, "is refused: it is %s",
                              code == -ELOOP    ? "a symbolic link"
                              : code == -EISDIR ? "a directory"
                                                : "not a regular file");
-    return segment_error(location, code, "cannot be opened: %s", strerrordesc_np(-code));
+    return segment_error(file, code, "cannot be opened: %s", strerrordesc_np(-code));
 }
 
-static int segment_file_check_owner(const struct segment_location *location, int fd,
-                                    struct stat *ret)
+static int segment_file_check_owner(struct segment_file *file, struct stat *ret)
 {
-    int r = os_fstat(fd, ret);
+    int r = os_fstat(file->fd, ret);
 
     if (r < 0)
-        return segment_error(location, r, "cannot be checked: %s", strerrordesc_np(-r));
+        return segment_error(file, r, "cannot be checked: %s", strerrordesc_np(-r));
     if (!S_ISREG(ret->st_mode))
-        return segment_error(location, -EPERM, "is refused: it is %s",
+        return segment_error(file, -EPERM, "is refused: it is %s",
                              S_ISDIR(ret->st_mode) ? "a directory" : "not a regular file");
     if (ret->st_uid != os_user_id())
-        return segment_error(location, -EPERM, "is refused: it belongs to user %u, not to user %u",
+        return segment_error(file, -EPERM, "is refused: it belongs to user %u, not to user %u",
                              ret->st_uid, os_user_id());
     if ((ret->st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        return segment_error(location, -EPERM, "is refused: its mode %04o gives other users access",
+        return segment_error(file, -EPERM, "is refused: its mode %04o gives other users access",
                              ret->st_mode & 07777);
     if (ret->st_nlink > 1)
-        return segment_error(location, -EPERM, "is refused: it has %lu hard links",
+        return segment_error(file, -EPERM, "is refused: it has %lu hard links",
                              (long)ret->st_nlink);
     return ret->st_nlink == 0 ? -EAGAIN : 0;
 }
 
-static int segment_file_read_header(const struct segment_location *location,
-                                    struct segment_file *file)
+static int segment_file_read_header(struct segment_file *file)
 {
     const size_t header_n = sizeof file->header, definition_n = sizeof file->definition;
     int header = os_pread(file->fd, 0, &file->header, header_n);
@@ -85,36 +120,87 @@ static int segment_file_read_header(const struct segment_location *location,
                    : os_pread(file->fd, SEGMENT_DEFINITION_AT, file->definition, definition_n);
 
     if (definition < 0)
-        return segment_error(location, definition, "cannot be read: %s",
-                             strerrordesc_np(-definition));
+        return segment_error(file, definition, "cannot be read: %s", strerrordesc_np(-definition));
     if ((size_t)header < header_n || (size_t)definition < definition_n)
-        return segment_error(location, -EUCLEAN, "is damaged: it is only %llu bytes long",
+        return segment_error(file, -EUCLEAN, "is damaged: it is only %llu bytes long",
                              (unsigned long long)file->size);
     file->definition[definition_n - 1] = '\0';
     return 0;
 }
 
-int segment_file_open(const struct segment_location *location, bool writable,
-                      struct segment_file *file)
+int segment_file_open(struct segment_file *file, bool writable)
 {
     struct stat found;
     int r;
 
-    file->fd = os_open_at(location->directory_fd, location->file, writable);
+    file->fd = os_open_at(file->directory_fd, file->name, writable);
     if (file->fd < 0)
-        return segment_file_open_error(location, file->fd);
-    r = segment_file_check_owner(location, file->fd, &found);
+        return segment_file_open_error(file, file->fd);
+    r = segment_file_check_owner(file, &found);
     if (r < 0)
         return r;
     file->size = (uint64_t)found.st_size;
     file->real_size = (uint64_t)found.st_blocks * 512; /* st_blocks always counts 512 bytes */
-    return segment_file_read_header(location, file);
+    return segment_file_read_header(file);
+}
+
+int segment_file_map(struct segment_file *file, const struct segment_layout *layout, bool writable)
+{
+    struct segment *segment = os_alloc(1, sizeof(*segment));
+    void *base = NULL;
+    int r;
+
+    WEIR_INVARIANT(file->fd >= 0 && file->directory_fd >= 0 && !file->segment);
+    if (!segment)
+        return error_set(&file->error, -ENOMEM, "out of memory");
+    r = os_map_shared(file->fd, layout->size, writable, &base);
+    if (r < 0) {
+        os_free(segment);
+        return segment_error(file, r, "cannot be mapped: %s", strerrordesc_np(-r));
+    }
+    *segment = (struct segment){.base = base,
+                                .layout = *layout,
+                                .fd = file->fd,
+                                .directory_fd = file->directory_fd,
+                                .while_used = file->header.identity.while_used,
+                                .secret = file->header.identity.secret};
+    memcpy(segment->file_stem, file->stem, sizeof segment->file_stem);
+    file->segment = segment;
+    return 0;
+}
+
+static void segment_unmap(struct segment *segment)
+{
+    os_unmap_shared(segment->base, segment->layout.size);
+    os_free(segment);
+}
+
+void segment_file_unmap(struct segment_file *file)
+{
+    if (file->segment)
+        segment_unmap(file->segment);
+    file->segment = NULL;
 }
 
 void segment_file_close(struct segment_file *file)
 {
+    segment_file_unmap(file);
     os_close(file->fd);
     file->fd = -1;
+}
+
+void segment_close(struct segment *segment)
+{
+    if (!segment)
+        return;
+    segment_close_in_child(segment);
+    segment_unmap(segment);
+}
+
+void segment_close_in_child(const struct segment *segment)
+{
+    os_close(segment->fd);
+    os_close(segment->directory_fd);
 }
 
 static int segment_file_unlink_locked(int directory_fd, const char *stem, int fd)
@@ -152,27 +238,5 @@ int segment_file_unlink(int directory_fd, const char *stem, int fd)
     r = segment_file_unlink_locked(directory_fd, stem, fd);
     SCHED_POINT();
     os_file_unlock(fd);
-    return r;
-}
-
-int segment_visit(const char *directory, const char *name, bool writable, segment_visit_fn *visit,
-                  void *userdata, struct weir_error *reterr)
-{
-    struct segment_location location;
-    struct segment_file *file = os_alloc(1, sizeof(*file));
-    struct weir_error error;
-    int r;
-
-    if (!file)
-        return error_set(reterr, -ENOMEM, "out of memory");
-    r = segment_location_open(directory, name, false, &location, &error);
-    if (r == 0) {
-        r = visit(&location, file, segment_file_open(&location, writable, file), userdata);
-        segment_file_close(file);
-    }
-    segment_location_close(&location);
-    os_free(file);
-    if (r < 0 && r != -EAGAIN && reterr)
-        *reterr = error;
     return r;
 }

@@ -94,70 +94,62 @@ static uint64_t segment_checksum(const struct segment_identity *identity, const 
     return fnv1a_bytes(hash, definition, identity->definition_length);
 }
 
-int segment_host_read(struct segment_host *ret, struct weir_error *reterr)
+/* Writes what is derived from the layout. */
+static void segment_identity_set_layout(struct segment_identity *identity,
+                                        const struct segment_layout *layout)
 {
-    int r = os_boot_id(ret->boot_id);
-
-    if (r == 0)
-        r = os_namespace_id("pid", &ret->pid_namespace);
-    if (r == 0)
-        r = os_namespace_id("time", &ret->time_namespace);
-    if (r < 0)
-        return error_set(reterr, r, "a shared set needs /proc: %s", strerrordesc_np(-r));
-    return 0;
+    identity->size = layout->size;
+    identity->block_class = layout->block_class;
+    identity->record_units = layout->record_units;
+    identity->limits_n = layout->limits_n;
+    identity->counters_size = layout->counters_size;
+    identity->threads_n = layout->threads_n;
+    identity->runs_n = layout->runs_n;
+    identity->keys_max = layout->keys_max;
+    identity->key_sets_max = layout->key_sets_max;
 }
 
-void segment_identity_write(struct segment_header *header, const struct segment_shape *shape,
-                            const struct segment_layout *layout, const struct segment_host *here)
+void segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
+                           const struct segment_layout *layout)
 {
-    struct segment_identity *identity = &header->identity;
-    const char *definition = (const char *)header + SEGMENT_DEFINITION_AT;
+    struct segment_identity *identity = &file->header.identity;
 
+    snprintf(file->definition, sizeof file->definition, "%s", shape->definition);
     *identity = (struct segment_identity){
         .layout = SEGMENT_LAYOUT,
-        .header_size = sizeof *header,
+        .header_size = sizeof file->header,
         .abi = segment_abi_hash(),
-        .pid_namespace = here->pid_namespace,
-        .time_namespace = here->time_namespace,
+        .pid_namespace = file->host.pid_namespace,
+        .time_namespace = file->host.time_namespace,
         .creator_pid = os_process_id(),
         .created_ns = (uint64_t)((int64_t)os_now_ns() + os_wall_offset_ns()),
-        .size = layout->size,
         .definition_hash = shape->definition_hash,
-        .definition_length = (uint32_t)strlen(definition),
+        .definition_length = (uint32_t)strlen(file->definition),
         .while_used = shape->while_used,
-        .block_class = shape->block_class,
-        .record_units = shape->record_units,
-        .limits_n = shape->limits_n,
-        .counters_size = (uint32_t)shape->counters_size,
-        .threads_n = layout->threads_n,
-        .runs_n = layout->runs_n,
-        .keys_max = layout->keys_max,
-        .key_sets_max = layout->key_sets_max,
     };
-    WEIR_INVARIANT(identity->definition_length < SEGMENT_DEFINITION_MAX);
+    segment_identity_set_layout(identity, layout);
     if (layout->keys_max)
         siphash_secret_new(&identity->secret);
     memcpy(identity->magic, segment_magic, sizeof segment_magic);
-    memcpy(identity->boot_id, here->boot_id, sizeof here->boot_id);
+    memcpy(identity->boot_id, file->host.boot_id, sizeof identity->boot_id);
     memcpy(identity->name, shape->name, strlen(shape->name));
-    identity->checksum = segment_checksum(identity, definition);
+    identity->checksum = segment_checksum(identity, file->definition);
 }
 
-static int segment_error_damaged(const struct segment_location *location, const char *what)
+static int segment_error_damaged(struct segment_file *file, const char *what)
 {
-    return segment_error(location, -EUCLEAN, "is damaged: %s; remove it with `weir rm`", what);
+    return segment_error(file, -EUCLEAN, "is damaged: %s; remove it with `weir rm`", what);
 }
 
 /* Checks that the identity is intact: magic, layout, checksum and terminators. */
-static int segment_check_identity(const struct segment_location *location,
-                                  const struct segment_file *file)
+static int segment_check_identity(struct segment_file *file)
 {
     const struct segment_identity *identity = &file->header.identity;
 
     if (memcmp(identity->magic, segment_magic, sizeof segment_magic) != 0)
-        return segment_error_damaged(location, "it does not begin like a segment of weir");
+        return segment_error_damaged(file, "it does not begin like a segment of weir");
     if (identity->layout != SEGMENT_LAYOUT || identity->header_size != sizeof file->header)
-        return segment_error(location, -EPROTONOSUPPORT,
+        return segment_error(file, -EPROTONOSUPPORT,
                              "was made by another version of weir (layout %u, here %u): remove it "
                              "with `weir rm` once it is not in use",
                              identity->layout, SEGMENT_LAYOUT);
@@ -165,37 +157,37 @@ static int segment_check_identity(const struct segment_location *location,
         identity->checksum != segment_checksum(identity, file->definition) ||
         file->definition[identity->definition_length] != '\0' ||
         memchr(identity->name, '\0', sizeof identity->name) == NULL)
-        return segment_error_damaged(location, "its header was changed");
+        return segment_error_damaged(file, "its header was changed");
     return 0;
 }
 
-int segment_file_check_usable(const struct segment_location *location,
-                              const struct segment_file *file, const struct segment_host *here)
+int segment_file_check_usable(struct segment_file *file)
 {
     const struct segment_identity *identity = &file->header.identity;
-    int r = segment_check_identity(location, file);
+    int r = segment_check_identity(file);
 
     if (r < 0)
         return r;
-    if (memcmp(identity->boot_id, here->boot_id, sizeof here->boot_id) != 0)
-        return segment_error(location, -ESTALE, "is of %s", "an earlier boot of the machine");
+    if (memcmp(identity->boot_id, file->host.boot_id, sizeof file->host.boot_id) != 0)
+        return segment_error(file, -ESTALE, "is of %s", "an earlier boot of the machine");
     if (identity->abi != segment_abi_hash())
-        return segment_error(location, -EPROTONOSUPPORT,
+        return segment_error(file, -EPROTONOSUPPORT,
                              "was made by another build of weir (%016llx, here %016llx): remove it "
                              "with `weir rm` once it is not in use",
                              (unsigned long long)identity->abi,
                              (unsigned long long)segment_abi_hash());
-    if (identity->pid_namespace != here->pid_namespace)
-        return segment_error(location, -EXDEV,
+    if (identity->pid_namespace != file->host.pid_namespace)
+        return segment_error(file, -EXDEV,
                              "belongs to another pid namespace (%llu, here %llu), the processes of "
                              "which cannot be probed from here",
                              (unsigned long long)identity->pid_namespace,
-                             (unsigned long long)here->pid_namespace);
-    if (identity->time_namespace != here->time_namespace)
+                             (unsigned long long)file->host.pid_namespace);
+    if (identity->time_namespace != file->host.time_namespace)
         return segment_error(
-            location, -EXDEV,
+            file, -EXDEV,
             "belongs to another time namespace (%llu, here %llu), where the clock differs",
-            (unsigned long long)identity->time_namespace, (unsigned long long)here->time_namespace);
+            (unsigned long long)identity->time_namespace,
+            (unsigned long long)file->host.time_namespace);
     return 0;
 }
 
@@ -222,73 +214,51 @@ static struct definition_excerpt definition_excerpt(const char *definition, size
     return ret;
 }
 
-static int segment_error_differs(const struct segment_location *location, const char *there,
-                                 const char *here)
+static int segment_error_differs(struct segment_file *file, const char *there, const char *here)
 {
     size_t at = 0;
 
     while (there[at] != '\0' && there[at] == here[at])
         at++;
-    return error_set(location->reterr, -EEXIST,
+    return error_set(&file->error, -EEXIST,
                      "the segment has another definition of the set: there `%s`, here `%s`%s "
                      "(segment `%s` in `%s`)",
                      definition_excerpt(there, at).text, definition_excerpt(here, at).text,
                      there[at] == here[at] ? ", with plugins of another version" : "",
-                     error_text(location->file).text, error_text(location->directory).text);
-}
-
-/* Returns whether the identity states the sizes of the parts that the layout has. */
-static bool segment_has_part_sizes(const struct segment_identity *identity,
-                                   const struct segment_layout *layout)
-{
-    return identity->block_class == layout->block_class &&
-           identity->record_units == layout->record_units &&
-           identity->limits_n == layout->limits_n &&
-           identity->counters_size == layout->counters_size;
-}
-
-/* Returns whether the identity states the capacities that the layout has. */
-static bool segment_has_capacities(const struct segment_identity *identity,
-                                   const struct segment_layout *layout)
-{
-    return identity->threads_n == layout->threads_n && identity->runs_n == layout->runs_n &&
-           identity->keys_max == layout->keys_max && identity->key_sets_max == layout->key_sets_max;
+                     error_text(file->name).text, error_text(file->directory).text);
 }
 
 /* Checks the numbers of the identity and the file's size against the layout. */
-static int segment_check_layout(const struct segment_location *location,
-                                const struct segment_file *file,
-                                const struct segment_layout *layout)
+static int segment_check_layout(struct segment_file *file, const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
+    struct segment_identity expected = *identity;
 
-    if (!segment_has_part_sizes(identity, layout) || !segment_has_capacities(identity, layout) ||
-        identity->size != layout->size)
-        return segment_error_damaged(location, "its sizes do not match its definition");
+    segment_identity_set_layout(&expected, layout);
+    if (memcmp(identity, &expected, sizeof expected) != 0)
+        return segment_error_damaged(file, "its sizes do not match its definition");
     if (file->size != layout->size)
-        return segment_error(location, -EUCLEAN,
+        return segment_error(file, -EUCLEAN,
                              "is damaged: it is %llu bytes long instead of %llu; remove it with "
                              "`weir rm`",
                              (unsigned long long)file->size, (unsigned long long)layout->size);
     return 0;
 }
 
-int segment_file_check_match(const struct segment_location *location,
-                             const struct segment_file *file, const struct segment_shape *shape,
+int segment_file_check_match(struct segment_file *file, const struct segment_shape *shape,
                              const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
 
     if (strcmp(identity->name, shape->name) != 0)
-        return segment_error_damaged(location, "it belongs to another set");
+        return segment_error_damaged(file, "it belongs to another set");
     if (identity->definition_hash != shape->definition_hash ||
         identity->while_used != shape->while_used)
-        return segment_error_differs(location, file->definition, shape->definition);
-    return segment_check_layout(location, file, layout);
+        return segment_error_differs(file, file->definition, shape->definition);
+    return segment_check_layout(file, layout);
 }
 
-int segment_file_read_layout(const struct segment_location *location,
-                             const struct segment_file *file, struct segment_layout *ret)
+int segment_file_read_layout(struct segment_file *file, struct segment_layout *ret)
 {
     const struct segment_identity *identity = &file->header.identity;
     const struct segment_shape shape = {
@@ -302,7 +272,11 @@ int segment_file_read_layout(const struct segment_location *location,
         .key_sets_max = (uint32_t)identity->key_sets_max,
     };
 
+    int r = segment_file_check_usable(file);
+
+    if (r < 0)
+        return r;
     if (segment_layout_compute(&shape, ret) < 0)
-        return segment_error_damaged(location, "its sizes are impossible");
-    return segment_check_layout(location, file, ret);
+        return segment_error_damaged(file, "its sizes are impossible");
+    return segment_check_layout(file, ret);
 }

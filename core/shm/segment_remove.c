@@ -113,80 +113,48 @@ static int segment_retry_removal(const struct segment *segment, segment_in_use_f
     return r;
 }
 
-int segment_file_try_remove(struct segment_location *location, struct segment_file *file,
-                            const struct segment_layout *layout, bool force,
-                            segment_in_use_fn *in_use, void *userdata)
+int segment_file_try_remove(struct segment_file *file, const struct segment_layout *layout,
+                            bool force, segment_in_use_fn *in_use, void *userdata)
 {
-    struct segment *segment = NULL;
-    int directory_fd = location->directory_fd;
-    int r = segment_map(location, file, layout, true, &segment);
+    int r = segment_file_map(file, layout, true);
 
     if (r < 0)
         return r;
     if (force)
-        segment_force_removal(segment);
-    r = segment_retry_removal(segment, in_use, userdata);
-    segment->directory_fd = -1; /* it stays the caller's */
-    location->directory_fd = directory_fd;
-    segment_close(segment);
-    return r < 0 ? segment_error(location, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
+        segment_force_removal(file->segment);
+    r = segment_retry_removal(file->segment, in_use, userdata);
+    segment_file_unmap(file);
+    return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
 }
 
-/* Removes a usable segment. Returns 0, -EBUSY (in use) or another error. */
-static int segment_remove_usable(struct segment_location *location, struct segment_file *file,
-                                 const struct segment_layout *layout, bool force,
-                                 segment_in_use_fn *in_use, void *userdata)
-{
-    int r = segment_file_try_remove(location, file, layout, force, in_use, userdata);
-
-    if (r == 0)
-        return segment_error(location, -EBUSY, "is %s", "in use");
-    return r < 0 ? r : 0;
-}
-
-static int segment_remove_file(struct segment_location *location, struct segment_file *file,
-                               bool force, segment_in_use_fn *in_use, void *userdata)
+static int segment_file_remove(struct segment_file *file, bool force, segment_in_use_fn *in_use,
+                               void *userdata)
 {
     struct segment_layout layout;
-    struct segment_host host;
-    int r = segment_host_read(&host, location->reterr);
+    int r = segment_file_read_layout(file, &layout);
 
-    if (r < 0)
-        return r;
-    r = segment_file_check_usable(location, file, &host);
-    if (r == 0)
-        r = segment_file_read_layout(location, file, &layout);
-    if (r == 0)
-        return segment_remove_usable(location, file, &layout, force, in_use, userdata);
+    if (r == 0) {
+        r = segment_file_try_remove(file, &layout, force, in_use, userdata);
+        return r == 0 ? segment_error(file, -EBUSY, "is %s", "in use") : r < 0 ? r : 0;
+    }
     if (r != -ESTALE && !force)
         return r;
-    r = segment_file_unlink(location->directory_fd, location->file_stem, file->fd);
-    if (r < 0)
-        segment_error(location, r, "cannot be removed: %s", strerrordesc_np(-r));
-    return r;
-}
-
-struct segment_remove_args {
-    bool force;
-    segment_in_use_fn *in_use;
-    void *userdata;
-};
-
-static int segment_remove_visit(struct segment_location *location, struct segment_file *file,
-                                int opened, void *userdata)
-{
-    const struct segment_remove_args *args = userdata;
-
-    if (opened < 0 && !(opened == -EUCLEAN && args->force))
-        return opened;
-    return segment_remove_file(location, file, args->force, args->in_use, args->userdata);
+    r = segment_file_unlink(file->directory_fd, file->stem, file->fd);
+    return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : 0;
 }
 
 int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
                    void *userdata, struct weir_error *reterr)
 {
-    struct segment_remove_args args = {force, in_use, userdata};
-    int r = segment_visit(directory, name, true, segment_remove_visit, &args, reterr);
+    struct segment_file *file;
+    int r = segment_file_locate(directory, name, false, &file, reterr);
 
-    return r != -EAGAIN ? r : 0; /* another process removed it */
+    if (r < 0)
+        return r;
+    r = segment_file_open(file, true);
+    if (r == 0 || (r == -EUCLEAN && force))
+        r = segment_file_remove(file, force, in_use, userdata);
+    if (r == -EAGAIN)
+        r = 0; /* another process removed it */
+    return segment_file_finish(file, r, NULL, reterr);
 }
