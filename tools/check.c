@@ -164,9 +164,9 @@ static void print_defaults(const struct weir_set_info *info)
     if (info->lifetime != NULL)
         printf("  backend %s  lifetime %s", info->backend, info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
-        printf("  timeout %s", units_format_duration(info->timeout_ns, text));
+        printf("  timeout %s", units_format(UNITS_DURATION, info->timeout_ns, text));
     if (info->max_wait_ns != WEIR_FOREVER)
-        printf("  max_wait %s", units_format_duration(info->max_wait_ns, text));
+        printf("  max_wait %s", units_format(UNITS_DURATION, info->max_wait_ns, text));
     if (info->max_waiters != 0)
         printf("  max_waiters %u", info->max_waiters);
     if (info->flags & WEIR_SET_STRICT)
@@ -180,9 +180,9 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
 {
     char text[UNITS_TEXT_MAX];
 
-    printf("  subjects  max %s", units_format_amount(subjects->max, text));
+    printf("  subjects  max %s", units_format(UNITS_AMOUNT, subjects->max, text));
     if (subjects->memory_max != 0)
-        printf("  memory %s", units_format_size(subjects->memory_max, text));
+        printf("  memory %s", units_format(UNITS_SIZE, subjects->memory_max, text));
     printf("  evict %s", subjects->evict);
 }
 

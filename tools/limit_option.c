@@ -5,13 +5,13 @@
 #include <string.h>
 
 /* Reads a number with a unit that ends at `end`, and restores the character there. */
-static int read_until(char *text, char *end, int (*read)(const char *, uint64_t *), uint64_t *ret)
+static int read_until(char *text, char *end, enum units_kind kind, uint64_t *ret)
 {
     char kept = *end;
     int r;
 
     *end = '\0';
-    r = read(text, ret);
+    r = units_parse(kind, text, ret);
     *end = kept;
     return r;
 }
@@ -22,7 +22,7 @@ static const char *parse_window(char *text, struct weir_limit_spec *ret)
     char *slash = strchr(text, '/');
     char *end = slash != NULL ? slash : text + strlen(text);
 
-    if (read_until(text, end, units_parse_duration, &ret->window_ns) < 0 || ret->window_ns == 0)
+    if (read_until(text, end, UNITS_DURATION, &ret->window_ns) < 0 || ret->window_ns == 0)
         return "WINDOW is a duration like 500ms, 60s or 1h";
     if (slash != NULL && slash[1] == '\0')
         return "ALGORITHM is the name of a plugin";
@@ -42,7 +42,7 @@ const char *limit_option_parse(char *text, struct weir_limit_spec *ret)
 
     if (colon == NULL || colon == text)
         return "a limit is written KEY:N or KEY:N/WINDOW";
-    if (read_until(colon + 1, slash != NULL ? slash : colon + strlen(colon), units_parse_amount,
+    if (read_until(colon + 1, slash != NULL ? slash : colon + strlen(colon), UNITS_AMOUNT,
                    &limit.capacity) < 0 ||
         limit.capacity == 0)
         return "N is a whole number from 1, like 4, 10k or 2M";
@@ -59,7 +59,7 @@ const char *amount_option_parse(char *text, struct weir_amount *ret)
 
     if (sign == NULL || sign == text)
         return "an amount is written KEY=N";
-    if (units_parse_amount(sign + 1, &ret->amount) < 0)
+    if (units_parse(UNITS_AMOUNT, sign + 1, &ret->amount) < 0)
         return "N is a whole number, like 4, 10k or 2M";
     *sign = '\0';
     ret->key = text;
@@ -70,7 +70,7 @@ const char *duration_option_parse(const char *text, uint64_t *ret_ns)
 {
     if (strcmp(text, "forever") == 0)
         *ret_ns = WEIR_FOREVER;
-    else if (units_parse_duration(text, ret_ns) < 0)
+    else if (units_parse(UNITS_DURATION, text, ret_ns) < 0)
         return "not a duration like 500ms, 60s, 1h or forever";
     return NULL;
 }

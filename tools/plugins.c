@@ -71,9 +71,9 @@ static const char *format_value(const struct weir_parameter *parameter, uint64_t
 {
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
-        return units_format_amount(value, buffer);
+        return units_format(UNITS_AMOUNT, value, buffer);
     case WEIR_PARAMETER_DURATION:
-        return units_format_duration(value, buffer);
+        return units_format(UNITS_DURATION, value, buffer);
     case WEIR_PARAMETER_BOOLEAN:
         return value != 0 ? "true" : "false";
     default:

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/invariant.h"
 #include "os/os.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +62,41 @@ size_t utf8_valid_length(const char *text, size_t length)
     return at;
 }
 
+/* Returns whether a byte is a control character; bytes of longer UTF-8 sequences are not. */
+static bool text_is_control(char byte)
+{
+    return (unsigned char)byte < 0x20 || byte == 0x7f;
+}
+
+bool text_has_control(const char *text)
+{
+    while (*text != '\0' && !text_is_control(*text))
+        text++;
+    return *text != '\0';
+}
+
+void text_append(char *text, size_t size, const char *format, ...)
+{
+    size_t length = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + length, size - length, format, arguments);
+    va_end(arguments);
+}
+
+struct text_list text_join(const char *const *items, size_t n, const char *between,
+                           const char *before_last)
+{
+    struct text_list list = {""};
+    for (size_t i = 0; i < n; i++)
+        text_append(list.text, sizeof list.text, "%s%s",
+                    i == 0       ? ""
+                    : i + 1 == n ? before_last
+                                 : between,
+                    items[i]);
+    return list;
+}
+
 /* Makes a message that quotes any bytes one line of UTF-8 without a partial character. */
 static void error_sanitize(char *message, size_t size)
 {
@@ -77,7 +111,7 @@ static void error_sanitize(char *message, size_t size)
     for (size_t valid = 0; (valid += utf8_valid_length(message + valid, length - valid)) < length;)
         message[valid] = '?';
     for (size_t i = 0; i < length; i++) {
-        if ((unsigned char)message[i] < 0x20 || message[i] == 0x7f)
+        if (text_is_control(message[i]))
             message[i] = '?';
     }
 }
@@ -95,22 +129,20 @@ int error_set(struct weir_error *reterr, int code, const char *format, ...)
     return code;
 }
 
-/* Writes "set `x`, limit 2: " and returns its length. */
-static size_t spec_location_write(const struct spec_location *location, char *message, size_t size)
+/* Writes "set `x`, limit 2: ". */
+static void spec_location_write(const struct spec_location *location, char *message, size_t size)
 {
-    int n = 0;
     if (location->set != NULL)
-        n = snprintf(message, size, "set `%s`", error_text(location->set).text);
+        text_append(message, size, "set `%s`", error_text(location->set).text);
     else if (location->set_number != 0)
-        n = snprintf(message, size, "set %u", location->set_number);
+        text_append(message, size, "set %u", location->set_number);
     else if (location->pool != NULL)
-        n = snprintf(message, size, "pool `%s`", error_text(location->pool).text);
-    if (n == 0)
-        return 0;
+        text_append(message, size, "pool `%s`", error_text(location->pool).text);
+    else
+        return;
     if (location->limit_number != 0)
-        n += snprintf(message + n, size - (size_t)n, ", limit %u", location->limit_number);
-    n += snprintf(message + n, size - (size_t)n, ": ");
-    return (size_t)n;
+        text_append(message, size, ", limit %u", location->limit_number);
+    text_append(message, size, ": ");
 }
 
 bool complaints_full(const struct complaints *complaints)
@@ -145,14 +177,12 @@ int complaint_add(struct complaints *complaints, int code, struct mark mark, con
         complaints->memory_failed = true;
         return code;
     }
-    complaint->mark = mark;
-    complaint->order = complaints->items_n;
-    complaint->code = code;
-
-    size_t at = 0;
+    *complaint = (struct complaint){.mark = mark, .order = complaints->items_n, .code = code};
     if (mark.line == 0)
-        at = spec_location_write(&complaints->location, complaint->message,
-                                 sizeof complaint->message);
+        spec_location_write(&complaints->location, complaint->message, sizeof complaint->message);
+    else if (code != -ENOEXEC)
+        complaint->code = -EINVAL;
+    size_t at = strlen(complaint->message);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(complaint->message + at, sizeof complaint->message - at, format, arguments);
@@ -217,14 +247,6 @@ struct error_text error_text(const char *text)
     return ret;
 }
 
-struct hint hint_format(const char *closest)
-{
-    struct hint hint = {""};
-    if (closest != NULL)
-        snprintf(hint.text, sizeof hint.text, " (did you mean `%s`?)", error_text(closest).text);
-    return hint;
-}
-
 enum { HINT_WORD_MAX = 64 }; /* longer words get no hint */
 
 static size_t size_min(size_t a, size_t b)
@@ -262,13 +284,11 @@ static size_t hint_edit_distance(const char *a, size_t a_n, const char *b, size_
     return above[b_n];
 }
 
-const char *hint_find(const char *word, const char *const *candidates, size_t n)
+struct hint hint_find(const char *word, const char *const *candidates, size_t n)
 {
-    const char *closest = NULL;
+    struct hint hint = {0};
     size_t length = strlen(word);
-    if (length > HINT_WORD_MAX)
-        return NULL;
-    size_t limit = length < 3 ? 1 : length < 6 ? 2 : 3;
+    size_t limit = length < 3 ? 1 : length < 6 ? 2 : length <= HINT_WORD_MAX ? 3 : 0;
     for (size_t i = 0; i < n && limit > 0; i++) {
         size_t candidate_length = strlen(candidates[i]);
         if (candidate_length > HINT_WORD_MAX || candidate_length > length + limit ||
@@ -277,9 +297,12 @@ const char *hint_find(const char *word, const char *const *candidates, size_t n)
         size_t distance = hint_edit_distance(word, length, candidates[i], candidate_length, limit);
         /* With as many edits as the shorter word has bytes any two words match. */
         if (distance <= limit && distance < size_min(length, candidate_length)) {
-            closest = candidates[i];
+            hint.closest = candidates[i];
             limit = distance == 0 ? 0 : distance - 1; /* from here on only closer ones */
         }
     }
-    return closest;
+    if (hint.closest != NULL)
+        snprintf(hint.text, sizeof hint.text, " (did you mean `%s`?)",
+                 error_text(hint.closest).text);
+    return hint;
 }

@@ -3,6 +3,7 @@
 #ifndef WEIR_CORE_BASE_ERROR_H
 #define WEIR_CORE_BASE_ERROR_H
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <weir/error.h>
@@ -33,19 +34,21 @@ struct complaints {
     struct weir_error first; /* set by complaints_report; first.complaints counts all */
 
     struct spec_location location; /* of the next complaints that have no line */
+    bool memory_failed;            /* then complaints_report returns -ENOMEM */
     struct complaint *items;       /* from here on private to error.c; initially zero */
     uint32_t items_n;
     uint32_t total;
-    bool memory_failed;
 };
 
 /* Fills `reterr`, if not NULL, and returns `code`. */
 __attribute__((format(printf, 3, 4))) int error_set(struct weir_error *reterr, int code,
                                                     const char *format, ...);
 
-/* Adds a complaint and returns `code`. */
+/* Adds a complaint and returns `code`. An error in a text is reported as -EINVAL, or as -ENOEXEC
+ * for a bad plugin; an error in code may also say that something exists or not. */
 __attribute__((format(printf, 4, 5))) int complaint_add(struct complaints *complaints, int code,
                                                         struct mark mark, const char *format, ...);
+#define complain(complaints, mark, ...) complaint_add((complaints), -EINVAL, (mark), __VA_ARGS__)
 
 /* Returns whether further complaints would only be counted; then a hint is useless. */
 bool complaints_full(const struct complaints *complaints);
@@ -58,6 +61,8 @@ int complaints_report(struct complaints *complaints);
 
 /* Returns the offset of the first byte that is not well-formed UTF-8, or `length`. */
 size_t utf8_valid_length(const char *text, size_t length);
+/* Returns whether the text has a control character. */
+bool text_has_control(const char *text);
 
 /* User text prepared for an error message: on one line, truncated if long. */
 struct error_text {
@@ -65,13 +70,22 @@ struct error_text {
 };
 struct error_text error_text(const char *text);
 
-/* Returns the candidate closest to `word`, or NULL if none is close. */
-const char *hint_find(const char *word, const char *const *candidates, size_t n);
+/* Appends to the text in a buffer of `size` bytes, and cuts what has no room. */
+__attribute__((format(printf, 3, 4))) void text_append(char *text, size_t size, const char *format,
+                                                       ...);
 
-/* Returns " (did you mean `x`?)", or "" if `closest` is NULL. */
-struct hint {
-    char text[112];
+/* The items of a list in one text: "a, b or c". */
+struct text_list {
+    char text[256];
 };
-struct hint hint_format(const char *closest);
+struct text_list text_join(const char *const *items, size_t n, const char *between,
+                           const char *before_last);
+
+/* The candidate that a word was perhaps meant to be. */
+struct hint {
+    const char *closest; /* NULL: none is close */
+    char text[112];      /* " (did you mean `x`?)", or "" */
+};
+struct hint hint_find(const char *word, const char *const *candidates, size_t n);
 
 #endif

@@ -14,15 +14,13 @@
 /* Size of a buffer for any formatted number, with the NUL. */
 #define UNITS_TEXT_MAX 24
 
+enum units_kind { UNITS_AMOUNT, UNITS_DURATION, UNITS_SIZE };
+
 /* Parse the whole text. Return 0, -EINVAL (not of this kind) or -ERANGE (does not fit 64 bits). */
-int units_parse_amount(const char *text, uint64_t *ret);
-int units_parse_duration(const char *text, uint64_t *ret_ns);
-int units_parse_size(const char *text, uint64_t *ret);
+int units_parse(enum units_kind kind, const char *text, uint64_t *ret);
 int units_parse_boolean(const char *text, bool *ret);
 
-/* Write a number with the largest unit that keeps it whole. Return `buffer`. */
-const char *units_format_amount(uint64_t amount, char buffer[UNITS_TEXT_MAX]);
-const char *units_format_duration(uint64_t ns, char buffer[UNITS_TEXT_MAX]);
-const char *units_format_size(uint64_t bytes, char buffer[UNITS_TEXT_MAX]);
+/* Writes a number with the largest unit that keeps it whole. Returns `buffer`. */
+const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX]);
 
 #endif

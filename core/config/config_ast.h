@@ -32,24 +32,24 @@ struct settings {
     size_t n;
 };
 
+/* A part of a text begins with its name, or with a value that has only its mark. */
 struct ast_limit {
-    struct mark mark;
+    struct config_value name; /* never a text: requests name limits by key */
     struct config_value type, key, algorithm;
     struct config_value refund, overuse, lease;
     struct settings settings; /* capacity, window, burst, …: everything else */
 };
 
-struct ast_keyed {
-    struct mark mark; /* line 0: not given by a text */
-    bool given;
-    struct config_value max_keys, memory, evict;
+struct ast_subjects {
+    struct config_value name; /* "subjects"; no text: not given */
+    struct config_value max, memory, evict;
 };
 
 struct ast_set {
     struct config_value name; /* its mark is the set's; no text only in an invalid specification */
     struct config_value backend, lifetime;
     struct config_value timeout, max_wait, max_waiters, strict, fair;
-    struct ast_keyed keyed;
+    struct ast_subjects subjects;
     struct settings config;
     struct ast_limit *limits;
     size_t limits_n;
@@ -70,7 +70,7 @@ struct config_ast {
     size_t pools_n;
     struct config_value *plugin_dirs;
     size_t plugin_dirs_n;
-    struct config_value process_dir, clock;
+    struct config_value version, process_dir, clock;
     struct ast_chunk *memory; /* all of the above lives here */
 };
 

@@ -6,8 +6,7 @@
  * field.
  */
 #include "base/units.h"
-#include "config/config_ast.h"
-#include <errno.h>
+#include "config/plan.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,15 +14,10 @@
 struct spec_copier {
     struct config_ast *ast;
     struct complaints *complaints;
-    bool memory_failed;
 };
 
-static const struct mark no_mark = {0, 0};
-
-static void spec_complain(struct spec_copier *copier, const char *message)
-{
-    complaint_add(copier->complaints, -EINVAL, no_mark, "%s", message);
-}
+#define spec_complain(copier, ...)                                                                 \
+    complain((copier)->complaints, ((struct mark){0, 0}), __VA_ARGS__)
 
 /* Copies a struct that begins with its size. Returns false if the size is invalid. */
 static bool spec_copy_struct(struct spec_copier *copier, const char *name, const void *from,
@@ -32,15 +26,14 @@ static bool spec_copy_struct(struct spec_copier *copier, const char *name, const
     size_t size;
     memcpy(&size, from, sizeof size);
     if (size < 2 * sizeof size || size > CONFIG_SPEC_SIZE_MAX || size % sizeof size != 0) {
-        complaint_add(copier->complaints, -EINVAL, no_mark,
-                      "size of struct %s is %zu: set it to sizeof(struct %s)", name, size, name);
+        spec_complain(copier, "size of struct %s is %zu: set it to sizeof(struct %s)", name, size,
+                      name);
         return false;
     }
     const unsigned char *bytes = from;
     for (size_t i = known; i < size; i++) {
         if (bytes[i] != 0) {
-            complaint_add(copier->complaints, -EINVAL, no_mark,
-                          "struct %s sets fields that this version does not know", name);
+            spec_complain(copier, "struct %s sets fields that this version does not know", name);
             return false;
         }
     }
@@ -64,7 +57,7 @@ static void spec_copy_text(struct spec_copier *copier, const char *text, struct 
         return;
     ret->text = config_ast_strdup(copier->ast, text, strlen(text));
     if (ret->text == NULL)
-        copier->memory_failed = true;
+        copier->complaints->memory_failed = true;
 }
 
 /* Copies a number as text; 0 means not given. */
@@ -79,7 +72,7 @@ static void spec_copy_number(struct spec_copier *copier, uint64_t number, struct
 static void spec_copy_duration(struct spec_copier *copier, uint64_t ns, struct config_value *ret)
 {
     char text[UNITS_TEXT_MAX];
-    spec_copy_text(copier, ns != 0 ? units_format_duration(ns, text) : NULL, ret);
+    spec_copy_text(copier, ns != 0 ? units_format(UNITS_DURATION, ns, text) : NULL, ret);
 }
 
 static void spec_copy_timeout(struct spec_copier *copier, uint64_t ns, struct config_value *ret)
@@ -87,27 +80,25 @@ static void spec_copy_timeout(struct spec_copier *copier, uint64_t ns, struct co
     spec_copy_duration(copier, ns == WEIR_FOREVER ? 0 : ns, ret);
 }
 
-static void *spec_array_new(struct spec_copier *copier, size_t n, size_t size)
+/* Makes room for copies of an array of the program with `n` items, at most `most`, and for `more`
+ * items. Returns NULL if there are none, the array is impossible, or memory is short. */
+static void *spec_array_new(struct spec_copier *copier, const char *name, const void *array,
+                            size_t n, size_t most, size_t more, size_t size)
 {
-    void *array = n > 0 ? config_ast_alloc(copier->ast, n, size) : NULL;
-    if (n > 0 && array == NULL)
-        copier->memory_failed = true;
-    return array;
-}
-
-/* Returns whether an array of the program can have `n` items, at most `most`. */
-static bool spec_check_array(struct spec_copier *copier, const char *name, const void *array,
-                             size_t n, size_t most)
-{
-    if (n > 0 && array == NULL)
-        complaint_add(copier->complaints, -EINVAL, no_mark, "%s is NULL, but %s_n is %zu", name,
-                      name, n);
-    else if (n > most)
-        complaint_add(copier->complaints, -EINVAL, no_mark, "%s_n is %zu: at most %zu are possible",
-                      name, n, most);
-    else
-        return true;
-    return false;
+    if (n > 0 && array == NULL) {
+        spec_complain(copier, "%s is NULL, but %s_n is %zu", name, name, n);
+        return NULL;
+    }
+    if (n > most) {
+        spec_complain(copier, "%s_n is %zu: at most %zu are possible", name, n, most);
+        return NULL;
+    }
+    if (n + more == 0)
+        return NULL;
+    void *copies = config_ast_alloc(copier->ast, n + more, size);
+    if (copies == NULL)
+        copier->complaints->memory_failed = true;
+    return copies;
 }
 
 /* Appends settings. The array must have room for them. */
@@ -129,9 +120,7 @@ static void spec_copy_settings(struct spec_copier *copier, const char *name,
                                const struct weir_setting *from, size_t n, size_t most,
                                struct settings *ret)
 {
-    if (!spec_check_array(copier, name, from, n, most))
-        return;
-    ret->items = spec_array_new(copier, n, sizeof *ret->items);
+    ret->items = spec_array_new(copier, name, from, n, most, 0, sizeof *ret->items);
     if (ret->items != NULL)
         spec_append_settings(copier, from, n, ret);
 }
@@ -142,8 +131,8 @@ static void spec_copy_choice(struct spec_copier *copier, const char *field, enum
     if (choice == WEIR_YES || choice == WEIR_NO)
         spec_copy_text(copier, choice == WEIR_YES ? yes : no, ret);
     else if (choice != WEIR_DEFAULT)
-        complaint_add(copier->complaints, -EINVAL, no_mark,
-                      "%s is %d: use WEIR_DEFAULT, WEIR_YES or WEIR_NO", field, (int)choice);
+        spec_complain(copier, "%s is %d: use WEIR_DEFAULT, WEIR_YES or WEIR_NO", field,
+                      (int)choice);
 }
 
 /* Appends one of the two parameters that the struct of a limit has fields for. */
@@ -161,23 +150,20 @@ static void spec_append_number(struct spec_copier *copier, const char *name, uin
 static void spec_copy_limit(struct spec_copier *copier, const struct weir_limit_spec *spec,
                             struct ast_limit *ret)
 {
-    static const char *const types[] = {NULL, "rate", "call", "resource"};
-    if ((size_t)spec->type >= sizeof types / sizeof types[0])
-        complaint_add(copier->complaints, -EINVAL, no_mark,
+    if ((size_t)spec->type > WEIR_LIMIT_RESOURCE)
+        spec_complain(copier,
                       "type is %d: use WEIR_LIMIT_RATE, WEIR_LIMIT_CALL or WEIR_LIMIT_RESOURCE",
                       (int)spec->type);
     else
-        spec_copy_text(copier, types[spec->type], &ret->type);
+        spec_copy_text(copier, limit_type_names[spec->type], &ret->type);
     spec_copy_text(copier, spec->key, &ret->key);
     spec_copy_text(copier, spec->algorithm, &ret->algorithm);
     spec_copy_choice(copier, "refund", spec->refund, "true", "false", &ret->refund);
     spec_copy_choice(copier, "charge_overuse", spec->charge_overuse, "charge", "ignore",
                      &ret->overuse);
     spec_copy_number(copier, spec->lease, &ret->lease);
-    if (!spec_check_array(copier, "settings", spec->settings, spec->settings_n,
-                          CONFIG_SETTINGS_MAX))
-        return;
-    ret->settings.items = spec_array_new(copier, spec->settings_n + 2, sizeof *ret->settings.items);
+    ret->settings.items = spec_array_new(copier, "settings", spec->settings, spec->settings_n,
+                                         CONFIG_SETTINGS_MAX, 2, sizeof *ret->settings.items);
     if (ret->settings.items == NULL)
         return;
     spec_append_number(copier, "capacity", spec->capacity, spec_copy_number, &ret->settings);
@@ -189,9 +175,8 @@ static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_s
                              struct ast_set *ret)
 {
     struct weir_limit_spec limit;
-    if (!spec_check_array(copier, "limits", spec->limits, spec->limits_n, WEIR_LIMITS_MAX))
-        return;
-    ret->limits = spec_array_new(copier, spec->limits_n, sizeof *ret->limits);
+    ret->limits = spec_array_new(copier, "limits", spec->limits, spec->limits_n, WEIR_LIMITS_MAX, 0,
+                                 sizeof *ret->limits);
     if (ret->limits == NULL)
         return;
     for (size_t i = 0; i < spec->limits_n; i++) {
@@ -205,18 +190,17 @@ static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_s
     copier->complaints->location.limit_number = 0;
 }
 
-static void spec_copy_keyed(struct spec_copier *copier, const struct weir_subjects_spec *spec,
-                            struct ast_keyed *ret)
+static void spec_copy_subjects(struct spec_copier *copier, const struct weir_subjects_spec *spec,
+                               struct ast_subjects *ret)
 {
-    struct weir_subjects_spec keyed;
-    if (spec == NULL)
+    struct weir_subjects_spec subjects;
+    if (spec == NULL ||
+        !spec_copy_struct(copier, "weir_subjects_spec", spec, &subjects, sizeof subjects))
         return;
-    if (!spec_copy_struct(copier, "weir_subjects_spec", spec, &keyed, sizeof keyed))
-        return;
-    ret->given = true;
-    spec_copy_number(copier, keyed.max, &ret->max_keys);
-    spec_copy_number(copier, keyed.memory, &ret->memory);
-    spec_copy_text(copier, keyed.evict, &ret->evict);
+    ret->name.text = "subjects";
+    spec_copy_number(copier, subjects.max, &ret->max);
+    spec_copy_number(copier, subjects.memory, &ret->memory);
+    spec_copy_text(copier, subjects.evict, &ret->evict);
 }
 
 static void spec_copy_set(struct spec_copier *copier, const struct weir_set_spec *spec,
@@ -227,8 +211,7 @@ static void spec_copy_set(struct spec_copier *copier, const struct weir_set_spec
         spec_complain(copier, "needs a name");
     copier->complaints->location.set = spec->name;
     if ((spec->flags & ~flags) != 0)
-        complaint_add(copier->complaints, -EINVAL, no_mark, "flags 0x%x are not known",
-                      spec->flags & ~flags);
+        spec_complain(copier, "flags 0x%x are not known", spec->flags & ~flags);
     spec_copy_text(copier, spec->name, &ret->name);
     spec_copy_text(copier, spec->backend, &ret->backend);
     spec_copy_text(copier, spec->lifetime, &ret->lifetime);
@@ -239,7 +222,7 @@ static void spec_copy_set(struct spec_copier *copier, const struct weir_set_spec
         spec_copy_text(copier, "true", &ret->strict);
     if ((spec->flags & WEIR_SET_UNFAIR) != 0)
         spec_copy_text(copier, "false", &ret->fair);
-    spec_copy_keyed(copier, spec->subjects, &ret->keyed);
+    spec_copy_subjects(copier, spec->subjects, &ret->subjects);
     spec_copy_settings(copier, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX,
                        &ret->config);
     spec_copy_limits(copier, spec, ret);
@@ -249,9 +232,8 @@ static void spec_copy_sets(struct spec_copier *copier, const struct weir_pool_sp
 {
     struct config_ast *ast = copier->ast;
     struct weir_set_spec set;
-    if (!spec_check_array(copier, "sets", spec->sets, spec->sets_n, CONFIG_SETS_MAX))
-        return;
-    ast->sets = spec_array_new(copier, spec->sets_n, sizeof *ast->sets);
+    ast->sets = spec_array_new(copier, "sets", spec->sets, spec->sets_n, CONFIG_SETS_MAX, 0,
+                               sizeof *ast->sets);
     if (ast->sets == NULL)
         return;
     for (size_t i = 0; i < spec->sets_n; i++) {
@@ -270,9 +252,8 @@ static void spec_copy_pool_sets(struct spec_copier *copier, const struct weir_po
                                 struct ast_pool *ret)
 {
     const struct config_ast *ast = copier->ast;
-    if (!spec_check_array(copier, "set_names", spec->set_names, spec->set_names_n, CONFIG_SETS_MAX))
-        return;
-    ret->sets = spec_array_new(copier, ast->sets_n + spec->set_names_n, sizeof *ret->sets);
+    ret->sets = spec_array_new(copier, "set_names", spec->set_names, spec->set_names_n,
+                               CONFIG_SETS_MAX, ast->sets_n, sizeof *ret->sets);
     if (ret->sets == NULL)
         return;
     for (size_t i = 0; i < ast->sets_n; i++)
@@ -288,11 +269,12 @@ static void spec_copy_pool_sets(struct spec_copier *copier, const struct weir_po
 static void spec_copy_pool(struct spec_copier *copier, const struct weir_pool_spec *spec)
 {
     struct config_ast *ast = copier->ast;
-    ast->pools = spec_array_new(copier, 1, sizeof *ast->pools);
-    if (ast->pools == NULL)
+    struct ast_pool *pool = config_ast_append(ast, NULL, &ast->pools_n, sizeof *pool);
+    if (pool == NULL) {
+        copier->complaints->memory_failed = true;
         return;
-    struct ast_pool *pool = ast->pools;
-    ast->pools_n = 1;
+    }
+    ast->pools = pool;
     copier->complaints->location = (struct spec_location){.pool = spec->name};
     spec_copy_text(copier, spec->name, &pool->name);
     spec_copy_text(copier, spec->balancer, &pool->balancer);
@@ -314,7 +296,7 @@ int config_spec_read(const struct weir_pool_spec *spec, struct config_ast *ret,
         spec_copy_sets(&copier, &known);
         spec_copy_pool(&copier, &known);
     }
-    if (copier.memory_failed)
+    if (complaints->memory_failed)
         return -ENOMEM;
     return complaints->total > before ? -EBADMSG : 0;
 }

@@ -1,237 +1,277 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads a configuration text into a config AST: the schemas of the document, its sets, limits and
- * pools. */
-#include "config/schema.h"
+/* Reads a configuration text into a config AST, by schemas: tables of the fields that a mapping may
+ * have, in any order. Complains about unknown and repeated fields. */
+#include "config/value.h"
+#include "config/yaml_reader.h"
 #include "os/os.h"
-#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
-static void config_yaml_read_config(struct yaml_reader *yaml, const char *name,
-                                    const struct yaml_node *node, void *target)
-{
-    struct ast_set *set = target;
-    if (!yaml_node_enter(yaml, name, YAML_MAPPING, node))
-        return;
-    while (!yaml_mapping_leave(yaml)) {
-        struct config_value key;
-        struct yaml_node value;
-        if (yaml_pair_read(yaml, &key, &value))
-            schema_append_setting(yaml, &key, &value, &set->config, CONFIG_ENTRIES_MAX);
-    }
-}
-
-static void config_yaml_read_limits(struct yaml_reader *yaml, const char *name,
-                                    const struct yaml_node *node, void *target)
-{
-    static const struct schema_field fields[] = {
-        {"type", offsetof(struct ast_limit, type), NULL},
-        {"key", offsetof(struct ast_limit, key), NULL},
-        {"algorithm", offsetof(struct ast_limit, algorithm), NULL},
-        {"refund", offsetof(struct ast_limit, refund), NULL},
-        {"overuse", offsetof(struct ast_limit, overuse), NULL},
-        {"lease", offsetof(struct ast_limit, lease), NULL},
-    };
-    static const struct schema schema = {.fields = fields,
-                                         .fields_n = sizeof fields / sizeof fields[0],
-                                         .has_settings = true,
-                                         .settings = offsetof(struct ast_limit, settings)};
-    struct ast_set *set = target;
-    if (!yaml_node_enter(yaml, name, YAML_LIST, node))
-        return;
-    while (!yaml_list_leave(yaml)) {
-        struct yaml_node item;
-        yaml_node_read(yaml, &item);
-        if (item.kind != YAML_MAPPING) {
-            yaml_node_refuse(yaml, name, "a list of mappings", &item);
-            continue;
-        }
-        set->limits = schema_append_item(yaml, set->limits, &set->limits_n, sizeof *set->limits,
-                                         CONFIG_ENTRIES_MAX);
-        if (set->limits == NULL)
-            return;
-        struct ast_limit *limit = &set->limits[set->limits_n - 1];
-        *limit = (struct ast_limit){.mark = item.value.mark};
-        schema_read(yaml, &schema, limit);
-    }
-}
-
-static void config_yaml_read_keyed(struct yaml_reader *yaml, const char *name,
-                                   const struct yaml_node *node, void *target)
-{
-    static const struct schema_field fields[] = {
-        {"max", offsetof(struct ast_keyed, max_keys), NULL},
-        {"memory", offsetof(struct ast_keyed, memory), NULL},
-        {"evict", offsetof(struct ast_keyed, evict), NULL},
-    };
-    static const struct schema schema = {.fields = fields,
-                                         .fields_n = sizeof fields / sizeof fields[0]};
-    struct ast_set *set = target;
-    bool is_mapping = yaml_node_enter(yaml, name, YAML_MAPPING, node);
-    /* Null counts as an empty mapping, and lacks what an empty one lacks. */
-    set->keyed = (struct ast_keyed){.mark = node->value.mark,
-                                    .given = is_mapping || node->kind == YAML_NULL};
-    if (is_mapping)
-        schema_read(yaml, &schema, &set->keyed);
-}
-
-static void config_yaml_read_sets(struct yaml_reader *yaml, const char *name,
-                                  const struct yaml_node *node, void *target)
-{
-    static const struct schema_field fields[] = {
-        {"backend", offsetof(struct ast_set, backend), NULL},
-        {"lifetime", offsetof(struct ast_set, lifetime), NULL},
-        {"timeout", offsetof(struct ast_set, timeout), NULL},
-        {"max_wait", offsetof(struct ast_set, max_wait), NULL},
-        {"max_waiters", offsetof(struct ast_set, max_waiters), NULL},
-        {"strict", offsetof(struct ast_set, strict), NULL},
-        {"fair", offsetof(struct ast_set, fair), NULL},
-        {"subjects", 0, config_yaml_read_keyed},
-        {"config", 0, config_yaml_read_config},
-        {"limits", 0, config_yaml_read_limits},
-    };
-    static const struct schema schema = {.fields = fields,
-                                         .fields_n = sizeof fields / sizeof fields[0]};
-    struct config_ast *ast = target;
-    if (!yaml_node_enter(yaml, name, YAML_MAPPING, node))
-        return;
-    while (!yaml_mapping_leave(yaml)) {
-        struct config_value key;
-        struct yaml_node value;
-        if (!yaml_pair_read(yaml, &key, &value))
-            continue;
-        ast->sets =
-            schema_append_item(yaml, ast->sets, &ast->sets_n, sizeof *ast->sets, CONFIG_SETS_MAX);
-        if (ast->sets == NULL)
-            return;
-        struct ast_set *set = &ast->sets[ast->sets_n - 1];
-        *set = (struct ast_set){.name = key};
-        if (yaml_node_enter(yaml, key.text, YAML_MAPPING, &value))
-            schema_read(yaml, &schema, set);
-    }
-}
-
-static void config_yaml_read_pool_sets(struct yaml_reader *yaml, const char *name,
-                                       const struct yaml_node *node, void *target)
-{
-    struct ast_pool *pool = target;
-    if (yaml_node_enter(yaml, name, YAML_LIST, node))
-        pool->sets = schema_read_texts(yaml, name, &pool->sets_n, CONFIG_SETS_MAX);
-}
-
-static void config_yaml_read_pools(struct yaml_reader *yaml, const char *name,
-                                   const struct yaml_node *node, void *target)
-{
-    static const struct schema_field fields[] = {
-        {"balancer", offsetof(struct ast_pool, balancer), NULL},
-        {"seed", offsetof(struct ast_pool, seed), NULL},
-        {"sets", 0, config_yaml_read_pool_sets},
-    };
-    static const struct schema schema = {.fields = fields,
-                                         .fields_n = sizeof fields / sizeof fields[0],
-                                         .has_settings = true,
-                                         .settings = offsetof(struct ast_pool, settings)};
-    struct config_ast *ast = target;
-    if (!yaml_node_enter(yaml, name, YAML_MAPPING, node))
-        return;
-    while (!yaml_mapping_leave(yaml)) {
-        struct config_value key;
-        struct yaml_node value;
-        if (!yaml_pair_read(yaml, &key, &value))
-            continue;
-        ast->pools = schema_append_item(yaml, ast->pools, &ast->pools_n, sizeof *ast->pools,
-                                        CONFIG_SETS_MAX);
-        if (ast->pools == NULL)
-            return;
-        struct ast_pool *pool = &ast->pools[ast->pools_n - 1];
-        *pool = (struct ast_pool){.name = key};
-        if (yaml_node_enter(yaml, key.text, YAML_MAPPING, &value))
-            schema_read(yaml, &schema, pool);
-    }
-}
-
-static void config_yaml_read_dirs(struct yaml_reader *yaml, const char *name,
-                                  const struct yaml_node *node, void *target)
-{
-    struct config_ast *ast = target;
-    if (yaml_node_enter(yaml, name, YAML_LIST, node))
-        ast->plugin_dirs = schema_read_texts(yaml, name, &ast->plugin_dirs_n, CONFIG_DIRS_MAX);
-}
-
-static void config_yaml_check_version(struct yaml_reader *yaml, const struct config_value *version,
-                                      struct mark mark)
-{
-    if (version->text == NULL && version->mark.line == 0)
-        complaint_add(yaml->complaints, -EINVAL, mark,
-                      "`version: 1` is missing: a configuration begins with it");
-    else if (version->text != NULL && strcmp(version->text, "1") != 0)
-        complaint_add(yaml->complaints, -EINVAL, version->mark,
-                      "version `%s` is not known here: this library reads `version: 1`",
-                      error_text(version->text).text);
-}
-
-/* The document as a whole. */
-struct config_root {
-    struct config_ast *ast;
-    struct config_value version, process_dir, clock;
+enum field_kind {
+    FIELD_VALUE,   /* a text */
+    FIELD_TEXTS,   /* a list of texts */
+    FIELD_PAIRS,   /* a mapping of any names to texts */
+    FIELD_MAPPING, /* a mapping with a schema */
+    FIELD_LIST,    /* a list of mappings with a schema */
+    FIELD_NAMED    /* a mapping of any names to mappings with a schema */
 };
 
-static void config_root_read_sets(struct yaml_reader *yaml, const char *name,
-                                  const struct yaml_node *node, void *target)
-{
-    config_yaml_read_sets(yaml, name, node, ((struct config_root *)target)->ast);
-}
+/* A field of a mapping, and where it goes in the mapping's struct. What is not a single text goes
+ * to structs that begin with a struct config_value: their name, or only their mark. */
+struct schema_field {
+    const char *name;
+    enum field_kind kind;
+    size_t offset;   /* of the value, the struct, or the pointer to the array of items */
+    size_t n_offset; /* of the number of items */
+    size_t size;     /* of an item */
+    size_t most;     /* items that are possible */
+    const struct schema *schema;
+};
 
-static void config_root_read_pools(struct yaml_reader *yaml, const char *name,
-                                   const struct yaml_node *node, void *target)
-{
-    config_yaml_read_pools(yaml, name, node, ((struct config_root *)target)->ast);
-}
+enum { SCHEMA_FIELDS_MAX = 10 };
 
-static void config_root_read_dirs(struct yaml_reader *yaml, const char *name,
-                                  const struct yaml_node *node, void *target)
-{
-    config_yaml_read_dirs(yaml, name, node, ((struct config_root *)target)->ast);
-}
+struct schema {
+    struct schema_field fields[SCHEMA_FIELDS_MAX + 1]; /* the last has no name */
+    struct schema_field others;                        /* FIELD_PAIRS; no name: there are none */
+};
 
-static void config_root_read(struct yaml_reader *yaml)
-{
-    static const struct schema_field fields[] = {
-        {"version", offsetof(struct config_root, version), NULL},
-        {"plugin_dirs", 0, config_root_read_dirs},
-        {"process_dir", offsetof(struct config_root, process_dir), NULL},
-        {"clock", offsetof(struct config_root, clock), NULL},
-        {"sets", 0, config_root_read_sets},
-        {"pools", 0, config_root_read_pools},
-    };
-    static const struct schema schema = {.fields = fields,
-                                         .fields_n = sizeof fields / sizeof fields[0]};
-    struct config_root root = {.ast = yaml->ast};
-    struct yaml_node node;
-    yaml_node_read(yaml, &node);
-    if (node.kind == YAML_MAPPING) {
-        schema_read(yaml, &schema, &root);
-        yaml->ast->process_dir = root.process_dir;
-        yaml->ast->clock = root.clock;
-    } else if (node.kind != YAML_NULL) {
-        if (node.kind != YAML_INVALID)
-            complaint_add(yaml->complaints, -EINVAL, node.value.mark,
-                          "a configuration is a mapping that begins with `version: 1`, not %s",
-                          yaml_kind_name(node.kind));
-        yaml_node_skip(yaml, &node);
-        return;
+#define FIELD(owner, field)                                                                        \
+    {                                                                                              \
+        .name = #field, .kind = FIELD_VALUE, .offset = offsetof(struct owner, field)               \
     }
-    if (yaml->rc == 0)
-        config_yaml_check_version(yaml, &root.version, node.value.mark);
+#define ITEMS(owner, field, of, max, items_schema)                                                 \
+    {                                                                                              \
+        .name = #field, .kind = (of), .offset = offsetof(struct owner, field),                     \
+        .n_offset = offsetof(struct owner, field##_n), .size = sizeof *((struct owner *)0)->field, \
+        .most = (max), .schema = (items_schema)                                                    \
+    }
+#define PAIRS(owner, field, max)                                                                   \
+    {                                                                                              \
+        .name = #field, .kind = FIELD_PAIRS, .offset = offsetof(struct owner, field.items),        \
+        .n_offset = offsetof(struct owner, field.n), .size = sizeof(struct setting), .most = (max) \
+    }
+
+static const struct schema limit_schema = {
+    .fields = {FIELD(ast_limit, type), FIELD(ast_limit, key), FIELD(ast_limit, algorithm),
+               FIELD(ast_limit, refund), FIELD(ast_limit, overuse), FIELD(ast_limit, lease)},
+    .others = PAIRS(ast_limit, settings, CONFIG_SETTINGS_MAX),
+};
+
+static const struct schema subjects_schema = {
+    .fields = {FIELD(ast_subjects, max), FIELD(ast_subjects, memory), FIELD(ast_subjects, evict)},
+};
+
+static const struct schema set_schema = {
+    .fields = {FIELD(ast_set, backend),
+               FIELD(ast_set, lifetime),
+               FIELD(ast_set, timeout),
+               FIELD(ast_set, max_wait),
+               FIELD(ast_set, max_waiters),
+               FIELD(ast_set, strict),
+               FIELD(ast_set, fair),
+               {.name = "subjects",
+                .kind = FIELD_MAPPING,
+                .offset = offsetof(struct ast_set, subjects),
+                .schema = &subjects_schema},
+               PAIRS(ast_set, config, CONFIG_ENTRIES_MAX),
+               ITEMS(ast_set, limits, FIELD_LIST, CONFIG_ENTRIES_MAX, &limit_schema)},
+};
+
+static const struct schema pool_schema = {
+    .fields = {FIELD(ast_pool, balancer), FIELD(ast_pool, seed),
+               ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, NULL)},
+    .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
+};
+
+static const struct schema root_schema = {
+    .fields = {FIELD(config_ast, version),
+               ITEMS(config_ast, plugin_dirs, FIELD_TEXTS, CONFIG_DIRS_MAX, NULL),
+               FIELD(config_ast, process_dir), FIELD(config_ast, clock),
+               ITEMS(config_ast, sets, FIELD_NAMED, CONFIG_SETS_MAX, &set_schema),
+               ITEMS(config_ast, pools, FIELD_NAMED, CONFIG_SETS_MAX, &pool_schema)},
+};
+
+static void *schema_at_offset(void *target, size_t offset)
+{
+    return (char *)target + offset;
+}
+
+/* Appends a zeroed item. Returns it, or NULL if the reading has ended. */
+static void *schema_append(struct yaml_reader *yaml, const struct schema_field *field, void *target)
+{
+    void *items, *array = schema_at_offset(target, field->offset);
+    size_t *n = schema_at_offset(target, field->n_offset);
+    if (*n == field->most) {
+        complain(yaml->complaints, yaml->mark, "more than %zu entries here", field->most);
+        yaml_reader_abort(yaml, -EBADMSG);
+        return NULL;
+    }
+    memcpy(&items, array, sizeof items);
+    items = config_ast_append(yaml->ast, items, n, field->size);
+    if (items == NULL) {
+        yaml_reader_abort(yaml, -ENOMEM);
+        return NULL;
+    }
+    memcpy(array, &items, sizeof items);
+    return schema_at_offset(items, (*n - 1) * field->size);
+}
+
+/* Reads a text into `*value`. For anything else, complains and leaves only a mark. */
+static void schema_read_value(struct yaml_reader *yaml, const char *name,
+                              const struct yaml_node *node, struct config_value *value)
+{
+    *value = node->value;
+    if (node->kind == YAML_NULL)
+        complain(yaml->complaints, node->value.mark, "`%s` needs a value", error_text(name).text);
+    else if (node->kind != YAML_TEXT)
+        yaml_node_refuse(yaml, name, "a single value", node);
+}
+
+static void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target);
+
+/* Reads a pair of a mapping of any names. */
+static void schema_read_pair(struct yaml_reader *yaml, const struct schema_field *field,
+                             const struct config_value *name, const struct yaml_node *node,
+                             void *target)
+{
+    struct config_value *item = schema_append(yaml, field, target);
+    if (item == NULL)
+        return;
+    *item = *name;
+    if (field->kind == FIELD_PAIRS)
+        schema_read_value(yaml, name->text, node,
+                          schema_at_offset(item, offsetof(struct setting, value)));
+    else if (yaml_node_enter(yaml, name->text, YAML_MAPPING, node))
+        schema_read(yaml, field->schema, item);
+}
+
+static void schema_read_list(struct yaml_reader *yaml, const struct schema_field *field,
+                             void *target)
+{
+    bool texts = field->kind == FIELD_TEXTS;
+    struct yaml_node node;
+    while (yaml_item_read(yaml, &node)) {
+        if (node.kind != (texts ? YAML_TEXT : YAML_MAPPING)) {
+            yaml_node_refuse(yaml, field->name, texts ? "a list of texts" : "a list of mappings",
+                             &node);
+            continue;
+        }
+        struct config_value *item = schema_append(yaml, field, target);
+        if (item == NULL)
+            return;
+        *item = node.value;
+        if (!texts)
+            schema_read(yaml, field->schema, item);
+    }
+}
+
+static void schema_read_field(struct yaml_reader *yaml, const struct schema_field *field,
+                              const struct yaml_node *node, void *target)
+{
+    struct config_value name, *value = schema_at_offset(target, field->offset);
+    struct yaml_node item;
+    switch (field->kind) {
+    case FIELD_VALUE:
+        schema_read_value(yaml, field->name, node, value);
+        break;
+    case FIELD_MAPPING:
+        /* Null counts as an empty mapping, and lacks what an empty one lacks. */
+        if (node->kind == YAML_MAPPING || node->kind == YAML_NULL)
+            *value = (struct config_value){field->name, node->value.mark};
+        if (yaml_node_enter(yaml, field->name, YAML_MAPPING, node))
+            schema_read(yaml, field->schema, value);
+        break;
+    case FIELD_TEXTS:
+    case FIELD_LIST:
+        if (yaml_node_enter(yaml, field->name, YAML_LIST, node))
+            schema_read_list(yaml, field, target);
+        break;
+    default:
+        if (!yaml_node_enter(yaml, field->name, YAML_MAPPING, node))
+            break;
+        while (yaml_pair_read(yaml, &name, &item))
+            schema_read_pair(yaml, field, &name, &item, target);
+    }
+}
+
+static void schema_complain_unknown(struct yaml_reader *yaml, const struct schema *schema,
+                                    const struct config_value *name)
+{
+    const char *names[SCHEMA_FIELDS_MAX];
+    size_t n = 0;
+    for (; schema->fields[n].name != NULL; n++)
+        names[n] = schema->fields[n].name;
+    if (value_complain_similar(yaml->complaints, name, names, n) == NULL)
+        complain(yaml->complaints, name->mark, "unknown field `%s`; there are: %s",
+                 error_text(name->text).text, text_join(names, n, ", ", ", ").text);
+}
+
+/* Returns the mark of an earlier pair that the schema does not name, or 0, 0. */
+static struct mark schema_find_other(const struct schema *schema, void *target, const char *name)
+{
+    const struct settings *settings = schema_at_offset(target, schema->others.offset);
+    for (size_t i = 0; schema->others.name != NULL && i < settings->n; i++) {
+        if (strcmp(settings->items[i].name.text, name) == 0)
+            return settings->items[i].name.mark;
+    }
+    return (struct mark){0, 0};
+}
+
+/* Reads the pairs of a mapping that was entered. */
+static void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target)
+{
+    struct mark seen[SCHEMA_FIELDS_MAX + 1] = {{0}};
+    struct config_value name;
+    struct yaml_node node;
+    while (yaml_pair_read(yaml, &name, &node)) {
+        const struct schema_field *field = schema->fields;
+        while (field->name != NULL && strcmp(field->name, name.text) != 0)
+            field++;
+        struct mark *earlier = &seen[field - schema->fields];
+        if (field->name == NULL)
+            *earlier = schema_find_other(schema, target, name.text);
+        if (earlier->line != 0) {
+            complain(yaml->complaints, name.mark, "`%s` is given twice: first in line %u",
+                     error_text(name.text).text, earlier->line);
+            yaml_node_skip(yaml, &node);
+        } else if (field->name != NULL) {
+            *earlier = name.mark;
+            schema_read_field(yaml, field, &node, target);
+        } else if (schema->others.name != NULL) {
+            schema_read_pair(yaml, &schema->others, &name, &node, target);
+        } else {
+            schema_complain_unknown(yaml, schema, &name);
+            yaml_node_skip(yaml, &node);
+        }
+    }
+}
+
+static void config_yaml_check_version(struct yaml_reader *yaml, struct mark mark)
+{
+    const struct config_value *version = &yaml->ast->version;
+    if (!value_is_given(version))
+        complain(yaml->complaints, mark, "`version: 1` is missing: a configuration begins with it");
+    else if (version->text != NULL && strcmp(version->text, "1") != 0)
+        complain(yaml->complaints, version->mark,
+                 "version `%s` is not known here: this library reads `version: 1`",
+                 error_text(version->text).text);
 }
 
 static void config_yaml_read_document(struct yaml_reader *yaml)
 {
-    if (!yaml_document_begin(yaml)) {
-        config_yaml_check_version(yaml, &(struct config_value){0}, (struct mark){1, 1});
-        return;
-    }
-    config_root_read(yaml);
+    struct yaml_node node = {.kind = YAML_NULL, .value.mark = {1, 1}};
+    if (yaml_document_begin(yaml))
+        yaml_node_read(yaml, &node);
+    if (node.kind == YAML_MAPPING)
+        schema_read(yaml, &root_schema, yaml->ast);
+    else if (node.kind != YAML_NULL && node.kind != YAML_INVALID)
+        complain(yaml->complaints, node.value.mark,
+                 "a configuration is a mapping that begins with `version: 1`, not %s",
+                 yaml_kind_name(node.kind));
+    if (yaml->rc == 0 && (node.kind == YAML_MAPPING || node.kind == YAML_NULL))
+        config_yaml_check_version(yaml, node.value.mark);
+    else
+        yaml_node_skip(yaml, &node);
     yaml_document_end(yaml);
 }
 

@@ -2,23 +2,22 @@
 /* Plans: made from a text or from specifications in code, selected from, and freed. */
 #include "config/plan.h"
 #include "os/os.h"
-#include <errno.h>
 #include <string.h>
+
+const char *const limit_type_names[] = {NULL, "rate", "call", "resource"};
+const char *const evict_names[] = {"oldest", "random", "none"};
 
 /* Resolves what was understood, and reports all complaints. Frees the AST. */
 static int plan_finish(int rc, struct config_ast *ast, struct plugin_search *plugins,
                        const struct known_names *known, struct plan *ret,
                        struct complaints *complaints)
 {
-    if (rc == 0 || rc == -EINVAL) {
-        int resolved = plan_resolve(ast, plugins, known, ret, complaints);
-        rc = resolved < 0 ? resolved : rc;
-    }
+    if (rc == 0 || rc == -EINVAL)
+        plan_resolve(ast, plugins, known, ret, complaints);
     config_ast_free(ast);
     if (rc == -ENOMEM)
         complaints->memory_failed = true;
-    int reported = complaints_report(complaints);
-    rc = reported < 0 ? reported : rc;
+    rc = complaints_report(complaints);
     if (rc < 0)
         plan_free(ret);
     return rc;

@@ -21,6 +21,11 @@ enum backend {
 
 /* Which key is removed for a new one when no key is in its initial state. */
 enum evict { EVICT_OLDEST, EVICT_RANDOM, EVICT_NONE };
+enum { EVICT_NAMES_N = EVICT_NONE + 1 };
+
+/* The words of a configuration, by enum weir_limit_type (from 1) and by enum evict. */
+extern const char *const limit_type_names[WEIR_LIMIT_RESOURCE + 1];
+extern const char *const evict_names[EVICT_NAMES_N];
 
 #define KEYED_MEMORY_MIN (UINT64_C(64) << 10)
 #define KEYED_MEMORY_MAX (UINT64_C(1) << 40)
@@ -75,10 +80,10 @@ struct known_names {
     void *userdata;
 };
 
-/* Resolves a config AST. `known` tells which names are taken and which sets pools may name; NULL:
- * none. Returns 0, -EINVAL (complaints were added) or -ENOMEM. On failure `ret` is empty. */
-int plan_resolve(const struct config_ast *ast, struct plugin_search *plugins,
-                 const struct known_names *known, struct plan *ret, struct complaints *complaints);
+/* Resolves a config AST to an empty plan, which is complete if there is no complaint. `known` tells
+ * which names are taken and which sets pools may name; NULL: none. */
+void plan_resolve(struct config_ast *ast, struct plugin_search *plugins,
+                  const struct known_names *known, struct plan *ret, struct complaints *complaints);
 
 /*
  * Read and resolve a text, or specifications, and report the complaints; complaints->first is the

@@ -1,61 +1,82 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of the resolver share: resolve.c (names, plugins) and a file each for sets, limits
- * and pools. Every error becomes a complaint. Functions return 0 even if they complained, or
- * -ENOMEM.
+ * What the parts of the resolver share: resolve.c (names, plugins), and a file each for sets,
+ * limits, pools and parameters of plugins. Every error becomes a complaint. If memory is short,
+ * `complaints->memory_failed` is set, and the run ends soon.
  */
 #ifndef WEIR_CORE_CONFIG_RESOLVE_H
 #define WEIR_CORE_CONFIG_RESOLVE_H
 
 #include "base/str_map.h"
 #include "config/plan.h"
-#include "config/plugin_params.h"
-#include <errno.h>
 
 #define ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
+/* The limit or pool that has parameters, and the plugin that they are for. */
+struct params_owner {
+    struct mark mark;
+    const struct settings *settings;
+    const char *const *fields; /* other names that are allowed there */
+    size_t fields_n;
+    const struct plugin *plugin; /* NULL: unknown */
+};
+
+enum { PARAMS_FIELDS_MAX = 8 };
+
+/* Parameters of one owner: values for one call of `configure`, and what is known of them. */
+struct plugin_params {
+    struct weir_value values[PLUGIN_PARAMETERS_MAX];
+    const struct setting *settings[PLUGIN_PARAMETERS_MAX]; /* as given; NULL: default */
+    /* Names in a hint for an unknown field; parameters, then fields. */
+    bool hinted[PLUGIN_PARAMETERS_MAX + PARAMS_FIELDS_MAX];
+};
+
 struct resolver {
-    const struct config_ast *ast;
+    struct config_ast *ast; /* its memory serves the resolver, too */
     struct plugin_search *plugins;
     const struct known_names *known_names;
     struct plan *plan;
     struct complaints *complaints;
 
-    struct str_map set_names, pool_names; /* of the plan */
-    struct str_map algorithms, balancers;
-    struct plugin_lookup *lookups; /* values of `algorithms` and `balancers` */
-    const char **set_candidates;   /* names of all sets; made for the first hint */
-    size_t comparisons;            /* made for hints */
+    struct str_map set_names, pool_names; /* of the plan; each with a struct config_value */
+    struct str_map lookups[PLUGIN_KINDS];
+    const char **set_candidates; /* names of all sets; made for the first hint */
+    size_t comparisons;          /* made for hints */
     struct plugin_params params;
 };
 
-#define resolve_complain(resolver, code, mark, ...)                                                \
-    ((void)complaint_add((resolver)->complaints, resolve_complaint_code((mark), (code)), (mark),   \
-                         __VA_ARGS__))
+/* Returns memory of the plan. NULL: none was asked for, or memory is short. */
+void *resolve_alloc(struct resolver *resolver, size_t n, size_t size);
+char *resolve_strdup(struct resolver *resolver, const char *text);
+/* Returns memory that is freed with the AST, or NULL. */
+void *resolve_scratch(struct resolver *resolver, size_t n, size_t size);
 
-/* Returns the code of a complaint. An error in a text is -EINVAL, or -ENOEXEC for a bad plugin. An
- * error in code may also say that something exists or not. */
-static inline int resolve_complaint_code(struct mark mark, int code)
-{
-    return mark.line != 0 && code != -ENOEXEC ? -EINVAL : code;
-}
-
-int resolve_copy_text(const char *text, char **ret);
-
-/* Finds a plugin. If there is none, complains at `mark` and sets `*ret` to NULL. */
-int resolve_plugin(struct resolver *resolver, enum weir_plugin_kind kind, const char *name,
-                   struct mark mark, const struct plugin **ret);
+/* Finds a plugin. If there is none, complains at `mark` and returns NULL. */
+const struct plugin *resolve_plugin(struct resolver *resolver, enum weir_plugin_kind kind,
+                                    const char *name, struct mark mark);
 
 /* Returns whether the instance already has a set or pool of this name. */
 bool resolve_name_is_known(const struct resolver *resolver, const char *name, bool *ret_is_pool);
 
 /* Resolves the fields and limits of a set, and places the states of its limits (resolve_set.c). */
-int resolve_set(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan);
+void resolve_set(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan);
 
 /* Resolves a limit (resolve_limit.c). */
-int resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit);
+void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit);
 
 /* Resolves a pool: its sets, which may be defined anywhere, and its balancer (resolve_pool.c). */
-int resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan);
+void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan);
+
+/* Assigns the settings to the plugin's parameters, and complains about settings that are no
+ * parameter (resolve_params.c). */
+void resolve_params_assign(struct resolver *resolver, const struct params_owner *owner);
+
+/*
+ * Reads the values of the parameters, and makes the plugin's configuration in two calls of the
+ * plugin: one for its size, one for its bytes. Returns false if a complaint was added or memory is
+ * short. A plugin without `configure` has no configuration and no footprint.
+ */
+bool resolve_params_configure(struct resolver *resolver, const struct params_owner *owner,
+                              uint32_t sets_n, void **ret_config, struct weir_footprint *ret);
 
 #endif

@@ -2,7 +2,6 @@
 /* Turns libfyaml's events into nodes, with a complaint for every error. */
 #include "config/yaml_reader.h"
 #include "base/invariant.h"
-#include <errno.h>
 #include <libfyaml.h>
 #include <string.h>
 
@@ -25,9 +24,9 @@ static void yaml_complain_syntax(struct yaml_reader *yaml)
     struct mark mark = yaml->mark;
     if (error != NULL && error->line > 0 && error->column > 0)
         mark = (struct mark){(uint32_t)error->line, (uint32_t)error->column};
-    complaint_add(yaml->complaints, -EINVAL, mark, "not YAML: %s",
-                  error != NULL && error->msg != NULL ? error->msg
-                                                      : "it cannot be read beyond this point");
+    complain(yaml->complaints, mark, "not YAML: %s",
+             error != NULL && error->msg != NULL ? error->msg
+                                                 : "it cannot be read beyond this point");
     yaml_reader_abort(yaml, -EBADMSG);
 }
 
@@ -106,8 +105,8 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
     if (yaml_is_null(text, length, fy_token_scalar_style(token))) {
         ret->kind = YAML_NULL;
     } else if (memchr(text, '\0', length) != NULL || utf8_valid_length(text, length) != length) {
-        complaint_add(yaml->complaints, -EINVAL, ret->value.mark,
-                      "an escape in this text stands for a character that is not allowed");
+        complain(yaml->complaints, ret->value.mark,
+                 "an escape in this text stands for a character that is not allowed");
         ret->kind = YAML_INVALID;
     } else {
         ret->value.text = config_ast_strdup(yaml->ast, text, length);
@@ -116,31 +115,17 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
     }
 }
 
-static const char no_anchors[] =
-    "anchors and aliases are not supported: write the value out in each place";
-
-/* Refuses anchors and tags. Their nodes are read nevertheless. */
+/* Refuses anchors, aliases and tags. Their nodes are read nevertheless. */
 static void yaml_refuse_properties(struct yaml_reader *yaml, struct mark mark)
 {
-    struct fy_token *anchor = NULL, *tag = NULL;
-    const struct fy_event *event = yaml->event;
-    if (event == NULL)
+    if (yaml->event == NULL)
         return;
-    if (event->type == FYET_SCALAR) {
-        anchor = event->scalar.anchor;
-        tag = event->scalar.tag;
-    } else if (event->type == FYET_SEQUENCE_START) {
-        anchor = event->sequence_start.anchor;
-        tag = event->sequence_start.tag;
-    } else if (event->type == FYET_MAPPING_START) {
-        anchor = event->mapping_start.anchor;
-        tag = event->mapping_start.tag;
-    }
-    if (anchor != NULL)
-        complaint_add(yaml->complaints, -EINVAL, mark, "%s", no_anchors);
-    if (tag != NULL)
-        complaint_add(yaml->complaints, -EINVAL, mark,
-                      "tags are not supported: leave out the part that begins with `!`");
+    if (yaml->event->type == FYET_ALIAS || fy_event_get_anchor_token(yaml->event) != NULL)
+        complain(yaml->complaints, mark,
+                 "anchors and aliases are not supported: write the value out in each place");
+    if (fy_event_get_tag_token(yaml->event) != NULL)
+        complain(yaml->complaints, mark,
+                 "tags are not supported: leave out the part that begins with `!`");
 }
 
 /* Enters a list or mapping, down to the greatest depth allowed. */
@@ -148,9 +133,9 @@ static void yaml_descend(struct yaml_reader *yaml)
 {
     yaml->depth++;
     if (yaml->depth > CONFIG_DEPTH_MAX) {
-        complaint_add(yaml->complaints, -EINVAL, yaml->mark,
-                      "nested deeper than %d levels, more than any configuration needs",
-                      CONFIG_DEPTH_MAX);
+        complain(yaml->complaints, yaml->mark,
+                 "nested deeper than %d levels, more than any configuration needs",
+                 CONFIG_DEPTH_MAX);
         yaml_reader_abort(yaml, -EBADMSG);
     }
 }
@@ -172,7 +157,6 @@ void yaml_node_read(struct yaml_reader *yaml, struct yaml_node *ret)
         yaml_descend(yaml);
         break;
     case FYET_ALIAS:
-        complaint_add(yaml->complaints, -EINVAL, yaml->mark, "%s", no_anchors);
         break;
     default:
         return; /* the reading has ended */
@@ -198,8 +182,8 @@ void yaml_node_refuse(struct yaml_reader *yaml, const char *name, const char *ta
                       const struct yaml_node *node)
 {
     if (node->kind != YAML_INVALID)
-        complaint_add(yaml->complaints, -EINVAL, node->value.mark, "`%s` takes %s, not %s",
-                      error_text(name).text, takes, yaml_kind_name(node->kind));
+        complain(yaml->complaints, node->value.mark, "`%s` takes %s, not %s", error_text(name).text,
+                 takes, yaml_kind_name(node->kind));
     yaml_node_skip(yaml, node);
 }
 
@@ -213,18 +197,17 @@ bool yaml_node_enter(struct yaml_reader *yaml, const char *name, enum yaml_kind 
     return false;
 }
 
-bool yaml_list_leave(struct yaml_reader *yaml)
+bool yaml_item_read(struct yaml_reader *yaml, struct yaml_node *ret)
 {
-    return yaml_skip_event(yaml, FYET_SEQUENCE_END);
+    if (yaml_skip_event(yaml, FYET_SEQUENCE_END))
+        return false;
+    yaml_node_read(yaml, ret);
+    return true;
 }
 
-bool yaml_mapping_leave(struct yaml_reader *yaml)
-{
-    return yaml_skip_event(yaml, FYET_MAPPING_END);
-}
-
-bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
-                    struct yaml_node *ret_value)
+/* Reads a pair. Returns false if its name is unusable; then it was complained about and skipped. */
+static bool yaml_pair_accept(struct yaml_reader *yaml, struct config_value *ret_key,
+                             struct yaml_node *ret_value)
 {
     struct yaml_node key;
     yaml_node_read(yaml, &key);
@@ -232,11 +215,11 @@ bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
     bool merges = key.kind == YAML_TEXT && !key.is_quoted && key.value.text != NULL &&
                   strcmp(key.value.text, "<<") == 0;
     if (merges)
-        complaint_add(yaml->complaints, -EINVAL, key.value.mark,
-                      "merge keys (`<<`) are not supported: write the fields out");
+        complain(yaml->complaints, key.value.mark,
+                 "merge keys (`<<`) are not supported: write the fields out");
     else if (key.kind != YAML_TEXT && key.kind != YAML_INVALID)
-        complaint_add(yaml->complaints, -EINVAL, key.value.mark, "a name must be a text, not %s",
-                      yaml_kind_name(key.kind));
+        complain(yaml->complaints, key.value.mark, "a name must be a text, not %s",
+                 yaml_kind_name(key.kind));
     struct mark key_mark = key.value.mark;
     yaml_node_read(yaml, ret_value);
     if (ret_value->kind == YAML_NULL)
@@ -246,6 +229,16 @@ bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
         return true;
     }
     yaml_node_skip(yaml, ret_value);
+    return false;
+}
+
+bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
+                    struct yaml_node *ret_value)
+{
+    while (!yaml_skip_event(yaml, FYET_MAPPING_END)) {
+        if (yaml_pair_accept(yaml, ret_key, ret_value))
+            return true;
+    }
     return false;
 }
 
@@ -265,8 +258,8 @@ void yaml_document_end(struct yaml_reader *yaml)
 {
     yaml_skip_event(yaml, FYET_DOCUMENT_END);
     if (yaml_peek(yaml) == FYET_DOCUMENT_START) {
-        complaint_add(yaml->complaints, -EINVAL, yaml->mark,
-                      "a second document begins here: a configuration is a single one");
+        complain(yaml->complaints, yaml->mark,
+                 "a second document begins here: a configuration is a single one");
         yaml_reader_abort(yaml, -EBADMSG);
     }
 }
@@ -308,27 +301,26 @@ static bool yaml_is_control(char byte)
 static int yaml_check_text(const char *text, size_t length, struct complaints *complaints)
 {
     if (length > CONFIG_TEXT_MAX)
-        return complaint_add(complaints, -EINVAL, (struct mark){1, 1},
-                             "larger than %zu MiB, the most that a configuration may be",
-                             CONFIG_TEXT_MAX >> 20);
+        return complain(complaints, yaml_mark_at(text, 0),
+                        "larger than %zu MiB, the most that a configuration may be",
+                        CONFIG_TEXT_MAX >> 20);
     size_t valid = utf8_valid_length(text, length);
     size_t at = 0;
     while (at < valid && !yaml_is_control(text[at]))
         at++;
     if (at < valid)
-        return complaint_add(complaints, -EINVAL, yaml_mark_at(text, at),
-                             "a control character (0x%02x): a configuration is plain text",
-                             (unsigned)(unsigned char)text[at]);
+        return complain(complaints, yaml_mark_at(text, at),
+                        "a control character (0x%02x): a configuration is plain text",
+                        (unsigned)(unsigned char)text[at]);
     if (valid < length)
-        return complaint_add(complaints, -EINVAL, yaml_mark_at(text, valid),
-                             "not UTF-8 (byte 0x%02x): save the file in that encoding",
-                             (unsigned)(unsigned char)text[valid]);
+        return complain(complaints, yaml_mark_at(text, valid),
+                        "not UTF-8 (byte 0x%02x): save the file in that encoding",
+                        (unsigned)(unsigned char)text[valid]);
     at = yaml_find_explicit_key(text, length);
     if (at < length)
-        return complaint_add(
-            complaints, -EINVAL, yaml_mark_at(text, at),
-            "a `?` by itself begins an explicit key, which is not supported: write "
-            "`name: value`");
+        return complain(complaints, yaml_mark_at(text, at),
+                        "a `?` by itself begins an explicit key, which is not supported: write "
+                        "`name: value`");
     return 0;
 }
 

@@ -25,8 +25,8 @@ struct yaml_reader {
 enum yaml_kind {
     YAML_TEXT,
     YAML_NULL,    /* no value, or null */
-    YAML_LIST,    /* items follow, until yaml_list_leave() */
-    YAML_MAPPING, /* pairs follow, until yaml_mapping_leave() */
+    YAML_LIST,    /* items follow, until yaml_item_read() returns false */
+    YAML_MAPPING, /* pairs follow, until yaml_pair_read() does */
     YAML_INVALID  /* complained about */
 };
 
@@ -64,11 +64,10 @@ void yaml_node_refuse(struct yaml_reader *yaml, const char *name, const char *ta
 bool yaml_node_enter(struct yaml_reader *yaml, const char *name, enum yaml_kind kind,
                      const struct yaml_node *node);
 
-/* Return whether the list or mapping has no more entries; then its end was consumed. */
-bool yaml_list_leave(struct yaml_reader *yaml);
-bool yaml_mapping_leave(struct yaml_reader *yaml);
-/* Reads the name of a pair and the beginning of its value. Returns false if the name is
- * unusable. */
+/* Read the next item of a list, or the name of the next pair of a mapping and the beginning of its
+ * value. A pair with an unusable name is skipped. Return false, and consume the end, if there are
+ * no more. */
+bool yaml_item_read(struct yaml_reader *yaml, struct yaml_node *ret);
 bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
                     struct yaml_node *ret_value);
 

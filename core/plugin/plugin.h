@@ -9,6 +9,9 @@
 #include <weir/balancer.h>
 #include <weir/instance.h>
 
+#define PLUGIN_KINDS          (WEIR_PLUGIN_BALANCER + 1)
+#define PLUGIN_PARAMETERS_MAX 64u /* per plugin */
+
 /* A loaded plugin. Lives as long as its struct plugin_search. */
 struct plugin {
     enum weir_plugin_kind kind;

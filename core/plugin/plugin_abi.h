@@ -8,11 +8,10 @@
 /* Maximum size of any struct of the ABI, now and in the future. */
 #define ABI_STRUCT_MAX 4096u
 
-#define PLUGINS_MAX           64u  /* per file */
-#define PLUGIN_PARAMETERS_MAX 64u  /* per plugin */
-#define PLUGIN_CHOICES_MAX    64u  /* per parameter */
-#define PLUGIN_NAME_MAX       64u  /* bytes in the name of a plugin, parameter or choice */
-#define PLUGIN_STRING_MAX     255u /* bytes in any other text */
+#define PLUGINS_MAX        64u  /* per file */
+#define PLUGIN_CHOICES_MAX 64u  /* per parameter */
+#define PLUGIN_NAME_MAX    64u  /* bytes in the name of a plugin, parameter or choice */
+#define PLUGIN_STRING_MAX  255u /* bytes in any other text */
 
 /* One plugin of a file in two forms: for the core, and for the user of the library. */
 struct plugin_entry {

@@ -16,8 +16,6 @@
 
 #define PLUGIN_SUFFIX          ".so"
 #define PLUGIN_DIR_ENTRIES_MAX 4096u /* files examined per directory */
-#define PLUGIN_KINDS           (WEIR_PLUGIN_BALANCER + 1)
-#define SEARCHED_TEXT_MAX      200u
 
 struct plugin_search {
     char **dirs;
@@ -372,18 +370,14 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
 {
     const char *names[256];
     size_t n = plugin_names_of_kind(plugins, query->kind, names, sizeof names / sizeof names[0]);
-    struct hint hint = hint_format(hint_find(query->name, names, n));
-    char searched[SEARCHED_TEXT_MAX] = "";
     const char *refused = "";
 
-    for (size_t i = 0, length = 0; i < plugins->dirs_n && length < sizeof searched; i++)
-        length += (size_t)snprintf(searched + length, sizeof searched - length, "%s%s",
-                                   i == 0 ? "" : ":", plugins->dirs[i]);
     if (query->refused_file != NULL)
         refused = "; some files are refused there, and `weir plugins` says why";
-    return error_set(reterr, -ENOENT, "there is no %s `%s`%s in %s%s",
-                     plugin_abi_kind_name(query->kind), error_text(query->name).text, hint.text,
-                     searched, refused);
+    return error_set(
+        reterr, -ENOENT, "there is no %s `%s`%s in %.199s%s", plugin_abi_kind_name(query->kind),
+        error_text(query->name).text, hint_find(query->name, names, n).text,
+        text_join((const char *const *)plugins->dirs, plugins->dirs_n, ":", ":").text, refused);
 }
 
 /* Caches the result under its kind and name. */

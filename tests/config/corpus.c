@@ -45,7 +45,7 @@ static void print_complaint(void *userdata, const struct weir_error *complaint)
 
 static const char *span(uint64_t ns, char *buffer)
 {
-    return ns == WEIR_FOREVER ? "forever" : units_format_duration(ns, buffer);
+    return ns == WEIR_FOREVER ? "forever" : units_format(UNITS_DURATION, ns, buffer);
 }
 
 static void print_set(FILE *out, const struct set_plan *set)
@@ -59,8 +59,9 @@ static void print_set(FILE *out, const struct set_plan *set)
             set->backend == BACKEND_PROCESS ? ", process" : "", set->while_used ? ", users" : "");
     if (set->keyed.max_keys != 0)
         fprintf(out, "  subjects: max %s, memory %s, evict %s\n",
-                units_format_amount(set->keyed.max_keys, buffer[0]),
-                set->keyed.memory != 0 ? units_format_size(set->keyed.memory, buffer[1]) : "-",
+                units_format(UNITS_AMOUNT, set->keyed.max_keys, buffer[0]),
+                set->keyed.memory != 0 ? units_format(UNITS_SIZE, set->keyed.memory, buffer[1])
+                                       : "-",
                 policies[set->keyed.evict]);
     for (uint32_t i = 0; i < set->config_n; i++)
         fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
@@ -68,9 +69,10 @@ static void print_set(FILE *out, const struct set_plan *set)
         const struct limit *limit = &set->limits[i];
         fprintf(out, "  %s %s: %s, at most %s%s%s%s%s\n", types[limit->type], limit->key,
                 limit->algorithm_name != NULL ? limit->algorithm_name : "counted",
-                units_format_amount(limit->capacity, buffer[0]), limit->refunds ? ", refunds" : "",
-                limit->charges ? ", charges" : "", limit->lease != 0 ? ", leases " : "",
-                limit->lease != 0 ? units_format_amount(limit->lease, buffer[1]) : "");
+                units_format(UNITS_AMOUNT, limit->capacity, buffer[0]),
+                limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "",
+                limit->lease != 0 ? ", leases " : "",
+                limit->lease != 0 ? units_format(UNITS_AMOUNT, limit->lease, buffer[1]) : "");
         assert_int_equal(limit->state_offset + limit->state_words,
                          i + 1 < set->limits_n ? limit[1].state_offset : set->state_words);
     }

@@ -167,17 +167,17 @@ static void test_hints(void **state)
     char long_word[300] = "";
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *closest = hint_find(rows[i].word, words, 6);
+        const char *closest = hint_find(rows[i].word, words, 6).closest;
         if (closest == NULL || rows[i].closest == NULL)
             assert_ptr_equal(closest, rows[i].closest);
         else
             assert_string_equal(closest, rows[i].closest);
     }
     memset(long_word, 'c', sizeof long_word - 1);
-    assert_null(hint_find(long_word, words, 6));
-    assert_null(hint_find("key", NULL, 0));
-    assert_string_equal(hint_format("key").text, " (did you mean `key`?)");
-    assert_string_equal(hint_format(NULL).text, "");
+    assert_null(hint_find(long_word, words, 6).closest);
+    assert_null(hint_find("key", NULL, 0).closest);
+    assert_string_equal(hint_find("kye", words, 6).text, " (did you mean `key`?)");
+    assert_string_equal(hint_find("colour", words, 6).text, "");
 }
 
 int main(void)

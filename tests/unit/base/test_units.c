@@ -21,16 +21,16 @@ struct row {
     uint64_t value;
 };
 
-static void check_rows(int (*read)(const char *, uint64_t *), const struct row *rows, size_t n)
+static void check_rows(enum units_kind kind, const struct row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t value = 4711;
-        int rc = read(rows[i].text, &value);
+        int rc = units_parse(kind, rows[i].text, &value);
         if (rc != rows[i].rc || value != (rc == 0 ? rows[i].value : 4711))
             fail_msg("`%s`: %d, %" PRIu64, rows[i].text, rc, value);
     }
 }
-#define CHECK_ROWS(read, rows) check_rows((read), (rows), sizeof(rows) / sizeof((rows)[0]))
+#define CHECK_ROWS(kind, rows) check_rows((kind), (rows), sizeof(rows) / sizeof((rows)[0]))
 
 static void test_amounts(void **state)
 {
@@ -70,7 +70,7 @@ static void test_amounts(void **state)
         {"99999999999999999999999999x", -EINVAL, 0},
     };
     (void)state;
-    CHECK_ROWS(units_parse_amount, rows);
+    CHECK_ROWS(UNITS_AMOUNT, rows);
 }
 
 static void test_durations(void **state)
@@ -103,7 +103,7 @@ static void test_durations(void **state)
         {"01s", -EINVAL, 0},
     };
     (void)state;
-    CHECK_ROWS(units_parse_duration, rows);
+    CHECK_ROWS(UNITS_DURATION, rows);
 }
 
 static void test_booleans(void **state)
@@ -123,16 +123,16 @@ static void test_writes(void **state)
 {
     char buffer[UNITS_TEXT_MAX];
     (void)state;
-    assert_string_equal(units_format_amount(0, buffer), "0");
-    assert_string_equal(units_format_amount(999, buffer), "999");
-    assert_string_equal(units_format_amount(90000, buffer), "90k");
-    assert_string_equal(units_format_amount(UINT64_C(7000000000), buffer), "7G");
-    assert_string_equal(units_format_amount(UINT64_MAX, buffer), "18446744073709551615");
-    assert_string_equal(units_format_duration(0, buffer), "0ns");
-    assert_string_equal(units_format_duration(250000000, buffer), "250ms");
-    assert_string_equal(units_format_duration(UINT64_C(86400000000000), buffer), "1d");
-    assert_string_equal(units_format_duration(UINT64_C(5400000000000), buffer), "90m");
-    assert_string_equal(units_format_duration(UINT64_MAX, buffer), "18446744073709551615ns");
+    assert_string_equal(units_format(UNITS_AMOUNT, 0, buffer), "0");
+    assert_string_equal(units_format(UNITS_AMOUNT, 999, buffer), "999");
+    assert_string_equal(units_format(UNITS_AMOUNT, 90000, buffer), "90k");
+    assert_string_equal(units_format(UNITS_AMOUNT, UINT64_C(7000000000), buffer), "7G");
+    assert_string_equal(units_format(UNITS_AMOUNT, UINT64_MAX, buffer), "18446744073709551615");
+    assert_string_equal(units_format(UNITS_DURATION, 0, buffer), "0ns");
+    assert_string_equal(units_format(UNITS_DURATION, 250000000, buffer), "250ms");
+    assert_string_equal(units_format(UNITS_DURATION, UINT64_C(86400000000000), buffer), "1d");
+    assert_string_equal(units_format(UNITS_DURATION, UINT64_C(5400000000000), buffer), "90m");
+    assert_string_equal(units_format(UNITS_DURATION, UINT64_MAX, buffer), "18446744073709551615ns");
 }
 
 /* Against 128-bit arithmetic: every number with every unit is exact, or out of range. */
@@ -141,20 +141,19 @@ static void test_random(void **state)
     static const struct {
         const char *name;
         uint64_t factor;
-        int (*read)(const char *, uint64_t *);
-        const char *(*write)(uint64_t, char *);
+        enum units_kind kind;
     } units[] = {
-        {"", 1, units_parse_amount, units_format_amount},
-        {"k", 1000, units_parse_amount, units_format_amount},
-        {"M", 1000000, units_parse_amount, units_format_amount},
-        {"G", 1000000000, units_parse_amount, units_format_amount},
-        {"ns", 1, units_parse_duration, units_format_duration},
-        {"us", 1000, units_parse_duration, units_format_duration},
-        {"ms", 1000000, units_parse_duration, units_format_duration},
-        {"s", 1000000000, units_parse_duration, units_format_duration},
-        {"m", UINT64_C(60000000000), units_parse_duration, units_format_duration},
-        {"h", UINT64_C(3600000000000), units_parse_duration, units_format_duration},
-        {"d", UINT64_C(86400000000000), units_parse_duration, units_format_duration},
+        {"", 1, UNITS_AMOUNT},
+        {"k", 1000, UNITS_AMOUNT},
+        {"M", 1000000, UNITS_AMOUNT},
+        {"G", 1000000000, UNITS_AMOUNT},
+        {"ns", 1, UNITS_DURATION},
+        {"us", 1000, UNITS_DURATION},
+        {"ms", 1000000, UNITS_DURATION},
+        {"s", 1000000000, UNITS_DURATION},
+        {"m", UINT64_C(60000000000), UNITS_DURATION},
+        {"h", UINT64_C(3600000000000), UNITS_DURATION},
+        {"d", UINT64_C(86400000000000), UNITS_DURATION},
     };
     unsigned seed = (unsigned)time(NULL);
     (void)state;
@@ -169,13 +168,14 @@ static void test_random(void **state)
         char text[64], again[UNITS_TEXT_MAX];
         uint64_t value = 0;
         snprintf(text, sizeof text, "%" PRIu64 "%s", number, units[unit].name);
-        int rc = units[unit].read(text, &value);
+        int rc = units_parse(units[unit].kind, text, &value);
         if (rc != (exact > UINT64_MAX ? -ERANGE : 0) || (rc == 0 && value != exact))
             fail_msg("%s: %d, %" PRIu64, text, rc, value);
         if (rc != 0)
             continue;
         uint64_t back = ~value;
-        assert_int_equal(units[unit].read(units[unit].write(value, again), &back), 0);
+        assert_int_equal(
+            units_parse(units[unit].kind, units_format(units[unit].kind, value, again), &back), 0);
         assert_true(back == value);
     }
 }

@@ -89,8 +89,8 @@ static void test_everything(void **state)
     assert_scalar(&set->config.items[0].name, "a", 11, 15);
     assert_scalar(&set->config.items[0].value, "b", 11, 18);
     assert_int_equal(set->limits_n, 1);
-    assert_int_equal(set->limits[0].mark.line, 13);
-    assert_int_equal(set->limits[0].mark.column, 9);
+    assert_int_equal(set->limits[0].name.mark.line, 13);
+    assert_int_equal(set->limits[0].name.mark.column, 9);
     assert_scalar(&set->limits[0].type, "rate", 13, 17);
     assert_scalar(&set->limits[0].key, "k", 13, 28);
     assert_scalar(&set->limits[0].algorithm, "gcra", 13, 42);

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* Parameters of plugins: settings become values of the types that the plugin declares, and the
+ * plugin makes its configuration of them. The plugin's answers are checked, too. */
+#include "base/invariant.h"
+#include "config/resolve.h"
+#include "config/value.h"
+#include "os/os.h"
+#include <string.h>
+
+static size_t params_count(const struct params_owner *owner)
+{
+    return owner->plugin != NULL ? owner->plugin->parameters_n : 0;
+}
+
+/*
+ * Complains about a field that neither the owner nor its plugin has. If there is a hint, it marks
+ * the named field as hinted, so that no other complaint says that it is missing. If the plugin is
+ * unknown, only a field that resembles one of the owner's is certainly wrong.
+ */
+static void params_complain_unknown(struct resolver *resolver, const struct params_owner *owner,
+                                    const struct config_value *field)
+{
+    const char *names[PLUGIN_PARAMETERS_MAX + PARAMS_FIELDS_MAX] = {NULL};
+    size_t n = params_count(owner);
+    for (size_t i = 0; i < n; i++)
+        names[i] = owner->plugin->parameters[i].name;
+    for (size_t i = 0; i < owner->fields_n; i++)
+        names[n++] = owner->fields[i];
+    const char *closest = value_complain_similar(resolver->complaints, field, names, n);
+    for (size_t i = 0; closest != NULL && i < n; i++) {
+        if (names[i] == closest)
+            resolver->params.hinted[i] = true;
+    }
+    if (closest == NULL && owner->plugin != NULL)
+        complain(resolver->complaints, field->mark, "`%s` is not a field of %s; there are: %s",
+                 error_text(field->text).text, owner->plugin->name,
+                 text_join(names, n, ", ", ", ").text);
+}
+
+void resolve_params_assign(struct resolver *resolver, const struct params_owner *owner)
+{
+    struct plugin_params *params = &resolver->params;
+    size_t n = params_count(owner);
+    WEIR_INVARIANT(n <= PLUGIN_PARAMETERS_MAX && owner->fields_n <= PARAMS_FIELDS_MAX);
+    memset(params, 0, sizeof *params);
+    for (size_t i = 0; i < owner->settings->n; i++) {
+        const struct setting *setting = &owner->settings->items[i];
+        size_t at = 0;
+        while (at < n && strcmp(owner->plugin->parameters[at].name, setting->name.text) != 0)
+            at++;
+        if (at == n)
+            params_complain_unknown(resolver, owner, &setting->name);
+        else if (params->settings[at] != NULL)
+            complain(resolver->complaints, setting->name.mark, "`%s` is given twice",
+                     error_text(setting->name.text).text);
+        else
+            params->settings[at] = setting;
+    }
+}
+
+/* Reads the value of one parameter. Returns false if a complaint was added, now or earlier. */
+static bool params_read_one(struct complaints *complaints, const struct weir_parameter *parameter,
+                            const struct config_value *value, uint64_t *ret)
+{
+    bool truth = false;
+    size_t n = 0;
+    switch (parameter->type) {
+    case WEIR_PARAMETER_AMOUNT:
+        return value_read_number(complaints, parameter->name, value, UNITS_AMOUNT, parameter->min,
+                                 parameter->max, ret);
+    case WEIR_PARAMETER_DURATION:
+        return value_read_number(complaints, parameter->name, value, UNITS_DURATION, parameter->min,
+                                 parameter->max, ret);
+    case WEIR_PARAMETER_BOOLEAN:
+        if (!value_read_boolean(complaints, parameter->name, value, &truth))
+            return false;
+        *ret = truth;
+        return true;
+    default:
+        while (parameter->choices[n] != NULL)
+            n++;
+        return value_read_choice(complaints, parameter->name, value, parameter->choices, n, ret);
+    }
+}
+
+/* Fills `params.values`. Returns false if a complaint was added, now or earlier. */
+static bool params_read(struct resolver *resolver, const struct params_owner *owner)
+{
+    struct plugin_params *params = &resolver->params;
+    bool ok = true;
+    for (uint32_t i = 0; i < owner->plugin->parameters_n; i++) {
+        const struct weir_parameter *parameter = &owner->plugin->parameters[i];
+        const struct setting *setting = params->settings[i];
+        struct weir_value *value = &params->values[i];
+        *value = (struct weir_value){.value = parameter->default_value, .given = setting != NULL};
+        if (setting != NULL) {
+            if (!params_read_one(resolver->complaints, parameter, &setting->value, &value->value))
+                ok = false;
+        } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
+            ok = false;
+            if (!params->hinted[i])
+                complain(resolver->complaints, owner->mark, "%s needs `%s`%s%s",
+                         owner->plugin->name, parameter->name,
+                         parameter->doc[0] != '\0' ? ": " : "", parameter->doc);
+        }
+    }
+    return ok;
+}
+
+/* Calls a plugin's `configure` once, with the arguments for its kind. */
+static int params_call_plugin(struct resolver *resolver, const struct plugin *plugin,
+                              uint32_t sets_n, void *config, struct weir_footprint *ret,
+                              struct weir_reason *reterr)
+{
+    const struct weir_value *values = resolver->params.values;
+    *ret = (struct weir_footprint){.size = sizeof *ret};
+    *reterr = (struct weir_reason){.parameter = UINT32_MAX};
+    int rc = plugin->kind == WEIR_PLUGIN_ALGORITHM
+                 ? plugin->algorithm.configure(values, config, ret, reterr)
+                 : plugin->balancer.configure(values, sets_n, config, ret, reterr);
+    reterr->message[sizeof reterr->message - 1] = '\0';
+    return rc;
+}
+
+/* Returns whether the plugin's claims about its own needs are possible. */
+static bool params_check_footprint(const struct plugin *plugin,
+                                   const struct weir_footprint *footprint)
+{
+    if (footprint->config > WEIR_CONFIG_MAX || footprint->state > WEIR_STATE_MAX)
+        return false;
+    return footprint->state % 8 == 0 &&
+           (plugin->kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
+}
+
+static void params_complain_reason(struct resolver *resolver, const struct params_owner *owner,
+                                   const struct weir_reason *reason)
+{
+    struct mark mark = owner->mark;
+    if (reason->parameter < owner->plugin->parameters_n &&
+        resolver->params.settings[reason->parameter] != NULL)
+        mark = resolver->params.settings[reason->parameter]->value.mark;
+    complain(resolver->complaints, mark, "%s: %s", owner->plugin->name, reason->message);
+}
+
+static bool params_has_configure(const struct plugin *plugin)
+{
+    return plugin->kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.configure != NULL
+                                                 : plugin->balancer.configure != NULL;
+}
+
+bool resolve_params_configure(struct resolver *resolver, const struct params_owner *owner,
+                              uint32_t sets_n, void **ret_config, struct weir_footprint *ret)
+{
+    const struct plugin *plugin = owner->plugin;
+    struct weir_footprint again;
+    struct weir_reason reason;
+    *ret = (struct weir_footprint){0};
+    if (!params_read(resolver, owner))
+        return false;
+    if (!params_has_configure(plugin))
+        return true;
+    if (params_call_plugin(resolver, plugin, sets_n, NULL, ret, &reason) != 0) {
+        params_complain_reason(resolver, owner, &reason);
+        return false;
+    }
+    if (!params_check_footprint(plugin, ret)) {
+        complaint_add(resolver->complaints, -ENOEXEC, owner->mark,
+                      "plugin `%s` requests an impossible amount of memory (%s)", plugin->name,
+                      plugin->path);
+        return false;
+    }
+    void *config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
+    if (config == NULL) {
+        resolver->complaints->memory_failed = true;
+        return false;
+    }
+    if (params_call_plugin(resolver, plugin, sets_n, config, &again, &reason) != 0 ||
+        again.config != ret->config || again.state != ret->state ||
+        again.amount_max != ret->amount_max) {
+        os_free(config);
+        complaint_add(resolver->complaints, -ENOEXEC, owner->mark,
+                      "plugin `%s` contradicts itself when configured (%s)", plugin->name,
+                      plugin->path);
+        return false;
+    }
+    *ret_config = config;
+    return true;
+}
