@@ -12,19 +12,19 @@
 /* Writes to `to`, or only counts if `to` is NULL. */
 struct fingerprint_writer {
     char *to;
-    size_t n;
+    size_t size, n;
+    bool not_utf8; /* a text was left out because it is not UTF-8 */
 };
 
-static void fingerprint_write(struct fingerprint_writer *writer, const char *text, size_t length)
+__attribute__((format(printf, 2, 3))) static void
+fingerprint_write(struct fingerprint_writer *writer, const char *format, ...)
 {
-    if (writer->to != NULL)
-        memcpy(writer->to + writer->n, text, length);
-    writer->n += length;
-}
-
-static void fingerprint_write_text(struct fingerprint_writer *writer, const char *text)
-{
-    fingerprint_write(writer, text, strlen(text));
+    va_list arguments;
+    va_start(arguments, format);
+    writer->n +=
+        (size_t)vsnprintf(writer->to != NULL ? writer->to + writer->n : NULL,
+                          writer->to != NULL ? writer->size - writer->n : 0, format, arguments);
+    va_end(arguments);
 }
 
 /* Returns whether YAML reads the text as itself without quotes. */
@@ -61,128 +61,80 @@ static bool fingerprint_needs_escape(uint32_t point)
 
 static void fingerprint_write_quoted(struct fingerprint_writer *writer, const char *text)
 {
-    char escape[16];
     size_t length;
+    fingerprint_write(writer, "\"");
     for (; *text != '\0'; text += length) {
         uint32_t point = utf8_decode(text, &length);
-        if (fingerprint_needs_escape(point)) {
-            snprintf(escape, sizeof escape, "\\u%04" PRIx32, point);
-            fingerprint_write_text(writer, escape);
-            continue;
-        }
-        if (point == '"' || point == '\\')
-            fingerprint_write_text(writer, "\\");
-        fingerprint_write(writer, text, length);
+        if (fingerprint_needs_escape(point))
+            fingerprint_write(writer, "\\u%04" PRIx32, point);
+        else
+            fingerprint_write(writer, "%s%.*s", point == '"' || point == '\\' ? "\\" : "",
+                              (int)length, text);
     }
+    fingerprint_write(writer, "\"");
 }
 
 /* Writes a text, quoted as in JSON if necessary; YAML reads that too. */
 static void fingerprint_write_value(struct fingerprint_writer *writer, const char *text)
 {
-    bool plain = fingerprint_needs_no_quotes(text);
-    fingerprint_write_text(writer, plain ? "" : "\"");
-    if (plain)
-        fingerprint_write_text(writer, text);
+    size_t length = strlen(text);
+    if (utf8_valid_length(text, length) != length)
+        writer->not_utf8 = true;
+    else if (fingerprint_needs_no_quotes(text))
+        fingerprint_write(writer, "%s", text);
     else
         fingerprint_write_quoted(writer, text);
-    fingerprint_write_text(writer, plain ? "" : "\"");
 }
 
-static void fingerprint_write_field(struct fingerprint_writer *writer, const char *before,
-                                    const char *name, const char *value)
+static void fingerprint_write_field(struct fingerprint_writer *writer, const char *name,
+                                    const char *value)
 {
-    fingerprint_write_text(writer, before);
+    fingerprint_write(writer, ", ");
     fingerprint_write_value(writer, name);
-    fingerprint_write_text(writer, ": ");
+    fingerprint_write(writer, ": ");
     fingerprint_write_value(writer, value);
 }
 
 static void fingerprint_write_limit(struct fingerprint_writer *writer, const struct limit *limit)
 {
-    static const char *const types[] = {"", "rate", "call", "resource"};
     WEIR_INVARIANT(limit->type >= WEIR_LIMIT_RATE && limit->type <= WEIR_LIMIT_RESOURCE);
-    fingerprint_write_field(writer, "{", "type", types[limit->type]);
-    fingerprint_write_field(writer, ", ", "key", limit->key);
+    fingerprint_write(writer, "{type: %s, key: ", limit_type_names[limit->type]);
+    fingerprint_write_value(writer, limit->key);
     if (limit->algorithm_name != NULL)
-        fingerprint_write_field(writer, ", ", "algorithm", limit->algorithm_name);
+        fingerprint_write_field(writer, "algorithm", limit->algorithm_name);
     const char *at = limit->settings_text;
     for (uint32_t i = 0; i < limit->settings_n; i++) {
         const char *value = at + strlen(at) + 1;
-        fingerprint_write_field(writer, ", ", at, value);
+        fingerprint_write_field(writer, at, value);
         at = value + strlen(value) + 1;
     }
-    fingerprint_write_text(writer, "}");
-}
-
-static void fingerprint_write_number(struct fingerprint_writer *writer, const char *before,
-                                     uint64_t value)
-{
-    char number[24];
-    snprintf(number, sizeof number, "%" PRIu64, value);
-    fingerprint_write_text(writer, before);
-    fingerprint_write_text(writer, number);
-}
-
-static void fingerprint_write_keyed(struct fingerprint_writer *writer,
-                                    const struct keyed_plan *keyed)
-{
-    static const char *const policies[] = {"oldest", "random", "none"};
-    fingerprint_write_number(writer, ", subjects: {max: ", keyed->max_keys);
-    if (keyed->memory != 0)
-        fingerprint_write_number(writer, ", memory: ", keyed->memory);
-    fingerprint_write_field(writer, ", ", "evict", policies[keyed->evict]);
-    fingerprint_write_text(writer, "}");
+    fingerprint_write(writer, "}");
 }
 
 static void fingerprint_write_set(struct fingerprint_writer *writer, const struct set_plan *plan)
 {
     bool shared = plan->backend == BACKEND_PROCESS;
-    fingerprint_write_text(writer, "{version: 1, sets: {");
+    fingerprint_write(writer, "{version: 1, sets: {");
     fingerprint_write_value(writer, plan->name);
-    fingerprint_write_field(writer, ": {", "backend", shared ? "process" : "thread");
+    fingerprint_write(writer, ": {backend: %s", shared ? "process" : "thread");
     if (shared)
-        fingerprint_write_field(writer, ", ", "lifetime", plan->while_used ? "users" : "boot");
+        fingerprint_write(writer, ", lifetime: %s", plan->while_used ? "users" : "boot");
     if (!plan->fair)
-        fingerprint_write_field(writer, ", ", "fair", "false");
+        fingerprint_write(writer, ", fair: false");
     if (plan->max_waiters != 0)
-        fingerprint_write_number(writer, ", max_waiters: ", plan->max_waiters);
-    if (plan->keyed.max_keys != 0)
-        fingerprint_write_keyed(writer, &plan->keyed);
-    fingerprint_write_text(writer, ", limits: [");
+        fingerprint_write(writer, ", max_waiters: %" PRIu32, plan->max_waiters);
+    if (plan->keyed.max_keys != 0) {
+        fingerprint_write(writer, ", subjects: {max: %" PRIu64, plan->keyed.max_keys);
+        if (plan->keyed.memory != 0)
+            fingerprint_write(writer, ", memory: %" PRIu64, plan->keyed.memory);
+        fingerprint_write(writer, ", evict: %s}", evict_names[plan->keyed.evict]);
+    }
+    fingerprint_write(writer, ", limits: [");
     for (uint32_t i = 0; i < plan->limits_n; i++) {
-        fingerprint_write_text(writer, i == 0 ? "" : ", ");
+        fingerprint_write(writer, i == 0 ? "" : ", ");
         fingerprint_write_limit(writer, &plan->limits[i]);
     }
-    fingerprint_write_text(writer, "]}}}");
-}
-
-static bool utf8_is_valid(const char *text)
-{
-    size_t length = strlen(text);
-    return utf8_valid_length(text, length) == length;
-}
-
-/* Returns whether all texts that the definition text needs are UTF-8. */
-static bool fingerprint_is_utf8(const struct set_plan *plan)
-{
-    if (!utf8_is_valid(plan->name))
-        return false;
-    for (uint32_t i = 0; i < plan->limits_n; i++) {
-        const struct limit *limit = &plan->limits[i];
-        const char *at = limit->settings_text;
-        if (!utf8_is_valid(limit->key))
-            return false;
-        for (uint32_t n = 2 * limit->settings_n; n > 0; n--, at += strlen(at) + 1) {
-            if (!utf8_is_valid(at))
-                return false;
-        }
-    }
-    return true;
-}
-
-static uint64_t fingerprint_hash_number(uint64_t hash, uint64_t number)
-{
-    return fnv1a_bytes(hash, &number, sizeof number);
+    fingerprint_write(writer, "]}}}");
 }
 
 /* The NUL is included, so that two texts do not run into each other. */
@@ -193,32 +145,26 @@ static uint64_t fingerprint_hash_string(uint64_t hash, const char *text)
 
 static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
 {
-    hash = fingerprint_hash_number(hash, (uint64_t)limit->type);
+    const uint64_t type = limit->type, config_size = limit->config_size;
+    const uint64_t numbers[] = {limit->capacity, limit->refunds,     limit->charges,
+                                limit->lease,    limit->state_words, limit->algorithm_name != NULL};
+    hash = fnv1a_bytes(hash, &type, sizeof type);
     hash = fingerprint_hash_string(hash, limit->key);
-    hash = fingerprint_hash_number(hash, limit->capacity);
-    hash = fingerprint_hash_number(hash, limit->refunds);
-    hash = fingerprint_hash_number(hash, limit->charges);
-    hash = fingerprint_hash_number(hash, limit->lease);
-    hash = fingerprint_hash_number(hash, limit->state_words);
-    hash = fingerprint_hash_number(hash, limit->algorithm_name != NULL);
+    hash = fnv1a_bytes(hash, numbers, sizeof numbers);
     if (limit->algorithm_name == NULL)
         return hash;
     hash = fingerprint_hash_string(hash, limit->algorithm_name);
     hash = fingerprint_hash_string(hash, limit->algorithm_version);
-    hash = fingerprint_hash_number(hash, limit->config_size);
+    hash = fnv1a_bytes(hash, &config_size, sizeof config_size);
     return fnv1a_bytes(hash, limit->config, limit->config_size);
 }
 
 static uint64_t fingerprint_hash_set(const struct set_plan *plan)
 {
-    uint64_t hash = FNV1A_INIT;
-    hash = fingerprint_hash_number(hash, plan->while_used);
-    hash = fingerprint_hash_number(hash, plan->fair);
-    hash = fingerprint_hash_number(hash, plan->max_waiters);
-    hash = fingerprint_hash_number(hash, plan->keyed.max_keys);
-    hash = fingerprint_hash_number(hash, plan->keyed.memory);
-    hash = fingerprint_hash_number(hash, plan->keyed.evict);
-    hash = fingerprint_hash_number(hash, plan->limits_n);
+    const uint64_t numbers[] = {plan->while_used,     plan->fair,         plan->max_waiters,
+                                plan->keyed.max_keys, plan->keyed.memory, plan->keyed.evict,
+                                plan->limits_n};
+    uint64_t hash = fnv1a_bytes(FNV1A_INIT, numbers, sizeof numbers);
     for (uint32_t i = 0; i < plan->limits_n; i++)
         hash = fingerprint_hash_limit(hash, &plan->limits[i]);
     return hash;
@@ -228,10 +174,10 @@ int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret, struct
 {
     struct fingerprint_writer writer = {0};
     *ret = (struct fingerprint){0};
-    if (!fingerprint_is_utf8(plan))
+    fingerprint_write_set(&writer, plan);
+    if (writer.not_utf8)
         return error_set(reterr, -EINVAL, "set `%s`: the definition of a shared set must be UTF-8",
                          error_text(plan->name).text);
-    fingerprint_write_set(&writer, plan);
     if (writer.n >= FINGERPRINT_TEXT_MAX)
         return error_set(reterr, -E2BIG,
                          "the definition of set `%s` takes %zu bytes, and that of a shared set at "
@@ -240,7 +186,7 @@ int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret, struct
     ret->definition = os_alloc(writer.n + 1, 1);
     if (ret->definition == NULL)
         return error_set(reterr, -ENOMEM, "out of memory");
-    writer = (struct fingerprint_writer){.to = ret->definition};
+    writer = (struct fingerprint_writer){.to = ret->definition, .size = writer.n + 1};
     fingerprint_write_set(&writer, plan);
     ret->hash = fingerprint_hash_set(plan);
     return 0;
