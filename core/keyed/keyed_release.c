@@ -62,7 +62,7 @@ static int keyed_release_word(struct keyed_release_op *rel, struct key_entry *en
         at = clock_instant(&set->w->clock, set->limits.reads_wall);
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
     if (key_word_is_key_set(state))
-        return keyed_release_promote(rel, entry, &entry->word);
+        return 1; /* the algorithm set the top bit, against its contract */
     return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED ? 1 : -EINPROGRESS;
 }
 

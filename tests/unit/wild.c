@@ -2,7 +2,8 @@
 /*
  * Plugins that do what the project's own do not: a balancer that answers out of range, two that
  * read the views, one that follows the route; an algorithm that never grants more than one unit,
- * though it announces a larger amount, and one that time does not refill, but a refund.
+ * though it announces a larger amount, one that time does not refill, but a refund, and one that
+ * sets the top bit of its word when it refunds, though it says that this bit is always clear.
  */
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
@@ -171,8 +172,37 @@ static const struct weir_plugin stock_plugin = {
     .ops = &stock_ops,
 };
 
+static void refund_spill(const void *config, void *state, const struct weir_instant *at,
+                         uint64_t amount, uint64_t granted_ns)
+{
+    uint64_t *taken = state;
+    (void)config, (void)at, (void)amount, (void)granted_ns;
+    *taken |= UINT64_C(1) << 63;
+}
+
+static const struct weir_algorithm spill_ops = {
+    .size = sizeof spill_ops,
+    .types = 1u << WEIR_LIMIT_RATE,
+    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD,
+    .configure = configure_stock,
+    .ready_at = ready_stock,
+    .take = take_stock,
+    .refund = refund_spill,
+    .available = available_stock,
+};
+static const struct weir_plugin spill_plugin = {
+    .size = sizeof spill_plugin,
+    .kind = WEIR_PLUGIN_ALGORITHM,
+    .name = "spill",
+    .version = "1",
+    .summary = "for tests",
+    .ops = &spill_ops,
+};
+
 static const struct weir_plugin *const plugins[] = {
-    &wild_plugin, &emptiest_plugin, &soonest_plugin, &route_plugin, &stingy_plugin, &stock_plugin};
+    &wild_plugin,   &emptiest_plugin, &soonest_plugin, &route_plugin,
+    &stingy_plugin, &stock_plugin,    &spill_plugin,
+};
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
