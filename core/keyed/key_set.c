@@ -22,9 +22,15 @@ size_t key_set_size(const weir_set *set)
            (block_size > REGION_UNIT_SIZE ? block_size : REGION_UNIT_SIZE);
 }
 
-/* Copies all settings of the template set. */
-static void key_set_init_set(weir_set *set, const weir_set *template)
+/* Copies all settings of the template set; a shared key set has its state in the segment. */
+static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t number)
 {
+    const weir_set *template = keyed->set;
+    weir_set *set = &key_set->set;
+
+    WEIR_INVARIANT(number < KEY_SETS_MAX);
+    key_set->keyed = keyed;
+    key_set->number = number;
     set->w = template->w;
     set->region = template->region;
     set->number = template->number; /* for the counters, which are the template set's */
@@ -38,30 +44,13 @@ static void key_set_init_set(weir_set *set, const weir_set *template)
     set->strict = template->strict;
     set->fair = template->fair;
     set->backend = template->backend;
-}
-
-/* Points the set at its state in the segment. */
-static void key_set_init_shared(struct key_set *key_set)
-{
-    const struct keyed *keyed = key_set->keyed;
-    weir_set *set = &key_set->set;
-
-    WEIR_INVARIANT(key_set->set.participant == NULL && keyed->segment);
-    set->participant = keyed->set->participant;
+    if (!keyed->segment)
+        return;
+    set->participant = template->participant;
     set->is_robust = true;
-    set->head_unit = segment_key_set_unit(keyed->segment, key_set->number);
-    set->block_class = keyed->set->block_class;
+    set->head_unit = segment_key_set_unit(keyed->segment, number);
+    set->block_class = template->block_class;
     set->deflated_ns = &set->own_deflated_ns;
-}
-
-static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t number)
-{
-    WEIR_INVARIANT(number < KEY_SETS_MAX);
-    key_set_init_set(&key_set->set, keyed->set);
-    key_set->keyed = keyed;
-    key_set->number = number;
-    if (keyed->segment)
-        key_set_init_shared(key_set);
 }
 
 static _Atomic(struct key_set *) *key_set_slot(const struct keyed *keyed, uint32_t number)
@@ -77,48 +66,37 @@ static struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
     return atomic_load_explicit(key_set_slot(keyed, number), memory_order_acquire);
 }
 
-/* Publishes a key set in this process. The instance's lock is held. The release stores pair with
- * the acquire loads of key_set_known(). */
-static int key_set_add(struct key_set *key_set)
+/* Makes a key set known in this process. The instance's lock is held. The release stores pair with
+ * the acquire loads of key_set_known(). Returns 0, -ENOMEM or -ESHUTDOWN. */
+static int key_set_add(struct keyed *keyed, uint32_t number)
 {
-    struct keyed *keyed = key_set->keyed;
     weir *w = keyed->set->w;
-    int r;
+    struct key_set *key_set = os_alloc(1, sizeof(*key_set));
+    int r = key_set ? 0 : -ENOMEM;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
-    WEIR_INVARIANT(!key_set_known(keyed, key_set->number));
-    WEIR_INVARIANT(w->key_sets_n < KEY_SET_ID_BIT);
+    WEIR_INVARIANT(!key_set_known(keyed, number));
     if (instance_is_closed(w))
-        return -ESHUTDOWN;
-    r = stable_array_reserve(&keyed->key_sets, key_set->number + 1);
+        r = -ESHUTDOWN;
+    if (r == 0)
+        r = stable_array_reserve(&keyed->key_sets, number + 1);
     if (r == 0)
         r = stable_array_reserve(&w->key_sets, w->key_sets_n + 1);
-    if (r == 0 && !keyed->segment)
-        r = set_storage_make(&key_set->set, &(struct set_storage_plan){0}, NULL);
-    if (r < 0)
+    if (r == 0) {
+        key_set_init(key_set, keyed, number);
+        if (!keyed->segment)
+            r = set_storage_make(&key_set->set, &(struct set_storage_plan){0}, NULL);
+    }
+    if (r < 0) {
+        os_free(key_set);
         return r;
+    }
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
-    atomic_store_explicit(key_set_slot(keyed, key_set->number), key_set, memory_order_release);
-    if (atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst) <= key_set->number)
-        atomic_store_explicit(&keyed->key_sets_known_n, key_set->number + 1, memory_order_release);
+    atomic_store_explicit(key_set_slot(keyed, number), key_set, memory_order_release);
+    if (atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst) <= number)
+        atomic_store_explicit(&keyed->key_sets_known_n, number + 1, memory_order_release);
     return 0;
-}
-
-/* Adds a key set that this process has not met. The instance's lock is held. Returns 0, -ENOMEM or
- * -ESHUTDOWN. */
-static int key_set_add_new(struct keyed *keyed, uint32_t number)
-{
-    struct key_set *key_set = os_alloc(1, sizeof(*key_set));
-    int r = -ENOMEM;
-
-    if (key_set) {
-        key_set_init(key_set, keyed, number);
-        r = key_set_add(key_set);
-    }
-    if (r < 0)
-        os_free(key_set);
-    return r;
 }
 
 int key_set_make(struct keyed *keyed, uint32_t number)
@@ -130,7 +108,7 @@ int key_set_make(struct keyed *keyed, uint32_t number)
         return -ENOBUFS;
     if (keyed->segment)
         return segment_alloc_key_set(keyed->segment, number);
-    r = key_set_add_new(keyed, number);
+    r = key_set_add(keyed, number);
     if (r == 0)
         atomic_store_explicit(&keyed->shared_state->key_sets_high, number + UINT64_C(1),
                               memory_order_seq_cst);
@@ -157,7 +135,7 @@ struct key_set *key_set_by_number(struct keyed *keyed, uint32_t number, struct k
     }
     pthread_mutex_lock(&w->lock);
     key_set = key_set_known(keyed, number);
-    if (!key_set && key_set_add_new(keyed, number) == 0)
+    if (!key_set && key_set_add(keyed, number) == 0)
         key_set = key_set_known(keyed, number);
     pthread_mutex_unlock(&w->lock);
     return key_set;
@@ -171,6 +149,8 @@ struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *s
         return NULL;
     return key_set_by_number(keyed, number, storage);
 }
+
+/* ---- the set that a record names ---- */
 
 /* In a segment the record names the key set by its number, which is valid in all processes.
  * Otherwise the record has the instance's id of the set. */

@@ -1,159 +1,181 @@
 /* SPDX-License-Identifier: MIT */
-/* Binds key sets to keys, and unbinds those that lost the race for the key's word. */
+/* Chooses key sets for keys: one that is unbound, a new one, or one that another key gives up. */
 #include "keyed/key_set_internal.h"
 #include "set/instance_base.h"
+#include "shm/segment.h"
 
 #include "base/invariant.h"
+#include "base/sched_point.h"
 #include <errno.h>
-#include <string.h>
 
-static void key_set_fill(struct txn *txn, const struct key_digest *key, const uint64_t *states)
+/* Bound on the key sets that one operation examines for one to reclaim. */
+#define RECLAIM_MAX 64u
+
+/* ---- unbound key sets: a stack, which is only a hint where to look first (Treiber 1986) ---- */
+
+/* The links of a key set in the stack. */
+struct unbound_link {
+    _Atomic uint32_t *unbound_next, *unbound_listed;
+};
+
+static struct unbound_link key_set_unbound_link(const struct keyed *keyed, uint32_t number)
 {
-    uint64_t *to = txn_states(txn);
-    size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
+    struct segment_key_set *shared;
+    struct key_set *key_set;
 
-    WEIR_INVARIANT(CONTENT_STATES + txn->set->limits.state_words <= txn->ctx->content_capacity);
-    if (states) {
-        memcpy(to, states, n * sizeof(*to));
-    } else {
-        memset(to, 0, n * sizeof(*to));
-        limits_init(&txn->set->limits, to, &txn->at);
+    if (keyed->segment) {
+        shared = segment_key_set(keyed->segment, number);
+        return (struct unbound_link){&shared->unbound_next, &shared->unbound_listed};
     }
-    key_set_words(txn)[KEY_SET_WORD_PLACE] = key->buckets;
-    key_set_words(txn)[KEY_SET_WORD_ID] = key->id;
-    forecast_invalidate(txn);
+    key_set = *stable_array_at(&keyed->key_sets, number);
+    return (struct unbound_link){&key_set->unbound_next, &key_set->unbound_listed};
 }
 
-int key_set_try_bind(struct bind_request *request, struct key_set *key_set)
+void key_set_push_unbound(struct keyed *keyed, uint32_t number)
 {
-    struct key_entry entry;
-    struct txn txn;
+    struct unbound_link link = key_set_unbound_link(keyed, number);
+    uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
+             next;
 
-    WEIR_INVARIANT(key_set->keyed == request->keyed);
-    txn_begin(&txn, request->ctx, &key_set->set);
-    if (set_is_broken(&key_set->set))
-        return -EUCLEAN;
-    if (version_flags(&txn.version) & CONTENT_SHUT_DOWN)
-        return -ESHUTDOWN;
-    if (key_set_phase_of(&txn) != PHASE_UNBOUND || waitq_length(&txn.version) ||
-        key_set_is_named(request->keyed, &txn, &entry))
-        return 0;
-    key_set_fill(&txn, request->key, request->states);
-    request->word = key_set_begin_binding(&txn);
-    request->key_set = key_set;
-    return txn_commit(&txn);
-}
-
-void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word)
-{
-    struct key_entry entry;
-    struct txn txn;
-
-    WEIR_INVARIANT(key_word_is_key_set(word));
+    WEIR_INVARIANT(number < keyed->key_sets_max);
+    if (atomic_exchange_explicit(link.unbound_listed, 1, memory_order_seq_cst))
+        return;
+    SCHED_POINT();
     do {
-        txn_begin(&txn, ctx, &key_set->set);
-        if (key_set_phase_of(&txn) != PHASE_BINDING ||
-            key_set_word(&txn, key_set_binding(&txn)) != word)
-            return;
-        if (set_is_broken(&key_set->set) || key_set_is_named(key_set->keyed, &txn, &entry))
-            return;
-    } while (!key_set_end_binding(&txn));
-    key_set_push_unbound(key_set->keyed, key_set->number);
+        atomic_store_explicit(link.unbound_next, (uint32_t)top, memory_order_seq_cst);
+        next = ((top >> 32) + 1) << 32 | (number + 1);
+    } while (!atomic_compare_exchange_weak_explicit(&keyed->shared_state->unbound_list, &top, next,
+                                                    memory_order_seq_cst, memory_order_seq_cst));
+    SCHED_POINT();
 }
-
-/* Rebinds a key set to the key that still names it. If the swap fails and the word is still not the
- * new one, the key has moved on. */
-static void key_set_rebind(struct txn *txn, struct key_entry *entry)
-{
-    uint64_t word = key_set_begin_binding(txn);
-
-    if (!txn_commit(txn))
-        return;
-    if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
-        return;
-    key_set_unbind(key_set_of(txn->set), txn->ctx, word);
-}
-
-/* Returns whether the entry still has this word after its key set was read. */
-static bool key_set_entry_is_same(const struct keyed *keyed, const struct key_digest *key,
-                                  const struct key_entry *entry)
-{
-    struct key_entry now;
-
-    return key_table_find(&keyed->table, key, &now) && now.word == entry->word;
-}
-
-int key_set_repair(struct thread_ctx *ctx, struct keyed *keyed, const struct key_digest *key,
-                   struct key_entry *entry)
-{
-    struct key_set storage;
-    struct txn txn;
-
-    if (!key_set_read(&txn, ctx, keyed, entry->word, &storage)) {
-        if (set_is_shared(keyed->set) && key_set_entry_is_same(keyed, key, entry))
-            participant_mark_broken(keyed->set->participant); /* no correct process writes this */
-    } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
-               !key_set_restore_entry(keyed, &txn, entry)) {
-        key_set_rebind(&txn, entry);
-    }
-    return set_is_broken(keyed->set) ? -EUCLEAN : -EINPROGRESS;
-}
-
-/* ---- choosing a key set ---- */
 
 /*
- * Binds an unbound key set of the stack. Returns 0, -ENOBUFS (none is listed), or a negative errno.
+ * A thread that pops a key set clears `unbound_listed`, then checks whether the key set is unbound.
+ * A thread that ends a binding commits first, then pushes the key set unless it is listed. So an
+ * unbound key set is listed, or a thread is about to bind it. A tag guards the top word against
+ * ABA.
  */
-static int key_set_bind_unbound(struct bind_request *request)
+static bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
+{
+    uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
+             next;
+    uint32_t number;
+
+    do {
+        number = (uint32_t)top - 1;
+        if (number >= key_sets_n(keyed))
+            return false;
+        next = ((top >> 32) + 1) << 32 |
+               atomic_load_explicit(key_set_unbound_link(keyed, number).unbound_next,
+                                    memory_order_seq_cst);
+        SCHED_POINT();
+    } while (!atomic_compare_exchange_weak_explicit(&keyed->shared_state->unbound_list, &top, next,
+                                                    memory_order_seq_cst, memory_order_seq_cst));
+    SCHED_POINT();
+    atomic_store_explicit(key_set_unbound_link(keyed, number).unbound_listed, 0,
+                          memory_order_seq_cst);
+    WEIR_INVARIANT(number < keyed->key_sets_max);
+    *ret = number;
+    return true;
+}
+
+/* ---- choices: each returns 1, -ENOBUFS (there is none) or what key_set_begin() says ---- */
+
+static int key_set_begin_number(struct keyed_slot *slot, uint32_t number)
+{
+    struct key_set *key_set = key_set_by_number(slot->keyed, number, NULL);
+
+    return key_set ? key_set_begin(slot, key_set) : -ENOMEM;
+}
+
+static int key_set_choose_unbound(struct keyed_slot *slot)
 {
     uint32_t number;
 
-    for (uint32_t i = 0; i < RECLAIM_MAX && key_set_pop_unbound(request->keyed, &number); i++) {
-        struct key_set *key_set = key_set_by_number(request->keyed, number, NULL);
-        int r = key_set ? key_set_try_bind(request, key_set) : -ENOMEM;
+    for (uint32_t i = 0; i < RECLAIM_MAX && key_set_pop_unbound(slot->keyed, &number); i++) {
+        int r = key_set_begin_number(slot, number);
 
         if (r != 0)
-            return r < 0 ? r : 0;
+            return r;
     }
     return -ENOBUFS;
 }
 
-static int key_set_bind_new(struct bind_request *request)
+static int key_set_choose_new(struct keyed_slot *slot)
 {
-    struct keyed *keyed = request->keyed;
-    weir *w = keyed->set->w;
-    struct key_set *key_set;
+    weir *w = slot->keyed->set->w;
     uint32_t number;
     int r;
 
     do {
         pthread_mutex_lock(&w->lock);
-        number = key_sets_n(keyed);
-        r = key_set_make(keyed, number);
+        number = key_sets_n(slot->keyed);
+        r = key_set_make(slot->keyed, number);
         pthread_mutex_unlock(&w->lock);
         if (r < 0)
             return r == -ENOSPC ? -ENOMEM : r; /* like every other lack of memory in a segment */
-        key_set = key_set_by_number(keyed, number, NULL);
-        r = key_set ? key_set_try_bind(request, key_set) : -ENOMEM;
+        r = key_set_begin_number(slot, number);
     } while (r == 0); /* another thread has bound it already */
-    return r < 0 ? r : 0;
+    return r;
 }
 
-int key_set_bind(struct keyed *keyed, struct thread_ctx *ctx, const struct key_digest *key,
-                 const uint64_t *states, struct key_set **ret, uint64_t *ret_word)
+/* The key that loses its key set if no key gives one up. */
+struct reclaim_candidate {
+    struct key_set *key_set;
+    struct key_entry entry;
+    uint64_t instant;
+};
+
+/* Evicts the candidate's key. A lost race leaves the amount of room unchanged. */
+static int reclaim_evict(struct keyed_slot *slot, const struct reclaim_candidate *best)
 {
-    struct bind_request request = {.keyed = keyed, .ctx = ctx, .key = key, .states = states};
-    int r = key_set_bind_unbound(&request), lacks;
+    struct keyed *keyed = slot->keyed;
+    int r;
+
+    if (!best->key_set || keyed->eviction == KEY_EVICT_NONE)
+        return -ENOBUFS;
+    if (!key_set_may_remove(slot->ctx, keyed, best->entry.word, KEY_EVICTABLE) ||
+        !key_entry_remove(&best->entry))
+        return -ESTALE;
+    atomic_fetch_add_explicit(&keyed->shared_state->evicted, 1, memory_order_relaxed);
+    r = key_set_begin(slot, best->key_set);
+    return r == 0 ? -ESTALE : r;
+}
+
+static int key_set_choose_reclaimed(struct keyed_slot *slot)
+{
+    struct keyed *keyed = slot->keyed;
+    uint32_t all = key_sets_n(keyed), n = all < RECLAIM_MAX ? all : RECLAIM_MAX;
+    struct reclaim_candidate best = {0}, next;
+
+    for (uint32_t i = 0; i < n; i++) {
+        /* Relaxed: the hand only spreads the scans. */
+        uint32_t index = atomic_fetch_add_explicit(&keyed->clock_hand, 1, memory_order_relaxed);
+        enum key_use use = KEY_PINNED;
+        int r;
+
+        next.key_set = key_set_by_number(keyed, index % all, NULL);
+        if (next.key_set)
+            use = key_set_reclaim(slot->ctx, next.key_set, &next.entry, &next.instant);
+        if (use == KEY_AS_NEW && (r = key_set_begin(slot, next.key_set)) != 0)
+            return r;
+        if (use == KEY_EVICTABLE &&
+            (!best.key_set || (keyed->eviction == KEY_EVICT_OLDEST && next.instant < best.instant)))
+            best = next;
+    }
+    return reclaim_evict(slot, &best);
+}
+
+int key_set_bind(struct keyed_slot *slot)
+{
+    int r = key_set_choose_unbound(slot), lacks;
 
     if (r == -ENOBUFS)
-        r = key_set_bind_new(&request);
-    if (r == -ENOBUFS || r == -ENOMEM) {
-        lacks = r;
-        r = key_set_reclaim(&request);
-        if (r == -ENOBUFS)
-            r = lacks;
-    }
-    *ret = request.key_set;
-    *ret_word = request.word;
-    return r;
+        r = key_set_choose_new(slot);
+    lacks = r;
+    if (r == -ENOBUFS || r == -ENOMEM)
+        r = key_set_choose_reclaimed(slot);
+    if (r < 0)
+        keyed_slot_drop(slot);
+    return r == -ENOBUFS ? lacks : r;
 }

@@ -1,10 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads and writes the binding in a key set's version: key, number, phase, binder. */
+/* Bindings of key sets, as their versions say: key, number, phase, binder; and how they change. */
 #include "keyed/key_set_internal.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"
+#include "set/instance_base.h"
 #include "shm/participant.h"
+#include <string.h>
+
+/* ---- what a version says ---- */
+
+enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
+
+#define PHASE_BITS 2u
+#define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
+
+static inline uint64_t *key_set_words(const struct txn *txn)
+{
+    WEIR_INVARIANT(txn->set->limits.state_words >= KEY_SET_WORDS);
+    return txn_states(txn) + txn->set->limits.state_words - KEY_SET_WORDS;
+}
+
+static inline enum key_set_phase key_set_phase_of(const struct txn *txn)
+{
+    return (enum key_set_phase)(key_set_words(txn)[KEY_SET_WORD_BINDING] & PHASE_MASK);
+}
 
 static struct key_digest key_set_key(const struct txn *txn)
 {
@@ -12,31 +32,81 @@ static struct key_digest key_set_key(const struct txn *txn)
                                key_set_words(txn)[KEY_SET_WORD_ID]};
 }
 
+/* Returns the binding that this content of the key set's version names. */
+static uint64_t key_set_binding_in(const weir_set *set, const uint64_t *content)
+{
+    return content[CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS +
+                   KEY_SET_WORD_BINDING] >>
+               PHASE_BITS &
+           BINDING_MASK;
+}
+
+static uint64_t key_set_binding(const struct txn *txn)
+{
+    return key_set_binding_in(txn->set, txn->version.content);
+}
+
 static void key_set_set_binding(const struct txn *txn, uint64_t binding, enum key_set_phase phase)
 {
     key_set_words(txn)[KEY_SET_WORD_BINDING] = (binding & BINDING_MASK) << PHASE_BITS | phase;
 }
 
-bool key_set_is_named(const struct keyed *keyed, const struct txn *txn, struct key_entry *ret)
+/* Returns the word that names a binding of the key set. */
+static uint64_t key_set_word(const struct key_set *key_set, uint64_t binding)
 {
-    const struct key_digest key = key_set_key(txn);
-
-    return key_set_binding(txn) && key_table_find(&keyed->table, &key, ret) &&
-           ret->word == key_set_word(txn, key_set_binding(txn));
+    WEIR_INVARIANT(key_set->number < KEY_SETS_MAX);
+    return KEY_SET_BIT | (uint64_t)key_set->number << BINDING_BITS | (binding & BINDING_MASK);
 }
 
-void key_set_help(const struct keyed *keyed, const struct txn *txn)
+/* Returns whether the key is in the table with the word that names this binding. */
+static bool key_set_find_entry(const struct txn *txn, uint64_t binding, struct key_entry *ret)
 {
+    const struct key_set *key_set = key_set_of(txn->set);
     const struct key_digest key = key_set_key(txn);
+
+    return key_table_find(&key_set->keyed->table, &key, ret) &&
+           ret->word == key_set_word(key_set, binding);
+}
+
+/*
+ * Returns whether the word of the version's key names this binding; then `*ret` is the key's entry.
+ */
+static bool key_set_is_named(const struct txn *txn, struct key_entry *ret)
+{
+    return key_set_binding(txn) && key_set_find_entry(txn, key_set_binding(txn), ret);
+}
+
+/* Returns whether the binder has died and was recovered. Always false in a private set: its threads
+ * do not die one by one. */
+static bool key_set_is_abandoned(const struct txn *txn)
+{
+    const struct segment *segment = key_set_of(txn->set)->keyed->segment;
+    uint64_t binder = key_set_words(txn)[KEY_SET_WORD_BINDER];
+    uint32_t i;
+
+    if (!segment)
+        return false;
+    return !segment_thread_of_unit(segment, (uint32_t)(binder >> 32), &i) ||
+           (uint32_t)atomic_load_explicit(&segment_thread(segment, i)->head.generation,
+                                          memory_order_seq_cst) != (uint32_t)binder;
+}
+
+/* ---- reading, with a binding in mind ---- */
+
+/* Completes a rebind of a thread that may have been stopped or have died before the key's word
+ * changed. */
+static void key_set_help(const struct txn *txn)
+{
+    uint64_t binding = key_set_binding(txn);
     struct key_entry entry;
 
-    if (key_set_phase_of(txn) == PHASE_BINDING && key_table_find(&keyed->table, &key, &entry) &&
-        entry.word == key_set_word(txn, key_set_binding(txn) - 1))
-        key_entry_swap(&entry, key_set_word(txn, key_set_binding(txn)));
+    if (key_set_phase_of(txn) == PHASE_BINDING && key_set_find_entry(txn, binding - 1, &entry))
+        key_entry_swap(&entry, key_set_word(key_set_of(txn->set), binding));
 }
 
-bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
-                  struct key_set *storage)
+/* Reads the key set that a word names. Returns false if it no longer has that binding. */
+static bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed,
+                         uint64_t word, struct key_set *storage)
 {
     struct key_set *key_set = key_set_at(keyed, word, storage);
 
@@ -45,9 +115,9 @@ bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed, 
     txn_begin(txn, ctx, &key_set->set);
     if (set_is_broken(txn->set))
         return false;
-    if (key_set_word(txn, key_set_binding(txn)) == word)
+    if (key_set_binding(txn) == key_word_binding(word))
         return true;
-    key_set_help(keyed, txn);
+    key_set_help(txn);
     return false;
 }
 
@@ -67,7 +137,7 @@ bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t 
 
     set_forecast_view(ctx, &key_set->set, amounts, forecast_walk, ret, &view);
     return set_is_broken(&key_set->set) ||
-           key_set_word_of(key_set, key_set_binding_in(&key_set->set, view.content)) == word;
+           key_set_binding_in(&key_set->set, view.content) == key_word_binding(word);
 }
 
 /* ---- start and end of a binding ---- */
@@ -83,17 +153,20 @@ static uint64_t key_set_binder(const struct txn *txn)
            (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed);
 }
 
-uint64_t key_set_begin_binding(const struct txn *txn)
+/* Writes the next binding into the private version. Returns the word that names it. */
+static uint64_t key_set_begin_binding(const struct txn *txn)
 {
     uint64_t binding = key_set_binding(txn) + 1;
 
     WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     key_set_set_binding(txn, binding, PHASE_BINDING);
     key_set_words(txn)[KEY_SET_WORD_BINDER] = key_set_binder(txn);
-    return key_set_word(txn, binding);
+    return key_set_word(key_set_of(txn->set), binding);
 }
 
-bool key_set_end_binding(struct txn *txn)
+/* Commits the end of the binding, after which no operation is admitted. Returns false if the key
+ * set has changed. */
+static bool key_set_end_binding(struct txn *txn)
 {
     WEIR_INVARIANT(key_set_phase_of(txn) != PHASE_UNBOUND);
     key_set_set_binding(txn, key_set_binding(txn), PHASE_UNBOUND);
@@ -101,15 +174,259 @@ bool key_set_end_binding(struct txn *txn)
     return txn_commit(txn);
 }
 
-bool key_set_is_abandoned(const struct txn *txn)
+/* Ends the binding that `word` names if it is still to begin: the key's entry could not take the
+ * word. */
+static void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word)
 {
-    const struct segment *segment = key_set_of(txn->set)->keyed->segment;
-    uint64_t binder = key_set_words(txn)[KEY_SET_WORD_BINDER];
-    uint32_t i;
+    struct key_entry entry;
+    struct txn txn;
 
-    if (!segment)
+    WEIR_INVARIANT(key_word_is_key_set(word));
+    do {
+        txn_begin(&txn, ctx, &key_set->set);
+        if (key_set_phase_of(&txn) != PHASE_BINDING ||
+            key_set_binding(&txn) != key_word_binding(word))
+            return;
+        if (set_is_broken(&key_set->set) || key_set_is_named(&txn, &entry))
+            return;
+    } while (!key_set_end_binding(&txn));
+    key_set_push_unbound(key_set->keyed, key_set->number);
+}
+
+/* Writes the key, and its state or, for a claim, the initial states. */
+static void key_set_fill(struct txn *txn, const struct keyed_slot *slot)
+{
+    uint64_t *states = txn_states(txn);
+    size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
+
+    WEIR_INVARIANT(CONTENT_STATES + txn->set->limits.state_words <= txn->ctx->content_capacity);
+    if (slot->is_claim) {
+        memset(states, 0, n * sizeof(*states));
+        limits_init(&txn->set->limits, states, &txn->at);
+    } else {
+        WEIR_INVARIANT(n == 1);
+        *states = slot->entry.word;
+    }
+    key_set_words(txn)[KEY_SET_WORD_PLACE] = slot->key->buckets;
+    key_set_words(txn)[KEY_SET_WORD_ID] = slot->key->id;
+    forecast_invalidate(txn);
+}
+
+int key_set_begin(struct keyed_slot *slot, struct key_set *key_set)
+{
+    struct key_entry entry;
+    struct txn txn;
+    uint64_t word;
+
+    WEIR_INVARIANT(key_set->keyed == slot->keyed);
+    txn_begin(&txn, slot->ctx, &key_set->set);
+    if (set_is_broken(&key_set->set))
+        return -EUCLEAN;
+    if (version_flags(&txn.version) & CONTENT_SHUT_DOWN)
+        return -ESHUTDOWN;
+    if (key_set_phase_of(&txn) != PHASE_UNBOUND || waitq_length(&txn.version) ||
+        key_set_is_named(&txn, &entry))
+        return 0;
+    key_set_fill(&txn, slot);
+    word = key_set_begin_binding(&txn);
+    if (!txn_commit(&txn))
+        return 0;
+    if (keyed_slot_swap(slot, word) == KEY_SWAPPED)
+        return 1;
+    key_set_unbind(key_set, slot->ctx, word);
+    return -ESTALE;
+}
+
+/* ---- keys that do without their key sets ---- */
+
+/* Returns whether the wait queue is empty, no reservation is ahead of the clock, and the set is
+ * open and not broken. */
+static bool key_set_is_quiet(const struct txn *txn)
+{
+    return !waitq_length(&txn->version) && !(version_flags(&txn->version) & CONTENT_SHUT_DOWN) &&
+           txn->at.now_ns == txn->now_ns && !set_is_broken(txn->set);
+}
+
+/* Returns whether the state can be the word of a key. */
+static bool key_set_fits_word(const struct txn *txn)
+{
+    return key_set_of(txn->set)->keyed->fits_inline && !key_word_is_key_set(*txn_states(txn));
+}
+
+static bool key_set_is_as_new(const struct txn *txn)
+{
+    return key_states_are_new(&txn->set->limits, txn_states(txn), &txn->at);
+}
+
+/* Returns whether the key can do without the key set: no waiter or reservation prevents it, and the
+ * state fits the key's word or is as good as new. */
+static bool key_set_can_unbind(const struct txn *txn)
+{
+    return key_set_is_quiet(txn) && (key_set_fits_word(txn) || key_set_is_as_new(txn));
+}
+
+/* Raises `*instant` to at least `to`. The load is relaxed because the CAS validates it. */
+static void key_set_raise_ns(_Atomic uint64_t *instant, uint64_t to)
+{
+    uint64_t expected = atomic_load_explicit(instant, memory_order_relaxed);
+
+    while (expected < to && !atomic_compare_exchange_weak_explicit(
+                                instant, &expected, to, memory_order_seq_cst, memory_order_seq_cst))
+        ;
+}
+
+/* Restores a key after its binding has ended: its word becomes the state, or the key is removed. If
+ * the entry changed, another thread did so. Returns false if the state fits no word. */
+static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry)
+{
+    struct segment_keyed *shared_state = key_set_of(txn->set)->keyed->shared_state;
+
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
+    if (key_set_is_as_new(txn)) {
+        if (key_entry_remove(entry))
+            atomic_fetch_add_explicit(&shared_state->forgotten, 1, memory_order_relaxed);
+        return true;
+    }
+    if (!key_set_fits_word(txn))
         return false;
-    return !segment_thread_of_unit(segment, (uint32_t)(binder >> 32), &i) ||
-           (uint32_t)atomic_load_explicit(&segment_thread(segment, i)->head.generation,
-                                          memory_order_seq_cst) != (uint32_t)binder;
+    key_set_raise_ns(&shared_state->unbound_ns, txn->at.now_ns);
+    key_entry_swap(entry, *txn_states(txn));
+    return true;
+}
+
+void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
+{
+    struct key_entry entry;
+    struct txn txn;
+
+    WEIR_INVARIANT(ctx->w == key_set->set.w);
+    txn_begin(&txn, ctx, &key_set->set);
+    if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_can_unbind(&txn))
+        return;
+    if (!key_set_is_named(&txn, &entry))
+        return;
+    if (!key_set_end_binding(&txn)) /* commits here */
+        return;
+    if (key_set_restore_entry(&txn, &entry))
+        key_set_push_unbound(key_set->keyed, key_set->number);
+}
+
+void key_set_record_freed(struct thread_ctx *ctx, weir_set *set)
+{
+    key_set_unbind_if_idle(ctx, key_set_of(set));
+}
+
+/* ---- keys that make room for others ---- */
+
+/* An unbound key set has no waiters. */
+static enum key_use key_set_use_of(const struct txn *txn, uint64_t *ret_instant)
+{
+    if (key_set_phase_of(txn) != PHASE_UNBOUND && !key_set_is_quiet(txn))
+        return KEY_PINNED;
+    return key_states_use(&txn->set->limits, txn_states(txn), &txn->at, ret_instant);
+}
+
+enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                         uint64_t *ret_instant)
+{
+    struct key_set storage;
+    struct txn txn;
+
+    if (!key_set_read(&txn, ctx, keyed, word, &storage))
+        return KEY_PINNED;
+    return key_set_use_of(&txn, ret_instant);
+}
+
+bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                        enum key_use use)
+{
+    struct key_set storage;
+    struct txn txn;
+    enum key_use now;
+    uint64_t instant;
+
+    WEIR_INVARIANT(use != KEY_PINNED);
+    if (!key_set_read(&txn, ctx, keyed, word, &storage))
+        return false;
+    now = key_set_use_of(&txn, &instant);
+    if (now == KEY_PINNED || (use == KEY_AS_NEW && now != use))
+        return false;
+    if (key_set_phase_of(&txn) != PHASE_UNBOUND && !key_set_end_binding(&txn))
+        return false;
+    /* The caller replaces the entry at once. */
+    key_set_push_unbound(keyed, key_set_of(txn.set)->number);
+    return true;
+}
+
+/* Returns whether a key set that no key's word names is unbound now. Ends the binding of a binder
+ * that has died; any other binder is still at it. */
+static bool key_set_reclaim_unnamed(struct txn *txn, bool abandoned)
+{
+    if (key_set_phase_of(txn) == PHASE_UNBOUND)
+        return true;
+    return key_set_phase_of(txn) == PHASE_BINDING && abandoned && key_set_end_binding(txn);
+}
+
+enum key_use key_set_reclaim(struct thread_ctx *ctx, struct key_set *key_set,
+                             struct key_entry *ret_entry, uint64_t *ret_instant)
+{
+    struct txn txn;
+    bool abandoned;
+
+    txn_begin(&txn, ctx, &key_set->set);
+    if (set_is_broken(&key_set->set))
+        return KEY_PINNED;
+    abandoned =
+        key_set_is_abandoned(&txn); /* then its CAS of the key's word happened or never will */
+    key_set_help(&txn);
+    if (!key_set_is_named(&txn, ret_entry))
+        return key_set_reclaim_unnamed(&txn, abandoned) ? KEY_AS_NEW : KEY_PINNED;
+    if (key_set_phase_of(&txn) == PHASE_UNBOUND && key_set_restore_entry(&txn, ret_entry))
+        return KEY_AS_NEW;
+    if (!key_set_can_unbind(&txn))
+        return key_set_use_of(&txn, ret_instant);
+    /* The last operation did not unbind it. */
+    if (key_set_end_binding(&txn) && key_set_restore_entry(&txn, ret_entry))
+        return KEY_AS_NEW;
+    return KEY_PINNED;
+}
+
+/* ---- repair ---- */
+
+/* Rebinds a key set to the key that still names it. If the swap fails and the word is still not the
+ * new one, the key has moved on. */
+static void key_set_rebind(struct txn *txn, struct key_entry *entry)
+{
+    uint64_t word = key_set_begin_binding(txn);
+
+    if (!txn_commit(txn))
+        return;
+    if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
+        return;
+    key_set_unbind(key_set_of(txn->set), txn->ctx, word);
+}
+
+/* Returns whether the slot still has this word after its key set was read. */
+static bool key_set_slot_is_same(const struct keyed_slot *slot)
+{
+    struct keyed_slot now = *slot;
+
+    return keyed_slot_find(&now) && now.entry.word == slot->entry.word;
+}
+
+bool key_set_repair(struct keyed_slot *slot)
+{
+    const weir_set *set = slot->keyed->set;
+    struct key_set storage;
+    struct txn txn;
+
+    WEIR_INVARIANT(keyed_slot_is_bound(slot));
+    if (!key_set_read(&txn, slot->ctx, slot->keyed, slot->entry.word, &storage)) {
+        if (set_is_shared(set) && key_set_slot_is_same(slot))
+            participant_mark_broken(set->participant); /* no correct process writes this */
+    } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
+               !key_set_restore_entry(&txn, &slot->entry)) {
+        key_set_rebind(&txn, &slot->entry);
+    }
+    return !set_is_broken(set);
 }

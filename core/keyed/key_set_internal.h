@@ -1,135 +1,153 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared parts of the key_set*.c modules, which README.md lists. */
+/* Shared parts of this folder: slots of keys, key sets and their bindings. */
 #ifndef WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 #define WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
 
 #include "base/invariant.h"
 #include "keyed/key_set.h"
 
-enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
+/* ---- keyed_slot.c ---- */
 
-#define PHASE_BITS 2u
-#define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
-
-/* ---- the content of a version ---- */
-
-static inline uint64_t *key_set_words(const struct txn *txn)
-{
-    WEIR_INVARIANT(txn->set->limits.state_words >= KEY_SET_WORDS);
-    return txn_states(txn) + txn->set->limits.state_words - KEY_SET_WORDS;
-}
-
-static inline enum key_set_phase key_set_phase_of(const struct txn *txn)
-{
-    return (enum key_set_phase)(key_set_words(txn)[KEY_SET_WORD_BINDING] & PHASE_MASK);
-}
-
-/* Returns the binding that this content of the key set's version names. */
-static inline uint64_t key_set_binding_in(const weir_set *set, const uint64_t *content)
-{
-    return content[CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS +
-                   KEY_SET_WORD_BINDING] >>
-               PHASE_BITS &
-           BINDING_MASK;
-}
-
-static inline uint64_t key_set_binding(const struct txn *txn)
-{
-    return key_set_binding_in(txn->set, txn->version.content);
-}
-
-/* Returns the word that names a binding of the key set. */
-static inline uint64_t key_set_word_of(const struct key_set *key_set, uint64_t binding)
-{
-    WEIR_INVARIANT(key_set->number < KEY_SETS_MAX);
-    return KEY_SET_BIT | (uint64_t)key_set->number << BINDING_BITS | (binding & BINDING_MASK);
-}
-
-static inline uint64_t key_set_word(const struct txn *txn, uint64_t binding)
-{
-    return key_set_word_of(key_set_of(txn->set), binding);
-}
-
-/*
- * Returns whether the word of the version's key names this binding; then `*ret` is the key's entry.
- */
-bool key_set_is_named(const struct keyed *keyed, const struct txn *txn, struct key_entry *ret);
-
-/* Completes a rebind of a thread that may have been stopped or have died before the key's word
- * changed. */
-void key_set_help(const struct keyed *keyed, const struct txn *txn);
-
-/* Reads the key set that a word names. Returns false if it no longer has that binding. */
-bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
-                  struct key_set *storage);
-
-/* Writes the next binding into the private version. Returns the word that names it. */
-uint64_t key_set_begin_binding(const struct txn *txn);
-/* Commits the end of the binding, after which no operation is admitted. Returns false if the key
- * set has changed. */
-bool key_set_end_binding(struct txn *txn);
-
-/* Returns whether the binder has died and was recovered. Always false in a private set: its threads
- * do not die one by one. */
-bool key_set_is_abandoned(const struct txn *txn);
-
-/* ---- the stack of unbound key sets ---- */
-
-/* Pushes a key set unless it is listed already. */
-void key_set_push_unbound(struct keyed *keyed, uint32_t number);
-/* Pops a number into `*ret`. Returns false if the stack is empty. */
-bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret);
-
-/* ---- binding ---- */
-
-/* Bound on the key sets that one operation examines for one to reclaim. */
-#define RECLAIM_MAX 64u
-
-/* Request for a key set. */
-struct bind_request {
+/* A key on behalf of a thread, and where its state is: the key's entry in the table, or a claim for
+ * a new key. */
+struct keyed_slot {
     struct keyed *keyed;
     struct thread_ctx *ctx;
     const struct key_digest *key;
-    const uint64_t *states;
-    struct key_set *key_set; /* result */
-    uint64_t word;
+    struct key_entry entry;
+    bool is_claim;
 };
 
-/* Binds the key set: 1; 0 if it is not available; or a negative errno. */
-int key_set_try_bind(struct bind_request *request, struct key_set *key_set);
+/* Finds the key. Returns false if it is not in the table. */
+static inline bool keyed_slot_find(struct keyed_slot *slot)
+{
+    slot->is_claim = false;
+    return key_table_find(&slot->keyed->table, slot->key, &slot->entry);
+}
 
+/* Claims a slot for a key that was not found, and reads the clock again; or finds it. Returns false
+ * if there is no room for the key. */
+bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at);
+
+/* Returns whether the key is bound to a key set. */
+static inline bool keyed_slot_is_bound(const struct keyed_slot *slot)
+{
+    return !slot->is_claim && key_word_is_key_set(slot->entry.word);
+}
+
+/* Returns the state in the word of a key that is not bound; of a new key as of `at`. */
+static inline uint64_t keyed_slot_state(const struct keyed_slot *slot,
+                                        const struct weir_instant *at)
+{
+    uint64_t state = slot->is_claim ? 0 : slot->entry.word;
+
+    WEIR_INVARIANT(!keyed_slot_is_bound(slot));
+    if (slot->is_claim)
+        limits_init(&slot->keyed->set->limits, &state, at);
+    return state;
+}
+
+/* Replaces the key's word as key_entry_swap() does. A claim becomes the key's entry. */
+static inline enum key_swap keyed_slot_swap(struct keyed_slot *slot, uint64_t word)
+{
+    if (!slot->is_claim)
+        return key_entry_swap(&slot->entry, word);
+    slot->is_claim = !key_claim_commit(&slot->entry, word);
+    return slot->is_claim ? KEY_GONE : KEY_SWAPPED;
+}
+
+/* Withdraws the slot if it is a claim. */
+static inline void keyed_slot_drop(const struct keyed_slot *slot)
+{
+    if (slot->is_claim)
+        key_claim_drop(&slot->entry);
+}
+
+/* Returns whether a key's word in a shared set is a valid state, and this process still has its
+ * slot. False: the set is broken. */
+bool keyed_check_word(const struct keyed *keyed, uint64_t word);
+
+static inline bool keyed_is_valid(const struct keyed *keyed, uint64_t word)
+{
+    return !set_is_shared(keyed->set) || keyed_check_word(keyed, word);
+}
+
+/* Returns the key of a record, which keyed_write_key() wrote. */
+static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t record)
+{
+    const struct acq_record *r = record_at(set->region, record);
+
+    WEIR_INVARIANT(set->keyed && record);
+    return (struct key_digest){record_load(&r->amounts[set->limits.n]),
+                               record_load(&r->amounts[set->limits.n + 1])};
+}
+
+/* Returns whether limits with these states decide like new ones, now and later. */
+bool key_states_are_new(const struct limits *limits, const uint64_t *states,
+                        const struct weir_instant *at);
+
+/* Classifies a key with these states for a key policy. `*ret_instant` is the instant at which all
+ * limits will have recovered, for KEY_EVICTABLE. A resource with held units pins the key. */
+enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
+                            const struct weir_instant *at, uint64_t *ret_instant);
+
+/* ---- key_set.c ---- */
+
+/* Returns the approximate memory of one key set, in bytes. */
+size_t key_set_size(const weir_set *set);
+
+void key_sets_free(struct keyed *keyed);
+
+/* Marks a record, and its proxy record in this process, as belonging to `set`: a key set or its
+ * template set. `thread` is the kernel id stored with it. */
+void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread);
 /* Makes one more key set, under the instance's lock. Returns 0; -ENOBUFS (at the maximum); -ENOMEM
  * or -ESHUTDOWN; in a segment, the error of the system. */
 int key_set_make(struct keyed *keyed, uint32_t number);
 
-/* Reclaims and binds a key set. Returns 0; -EINPROGRESS (lost a race, look the key up again);
- * -ENOBUFS (none can be reclaimed); or a negative errno. */
-int key_set_reclaim(struct bind_request *request);
+/* ---- key_set_binding.c: the steps of the protocol ---- */
 
-/* ---- unbinding ---- */
+/* Binds the key set to the key of a slot: to its state, or for a claim to the initial states. Then
+ * the key's word names it. Returns 1; 0 (the key set is not available); -ESTALE (the slot is not);
+ * -ESHUTDOWN; or -EUCLEAN. */
+int key_set_begin(struct keyed_slot *slot, struct key_set *key_set);
 
-/* Returns whether the wait queue is empty, no reservation is ahead of the clock, and the set is
- * open and not broken. */
-static inline bool key_set_is_quiet(const struct txn *txn)
-{
-    return !waitq_length(&txn->version) && !(version_flags(&txn->version) & CONTENT_SHUT_DOWN) &&
-           txn->at.now_ns == txn->now_ns && !set_is_broken(txn->set);
-}
+/* Unbinds the key set if its key loses nothing. Returns KEY_AS_NEW if it is unbound now. Otherwise
+ * returns what key_set_use() does, and its key's entry. */
+enum key_use key_set_reclaim(struct thread_ctx *ctx, struct key_set *key_set,
+                             struct key_entry *ret_entry, uint64_t *ret_instant);
 
-/* Returns whether the state can be the word of a key. */
-static inline bool key_set_fits_word(const struct keyed *keyed, const struct txn *txn)
-{
-    return keyed->fits_inline && !(*txn_states(txn) & KEY_SET_BIT);
-}
+/* Classifies a key that is bound to a key set. Waiters pin the key. */
+enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                         uint64_t *ret_instant);
+/* Unbinds the key set of a key that a claim is about to replace, if `use` still permits that. After
+ * true no operation is admitted any more, and the caller replaces the entry at once. */
+bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
+                        enum key_use use);
 
-/* Classifies the key of the version that was read. */
-enum key_use key_set_use_of(const struct txn *txn, uint64_t *ret_instant);
+/* Forecasts with set_forecast() on the key set. Returns false if it no longer has the binding that
+ * `word` names. */
+bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t word,
+                      const uint64_t *amounts, enum forecast_walk forecast_walk,
+                      struct decision *ret);
 
-/* Restores a key after its binding has ended: its word becomes the state, or the key is removed. If
- * the entry changed, another thread did so. Returns false if the state fits no word. */
-bool key_set_restore_entry(struct keyed *keyed, const struct txn *txn, struct key_entry *entry);
+/* Unbinds the key set from its key if the state fits the key's word or is as good as new. A waiter
+ * or a reservation prevents that. */
+void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set);
 
-/* Removes the entry if it is unchanged, and counts that in `counter`. Returns whether it did. */
-bool key_set_remove_entry(const struct key_entry *entry, _Atomic uint64_t *counter);
+/* Repairs the disagreement of an entry and its key set by finishing another thread's work; the
+ * caller finds the key again. Returns false if the set is broken: the content was impossible. */
+bool key_set_repair(struct keyed_slot *slot);
+
+/* ---- key_set_bind.c ---- */
+
+/* Binds a key set to the key of a slot as key_set_begin() does. Returns 1; -ESTALE if another
+ * thread was faster: find the key again; -ENOBUFS (no room for another key set, and no key gives up
+ * its own); -ENOMEM; -ESHUTDOWN; -EUCLEAN; or, in a segment, the error of the system. After an
+ * error the claim is withdrawn. */
+int key_set_bind(struct keyed_slot *slot);
+
+/* Pushes a key set onto the stack of unbound ones, unless it is listed already. */
+void key_set_push_unbound(struct keyed *keyed, uint32_t number);
 
 #endif

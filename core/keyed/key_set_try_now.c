@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Fast paths of private key sets: acquire and release without the full version. They apply while
  * the wait queue is empty, no reservation exists, and the binding is the intended one. */
-#include "keyed/key_set_internal.h"
+#include "keyed/key_set.h"
 #include "set/instance_base.h"
 
 #include "base/invariant.h"

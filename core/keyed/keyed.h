@@ -1,24 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Keyed sets: one template of limits, with a separate state for every subject of requests: a
- * client, a tenant, an address.
- *
- * The template set is an ordinary set with a state that no operation changes. Subjects are
- * identified by their hash in a key table (key_table.h). The word of a key has one of two forms:
- *
- *   bit 63 = 0   the state itself: of limits with one word of state, while the wait queue is empty.
- *                A grant, a refusal and a release are one compare-and-swap of the entry.
- *   bit 63 = 1   the number of a key set (key_set.h), which holds the state: a hidden set with its
- *                own versions and wait queue, and otherwise the template's settings. When the wait
- *                queue is empty and the state fits the word, the word becomes the state again, or
- *                the key is removed.
- *
- * A key that is not in the table is new. A key with limits that would decide as if it were new may
- * be removed at any time; this is not observable. If there is no room for a new key, the
- * configuration says which key is evicted. A key with held units or waiters is never evicted.
- *
- * A record stores its key behind its amounts, and while it waits also its key set. A release goes
- * to wherever the key's word points at that time.
+ * client, a tenant, an address. README.md says where that state is.
  */
 #ifndef WEIR_CORE_KEYED_KEYED_H
 #define WEIR_CORE_KEYED_KEYED_H
@@ -31,6 +14,14 @@
 struct segment;
 struct segment_keyed;
 struct set_plan;
+
+#define KEY_SET_BIT (UINT64_C(1) << 63)
+
+/* Returns whether a key's word names a key set. */
+static inline bool key_word_is_key_set(uint64_t word)
+{
+    return (word & KEY_SET_BIT) != 0;
+}
 
 struct keyed {
     weir_set *set;                      /* the template set */
@@ -50,7 +41,7 @@ struct keyed {
         key_sets; /* struct key_set * by number, as this process has met them; owned */
     _Atomic uint32_t key_sets_known_n; /* entries of key_sets in use */
     uint32_t key_sets_max;
-    _Atomic uint32_t clock_hand; /* key_set_reclaim.c: the next key set to examine */
+    _Atomic uint32_t clock_hand; /* key_set_bind.c: the next key set to examine */
 };
 
 /* Words behind the states in a version of a keyed set or key set: see key_set.h. */
@@ -78,11 +69,6 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
  */
 int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                   uint64_t max_wait_ns);
-
-/* Releases a record of the template set or of one of its key sets, as set_release_exact()
- * specifies. */
-bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                   const struct release_args *args);
 
 /* Forecasts, as set_forecast() specifies, for a key. */
 void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,

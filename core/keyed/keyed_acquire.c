@@ -1,31 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from keyed sets. */
 #include "base/backoff.h"
-#include "keyed/keyed_internal.h"
+#include "keyed/key_set_internal.h"
 #include "limit/counters.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "keyed/key_set.h"
-#include "set/hooks.h"
 #include "set/instance_base.h"
-#include "set/txn.h"
 #include <errno.h>
 
-/* Arguments of one acquisition. */
-struct keyed_acquire_args {
+/* One acquisition. Its steps return whether the request is decided, as `result` says. If it is not,
+ * nothing has happened to it, and the key must be found again. */
+struct keyed_acquire_op {
     struct acquire_op *op;
-    struct keyed *keyed;
+    struct keyed_slot slot;
     weir_set *set; /* the template set */
     uint32_t record;
     enum wait_mode mode;
     uint64_t max_wait_ns;
     bool gives_up; /* true after ATTEMPTS_MAX attempts to find room */
+    int result;
 };
 
+static bool keyed_decide(struct keyed_acquire_op *acq, int result)
+{
+    acq->result = result;
+    return true;
+}
+
 /* Moves the record, and the acquisition that has it, to this set. */
-static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
+static void keyed_move_to(const struct keyed_acquire_op *acq, weir_set *set)
 {
     struct acquire_op *op = acq->op;
 
@@ -37,73 +42,69 @@ static void keyed_move_to(const struct keyed_acquire_args *acq, weir_set *set)
         key_set_mark_record(set, acq->record, op->ctx->thread);
 }
 
-/* Refuses for lack of room for a key or a key set, or because the set is broken. Returns
- * -EINPROGRESS if dead participants were found, as their room may be free now. */
-static int keyed_refuse_room(const struct keyed_acquire_args *acq, int r)
+/* Refuses for lack of room for a key or a key set, or because the set is broken. Undecided if dead
+ * participants were found, as their room may be free now. */
+static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
 {
     struct acquire_op *op = acq->op;
     weir_set *set = acq->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
-    if (r == -ENOBUFS && set_is_shared(set) && peer_reap_if_due(op->ctx, set, now_ns))
-        return -EINPROGRESS;
-    if (r == -ENOBUFS) {
-        atomic_fetch_add_explicit(&acq->keyed->shared_state->refused, 1, memory_order_relaxed);
-        counter_add(&thread_ctx_counters(op->ctx, acq->set->number)->refused_full, 1);
+    if (code == -ENOBUFS && set_is_shared(set) && peer_reap_if_due(op->ctx, set, now_ns))
+        return false;
+    if (code == -ENOBUFS) {
+        atomic_fetch_add_explicit(&acq->slot.keyed->shared_state->refused, 1, memory_order_relaxed);
+        counter_add(&thread_ctx_counters(op->ctx, set->number)->refused_full, 1);
     }
-    return r;
+    return keyed_decide(acq, code);
 }
 
-/* Acquires from the key set that the entry names. */
-static int keyed_acquire_key_set(const struct keyed_acquire_args *acq, struct key_set *key_set,
-                                 struct key_entry *entry)
+/* Acquires from the key set that the key's word names. */
+static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
 {
     struct acquire_op *op = acq->op;
+    uint64_t word = acq->slot.entry.word;
+    struct key_set *key_set = key_set_at(acq->slot.keyed, word, NULL);
+    int r = -ESTALE;
+
+    if (key_set) {
+        keyed_move_to(acq, &key_set->set);
+        op->ctx->binding = key_word_binding(word);
+        r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->decision);
+        if (r == -EINPROGRESS)
+            r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
+                                     acq->max_wait_ns, &op->decision);
+        if (r >= 0 && acq->record)
+            return keyed_decide(acq, r);
+        keyed_move_to(acq, acq->set);
+    }
+    if (r == -ESTALE && !key_set_repair(&acq->slot))
+        return keyed_refuse_room(acq, -EUCLEAN);
+    if (r == -ESTALE)
+        return !key_set && keyed_refuse_room(acq, -ENOMEM);
+    if (r < 0 || acq->slot.keyed->fits_inline)
+        key_set_unbind_if_idle(op->ctx, key_set);
+    return keyed_decide(acq, r);
+}
+
+/* Binds a key set to the key, and acquires from it. */
+static bool keyed_acquire_promoted(struct keyed_acquire_op *acq)
+{
     int r;
 
-    WEIR_INVARIANT(key_set->keyed == acq->keyed);
-    WEIR_INVARIANT(key_word_is_key_set(entry->word));
-    keyed_move_to(acq, &key_set->set);
-    op->ctx->binding = key_word_binding(entry->word);
-    r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->decision);
-    if (r == -EINPROGRESS)
-        r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
-                                 acq->max_wait_ns, &op->decision);
-    if (r >= 0 && acq->record)
-        return r;
-    keyed_move_to(acq, acq->set);
-    if (r == -ESTALE) {
-        r = key_set_repair(op->ctx, acq->keyed, &op->key, entry);
-        return r == -EINPROGRESS ? r : keyed_refuse_room(acq, r);
+    if (acq->gives_up) {
+        keyed_slot_drop(&acq->slot);
+        return keyed_refuse_room(acq, -ENOBUFS);
     }
-    if (r < 0 || acq->keyed->fits_inline)
-        key_set_unbind_if_idle(op->ctx, key_set);
-    return r;
-}
-
-/* Binds a key set with this state to the key of an entry, and acquires from it. `state` NULL: the
- * entry is a claim, and the key starts in the initial state. */
-static int keyed_acquire_promoted(const struct keyed_acquire_args *acq, struct key_entry *entry,
-                                  const uint64_t *state)
-{
-    struct acquire_op *op = acq->op;
-    struct key_set *key_set;
-    int r = -ENOBUFS;
-
-    if (!acq->gives_up)
-        r = keyed_promote(acq->keyed, op->ctx, &op->key, entry, state, &key_set);
-    if (r == 0)
-        return keyed_acquire_key_set(acq, key_set, entry);
-    if (r == -EINPROGRESS)
-        return r;
-    if (!state)
-        key_claim_drop(entry);
-    return keyed_refuse_room(acq, r);
+    r = key_set_bind(&acq->slot);
+    if (r == 1)
+        return keyed_acquire_key_set(acq);
+    return r != -ESTALE && keyed_refuse_room(acq, r);
 }
 
 /* Completes a grant that was made in the key's word. The set has one limit. */
-static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
+static void keyed_grant(const struct keyed_acquire_op *acq, uint64_t now_ns)
 {
     struct acquire_op *op = acq->op;
     struct counters *counters = thread_ctx_counters(op->ctx, acq->set->number);
@@ -129,27 +130,43 @@ static void keyed_grant(const struct keyed_acquire_args *acq, uint64_t now_ns)
 }
 
 /* Handles an amount that the state does not grant before `ready`; the wait queue is empty. Refuses,
- * or binds a key set and enqueues there. */
-static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *entry,
-                        uint64_t now_ns, uint64_t ready)
+ * or binds a key set and enqueues there. A new key starts with the refusal: its time runs from now
+ * on. */
+static bool keyed_refuse(struct keyed_acquire_op *acq, uint64_t state, uint64_t now_ns,
+                         uint64_t ready)
 {
+    struct keyed_slot *slot = &acq->slot;
     const struct limit *limit = acq->set->limits.items;
     struct acquire_op *op = acq->op;
 
     WEIR_INVARIANT(acq->set->limits.n == 1);
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
+        keyed_slot_drop(slot);
         set_count_refusal(op->ctx, acq->set, -ERANGE, limit->key);
-        return -ERANGE;
+        return keyed_decide(acq, -ERANGE);
     }
+    if (slot->is_claim && keyed_slot_swap(slot, state) != KEY_SWAPPED)
+        return false;
     if (acq->mode == MODE_PROBE)
-        return -EAGAIN;
+        return keyed_decide(acq, -EAGAIN);
     if (acq->mode != MODE_TRY)
-        return keyed_acquire_promoted(acq, entry, &entry->word);
+        return keyed_acquire_promoted(acq);
     if (limit->type == WEIR_LIMIT_RESOURCE)
         op->decision.forecast_ns = now_ns; /* no forecast */
     set_count_busy(op->ctx, acq->set, limit);
-    return -EAGAIN;
+    return keyed_decide(acq, -EAGAIN);
+}
+
+/* Raises an instant to the last one of the version that the key's word was, which another thread
+ * has read from the clock. */
+static void keyed_reach_unbound(const struct keyed *keyed, struct weir_instant *at)
+{
+    uint64_t unbound_ns =
+        atomic_load_explicit(&keyed->shared_state->unbound_ns, memory_order_acquire);
+
+    if (at->now_ns < unbound_ns && unbound_ns < GRANT_MARKER)
+        at->now_ns = unbound_ns;
 }
 
 /*
@@ -157,109 +174,52 @@ static int keyed_refuse(const struct keyed_acquire_args *acq, struct key_entry *
  * read does not lengthen the time to the CAS. An earlier instant grants no more. It may grant less
  * if another thread used a later one, so before a refusal the clock is read again.
  */
-static int keyed_acquire_word(const struct keyed_acquire_args *acq, struct key_entry *entry,
-                              struct weir_instant at)
+static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant at)
 {
-    const struct keyed *keyed = acq->keyed;
-    const struct limit *limit = acq->set->limits.items;
-    uint64_t amount = acq->op->amounts[0];
+    struct keyed_slot *slot = &acq->slot;
+    const struct keyed *keyed = slot->keyed;
+    const struct limits *limits = &acq->set->limits;
     enum key_swap swap = KEY_CHANGED;
-    bool is_late = false; /* the instant is later than the load of the word */
+    bool is_late = slot->is_claim; /* the instant is later than the load of the word */
 
+    WEIR_INVARIANT(keyed->fits_inline && limits->n == 1);
     do {
-        uint64_t state = entry->word, quiet_ns, ready;
+        uint64_t state, ready;
 
-        if (key_word_is_key_set(state))
-            return -EINPROGRESS;
+        keyed_reach_unbound(keyed, &at);
+        state = keyed_slot_state(slot, &at);
         if (!keyed_is_valid(keyed, state))
             return keyed_refuse_room(acq, -EUCLEAN);
-        quiet_ns = atomic_load_explicit(&keyed->shared_state->unbound_ns, memory_order_acquire);
-        if (at.now_ns < quiet_ns && quiet_ns < GRANT_MARKER)
-            at.now_ns = quiet_ns; /* another thread has read this from the clock */
-        ready = limit_try_take(limit, &state, &at, amount);
-        if (ready > at.now_ns && is_late)
-            return keyed_refuse(acq, entry, at.now_ns, ready);
-        if (ready > at.now_ns) {
-            at = clock_instant(&acq->set->w->clock, acq->set->limits.reads_wall);
-            is_late = true;
-            continue;
-        }
+        ready = limit_try_take(limits->items, &state, &at, acq->op->amounts[0]);
         if (key_word_is_key_set(state))
-            return keyed_acquire_promoted(acq, entry, &entry->word);
-        swap = key_entry_swap(entry, state);
-        is_late = false;
-    } while (swap == KEY_CHANGED);
+            return keyed_acquire_promoted(acq);
+        if (ready > at.now_ns && is_late)
+            return keyed_refuse(acq, state, at.now_ns, ready);
+        is_late = ready > at.now_ns;
+        if (is_late)
+            at = clock_instant(&acq->set->w->clock, limits->reads_wall);
+        else
+            swap = keyed_slot_swap(slot, state);
+    } while (swap == KEY_CHANGED && !key_word_is_key_set(slot->entry.word));
     if (swap != KEY_SWAPPED)
-        return -EINPROGRESS;
+        return false;
     keyed_grant(acq, at.now_ns);
-    return 0;
+    return keyed_decide(acq, 0);
 }
 
-/* Acquires by the state of a new key. */
-static int keyed_acquire_claim(const struct keyed_acquire_args *acq, struct key_entry *entry)
+static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
-    const weir_set *set = acq->set;
-    const struct limit *limit = set->limits.items;
-    uint64_t amount = acq->op->amounts[0], state = 0, ready;
-    /* After the claim: see key_table.h. */
-    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
-    bool grants;
+    struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.reads_wall);
 
-    WEIR_INVARIANT(acq->keyed->fits_inline && set->limits.n == 1);
-    limits_init(&set->limits, &state, &at);
-    ready = limit_try_take(limit, &state, &at, amount);
-    if (ready == WEIR_NEVER) {
-        key_claim_drop(entry);
-        return keyed_refuse(acq, NULL, at.now_ns, ready);
-    }
-    /* Otherwise the key starts with a refusal, and its time runs from now on. */
-    grants = ready <= at.now_ns;
-    if (key_word_is_key_set(state))
-        return keyed_acquire_promoted(acq, entry, NULL);
-    if (!key_claim_commit(entry, state))
-        return -EINPROGRESS;
-    if (!grants)
-        return -EINPROGRESS;
-    keyed_grant(acq, at.now_ns);
-    return 0;
-}
-
-static int keyed_acquire_entry(const struct keyed_acquire_args *acq, struct key_entry *entry,
-                               const struct weir_instant *at)
-{
-    struct key_set *key_set;
-
-    if (!key_word_is_key_set(entry->word))
-        return keyed_acquire_word(acq, entry, *at);
-    key_set = key_set_at(acq->keyed, entry->word, NULL);
-    if (key_set)
-        return keyed_acquire_key_set(acq, key_set, entry);
-    if (key_set_repair(acq->op->ctx, acq->keyed, &acq->op->key, entry) == -EUCLEAN)
+    if (set_is_broken(acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
-    return keyed_refuse_room(acq, -ENOMEM);
-}
-
-static int keyed_acquire_once(const struct keyed_acquire_args *acq)
-{
-    struct acquire_op *op = acq->op;
-    struct keyed *keyed = acq->keyed;
-    const weir_set *set = acq->set;
-    const struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
-    struct key_entry entry;
-
-    if (set_is_broken(set))
-        return keyed_refuse_room(acq, -EUCLEAN);
-    if (key_table_find(&keyed->table, &op->key, &entry))
-        return keyed_acquire_entry(acq, &entry, &at);
-    switch (keyed_claim(keyed, op->ctx, &op->key, &at, &entry)) {
-    case KEY_FOUND:
-        return keyed_acquire_entry(acq, &entry, &at);
-    case KEY_FULL:
+    if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at))
         return keyed_refuse_room(acq, -ENOBUFS);
-    default:
-        return keyed->fits_inline ? keyed_acquire_claim(acq, &entry)
-                                  : keyed_acquire_promoted(acq, &entry, NULL);
-    }
+    if (keyed_slot_is_bound(&acq->slot))
+        return keyed_acquire_key_set(acq);
+    if (acq->slot.is_claim && !acq->slot.keyed->fits_inline)
+        return keyed_acquire_promoted(acq);
+    return keyed_acquire_word(acq, at);
 }
 
 /* Bound on the attempts. Several threads may repeatedly take the last key set from each other if it
@@ -268,17 +228,22 @@ static int keyed_acquire_once(const struct keyed_acquire_args *acq)
 
 int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns)
 {
-    struct keyed_acquire_args acq = {op, op->set->keyed, op->set, record, mode, max_wait_ns, false};
+    struct keyed_acquire_op acq = {
+        .op = op,
+        .slot = {.keyed = op->set->keyed, .ctx = op->ctx, .key = &op->key},
+        .set = op->set,
+        .record = record,
+        .mode = mode,
+        .max_wait_ns = max_wait_ns};
     unsigned turn = 0;
 
-    WEIR_INVARIANT(acq.keyed && !set_is_key_set(acq.set));
-    for (uint32_t attempt = 0;; spin_backoff(&turn)) {
-        int r = keyed_acquire_once(&acq);
-
-        if (r != -EINPROGRESS)
-            return r;
-        if (instance_is_closed(acq.set->w))
-            return keyed_refuse_room(&acq, -ESHUTDOWN);
+    WEIR_INVARIANT(acq.set->keyed && !set_is_key_set(acq.set));
+    for (uint32_t attempt = 0; !keyed_acquire_once(&acq); spin_backoff(&turn)) {
+        if (instance_is_closed(acq.set->w)) {
+            keyed_refuse_room(&acq, -ESHUTDOWN);
+            break;
+        }
         acq.gives_up = ++attempt >= ATTEMPTS_MAX;
     }
+    return acq.result;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes and frees keyed sets, and hashes subjects into keys. */
 #include "config/plan.h"
-#include "keyed/keyed_internal.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"
-#include "keyed/key_set.h"
+#include "keyed/key_set_internal.h"
 #include "os/os.h"
 #include "set/instance_base.h"
 #include <errno.h>

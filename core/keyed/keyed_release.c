@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases to wherever the key's word points at that time. */
 #include "base/backoff.h"
-#include "keyed/keyed_internal.h"
+#include "keyed/key_set_internal.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "keyed/key_set.h"
 #include "set/instance_base.h"
 #include <errno.h>
 
 /* A release. Its record may become free before the key's state changes. */
 struct keyed_release_op {
-    struct thread_ctx *ctx;
+    struct keyed_slot slot;
     weir_set *set; /* the template set */
-    struct key_digest key;
     uint32_t record;
     uint64_t word; /* of the record while it is HELD */
     struct release_args args;
     bool record_freed; /* the record is free; only the key's state is still to be changed */
+};
+
+enum release_result {
+    RELEASE_DONE,
+    RELEASE_LOST, /* another thread released the record */
+    RELEASE_AGAIN /* the key has changed: find it again */
 };
 
 /* Frees the record. Of several threads that try, one succeeds; false: another one did. */
@@ -36,34 +40,29 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     return rel->record_freed;
 }
 
-/* Binds a key set with these states to the key. Returns -EINPROGRESS, or 1 if there is no room for
- * one: then nothing is released. */
-static int keyed_release_promote(const struct keyed_release_op *rel, struct key_entry *entry,
-                                 const uint64_t *states)
+/* Releases to the state in the key's word. */
+static enum release_result keyed_release_word(struct keyed_release_op *rel)
 {
-    struct key_set *key_set;
-    int r = keyed_promote(rel->set->keyed, rel->ctx, &rel->key, entry, states, &key_set);
-
-    return r == 0 || r == -EINPROGRESS ? -EINPROGRESS : 1;
-}
-
-/* Releases to the state in a key's word: 1 done, 0 another thread did it, or -EINPROGRESS. */
-static int keyed_release_word(struct keyed_release_op *rel, struct key_entry *entry)
-{
+    struct keyed_slot *slot = &rel->slot;
     const weir_set *set = rel->set;
     struct weir_instant at = {0};
-    uint64_t state = entry->word;
+    uint64_t before, state;
 
     if (!keyed_claim_record(rel))
-        return 0;
-    if (!keyed_is_valid(set->keyed, state))
-        return 1; /* no state to release to */
+        return RELEASE_LOST;
     if (set->limits.items[0].algorithm)
         at = clock_instant(&set->w->clock, set->limits.reads_wall);
+    before = state = keyed_slot_state(slot, &at);
+    if (!keyed_is_valid(set->keyed, state))
+        return RELEASE_DONE; /* no state to release to */
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
-    if (key_word_is_key_set(state))
-        return 1; /* the algorithm set the top bit, against its contract */
-    return state == entry->word || key_entry_swap(entry, state) == KEY_SWAPPED ? 1 : -EINPROGRESS;
+    if (key_word_is_key_set(state)) {
+        keyed_slot_drop(slot);
+        return RELEASE_DONE; /* the algorithm set the top bit, against its contract */
+    }
+    if (state == before && !slot->is_claim)
+        return RELEASE_DONE;
+    return keyed_slot_swap(slot, state) == KEY_SWAPPED ? RELEASE_DONE : RELEASE_AGAIN;
 }
 
 /* Returns whether plain resources are returned exactly as granted, in a private set. Then no
@@ -79,7 +78,7 @@ static bool keyed_release_is_simple(const struct keyed_release_op *rel)
            !rel->set->limits.has_opaque_resources;
 }
 
-/* Releases to a key set: 1 done, 0 another thread did it, -ESTALE (another binding). */
+/* Releases to a key set. Returns 1; 0 if another thread did it; -ESTALE (another binding). */
 static int keyed_release_to_key_set(struct keyed_release_op *rel, struct key_set *key_set)
 {
     int r = -EINPROGRESS;
@@ -87,30 +86,31 @@ static int keyed_release_to_key_set(struct keyed_release_op *rel, struct key_set
     if (keyed_release_is_simple(rel)) {
         if (!keyed_claim_record(rel))
             return 0;
-        r = key_set_release_now(rel->ctx, key_set, rel->args.amounts);
+        r = key_set_release_now(rel->slot.ctx, key_set, rel->args.amounts);
     }
     if (r == -EINPROGRESS)
-        r = set_release_key_set(rel->ctx, &key_set->set, rel->record, rel->word, &rel->args,
+        r = set_release_key_set(rel->slot.ctx, &key_set->set, rel->record, rel->word, &rel->args,
                                 rel->record_freed);
     return r;
 }
 
-static int keyed_release_bound(struct keyed_release_op *rel, struct key_entry *entry)
+/* Releases to the key set that the key's word names. */
+static enum release_result keyed_release_bound(struct keyed_release_op *rel)
 {
-    struct keyed *keyed = rel->set->keyed;
-    struct key_set storage, *key_set = key_set_at(keyed, entry->word, &storage);
-    uint64_t outer_binding =
-        rel->ctx->binding; /* of an acquisition that is reaping dead peers now */
+    struct thread_ctx *ctx = rel->slot.ctx;
+    uint64_t word = rel->slot.entry.word;
+    struct key_set storage, *key_set = key_set_at(rel->slot.keyed, word, &storage);
+    uint64_t outer_binding = ctx->binding; /* of an acquisition that is reaping dead peers now */
     int r = -ESTALE;
 
-    rel->ctx->binding = key_word_binding(entry->word);
+    ctx->binding = key_word_binding(word);
     if (key_set)
         r = keyed_release_to_key_set(rel, key_set);
-    rel->ctx->binding = outer_binding;
+    ctx->binding = outer_binding;
     if (r == -ESTALE)
-        return key_set_repair(rel->ctx, keyed, &rel->key, entry) == -EUCLEAN ? 1 : -EINPROGRESS;
-    key_set_unbind_if_idle(rel->ctx, key_set);
-    return r;
+        return key_set_repair(&rel->slot) ? RELEASE_AGAIN : RELEASE_DONE;
+    key_set_unbind_if_idle(ctx, key_set);
+    return r == 0 ? RELEASE_LOST : RELEASE_DONE;
 }
 
 /* Returns whether the release charges beyond the grant. Then a missing key must be created, since
@@ -124,76 +124,53 @@ static bool keyed_release_charges(const weir_set *set, const struct release_args
     return charges && !args->return_all;
 }
 
-/* Charges a new key: 1, or -EINPROGRESS. Without room for the key the charge is dropped. */
-static int keyed_charge_new(const struct keyed_release_op *rel)
+/* Finds the key, or claims a slot for it if it is missing and must pay. Without room for the key
+ * the charge is dropped. */
+static bool keyed_release_find(struct keyed_release_op *rel)
 {
-    weir_set *set = rel->set;
-    struct weir_instant at = clock_instant(&set->w->clock, set->limits.reads_wall);
-    struct key_entry entry;
-    uint64_t state = 0;
-    int r;
+    struct weir_instant at;
 
-    WEIR_INVARIANT(rel->record_freed);
-    switch (keyed_claim(set->keyed, rel->ctx, &rel->key, &at, &entry)) {
-    case KEY_FOUND:
-        return -EINPROGRESS;
-    case KEY_FULL:
-        return 1;
-    default:
-        break;
-    }
-    if (set->keyed->fits_inline) {
-        at = clock_instant(&set->w->clock, set->limits.reads_wall);
-        limits_init(&set->limits, &state, &at);
-        set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
-        if (!key_word_is_key_set(state))
-            return key_claim_commit(&entry, state) ? 1 : -EINPROGRESS;
-    }
-    r = keyed_release_promote(rel, &entry, NULL);
-    if (r == 1)
-        key_claim_drop(&entry);
-    return r;
-}
-
-static int keyed_release_once(struct keyed_release_op *rel)
-{
-    struct keyed *keyed = rel->set->keyed;
-    struct key_entry entry;
-
-    if (key_table_find(&keyed->table, &rel->key, &entry))
-        return key_word_is_key_set(entry.word) ? keyed_release_bound(rel, &entry)
-                                               : keyed_release_word(rel, &entry);
-    if (!keyed_claim_record(rel))
-        return 0;
-    return keyed_release_charges(rel->set, &rel->args) ? keyed_charge_new(rel) : 1;
-}
-
-bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                   const struct release_args *args)
-{
-    struct keyed_release_op rel = {.ctx = ctx,
-                                   .set = set,
-                                   .key = keyed_record_key(set, record),
-                                   .record = record,
-                                   .word = word,
-                                   .args = *args};
-    unsigned turn = 0;
-    int r;
-
-    WEIR_INVARIANT(set->keyed && record);
-    WEIR_INVARIANT(set->is_robust || record_state(word) == RECORD_HELD);
-    rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
-    for (; (r = keyed_release_once(&rel)) == -EINPROGRESS; spin_backoff(&turn))
-        ;
-    if (r == 0)
+    if (keyed_slot_find(&rel->slot))
+        return true;
+    if (!keyed_claim_record(rel) || !keyed_release_charges(rel->set, &rel->args))
         return false;
-    if (!set_is_broken(set))
-        set_count_release(ctx, set, args);
-    return true;
+    at = clock_instant(&rel->set->w->clock, rel->set->limits.reads_wall);
+    return keyed_slot_claim(&rel->slot, &at);
+}
+
+static enum release_result keyed_release_once(struct keyed_release_op *rel)
+{
+    int r;
+
+    if (!keyed_release_find(rel))
+        return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
+    if (keyed_slot_is_bound(&rel->slot))
+        return keyed_release_bound(rel);
+    if (!rel->slot.is_claim || rel->set->keyed->fits_inline)
+        return keyed_release_word(rel);
+    r = key_set_bind(&rel->slot);
+    return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
 }
 
 bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                          const struct release_args *args)
 {
-    return keyed_release(ctx, key_set_template(set), record, word, args);
+    weir_set *template = key_set_template(set);
+    const struct key_digest key = keyed_record_key(template, record);
+    struct keyed_release_op rel = {.slot = {.keyed = template->keyed, .ctx = ctx, .key = &key},
+                                   .set = template,
+                                   .record = record,
+                                   .word = word,
+                                   .args = *args};
+    enum release_result result;
+    unsigned turn = 0;
+
+    rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
+    while ((result = keyed_release_once(&rel)) == RELEASE_AGAIN)
+        spin_backoff(&turn);
+    if (result == RELEASE_LOST)
+        return false;
+    if (!set_is_broken(template))
+        set_count_release(ctx, template, args);
+    return true;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds slots for new keys, and key sets for known ones. */
-#include "keyed/keyed_internal.h"
+/* Slots of keys: finds them, claims them for new keys, and says which keys may make room. */
+#include "keyed/key_set_internal.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"
-#include "keyed/key_set.h"
+#include "set/instance_base.h"
 #include "shm/participant.h"
-#include <errno.h>
 
 /* Returns whether a word can be a state. It may be another key's word if it was loaded separately
  * from the id, and in a segment it may be anything. */
@@ -25,6 +24,38 @@ bool keyed_check_word(const struct keyed *keyed, uint64_t word)
     if (participant_is_broken(participant))
         participant_report_broken(participant);
     return !participant_is_broken(participant);
+}
+
+/* ---- keys that may make room ---- */
+
+bool key_states_are_new(const struct limits *limits, const uint64_t *states,
+                        const struct weir_instant *at)
+{
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (!limit_is_new(&limits->items[i], states + limits->items[i].state_offset, at))
+            return false;
+    return true;
+}
+
+enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
+                            const struct weir_instant *at, uint64_t *ret_instant)
+{
+    bool is_new = true;
+
+    *ret_instant = at->now_ns;
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+        uint64_t ready;
+
+        if (limit_is_new(limit, states + limit->state_offset, at))
+            continue;
+        if (limit->type == WEIR_LIMIT_RESOURCE)
+            return KEY_PINNED;
+        is_new = false;
+        ready = limit_ready_at(limit, states + limit->state_offset, at, limit->capacity);
+        *ret_instant = ready > *ret_instant ? ready : *ret_instant;
+    }
+    return is_new ? KEY_AS_NEW : KEY_EVICTABLE;
 }
 
 struct key_policy_args {
@@ -61,31 +92,18 @@ static void keyed_add_stats(struct keyed *keyed, const struct probe_stats *stats
                                   memory_order_relaxed);
 }
 
-enum key_claim keyed_claim(struct keyed *keyed, struct thread_ctx *ctx,
-                           const struct key_digest *key, const struct weir_instant *at,
-                           struct key_entry *ret)
+bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
 {
-    const struct key_policy_args args = {ctx, keyed, *at};
-    const struct key_policy keys = {keyed_key_use, &args, keyed->eviction, keyed_may_remove};
+    struct keyed *keyed = slot->keyed;
+    const struct key_policy_args args = {slot->ctx, keyed, *at};
+    const struct key_policy policy = {keyed_key_use, &args, keyed->eviction, keyed_may_remove};
     struct probe_stats stats = {0};
-    enum key_claim claimed =
-        key_table_claim(&keyed->table, key, &keys, &ctx->nonce_source, ret, &stats);
+    enum key_claim claim = key_table_claim(&keyed->table, slot->key, &policy,
+                                           &slot->ctx->nonce_source, &slot->entry, &stats);
 
     keyed_add_stats(keyed, &stats);
-    return claimed;
-}
-
-int keyed_promote(struct keyed *keyed, struct thread_ctx *ctx, const struct key_digest *key,
-                  struct key_entry *entry, const uint64_t *states, struct key_set **ret)
-{
-    uint64_t word;
-    int r = key_set_bind(keyed, ctx, key, states, ret, &word);
-
-    if (r < 0)
-        return r;
-    WEIR_INVARIANT(key_word_is_key_set(word) && (*ret)->keyed == keyed);
-    if (states ? key_entry_swap(entry, word) == KEY_SWAPPED : key_claim_commit(entry, word))
-        return 0;
-    key_set_unbind(*ret, ctx, word);
-    return -EINPROGRESS;
+    slot->is_claim = claim == KEY_CLAIMED;
+    if (slot->is_claim)
+        *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.reads_wall);
+    return claim != KEY_FULL;
 }

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* Answers observers: when a key could be granted an amount, and sums over all keys. */
+#include "keyed/key_set_internal.h"
+#include "shm/segment.h"
+
+#include "base/invariant.h"
+#include "set/instance_base.h"
+#include <errno.h>
+#include <string.h>
+
+static void keyed_forecast_states(const weir_set *set, const uint64_t *states,
+                                  const struct weir_instant *at, const uint64_t *amounts,
+                                  struct decision *ret)
+{
+    *ret = (struct decision){.now_ns = at->now_ns};
+    /* If only a resource is short, it is the limiting one, although it has no forecast. */
+    limits_ready_at(&set->limits, states, at, amounts, true, &ret->limiting);
+    ret->forecast_ns = limits_ready_at(&set->limits, states, at, amounts, false, &ret->limiting);
+}
+
+void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
+                    const uint64_t *amounts, enum forecast_walk forecast_walk, struct decision *ret)
+{
+    struct keyed_slot slot = {.keyed = set->keyed, .ctx = ctx, .key = key};
+    uint64_t *states = ctx->content; /* as room for a new key's */
+    struct weir_instant at;
+
+    WEIR_INVARIANT(set->keyed && ctx->w == set->w);
+    while (keyed_slot_find(&slot)) {
+        struct key_set storage, *key_set;
+        uint64_t word = slot.entry.word;
+
+        if (!key_word_is_key_set(word) && keyed_is_valid(set->keyed, word)) {
+            at = clock_instant(&set->w->clock, set->limits.reads_wall);
+            keyed_forecast_states(set, &word, &at, amounts, ret);
+            return;
+        }
+        key_set = key_set_at(set->keyed, word, &storage);
+        if (key_set && key_set_forecast(ctx, key_set, word, amounts, forecast_walk, ret))
+            return;
+        if (set_is_broken(set) || !key_set_repair(&slot)) {
+            *ret = (struct decision){.now_ns = clock_now_ns(&set->w->clock),
+                                     .forecast_ns = WEIR_NEVER};
+            return;
+        }
+    }
+    at = clock_instant(&set->w->clock, set->limits.reads_wall);
+    memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
+    limits_init(&set->limits, states, &at);
+    keyed_forecast_states(set, states, &at, amounts, ret);
+}
+
+void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                           const uint64_t *amounts, enum forecast_walk forecast_walk,
+                           struct decision *ret)
+{
+    const struct key_digest key = keyed_record_key(set, record);
+
+    keyed_forecast(ctx, set, &key, amounts, forecast_walk, ret);
+}
+
+uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)
+{
+    struct set_view view;
+    struct key_set storage;
+    uint64_t waiting = 0;
+
+    WEIR_INVARIANT(set->keyed && ctx->w == set->w);
+    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++) {
+        set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set, &view);
+        waiting += view.length;
+    }
+    return waiting;
+}
+
+int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
+{
+    static const char *const policies[] = {
+        [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
+    const struct keyed *keyed = set->keyed;
+    struct key_entry entry;
+    uint64_t keys = 0, key_sets = 0;
+
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    if (!ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    if (!keyed)
+        return 0;
+    for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
+        bool is_used = key_table_at(&keyed->table, i, &entry);
+
+        keys += is_used;
+        key_sets += is_used && key_word_is_key_set(entry.word);
+    }
+    *ret = (struct weir_subjects_stats){
+        .size = sizeof(*ret),
+        .known = keys,
+        .live = key_sets,
+        .max = keyed->max_keys,
+        .room = keyed->capacity,
+        .memory = keyed->memory_size + key_sets_n(keyed) * key_set_size(set),
+        .memory_max = keyed->memory_max,
+        .evict = policies[keyed->eviction],
+        .forgotten = atomic_load_explicit(&keyed->shared_state->forgotten, memory_order_relaxed),
+        .evicted = atomic_load_explicit(&keyed->shared_state->evicted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&keyed->shared_state->refused, memory_order_relaxed),
+    };
+    return 1;
+}
