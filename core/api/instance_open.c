@@ -11,7 +11,7 @@
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "shm/participant.h"
-#include "shm/segment_dir_choose.h"
+#include "shm/segment_dir.h"
 #include "wait/cq.h"
 #include "wait/peer_events.h"
 #include "wait/timer_thread.h"

@@ -4,7 +4,7 @@
 #include "os/os.h"
 #include "shm/peer_id.h"
 #include "shm/segment.h"
-#include "shm/segment_dir_choose.h"
+#include "shm/segment_dir.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

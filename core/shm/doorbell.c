@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Doorbells: FIFOs that carry record numbers. */
 #include "shm/doorbell.h"
-#include "shm/segment.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -12,25 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes the part of the name that all doorbells of a process share. Returns its length. */
-static int doorbell_name_prefix(char *ret, size_t size, const char *stem, uint32_t slot)
-{
-    int n = snprintf(ret, size, "%s.%" PRIu32 ".", stem, slot);
-
-    return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : n;
-}
-
 static int doorbell_name(char ret[static SEGMENT_DIR_FILE_SIZE], const char *stem, uint32_t slot,
                          uint32_t timer)
 {
-    int prefix = doorbell_name_prefix(ret, SEGMENT_DIR_FILE_SIZE, stem, slot), n;
-    size_t left;
+    int n = snprintf(ret, SEGMENT_DIR_FILE_SIZE, "%s.%" PRIu32 ".%" PRIu32 DOORBELL_SUFFIX, stem,
+                     slot, timer);
 
-    if (prefix < 0)
-        return prefix;
-    left = SEGMENT_DIR_FILE_SIZE - (size_t)prefix;
-    n = snprintf(ret + prefix, left, "%" PRIu32 DOORBELL_SUFFIX, timer);
-    return n < 0 || (size_t)n >= left ? -ENAMETOOLONG : 0;
+    return n < 0 || n >= (int)SEGMENT_DIR_FILE_SIZE ? -ENAMETOOLONG : 0;
 }
 
 /* Opens both ends, so there always is a reader: no SIGPIPE, and no waiting for one. */
@@ -122,44 +109,40 @@ int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
     return (int)((size_t)size / sizeof(*ret));
 }
 
-/* Returns whether `name` is `prefix`, a number and the suffix of doorbells. */
-static bool doorbell_is_name(const char *name, const char *prefix, size_t length)
+/* Returns whether `name` is `prefix`, one number or (of any process) two, and the suffix. */
+static bool doorbell_is_name(const char *name, const char *prefix, bool of_any_process)
 {
-    size_t digits;
+    size_t length = strlen(prefix);
+    int end = 0;
 
     if (strncmp(name, prefix, length) != 0)
         return false;
-    digits = strspn(name + length, "0123456789");
-    return digits > 0 && strcmp(name + length + digits, DOORBELL_SUFFIX) == 0;
-}
-
-/* Removes the next directory entry if it is such a doorbell. Returns 1, 0 at the end, or a negative
- * errno of reading. `*ret_error`: the first failure to remove one. */
-static int doorbell_remove_next(int directory_fd, void *list, const char *prefix, int *ret_error)
-{
-    char name[SEGMENT_DIR_FILE_SIZE];
-    int r = os_dir_next(list, name, sizeof(name)), removed = 0;
-
-    if (r > 0 && doorbell_is_name(name, prefix, strlen(prefix)))
-        removed = os_unlink_at(directory_fd, name);
-    if (removed < 0 && removed != -ENOENT && *ret_error == 0)
-        *ret_error = removed;
-    return r;
+    if (of_any_process)
+        (void)sscanf(name + length, "%*[0-9].%*[0-9]" DOORBELL_SUFFIX "%n", &end);
+    else
+        (void)sscanf(name + length, "%*[0-9]" DOORBELL_SUFFIX "%n", &end);
+    return end > 0 && name[length + (size_t)end] == '\0';
 }
 
 int doorbell_remove_all(int directory_fd, const char *stem, uint32_t slot)
 {
-    char prefix[SEGMENT_DIR_FILE_SIZE];
+    char prefix[SEGMENT_DIR_FILE_SIZE], name[SEGMENT_DIR_FILE_SIZE];
     void *list;
-    int error = 0, r = doorbell_name_prefix(prefix, sizeof(prefix), stem, slot);
+    int r, error = 0;
+    int n = slot ? snprintf(prefix, sizeof(prefix), "%s.%" PRIu32 ".", stem, slot)
+                 : snprintf(prefix, sizeof(prefix), "%s.", stem);
 
-    if (r < 0)
-        return r;
+    if (n < 0 || (size_t)n >= sizeof(prefix))
+        return -ENAMETOOLONG;
     r = os_dir_open_list(directory_fd, &list);
     if (r < 0)
         return r;
-    while ((r = doorbell_remove_next(directory_fd, list, prefix, &error)) > 0)
-        ;
+    while ((r = os_dir_next(list, name, sizeof(name))) > 0) {
+        int removed = doorbell_is_name(name, prefix, !slot) ? os_unlink_at(directory_fd, name) : 0;
+
+        if (removed < 0 && removed != -ENOENT && error == 0)
+            error = removed;
+    }
     os_dir_close(list);
     return r < 0 ? r : error;
 }

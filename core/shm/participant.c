@@ -48,7 +48,6 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
     if (r < 0)
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
-    WEIR_INVARIANT(participant->peer_key != 0 && peer_id_pid(participant->peer_id) != 0);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
     atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
@@ -86,49 +85,30 @@ static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key
         shm_cas_seq_cst(owner, peer_key, 0);
 }
 
-/* Marks the set broken: what this participant holds was found free. A peer has released it and may
- * have claimed it, too. */
-static int participant_fail_claim(struct participant *participant)
-{
-    participant_mark_broken(participant);
-    return -EUCLEAN;
-}
-
 int participant_claim_thread(struct participant *participant, uint32_t *ret_unit,
                              struct counters **ret_counters)
 {
     const struct segment *segment = participant->segment;
 
     for (uint32_t i = 0; i < segment->layout.threads_n; i++) {
+        uint64_t *own = &participant->own_threads[i / 64], bit = UINT64_C(1) << i % 64;
         int r = i < segment_threads_n(segment) ? 0 : segment_alloc_thread(segment, i);
 
         if (r < 0)
             return r;
         if (!participant_claim_owner(&segment_thread(segment, i)->peer_key, participant->peer_key))
             continue;
-        if (participant->own_threads[i / 64] >> i % 64 & 1)
-            return participant_fail_claim(participant);
-        participant->own_threads[i / 64] |= UINT64_C(1) << i % 64;
+        if (*own & bit) {
+            participant_mark_broken(participant); /* a peer has released it, and perhaps used it */
+            return -EUCLEAN;
+        }
+        *own |= bit;
         participant_begin_generation(segment_thread(segment, i));
         *ret_unit = segment_thread_unit(segment, i);
         *ret_counters = segment_thread_counters(segment, i);
         return 0;
     }
     return -ENOSPC;
-}
-
-/* Makes room in free_records for the records of one more run. */
-static int participant_reserve_free(struct participant *participant, uint32_t n)
-{
-    uint32_t capacity = participant->free_capacity + n;
-    uint32_t *grown = os_realloc(participant->free_records, capacity, sizeof(*grown));
-
-    WEIR_INVARIANT(participant->free_n <= participant->free_capacity);
-    if (!grown)
-        return -ENOMEM;
-    participant->free_records = grown;
-    participant->free_capacity = capacity;
-    return 0;
 }
 
 /* Returns the end of the runs that may have proxies. Sequentially consistent: a thread that sees
@@ -138,15 +118,22 @@ static uint32_t participant_proxies_end(const struct participant *participant)
     return atomic_load_explicit(&participant->proxies_end, memory_order_seq_cst);
 }
 
-/* Allocates the proxy entries of a run that has just been claimed. */
-static int participant_make_proxies(struct participant *participant, uint32_t run, uint32_t n)
+/* Makes room in free_records for the `n` records of a run that has just been claimed, and makes
+ * their proxy entries. */
+static int participant_reserve_run(struct participant *participant, uint32_t run, uint32_t n)
 {
-    _Atomic uint32_t *kept = os_alloc(n, sizeof(*kept));
+    uint32_t *grown =
+        os_realloc(participant->free_records, participant->free_capacity + n, sizeof(*grown));
+    _Atomic uint32_t *entries;
 
-    if (!kept)
+    if (!grown)
         return -ENOMEM;
-    WEIR_INVARIANT(run > 0 && run < participant->segment->layout.runs_n);
-    atomic_store_explicit(&participant->proxies[run], kept, memory_order_release);
+    participant->free_records = grown;
+    entries = os_alloc(n, sizeof(*entries));
+    if (!entries)
+        return -ENOMEM;
+    participant->free_capacity += n;
+    atomic_store_explicit(&participant->proxies[run], entries, memory_order_release);
     if (run >= participant_proxies_end(participant))
         atomic_store_explicit(&participant->proxies_end, run + 1, memory_order_seq_cst);
     return 0;
@@ -161,16 +148,14 @@ static void participant_add_records(struct participant *participant, uint32_t ru
         uint32_t record = run * SEGMENT_RUN_UNITS + at * units;
         const struct acq_record *r = record_at(&participant->region, record);
 
-        WEIR_INVARIANT(participant->free_n < participant->free_capacity);
         if (record_state(record_load(&r->word)) == RECORD_FREE)
-            participant->free_records[participant->free_n++] = record;
+            participant_put_record(participant, record);
     }
 }
 
 static int participant_claim_run(struct participant *participant)
 {
     const struct segment *segment = participant->segment;
-    uint32_t n = SEGMENT_RUN_UNITS / segment->layout.record_units;
 
     for (uint32_t run = 1; run < segment->layout.runs_n; run++) {
         _Atomic uint64_t *owner = segment_run_owner(segment, run);
@@ -178,22 +163,19 @@ static int participant_claim_run(struct participant *participant)
 
         if (r < 0)
             return r;
-        if (atomic_load_explicit(owner, memory_order_relaxed))
-            continue; /* even if its release is under way: no room is reserved yet */
-        r = participant_reserve_free(participant, n);
-        if (r < 0)
-            return r;
         if (!participant_claim_owner(owner, participant->peer_key))
             continue;
-        if (atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst))
-            return participant_fail_claim(participant);
-        r = participant_make_proxies(participant, run, n);
-        if (r < 0) {
-            participant_release_owner(owner, participant->peer_key);
-            return r;
+        if (atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst)) {
+            participant_mark_broken(participant); /* a peer has released it, and perhaps used it */
+            return -EUCLEAN;
         }
-        participant_add_records(participant, run);
-        return 0;
+        r = participant_reserve_run(participant, run,
+                                    SEGMENT_RUN_UNITS / segment->layout.record_units);
+        if (r < 0)
+            participant_release_owner(owner, participant->peer_key);
+        else
+            participant_add_records(participant, run);
+        return r;
     }
     return -ENOSPC;
 }
@@ -283,19 +265,22 @@ static _Atomic uint32_t *participant_proxy_entry(const struct participant *parti
                : NULL;
 }
 
-static uint32_t participant_load_proxy(const _Atomic uint32_t *entry)
+/* Returns the entry of a record of this participant, or 0. */
+static uint32_t participant_load_proxy(const struct participant *participant, uint32_t record)
 {
+    const _Atomic uint32_t *entry = participant_proxy_entry(participant, record);
+
     return entry ? atomic_load_explicit(entry, memory_order_acquire) : 0;
 }
 
 uint32_t participant_proxy(const struct participant *participant, uint32_t record)
 {
-    return participant_load_proxy(participant_proxy_entry(participant, record)) & ~PROXY_ACTIVE;
+    return participant_load_proxy(participant, record) & ~PROXY_ACTIVE;
 }
 
 uint32_t participant_waiter(const struct participant *participant, uint32_t record)
 {
-    uint32_t entry = participant_load_proxy(participant_proxy_entry(participant, record));
+    uint32_t entry = participant_load_proxy(participant, record);
 
     return entry & PROXY_ACTIVE ? entry & ~PROXY_ACTIVE : 0;
 }
@@ -313,41 +298,27 @@ void participant_each_waiter(const struct participant *participant,
                              void (*each)(void *userdata, uint32_t record, uint32_t waiter),
                              void *userdata)
 {
-    const struct segment *segment = participant->segment;
-    uint32_t units = segment->layout.record_units;
+    uint32_t units = participant->segment->layout.record_units;
 
     for (uint32_t run = 1; run < participant_proxies_end(participant); run++) {
-        _Atomic uint32_t *entries =
-            atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst);
+        if (!atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst))
+            continue;
+        for (uint32_t i = 0; i < SEGMENT_RUN_UNITS / units; i++) {
+            uint32_t record = run * SEGMENT_RUN_UNITS + i * units;
+            uint32_t waiter = participant_waiter(participant, record);
 
-        for (uint32_t i = 0; entries && i < SEGMENT_RUN_UNITS / units; i++) {
-            uint32_t entry = participant_load_proxy(&entries[i]);
-
-            if (entry & PROXY_ACTIVE)
-                each(userdata, run * SEGMENT_RUN_UNITS + i * units, entry & ~PROXY_ACTIVE);
+            if (waiter)
+                each(userdata, record, waiter);
         }
     }
 }
 
 /* ---- attach and detach ---- */
 
-static void participant_free_parts(struct participant *participant)
-{
-    for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
-        os_free(atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst));
-    os_free((void *)(uintptr_t)participant->proxies);
-    os_free(participant->free_records);
-    peer_watch_close(&participant->peer_watch);
-    pthread_mutex_destroy(&participant->watch_lock);
-    if (participant->region.segment)
-        region_close(&participant->region);
-    segment_close(participant->segment);
-    os_free(participant);
-}
-
-static int participant_open_once(struct participant *participant, const char *directory,
-                                 const struct segment_shape *shape, uint64_t self_id,
-                                 struct weir_error *reterr)
+/* Attaches once. Returns -ESTALE if the segment was removed meanwhile. */
+static int participant_attach(struct participant *participant, const char *directory,
+                              const struct segment_shape *shape, uint64_t self_id,
+                              struct weir_error *reterr)
 {
     int r = segment_open(directory, shape, &participant->segment, reterr);
 
@@ -357,9 +328,6 @@ static int participant_open_once(struct participant *participant, const char *di
     if (r == 0)
         return 0;
     segment_close(participant->segment);
-    participant->segment = NULL;
-    if (r == -ESTALE)
-        return r;
     if (r == -EUSERS)
         return error_set(reterr, r,
                          "set `%s`: %u processes share it already, the greatest number possible",
@@ -378,14 +346,45 @@ static int participant_enter(struct participant *participant, const char *direct
         return error_set(reterr, r, "set `%s`: this process cannot be identified: %s", shape->name,
                          strerrordesc_np(-r));
     for (int i = 0; i < PARTICIPANT_OPEN_TRIES; i++) {
-        r = participant_open_once(participant, directory, shape, *ret_self, reterr);
+        r = participant_attach(participant, directory, shape, *ret_self, reterr);
         if (r != -ESTALE)
             return r;
     }
     return error_set(reterr, -EBUSY, "set `%s`: its segment is removed repeatedly", shape->name);
 }
 
-static void participant_leave(struct participant *participant);
+void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
+{
+    uint32_t peer_key = peer_key_make(peer_id, slot);
+    struct announce_slots *slots = &segment_header(segment)->announce_slots;
+
+    for (uint32_t run = 1; run < segment_runs_n(segment); run++)
+        participant_release_owner(segment_run_owner(segment, run), peer_key);
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
+        participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
+    for (uint32_t i = 0; i < DCAS_SLOTS; i++)
+        participant_release_owner(&slots->owners[i], peer_key);
+    peer_slot_free(segment_peer(segment, slot), peer_id);
+}
+
+void participant_close(struct participant *participant)
+{
+    if (!participant)
+        return;
+    participant_release_slots(participant->segment, participant->slot, participant->peer_id);
+    if (participant->segment->while_used)
+        segment_remove_if_unused(participant->segment, segment_has_users, NULL);
+    for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
+        os_free(atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst));
+    os_free((void *)(uintptr_t)participant->proxies);
+    os_free(participant->free_records);
+    peer_watch_close(&participant->peer_watch);
+    pthread_mutex_destroy(&participant->watch_lock);
+    if (participant->region.segment)
+        region_close(&participant->region);
+    segment_close(participant->segment);
+    os_free(participant);
+}
 
 int participant_open(const struct log_sink *log, const char *directory,
                      const struct segment_shape *shape, struct participant **ret,
@@ -404,57 +403,23 @@ int participant_open(const struct log_sink *log, const char *directory,
         return r;
     }
     pthread_mutex_init(&participant->watch_lock, NULL);
+    participant->proxies =
+        os_alloc(participant->segment->layout.runs_n, sizeof(*participant->proxies));
     r = peer_watch_open(&participant->peer_watch, self_id);
     if (r == 0)
         r = region_open_segment(&participant->region, participant->segment, &participant->broken);
-    if (r == 0) {
-        participant->proxies =
-            os_alloc(participant->segment->layout.runs_n, sizeof(*participant->proxies));
-        r = participant->proxies ? 0 : -ENOMEM;
-    }
+    if (r == 0 && !participant->proxies)
+        r = -ENOMEM;
     if (r < 0) {
-        participant_leave(participant);
-        participant_free_parts(participant);
+        participant_close(participant);
         return error_set(reterr, r, "set `%s`: %s", shape->name, strerrordesc_np(-r));
     }
     *ret = participant;
     return 0;
 }
 
-void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
-{
-    uint32_t peer_key = peer_key_make(peer_id, slot);
-    struct announce_slots *slots = &segment_header(segment)->announce_slots;
-
-    for (uint32_t run = 1; run < segment_runs_n(segment); run++)
-        participant_release_owner(segment_run_owner(segment, run), peer_key);
-    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
-        participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
-    for (uint32_t i = 0; i < DCAS_SLOTS; i++)
-        participant_release_owner(&slots->owners[i], peer_key);
-    peer_slot_free(segment_peer(segment, slot), peer_id);
-}
-
-/* Releases the slot. The last participant removes a segment with `lifetime: users`. */
-static void participant_leave(struct participant *participant)
-{
-    WEIR_INVARIANT(participant->slot < SEGMENT_PEERS_MAX);
-    participant_release_slots(participant->segment, participant->slot, participant->peer_id);
-    if (participant->segment->while_used)
-        segment_remove_if_unused(participant->segment, segment_has_users, NULL);
-}
-
-void participant_close(struct participant *participant)
-{
-    if (!participant)
-        return;
-    participant_leave(participant);
-    participant_free_parts(participant);
-}
-
 void participant_close_in_child(struct participant *participant)
 {
     peer_watch_close(&participant->peer_watch);
-    os_close(participant->segment->fd);
-    os_close(participant->segment->directory_fd);
+    segment_close_in_child(participant->segment);
 }

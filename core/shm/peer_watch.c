@@ -24,20 +24,13 @@ void peer_watch_close(struct peer_watch *watch)
 }
 
 /* Removes explicitly: closing is not enough if a forked child has the descriptor as well. */
-static void peer_watch_epoll_remove(struct peer_watch *watch, int fd)
-{
-    os_epoll_remove(watch->epoll_fd, fd);
-    os_close(fd);
-}
-
 static void peer_watch_clear_entry(struct peer_watch *watch, struct peer_watch_entry *entry)
 {
     if (entry->fd >= 0)
-        peer_watch_epoll_remove(watch, entry->fd);
-    else if (entry->id) {
-        WEIR_INVARIANT(watch->polled_n > 0);
+        os_epoll_remove(watch->epoll_fd, entry->fd);
+    else if (entry->id)
         watch->polled_n--;
-    }
+    os_close(entry->fd);
     *entry = (struct peer_watch_entry){.fd = -1};
 }
 
@@ -110,13 +103,19 @@ int peer_watch_sync(struct peer_watch *watch, const struct peer_slot *peers, uin
 }
 
 /* Removes the entry of a dead process. Returns false if the slot was freed or claimed anew. */
-static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint64_t *ret_id)
+static bool peer_watch_take_dead(struct peer_watch *watch, uint32_t slot, uint32_t *ret_slot,
+                                 uint64_t *ret_id)
 {
+    uint64_t id = watch->entries[slot].id;
+
     WEIR_INVARIANT(slot < watch->n && watch->peers);
-    *ret_id = watch->entries[slot].id;
     peer_watch_clear_entry(watch, &watch->entries[slot]);
     watch->needs_sync = true;
-    return atomic_load_explicit(&watch->peers[slot].id, memory_order_seq_cst) == *ret_id;
+    if (atomic_load_explicit(&watch->peers[slot].id, memory_order_seq_cst) != id)
+        return false;
+    *ret_slot = slot;
+    *ret_id = id;
+    return true;
 }
 
 /* Finds a death among processes with a pidfd. */
@@ -125,11 +124,9 @@ static int peer_watch_next_event(struct peer_watch *watch, uint32_t *ret_slot, u
     uint64_t slot;
     int r;
 
-    while ((r = os_epoll_poll(watch->epoll_fd, &slot, 1)) > 0) {
-        *ret_slot = (uint32_t)slot;
-        if (peer_watch_take_dead(watch, *ret_slot, ret_id))
+    while ((r = os_epoll_poll(watch->epoll_fd, &slot, 1)) > 0)
+        if (peer_watch_take_dead(watch, (uint32_t)slot, ret_slot, ret_id))
             return 1;
-    }
     return r;
 }
 
@@ -140,10 +137,8 @@ static int peer_watch_next_polled(struct peer_watch *watch, uint32_t *ret_slot, 
         uint32_t slot = watch->poll_next++;
         const struct peer_watch_entry *entry = &watch->entries[slot];
 
-        if (!entry->id || entry->fd >= 0 || !peer_id_is_dead(entry->id))
-            continue;
-        *ret_slot = slot;
-        if (peer_watch_take_dead(watch, slot, ret_id))
+        if (entry->id && entry->fd < 0 && peer_id_is_dead(entry->id) &&
+            peer_watch_take_dead(watch, slot, ret_slot, ret_id))
             return 1;
     }
     watch->poll_next = 0;
@@ -152,15 +147,7 @@ static int peer_watch_next_polled(struct peer_watch *watch, uint32_t *ret_slot, 
 
 int peer_watch_next(struct peer_watch *watch, uint32_t *ret_slot, uint64_t *ret_id)
 {
-    uint32_t slot = 0;
-    uint64_t id = 0;
-    int r = peer_watch_next_event(watch, &slot, &id);
+    int r = peer_watch_next_event(watch, ret_slot, ret_id);
 
-    if (r == 0)
-        r = peer_watch_next_polled(watch, &slot, &id);
-    if (r == 1) {
-        *ret_slot = slot;
-        *ret_id = id;
-    }
-    return r;
+    return r == 0 ? peer_watch_next_polled(watch, ret_slot, ret_id) : r;
 }

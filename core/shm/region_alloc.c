@@ -164,51 +164,49 @@ uint32_t region_alloc_run(struct region *region, uint32_t units)
     return (uint32_t)(run * RUN_UNITS);
 }
 
-/* Skips runs without an owner, which contain no record in use. */
-static uint32_t region_next_in_segment(const struct segment *segment, uint32_t record)
+static uint32_t region_runs_n(const struct region *region)
 {
-    uint32_t units = segment->layout.record_units, run = record / SEGMENT_RUN_UNITS;
-    uint32_t runs_n = segment_runs_n(segment);
+    return region->segment ? segment_runs_n(region->segment)
+                           : (uint32_t)(region->records.used / RUN_SIZE);
+}
 
-    if (record && record % SEGMENT_RUN_UNITS + 2 * units <= SEGMENT_RUN_UNITS)
-        return record + units;
-    for (run++; run < runs_n; run++)
-        if (atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire))
-            return run * SEGMENT_RUN_UNITS;
-    return 0;
+static uint32_t region_run_size(const struct region *region)
+{
+    return region->segment ? SEGMENT_RUN_UNITS : RUN_UNITS;
+}
+
+/* Returns the size of the records in a run, in units; 0: it contains no record in use. A run of a
+ * segment that was never used has no memory, one without an owner no record in use. */
+static uint32_t region_record_units(const struct region *region, uint32_t run)
+{
+    if (run == 0 || run >= region_runs_n(region))
+        return 0;
+    if (!region->segment)
+        return region->run_units[run];
+    return atomic_load_explicit(segment_run_owner(region->segment, run), memory_order_acquire)
+               ? region->segment->layout.record_units
+               : 0;
 }
 
 uint32_t region_next_record(const struct region *region, uint32_t record)
 {
-    uint32_t run = record / RUN_UNITS, units;
+    uint32_t size = region_run_size(region), run = record / size;
+    uint32_t units = region_record_units(region, run);
 
-    if (region->segment)
-        return region_next_in_segment(region->segment, record);
-    units = record ? region->run_units[run] : RUN_UNITS;
-
-    WEIR_INVARIANT(units > 0 && record % RUN_UNITS % units == 0);
-    if (record % RUN_UNITS + 2 * units <= RUN_UNITS)
+    if (units && record % size + 2 * units <= size)
         return record + units;
-    return (run + 1) * RUN_SIZE < region->records.used ? (run + 1) * RUN_UNITS : 0;
-}
-
-/* Checks the run, too: one that was never used has no memory. */
-static bool region_segment_has_record(const struct segment *segment, uint32_t record)
-{
-    uint32_t run = record / SEGMENT_RUN_UNITS;
-
-    return segment_has_record(segment, record) && run < segment_runs_n(segment) &&
-           atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire) != 0;
+    for (run++; run < region_runs_n(region); run++)
+        if (region_record_units(region, run))
+            return run * size;
+    return 0;
 }
 
 bool region_has_record(const struct region *region, uint32_t record)
 {
-    uint32_t run = record / RUN_UNITS, in_run = record % RUN_UNITS, units;
+    uint32_t size = region_run_size(region), at = record % size;
+    uint32_t units = region_record_units(region, record / size);
 
-    if (region->segment)
-        return region_segment_has_record(region->segment, record);
-    units = run < region->records.used / RUN_SIZE ? region->run_units[run] : 0;
-    return units && in_run % units == 0 && in_run + units <= RUN_UNITS;
+    return units && at % units == 0 && at + units <= size;
 }
 
 bool region_has_thread_unit(const struct region *region, uint32_t unit)

@@ -188,24 +188,26 @@ int segment_dir_list(const char *path, int (*found)(void *userdata, const char *
     return r;
 }
 
-static bool segment_dir_is_doorbell(const char *file, const char *stem)
+int segment_dir_choose(const struct weir_options *options, const char *configured,
+                       struct complaints *complaints, char **ret)
 {
-    size_t length = strlen(stem), file_length = strlen(file);
+    const char *dir = options->process_dir ? options->process_dir : configured;
+    const char *what = "options.process_dir";
 
-    return file_length > length + sizeof DOORBELL_SUFFIX && strncmp(file, stem, length) == 0 &&
-           file[length] == '.' &&
-           strcmp(file + file_length + 1 - sizeof DOORBELL_SUFFIX, DOORBELL_SUFFIX) == 0;
-}
-
-void segment_dir_remove_doorbells(int directory_fd, const char *stem)
-{
-    char file[SEGMENT_DIR_FILE_SIZE];
-    void *directory = NULL;
-
-    if (os_dir_open_list(directory_fd, &directory) < 0)
-        return;
-    while (os_dir_next(directory, file, sizeof file) > 0)
-        if (segment_dir_is_doorbell(file, stem))
-            (void)os_unlink_at(directory_fd, file); /* one that stays does no harm */
-    os_dir_close(directory);
+    *ret = NULL;
+    if (!dir) {
+        dir = os_getenv("WEIR_PROCESS_DIR");
+        what = "WEIR_PROCESS_DIR";
+        if (!dir || !dir[0])
+            return 0;
+    }
+    if (dir[0] != '/') {
+        complaints->file = "";
+        complaint_add(complaints, -EINVAL, (struct mark){0, 0},
+                      "%s is `%s`, not an absolute path: begin it with `/`", what,
+                      error_text(dir).text);
+        return complaints_report(complaints);
+    }
+    *ret = os_strdup(dir);
+    return *ret ? 0 : -ENOMEM;
 }

@@ -12,7 +12,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <weir/error.h>
+#include <weir/instance.h>
+
+struct complaints;
 
 #define SEGMENT_DIR_STEM_MAX  200u /* bytes of a file stem */
 #define SEGMENT_DIR_FILE_SIZE 256u /* buffer for any file name */
@@ -45,7 +47,12 @@ bool segment_dir_decode(const char *file, char ret[static SEGMENT_DIR_FILE_SIZE]
 int segment_dir_list(const char *path, int (*found)(void *userdata, const char *set),
                      void *userdata, struct weir_error *reterr);
 
-/* Removes all doorbells of a set. Ignores errors. */
-void segment_dir_remove_doorbells(int directory_fd, const char *stem);
+/*
+ * Chooses the directory of an instance: from the options, else `configured`, else WEIR_PROCESS_DIR,
+ * else NULL for the default. Returns 0, -EINVAL (not an absolute path: a relative one differs
+ * between processes) or -ENOMEM. The caller frees `*ret` with os_free.
+ */
+int segment_dir_choose(const struct weir_options *options, const char *configured,
+                       struct complaints *complaints, char **ret);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
+#include "shm/doorbell.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -218,7 +219,7 @@ static int segment_file_unlink_locked(int directory_fd, const char *stem, int fd
         return r;
     if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
-    segment_dir_remove_doorbells(directory_fd, stem);
+    (void)doorbell_remove_all(directory_fd, stem, 0); /* one that stays does no harm */
     SCHED_POINT();
     return os_unlink_at(directory_fd, name);
 }

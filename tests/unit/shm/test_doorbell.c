@@ -340,6 +340,23 @@ static void the_doorbells_of_a_dead_process_go(void **state)
     assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), 0);
 }
 
+static void the_doorbells_of_a_set_go(void **state)
+{
+    static const char *const others[] = {"s.weir",      "ss.0.1.bell", "s%2E.0.1.bell", "s.bell2",
+                                         "s.1.0.bells", "s.1..bell",   "s.1.bell",      "sbell"};
+    struct stat found;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        make(others[i]);
+    make("s.1.0.bell");
+    make("s.1023.4294967295.bell");
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", 0), 0);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        assert_int_equal(fstatat(directory_fd, others[i], &found, 0), 0);
+    assert_int_equal(entries(true), sizeof(others) / sizeof(others[0]));
+}
+
 static void one_that_cannot_be_removed_spares_no_other(void **state)
 {
     (void)state;
@@ -431,6 +448,7 @@ int main(void)
         doorbell_test(what_is_in_the_place_of_a_doorbell_is_removed_or_told),
         doorbell_test(a_strange_umask_is_told),
         doorbell_test(the_doorbells_of_a_dead_process_go),
+        doorbell_test(the_doorbells_of_a_set_go),
         doorbell_test(one_that_cannot_be_removed_spares_no_other),
         doorbell_test(making_it_succeeds_or_leaves_nothing),
         doorbell_test(ringing_succeeds_or_fails),

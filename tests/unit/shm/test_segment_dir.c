@@ -327,31 +327,6 @@ static void listing_may_fail(void **state)
     unlink(inside("x.weir"));
 }
 
-static void only_doorbells_of_the_set_are_removed(void **state)
-{
-    static const char *const stay[] = {"a.weir", "ab.0.1.bell", "a%2E.0.1.bell", "a.bell2",
-                                       "abell"};
-    static const char *const go[] = {"a.0.0.bell", "a.1023.4294967295.bell"};
-    struct stat found;
-    int fd;
-
-    (void)state;
-    for (size_t i = 0; i < 5; i++)
-        make_file(stay[i]);
-    for (size_t i = 0; i < 2; i++)
-        make_file(go[i]);
-    fd = segment_dir_open(place, false, &error);
-    assert_true(fd >= 0);
-    segment_dir_remove_doorbells(fd, "a");
-    os_close(fd);
-    for (size_t i = 0; i < 5; i++) {
-        assert_int_equal(stat(inside(stay[i]), &found), 0);
-        unlink(inside(stay[i]));
-    }
-    for (size_t i = 0; i < 2; i++)
-        assert_int_equal(stat(inside(go[i]), &found), -1);
-}
-
 static int group_setup(void **state)
 {
     (void)state;
@@ -382,7 +357,6 @@ int main(void)
         leak_checked_test(random_names_come_back),
         leak_checked_test(segments_are_listed),
         leak_checked_test(listing_may_fail),
-        leak_checked_test(only_doorbells_of_the_set_are_removed),
     };
 
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
