@@ -13,7 +13,6 @@
 #include "set/waiter.h"
 #include "shm/participant.h"
 #include "wait/peer_events.h"
-#include "wait/timer_thread.h"
 #include <errno.h>
 
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
@@ -54,7 +53,7 @@ int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquis
 static int acquire_publish_wait(const struct acquire_op *op, uint32_t record)
 {
     acquire_op_publish_deadline(op, record);
-    return peer_events_subscribe(&instance_wait(op->set->w)->timer, 0, op->set);
+    return peer_events_subscribe(timer_at(op->set->w, 0), op->set);
 }
 
 /* Makes the acquisition known to the instance's wait timer. Returns 0 or a negative errno. */

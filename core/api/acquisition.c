@@ -13,7 +13,6 @@
 #include "os/os.h"
 #include "shm/participant.h"
 #include "wait/cq.h"
-#include "wait/timer_thread.h"
 #include <errno.h>
 #include <sys/stat.h>
 

@@ -71,7 +71,7 @@ static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *qu
         record_pool_put(op->ctx, op->set, record);
         return 0;
     }
-    waiter_set_target(op->set, waiter, WAIT_TARGET_CQ, queue->number,
+    waiter_set_target(op->set, waiter, WAIT_TARGET_CQ, queue->timer.number,
                       (op->request->flags & WEIR_STRICT) != 0);
     record_store(&waiter_at(op->set->w, waiter)->data, user_data);
     return waiter;
@@ -194,8 +194,8 @@ static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submi
     return record_next_word(submission->word, record_state(now)) == now;
 }
 
-/* Marks a proxy record as entered, so that cq_deliver() trusts its word. Call with the lock, before
- * the word is read. */
+/* Marks a proxy record as entered, so that timer_deliver() trusts its word. Call with the lock,
+ * before the word is read. */
 static void cq_mark_entered(const weir_queue *queue, const struct cq_submission *submission)
 {
     struct acq_record *r = cq_record(queue, submission->record);
@@ -238,7 +238,7 @@ static void cq_deliver_submission(weir_queue *queue, const struct cq_submission 
     bool must_signal = false;
 
     if (!submission->proxy_link) {
-        cq_deliver(queue, submission->record, submission->word);
+        timer_deliver(&queue->timer, submission->record, submission->word);
         return;
     }
     pthread_mutex_lock(&queue->timer.lock);
@@ -354,7 +354,7 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     WEIR_INVARIANT(r < 0 ||
                    atomic_load_explicit(&queue->heap_room, memory_order_relaxed) >= pending);
     if (r == 0 && set_is_shared(op.set))
-        r = peer_events_subscribe(&queue->timer, queue->number, op.set);
+        r = peer_events_subscribe(&queue->timer, op.set);
     if (r == 0)
         r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)

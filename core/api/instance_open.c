@@ -14,7 +14,6 @@
 #include "shm/segment_dir.h"
 #include "wait/cq.h"
 #include "wait/peer_events.h"
-#include "wait/timer_thread.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ static void instance_free_ctxs(weir *w)
 
 static weir *instance_free(weir *w)
 {
-    peer_events_close(&instance_wait(w)->timer, 0);
+    peer_events_close(&instance_wait(w)->timer);
     instance_free_ctxs(w);
     registry_free(w);
     if (instance_of(w)->plugins)
@@ -199,7 +198,7 @@ static int instance_build(weir *w, const struct weir_options *options)
 
     pthread_mutex_init(&w->lock, NULL);
     instance_init_spare_lock(w);
-    timer_init(&instance_wait(w)->timer, w);
+    timer_init(&instance_wait(w)->timer, w, 0);
     instance_wait(w)->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
     instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;
     atomic_store_explicit(&w->references, 1, memory_order_seq_cst);
@@ -358,7 +357,7 @@ enum weir_clock_source weir_clock_in_use(weir *w)
 
 int weir_tick(weir *w)
 {
-    return instance_is_forked(w) ? -ECHILD : timer_run(&instance_wait(w)->timer) + cq_run_all(w);
+    return instance_is_forked(w) ? -ECHILD : timer_run_all(w);
 }
 
 const char *weir_version(void)

@@ -6,7 +6,6 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "shm/participant.h"
-#include "wait/instance_wait.h"
 #include "wait/peer_events.h"
 #include <errno.h>
 
@@ -16,6 +15,50 @@ uint64_t cq_word(const weir_queue *queue, uint32_t record)
 }
 
 /* ---- with the lock: the index and the lists ---- */
+
+/* Makes `next` follow `previous`. 0 stands for either end of the list. */
+static inline void cq_list_link(const struct region *region, struct cq_list *list,
+                                uint32_t previous, uint32_t next)
+{
+    *(previous ? &record_at(region, previous)->cq_links[0] : &list->first) = next;
+    *(next ? &record_at(region, next)->cq_links[1] : &list->last) = previous;
+}
+
+/* Returns whether the neighbors of a record and the ends of the list agree with its links. */
+static inline bool cq_list_has(const struct region *region, const struct cq_list *list,
+                               uint32_t record)
+{
+    const struct acq_record *r = record_at(region, record);
+    uint32_t next = r->cq_links[0], previous = r->cq_links[1];
+
+    if ((next ? record_at(region, next)->cq_links[1] : list->last) != record)
+        return false;
+    return (previous ? record_at(region, previous)->cq_links[0] : list->first) == record;
+}
+
+void cq_list_append(const struct region *region, struct cq_list *list, uint32_t record)
+{
+    WEIR_INVARIANT(record && record != list->last);
+    WEIR_INVARIANT(!list->first == !list->last);
+    cq_list_link(region, list, list->last, record);
+    cq_list_link(region, list, record, 0);
+}
+
+void cq_list_prepend(const struct region *region, struct cq_list *list, uint32_t record)
+{
+    WEIR_INVARIANT(record && record != list->first);
+    WEIR_INVARIANT(!list->first == !list->last);
+    cq_list_link(region, list, record, list->first);
+    cq_list_link(region, list, 0, record);
+}
+
+void cq_list_remove(const struct region *region, struct cq_list *list, uint32_t record)
+{
+    const struct acq_record *r = record_at(region, record);
+
+    WEIR_INVARIANT(record && cq_list_has(region, list, record));
+    cq_list_link(region, list, r->cq_links[1], r->cq_links[0]);
+}
 
 /* Returns the bucket of `user_data`. Neighboring numbers or addresses have neighboring buckets: a
  * cache line each would be most of the cost of a submission. */
@@ -108,13 +151,6 @@ void cq_update_wake_fd(weir_queue *queue)
         wake_fd_clear(wake_fd);
 }
 
-/* Claims a signal if there is something to reap. Returns whether the caller must call
- * timer_signal() after it has released the lock. */
-static bool cq_claim_signal(weir_queue *queue)
-{
-    return queue->to_reap.first && wake_fd_claim(&queue->timer.wake_fd);
-}
-
 bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct acq_record *r = cq_record(queue, record);
@@ -133,7 +169,7 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
     cq_list_append(cq_region(queue), cq_completions(queue, r), record);
     if (queue->to_post.first)
         cq_ring_continue(queue);
-    return cq_claim_signal(queue);
+    return queue->to_reap.first && wake_fd_claim(&queue->timer.wake_fd);
 }
 
 int cq_result(const weir *w, uint32_t record)
@@ -151,36 +187,8 @@ int cq_result(const weir *w, uint32_t record)
 
 weir_queue *cq_at(const weir *w, uint32_t number)
 {
-    WEIR_INVARIANT(number > 0);
-    WEIR_INVARIANT(number <=
-                   atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_relaxed));
+    WEIR_INVARIANT(number > 0 && number <= cq_count(w));
     return *stable_array_at(&instance_wait(w)->queues, number);
-}
-
-/* Returns whether the record is a submission to this queue that has entered its set. A proxy record
- * has a mark for that (cq_mark_entered()), since other processes may write the shared word. */
-static bool cq_has_entered(const weir_queue *queue, uint32_t record)
-{
-    const struct acq_record *r = cq_record(queue, record);
-    uint32_t target = record_wait_target(r);
-
-    if (wait_target_kind(target) != WAIT_TARGET_CQ || wait_target_cq(target) != queue->number)
-        return false;
-    return !waiter_is_proxy(r) || record_load(&r->enqueued_ns);
-}
-
-void cq_deliver(weir_queue *queue, uint32_t record, uint64_t word)
-{
-    uint32_t before;
-    bool must_signal = false;
-
-    pthread_mutex_lock(&queue->timer.lock);
-    if (waiter_load(queue->timer.w, record, word, &before) && cq_has_entered(queue, record) &&
-        !(before & RECORD_DELIVERED))
-        must_signal = cq_complete(queue, record, word);
-    pthread_mutex_unlock(&queue->timer.lock);
-    if (must_signal)
-        timer_signal(&queue->timer);
 }
 
 void cq_drop(weir_queue *queue, uint32_t record)
@@ -237,18 +245,18 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
 static int cq_alloc(weir *w, weir_queue **ret)
 {
-    uint32_t number = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst) + 1;
+    struct instance_wait *iw = instance_wait(w);
+    uint32_t number = cq_count(w) + 1;
     weir_queue *queue;
 
-    if (stable_array_reserve(&instance_wait(w)->queues, number + 1) < 0)
+    if (stable_array_reserve(&iw->queues, number + 1) < 0)
         return -ENOMEM;
     queue = os_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)
         return -ENOMEM;
-    timer_init(&queue->timer, w);
-    queue->number = number;
-    *stable_array_at(&instance_wait(w)->queues, number) = queue;
-    atomic_store_explicit(&instance_wait(w)->queues_n, number, memory_order_seq_cst);
+    timer_init(&queue->timer, w, number);
+    *stable_array_at(&iw->queues, number) = queue;
+    atomic_store_explicit(&iw->queues_n, number, memory_order_seq_cst);
     *ret = queue;
     return 0;
 }
@@ -256,14 +264,15 @@ static int cq_alloc(weir *w, weir_queue **ret)
 /* Returns a queue in new memory, or in that of a closed one. */
 static int cq_get(weir *w, weir_queue **ret)
 {
+    struct instance_wait *iw = instance_wait(w);
     int r = 0;
 
     pthread_mutex_lock(&w->lock);
     if (instance_is_closed(w)) {
         r = -ESHUTDOWN;
-    } else if (instance_wait(w)->closed_queues) {
-        *ret = instance_wait(w)->closed_queues;
-        instance_wait(w)->closed_queues = (*ret)->next_closed;
+    } else if (iw->closed_queues) {
+        *ret = iw->closed_queues;
+        iw->closed_queues = (*ret)->next_closed;
     } else {
         r = cq_alloc(w, ret);
     }
@@ -271,10 +280,22 @@ static int cq_get(weir *w, weir_queue **ret)
     return r;
 }
 
-static void cq_put(weir *w, weir_queue *queue)
+/* Frees what an open queue has, and keeps its memory for another one. */
+static void cq_put(weir_queue *queue)
 {
-    WEIR_INVARIANT(!queue->buckets);
+    weir *w = queue->timer.w;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
     WEIR_INVARIANT(!atomic_load_explicit(&queue->pending, memory_order_relaxed));
+    os_free((void *)(uintptr_t)queue->buckets);
+    queue->buckets = NULL;
+    deadline_heap_free(&queue->timer.heap);
+    atomic_store_explicit(&queue->heap_room, 0, memory_order_seq_cst);
+    peer_events_close(&queue->timer);
+    wake_fd_close(&queue->timer.wake_fd);
+    pthread_mutex_unlock(&queue->timer.lock);
+
     pthread_mutex_lock(&w->lock);
     queue->next_closed = instance_wait(w)->closed_queues;
     instance_wait(w)->closed_queues = queue;
@@ -294,19 +315,6 @@ static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
     queue->bucket_shift = (uint8_t)(64 - bits);
     queue->buckets = os_alloc((size_t)1 << bits, sizeof(*queue->buckets));
     return queue->buckets ? 0 : -ENOMEM;
-}
-
-static void cq_release_parts(weir_queue *queue)
-{
-    pthread_mutex_lock(&queue->timer.lock);
-    WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
-    os_free((void *)(uintptr_t)queue->buckets);
-    queue->buckets = NULL;
-    deadline_heap_free(&queue->timer.heap);
-    atomic_store_explicit(&queue->heap_room, 0, memory_order_seq_cst);
-    peer_events_close(&queue->timer, queue->number);
-    wake_fd_close(&queue->timer.wake_fd);
-    pthread_mutex_unlock(&queue->timer.lock);
 }
 
 /* Returns whether the queue's own descriptor has to gather doorbells, which is so if shared sets
@@ -338,8 +346,7 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
         r = wake_fd_open(&queue->timer.wake_fd, cq_needs_epoll(w));
     pthread_mutex_unlock(&queue->timer.lock);
     if (r < 0) {
-        cq_release_parts(queue);
-        cq_put(w, queue);
+        cq_put(queue);
         return r;
     }
     instance_ref(w, 1);
@@ -455,31 +462,24 @@ weir_queue *weir_queue_close(weir_queue *queue)
     } while (has_more);
     atomic_store_explicit(&queue->pending, 0, memory_order_seq_cst);
     wake_fd_await_users(&queue->timer.wake_fd);
-    cq_release_parts(queue);
-    cq_put(w, queue);
+    cq_put(queue);
     instance_unref(w, 1);
     return NULL;
 }
 
 /* ---- all queues ---- */
 
-int cq_run_all(weir *w)
+void cq_service(weir_queue *queue, bool *ret_failing)
 {
-    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
-    int decided = 0;
+    bool has_timer;
 
-    for (uint32_t i = 1; i <= n; i++) {
-        weir_queue *queue = cq_at(w, i);
-
-        decided += timer_run(&queue->timer);
-        cq_ring_report_loss(queue);
-    }
-    return decided;
-}
-
-/* Posts the completions that are left to this thread. */
-static void cq_post(weir_queue *queue)
-{
+    pthread_mutex_lock(&queue->timer.lock);
+    has_timer = queue->ring.has_timer;
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (has_timer)
+        timer_run(&queue->timer, ret_failing);
+    else
+        peer_events_handle(&queue->timer);
     pthread_mutex_lock(&queue->timer.lock);
     cq_ring_flush(queue);
     cq_update_wake_fd(queue);
@@ -487,34 +487,9 @@ static void cq_post(weir_queue *queue)
     cq_ring_report_loss(queue);
 }
 
-bool cq_service(weir_queue *queue)
-{
-    bool failing = false;
-
-    WEIR_INVARIANT(queue->number > 0);
-    if (cq_ring_has_timer(queue)) {
-        timer_run_ahead(&queue->timer);
-        failing = timer_is_failing(&queue->timer);
-    } else {
-        peer_events_handle(&queue->timer);
-    }
-    cq_post(queue);
-    return !failing;
-}
-
-bool cq_service_all(weir *w)
-{
-    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
-    bool whole = true;
-
-    for (uint32_t i = 1; i <= n; i++)
-        whole &= cq_service(cq_at(w, i));
-    return whole;
-}
-
 void cq_detach_all(weir *w)
 {
-    uint32_t n = atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
+    uint32_t n = cq_count(w);
 
     for (uint32_t i = 1; i <= n; i++)
         cq_ring_end(cq_at(w, i));
@@ -522,12 +497,11 @@ void cq_detach_all(weir *w)
 
 void cq_free_all(weir *w)
 {
-    for (uint32_t i = 1;
-         i <= atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst); i++) {
-        weir_queue *queue = cq_at(w, i);
+    uint32_t n = cq_count(w);
 
-        timer_free(&queue->timer);
-        os_free(queue);
+    for (uint32_t i = 1; i <= n; i++) {
+        timer_free(&cq_at(w, i)->timer);
+        os_free(cq_at(w, i));
     }
     stable_array_free(&instance_wait(w)->queues);
 }

@@ -12,18 +12,32 @@
 
 #include "base/compiler.h"
 #include "wait/acquisition_handle.h"
-#include "wait/cq_list.h"
-#include "wait/cq_ring.h"
-#include "wait/wait_timer.h"
+#include "wait/instance_wait.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/queue.h>
 
 #define CACHE_LINE 64
 
+/* A list of completions: decided records, the earliest decision first. `cq_links[0]` of a record is
+ * the next one, `cq_links[1]` the previous one. */
+struct cq_list {
+    uint32_t first, last;
+};
+
+struct os_uring;
+struct thread_exit_state;
+
+/* The ring of a completion queue; all 0: not attached. */
+struct cq_ring {
+    struct os_uring *uring;          /* NULL also once a loss was reported */
+    struct thread_exit_state *owner; /* exit state of the thread that takes the CQEs */
+    int failure;                     /* why the ring was lost, negative errno; 0: it was not */
+    bool has_timer;                  /* the timer thread's epoll set has the queue's timer */
+};
+
 struct weir_queue {
     struct wait_timer timer; /* its lock protects all; its wake fd signals completions */
-    uint32_t number;         /* index in the instance's table */
     struct weir_queue *next_closed;
 
     /* One cache line, with everything else that a hand-over writes. */
@@ -37,6 +51,12 @@ struct weir_queue {
     _Atomic uint32_t pending;   /* submitted and not reaped */
     _Atomic uint32_t heap_room; /* entries that fit into the heap; grows under the lock */
 };
+
+static inline weir_queue *cq_of_timer(struct wait_timer *timer)
+{
+    WEIR_INVARIANT(timer->number);
+    return (weir_queue *)(uintptr_t)timer; /* its first member */
+}
 
 /* Prefetches the queue for a delivery. Call without the lock. */
 static inline void cq_prefetch(const weir_queue *queue)
@@ -59,6 +79,10 @@ static inline struct acq_record *cq_record(const weir_queue *queue, uint32_t rec
 }
 
 uint64_t cq_word(const weir_queue *queue, uint32_t record);
+
+void cq_list_append(const struct region *region, struct cq_list *list, uint32_t record);
+void cq_list_prepend(const struct region *region, struct cq_list *list, uint32_t record);
+void cq_list_remove(const struct region *region, struct cq_list *list, uint32_t record);
 
 /* Returns the result of a submission with a due completion. If a shared record still waits, marks
  * its set broken. */
@@ -115,16 +139,18 @@ struct cq_snapshot {
 
 /* ---- without locks, any thread ---- */
 
+/* Returns how many numbers of queues were given out, the first of which is 1. */
+static inline uint32_t cq_count(const weir *w)
+{
+    return atomic_load_explicit(&instance_wait(w)->queues_n, memory_order_seq_cst);
+}
+
 /* Returns the queue with a number that was given out. */
 weir_queue *cq_at(const weir *w, uint32_t number);
 
 /* Locks and returns the queue that has yet to hand out the acquisition's completion, or returns
  * NULL. Another thread may hand it out at any time, so only the lock makes the answer certain. */
 weir_queue *cq_lock_of(weir_acquisition *acquisition);
-
-/* Delivers the completion of a record that has become `word`, which says that it was decided. Has
- * no effect if that was done before. */
-void cq_deliver(weir_queue *queue, uint32_t record, uint64_t word);
 
 /*
  * For an acquisition that the program received with its submission. cq_has_acquisition() returns
@@ -135,15 +161,46 @@ bool cq_has_acquisition(weir_acquisition *acquisition);
 void cq_forget_acquisition(weir_acquisition *acquisition);
 int cq_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition);
 
-/* Runs the timers of all open queues. Returns how many waiters were decided. */
-int cq_run_all(weir *w);
-/* Run the timer of one attached queue, or of all, and post their completions, in the timer thread.
- * Return false if that has to be done again. */
-bool cq_service(weir_queue *queue);
-bool cq_service_all(weir *w);
+/* Runs the timer of a queue, if it is attached, and posts its completions, in the timer thread.
+ * Sets
+ * `*ret_failing` if that has to be done again. */
+void cq_service(weir_queue *queue, bool *ret_failing);
 /* Detaches all queues from their rings when the timer thread has ended. */
 void cq_detach_all(weir *w);
 /* Frees the memory of all queues with that of the instance. */
 void cq_free_all(weir *w);
+
+/* ---- cq_post.c ---- */
+
+/*
+ * Posting: completions of a queue as CQEs on the program's own ring, for submissions that gave the
+ * program an acquisition. Posting a completion and taking it out of the queue is one step under the
+ * queue's lock. So a call that cancels, releases or detaches finds a completion either in the queue
+ * or posted.
+ *
+ * If a message cannot be sent, the ring is lost: until it is attached anew the queue uses its
+ * descriptor again, also for what was not sent. The next call that holds no lock reports that to
+ * the program.
+ *
+ * The timer thread runs the timer of an attached queue, for the program sleeps on its ring. It also
+ * sends, if the kernel does not let every thread send (os_uring.h).
+ */
+
+/* With the lock: whether the queue posts. */
+static inline bool cq_ring_is_on(const struct cq_ring *ring)
+{
+    return ring->uring && !ring->failure;
+}
+
+/* With the lock: posts the completions to post, or makes the timer thread post them if only that
+ * may. */
+void cq_ring_continue(weir_queue *queue);
+/* With the lock: posts the completions to post. The calling thread must be one that may send. */
+void cq_ring_flush(weir_queue *queue);
+/* Reports to the program, once, that the ring was lost. */
+void cq_ring_report_loss(weir_queue *queue);
+/* Detaches the queue; completions to post become completions to reap. */
+void cq_ring_end(weir_queue *queue);
+void cq_ring_end_in_child(weir_queue *queue);
 
 #endif

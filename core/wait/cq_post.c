@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Posting completions to rings: attach, post, detach. */
-#include "wait/cq_ring.h"
+#include "wait/cq.h"
 
 #include "base/invariant.h"
+#include "base/thread_exit.h"
 #include "os/os.h"
-#include "wait/cq.h"
-#include "wait/instance_wait.h"
+#include "os/os_uring.h"
 #include "wait/peer_events.h"
-#include "wait/timer_thread.h"
 #include <errno.h>
 #include <string.h>
 
 /* ---- with the queue's lock ---- */
-
-static int cq_ring_result(const weir_queue *queue, uint32_t record)
-{
-    return cq_result(queue->timer.w, record);
-}
 
 static void cq_ring_move(weir_queue *queue, struct cq_list *from, struct cq_list *to,
                          uint32_t record)
@@ -49,7 +43,7 @@ static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
     WEIR_INVARIANT(cq_acquisition(cq_record(queue, record)));
     WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
     cq_list_remove(cq_region(queue), &queue->to_post, record);
-    cq_hand_out(cq_acquisition(cq_record(queue, record)), cq_ring_result(queue, record));
+    cq_hand_out(cq_acquisition(cq_record(queue, record)), cq_result(queue->timer.w, record));
     atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
 }
 
@@ -62,11 +56,11 @@ static int cq_ring_send_some(weir_queue *queue)
     int failure = 0;
 
     WEIR_INVARIANT(record && queue->ring.uring);
-    for (; record && n < OS_URING_MESSAGES_MAX; record = cq_list_next(cq_region(queue), record)) {
+    for (; record && n < OS_URING_MESSAGES_MAX; record = cq_record(queue, record)->cq_links[0]) {
         records[n] = record;
         messages[n++] =
             (struct os_uring_message){.user_data = cq_user_data(cq_record(queue, record)),
-                                      .result = cq_ring_result(queue, record)};
+                                      .result = cq_result(queue->timer.w, record)};
     }
     os_uring_send(queue->ring.uring, messages, n);
     for (unsigned i = 0; i < n; i++) {
@@ -100,16 +94,6 @@ void cq_ring_continue(weir_queue *queue)
 }
 
 /* ---- without the lock ---- */
-
-bool cq_ring_has_timer(weir_queue *queue)
-{
-    bool has_timer;
-
-    pthread_mutex_lock(&queue->timer.lock);
-    has_timer = queue->ring.has_timer;
-    pthread_mutex_unlock(&queue->timer.lock);
-    return has_timer;
-}
 
 /* Closes the parts of a ring that no queue uses any more. */
 static void cq_ring_close_parts(const struct cq_ring *ring)
@@ -229,7 +213,7 @@ static void cq_ring_collect(weir_queue *queue)
     uint32_t record = queue->to_reap.first, next;
 
     for (; record; record = next) {
-        next = cq_list_next(cq_region(queue), record);
+        next = cq_record(queue, record)->cq_links[0];
         if (cq_acquisition(cq_record(queue, record)))
             cq_ring_move(queue, &queue->to_reap, &queue->to_post, record);
     }
@@ -245,10 +229,10 @@ static int cq_ring_register_timer(weir_queue *queue)
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
     if (queue->ring.has_timer)
         return 0;
-    r = os_epoll_add_edge(epoll_fd, wake_fd->timer_fd, queue->number);
+    r = os_epoll_add_edge(epoll_fd, wake_fd->timer_fd, queue->timer.number);
     if (r < 0)
         return r;
-    r = peer_events_relay(&queue->timer, queue->number);
+    r = peer_events_relay(&queue->timer);
     if (r < 0)
         os_epoll_remove(epoll_fd, wake_fd->timer_fd);
     return r;

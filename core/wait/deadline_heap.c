@@ -41,14 +41,6 @@ static inline bool deadline_heap_has_at(const struct deadline_heap *heap, size_t
     return index > 0 && index <= heap->n && heap->entries[index].record == record;
 }
 
-uint64_t deadline_heap_get(const struct deadline_heap *heap, uint32_t record)
-{
-    uint32_t index = record_at(heap->region, record)->heap_index;
-
-    WEIR_INVARIANT(!index || deadline_heap_has_at(heap, index, record));
-    return index ? deadline_entry_ns(&heap->entries[index]) : WEIR_FOREVER;
-}
-
 static bool deadline_entry_is_earlier(const struct deadline_entry *a,
                                       const struct deadline_entry *b)
 {
@@ -69,16 +61,6 @@ static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entr
 #define HEAP_FIRST_CHILD(index) (HEAP_ARITY * ((index)-1) + 2)
 #define HEAP_PARENT(index)      (((index) + HEAP_ARITY - 2) / HEAP_ARITY)
 
-static void deadline_heap_sift_up(struct deadline_heap *heap, struct deadline_entry entry,
-                                  size_t index)
-{
-    WEIR_INVARIANT(index > 0 && index <= heap->n);
-    for (; index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]);
-         index = HEAP_PARENT(index))
-        deadline_heap_store(heap, heap->entries[HEAP_PARENT(index)], index);
-    deadline_heap_store(heap, entry, index);
-}
-
 /* Returns the index of the earliest child of `index`, or 0 if it has none. */
 static size_t deadline_heap_first_child(const struct deadline_heap *heap, size_t index)
 {
@@ -94,12 +76,15 @@ static size_t deadline_heap_first_child(const struct deadline_heap *heap, size_t
     return earliest;
 }
 
-static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_entry entry,
-                                    size_t index)
+/* Puts an entry where `index` is free: there, or nearer to the root or to the leaves. */
+static void deadline_heap_place(struct deadline_heap *heap, struct deadline_entry entry,
+                                size_t index)
 {
     size_t below;
 
-    WEIR_INVARIANT(index > 0 && index <= heap->n);
+    for (; index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]);
+         index = HEAP_PARENT(index))
+        deadline_heap_store(heap, heap->entries[HEAP_PARENT(index)], index);
     while ((below = deadline_heap_first_child(heap, index)) != 0 &&
            deadline_entry_is_earlier(&heap->entries[below], &entry)) {
         deadline_heap_store(heap, heap->entries[below], index);
@@ -108,33 +93,14 @@ static void deadline_heap_sift_down(struct deadline_heap *heap, struct deadline_
     deadline_heap_store(heap, entry, index);
 }
 
-/* Puts an entry at the index of one that was taken out. */
-static void deadline_heap_restore(struct deadline_heap *heap, struct deadline_entry entry,
-                                  size_t index)
+void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
 {
-    WEIR_INVARIANT(index <= heap->n);
-    if (index > 1 && deadline_entry_is_earlier(&entry, &heap->entries[HEAP_PARENT(index)]))
-        deadline_heap_sift_up(heap, entry, index);
-    else
-        deadline_heap_sift_down(heap, entry, index);
-}
-
-static inline void deadline_heap_put_at(struct deadline_heap *heap, uint32_t record, uint64_t at_ns,
-                                        uint32_t index)
-{
+    uint32_t index = record_at(heap->region, record)->heap_index;
     struct deadline_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
 
     WEIR_INVARIANT(!index || deadline_heap_has_at(heap, index, record));
     WEIR_INVARIANT(index || heap->n < deadline_heap_room(heap));
-    if (index)
-        deadline_heap_restore(heap, entry, index);
-    else
-        deadline_heap_sift_up(heap, entry, ++heap->n);
-}
-
-void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
-{
-    deadline_heap_put_at(heap, record, at_ns, record_at(heap->region, record)->heap_index);
+    deadline_heap_place(heap, entry, index ? index : ++heap->n);
 }
 
 void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
@@ -142,17 +108,18 @@ void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint
     uint32_t index = record_at(heap->region, record)->heap_index;
 
     if (!index || at_ns < deadline_entry_ns(&heap->entries[index]))
-        deadline_heap_put_at(heap, record, at_ns, index);
+        deadline_heap_put(heap, record, at_ns);
 }
 
-void deadline_heap_delete(struct deadline_heap *heap, struct acq_record *r, uint32_t record)
+void deadline_heap_remove_at(struct deadline_heap *heap, uint32_t index)
 {
-    size_t index = r->heap_index;
-    struct deadline_entry last;
+    uint32_t record = heap->entries[index].record;
+    struct deadline_entry last = heap->entries[heap->n];
 
     WEIR_INVARIANT(deadline_heap_has_at(heap, index, record));
-    r->heap_index = 0;
-    last = heap->entries[heap->n--];
+    WEIR_INVARIANT(record_at(heap->region, record)->heap_index == index);
+    record_at(heap->region, record)->heap_index = 0;
+    heap->n--;
     if (last.record != record)
-        deadline_heap_restore(heap, last, index);
+        deadline_heap_place(heap, last, index);
 }

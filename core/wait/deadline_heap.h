@@ -37,20 +37,19 @@ deadline_heap_first(const struct deadline_heap *heap) /* or NULL */
 {
     return heap->n ? &heap->entries[1] : NULL;
 }
-/* Returns the time of a record, or WEIR_FOREVER if it is not in the heap. */
-uint64_t deadline_heap_get(const struct deadline_heap *heap, uint32_t record);
 /* Sets or replaces the time of a record. Room must have been reserved. */
 void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
 /* Sets the time of a record unless it has an earlier one. Room must have been reserved. */
 void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
-void deadline_heap_delete(struct deadline_heap *heap, struct acq_record *r, uint32_t record);
+/* Removes the record at an index. */
+void deadline_heap_remove_at(struct deadline_heap *heap, uint32_t index);
 /* Removes a record if it is in the heap. */
 static inline void deadline_heap_remove(struct deadline_heap *heap, uint32_t record)
 {
-    struct acq_record *r = record_at(heap->region, record);
+    uint32_t index = record_at(heap->region, record)->heap_index;
 
-    if (r->heap_index)
-        deadline_heap_delete(heap, r, record);
+    if (index)
+        deadline_heap_remove_at(heap, index);
 }
 
 #endif

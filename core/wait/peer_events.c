@@ -10,7 +10,6 @@
 #include "set/waiter.h"
 #include "shm/doorbell.h"
 #include "shm/participant.h"
-#include "wait/timer_thread.h"
 #include <errno.h>
 
 struct peer_events {
@@ -35,7 +34,7 @@ static int peer_events_epoll_add(const struct wait_timer *timer, const struct pe
     int epoll_fd = timer->wake_fd.epoll_fd, r;
     const weir *w = timer->w;
 
-    if (epoll_fd < 0 || (timer == &instance_wait(w)->timer && w->clock.injected.now_ns))
+    if (epoll_fd < 0 || (!timer->number && w->clock.injected.now_ns))
         return 0;
     r = os_epoll_add(epoll_fd, events->fd, 0);
     if (r < 0)
@@ -58,16 +57,15 @@ static void peer_events_epoll_remove(const struct wait_timer *timer,
 
 /* Adds a doorbell to the timer thread's epoll set. The timer thread watches for dead peers with its
  * own timer, which outlives this one. */
-static int peer_events_relay_one(const struct wait_timer *timer, uint32_t number,
-                                 const struct peer_events *events)
+static int peer_events_relay_one(const struct wait_timer *timer, const struct peer_events *events)
 {
-    struct wait_timer *own = &instance_wait(timer->w)->timer;
+    struct wait_timer *own = timer_at(timer->w, 0);
     int r;
 
     if (!wake_fd_is_open(&own->wake_fd))
         return 0; /* the instance is closed */
-    r = peer_events_subscribe(own, 0, events->set);
-    return r < 0 ? r : os_epoll_add(wake_fd_pollable(&own->wake_fd), events->fd, number);
+    r = peer_events_subscribe(own, events->set);
+    return r < 0 ? r : os_epoll_add(wake_fd_pollable(&own->wake_fd), events->fd, timer->number);
 }
 
 static void peer_events_unrelay_all(const struct wait_timer *timer)
@@ -75,7 +73,7 @@ static void peer_events_unrelay_all(const struct wait_timer *timer)
     struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
 
     for (; events; events = events->next)
-        os_epoll_remove(wake_fd_pollable(&instance_wait(timer->w)->timer.wake_fd), events->fd);
+        os_epoll_remove(wake_fd_pollable(&timer_at(timer->w, 0)->wake_fd), events->fd);
 }
 
 /* Returns whether events reach the timer only through the timer thread: its wake fd has no epoll
@@ -85,7 +83,7 @@ static bool peer_events_needs_relay(const struct wait_timer *timer)
     return wake_fd_is_open(&timer->wake_fd) && timer->wake_fd.epoll_fd < 0;
 }
 
-int peer_events_relay(struct wait_timer *timer, uint32_t number)
+int peer_events_relay(struct wait_timer *timer)
 {
     struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     int r = 0;
@@ -95,7 +93,7 @@ int peer_events_relay(struct wait_timer *timer, uint32_t number)
     if (peer_events_needs_relay(timer))
         return 0;
     for (; events && r == 0; events = events->next)
-        r = peer_events_relay_one(timer, number, events);
+        r = peer_events_relay_one(timer, events);
     if (r < 0)
         peer_events_unrelay_all(timer);
     timer->is_relayed = r == 0;
@@ -111,22 +109,31 @@ void peer_events_end_relay(struct wait_timer *timer)
 }
 
 /* Makes events wake the thread that runs the timer. */
-static int peer_events_register(const struct wait_timer *timer, uint32_t number,
-                                const struct peer_events *events)
+static int peer_events_register(const struct wait_timer *timer, const struct peer_events *events)
 {
     int r = peer_events_needs_relay(timer) ? timer_thread_start(timer->w)
                                            : peer_events_epoll_add(timer, events);
 
     if (r < 0 || !(timer->is_relayed || peer_events_needs_relay(timer)))
         return r;
-    r = peer_events_relay_one(timer, number, events);
+    r = peer_events_relay_one(timer, events);
     if (r < 0)
         peer_events_epoll_remove(timer, events);
     return r;
 }
 
+static void peer_events_close_one(const struct wait_timer *timer, struct peer_events *events)
+{
+    const struct participant *participant = events->set->participant;
+
+    if (events->fd >= 0)
+        doorbell_close(participant->segment->directory_fd, events->fd,
+                       participant->segment->file_stem, participant->peer_key, timer->number);
+    os_free(events);
+}
+
 /* Opens the doorbell of a set. The timer's lock is held. */
-static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set *set)
+static int peer_events_open(struct wait_timer *timer, weir_set *set)
 {
     const struct participant *participant = set->participant;
     struct peer_events *events = os_alloc(1, sizeof(*events));
@@ -136,18 +143,16 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
     WEIR_INVARIANT(set->w == timer->w);
     if (!events)
         return -ENOMEM;
-    r = events->fd = doorbell_open(participant->segment->directory_fd,
-                                   participant->segment->file_stem, participant->peer_key, number);
+    events->set = set;
+    r = events->fd =
+        doorbell_open(participant->segment->directory_fd, participant->segment->file_stem,
+                      participant->peer_key, timer->number);
     if (r == -ENOSPC)
         r = -ENOMEM; /* as for all memory in a segment; -ENOSPC says that a queue is full */
-    events->set = set;
     if (r >= 0)
-        r = peer_events_register(timer, number, events);
+        r = peer_events_register(timer, events);
     if (r < 0) {
-        if (events->fd >= 0)
-            doorbell_close(participant->segment->directory_fd, events->fd,
-                           participant->segment->file_stem, participant->peer_key, number);
-        os_free(events);
+        peer_events_close_one(timer, events);
         return r;
     }
     events->next = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
@@ -155,7 +160,7 @@ static int peer_events_open(struct wait_timer *timer, uint32_t number, weir_set 
     return 0;
 }
 
-int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *set)
+int peer_events_subscribe(struct wait_timer *timer, weir_set *set)
 {
     int r = 0;
 
@@ -164,7 +169,7 @@ int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *s
         return 0;
     pthread_mutex_lock(&timer->lock);
     if (!peer_events_find(timer, set))
-        r = peer_events_open(timer, number, set);
+        r = peer_events_open(timer, set);
     pthread_mutex_unlock(&timer->lock);
     return r;
 }
@@ -223,7 +228,7 @@ void peer_events_handle_all(struct wait_timer *timer)
 /* Ends the relay of a timer that cannot do without, unless the timer thread has ended. */
 static void peer_events_end_forced_relay(const struct wait_timer *timer)
 {
-    struct wait_timer *own = &instance_wait(timer->w)->timer;
+    struct wait_timer *own = timer_at(timer->w, 0);
 
     if (!peer_events_needs_relay(timer))
         return;
@@ -233,20 +238,15 @@ static void peer_events_end_forced_relay(const struct wait_timer *timer)
     pthread_mutex_unlock(&own->lock);
 }
 
-void peer_events_close(struct wait_timer *timer, uint32_t number)
+void peer_events_close(struct wait_timer *timer)
 {
-    struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
+    struct peer_events *events, *next;
 
     peer_events_end_forced_relay(timer);
-    atomic_store_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
-    while (events) {
-        const struct participant *participant = events->set->participant;
-        struct peer_events *next = events->next;
-
-        doorbell_close(participant->segment->directory_fd, events->fd,
-                       participant->segment->file_stem, participant->peer_key, number);
-        os_free(events);
-        events = next;
+    events = atomic_exchange_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
+    for (; events; events = next) {
+        next = events->next;
+        peer_events_close_one(timer, events);
     }
 }
 

@@ -12,14 +12,13 @@
 
 /*
  * Subscribes the timer to the events of a shared set, unless it is subscribed. Call before a record
- * of the set waits with this timer. `number` is that of the completion queue, or 0 for the
- * instance. Returns 0 or a negative errno. Any thread.
+ * of the set waits with this timer. Returns 0 or a negative errno. Any thread.
  */
-int peer_events_subscribe(struct wait_timer *timer, uint32_t number, weir_set *set);
+int peer_events_subscribe(struct wait_timer *timer, weir_set *set);
 
 /* Start and stop relaying the timer's doorbells through the timer thread. The timer's lock is held.
  * Returns 0 or a negative errno, with nothing relayed. */
-int peer_events_relay(struct wait_timer *timer, uint32_t number);
+int peer_events_relay(struct wait_timer *timer);
 void peer_events_end_relay(struct wait_timer *timer);
 
 /* Handles all events that were received. Call without locks. */
@@ -32,7 +31,7 @@ static inline void peer_events_handle(struct wait_timer *timer)
 }
 
 /* Unsubscribes a timer that is closed. */
-void peer_events_close(struct wait_timer *timer, uint32_t number);
+void peer_events_close(struct wait_timer *timer);
 /* Closes the copies of the descriptors in a forked child. Those of the parent stay. */
 void peer_events_close_in_child(struct wait_timer *timer);
 

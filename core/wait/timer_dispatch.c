@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Wait timers: a heap of deadlines and a wake fd each. */
-#include "limit/counters.h"
-#include "wait/acquisition_handle.h"
-#include "wait/instance_wait.h"
-#include "wait/wait_timer.h"
+#include "wait/cq.h"
 
 #include "base/invariant.h"
+#include "limit/counters.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
 #include "set/waiter.h"
-#include "wait/cq.h"
 #include "wait/peer_events.h"
-#include "wait/timer_thread.h"
-#include <errno.h>
 
-void timer_init(struct wait_timer *timer, weir *w)
+void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
 {
     WEIR_INVARIANT(w);
     pthread_mutex_init(&timer->lock, NULL);
     timer->w = w;
+    timer->number = number;
     timer->heap.region = &w->region;
     wake_fd_init(&timer->wake_fd);
 }
@@ -45,7 +41,7 @@ static void timer_set_wake(struct wait_timer *timer, uint64_t at_ns)
 {
     WEIR_INVARIANT(timer_is_locked(timer));
     wake_fd_set_timer(&timer->wake_fd, at_ns);
-    if (timer->wake_fd.failing && timer != &instance_wait(timer->w)->timer)
+    if (timer->wake_fd.failing && timer->number)
         timer_thread_signal(timer->w);
 }
 
@@ -78,39 +74,46 @@ static void timer_rearm(struct wait_timer *timer)
         timer_set_wake(timer, wake_ns);
 }
 
-/* Returns the timer that the record's wait target names. */
-static struct wait_timer *timer_of_waiter(weir *w, const struct acq_record *r)
+struct wait_timer *timer_at(const weir *w, uint32_t number)
 {
-    uint32_t target = record_wait_target(r);
-
-    return wait_target_kind(target) == WAIT_TARGET_CQ ? &cq_at(w, wait_target_cq(target))->timer
-                                                      : &instance_wait(w)->timer;
+    return number ? &cq_at(w, number)->timer : &instance_wait(w)->timer;
 }
 
-/* Returns whether no later call takes the record out of the heap: its queue has dropped it and will
- * cancel its wait, or its acquisition is gone. The word of a shared record may then be anything. */
-static bool timer_waiter_is_dropped(const struct acq_record *r, uint32_t before)
+static struct wait_timer *timer_of_waiter(const weir *w, uint32_t record)
 {
-    if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_CQ)
-        return before & RECORD_DELIVERED;
-    return !record_load(&r->data);
+    return timer_at(w, wait_target_cq(record_wait_target(record_at(&w->region, record))));
+}
+
+/*
+ * Returns whether the record waits with this timer and has the word `word`. A record no longer
+ * waits once its queue has delivered or dropped it, or its acquisition is gone: no later call takes
+ * it out of the heap. The word of a shared record may then be anything.
+ */
+WEIR_ALWAYS_INLINE bool timer_serves(const struct wait_timer *timer, uint32_t record, uint64_t word)
+{
+    const struct acq_record *r = record_at(timer->heap.region, record);
+    uint32_t target, flags;
+
+    WEIR_INVARIANT(timer_is_locked(timer));
+    if (!waiter_load(timer->w, record, word, &flags))
+        return false;
+    target = record_wait_target(r);
+    if (!timer->number)
+        return wait_target_kind(target) == WAIT_TARGET_TIMER && record_load(&r->data);
+    return wait_target_cq(target) == timer->number && !(flags & RECORD_DELIVERED);
 }
 
 void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
 {
-    struct acq_record *r = record_at(&w->region, record);
-    struct wait_timer *timer = timer_of_waiter(w, r);
-    uint32_t before;
+    struct wait_timer *timer = timer_of_waiter(w, record);
 
     /* A record that was the head of its wait queue earlier may be FREE by now. */
     if (record_state(word) != RECORD_WAITING)
         return;
     pthread_mutex_lock(&timer->lock);
-    /* This call may come late with an outdated time, so it never postpones. A shared record may
-     * also have been reused with the same word: waiter_load() detects that. */
-    if (waiter_load(w, record, word, &before) && timer_of_waiter(w, r) == timer &&
-        !timer_waiter_is_dropped(r, before) && at_ns < deadline_heap_get(&timer->heap, record)) {
-        deadline_heap_put(&timer->heap, record, at_ns);
+    /* This call may come late with an outdated time, so it never postpones. */
+    if (timer_serves(timer, record, word)) {
+        deadline_heap_put_earlier(&timer->heap, record, at_ns);
         timer_rearm(timer);
     }
     pthread_mutex_unlock(&timer->lock);
@@ -134,56 +137,63 @@ void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64
 void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadline_ns,
                         enum record_state state)
 {
-    const struct acq_record *r = record_at(&w->region, record);
-    struct wait_timer *timer = timer_of_waiter(w, r);
+    struct wait_timer *timer = timer_of_waiter(w, record);
 
     pthread_mutex_lock(&timer->lock);
     /* If the waiter was decided, no later call takes it out of the heap before its deadline. A
      * proxy record goes in regardless: other processes may write the shared word. */
-    if (waiter_word(w, record) == word || waiter_is_proxy(r))
+    if (waiter_word(w, record) == word || waiter_is_proxy(waiter_at(w, record)))
         timer_set_deadline_locked(timer, record, deadline_ns, state);
     pthread_mutex_unlock(&timer->lock);
 }
 
-static void timer_notify_acquisition(weir *w, uint32_t record, uint64_t word)
+/* Delivers the decision on an acquisition, which exists until its release takes the lock. */
+static void timer_deliver_acquisition(struct wait_timer *timer, uint32_t record)
 {
-    struct acq_record *r = record_at(&w->region, record);
+    weir_acquisition *acquisition =
+        (weir_acquisition *)(uintptr_t)record_load(&waiter_at(timer->w, record)->data);
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    /* Only while the record has this word is the acquisition certain to exist: its release takes
-     * the lock. */
-    if (wait_target_kind(record_wait_target(r)) == WAIT_TARGET_TIMER &&
-        waiter_is_current(w, record, word) && record_load(&r->data)) {
-        weir_acquisition *acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
+    WEIR_INVARIANT(acquisition->waiter == record && acquisition->is_timed);
+    deadline_heap_remove(&timer->heap, record);
+    atomic_store_explicit(&acquisition->notified, true, memory_order_release);
+    acquisition_signal(acquisition);
+}
 
-        WEIR_INVARIANT(acquisition->waiter == record);
-        WEIR_INVARIANT(acquisition->is_timed);
-        deadline_heap_remove(&instance_wait(w)->timer.heap, record);
-        atomic_store_explicit(&acquisition->notified, true, memory_order_release);
-        acquisition_signal(acquisition);
+/* Returns whether a submission has entered its set. A proxy record has a mark for that
+ * (cq_submit.c), since other processes may write the shared word. */
+static bool timer_waiter_has_entered(const struct acq_record *r)
+{
+    return !waiter_is_proxy(r) || record_load(&r->enqueued_ns);
+}
+
+void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
+{
+    bool must_signal = false;
+
+    pthread_mutex_lock(&timer->lock);
+    if (timer_serves(timer, record, word)) {
+        if (!timer->number)
+            timer_deliver_acquisition(timer, record);
+        else if (timer_waiter_has_entered(waiter_at(timer->w, record)))
+            must_signal = cq_complete(cq_of_timer(timer), record, word);
     }
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    pthread_mutex_unlock(&timer->lock);
+    if (must_signal)
+        timer_signal(timer);
 }
 
 void timer_notify(weir *w, uint32_t record, uint64_t word)
 {
-    struct acq_record *r = record_at(&w->region, record);
+    const struct acq_record *r = record_at(&w->region, record);
     uint32_t target = record_wait_target(r);
 
     /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
     if (record_state(word) == RECORD_FREE)
         return;
-    switch (wait_target_kind(target)) {
-    case WAIT_TARGET_FUTEX:
+    if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake(record_futex(r), 1);
-        break;
-    case WAIT_TARGET_TIMER:
-        timer_notify_acquisition(w, record, word);
-        break;
-    case WAIT_TARGET_CQ:
-        cq_deliver(cq_at(w, wait_target_cq(target)), record, word);
-        break;
-    }
+    else
+        timer_deliver(timer_at(w, wait_target_cq(target)), record, word);
 }
 
 /* A waiter taken from the heap because its time has come. */
@@ -296,16 +306,6 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
         timer_set_wake(timer, next);
 }
 
-bool timer_is_failing(struct wait_timer *timer)
-{
-    bool failing;
-
-    pthread_mutex_lock(&timer->lock);
-    failing = timer->wake_fd.failing;
-    pthread_mutex_unlock(&timer->lock);
-    return failing;
-}
-
 /* Returns whether nothing is or was scheduled, so that a run would do nothing. */
 static bool timer_is_idle(const struct wait_timer *timer)
 {
@@ -365,7 +365,7 @@ int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
         false);
 }
 
-static int timer_run_unlocked(struct wait_timer *timer, bool spins)
+int timer_run(struct wait_timer *timer, bool *ret_failing)
 {
     uint64_t now;
     int n;
@@ -373,19 +373,24 @@ static int timer_run_unlocked(struct wait_timer *timer, bool spins)
     peer_events_handle(timer);
     now = clock_now_fresh(&timer->w->clock);
     pthread_mutex_lock(&timer->lock);
-    n = timer_run_until(timer, now, spins);
+    n = timer_run_until(timer, now, true);
+    *ret_failing |= timer->wake_fd.failing;
     pthread_mutex_unlock(&timer->lock);
     return n;
 }
 
-int timer_run(struct wait_timer *timer)
+int timer_run_all(weir *w)
 {
-    return timer_run_unlocked(timer, false);
-}
+    uint32_t n = cq_count(w);
+    int decided = 0;
+    bool failing = false;
 
-void timer_run_ahead(struct wait_timer *timer)
-{
-    timer_run_unlocked(timer, true);
+    for (uint32_t i = 0; i <= n; i++) {
+        decided += timer_run(timer_at(w, i), &failing);
+        if (i)
+            cq_ring_report_loss(cq_at(w, i));
+    }
+    return decided;
 }
 
 uint64_t timer_next_ns(struct wait_timer *timer)

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The timer thread of an instance. */
-#include "base/backoff.h"
-#include "wait/timer_thread.h"
+#include "wait/cq.h"
 
+#include "base/backoff.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
-#include "wait/cq.h"
-#include "wait/instance_wait.h"
 #include <errno.h>
 
 /* How long the thread rests after an unexpected error of the kernel, ns. */
@@ -18,9 +16,8 @@
 enum { TIMER_THREAD_EVENTS_MAX = 16 };
 
 /* Clears the wake fd. Returns whether the thread was signaled, or may have been. */
-static bool timer_thread_take_signal(weir *w)
+static bool timer_thread_take_signal(struct wait_timer *timer)
 {
-    struct wait_timer *timer = &instance_wait(w)->timer;
     bool signaled;
 
     pthread_mutex_lock(&timer->lock);
@@ -34,36 +31,32 @@ static bool timer_thread_take_signal(weir *w)
  * ns. */
 static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
 {
-    uint64_t next_ns = timer_next_ns(&instance_wait(w)->timer);
+    uint64_t next_ns = timer_next_ns(timer_at(w, 0));
 
     for (int i = 0; i < n; i++) {
-        uint64_t at_ns =
-            events[i] ? timer_next_ns(&cq_at(w, (uint32_t)events[i])->timer) : WEIR_FOREVER;
+        uint64_t at_ns = timer_next_ns(timer_at(w, (uint32_t)events[i]));
 
-        if (at_ns < next_ns)
-            next_ns = at_ns;
+        next_ns = at_ns < next_ns ? at_ns : next_ns;
     }
     return next_ns;
 }
 
 void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
-    uint64_t until =
-        atomic_load_explicit(&instance_wait(w)->timer_spin_until_ns, memory_order_seq_cst);
+    _Atomic uint64_t *spin_until_ns = &instance_wait(w)->timer_spin_until_ns;
+    uint64_t until = atomic_load_explicit(spin_until_ns, memory_order_seq_cst);
 
-    while (at_ns < until && !atomic_compare_exchange_weak_explicit(
-                                &instance_wait(w)->timer_spin_until_ns, &until, at_ns,
-                                memory_order_seq_cst, memory_order_seq_cst))
+    while (at_ns < until &&
+           !atomic_compare_exchange_weak_explicit(spin_until_ns, &until, at_ns,
+                                                  memory_order_seq_cst, memory_order_seq_cst))
         ;
 }
 
 /* Spins until the time for which a timer was set ahead, or until timer_thread_limit_spin() says
  * earlier. */
-static void timer_thread_spin(weir *w)
+static void timer_thread_spin(const struct instance_wait *iw)
 {
-    while (os_now_ns() <
-               atomic_load_explicit(&instance_wait(w)->timer_spin_until_ns, memory_order_seq_cst) &&
-           !atomic_load_explicit(&instance_wait(w)->timer_thread_stop, memory_order_seq_cst)) {
+    while (os_now_ns() < atomic_load_explicit(&iw->timer_spin_until_ns, memory_order_seq_cst)) {
         unsigned turn = 0;
 
         spin_backoff(&turn);
@@ -77,154 +70,154 @@ static void timer_thread_spin(weir *w)
  */
 static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 {
+    struct instance_wait *iw = instance_wait(w);
     uint64_t next_ns, now_ns;
     bool signaled;
 
-    if (!instance_wait(w)->timer_advance_ns)
-        return timer_thread_take_signal(w);
-    atomic_store_explicit(&instance_wait(w)->timer_spin_until_ns, WEIR_FOREVER,
-                          memory_order_seq_cst);
-    signaled = timer_thread_take_signal(w);
+    if (!iw->timer_advance_ns)
+        return timer_thread_take_signal(&iw->timer);
+    atomic_store_explicit(&iw->timer_spin_until_ns, WEIR_FOREVER, memory_order_seq_cst);
+    signaled = timer_thread_take_signal(&iw->timer);
     next_ns = timer_thread_next_ns(w, events, n);
     now_ns = os_now_ns();
-    if (!signaled && next_ns > now_ns && next_ns - now_ns <= instance_wait(w)->timer_advance_ns) {
+    if (!signaled && next_ns > now_ns && next_ns - now_ns <= iw->timer_advance_ns) {
         timer_thread_limit_spin(w, next_ns);
-        timer_thread_spin(w);
+        timer_thread_spin(iw);
     }
-    atomic_store_explicit(&instance_wait(w)->timer_spin_until_ns, 0, memory_order_seq_cst);
+    atomic_store_explicit(&iw->timer_spin_until_ns, 0, memory_order_seq_cst);
     return signaled;
 }
 
-/* Handles one batch of events. Returns false if a timer could not be set. */
+/* Services all queues. Sets `*ret_failing` if a timer could not be set. */
+static void timer_thread_service_all(weir *w, bool *ret_failing)
+{
+    uint32_t n = cq_count(w);
+
+    for (uint32_t i = 1; i <= n; i++)
+        cq_service(cq_at(w, i), ret_failing);
+}
+
+/* Handles one batch of events; `n` < 0: it could not be read. Returns whether the thread has to
+ * rest, since a timer could not be set. */
 static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
 {
-    bool signaled = timer_thread_await_due(w, events, n), complete;
+    bool signaled = timer_thread_await_due(w, events, n), failing = n < 0;
 
     if (!w->clock.injected.now_ns)
-        timer_run_ahead(&instance_wait(w)->timer);
-    complete = !timer_is_failing(&instance_wait(w)->timer);
+        timer_run(timer_at(w, 0), &failing);
     if (signaled || n < 0)
-        return cq_service_all(w) && complete;
-    for (int i = 0; i < n; i++)
+        timer_thread_service_all(w, &failing);
+    for (int i = 0; i < n && !signaled; i++)
         if (events[i])
-            complete = cq_service(cq_at(w, (uint32_t)events[i])) && complete;
-    return complete;
+            cq_service(cq_at(w, (uint32_t)events[i]), &failing);
+    return failing;
 }
 
 static void timer_thread_main(void *argument)
 {
     weir *w = argument;
-    const uint32_t *stop = (const uint32_t *)(uintptr_t)&instance_wait(w)->timer_thread_stop;
+    struct instance_wait *iw = instance_wait(w);
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
+    bool failing;
 
     /* Checked after each turn, which may have consumed the signal to stop. */
-    while (!atomic_load_explicit(&instance_wait(w)->timer_thread_stop, memory_order_seq_cst)) {
-        int n = os_epoll_wait(wake_fd_pollable(&instance_wait(w)->timer.wake_fd), events,
-                              TIMER_THREAD_EVENTS_MAX);
+    while (!atomic_load_explicit(&iw->timer_thread_stop, memory_order_seq_cst)) {
+        int n =
+            os_epoll_wait(wake_fd_pollable(&iw->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX);
 
-        if (!timer_thread_iterate(w, events, n) || n < 0)
-            os_futex_wait(stop, 0,
+        if (timer_thread_iterate(w, events, n))
+            os_futex_wait((const uint32_t *)(uintptr_t)&iw->timer_thread_stop, 0,
                           os_now_ns() + TIMER_THREAD_RETRY_NS); /* never an injected clock's */
     }
-    cq_service_all(w); /* posts what weir_close() decided */
+    timer_thread_service_all(w, &failing); /* posts what weir_close() decided */
 }
 
-static int timer_thread_launch(weir *w)
+/* Starts the thread unless it runs. Lock held. */
+static int timer_thread_start_locked(struct instance_wait *iw)
 {
-    int r = wake_fd_open(&instance_wait(w)->timer.wake_fd, true);
+    int r;
 
-    WEIR_INVARIANT(timer_is_locked(&instance_wait(w)->timer));
-    WEIR_INVARIANT(!instance_wait(w)->timer_thread);
+    WEIR_INVARIANT(timer_is_locked(&iw->timer));
+    if (instance_is_closed(&iw->base))
+        return -ESHUTDOWN;
+    if (iw->timer_thread)
+        return 0;
+    r = wake_fd_open(&iw->timer.wake_fd, true);
     if (r < 0)
         return r;
-    r = os_thread_start(&instance_wait(w)->timer_thread, timer_thread_main, w, "weir-timer");
+    r = os_thread_start(&iw->timer_thread, timer_thread_main, &iw->base, "weir-timer");
     if (r < 0)
-        wake_fd_close(&instance_wait(w)->timer.wake_fd);
+        wake_fd_close(&iw->timer.wake_fd);
     return r;
 }
 
 int timer_thread_start(weir *w)
 {
-    int r = 0;
+    struct instance_wait *iw = instance_wait(w);
+    int r;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    if (instance_is_closed(w))
-        r = -ESHUTDOWN;
-    else if (!instance_wait(w)->timer_thread)
-        r = timer_thread_launch(w);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    pthread_mutex_lock(&iw->timer.lock);
+    r = timer_thread_start_locked(iw);
+    pthread_mutex_unlock(&iw->timer.lock);
     return r;
 }
 
 bool timer_thread_signal(weir *w)
 {
+    struct instance_wait *iw = instance_wait(w);
     bool signaled;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    if (instance_wait(w)->timer_thread)
-        wake_fd_signal(&instance_wait(w)->timer.wake_fd);
+    pthread_mutex_lock(&iw->timer.lock);
+    if (iw->timer_thread)
+        wake_fd_signal(&iw->timer.wake_fd);
     timer_thread_limit_spin(w, 0);
-    signaled = instance_wait(w)->timer_thread && instance_wait(w)->timer.wake_fd.signaled;
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    signaled = iw->timer_thread && iw->timer.wake_fd.signaled;
+    pthread_mutex_unlock(&iw->timer.lock);
     return signaled;
 }
 
 int timer_thread_reserve(weir *w)
 {
-    struct wait_timer *timer = &instance_wait(w)->timer;
+    struct instance_wait *iw = instance_wait(w);
     int r = 0;
 
-    pthread_mutex_lock(&timer->lock);
+    pthread_mutex_lock(&iw->timer.lock);
     if (instance_is_closed(w))
         r = -ESHUTDOWN;
-    else if (deadline_heap_reserve(&timer->heap, instance_wait(w)->timed_n + 1) < 0)
+    else if (deadline_heap_reserve(&iw->timer.heap, iw->timed_n + 1) < 0)
         r = -ENOMEM;
-    else if (!instance_wait(w)->timer_thread && !w->clock.injected.now_ns)
-        r = timer_thread_launch(w);
+    else if (!w->clock.injected.now_ns)
+        r = timer_thread_start_locked(iw);
     if (r == 0)
-        instance_wait(w)->timed_n++;
-    pthread_mutex_unlock(&timer->lock);
+        iw->timed_n++;
+    pthread_mutex_unlock(&iw->timer.lock);
     return r;
 }
 
 void timer_thread_forget(weir *w, uint32_t record)
 {
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    WEIR_INVARIANT(instance_wait(w)->timed_n > 0);
+    struct instance_wait *iw = instance_wait(w);
+
     WEIR_INVARIANT(record);
-    deadline_heap_remove(&instance_wait(w)->timer.heap, record);
+    pthread_mutex_lock(&iw->timer.lock);
+    WEIR_INVARIANT(iw->timed_n > 0);
+    deadline_heap_remove(&iw->timer.heap, record);
     record_store(&waiter_at(w, record)->data, 0); /* no acquisition, whatever the word becomes */
-    instance_wait(w)->timed_n--;
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
-}
-
-static void timer_thread_join(weir *w, struct os_thread *thread)
-{
-    struct wait_timer *timer = &instance_wait(w)->timer;
-
-    WEIR_INVARIANT(thread == instance_wait(w)->timer_thread);
-    atomic_store_explicit(&instance_wait(w)->timer_thread_stop, 1, memory_order_seq_cst);
-    pthread_mutex_lock(&timer->lock);
-    wake_fd_signal(&timer->wake_fd);
-    pthread_mutex_unlock(&timer->lock);
-    os_thread_join(thread);
-    pthread_mutex_lock(&timer->lock);
-    instance_wait(w)->timer_thread = NULL;
-    pthread_mutex_unlock(&timer->lock);
+    iw->timed_n--;
+    pthread_mutex_unlock(&iw->timer.lock);
 }
 
 void timer_thread_stop(weir *w)
 {
-    struct os_thread *thread;
+    struct instance_wait *iw = instance_wait(w);
 
     WEIR_INVARIANT(instance_is_closed(w));
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    thread = instance_wait(w)->timer_thread;
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
-    if (thread)
-        timer_thread_join(w, thread);
+    atomic_store_explicit(&iw->timer_thread_stop, 1, memory_order_seq_cst);
+    timer_thread_signal(w);
+    os_thread_join(iw->timer_thread);
     cq_detach_all(w);
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    wake_fd_close(&instance_wait(w)->timer.wake_fd);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    pthread_mutex_lock(&iw->timer.lock);
+    iw->timer_thread = NULL;
+    wake_fd_close(&iw->timer.wake_fd);
+    pthread_mutex_unlock(&iw->timer.lock);
 }

@@ -5,7 +5,7 @@
  * time of each waiter: its deadline, or the recheck of a head if that is earlier. The wake fd is
  * set for the earliest.
  *
- * The timer of the instance serves acquisitions; the timer thread runs it (timer_thread.h). Each
+ * The timer of the instance serves acquisitions; the timer thread runs it (instance_wait.h). Each
  * completion queue has a timer, which its reaper runs. With an injected clock weir_tick() runs all
  * of them.
  */
@@ -31,6 +31,7 @@ struct wait_timer {
     uint64_t advance_ns;  /* how long before a deadline the wake fd expires, ns */
     unsigned runs_n;      /* runs under way; the last one sets the wake fd */
 
+    uint32_t number; /* of the completion queue, or 0: the timer of the instance */
     bool is_relayed; /* the timer thread's epoll set has peer_events too */
     _Atomic(struct peer_events *) peer_events; /* of other processes; pushed under the lock */
 };
@@ -41,8 +42,11 @@ static inline bool timer_is_locked(const struct wait_timer *timer)
     return pthread_mutex_trylock((pthread_mutex_t *)(uintptr_t)&timer->lock) != 0;
 }
 
-void timer_init(struct wait_timer *timer, weir *w);
+void timer_init(struct wait_timer *timer, weir *w, uint32_t number);
 void timer_free(struct wait_timer *timer);
+
+/* Returns the timer of the completion queue with this number, or of the instance for 0. */
+struct wait_timer *timer_at(const weir *w, uint32_t number);
 
 /* Writes a claimed signal of the wake fd (wake_fd.h). Call without the lock. */
 void timer_signal(struct wait_timer *timer);
@@ -56,14 +60,19 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
 void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
                                enum record_state state);
 
-/* Returns whether the wake fd could not be set, so that the timer has to be run again. */
-bool timer_is_failing(struct wait_timer *timer);
+/* Delivers the decision on a record that waits with this timer and has become `word`. Has no effect
+ * if that was done before. */
+void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word);
 
-/* Handles everything that is due. Returns how many waiters were decided. */
-int timer_run(struct wait_timer *timer);
-/* Handles everything that is due, for the timer thread, which spins until a near deadline. The wake
- * fd expires ahead of the next deadline by `advance_ns`, immediately if that has passed. */
-void timer_run_ahead(struct wait_timer *timer);
+/*
+ * Handles everything that is due. Returns how many waiters were decided. The wake fd then expires
+ * ahead of the next deadline by `advance_ns`, immediately if that has passed; the timer thread
+ * spins until then. Sets `*ret_failing` if the wake fd could not be set: the timer has to be run
+ * again.
+ */
+int timer_run(struct wait_timer *timer, bool *ret_failing);
+/* Runs the timers of the instance and of all queues. Returns how many waiters were decided. */
+int timer_run_all(weir *w);
 
 /* Returns when something becomes due next, ns, or WEIR_FOREVER. */
 uint64_t timer_next_ns(struct wait_timer *timer);

@@ -12,7 +12,6 @@
 #include "stepping.h"
 #include "wait/cq.h"
 #include "wait/instance_wait.h"
-#include "wait/timer_thread.h"
 #include "wait/wait_timer.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -338,7 +337,7 @@ static void only_its_own_queue_is_told(void **state)
         assert_int_equal(weir_queue_open(&queues[i], w, 4), 0);
     assert_int_equal(weir_queue_submit(queues[0], pool, &memory.request, 1, &pending, NULL), 0);
     word = record_load(&record_at(set->region, pending->record)->word);
-    cq_deliver(queues[1], pending->waiter, word);
+    timer_deliver(&queues[1]->timer, pending->waiter, word);
     assert_int_equal(weir_queue_reap(queues[1], &completion, 1), 0);
     weir_release(&pending);
     weir_release(&held);

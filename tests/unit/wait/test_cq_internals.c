@@ -12,7 +12,6 @@
 #include "wait/cq.h"
 #include "wait/instance_wait.h"
 #include "wait/peer_events.h"
-#include "wait/timer_thread.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -78,7 +77,7 @@ static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
                          WAIT_TARGET_CQ);
     timer_notify(world.w, kept->record, word);
     timer_notify(world.w, kept->record, record_load(&record_of(kept->record)->word));
-    cq_deliver(queue, kept->record, word); /* … before it locked the queue */
+    timer_deliver(&queue->timer, kept->record, word); /* … before it locked the queue */
     timer_arm_recheck(world.w, kept->record, word, 1);
     assert_int_equal(instance_wait(world.w)->timer.heap.n + queue->timer.heap.n, 0);
     assert_int_equal(weir_queue_reap(queue, &(struct weir_completion){0}, 1), 0);
@@ -94,7 +93,7 @@ static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
     /* And one that waits. */
     kept = granted(ASK({"b", 2}));
     last = put_kept(other, ASK({"b", 1}));
-    cq_deliver(other, last->record, word);
+    timer_deliver(&other->timer, last->record, word);
     assert_int_equal(weir_queue_reap(other, &(struct weir_completion){0}, 1), 0);
     release(last);
     release(kept);
@@ -475,7 +474,7 @@ static void relay(weir_queue *queue)
 {
     assert_int_equal(timer_thread_start(queue->timer.w), 0);
     pthread_mutex_lock(&queue->timer.lock);
-    assert_int_equal(peer_events_relay(&queue->timer, queue->number), 0);
+    assert_int_equal(peer_events_relay(&queue->timer), 0);
     pthread_mutex_unlock(&queue->timer.lock);
 }
 
@@ -554,7 +553,7 @@ static int doorbell_of(const weir_queue *queue)
     char path[64], end[32], name[PATH_MAX];
     size_t length;
 
-    snprintf(end, sizeof(end), ".%u" DOORBELL_SUFFIX, queue->number);
+    snprintf(end, sizeof(end), ".%u" DOORBELL_SUFFIX, queue->timer.number);
     for (int fd = 0; fd < 1024; fd++) {
         ssize_t n;
 

@@ -47,13 +47,23 @@ static void put(int i, uint64_t at_ns)
     instants[i] = at_ns;
 }
 
+static void put_earlier(int i, uint64_t at_ns)
+{
+    deadline_heap_put_earlier(&heap, records[i], at_ns);
+    if (at_ns < instants[i])
+        instants[i] = at_ns;
+}
+
 static void check(void)
 {
     uint64_t first = WEIR_FOREVER;
     size_t n = 0;
 
     for (int i = 0; i < RECORDS; i++) {
-        assert_int_equal(deadline_heap_get(&heap, records[i]), instants[i]);
+        uint32_t index = record_at(&region, records[i])->heap_index;
+
+        assert_int_equal(index ? deadline_entry_ns(&heap.entries[index]) : WEIR_FOREVER,
+                         instants[i]);
         n += instants[i] != WEIR_FOREVER;
         if (instants[i] < first)
             first = instants[i];
@@ -72,7 +82,11 @@ static void the_earliest_is_first_whatever_was_put_moved_and_removed(void **stat
     for (int n = 0; n < 20000; n++) {
         int i = (int)(any() % RECORDS);
 
-        if (any() % 3) {
+        uint64_t choice = any() % 4;
+
+        if (choice == 0) {
+            put_earlier(i, any() % 50 << any() % 2 * 32);
+        } else if (choice < 3) {
             put(i, any() % 50 << any() % 2 * 32);
         } else {
             deadline_heap_remove(&heap, records[i]);
