@@ -158,41 +158,22 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
     }
 }
 
-/* Takes all amounts or none, with one query of each limit and then one take of each. */
-static uint64_t limits_take_if_ready(const struct limits *limits, uint64_t *states,
-                                     const struct weir_instant *at, const uint64_t *amounts,
-                                     const struct limit **ret_limiting)
-{
-    uint64_t ready = limits_ready_at(limits, states, at, amounts, true, ret_limiting);
-
-    if (ready <= at->now_ns)
-        limits_take(limits, states, at, amounts, true);
-    return ready;
-}
-
-/* Takes all amounts or none: each limit takes at once until one refuses, then the states are
- * restored. For few words of state. */
-static uint64_t limits_take_or_undo(const struct limits *limits, uint64_t *states,
-                                    const struct weir_instant *at, const uint64_t *amounts,
-                                    const struct limit **ret_limiting)
-{
-    uint64_t saved[UNDO_WORDS];
-
-    WEIR_INVARIANT(limits->state_words <= UNDO_WORDS);
-    for (uint32_t i = 0; i < limits->state_words; i++)
-        saved[i] = states[i];
-    if (limits_take_or_clobber(limits, states, at, amounts))
-        return at->now_ns;
-    for (uint32_t word = 0; word < limits->state_words; word++)
-        states[word] = saved[word];
-    return limits_ready_at(limits, states, at, amounts, true, ret_limiting);
-}
-
 uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
                               const struct weir_instant *at, const uint64_t *amounts,
                               const struct limit **ret_limiting)
 {
-    return limits->state_words > UNDO_WORDS
-               ? limits_take_if_ready(limits, states, at, amounts, ret_limiting)
-               : limits_take_or_undo(limits, states, at, amounts, ret_limiting);
+    uint64_t saved[UNDO_WORDS], ready;
+    bool can_undo = limits->state_words <= UNDO_WORDS;
+
+    /* Each limit takes at once until one refuses; then the states are restored. */
+    for (uint32_t i = 0; can_undo && i < limits->state_words; i++)
+        saved[i] = states[i];
+    if (can_undo && limits_take_or_clobber(limits, states, at, amounts))
+        return at->now_ns;
+    for (uint32_t i = 0; can_undo && i < limits->state_words; i++)
+        states[i] = saved[i];
+    ready = limits_ready_at(limits, states, at, amounts, true, ret_limiting);
+    if (ready <= at->now_ns)
+        limits_take(limits, states, at, amounts, true);
+    return ready;
 }

@@ -54,40 +54,24 @@ static bool limit_intern_bytes_equal(const void *a, const void *b, size_t size)
     return size == 0 || memcmp(a, b, size) == 0;
 }
 
-static bool limit_intern_algorithm_equal(const struct limit *a, const struct limit *b)
-{
-    return a->algorithm == b->algorithm && a->algorithm_name == b->algorithm_name &&
-           a->algorithm_version == b->algorithm_version;
-}
-
-static bool limit_intern_numbers_equal(const struct limit *a, const struct limit *b)
-{
-    if (a->type != b->type || a->refunds != b->refunds || a->charges != b->charges)
-        return false;
-    return a->capacity == b->capacity && a->lease == b->lease &&
-           a->state_offset == b->state_offset && a->state_words == b->state_words;
-}
-
-static bool limit_intern_settings_equal(const struct limit *a, const struct limit *b)
-{
-    size_t size = limit_intern_text_size(a);
-
-    return a->settings_n == b->settings_n && size == limit_intern_text_size(b) &&
-           limit_intern_bytes_equal(a->settings_text, b->settings_text, size);
-}
-
-static bool limit_intern_config_equal(const struct limit *a, const struct limit *b)
-{
-    return a->config_size == b->config_size &&
-           limit_intern_bytes_equal(a->config, b->config, a->config_size);
-}
-
 static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
 {
-    if (!limit_intern_numbers_equal(a, b) || !limit_intern_algorithm_equal(a, b))
+    size_t text_size = limit_intern_text_size(a);
+
+    if (a->type != b->type || a->refunds != b->refunds || a->charges != b->charges)
         return false;
-    return strcmp(a->key, b->key) == 0 && limit_intern_settings_equal(a, b) &&
-           limit_intern_config_equal(a, b);
+    if (a->algorithm != b->algorithm || a->algorithm_name != b->algorithm_name ||
+        a->algorithm_version != b->algorithm_version)
+        return false;
+    if (a->capacity != b->capacity || a->lease != b->lease || a->state_offset != b->state_offset ||
+        a->state_words != b->state_words)
+        return false;
+    if (a->settings_n != b->settings_n || text_size != limit_intern_text_size(b) ||
+        a->config_size != b->config_size)
+        return false;
+    return strcmp(a->key, b->key) == 0 &&
+           limit_intern_bytes_equal(a->settings_text, b->settings_text, text_size) &&
+           limit_intern_bytes_equal(a->config, b->config, a->config_size);
 }
 
 static bool limit_intern_equal(const struct limit_intern_entry *entry, uint64_t hash,
@@ -103,58 +87,48 @@ static bool limit_intern_equal(const struct limit_intern_entry *entry, uint64_t 
 
 /* ---- layout of an entry ---- */
 
-/* A block that is filled from its beginning; `base` NULL: only its size is measured. */
-struct limit_intern_layout {
-    char *base;
-    size_t size;
-};
-
-static void *limit_intern_put(struct limit_intern_layout *layout, const void *bytes, size_t size,
-                              size_t alignment)
+/* Returns the size of an entry with these limits and all that they own. */
+static size_t limit_intern_size(const struct limit *limits, uint32_t n)
 {
-    size_t at = (layout->size + alignment - 1) & ~(alignment - 1);
-
-    layout->size = at + size;
-    if (!layout->base)
-        return NULL;
-    return size ? memcpy(layout->base + at, bytes, size) : layout->base + at;
-}
-
-/* Appends a limit and all that it owns, and fills `ret` unless the block is only measured. */
-static void limit_intern_put_limit(struct limit_intern_layout *layout, const struct limit *limit,
-                                   struct limit *ret)
-{
-    struct limit copy = *limit;
-
-    if (limit->config)
-        copy.config = limit_intern_put(layout, limit->config, limit->config_size, CONFIG_ALIGNMENT);
-    copy.key = limit_intern_put(layout, limit->key, strlen(limit->key) + 1, 1);
-    if (limit->settings_text)
-        copy.settings_text =
-            limit_intern_put(layout, limit->settings_text, limit_intern_text_size(limit), 1);
-    if (ret)
-        *ret = copy;
-}
-
-static size_t limit_intern_put_all(const struct limit *limits, uint32_t n,
-                                   struct limit_intern_entry *ret)
-{
-    struct limit_intern_layout layout = {(char *)ret,
-                                         sizeof(struct limit_intern_entry) + n * sizeof(*limits)};
+    size_t size = sizeof(struct limit_intern_entry) + n * sizeof(*limits);
 
     for (uint32_t i = 0; i < n; i++)
-        limit_intern_put_limit(&layout, &limits[i], ret ? &ret->limits[i] : NULL);
-    return layout.size;
+        size += CONFIG_ALIGNMENT + limits[i].config_size + strlen(limits[i].key) + 1 +
+                limit_intern_text_size(&limits[i]);
+    return size;
 }
 
+/* Copies bytes to `*at`, which is aligned first, and moves it behind them. */
+static void *limit_intern_put(char **at, const void *bytes, size_t size, size_t alignment)
+{
+    char *to = *at + (-(uintptr_t)*at & (alignment - 1));
+
+    *at = to + size;
+    return size ? memcpy(to, bytes, size) : to;
+}
+
+/* Copies limits and all that they own into one block. */
 static struct limit_intern_entry *limit_intern_copy(const struct limit *limits, uint32_t n)
 {
     struct limit_intern_entry *copy =
-        os_alloc_aligned(CONFIG_ALIGNMENT, limit_intern_put_all(limits, n, NULL));
+        os_alloc_aligned(CONFIG_ALIGNMENT, limit_intern_size(limits, n));
+    char *at;
 
-    if (copy) {
-        limit_intern_put_all(limits, n, copy);
-        copy->n = n;
+    if (!copy)
+        return NULL;
+    copy->n = n;
+    at = (char *)&copy->limits[n];
+    for (uint32_t i = 0; i < n; i++) {
+        const struct limit *limit = &limits[i];
+        struct limit *to = &copy->limits[i];
+
+        *to = *limit;
+        if (limit->config)
+            to->config = limit_intern_put(&at, limit->config, limit->config_size, CONFIG_ALIGNMENT);
+        to->key = limit_intern_put(&at, limit->key, strlen(limit->key) + 1, 1);
+        if (limit->settings_text)
+            to->settings_text =
+                limit_intern_put(&at, limit->settings_text, limit_intern_text_size(limit), 1);
     }
     return copy;
 }
