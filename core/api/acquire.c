@@ -164,7 +164,7 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
     uint64_t check_ns;
 
     if (set_is_shared(op->set)) {
-        check_ns = stall_check_deadline(op->ctx, op->decision.ticket, os_now_ns());
+        check_ns = stall_check_deadline(op->ctx, op->set, op->decision.ticket, os_now_ns());
         until = check_ns < until ? check_ns : until;
     }
     return until < deadline ? until : deadline;

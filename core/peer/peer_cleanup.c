@@ -62,19 +62,11 @@ static bool peer_cleanup_next_dead(struct participant *participant, uint32_t *re
     return found > 0;
 }
 
-static bool peer_cleanup_run_borrowed(weir_set *set, uint32_t slot, uint64_t peer_id)
-{
-    struct thread_ctx *ctx = thread_ctx_borrow(set);
-    bool cleaned = peer_cleanup_run(ctx, set, slot, peer_id);
-
-    thread_ctx_return(ctx);
-    return cleaned;
-}
-
 /* Consumes the report of a death even if the set is broken, lest the kernel repeats it. */
 int peer_reap(struct thread_ctx *ctx, weir_set *set)
 {
     uint32_t slot;
+    struct thread_ctx *by;
     uint64_t peer_id;
     bool cleaned = true;
     int n = 0;
@@ -84,8 +76,10 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
     for (; cleaned && peer_cleanup_next_dead(set->participant, &slot, &peer_id); n++) {
         if (set_is_broken(set))
             return 0;
-        cleaned = ctx ? peer_cleanup_run(ctx, set, slot, peer_id)
-                      : peer_cleanup_run_borrowed(set, slot, peer_id);
+        by = ctx ? ctx : thread_ctx_borrow(set);
+        cleaned = peer_cleanup_run(by, set, slot, peer_id);
+        if (!ctx)
+            thread_ctx_return(by);
     }
     return n;
 }

@@ -63,16 +63,19 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
         notify_waiter(set, head, record_next_word(head_word, state));
 }
 
-uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uint64_t now_ns)
+uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ticket,
+                              uint64_t now_ns)
 {
-    uint32_t left = waitq_departures_of(ctx->content), place = (ticket - left) & WAITQ_COUNT_MASK;
-    uint32_t length = waitq_length_of(ctx->content);
+    struct set_view view;
+    uint32_t place;
 
+    set_snapshot(ctx, set, &view);
+    place = (ticket - waitq_departures_of(view.content)) & WAITQ_COUNT_MASK;
     /* Departures from behind the waiter count, too, so the difference may be below 0. */
     if (place > WAITQ_COUNT_MASK / 2)
         place = 0;
-    if (place > length)
-        place = length; /* only in a damaged segment */
+    if (place > view.length)
+        place = view.length; /* only in a damaged segment */
     return now_ns + (place + 1) * STALL_CHECK_NS;
 }
 
@@ -83,7 +86,7 @@ void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uin
     WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     record_store(&waiter_at(set->w, waiter)->granted_ns, decision->ticket);
     timer_arm_recheck(set->w, waiter, word,
-                      stall_check_deadline(ctx, decision->ticket, decision->now_ns));
+                      stall_check_deadline(ctx, set, decision->ticket, decision->now_ns));
 }
 
 void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
@@ -94,5 +97,5 @@ void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
     WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     if (record_state(word) == RECORD_WAITING)
         timer_arm_recheck(set->w, waiter, word,
-                          stall_check_deadline(ctx, ticket, clock_now_ns(&set->w->clock)));
+                          stall_check_deadline(ctx, set, ticket, clock_now_ns(&set->w->clock)));
 }

@@ -13,9 +13,9 @@
  * it is not in the wait queue then, the set is marked broken. */
 void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
 
-/* Returns the time of the next check for the waiter with this ticket. The thread context still
- * holds the version of its last operation on the set. */
-uint64_t stall_check_deadline(const struct thread_ctx *ctx, uint32_t ticket, uint64_t now_ns);
+/* Returns the time of the next check for the waiter with this ticket. */
+uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ticket,
+                              uint64_t now_ns);
 
 /* Schedule the check of a waiter: stall_check_arm() once it is enqueued and has become `word`,
  * stall_check_rearm() after each check. The proxy's `granted_ns` keeps the ticket. */

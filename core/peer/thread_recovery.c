@@ -205,13 +205,8 @@ static int recovery_perform(const struct thread_recovery *recovery)
 
 static bool recovery_end_generation(const struct thread_recovery *recovery)
 {
-    uint64_t before = recovery->generation;
-    bool advanced = atomic_compare_exchange_strong_explicit(
-        &recovery->dead_head->generation, &before, before + 1, memory_order_seq_cst,
-        memory_order_seq_cst);
-
-    SCHED_POINT();
-    return advanced;
+    return shm_cas_seq_cst(&recovery->dead_head->generation, recovery->generation,
+                           recovery->generation + 1);
 }
 
 int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uint32_t dead_unit,

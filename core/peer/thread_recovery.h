@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Recovery of dead threads: another thread finishes and undoes what a dead thread had begun.
- *
- * Every step is an ordinary operation of the recovering thread. It takes effect exactly once,
- * because it names the word of the record that it ends. So any number of threads may recover one
- * dead thread at once. A recovering thread that dies midway is recovered in turn, and the next one
- * does the rest.
- */
+/* Recovery of dead threads: another thread finishes and undoes what a dead thread had begun. */
 #ifndef WEIR_CORE_PEER_THREAD_RECOVERY_H
 #define WEIR_CORE_PEER_THREAD_RECOVERY_H
 
