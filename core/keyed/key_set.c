@@ -12,16 +12,6 @@
 #include <errno.h>
 #include <string.h>
 
-size_t key_set_size(const weir_set *set)
-{
-    size_t block_size = (size_t)1 << block_class_for(set_content_max(set));
-
-    if (set->backend == BACKEND_PROCESS && !set->w->private_only)
-        return sizeof(struct segment_key_set) + block_size;
-    return sizeof(struct key_set) + REGION_UNIT_SIZE +
-           (block_size > REGION_UNIT_SIZE ? block_size : REGION_UNIT_SIZE);
-}
-
 /* Copies all settings of the template set; a shared key set has its state in the segment. */
 static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t number)
 {

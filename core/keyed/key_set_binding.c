@@ -4,6 +4,7 @@
 #include "shm/segment.h"
 
 #include "base/invariant.h"
+#include "base/sched_point.h"
 #include "set/instance_base.h"
 #include "shm/participant.h"
 #include <string.h>
@@ -265,16 +266,6 @@ static bool key_set_can_unbind(const struct txn *txn)
     return key_set_is_quiet(txn) && (key_set_fits_word(txn) || key_set_is_as_new(txn));
 }
 
-/* Raises `*instant` to at least `to`. The load is relaxed because the CAS validates it. */
-static void key_set_raise_ns(_Atomic uint64_t *instant, uint64_t to)
-{
-    uint64_t expected = atomic_load_explicit(instant, memory_order_relaxed);
-
-    while (expected < to && !atomic_compare_exchange_weak_explicit(
-                                instant, &expected, to, memory_order_seq_cst, memory_order_seq_cst))
-        ;
-}
-
 /* Restores a key after its binding has ended: its word becomes the state, or the key is removed. If
  * the entry changed, another thread did so. Returns false if the state fits no word. */
 static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry)
@@ -289,7 +280,7 @@ static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry
     }
     if (!key_set_fits_word(txn))
         return false;
-    key_set_raise_ns(&shared_state->unbound_ns, txn->at.now_ns);
+    shm_raise_seq_cst(&shared_state->unbound_ns, txn->at.now_ns);
     key_entry_swap(entry, *txn_states(txn));
     return true;
 }

@@ -91,10 +91,12 @@ bool key_states_are_new(const struct limits *limits, const uint64_t *states,
 enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant);
 
-/* ---- key_set.c ---- */
+/* ---- keyed_open.c ---- */
 
 /* Returns the approximate memory of one key set, in bytes. */
 size_t key_set_size(const weir_set *set);
+
+/* ---- key_set.c ---- */
 
 void key_sets_free(struct keyed *keyed);
 

@@ -103,13 +103,11 @@ static bool keyed_acquire_promoted(struct keyed_acquire_op *acq)
     return r != -ESTALE && keyed_refuse_room(acq, r);
 }
 
-/* Completes a grant that was made in the key's word. The set has one limit. */
+/* Completes a grant that was made in the key's word. */
 static void keyed_grant(const struct keyed_acquire_op *acq, uint64_t now_ns)
 {
     struct acquire_op *op = acq->op;
-    struct counters *counters = thread_ctx_counters(op->ctx, acq->set->number);
 
-    WEIR_INVARIANT(acq->set->limits.n == 1);
     WEIR_INVARIANT(op->amounts[0] <= acq->set->limits.items->capacity);
     if (acq->record) {
         struct acq_record *r = record_at(acq->set->region, acq->record);
@@ -119,14 +117,10 @@ static void keyed_grant(const struct keyed_acquire_op *acq, uint64_t now_ns)
                        record_state(record_load(&r->word)) == RECORD_FREE);
         record_store(&r->granted_ns, now_ns);
         record_store(&r->enqueued_ns, now_ns);
-        atomic_store_explicit(&r->word, held, memory_order_release);
-        SCHED_POINT();
+        shm_store_release(&r->word, held);
     }
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
-    counter_add(&counters->granted, 1);
-    counter_add(&counters->limits[0].granted, op->amounts[0]);
-    if (!acq->record)
-        counter_add(&counters->taken, 1);
+    set_count_grant(op->ctx, acq->set, op->amounts, acq->record);
 }
 
 /* Handles an amount that the state does not grant before `ready`; the wait queue is empty. Refuses,
@@ -139,7 +133,6 @@ static bool keyed_refuse(struct keyed_acquire_op *acq, uint64_t state, uint64_t 
     const struct limit *limit = acq->set->limits.items;
     struct acquire_op *op = acq->op;
 
-    WEIR_INVARIANT(acq->set->limits.n == 1);
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
     if (ready == WEIR_NEVER) {
         keyed_slot_drop(slot);

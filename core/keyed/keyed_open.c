@@ -16,11 +16,14 @@ static bool keyed_is_shared(const weir_set *set)
     return set->backend == BACKEND_PROCESS && !set->w->private_only;
 }
 
-/* Returns the maximum number of key sets. In a segment, key sets share a number space with the
- * threads' version blocks. */
-static uint32_t keyed_key_sets_max(const struct keyed *keyed)
+size_t key_set_size(const weir_set *set)
 {
-    return keyed_is_shared(keyed->set) ? KEY_SETS_MAX / 8 : KEY_SETS_MAX;
+    size_t block_size = (size_t)1 << block_class_for(set_content_max(set));
+
+    if (keyed_is_shared(set))
+        return sizeof(struct segment_key_set) + block_size;
+    return sizeof(struct key_set) + REGION_UNIT_SIZE +
+           (block_size > REGION_UNIT_SIZE ? block_size : REGION_UNIT_SIZE);
 }
 
 /* Divides the configured memory between the key table and the key sets. */
@@ -28,6 +31,8 @@ static int keyed_divide_memory(struct keyed *keyed)
 {
     size_t set_size = key_set_size(keyed->set);
     uint64_t keys = keyed->max_keys, rest = UINT64_MAX, sets_n;
+    /* In a segment, key sets share a number space with the threads' version blocks. */
+    uint32_t sets_max = keyed_is_shared(keyed->set) ? KEY_SETS_MAX / 8 : KEY_SETS_MAX;
 
     /* Without inline states every key needs a key set: keep room for one per key. In any case the
      * table takes at most three quarters. */
@@ -44,11 +49,8 @@ static int keyed_divide_memory(struct keyed *keyed)
     if (keyed->memory_max)
         rest = (keyed->memory_max - keyed->memory_size) / set_size;
     sets_n = rest < keys ? rest : keys;
-    keyed->key_sets_max =
-        sets_n < keyed_key_sets_max(keyed) ? (uint32_t)sets_n : keyed_key_sets_max(keyed);
-    WEIR_INVARIANT(keys > 0);
+    keyed->key_sets_max = sets_n < sets_max ? (uint32_t)sets_n : sets_max;
     keyed->capacity = keys;
-    WEIR_INVARIANT(keyed->key_sets_max <= KEY_SETS_MAX);
     return 0;
 }
 

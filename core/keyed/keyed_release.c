@@ -28,15 +28,11 @@ enum release_result {
 static bool keyed_claim_record(struct keyed_release_op *rel)
 {
     struct acq_record *r = record_at(rel->set->region, rel->record);
-    uint64_t word = rel->word;
 
-    WEIR_INVARIANT(rel->record);
     WEIR_INVARIANT(rel->set->is_robust || record_state(rel->word) == RECORD_HELD);
     if (!rel->record_freed)
-        rel->record_freed = atomic_compare_exchange_strong_explicit(
-            &r->word, &word, record_next_word(rel->word, RECORD_FREE), memory_order_seq_cst,
-            memory_order_seq_cst);
-    SCHED_POINT();
+        rel->record_freed =
+            shm_cas_seq_cst(&r->word, rel->word, record_next_word(rel->word, RECORD_FREE));
     return rel->record_freed;
 }
 
