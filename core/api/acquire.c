@@ -25,7 +25,7 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
     for (uint32_t i = 0; i < op.set->limits.n; i++)
         if (op.amounts[i]) {
             r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
-                                         : acquire_op_submit(&op, 0, MODE_TRY, WEIR_FOREVER);
+                                         : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
             if (r < 0)
                 acquire_op_fill_refusal(retref, op.set, &op.decision);
             return r;
@@ -193,16 +193,16 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
         if (record_state(word) != RECORD_WAITING)
             return;
         if (set_is_shared(set) && instance_is_closed(set->w)) {
-            set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
+            set->ops->cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
             continue;
         }
-        /* A fresh reading even without a deadline: set_poll_head() uses it. */
+        /* A fresh reading even without a deadline: poll_head() uses it. */
         if (clock_now_fresh(&set->w->clock) >= deadline) {
-            set_cancel_wait(op->ctx, set, acquisition->record, 0, state);
+            set->ops->cancel_wait(op->ctx, set, acquisition->record, 0, state);
             continue;
         }
         acquire_reap_peers(op->ctx, set);
-        until = set_poll_head(op->ctx, set, acquisition->record);
+        until = set->ops->poll_head(op->ctx, set, acquisition->record);
         if (set_is_shared(set) && until == WEIR_FOREVER)
             stall_check_run(op->ctx, set, acquisition->record, word);
         if (until)
@@ -224,7 +224,7 @@ static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisit
         if (record_state(word) != RECORD_WAITING)
             return;
         if (set_is_shared(set) && instance_is_closed(set->w))
-            set_cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
+            set->ops->cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
         else
             acquire_sleep_until(set, acquisition->record, word,
                                 set_is_shared(set) ? os_now_ns() + STALL_CHECK_NS : WEIR_FOREVER);

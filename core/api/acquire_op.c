@@ -9,7 +9,6 @@
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "keyed/keyed.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
 #include "set/notify.h"
@@ -37,12 +36,9 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
     acquire_op_store_refusal(ret, set, decision->limiting ? decision->limiting->key : NULL, wait);
 }
 
-static int acquire_op_hash_subject(struct acquire_op *op)
+static int acquire_op_identify(struct acquire_op *op)
 {
-    WEIR_INVARIANT(op->set->keyed);
-    op->acquisition = NULL;
-    op->acquisition_set = NULL;
-    return keyed_hash(op->set->keyed, op->request, &op->key);
+    return op->set->ops->identify ? op->set->ops->identify(op) : 0;
 }
 
 /* Resolves a request with at most one key. False: request_resolve() has to look at it. */
@@ -61,8 +57,8 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     const char *key = NULL;
     int r = pool_pick(pool, op->request, &op->set);
 
-    if (r == 0 && op->set->keyed)
-        r = acquire_op_hash_subject(op);
+    if (r == 0)
+        r = acquire_op_identify(op);
     if (r < 0)
         return r;
     if (pool->w->clock.tsc)
@@ -92,6 +88,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (instance_is_closed(pool->w))
         return -ESHUTDOWN;
     op->retref = retref;
+    op->acquisition_set = NULL;
     op->request = request_validate(request);
     if (!op->request)
         return -EINVAL;
@@ -102,10 +99,10 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
         return -ENOMEM;
-    return op->set->keyed ? acquire_op_hash_subject(op) : 0;
+    return acquire_op_identify(op);
 }
 
-static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t record)
+void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
 {
     const struct thread_ctx *ctx = op->ctx;
     const struct region *region = op->set->region;
@@ -123,8 +120,8 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
     record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
                                                        &head->generation, memory_order_relaxed));
     record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);
-    if (op->set->keyed)
-        keyed_write_key(op->set, r, &op->key);
+    if (op->set->ops->fill_record)
+        op->set->ops->fill_record(op, r);
     SCHED_POINT();
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, false);
     SCHED_POINT();
@@ -133,20 +130,9 @@ static inline void acquire_op_init_record(const struct acquire_op *op, uint32_t 
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
-void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
+int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    acquire_op_init_record(op, record);
-}
-
-int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode mode,
-                            uint64_t max_wait_ns)
-{
-    return keyed_acquire(op, record, mode, max_wait_ns);
-}
-
-static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wait_mode mode)
-{
-    int r = acquire_op_submit(op, record, mode, request_max_wait(op->set, op->request));
+    int r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
 
     WEIR_INVARIANT(r <= 1 && r != -EINPROGRESS);
     WEIR_INVARIANT(r != 1 || (mode == MODE_WAIT && record));
@@ -154,11 +140,6 @@ static inline int acquire_op_run(struct acquire_op *op, uint32_t record, enum wa
     if (r < 0 && (mode != MODE_PROBE || r == -ERANGE))
         acquire_op_fill_refusal(op->retref, op->set, &op->decision);
     return r;
-}
-
-int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode)
-{
-    return acquire_op_run(op, record, mode);
 }
 
 /* Returns when the wait ends: at the earlier of timeout and max_wait. If both pass at once, the
@@ -202,7 +183,8 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     stall_check_arm(op->ctx, set, waiter, word, &op->decision);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
     /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
-    if (instance_is_closed(set->w) && set_cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
+    if (instance_is_closed(set->w) &&
+        set->ops->cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }
 
@@ -216,11 +198,10 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (!acquisition)
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
-    op->acquisition = acquisition;
-    op->acquisition_set = acquisition ? &acquisition->set : NULL;
+    op->acquisition_set = &acquisition->set;
     if (acquisition->record) {
-        acquire_op_init_record(op, acquisition->record);
-        r = acquire_op_run(op, acquisition->record, mode);
+        acquire_op_fill_record(op, acquisition->record);
+        r = acquire_op_execute(op, acquisition->record, mode);
     } else {
         counter_add(&thread_ctx_counters(op->ctx, op->set->number)->granted, 1);
     }

@@ -5,7 +5,7 @@
 
 #include "api/acquisition.h"
 #include "api/request.h"
-#include "set/set_op.h"
+#include "set/set_ops.h"
 
 /* Picks a set, resolves the request to amounts and finds the thread's context. Returns 0 or an
  * error of the request or of the instance. A refusal of a key is counted and stored in `retref`. */
@@ -14,20 +14,6 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
 
 /* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
-
-/* Submits the operation to a keyed set; acquire_op_submit() dispatches here. */
-int acquire_op_submit_keyed(struct acquire_op *op, uint32_t record, enum wait_mode mode,
-                            uint64_t max_wait_ns);
-
-/* Submits the operation to the set. Results are those of set_acquire(). If the set is keyed,
- * `op->set` may name the key's own set afterwards. */
-static inline int acquire_op_submit(struct acquire_op *op, uint32_t record, enum wait_mode mode,
-                                    uint64_t max_wait_ns)
-{
-    if (op->set->keyed)
-        return acquire_op_submit_keyed(op, record, mode, max_wait_ns);
-    return set_acquire(op->ctx, op->set, op->amounts, record, mode, max_wait_ns, &op->decision);
-}
 
 /* Submits the operation and fills the caller's refusal. A probe fills none unless the result is
  * -ERANGE, because its caller comes back to wait. */

@@ -11,6 +11,7 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 #include "wait/cq.h"
 #include <errno.h>
@@ -439,7 +440,9 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
                                           .used = acquisition_used(acquisition),
                                           .return_all = unused};
 
-        set_release(ctx, acquisition->set, acquisition->record, &args);
+        acquisition->set->ops->release(ctx, acquisition->set, acquisition->record,
+                                       record_load(&acquisition_record(acquisition)->word), true,
+                                       &args);
     } else {
         set_free_record(acquisition->set, acquisition->record);
         counter_add(&counters->released, 1);
@@ -462,8 +465,8 @@ bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, ui
     WEIR_INVARIANT(record && set->limits.n <= WEIR_LIMITS_MAX);
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
-    if (set->head_unit)
-        return set_release_exact(ctx, set, record, word, &args);
+    if (set->limits.n)
+        return set->ops->release(ctx, set, record, word, false, &args);
     set_free_record(set, record);
     counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
     counter_add(&thread_ctx_counters(ctx, set->number)->canceled, 1);
@@ -485,7 +488,8 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
 static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     return acquisition_state(acquisition) == RECORD_WAITING &&
-           set_cancel_wait(ctx, acquisition->set, acquisition->record, 0, RECORD_CANCELED);
+           acquisition->set->ops->cancel_wait(ctx, acquisition->set, acquisition->record, 0,
+                                              RECORD_CANCELED);
 }
 
 /* Returns a grant that the caller has not observed. Returns -EALREADY if there is none. */

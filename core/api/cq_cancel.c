@@ -5,6 +5,7 @@
 
 #include "api/instance.h"
 #include "base/invariant.h"
+#include "set/set_ops.h"
 #include <errno.h>
 
 /*
@@ -75,8 +76,9 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
         acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record), snapshot->word);
         cq_deliver_exclusive(queue, snapshot->record);
     } else if (record_state(snapshot->word) == RECORD_WAITING) {
-        canceled = set_cancel_wait(ctx, snapshot->set, waiter_record(w, snapshot->record),
-                                   snapshot->word, RECORD_CANCELED);
+        canceled =
+            snapshot->set->ops->cancel_wait(ctx, snapshot->set, waiter_record(w, snapshot->record),
+                                            snapshot->word, RECORD_CANCELED);
         if (canceled)
             timer_notify(w, snapshot->record, record_next_word(snapshot->word, RECORD_CANCELED));
     } else {

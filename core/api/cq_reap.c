@@ -6,7 +6,6 @@
 #include "api/acquire_op.h"
 #include "api/instance.h"
 #include "base/invariant.h"
-#include "keyed/key_set.h"
 #include "wait/peer_events.h"
 #include <errno.h>
 
@@ -42,17 +41,12 @@ static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t reco
                             struct weir_refusal *ret)
 {
     const struct acq_record *r = record_at(set->region, record);
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    struct decision decision;
+    struct acquire_op op = {.ctx = ctx, .set = set};
 
     for (uint32_t i = 0; i < set->limits.n; i++)
-        amounts[i] = record_load(&r->amounts[i]);
-    if (key_set_template(set)->keyed)
-        keyed_forecast_record(ctx, key_set_template(set), record, amounts, FORECAST_SHORT_QUEUE,
-                              &decision);
-    else
-        set_forecast(ctx, set, amounts, FORECAST_SHORT_QUEUE, &decision);
-    acquire_op_fill_refusal(ret, set, &decision);
+        op.amounts[i] = record_load(&r->amounts[i]);
+    set->ops->forecast(&op, record, FORECAST_SHORT_QUEUE);
+    acquire_op_fill_refusal(ret, set, &op.decision);
 }
 
 void cq_hand_out(weir_acquisition *acquisition, int result)

@@ -9,7 +9,6 @@
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "set/set_enqueue.h"
 #include "wait/peer_events.h"
 #include <errno.h>
 
@@ -110,8 +109,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     acquisition->user_data = record_load(&r->data);
     atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);
-    op->acquisition = acquisition;
-    op->acquisition_set = acquisition ? &acquisition->set : NULL;
+    op->acquisition_set = &acquisition->set;
     record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
     cq_set_flag(r, RECORD_HAS_ACQUISITION);
     return true;
@@ -134,18 +132,14 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
 static int cq_acquire(struct acquire_op *op, uint32_t record)
 {
     weir_set *set = op->set;
-    uint64_t max_wait_ns = request_max_wait(set, op->request);
-    uint32_t entered = waiter_record(set->w, record);
-    int r = -EINPROGRESS;
 
     if (request_is_empty(set, op->amounts)) {
         cq_set_state(op, record, RECORD_HELD);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
         return 0;
     }
-    if (!set->keyed && enqueue_is_likely(set))
-        r = set_enqueue(op->ctx, set, op->amounts, entered, max_wait_ns, &op->decision);
-    return r == -EINPROGRESS ? acquire_op_submit(op, entered, MODE_WAIT, max_wait_ns) : r;
+    return set->ops->acquire(op, waiter_record(set->w, record), MODE_WAIT,
+                             request_max_wait(set, op->request));
 }
 
 /* A submission as it was when it entered the set. */

@@ -15,14 +15,15 @@
 #include "peer/peer_cleanup.h"
 #include "set/inline_state_step.h"
 #include "set/lease.h"
+#include "set/set_ops.h"
 #include "set/try_now.h"
 #include <errno.h>
 
 bool fast_path_supports(const weir_set *set)
 {
-    if (set_is_key_set(set) || set->limits.n > ACQUISITION_LIMITS)
+    if (!set->ops->has_fast_path || set->limits.n > ACQUISITION_LIMITS)
         return false;
-    return (set->inline_format != INLINE_NONE && !set->keyed) || try_now_supports(set);
+    return set->inline_format != INLINE_NONE || try_now_supports(set);
 }
 
 /* Returns whether the state is in a version block: several limits, or one that does not fit. */

@@ -9,6 +9,7 @@
 struct instance_pool;
 struct plan;
 struct pool_plan;
+struct set_ops;
 struct set_plan;
 
 struct instance {
@@ -38,9 +39,10 @@ static inline bool instance_is_locked(weir *w)
 
 /* ---- registry.c ---- */
 
-/* Adds a set and moves the plan's parts into it. The caller holds the lock. Returns 0, or why it
- * cannot be stored, e.g. -ENOMEM or -EOPNOTSUPP. */
-int registry_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr);
+/* Adds a set of a kind and moves the plan's parts into it. The caller holds the lock. Returns 0, or
+ * why it cannot be stored, e.g. -ENOMEM or -EOPNOTSUPP. */
+int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, weir_set **ret,
+                     struct weir_error *reterr);
 /* Adds an unnamed pool of existing sets. The caller holds the lock. Returns 0 or -ENOMEM. */
 int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **ret);
 /* Adds everything that a plan defines, or nothing; `*ret` is its last pool. The caller holds the

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Instances: opening, closing, clocks and logging. */
 #include "api/instance.h"
-#include "api/set_shutdown.h"
 #include "shm/segment.h"
 
 #include "api/acquisition.h"
@@ -10,6 +9,7 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 #include "shm/segment_dir.h"
 #include "wait/cq.h"
@@ -297,7 +297,7 @@ static void instance_shutdown_sets(weir *w)
         if (!atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst))
             continue;
         ctx = thread_ctx_borrow(set);
-        set_shutdown(ctx, set);
+        set->ops->shut_down(ctx, set);
         thread_ctx_return(ctx);
     }
 }

@@ -2,6 +2,7 @@
 /* Pools: handles, and picking a set for a request. */
 #include "api/instance.h"
 #include "api/pool.h"
+#include "api/set_kinds.h"
 #include "api/set_object.h"
 #include "base/hash.h"
 
@@ -162,7 +163,7 @@ static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
     plan.name = os_strdup(name);
     if (!plan.name)
         return -ENOMEM;
-    r = registry_add_set(w, &plan, ret, NULL);
+    r = registry_add_set(w, &plan, &plain_set_ops, ret, NULL);
     set_plan_free(&plan);
     return r;
 }

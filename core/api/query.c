@@ -4,15 +4,13 @@
 
 #include "api/instance.h"
 #include "base/invariant.h"
-#include "keyed/key_set.h"
 #include <errno.h>
 
 int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
 {
     weir_set *set = acquisition->set;
     int result = weir_acquisition_result(acquisition);
-    struct decision decision;
-    struct thread_ctx *ctx;
+    struct acquire_op op = {.set = set};
 
     if (result == -ECHILD)
         return result;
@@ -20,49 +18,41 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
         return -EINVAL;
     if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;
-    ctx = thread_ctx_get(set);
-    if (!ctx)
+    op.ctx = thread_ctx_get(set);
+    if (!op.ctx)
         return -ENOMEM;
-    if (key_set_template(set)->keyed)
-        keyed_forecast_record(ctx, key_set_template(set), acquisition->record,
-                              acquisition_amounts(acquisition), FORECAST_ANY_QUEUE, &decision);
-    else
-        set_forecast(ctx, set, acquisition_amounts(acquisition), FORECAST_ANY_QUEUE, &decision);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        op.amounts[i] = acquisition_amounts(acquisition)[i];
+    set->ops->forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
     if (set_is_broken(set))
         return -EUCLEAN;
-    acquire_op_fill_refusal(ret, set, &decision);
+    acquire_op_fill_refusal(ret, set, &op.decision);
     return 0;
 }
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
 {
-    struct thread_ctx *ctx;
-    struct decision decision;
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    struct key_digest subject;
+    struct acquire_op op = {.set = set};
     const char *key;
     int r;
 
     if (instance_is_forked(set->w))
         return -ECHILD;
-    request = request_validate(request);
-    if (!request)
+    op.request = request_validate(request);
+    if (!op.request)
         return -EINVAL;
-    r = set->keyed ? keyed_hash(set->keyed, request, &subject) : 0;
+    r = set->ops->identify ? set->ops->identify(&op) : 0;
     if (r == 0)
-        r = request_resolve(set, request, PURPOSE_FORECAST, amounts, &key);
+        r = request_resolve(set, op.request, PURPOSE_FORECAST, op.amounts, &key);
     if (r < 0)
         return r;
-    ctx = thread_ctx_get(set);
-    if (!ctx)
+    op.ctx = thread_ctx_get(set);
+    if (!op.ctx)
         return -ENOMEM;
-    WEIR_INVARIANT(ctx->w == set->w);
-    if (set->keyed)
-        keyed_forecast(ctx, set, &subject, amounts, FORECAST_ANY_QUEUE, &decision);
-    else if (set->head_unit)
-        set_forecast(ctx, set, amounts, FORECAST_ANY_QUEUE, &decision);
+    if (set->limits.n)
+        set->ops->forecast(&op, 0, FORECAST_ANY_QUEUE);
     if (set_is_broken(set))
         return -EUCLEAN;
-    *ret_ns = set->head_unit ? decision.forecast_ns : clock_now_ns(&set->w->clock);
+    *ret_ns = set->limits.n ? op.decision.forecast_ns : clock_now_ns(&set->w->clock);
     return 0;
 }

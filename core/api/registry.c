@@ -3,6 +3,7 @@
  * every function that is not public holds the instance's lock. */
 #include "api/instance.h"
 #include "api/pool.h"
+#include "api/set_kinds.h"
 #include "api/set_object.h"
 #include "limit/limit_intern.h"
 
@@ -55,8 +56,8 @@ static int registry_reserve_pools(weir *w, size_t more)
 }
 
 /* Adds a set without adding its name. */
-static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
-                                struct weir_error *reterr)
+static int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set_ops *ops,
+                                weir_set **ret, struct weir_error *reterr)
 {
     uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     weir_set *set;
@@ -64,12 +65,12 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
 
     WEIR_INVARIANT(instance_is_locked(w));
     if (r == 0)
-        r = set_new(w, number, plan, &set, reterr);
+        r = set_new(w, number, plan, ops, &set, reterr);
     if (r < 0)
         return r;
     r = set_is_shared(set) ? thread_ctx_prepare_spare(set) : 0;
     if (r < 0) {
-        error_set(reterr, r, "set `%s`: %s", set_name(set), strerrordesc_np(-r));
+        error_set(reterr, r, "set `%s`: %s", set_own_name(set), strerrordesc_np(-r));
         set_free(set);
         return r;
     }
@@ -80,12 +81,13 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, weir_set **ret,
     return 0;
 }
 
-int registry_add_set(weir *w, struct set_plan *plan, weir_set **ret, struct weir_error *reterr)
+int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, weir_set **ret,
+                     struct weir_error *reterr)
 {
     int r = str_map_reserve(&instance_of(w)->set_names, 1);
 
     if (r == 0)
-        r = registry_add_unnamed(w, plan, ret, reterr);
+        r = registry_add_unnamed(w, plan, ops, ret, reterr);
     if (r == 0)
         str_map_add(&instance_of(w)->set_names, set_name(*ret), *ret);
     return r;
@@ -107,7 +109,7 @@ static int registry_add_empty_set(weir *w, const char *name, weir_set **ret)
     plan.name = os_strdup(name ? name : "");
     if (!plan.name)
         return -ENOMEM;
-    r = registry_add_unnamed(w, &plan, ret, NULL);
+    r = registry_add_unnamed(w, &plan, &plain_set_ops, ret, NULL);
     set_plan_free(&plan);
     return r;
 }
@@ -192,7 +194,7 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
     for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         weir_set *set;
 
-        r = registry_add_unnamed(w, &plan->sets[i], &set, reterr);
+        r = registry_add_unnamed(w, &plan->sets[i], set_ops_for(&plan->sets[i]), &set, reterr);
         if (r == 0)
             str_map_add(&instance_of(w)->set_names, set_name(set), set);
     }

@@ -6,7 +6,6 @@
 #include "api/instance.h"
 #include "base/invariant.h"
 #include "base/str_map.h"
-#include "keyed/key_set.h"
 #include "os/os.h"
 #include <errno.h>
 
@@ -51,7 +50,7 @@ void request_warn(weir_set *set, const char *key, const char *what)
     struct warnings *warnings;
     uint32_t place;
 
-    set = key_set_template(set);
+    set = instance_set(set->w, set->number); /* the template of a key set */
     warnings = request_warnings(set);
     place = warnings ? request_remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)

@@ -5,9 +5,8 @@
 
 #include "api/instance.h"
 #include "base/invariant.h"
-#include "keyed/key_set.h"
 #include "os/os.h"
-#include "set/txn.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -32,17 +31,15 @@ static bool set_holder_is_empty(const weir_set *set, const struct acq_record *r)
     return true;
 }
 
-/* Returns whether a record belongs to the set. A private region has the records of many sets; a
- * keyed set's waiters belong to its key sets. */
+/* Returns whether a record belongs to the set. A private region has the records of many sets; the
+ * waiters of a per-subject set belong to its key sets, which have its number. */
 static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 {
     uint32_t id = (uint32_t)(set_thread >> 32);
 
     if (set_is_shared(set))
         return true;
-    if (set->keyed && id & KEY_SET_ID_BIT)
-        return key_set_of(instance_set(set->w, id))->keyed == set->keyed;
-    return id == set->id;
+    return instance_set(set->w, id)->number == set->number;
 }
 
 /* Describes a record if it belongs to the set and holds or waits. False also if it changed. */
@@ -74,7 +71,7 @@ static size_t set_holders_scan(const weir_set *set, struct weir_holder *all, siz
     uint32_t record = 0;
     size_t found = 0;
 
-    while (set->head_unit && (record = region_next_record(region, record))) {
+    while (set->limits.n && (record = region_next_record(region, record))) {
         struct weir_holder holder;
 
         if (!set_holder_describe(set, record, &holder))
@@ -166,29 +163,17 @@ static uint32_t set_holders_walk_queue(const weir_set *set, uint32_t head, struc
     return position;
 }
 
-/* Sorts `all` by time and numbers the waiters. */
-static void set_holders_order(const weir_set *set, uint32_t head, struct weir_holder *all, size_t n)
-{
-    uint32_t position = set_holders_walk_queue(set, head, all, n);
-
-    qsort(all, n, sizeof(*all), set_holders_cmp_since);
-    set_holders_number_rest(all, n, position);
-}
-
-/* Sorts `all` by time and numbers the waiters of each key's wait queue. */
-static void set_holders_order_keyed(struct thread_ctx *ctx, weir_set *set, struct weir_holder *all,
-                                    size_t n)
+/* Numbers the waiters of each wait queue and sorts `all` by time. */
+static void set_holders_order(struct thread_ctx *ctx, weir_set *set, struct weir_holder *all,
+                              size_t n)
 {
     struct set_view view;
-    struct key_set storage;
+    uint32_t position = 0;
 
-    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++) {
-        set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set, &view);
-        if (view.length)
-            set_holders_walk_queue(set, view.head, all, n);
-    }
+    for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, &view); i++)
+        position = set_holders_walk_queue(set, view.head, all, n);
     qsort(all, n, sizeof(*all), set_holders_cmp_since);
-    set_holders_number_rest(all, n, 0);
+    set_holders_number_rest(all, n, position);
 }
 
 /* ---- public calls ---- */
@@ -214,7 +199,6 @@ static int set_holders_scan_all(weir_set *set, struct weir_holder **ret)
 int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
 {
     struct weir_holder *all = NULL;
-    struct set_view view = {0};
     struct thread_ctx *ctx;
     int found;
 
@@ -226,16 +210,12 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     if (set_is_shared(set))
         peer_reap(ctx, set); /* dead peers neither hold nor wait */
     found = set_holders_scan_all(set, &all);
-    if (set->head_unit)
-        set_snapshot(ctx, set, &view);
+    if (found >= 0 && set->limits.n)
+        set_holders_order(ctx, set, all, (size_t)found);
     if (set_is_broken(set)) {
         os_free(all);
         return -EUCLEAN;
     }
-    if (set->keyed && found > 0)
-        set_holders_order_keyed(ctx, set, all, (size_t)found);
-    else if (found > 0)
-        set_holders_order(set, view.head, all, (size_t)found);
     for (size_t i = 0; found > 0 && i < (size_t)found && i < n; i++)
         ret[i] = all[i];
     os_free(all);
@@ -256,7 +236,7 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
         return -EINVAL;
     record = record_link_target(holder->id);
     pthread_mutex_lock(&set->w->lock);
-    is_there = set->head_unit && region_has_record(set->region, record);
+    is_there = set->limits.n && region_has_record(set->region, record);
     pthread_mutex_unlock(&set->w->lock);
     if (!is_there)
         return -ESRCH;

@@ -1,30 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes a set from its plan, of any kind, and frees it. */
 #include "api/set_object.h"
+#include "config/plan.h"
 #include "limit/limit_intern.h"
 
 #include "api/instance.h"
 #include "base/invariant.h"
-#include "keyed/key_set.h"
-#include "keyed/keyed.h"
 #include "os/os.h"
-#include "set/set_storage.h"
-#include "shm/participant.h"
+#include "set/set_ops.h"
 #include <errno.h>
 #include <string.h>
 
-const char *set_name(const weir_set *set)
-{
-    if (set_is_key_set(set))
-        return set_name(key_set_of(instance_set(set->w, set->id))->keyed->set);
-    return set_own_name(set);
-}
-
 /* Allocates a set, with its name behind it and its limits interned. */
-static weir_set *set_alloc(weir *w, const struct set_plan *plan)
+static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct set_ops *ops)
 {
     size_t name_size = strlen(plan->name) + 1;
-    weir_set *set = os_alloc(1, sizeof(*set) + name_size);
+    weir_set *set = os_alloc(1, ops->size + name_size);
     struct limit *limits = NULL;
 
     WEIR_INVARIANT(plan->limits_n <= WEIR_LIMITS_MAX);
@@ -37,9 +28,8 @@ static weir_set *set_alloc(weir *w, const struct set_plan *plan)
     if (set) {
         set->limits = (struct limits){.items = limits,
                                       .n = (uint16_t)plan->limits_n,
-                                      .state_words = plan->state_words +
-                                                     (plan->keyed.max_keys ? KEY_SET_WORDS : 0)};
-        memcpy(set + 1, plan->name, name_size);
+                                      .state_words = plan->state_words + ops->state_words};
+        memcpy((char *)set + ops->size, plan->name, name_size);
     }
     return set;
 }
@@ -51,42 +41,26 @@ static void set_dealloc(weir_set *set)
     os_free(set);
 }
 
-/* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */
-static int set_make_storage(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_ops *ops,
+            weir_set **ret, struct weir_error *reterr)
 {
-    struct set_storage_plan storage = {.plan = plan};
-    int r = plan->keyed.max_keys ? keyed_new(set, plan, reterr) : 0;
-
-    if (r == 0 && set->keyed) {
-        storage.keys_max = set->keyed->capacity;
-        storage.key_sets_max = set->keyed->key_sets_max;
-    }
-    if (r == 0)
-        r = set_storage_make(set, &storage, reterr);
-    return r == 0 && set->keyed ? keyed_open(set, reterr) : r;
-}
-
-int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
-            struct weir_error *reterr)
-{
-    weir_set *set = set_alloc(w, plan);
+    weir_set *set = set_alloc(w, plan, ops);
     int r;
 
     WEIR_INVARIANT(instance_is_locked(w));
     if (!set)
         return -ENOMEM;
     set->w = w;
+    set->ops = ops;
     set->region = &w->region;
     set->number = set->id = number;
-    set->record_units =
-        (uint8_t)record_units(set->limits.n + (plan->keyed.max_keys ? KEYED_RECORD_WORDS : 0));
+    set->record_units = (uint8_t)record_units(set->limits.n + ops->record_words);
     limits_describe(&set->limits);
     set->backend = plan->backend;
     set->while_used = plan->while_used;
-    r = set_make_storage(set, plan, reterr);
+    r = ops->open(set, plan, reterr);
     if (r < 0) {
-        keyed_free(set->keyed);
-        participant_close(set->participant);
+        ops->close(set);
         set_dealloc(set);
         return r;
     }
@@ -106,8 +80,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, weir_set **ret,
 
 void set_free(weir_set *set)
 {
-    keyed_free(set->keyed);
-    participant_close(set->participant);
+    set->ops->close(set);
     for (uint32_t i = 0; i < set->config_n; i++) {
         os_free(set->config[i].name);
         os_free(set->config[i].value);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Shuts a set down: dequeues its waiters and ends all grants. */
-#include "api/set_shutdown.h"
+#include "api/set_kinds.h"
 
 #include "api/instance.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "keyed/key_set.h"
-#include "keyed/keyed.h"
 #include "set/notify.h"
 #include "set/txn.h"
 #include "set/waiter.h"
@@ -56,7 +54,7 @@ static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter
 
     SCHED_POINT();
     if (record_state(word) == RECORD_WAITING &&
-        set_cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
+        set->ops->cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
         word = record_next_word(word, RECORD_SHUT_DOWN);
     else if (set_is_broken(set))
         word = waiter_word(set->w, waiter);
@@ -69,7 +67,6 @@ static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter
 static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
 {
     struct shutdown_args args = {ctx, set};
-    struct key_set storage;
     uint32_t record = 0;
 
     WEIR_INVARIANT(set->participant);
@@ -79,16 +76,9 @@ static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
 
         if (record_state(word) != RECORD_WAITING || !participant_owns(set->participant, record))
             continue;
-        if (set_cancel_wait(ctx, key_set_of_record(set, record_at(set->region, record), &storage),
-                            record, word, RECORD_SHUT_DOWN))
+        if (set->ops->cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
             notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
     }
-}
-
-static void set_shutdown_key_sets(struct thread_ctx *ctx, weir_set *set)
-{
-    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++)
-        set_shutdown(ctx, &key_set_by_number(set->keyed, i, NULL)->set);
 }
 
 void set_shutdown(struct thread_ctx *ctx, weir_set *set)
@@ -99,8 +89,6 @@ void set_shutdown(struct thread_ctx *ctx, weir_set *set)
         return;
     }
     atomic_thread_fence(memory_order_seq_cst);
-    if (set->keyed)
-        set_shutdown_key_sets(ctx, set);
     while (set->head_unit && !set_shutdown_head(ctx, set))
         ;
 }

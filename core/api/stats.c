@@ -4,11 +4,12 @@
 #include "api/set_holders.h"
 #include "api/set_object.h"
 #include "base/invariant.h"
-#include "keyed/keyed.h"
+#include "config/plan.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
-#include "set/txn.h"
+#include "set/instance_base.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
 #include <errno.h>
@@ -69,19 +70,6 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
     return (int)set->limits.items[limit].settings_n;
 }
 
-static void stats_fill_limit(const struct limit *limit, const uint64_t *state,
-                             const struct weir_instant *at, struct weir_limit_stats *ret)
-{
-    *ret = (struct weir_limit_stats){
-        .type = limit->type,
-        .key = limit->key,
-        .algorithm = limit->algorithm_name,
-        .capacity = limit->capacity,
-        .available = limit_available(limit, state, at),
-        .held = limit->algorithm ? 0 : state[0],
-    };
-}
-
 /* Sums the counters of all thread contexts ever used: their next owner continues them. */
 static void stats_add_shared(const struct segment *segment, struct weir_set_stats *totals,
                              struct weir_limit_stats *limits, uint32_t n)
@@ -111,32 +99,12 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
     totals->held = totals->granted > ended ? totals->granted - ended : 0;
 }
 
-/* Fills in a keyed set's totals over all keys, as each key has a state of its own. */
-static void stats_fill_keyed(struct thread_ctx *ctx, const weir_set *set,
-                             struct weir_set_stats *ret, struct weir_limit_stats *limits,
-                             uint32_t n)
-{
-    uint64_t held[WEIR_LIMITS_MAX] = {0};
-
-    WEIR_INVARIANT(set->keyed && n <= set->limits.n);
-    ret->waiting = keyed_waiters_n(ctx, set);
-    if (!set->limits.has_resources)
-        return;
-    pthread_mutex_lock(&set->w->lock);
-    set_holders_add_amounts(set, held);
-    pthread_mutex_unlock(&set->w->lock);
-    for (uint32_t i = 0; i < n; i++)
-        if (!set->limits.items[i].algorithm)
-            limits[i].held = held[i];
-}
-
 int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
                    size_t limits_n)
 {
     uint32_t n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
-    struct set_view view;
-    struct weir_instant at;
     struct thread_ctx *ctx;
+    int r = 0;
 
     if (instance_is_forked(set->w))
         return -ECHILD;
@@ -148,22 +116,17 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set_is_shared(set))
         peer_reap(ctx, set); /* grants of dead peers are not held */
-    if (set->head_unit) {
-        set_snapshot(ctx, set, &view);
-        ret->waiting = view.length;
-        if (set_is_broken(set))
-            return -EUCLEAN;
-        at = clock_instant(&set->w->clock, set->limits.reads_wall);
-        /* Ahead of the clock after a reservation: nothing is granted before that time. */
-        if (at.now_ns < view.last_ns)
-            at.now_ns = view.last_ns;
-        for (uint32_t i = 0; i < n; i++)
-            stats_fill_limit(&set->limits.items[i],
-                             view.content + CONTENT_STATES + set->limits.items[i].state_offset, &at,
-                             &retlimits[i]);
-    }
-    if (set->keyed)
-        stats_fill_keyed(ctx, set, ret, retlimits, n);
+    for (uint32_t i = 0; i < n; i++)
+        retlimits[i] = (struct weir_limit_stats){
+            .type = set->limits.items[i].type,
+            .key = set->limits.items[i].key,
+            .algorithm = set->limits.items[i].algorithm_name,
+            .capacity = set->limits.items[i].capacity,
+        };
+    if (set->limits.n)
+        r = set->ops->snapshot(ctx, set, ret, retlimits, n);
+    if (r < 0)
+        return r;
     stats_add_counters(set, ret, retlimits, n);
     return (int)set->limits.n;
 }

@@ -22,6 +22,7 @@ static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t 
     key_set->keyed = keyed;
     key_set->number = number;
     set->w = template->w;
+    set->ops = template->ops;
     set->region = template->region;
     set->number = template->number; /* for the counters, which are the template set's */
     set->record_units = template->record_units;
@@ -165,11 +166,12 @@ weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, stru
 {
     uint32_t id = record_set_number(r);
 
-    if (!template->keyed || !(id & KEY_SET_ID_BIT))
+    if (!template->is_keyed || !(id & KEY_SET_ID_BIT))
         return template;
     id &= ~KEY_SET_ID_BIT;
-    return id < key_sets_n(template->keyed) ? &key_set_by_number(template->keyed, id, storage)->set
-                                            : template;
+    return id < key_sets_n(keyed_of(template))
+               ? &key_set_by_number(keyed_of(template), id, storage)->set
+               : template;
 }
 
 void key_sets_free(struct keyed *keyed)

@@ -77,7 +77,7 @@ static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t r
 {
     const struct acq_record *r = record_at(set->region, record);
 
-    WEIR_INVARIANT(set->keyed && record);
+    WEIR_INVARIANT(set->is_keyed && record);
     return (struct key_digest){record_load(&r->amounts[set->limits.n]),
                                record_load(&r->amounts[set->limits.n + 1])};
 }

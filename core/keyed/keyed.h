@@ -8,7 +8,7 @@
 
 #include "base/stable_array.h"
 #include "set/hooks.h"
-#include "set/set_op.h"
+#include "set/set_ops.h"
 #include "shm/key_table.h"
 
 struct segment;
@@ -44,6 +44,19 @@ struct keyed {
     _Atomic uint32_t clock_hand; /* key_set_bind.c: the next key set to examine */
 };
 
+/* A template set. */
+struct keyed_set {
+    weir_set set; /* first: see keyed_of() */
+    struct keyed *keyed;
+};
+
+/* Returns what a template set has beside its weir_set. */
+static inline struct keyed *keyed_of(const weir_set *set)
+{
+    WEIR_INVARIANT(set->is_keyed);
+    return ((const struct keyed_set *)set)->keyed;
+}
+
 /* Words behind the states in a version of a keyed set or key set: see key_set.h. */
 #define KEY_SET_WORDS 4u
 
@@ -70,6 +83,10 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
 int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                   uint64_t max_wait_ns);
 
+/* Releases a record of the template set or of one of its key sets, as set_release() specifies. */
+bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                   bool is_owner, const struct release_args *args);
+
 /* Forecasts, as set_forecast() specifies, for a key. */
 void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
                     const uint64_t *amounts, enum forecast_walk forecast_walk,
@@ -78,9 +95,6 @@ void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_dige
 void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                            const uint64_t *amounts, enum forecast_walk forecast_walk,
                            struct decision *ret);
-
-/* Returns the number of waiters of all keys. */
-uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set);
 
 /* Writes the key behind the amounts of a record that is being filled. */
 void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key);

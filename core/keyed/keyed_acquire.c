@@ -223,14 +223,14 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, u
 {
     struct keyed_acquire_op acq = {
         .op = op,
-        .slot = {.keyed = op->set->keyed, .ctx = op->ctx, .key = &op->key},
+        .slot = {.keyed = keyed_of(op->set), .ctx = op->ctx, .key = &op->key},
         .set = op->set,
         .record = record,
         .mode = mode,
         .max_wait_ns = max_wait_ns};
     unsigned turn = 0;
 
-    WEIR_INVARIANT(acq.set->keyed && !set_is_key_set(acq.set));
+    WEIR_INVARIANT(acq.set->is_keyed && !set_is_key_set(acq.set));
     for (uint32_t attempt = 0; !keyed_acquire_once(&acq); spin_backoff(&turn)) {
         if (instance_is_closed(acq.set->w)) {
             keyed_refuse_room(&acq, -ESHUTDOWN);

@@ -73,7 +73,7 @@ static bool keyed_fits_inline(const weir_set *set)
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
 {
     return error_set(reterr, r, "set `%s`: no table of %llu subjects can be created: %s",
-                     set_own_name(set), (unsigned long long)set->keyed->max_keys,
+                     set_own_name(set), (unsigned long long)keyed_of(set)->max_keys,
                      strerrordesc_np(-r));
 }
 
@@ -87,10 +87,11 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     struct keyed *keyed = os_alloc(1, sizeof(*keyed));
     int r;
 
-    WEIR_INVARIANT(!set->keyed);
+    WEIR_INVARIANT(!set->is_keyed);
     if (!keyed)
         return error_set(reterr, -ENOMEM, "out of memory");
-    set->keyed = keyed;
+    ((struct keyed_set *)set)->keyed = keyed;
+    set->is_keyed = true;
     keyed->set = set;
     keyed->max_keys = plan->keyed.max_keys;
     keyed->memory_max = plan->keyed.memory;
@@ -116,7 +117,7 @@ static int keyed_open_private(struct keyed *keyed)
 
 int keyed_open(weir_set *set, struct weir_error *reterr)
 {
-    struct keyed *keyed = set->keyed;
+    struct keyed *keyed = keyed_of(set);
     int r;
 
     WEIR_INVARIANT(keyed->capacity > 0);
@@ -158,7 +159,7 @@ int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
 
 void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key)
 {
-    WEIR_INVARIANT(set->keyed);
+    WEIR_INVARIANT(set->is_keyed);
     record_store(&r->amounts[set->limits.n], key->buckets);
     record_store(&r->amounts[set->limits.n + 1], key->id);
 }

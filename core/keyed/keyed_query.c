@@ -21,21 +21,21 @@ static void keyed_forecast_states(const weir_set *set, const uint64_t *states,
 void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
                     const uint64_t *amounts, enum forecast_walk forecast_walk, struct decision *ret)
 {
-    struct keyed_slot slot = {.keyed = set->keyed, .ctx = ctx, .key = key};
+    struct keyed_slot slot = {.keyed = keyed_of(set), .ctx = ctx, .key = key};
     uint64_t *states = ctx->content; /* as room for a new key's */
     struct weir_instant at;
 
-    WEIR_INVARIANT(set->keyed && ctx->w == set->w);
+    WEIR_INVARIANT(set->is_keyed && ctx->w == set->w);
     while (keyed_slot_find(&slot)) {
         struct key_set storage, *key_set;
         uint64_t word = slot.entry.word;
 
-        if (!key_word_is_key_set(word) && keyed_is_valid(set->keyed, word)) {
+        if (!key_word_is_key_set(word) && keyed_is_valid(keyed_of(set), word)) {
             at = clock_instant(&set->w->clock, set->limits.reads_wall);
             keyed_forecast_states(set, &word, &at, amounts, ret);
             return;
         }
-        key_set = key_set_at(set->keyed, word, &storage);
+        key_set = key_set_at(keyed_of(set), word, &storage);
         if (key_set && key_set_forecast(ctx, key_set, word, amounts, forecast_walk, ret))
             return;
         if (set_is_broken(set) || !key_set_repair(&slot)) {
@@ -59,25 +59,11 @@ void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t recor
     keyed_forecast(ctx, set, &key, amounts, forecast_walk, ret);
 }
 
-uint64_t keyed_waiters_n(struct thread_ctx *ctx, const weir_set *set)
-{
-    struct set_view view;
-    struct key_set storage;
-    uint64_t waiting = 0;
-
-    WEIR_INVARIANT(set->keyed && ctx->w == set->w);
-    for (uint32_t i = 0; i < key_sets_n(set->keyed); i++) {
-        set_snapshot(ctx, &key_set_by_number(set->keyed, i, &storage)->set, &view);
-        waiting += view.length;
-    }
-    return waiting;
-}
-
 int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
 {
     static const char *const policies[] = {
         [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
-    const struct keyed *keyed = set->keyed;
+    const struct keyed *keyed = set->is_keyed ? keyed_of(set) : NULL;
     struct key_entry entry;
     uint64_t keys = 0, key_sets = 0;
 

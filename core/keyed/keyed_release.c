@@ -49,7 +49,7 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
     if (set->limits.items[0].algorithm)
         at = clock_instant(&set->w->clock, set->limits.reads_wall);
     before = state = keyed_slot_state(slot, &at);
-    if (!keyed_is_valid(set->keyed, state))
+    if (!keyed_is_valid(keyed_of(set), state))
         return RELEASE_DONE; /* no state to release to */
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
     if (key_word_is_key_set(state)) {
@@ -142,18 +142,18 @@ static enum release_result keyed_release_once(struct keyed_release_op *rel)
         return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
     if (keyed_slot_is_bound(&rel->slot))
         return keyed_release_bound(rel);
-    if (!rel->slot.is_claim || rel->set->keyed->fits_inline)
+    if (!rel->slot.is_claim || keyed_of(rel->set)->fits_inline)
         return keyed_release_word(rel);
     r = key_set_bind(&rel->slot);
     return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
 }
 
-bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                         const struct release_args *args)
+bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                   bool is_owner, const struct release_args *args)
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
-    struct keyed_release_op rel = {.slot = {.keyed = template->keyed, .ctx = ctx, .key = &key},
+    struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
                                    .set = template,
                                    .record = record,
                                    .word = word,
@@ -161,6 +161,7 @@ bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record,
     enum release_result result;
     unsigned turn = 0;
 
+    (void)is_owner; /* the record's word is claimed in any case */
     rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
     while ((result = keyed_release_once(&rel)) == RELEASE_AGAIN)
         spin_backoff(&turn);

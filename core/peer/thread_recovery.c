@@ -9,6 +9,7 @@
 #include "set/detectable_cas.h"
 #include "set/instance_base.h"
 #include "set/notify.h"
+#include "set/set_ops.h"
 #include "set/txn.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -26,10 +27,10 @@ static weir_set *recovery_find_key_set(weir_set *set, uint64_t head, struct key_
 {
     uint32_t number;
 
-    if (!set->keyed || head > UINT32_MAX ||
+    if (!set->is_keyed || head > UINT32_MAX ||
         !segment_key_set_of_unit(set->participant->segment, (uint32_t)head, &number))
         return set;
-    return &key_set_by_number(set->keyed, number, storage)->set;
+    return &key_set_by_number(keyed_of(set), number, storage)->set;
 }
 
 /* Returns the set of the region with this head, or NULL. A segment has exactly one set, whatever
@@ -97,7 +98,7 @@ static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint3
     WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
-    set_release_exact(ctx, set, record, word, &args);
+    set->ops->release(ctx, set, record, word, false, &args);
 }
 
 static bool recovery_owns_record(const struct thread_recovery *recovery, const struct acq_record *r,
@@ -175,7 +176,7 @@ static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
 {
     WEIR_INVARIANT(set->head_unit);
     version_help(set->region, set->head_unit);
-    if (set->inline_format == INLINE_DCAS && !set->keyed) /* a template changes no state */
+    if (set->inline_format == INLINE_DCAS && !set->is_keyed) /* a template changes no state */
         dcas_complete_all(ctx, set);
 }
 

@@ -47,8 +47,5 @@ int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 bool key_set_admits(struct txn *txn);
 /* A record that was entered in a key set is free again. */
 void key_set_record_freed(struct thread_ctx *ctx, weir_set *set);
-/* As set_release_exact(), for a record of a keyed set or of one of its key sets. */
-bool keyed_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                         const struct release_args *args);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/invariant.h"
 #include "set/instance_base.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 
 static _Atomic uint64_t *lease_counter(struct counters *counters)
@@ -42,10 +43,10 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
         participant_mark_broken(set->participant);
         left = 0;
     } else if (left >= amount) {
-        left = 0; /* the set is broken; set_lease() finds out */
+        left = 0; /* the set is broken; it finds out itself */
     }
     needed = amount - left;
-    r = set_lease(ctx, set, needed, needed < lease ? lease : 0, ret);
+    r = set->ops->lease(ctx, set, needed, needed < lease ? lease : 0, ret);
     if (r < 0)
         return r;
     counter_add(&counters->limits[0].granted, amount - needed);
@@ -72,7 +73,7 @@ static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_se
     if (!left || (set_is_shared(set) && !lease_is_valid(set, left)))
         return;
     atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
-    set_return_units(ctx, set, &args);
+    set->ops->return_units(ctx, set, &args);
 }
 
 void lease_return_all(struct thread_ctx *ctx)

@@ -15,20 +15,20 @@
 #include "state/wait_queue.h"
 #include <errno.h>
 
-struct keyed;
 struct name_value;
+struct set_ops;
 struct announce_slots;
 struct warnings;
 
 /* Kept small, since most sets of a program are idle: limits are interned, rare parts are made on
- * demand, and the name follows the struct (set_name()). */
+ * demand, and the name follows the struct (set_own_name()). */
 struct weir_set {
     /* For every call. */
     weir *w;
+    const struct set_ops *ops;       /* of its kind (set_ops.h) */
     struct region *region;           /* of its state and records */
     struct participant *participant; /* NULL: a private set */
     struct limits limits;            /* items: interned (limit_intern.h) */
-    struct keyed *keyed;             /* NULL: not keyed */
     uint32_t head_unit;              /* unit of its struct set_head; 0: no limits, no state */
     uint32_t number;                 /* index into thread_ctx.set_ctxs */
     uint8_t inline_format;           /* enum inline_format of its state word */
@@ -37,6 +37,7 @@ struct weir_set {
     uint8_t backend;     /* enum backend */
     bool strict : 1, fair : 1;
     bool while_used : 1; /* lifetime: users */
+    bool is_keyed : 1;   /* a template, which changes no state (keyed.h) */
     bool is_robust : 1;  /* its operations survive the death of another process at any step */
     _Atomic bool spare_prepared; /* spare context prepared; set at first use */
     uint16_t config_n;           /* at most CONFIG_ENTRIES_MAX */
@@ -66,12 +67,6 @@ static inline bool set_is_shared(const weir_set *set)
 static inline bool set_is_key_set(const weir_set *set)
 {
     return (set->id & KEY_SET_ID_BIT) != 0;
-}
-
-/* The name that the set was made with; empty for a key set (set_name() in api/set_object.h). */
-static inline const char *set_own_name(const weir_set *set)
-{
-    return (const char *)(set + 1);
 }
 
 /* Returns the content words of a version without a forecast. */
@@ -156,13 +151,11 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
 /* Returns the word of a record, or RECORD_BROKEN where it cannot be trusted. */
 uint64_t set_record_word(const weir_set *set, uint32_t record);
 
-/* Releases what a HELD record of the caller holds, grants waiters, and makes the record FREE. */
-void set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                 const struct release_args *args);
-
-/* Releases a record, if its word is exactly `word`, which is HELD. False: the word has changed. */
-bool set_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                       const struct release_args *args);
+/* Releases what a record with the word `word`, which is HELD, holds; grants waiters, and makes the
+ * record FREE. Returns false if the word has changed. `is_owner`: the caller holds it, and no other
+ * thread releases it. */
+bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                 bool is_owner, const struct release_args *args);
 
 /* Releases a record to a key set (key_set.h) that is bound as ctx->binding says; counts nothing.
  * Returns 1; 0 if another thread did it; -ESTALE if the binding has changed. `record_freed`:

@@ -271,8 +271,8 @@ static bool set_release_uses_algorithm(const weir_set *set, const struct release
     return different;
 }
 
-static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                                 uint64_t word, bool is_owner, const struct release_args *args)
+bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                 bool is_owner, const struct release_args *args)
 {
     bool use_algorithm = set_release_uses_algorithm(set, args);
     struct release_op rel = {.args = args,
@@ -284,8 +284,6 @@ static bool set_release_dispatch(struct thread_ctx *ctx, weir_set *set, uint32_t
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
-    if (set->keyed || set_is_key_set(set))
-        return keyed_release_exact(ctx, set, record, word, args);
     if (set->inline_format != INLINE_NONE)
         r = inline_release(ctx, set, record, word, is_owner, args, &rel.record_freed);
     else
@@ -313,18 +311,6 @@ int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, 
 
     WEIR_INVARIANT(set_is_key_set(set) && (record_freed || record));
     return set_release_inflated(ctx, set, &rel);
-}
-
-void set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                 const struct release_args *args)
-{
-    set_release_dispatch(ctx, set, record, record_load(&set_record(set, record)->word), true, args);
-}
-
-bool set_release_exact(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                       const struct release_args *args)
-{
-    return set_release_dispatch(ctx, set, record, word, false, args);
 }
 
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)

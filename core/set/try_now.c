@@ -121,6 +121,6 @@ int try_now_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint
 
 bool try_now_supports(const weir_set *set)
 {
-    return set->head_unit && set->inline_format == INLINE_NONE && !set->keyed &&
+    return set->head_unit && set->inline_format == INLINE_NONE &&
            CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
 }

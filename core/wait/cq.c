@@ -5,6 +5,7 @@
 
 #include "base/invariant.h"
 #include "os/os.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 #include "wait/peer_events.h"
 #include <errno.h>
@@ -425,12 +426,13 @@ static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot 
  * only the word that was found may be used on its record. */
 static void cq_end_submission(const struct cq_snapshot *snapshot)
 {
-    struct thread_ctx *ctx = thread_ctx_borrow(snapshot->set);
+    weir_set *set = snapshot->set;
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
 
     WEIR_INVARIANT(snapshot->record);
     if (record_state(snapshot->word) == RECORD_WAITING)
-        set_cancel_wait(ctx, snapshot->set, waiter_record(snapshot->set->w, snapshot->record),
-                        snapshot->word, RECORD_CANCELED);
+        set->ops->cancel_wait(ctx, set, waiter_record(set->w, snapshot->record), snapshot->word,
+                              RECORD_CANCELED);
     if (snapshot->is_exclusive)
         cq_free_submission(ctx, snapshot);
     thread_ctx_return(ctx);

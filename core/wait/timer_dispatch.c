@@ -6,6 +6,7 @@
 #include "limit/counters.h"
 #include "os/os.h"
 #include "peer/stall_check.h"
+#include "set/set_ops.h"
 #include "set/waiter.h"
 #include "wait/peer_events.h"
 
@@ -223,7 +224,7 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 {
     WEIR_INVARIANT(record_state(due->word) == RECORD_WAITING);
     if (!set_is_shared(due->set)) {
-        set_grant_waiters(ctx, due->set);
+        due->set->ops->grant_waiters(ctx, due->set);
         return;
     }
     stall_check_run(ctx, due->set, waiter_record(due->set->w, due->record), due->word);
@@ -237,8 +238,8 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     uint64_t before = timer_count_decisions(ctx, due->set), decided;
 
     WEIR_INVARIANT(due->set->w == w);
-    if (due->is_expired &&
-        set_cancel_wait(ctx, due->set, waiter_record(w, due->record), due->word, due->end_state))
+    if (due->is_expired && due->set->ops->cancel_wait(ctx, due->set, waiter_record(w, due->record),
+                                                      due->word, due->end_state))
         timer_notify(w, due->record, record_next_word(due->word, due->end_state));
     /* In a damaged segment the record may wait regardless: a recheck finds that out. */
     if (!due->is_expired || set_is_shared(due->set))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The world of the crash tests: see world.h. */
 #include "crash_world.h"
+#include "api/set_kinds.h"
 #include "config/plan.h"
 #include "state/version.h"
 
@@ -81,7 +82,7 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         plan.limits[i] = make_limit(types[i], &plan.state_words);
     instance_lock(world.w);
-    must(registry_add_set(world.w, &plan, &set, NULL) == 0);
+    must(registry_add_set(world.w, &plan, set_ops_for(&plan), &set, NULL) == 0);
     must(set->inline_format == INLINE_NONE ||
          version_add_reserve_block(set->region, set->head_unit) == 0);
     must((deflated = region_alloc_block(set->region, REGION_UNIT_SIZE, REGION_UNIT_SIZE)) != 0);
@@ -283,6 +284,14 @@ void world_withdraw(uint32_t a, uint32_t s, uint32_t i)
     set_cancel_wait(world.actors[a], world.sets[s], world.records[a][s][i], 0, RECORD_CANCELED);
 }
 
+static void release_own(struct thread_ctx *actor, uint32_t s, uint32_t record,
+                        const struct release_args *settlement)
+{
+    weir_set *set = world.sets[s];
+
+    set_release(actor, set, record, record_load(&set_record(set, record)->word), true, settlement);
+}
+
 void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
 {
     struct acq_record *r = record_of(a, s, i);
@@ -295,7 +304,7 @@ void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
         amounts[l] = record_load(&r->amounts[l]);
     if (world_state(a, s, i) == RECORD_HELD) {
         log_grant(a, s, i);
-        set_release(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
+        release_own(world.actors[a], s, world.records[a][s][i], &settlement);
     } else if (world_state(a, s, i) != RECORD_FREE) {
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
         SCHED_POINT();
@@ -319,7 +328,7 @@ void world_hand_in(uint32_t by, uint32_t a, uint32_t s, uint32_t i)
     uint64_t amounts[LIMITS];
     const struct release_args settlement = settlement_of(a, s, i, amounts);
 
-    set_release(world.actors[by], world.sets[s], world.records[a][s][i], &settlement);
+    release_own(world.actors[by], s, world.records[a][s][i], &settlement);
 }
 
 void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word)
@@ -327,7 +336,7 @@ void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t w
     uint64_t amounts[LIMITS];
     const struct release_args settlement = settlement_of(a, s, i, amounts);
 
-    set_release_exact(world.actors[by], world.sets[s], world.records[a][s][i], word, &settlement);
+    set_release(world.actors[by], world.sets[s], world.records[a][s][i], word, false, &settlement);
 }
 
 void world_wait(uint32_t a, uint32_t s, uint32_t i)
@@ -360,7 +369,7 @@ static void reserve_in_vain(uint32_t a, uint32_t s, uint32_t i)
         .amounts = amounts, .used = amounts, .return_all = true};
 
     if (world_enter(a, s, i, 2, MODE_RESERVE) == 0)
-        set_release(world.actors[a], world.sets[s], world.records[a][s][i], &settlement);
+        release_own(world.actors[a], s, world.records[a][s][i], &settlement);
 }
 
 void world_script(uint32_t a, uint32_t s)

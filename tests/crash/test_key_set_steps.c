@@ -15,6 +15,7 @@
  */
 #include "api/acquire_op.h"
 #include "api/instance.h"
+#include "api/set_kinds.h"
 #include "config/plan.h"
 #include "crash_world.h"
 #include "keyed/key_set.h"
@@ -135,8 +136,8 @@ static weir_set *make_set(const struct kind *of)
     for (uint32_t i = 0; i < of->limits_n; i++)
         fill_limit(&plan.limits[i], of->types[i], i);
     instance_lock(world.w);
-    require(registry_add_set(world.w, &plan, &made, NULL) == 0);
-    made->keyed->key_sets_max = of->lives;
+    require(registry_add_set(world.w, &plan, set_ops_for(&plan), &made, NULL) == 0);
+    keyed_of(made)->key_sets_max = of->lives;
     for (uint32_t u = 0; u < USERS; u++)
         require(thread_ctx_prepare(world.actors[u], made) == 0);
     instance_unlock(world.w);
@@ -181,7 +182,7 @@ static const struct version_block *block_of(const struct key_set *live)
  * be: then its states are the key's. */
 static void read_live(uint32_t key, struct truth *ret)
 {
-    struct key_set *live = key_set_at(set->keyed, ret->word, NULL);
+    struct key_set *live = key_set_at(keyed_of(set), ret->word, NULL);
     const struct version_block *block = block_of(live);
     const _Atomic uint64_t *states = &block->content[CONTENT_STATES];
     const _Atomic uint64_t *words = states + kind->limits_n;
@@ -213,7 +214,7 @@ static void read_entry(const struct atomic128 *slot, struct truth *now)
 
 static void read_keys(struct truth *ret)
 {
-    const struct key_table *table = &set->keyed->table;
+    const struct key_table *table = &keyed_of(set)->table;
 
     memset(ret, 0, KEYS * sizeof(*ret));
     for (uint64_t i = 0; i < key_table_slots(table); i++)
@@ -254,7 +255,7 @@ static void look_at_waiter(const struct user *user)
 
     require(set_is_key_set(where) && seen[user->key].there &&
             key_word_is_key_set(seen[user->key].word));
-    require(&key_set_at(set->keyed, seen[user->key].word, NULL)->set == where);
+    require(&key_set_at(keyed_of(set), seen[user->key].word, NULL)->set == where);
 }
 
 static void look(void)
@@ -317,7 +318,8 @@ static void leave(struct user *user)
     require(state_of(user) != RECORD_WAITING);
     if (state_of(user) == RECORD_HELD) {
         told[user->key]++;
-        set_release(user->asking.ctx, user->asking.set, user->record, &settlement);
+        keyed_release(user->asking.ctx, user->asking.set, user->record, record_load(&r->word), true,
+                      &settlement);
     } else if (state_of(user) != RECORD_FREE) {
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
     }

@@ -168,7 +168,7 @@ static void look_at_live(const weir_set *set)
 
 void look_lives(const weir_set *set)
 {
-    struct keyed *keyed = set->keyed;
+    struct keyed *keyed = keyed_of(set);
     uint32_t n = key_sets_n(keyed);
     bool named[LOOK_LIVES_MAX] = {false};
     struct key_entry entry;

@@ -534,7 +534,7 @@ static _Noreturn void give_up(const char *why, weir_pool *pool)
     fprintf(stderr, "%s, %s:\n", shape->name, why);
     say_who();
     if (pool)
-        say_lives(weir_pool_set(pool, 0)->keyed);
+        say_lives(keyed_of(weir_pool_set(pool, 0)));
     say_set(pool ? pool : shared_pool(shared_open(shape->text), "s"));
     require_failed(why, __FILE__, __LINE__);
 }

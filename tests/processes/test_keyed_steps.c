@@ -10,7 +10,7 @@
  * some sets every eighth. Exits with 77 under ThreadSanitizer.
  */
 #include "api/acquisition.h"
-#include "api/set_shutdown.h"
+#include "api/set_kinds.h"
 #include "crash/system.h"
 #include "keyed/keyed.h"
 #include "look.h"
@@ -355,8 +355,8 @@ static bool find_first(const weir_set *set, struct key_entry *ret)
     const uint32_t subject = FIRST;
     struct key_digest key;
 
-    siphash_128(&set->keyed->secret, &subject, sizeof(subject), &key);
-    return key_table_find(&set->keyed->table, &key, ret);
+    siphash_128(&keyed_of(set)->secret, &subject, sizeof(subject), &key);
+    return key_table_find(&keyed_of(set)->table, &key, ret);
 }
 
 static void forget_first(void *argument)

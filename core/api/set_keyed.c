@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* Per-subject sets: a template set without waiters, and the key sets of keyed/. */
+#include "api/set_holders.h"
+#include "api/set_kinds.h"
+
+#include "base/invariant.h"
+#include "keyed/key_set.h"
+#include "keyed/keyed.h"
+#include "set/instance_base.h"
+#include "set/set_storage.h"
+#include "shm/participant.h"
+
+/* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */
+static int set_keyed_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    int r = keyed_new(set, plan, reterr);
+
+    if (r == 0)
+        r = set_storage_make(
+            set,
+            &(struct set_storage_plan){.plan = plan,
+                                       .keys_max = keyed_of(set)->capacity,
+                                       .key_sets_max = keyed_of(set)->key_sets_max},
+            reterr);
+    return r == 0 ? keyed_open(set, reterr) : r;
+}
+
+static void set_keyed_close(weir_set *set)
+{
+    if (set->is_keyed)
+        keyed_free(keyed_of(set));
+    participant_close(set->participant);
+}
+
+static int set_keyed_identify(struct acquire_op *op)
+{
+    return keyed_hash(keyed_of(op->set), op->request, &op->key);
+}
+
+static void set_keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
+{
+    keyed_write_key(op->set, r, &op->key);
+}
+
+/* Cancels a wait in the key set that the record is of. */
+static bool set_keyed_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                  uint64_t expected, enum record_state state)
+{
+    struct key_set storage;
+
+    if (!set_is_key_set(set))
+        set = key_set_of_record(set, set_record(set, record), &storage);
+    return set_cancel_wait(ctx, set, record, expected, state);
+}
+
+static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* a key set made later sees `closed` */
+    for (uint32_t i = 0; !set_is_shared(set) && i < key_sets_n(keyed_of(set)); i++)
+        set_shutdown(ctx, &key_set_by_number(keyed_of(set), i, NULL)->set);
+    set_shutdown(ctx, set);
+}
+
+static void set_keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+{
+    weir_set *template = key_set_template(op->set);
+
+    if (record)
+        keyed_forecast_record(op->ctx, template, record, op->amounts, walk, &op->decision);
+    else
+        keyed_forecast(op->ctx, template, &op->key, op->amounts, walk, &op->decision);
+}
+
+/* The first queue is the template's, which is empty. */
+static bool set_keyed_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,
+                                 struct set_view *ret)
+{
+    struct key_set storage;
+
+    if (i == 0)
+        return set_plain_view_queue(ctx, set, i, ret);
+    if (i > key_sets_n(keyed_of(set)))
+        return false;
+    set_snapshot(ctx, &key_set_by_number(keyed_of(set), i - 1, &storage)->set, ret);
+    return true;
+}
+
+/* Sums over all keys, as each has a state of its own. */
+static int set_keyed_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
+                              struct weir_limit_stats *limits, uint32_t n)
+{
+    int r = set_plain_snapshot(ctx, set, ret, limits, n);
+    uint64_t held[WEIR_LIMITS_MAX] = {0};
+    struct set_view view;
+
+    for (uint32_t i = 0; r == 0 && set_keyed_view_queue(ctx, set, i, &view); i++)
+        ret->waiting += view.length;
+    if (r < 0 || !set->limits.has_resources)
+        return r;
+    pthread_mutex_lock(&set->w->lock);
+    set_holders_add_amounts(set, held);
+    pthread_mutex_unlock(&set->w->lock);
+    for (uint32_t i = 0; i < n; i++)
+        if (!set->limits.items[i].algorithm)
+            limits[i].held = held[i];
+    return 0;
+}
+
+const struct set_ops keyed_set_ops = {
+    .size = sizeof(struct keyed_set),
+    .state_words = KEY_SET_WORDS,
+    .record_words = KEYED_RECORD_WORDS,
+    .open = set_keyed_open,
+    .close = set_keyed_close,
+    .identify = set_keyed_identify,
+    .fill_record = set_keyed_fill_record,
+    .acquire = keyed_acquire,
+    .release = keyed_release,
+    .cancel_wait = set_keyed_cancel_wait,
+    .grant_waiters = set_grant_waiters,
+    .poll_head = set_poll_head,
+    .shut_down = set_keyed_shutdown,
+    .forecast = set_keyed_forecast,
+    .snapshot = set_keyed_snapshot,
+    .view_queue = set_keyed_view_queue,
+};

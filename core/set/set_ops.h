@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The operations that a kind of set supplies. The layers above set/ call a set through this table
+ * alone, so a kind with its state elsewhere needs a table and nothing else. README.md of api/ says
+ * what a kind must supply.
+ *
+ * A set is the one that a configuration defines, or a hidden one that its kind has bound to a
+ * record (a key set). Both have the table and the number of the set that programs know.
+ */
+#ifndef WEIR_CORE_SET_SET_OPS_H
+#define WEIR_CORE_SET_SET_OPS_H
+
+#include "base/siphash.h"
+#include "set/set.h"
+#include <weir/pool.h>
+
+struct set_plan;
+struct weir_error;
+
+/* One call that asks a set for something, as the layers pass it on. */
+struct acquire_op {
+    const struct weir_request *request; /* the caller's, or request_default */
+    weir_set *set;
+    struct thread_ctx *ctx;
+    struct key_digest key;      /* of the subject, by set_ops.identify */
+    weir_set **acquisition_set; /* where the acquisition says which set it is of; or NULL */
+    struct weir_refusal *retref;
+    struct decision decision;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+};
+
+/*
+ * No call may take a lock of api/ or wait/. Except for `open` and `close`, any thread calls any
+ * operation at any time, with a thread context that is prepared for the set.
+ */
+struct set_ops {
+    size_t size;           /* of the kind's struct, which begins with its weir_set */
+    uint16_t state_words;  /* of a version, behind the states of the limits */
+    uint16_t record_words; /* of a record, behind its amounts */
+    bool has_fast_path;    /* sets of this kind may be served by api/fast_path.c */
+
+    /* Makes the state of a new set or attaches to it, and undoes that, also after a failure. `open`
+     * returns 0 or a negative errno with the reason. The instance's lock is held. May block. */
+    int (*open)(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+    void (*close)(weir_set *set);
+
+    /* Identifies the subject of op->request. Returns 0 or -EINVAL. NULL: there are no subjects. */
+    int (*identify)(struct acquire_op *op);
+    /* Fills a record's words behind its amounts. NULL: it has none. */
+    void (*fill_record)(const struct acquire_op *op, struct acq_record *r);
+    /* Acquires op->amounts, as set_acquire() specifies. May change op->set; the acquisition and the
+     * record are of that set then. Blocks only as long as its kind allows weir_try_acquire() to. */
+    int (*acquire)(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                   uint64_t max_wait_ns);
+    /* As set_lease(); only for sets with limits.has_lease. */
+    int (*lease)(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+                 struct decision *ret);
+    /* As set_release(), set_return_units(), set_cancel_wait(): they cannot fail. `set` of
+     * cancel_wait may also be the one that programs know. */
+    bool (*release)(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                    bool is_owner, const struct release_args *args);
+    void (*return_units)(struct thread_ctx *ctx, weir_set *set, const struct release_args *args);
+    bool (*cancel_wait)(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
+                        enum record_state state);
+    /* As set_grant_waiters() and set_poll_head(), when time may have made the head ready. */
+    void (*grant_waiters)(struct thread_ctx *ctx, weir_set *set);
+    uint64_t (*poll_head)(struct thread_ctx *ctx, weir_set *set, uint32_t record);
+    /* Ends all waits of this process with RECORD_SHUT_DOWN; of a private set, also all grants to
+     * come. The instance is marked as closed before. Cannot fail. */
+    void (*shut_down)(struct thread_ctx *ctx, weir_set *set);
+
+    /* Forecasts into op->decision, as set_forecast(), for op->amounts and the subject of `record`,
+     * or op->key if that is 0. Changes nothing. */
+    void (*forecast)(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
+    /* Fills in `waiting` and, of the first `n` limits, `available` and `held`. Returns 0 or
+     * -EUCLEAN. */
+    int (*snapshot)(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
+                    struct weir_limit_stats *limits, uint32_t n);
+    /* Views wait queue number `i`. False: there are fewer. Its links are those of the records. */
+    bool (*view_queue)(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
+};
+
+/* Returns the name that the set was made with. Not of a key set. */
+static inline const char *set_own_name(const weir_set *set)
+{
+    return (const char *)set + set->ops->size;
+}
+
+#endif
