@@ -155,11 +155,11 @@ static enum key_use is_live(const void *userdata, uint64_t word, uint64_t *ret_i
 static bool put(const struct key_table *table, const struct key_digest *key, struct size *size,
                 enum key_use (*use)(const void *, uint64_t, uint64_t *), struct probe_stats *tally)
 {
-    const struct key_policy judge = {use, NULL, KEY_EVICT_OLDEST, NULL};
+    const struct key_policy policy = {use, NULL, KEY_EVICT_OLDEST, NULL};
     struct key_entry entry;
 
     return !key_table_find(table, key, &entry) &&
-           key_table_claim(table, key, &judge, &size->claimant, &entry, tally) == KEY_CLAIMED &&
+           key_table_claim(table, key, &policy, &size->claimant, &entry, tally) == KEY_CLAIMED &&
            key_claim_commit(&entry, 1);
 }
 

@@ -76,7 +76,7 @@ class Set:
         self.waiting = {}  # by job: when it asked
         self.left = 0
         self.refused = 0
-        self.saturated = []  # [from, to): somebody waited all the time
+        self.saturated = []  # [from, to): at least one request waited
         self.clear_second()
 
     def clear_second(self):
@@ -269,7 +269,7 @@ def use_of_resource(each, limit, start, stop):
 
 
 def check_saturated(verdict, each, end):
-    """While somebody waits, some limit must be used up. Returns the limits that were."""
+    """While a request waits, some limit must be used up. Returns the limits that were."""
     used_up = set()
     for start, stop in each.saturated:
         stop = end if stop is None else stop

@@ -43,7 +43,7 @@ static bool level_grants(const struct model *model, uint64_t now, uint64_t amoun
     return wide_compare(wide_add(level, units), wide_product(model->capacity, model->window)) <= 0;
 }
 
-/* The queue: unit k of those in line since `base` leaves at base + k · W/C. */
+/* The queue: unit k of those that wait since `base` leaves at base + k · W/C. */
 
 static bool left_by(const struct model *model, u128 k, uint64_t now)
 {
@@ -61,7 +61,7 @@ static void queue_take(struct model *model, uint64_t now, uint64_t amount)
     model->granted = now;
 }
 
-/* Takes back the last ones in line, as long as they have not left. */
+/* Takes back the last waiting units, as long as they have not left. */
 static void queue_refund(struct model *model, uint64_t now, uint64_t amount, uint64_t granted_ns)
 {
     if (granted_ns != model->granted || left_by(model, model->line, now))

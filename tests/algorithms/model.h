@@ -29,8 +29,8 @@ struct model {
 
     uint64_t created, last;
     struct wide level; /* BUCKET, STEPS, METER: level · window */
-    uint64_t base;     /* QUEUE: when the units in line began to leave */
-    u128 line;         /* QUEUE: how many have been in line since */
+    uint64_t base;     /* QUEUE: when the waiting units began to leave */
+    u128 line;         /* QUEUE: how many have waited since */
     uint64_t granted;  /* QUEUE: the last grant */
     struct model_grant *grants;
     size_t grants_n, grants_size;

@@ -56,7 +56,7 @@ void subject_reconfigure(struct subject *to, struct subject *from, uint64_t now)
 /* Takes `amount` if it is granted now. */
 bool subject_request(struct subject *subject, uint64_t now, uint64_t amount);
 
-/* A subject whose settings must be accepted, initialized at `now`. */
+/* A subject with settings that must be accepted, initialized at `now`. */
 #define SUBJECT(subject, now, algorithm, ...)                                                      \
     do {                                                                                           \
         struct weir_reason reason_ = {0, ""};                                                      \

@@ -340,7 +340,7 @@ static void check_available(struct trial *trial)
         assert_true(most == subject_available(&trial->twin, trial->now));
 }
 
-/* Who is as new may be forgotten, and begins anew: the reference knows nothing of that. */
+/* A limit that is as new may be forgotten, and begins anew: the reference knows nothing of that. */
 static void forget(struct trial *trial)
 {
     if (!trial->forgets || !subject_is_new(&trial->subject, trial->now) || random_chance(&rng, 50))

@@ -104,19 +104,19 @@ void world_share(bool by_processes)
     }
 }
 
-static void make_actor(uint32_t a)
+static void make_context(uint32_t a)
 {
     instance_lock(world.w);
-    world.actors[a] = thread_ctx_new(world.w);
-    must(world.actors[a] != NULL);
+    world.threads[a] = thread_ctx_new(world.w);
+    must(world.threads[a] != NULL);
     for (uint32_t s = 0; s < SETS; s++)
-        must(thread_ctx_prepare(world.actors[a], world.sets[s]) == 0);
+        must(thread_ctx_prepare(world.threads[a], world.sets[s]) == 0);
     for (uint32_t s = 0; s < SETS && a != STANDING; s++)
-        world.actors[a]->set_ctxs[s].dcas_slot = (uint8_t)(a + 1);
+        world.threads[a]->set_ctxs[s].dcas_slot = (uint8_t)(a + 1);
     instance_unlock(world.w);
     for (uint32_t s = 0; s < SETS; s++)
         for (uint32_t i = 0; i < RECORDS; i++)
-            must(0 != (world.records[a][s][i] = record_pool_get(world.actors[a], world.sets[s])));
+            must(0 != (world.records[a][s][i] = record_pool_get(world.threads[a], world.sets[s])));
 }
 
 static int compare(const void *a, const void *b)
@@ -126,9 +126,9 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint32_t add_own(const struct thread_ctx *actor, uint64_t *slots, uint32_t n)
+static uint32_t add_own(const struct thread_ctx *thread, uint64_t *slots, uint32_t n)
 {
-    struct thread_head *head = region_block(&world.w->region, actor->unit);
+    struct thread_head *head = region_block(&world.w->region, thread->unit);
 
     for (uint32_t c = 0; c < BLOCK_CLASSES; c++) {
         uint64_t own = atomic_load(&head->own_blocks[c]);
@@ -139,13 +139,13 @@ static uint32_t add_own(const struct thread_ctx *actor, uint64_t *slots, uint32_
     return n;
 }
 
-/* All blocks that somebody owns or that are current: each exactly once. */
+/* All blocks that are owned or current: each exactly once. */
 static uint32_t list_slots(uint64_t *slots)
 {
     uint32_t n = 0;
 
-    for (const struct thread_ctx *actor = world.w->thread_ctxs; actor; actor = actor->next)
-        n = add_own(actor, slots, n);
+    for (const struct thread_ctx *thread = world.w->thread_ctxs; thread; thread = thread->next)
+        n = add_own(thread, slots, n);
     for (uint32_t s = 0; s < SETS; s++) {
         struct set_head *head = region_block(&world.w->region, world.sets[s]->head_unit);
 
@@ -172,12 +172,12 @@ void world_make(uint64_t interval_ns)
     world.sets[SET_RATE] = make_set(types, 1);
     world.sets[SET_THREE] = make_set(types, 3);
     world_share(true); /* what dies here is recovered */
-    for (uint32_t a = 0; a < ACTORS; a++)
-        make_actor(a);
+    for (uint32_t a = 0; a < THREADS; a++)
+        make_context(a);
     world.slots_n = list_slots(world.slots);
-    world.boxes_size = world.w->region.blocks.used;
+    world.blocks_size = world.w->region.blocks.used;
     world.records_size = world.w->region.records.used - RUN_SIZE;
-    world.image = malloc(world.boxes_size + world.records_size + sizeof(uint64_t));
+    world.image = malloc(world.blocks_size + world.records_size + sizeof(uint64_t));
     must(world.image != NULL);
 }
 
@@ -185,36 +185,36 @@ void world_free(void)
 {
     free(world.image);
     weir_close(world.w);
-    for (uint32_t a = 0; a < ACTORS; a++)
-        world.actors[a] = NULL;
+    for (uint32_t a = 0; a < THREADS; a++)
+        world.threads[a] = NULL;
 }
 
 void world_save(void)
 {
     uint64_t clock = atomic_load(&shared->clock);
 
-    memcpy(world.image, world.w->region.blocks.base, world.boxes_size);
-    memcpy(world.image + world.boxes_size, world.w->region.records.base + RUN_SIZE,
+    memcpy(world.image, world.w->region.blocks.base, world.blocks_size);
+    memcpy(world.image + world.blocks_size, world.w->region.records.base + RUN_SIZE,
            world.records_size);
-    memcpy(world.image + world.boxes_size + world.records_size, &clock, sizeof(clock));
+    memcpy(world.image + world.blocks_size + world.records_size, &clock, sizeof(clock));
 }
 
 void world_restore(void)
 {
     uint64_t clock;
 
-    memcpy(world.w->region.blocks.base, world.image, world.boxes_size);
-    memcpy(world.w->region.records.base + RUN_SIZE, world.image + world.boxes_size,
+    memcpy(world.w->region.blocks.base, world.image, world.blocks_size);
+    memcpy(world.w->region.records.base + RUN_SIZE, world.image + world.blocks_size,
            world.records_size);
-    memcpy(&clock, world.image + world.boxes_size + world.records_size, sizeof(clock));
+    memcpy(&clock, world.image + world.blocks_size + world.records_size, sizeof(clock));
     atomic_store(&shared->clock, clock);
     atomic_store(&shared->logged, 0);
 }
 
 bool world_changed(void)
 {
-    return memcmp(world.w->region.blocks.base, world.image, world.boxes_size) != 0 ||
-           memcmp(world.w->region.records.base + RUN_SIZE, world.image + world.boxes_size,
+    return memcmp(world.w->region.blocks.base, world.image, world.blocks_size) != 0 ||
+           memcmp(world.w->region.records.base + RUN_SIZE, world.image + world.blocks_size,
                   world.records_size) != 0;
 }
 
@@ -237,7 +237,7 @@ void world_pass(uint64_t ns)
 
 static uint64_t generation_of(uint32_t a)
 {
-    struct thread_head *head = region_block(&world.w->region, world.actors[a]->unit);
+    struct thread_head *head = region_block(&world.w->region, world.threads[a]->unit);
 
     return atomic_load(&head->generation);
 }
@@ -249,7 +249,7 @@ static void fill(uint32_t a, uint32_t s, uint32_t i, uint64_t amount)
     for (uint32_t l = 0; l < world.sets[s]->limits.n; l++)
         record_store(&r->amounts[l], amount);
     SCHED_POINT();
-    record_store(&r->owner, (uint64_t)world.actors[a]->unit << 32 | (uint32_t)generation_of(a));
+    record_store(&r->owner, (uint64_t)world.threads[a]->unit << 32 | (uint32_t)generation_of(a));
     SCHED_POINT();
     record_store(&r->set, (uint64_t)world.sets[s]->number << 32 | a);
     SCHED_POINT();
@@ -262,49 +262,49 @@ static void log_grant(uint32_t a, uint32_t s, uint32_t i)
     const struct acq_record *r = record_of(a, s, i);
     struct grant *line = &shared->log[atomic_fetch_add(&shared->logged, 1) % LOG_MAX];
 
-    /* `granted` last: a line that somebody died in does not count. */
+    /* `granted` last: an entry that was left half-written by a death does not count. */
     __atomic_store_n(&line->granted, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&line->since, record_load(&r->enqueued_ns), __ATOMIC_RELAXED);
     __atomic_store_n(&line->set, s, __ATOMIC_RELAXED);
     __atomic_store_n(&line->granted, record_load(&r->granted_ns), __ATOMIC_RELEASE);
 }
 
-int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry)
+int world_acquire(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry)
 {
     uint64_t amounts[LIMITS] = {amount, amount, amount};
     struct decision decision;
 
     fill(a, s, i, amount);
-    return set_acquire(world.actors[a], world.sets[s], amounts, world.records[a][s][i], entry,
+    return set_acquire(world.threads[a], world.sets[s], amounts, world.records[a][s][i], entry,
                        UINT64_MAX, &decision);
 }
 
-void world_withdraw(uint32_t a, uint32_t s, uint32_t i)
+void world_cancel(uint32_t a, uint32_t s, uint32_t i)
 {
-    set_cancel_wait(world.actors[a], world.sets[s], world.records[a][s][i], 0, RECORD_CANCELED);
+    set_cancel_wait(world.threads[a], world.sets[s], world.records[a][s][i], 0, RECORD_CANCELED);
 }
 
-static void release_own(struct thread_ctx *actor, uint32_t s, uint32_t record,
-                        const struct release_args *settlement)
+static void release_own(struct thread_ctx *thread, uint32_t s, uint32_t record,
+                        const struct release_args *args)
 {
     weir_set *set = world.sets[s];
 
-    set_release(actor, set, record, record_load(&set_record(set, record)->word), true, settlement);
+    set_release(thread, set, record, record_load(&set_record(set, record)->word), true, args);
 }
 
-void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
+void world_release(uint32_t a, uint32_t s, uint32_t i, uint64_t used)
 {
     struct acq_record *r = record_of(a, s, i);
     uint64_t amounts[LIMITS], useds[LIMITS] = {used, used, used};
-    const struct release_args settlement = {.amounts = amounts, .used = useds};
+    const struct release_args args = {.amounts = amounts, .used = useds};
 
     if (world_state(a, s, i) == RECORD_WAITING)
-        world_withdraw(a, s, i);
+        world_cancel(a, s, i);
     for (uint32_t l = 0; l < world.sets[s]->limits.n; l++)
         amounts[l] = record_load(&r->amounts[l]);
     if (world_state(a, s, i) == RECORD_HELD) {
         log_grant(a, s, i);
-        release_own(world.actors[a], s, world.records[a][s][i], &settlement);
+        release_own(world.threads[a], s, world.records[a][s][i], &args);
     } else if (world_state(a, s, i) != RECORD_FREE) {
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
         SCHED_POINT();
@@ -316,27 +316,27 @@ uint64_t world_word(uint32_t a, uint32_t s, uint32_t i)
     return record_load(&record_of(a, s, i)->word);
 }
 
-static struct release_args settlement_of(uint32_t a, uint32_t s, uint32_t i, uint64_t *amounts)
+static struct release_args args_of(uint32_t a, uint32_t s, uint32_t i, uint64_t *amounts)
 {
     for (uint32_t l = 0; l < world.sets[s]->limits.n; l++)
         amounts[l] = record_load(&record_of(a, s, i)->amounts[l]);
     return (struct release_args){.amounts = amounts, .used = amounts};
 }
 
-void world_hand_in(uint32_t by, uint32_t a, uint32_t s, uint32_t i)
+void world_release_record(uint32_t by, uint32_t a, uint32_t s, uint32_t i)
 {
     uint64_t amounts[LIMITS];
-    const struct release_args settlement = settlement_of(a, s, i, amounts);
+    const struct release_args args = args_of(a, s, i, amounts);
 
-    release_own(world.actors[by], s, world.records[a][s][i], &settlement);
+    release_own(world.threads[by], s, world.records[a][s][i], &args);
 }
 
-void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word)
+void world_release_exact(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word)
 {
     uint64_t amounts[LIMITS];
-    const struct release_args settlement = settlement_of(a, s, i, amounts);
+    const struct release_args args = args_of(a, s, i, amounts);
 
-    set_release(world.actors[by], world.sets[s], world.records[a][s][i], word, false, &settlement);
+    set_release(world.threads[by], world.sets[s], world.records[a][s][i], word, false, &args);
 }
 
 void world_wait(uint32_t a, uint32_t s, uint32_t i)
@@ -349,7 +349,7 @@ void world_wait(uint32_t a, uint32_t s, uint32_t i)
         SCHED_POINT();
         if (record_state(word) != RECORD_WAITING)
             return;
-        until = set_poll_head(world.actors[a], world.sets[s], world.records[a][s][i]);
+        until = set_poll_head(world.threads[a], world.sets[s], world.records[a][s][i]);
         if (until)
             os_futex_wait(record_futex(r), (uint32_t)word, until);
     }
@@ -357,19 +357,20 @@ void world_wait(uint32_t a, uint32_t s, uint32_t i)
 
 void world_recover(uint32_t by, uint32_t dead)
 {
-    thread_recovery_run(world.actors[by], &world.w->region, world.actors[dead]->unit,
+    thread_recovery_run(world.threads[by], &world.w->region, world.threads[dead]->unit,
                         generation_of(dead));
 }
 
-/* Granted in advance and taken back: no grant for the log, whose instant nobody else can have. */
+/*
+ * Granted in advance and taken back: no grant for the log, as another record may have its instant.
+ */
 static void reserve_in_vain(uint32_t a, uint32_t s, uint32_t i)
 {
     const uint64_t amounts[LIMITS] = {2, 2, 2};
-    const struct release_args settlement = {
-        .amounts = amounts, .used = amounts, .return_all = true};
+    const struct release_args args = {.amounts = amounts, .used = amounts, .return_all = true};
 
-    if (world_enter(a, s, i, 2, MODE_RESERVE) == 0)
-        release_own(world.actors[a], s, world.records[a][s][i], &settlement);
+    if (world_acquire(a, s, i, 2, MODE_RESERVE) == 0)
+        release_own(world.threads[a], s, world.records[a][s][i], &args);
 }
 
 void world_script(uint32_t a, uint32_t s)
@@ -377,20 +378,20 @@ void world_script(uint32_t a, uint32_t s)
     struct decision decision;
     uint64_t amounts[LIMITS] = {1, 1, 1};
 
-    world_enter(a, s, 0, 1, MODE_WAIT);
-    world_enter(a, s, 1, 1, MODE_WAIT);
-    world_enter(a, s, 2, 1, MODE_WAIT);
-    world_enter(a, s, 3, 1, MODE_TRY);
-    world_leave(a, s, 1, 0);
+    world_acquire(a, s, 0, 1, MODE_WAIT);
+    world_acquire(a, s, 1, 1, MODE_WAIT);
+    world_acquire(a, s, 2, 1, MODE_WAIT);
+    world_acquire(a, s, 3, 1, MODE_TRY);
+    world_release(a, s, 1, 0);
     world_pass(INTERVAL_NS / 2);
     if (world_state(a, s, 0) == RECORD_WAITING)
-        set_poll_head(world.actors[a], world.sets[s], world.records[a][s][0]);
-    set_forecast(world.actors[a], world.sets[s], amounts, FORECAST_ANY_QUEUE, &decision);
-    world_leave(a, s, 3, 1);
-    world_leave(a, s, 0, 0);
+        set_poll_head(world.threads[a], world.sets[s], world.records[a][s][0]);
+    set_forecast(world.threads[a], world.sets[s], amounts, FORECAST_ANY_QUEUE, &decision);
+    world_release(a, s, 3, 1);
+    world_release(a, s, 0, 0);
     world_pass(INTERVAL_NS);
-    set_grant_waiters(world.actors[a], world.sets[s]);
-    world_leave(a, s, 2, 1);
+    set_grant_waiters(world.threads[a], world.sets[s]);
+    world_release(a, s, 2, 1);
     if (s == SET_RATE)
         reserve_in_vain(a, s, 3);
 }
@@ -399,7 +400,7 @@ void world_script(uint32_t a, uint32_t s)
 
 #define LONG_NS UINT64_C(2000000000)
 
-/* As world_wait(), but looks after a long time whether it was decided and nobody said so. */
+/* As world_wait(), but checks after a long time whether the record was decided without a wake. */
 static void wait_watched(uint32_t a, uint32_t s, uint32_t i)
 {
     const struct acq_record *r = record_of(a, s, i);
@@ -409,7 +410,7 @@ static void wait_watched(uint32_t a, uint32_t s, uint32_t i)
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        until = set_poll_head(world.actors[a], world.sets[s], world.records[a][s][i]);
+        until = set_poll_head(world.threads[a], world.sets[s], world.records[a][s][i]);
         if (!until)
             continue;
         if (os_futex_wait(record_futex(r), (uint32_t)word, until < limit ? until : limit) ==
@@ -425,7 +426,7 @@ void world_turn(uint32_t a, uint64_t *random)
     uint64_t amount = 1 + random_below(random, 2);
     enum wait_mode entry = random_below(random, 8) ? MODE_WAIT : MODE_TRY;
 
-    if (world_enter(a, s, i, amount, entry) == 1) {
+    if (world_acquire(a, s, i, amount, entry) == 1) {
         if (random_below(random, 4))
             wait_watched(a, s, i);
         else
@@ -433,7 +434,7 @@ void world_turn(uint32_t a, uint64_t *random)
     }
     for (volatile uint64_t n = random_below(random, 200); n; n--)
         ;
-    world_leave(a, s, i, random_below(random, amount + 1));
+    world_release(a, s, i, random_below(random, amount + 1));
     atomic_fetch_add(&shared->turns, 1);
 }
 
@@ -458,15 +459,15 @@ static void check_line(uint32_t s, const struct version *version)
     for (; at && n <= waitq_length(version) && n < SLOTS_MAX; n++) {
         const struct acq_record *r = record_at(region, at);
 
-        expect(record_state(record_load(&r->word)) == RECORD_WAITING, "set %u: %u in line is %d", s,
-               at, (int)record_state(record_load(&r->word)));
-        expect(record_set_number(r) == world.sets[s]->number, "set %u: a stranger in line", s);
+        expect(record_state(record_load(&r->word)) == RECORD_WAITING,
+               "set %u: waiter %u has state %d", s, at, (int)record_state(record_load(&r->word)));
+        expect(record_set_number(r) == world.sets[s]->number, "set %u: a waiter of another set", s);
         expect(!before || record_link_target(record_load(&r->prev)) == before,
                "set %u: %u before %u", s, record_link_target(record_load(&r->prev)), at);
         before = at;
         at = waitq_next(region, at);
     }
-    expect(n == waitq_length(version), "set %u: %u in line, counted %u", s, n,
+    expect(n == waitq_length(version), "set %u: %u in the wait queue, counted %u", s, n,
            waitq_length(version));
     expect(waitq_tail(version) == before, "set %u: tail %u, last %u", s, waitq_tail(version),
            before);
@@ -489,7 +490,7 @@ static void check_records(uint32_t s, const struct version *version)
         for (uint32_t l = 0; state == RECORD_HELD && l < set->limits.n; l++)
             held[l] += record_load(&r->amounts[l]);
     }
-    expect(waiting == waitq_length(version), "set %u: %u wait, %u in line", s, waiting,
+    expect(waiting == waitq_length(version), "set %u: %u wait, %u in the wait queue", s, waiting,
            waitq_length(version));
     for (uint32_t l = 0; l < set->limits.n; l++) {
         const struct limit *limit = &set->limits.items[l];
@@ -515,7 +516,7 @@ static void check_set(uint32_t s, bool empty)
     check_records(s, &version);
     if (!empty)
         return;
-    expect(waitq_length(&version) == 0, "set %u: a line is left", s);
+    expect(waitq_length(&version) == 0, "set %u: waiters are left", s);
     for (uint32_t l = 0; l < set->limits.n; l++)
         expect(set->limits.items[l].algorithm ||
                    content[CONTENT_STATES + set->limits.items[l].state_offset] == 0,
@@ -550,10 +551,8 @@ static int compare_grants(const void *a, const void *b)
     return x->since < y->since ? -1 : x->since > y->since;
 }
 
-/*
- * Every instant of a set is its version's alone, so by the order of joining the grants must come in
- * order, too; who was granted at once joined at that instant.
- */
+/* Every instant of a set belongs to one version alone, so grants must come in the order of joining,
+ * too. A request that was granted at once joined at that instant. */
 void world_check_log(void)
 {
     uint64_t n = atomic_load(&shared->logged), last = 0;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A small world for the crash tests: an instance with three sets, a few actors, each with records
- * of its own, ways to use them, and a check of everything that must hold whenever nobody is in the
- * middle of something.
- */
+/* A small world for the crash tests: an instance with three sets, a few thread contexts ("threads")
+ * with records of their own, ways to use them, and a check of everything that must hold whenever no
+ * thread is in the middle of an operation. */
 #ifndef WEIR_TESTS_CRASH_CRASH_WORLD_H
 #define WEIR_TESTS_CRASH_CRASH_WORLD_H
 
@@ -11,8 +9,8 @@
 #include "lib/random.h"
 
 enum { SET_RESOURCE, SET_RATE, SET_THREE, SETS };
-enum { ACTORS = 12, RECORDS = 4, LIMITS = 3 };
-enum { STANDING = 3 }; /* an actor for whom there is no announcement slot */
+enum { THREADS = 12, RECORDS = 4, LIMITS = 3 };
+enum { STANDING = 3 }; /* a thread without an announcement slot */
 
 #define INTERVAL_NS UINT64_C(100000000) /* of rates: far more than a round has readings */
 #define SLOTS_MAX   64u
@@ -20,13 +18,13 @@ enum { STANDING = 3 }; /* an actor for whom there is no announcement slot */
 struct crash_world {
     weir *w;
     weir_set *sets[SETS];
-    struct thread_ctx *actors[ACTORS];
-    uint32_t records[ACTORS][SETS][RECORDS];
+    struct thread_ctx *threads[THREADS];
+    uint32_t records[THREADS][SETS][RECORDS];
     uint64_t interval_ns;      /* of the rates, which have a burst of two */
     uint64_t slots[SLOTS_MAX]; /* of all blocks, sorted */
     uint32_t slots_n;
     unsigned char *image; /* of the region, as world_save() saw it */
-    size_t boxes_size, records_size;
+    size_t blocks_size, records_size;
     uint32_t failures;
     const char *what; /* is being done, for complaints */
     uint64_t where[4];
@@ -38,7 +36,10 @@ extern struct crash_world world;
 void world_make(uint64_t interval_ns);
 void world_free(void);
 
-/* Whether sets that are free have words as processes share them, whose dead are recovered. */
+/*
+ * Whether free sets have inline states as shared sets have them, and their dead threads are
+ * recovered.
+ */
 void world_share(bool by_processes);
 
 /* The state of the region, taken and put back; and whether it has changed since it was taken. */
@@ -49,15 +50,15 @@ bool world_changed(void);
 /* Complains, once in a while, and counts. */
 __attribute__((format(printf, 2, 3))) void expect(bool truth, const char *format, ...);
 
-/* Actor `a` asks with its record `i` for `amount` of each limit of set `s`. As set_acquire(). */
-int world_enter(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry);
+/* Thread `a` asks with its record `i` for `amount` of each limit of set `s`. As set_acquire(). */
+int world_acquire(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry);
 /* Ends that record, in whatever state it is; logs a grant. `used` of what it has got. */
-void world_leave(uint32_t a, uint32_t s, uint32_t i, uint64_t used);
-void world_withdraw(uint32_t a, uint32_t s, uint32_t i);
-/* Actor `by` gives back what record `i` of actor `a` holds: as whoever holds it by now, or for him,
- * if the record's word is still `word`. */
-void world_hand_in(uint32_t by, uint32_t a, uint32_t s, uint32_t i);
-void world_give_back(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word);
+void world_release(uint32_t a, uint32_t s, uint32_t i, uint64_t used);
+void world_cancel(uint32_t a, uint32_t s, uint32_t i);
+/* Thread `by` gives back what record `i` of thread `a` holds: as the record's present holder; or
+ * for thread `a`, if the record's word is still `word`. */
+void world_release_record(uint32_t by, uint32_t a, uint32_t s, uint32_t i);
+void world_release_exact(uint32_t by, uint32_t a, uint32_t s, uint32_t i, uint64_t word);
 uint64_t world_word(uint32_t a, uint32_t s, uint32_t i);
 /* Sleeps until the record is decided, as weir_acquire() does. */
 void world_wait(uint32_t a, uint32_t s, uint32_t i);
@@ -65,10 +66,10 @@ enum record_state world_state(uint32_t a, uint32_t s, uint32_t i);
 /* Time passes. */
 void world_pass(uint64_t ns);
 
-/* Actor `by` recovers actor `dead`, whichever life it is in. */
+/* Thread `by` recovers thread `dead`, whichever generation it is in. */
 void world_recover(uint32_t by, uint32_t dead);
 
-/* Everything that an actor does with a set, in one go. */
+/* Everything that a thread does with a set, in one go. */
 void world_script(uint32_t a, uint32_t s);
 
 /*
@@ -79,9 +80,9 @@ void world_turn(uint32_t a, uint64_t *random);
 
 /* The invariants of all sets, after completing what the last versions owe. */
 void world_check(void);
-/* The same, and nobody holds or waits. */
+/* Checks the invariants, and that no record holds or waits. */
 void world_check_empty(void);
-/* Grants to waiters came in the order in which they joined, and nobody overtook. */
+/* Grants to waiters came in the order in which they joined, and no request overtook. */
 void world_check_log(void);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Fibers: actors that run in one thread and can be stopped at any step of the core, so that every
- * interleaving at the grain of a step can be had again, and thousands of them in a second. A fiber
- * that is never run again is a dead one: it does nothing more, which is what death is.
- */
+/* Fibers: simulated threads that run in one thread and can be stopped at any step of the core. So
+ * every interleaving at the grain of a step can be repeated, and thousands of them run in a second.
+ * A fiber that never runs again is a dead thread: it does nothing more. */
 #ifndef WEIR_TESTS_CRASH_FIBER_H
 #define WEIR_TESTS_CRASH_FIBER_H
 
@@ -44,8 +42,8 @@ enum fiber_state fiber_go(struct fiber *fiber, uint64_t steps);
 /* Steps that fibers have made since fibers_begin(). */
 uint64_t fiber_steps(void);
 
-/* Wakes those of `n` whose time has come; whoever sleeps on a word that has changed since and is
- * not woken has missed its call: counted. */
+/* Wakes the fibers of `n` with a deadline that has passed. Counts a fiber that sleeps on a word
+ * that has changed since: it has missed its wake. */
 uint32_t fibers_missed(const struct fiber *fibers, uint32_t n);
 void fibers_on_time(struct fiber *fibers, uint32_t n, uint64_t now_ns);
 

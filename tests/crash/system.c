@@ -115,7 +115,7 @@ uint64_t os_now_ns(void)
     return now;
 }
 
-/* As exact as the other, so that it tells who came first. */
+/* As exact as the other clock, so that it tells which came first. */
 uint64_t os_now_coarse_ns(void)
 {
     return os_now_ns();

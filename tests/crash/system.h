@@ -26,7 +26,7 @@
 
 #define LOG_MAX 65536u
 
-/* A line of the log of grants. */
+/* An entry of the log of grants. */
 struct grant {
     uint64_t since, granted;
     uint32_t set;
@@ -37,7 +37,7 @@ struct shared {
     _Atomic uint64_t clock;     /* the last reading, ns */
     _Atomic uint64_t logged;    /* grants, in `log` modulo its size */
     _Atomic uint64_t turns;     /* that workers made */
-    _Atomic uint64_t overslept; /* sleepers that nobody woke */
+    _Atomic uint64_t overslept; /* sleepers that no thread woke */
     struct grant log[LOG_MAX];
 };
 

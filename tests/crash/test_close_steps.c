@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Somebody joins the line of a private set while the instance is closed, each of them stopped at
- * any of his steps (fiber.h) until the other is done: nobody is left in line, where nothing would
- * ever be heard of him.
+ * A thread joins the wait queue of a private set while the instance is closed. Each of the two is
+ * stopped at any of its steps (fiber.h) until the other is done. No waiter is left in the queue,
+ * where it would never be decided.
  *
  * Exits with 77 under ThreadSanitizer.
  */
@@ -20,15 +20,15 @@
 enum { HOLDER, NEWCOMER, CLOSER };
 enum { STATES = 3 };
 
-static struct fiber fibers[ACTORS];
+static struct fiber fibers[THREADS];
 static uint32_t set;         /* that all this is about */
 static int result;           /* of the newcomer's call */
-static uint32_t told, heard; /* newcomers who saw for themselves, and who were in line and heard */
+static uint32_t told, heard; /* newcomers that saw it themselves; waiters that were notified */
 
 static void run_newcomer(void *unused)
 {
     (void)unused;
-    result = world_enter(NEWCOMER, set, 0, 1, MODE_WAIT);
+    result = world_acquire(NEWCOMER, set, 0, 1, MODE_WAIT);
 }
 
 static void run_closer(void *unused)
@@ -36,7 +36,7 @@ static void run_closer(void *unused)
     (void)unused;
     atomic_store(&world.w->closed, 1);
     SCHED_POINT();
-    set_shutdown(world.actors[CLOSER], world.sets[set]);
+    set_shutdown(world.threads[CLOSER], world.sets[set]);
 }
 
 /* Nothing is left: there is no line; there is one; there was one, so that the set is inflated. */
@@ -44,11 +44,11 @@ static void prepare(uint32_t state)
 {
     atomic_store(&world.w->closed, 0);
     world_restore();
-    world_enter(HOLDER, set, 0, 2, MODE_WAIT);
+    world_acquire(HOLDER, set, 0, 2, MODE_WAIT);
     if (state > 0)
-        expect(world_enter(HOLDER, set, 1, 1, MODE_WAIT) == 1, "there is no line");
+        expect(world_acquire(HOLDER, set, 1, 1, MODE_WAIT) == 1, "there is no line");
     if (state > 1)
-        world_withdraw(HOLDER, set, 1);
+        world_cancel(HOLDER, set, 1);
     fiber_start(&fibers[NEWCOMER], run_newcomer, NULL);
     fiber_start(&fibers[CLOSER], run_closer, NULL);
 }
@@ -62,18 +62,18 @@ static void check(uint32_t state)
     expect(result == 1 || result == -ESHUTDOWN, "entering came to %d", result);
     expect(was == (result == 1 ? RECORD_SHUT_DOWN : RECORD_FREE), "%d, and its record is %d",
            result, (int)was);
-    expect(state != 1 || world_state(HOLDER, set, 1) == RECORD_SHUT_DOWN, "one is left in line");
+    expect(state != 1 || world_state(HOLDER, set, 1) == RECORD_SHUT_DOWN, "a waiter is left");
     told += result == -ESHUTDOWN;
     heard += result == 1;
     world_check();
     for (uint32_t i = 0; i < 2; i++)
-        world_leave(HOLDER, set, i, 0);
-    world_leave(NEWCOMER, set, 0, 0);
+        world_release(HOLDER, set, i, 0);
+    world_release(NEWCOMER, set, 0, 0);
     world_check_empty();
 }
 
-/* The first is stopped after n steps, the second after m, and each goes on to his end. True: both
- * were stopped, so that there may be more steps. */
+/* The first thread is stopped after n steps, the second after m, and each goes on to its end.
+ * Returns whether both were stopped, so that there may be more steps. */
 static bool stop_both(uint32_t first, uint64_t n, uint32_t second, uint64_t m, bool *first_stopped)
 {
     bool stopped;
@@ -124,13 +124,13 @@ static void each_set(const char *what, uint32_t first, uint32_t second)
 static void test_newcomer_is_stopped(void **state)
 {
     (void)state;
-    each_set("a newcomer, and who closes", NEWCOMER, CLOSER);
+    each_set("a newcomer, and a closing thread", NEWCOMER, CLOSER);
 }
 
 static void test_closer_is_stopped(void **state)
 {
     (void)state;
-    each_set("who closes, and a newcomer", CLOSER, NEWCOMER);
+    each_set("a closing thread, and a newcomer", CLOSER, NEWCOMER);
 }
 
 int main(void)

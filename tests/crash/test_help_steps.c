@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Helpers that are late: one actor is stopped as soon as it has published, before anything of that
- * is complete; a second, which helps, at each of its steps, and a third, which publishes as well,
- * at each of its own. Then they go on, in one order or in another. Of each case every round is
- * made, so that what a helper must look at, and when, is not left to those rounds that others
- * happen upon.
+ * Late helpers. One thread is stopped as soon as it has committed, before any deferred write is
+ * complete. A second thread, which helps, is stopped at each of its steps, and a third, which
+ * commits as well, at each of its own. Then they go on, in one order or in another. Every round of
+ * each case is made, so that no check of a helper is left to the rounds that other tests happen
+ * upon.
  *
  *     test_help_steps [all]
  *
- * makes those that are enough, some ten thousands, or all cases: minutes. Exits with 77 under
- * ThreadSanitizer.
+ * Runs the cases that are enough, some ten thousands, or all of them, which takes minutes. Exits
+ * with 77 under ThreadSanitizer.
  */
 #include "crash_world.h"
 #include "state/version.h"
@@ -24,20 +24,20 @@
 enum { HOLDER, FIRST, SECOND, THIRD };
 enum { STATES = 4, VERSIONS = 4 };
 
-static struct fiber fibers[ACTORS];
-static uint32_t set; /* that the actors use */
+static struct fiber fibers[THREADS];
+static uint32_t set; /* that the threads use */
 static uint64_t rounds;
-static uint32_t actors[] = {HOLDER, FIRST, SECOND, THIRD};
+static uint32_t threads[] = {HOLDER, FIRST, SECOND, THIRD};
 
 /* Asks, and gives up or gives back; meanwhile the third gives back what was held at first. */
-static void run_actor(void *argument)
+static void run_thread(void *argument)
 {
     uint32_t a = *(const uint32_t *)argument;
 
-    world_enter(a, set, 0, 1, MODE_WAIT);
+    world_acquire(a, set, 0, 1, MODE_WAIT);
     if (a == THIRD)
-        world_leave(HOLDER, set, 0, 0);
-    world_leave(a, set, 0, 0);
+        world_release(HOLDER, set, 0, 0);
+    world_release(a, set, 0, 0);
 }
 
 static uint64_t word_now(void)
@@ -45,17 +45,19 @@ static uint64_t word_now(void)
     return version_peek_word(&world.w->region, world.sets[set]->head_unit);
 }
 
-/* One is left; all is held; there is a line, too; there was one, so that the set is inflated. */
+/*
+ * One unit is left; all are held; there are waiters, too; there were, so that the set is inflated.
+ */
 static void prepare(uint32_t state)
 {
     world_restore();
-    world_enter(HOLDER, set, 0, state > 0 ? 2 : 1, MODE_WAIT);
+    world_acquire(HOLDER, set, 0, state > 0 ? 2 : 1, MODE_WAIT);
     if (state > 1)
-        world_enter(HOLDER, set, 1, 1, MODE_WAIT);
+        world_acquire(HOLDER, set, 1, 1, MODE_WAIT);
     if (state > 2)
-        world_withdraw(HOLDER, set, 1);
+        world_cancel(HOLDER, set, 1);
     for (uint32_t a = FIRST; a <= THIRD; a++)
-        fiber_start(&fibers[a], run_actor, &actors[a]);
+        fiber_start(&fibers[a], run_thread, &threads[a]);
 }
 
 /* Until it has changed the set's word for the n-th time. */
@@ -75,11 +77,11 @@ static void check(void)
         expect(fibers[a].state == FIBER_DONE, "%u was held up", a);
     world_check();
     for (uint32_t i = 0; i < 2; i++)
-        world_leave(HOLDER, set, i, 0);
+        world_release(HOLDER, set, i, 0);
     world_check_empty();
 }
 
-/* What the actors find, and when the first is stopped: at which change of the set's word. */
+/* The set as the threads find it, and at which change of its state word the first is stopped. */
 struct scene {
     uint32_t set, state, versions;
     bool owner_first; /* whether that one goes on before the others do */
@@ -122,25 +124,24 @@ static void each_step_of_both(const struct scene *scene)
     }
 }
 
-/* One more is held, and somebody waits for it. Then all is given back, first what was there first.
- */
+/* One more unit is held, and a thread waits for it. Then everything is given back, oldest first. */
 static void others_join(void)
 {
-    world_enter(HOLDER, set, 1, 1, MODE_WAIT);
-    world_enter(HOLDER, set, 2, 1, MODE_WAIT);
+    world_acquire(HOLDER, set, 1, 1, MODE_WAIT);
+    world_acquire(HOLDER, set, 2, 1, MODE_WAIT);
 }
 
 static void others_leave(void)
 {
     for (uint32_t i = 0; i < 3; i++)
-        world_leave(HOLDER, set, i, 0);
+        world_release(HOLDER, set, i, 0);
 }
 
 /*
- * Somebody is stopped, perhaps when he is about to publish that he was granted at once. Others fill
- * the set and join a line, so that he writes another version into the same block, which he joins
- * them by, and is stopped again as soon as it is published: it must not pass for complete, not even
- * of who joins next, and is stopped likewise.
+ * A thread is stopped, perhaps just before it commits a grant without a wait. Others fill the set
+ * and join the wait queue. So the thread joins, too, by another version in the same block, and is
+ * stopped again as soon as it has committed. That version must not pass for complete, not even for
+ * the next joining thread, which is stopped likewise.
  */
 static bool run_in_vain(uint64_t m)
 {

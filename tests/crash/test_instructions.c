@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Death at every machine instruction: a child runs the script under ptrace, one instruction at a
- * time. Whenever memory that it shares has changed, it counts as dead: its parent recovers it,
- * checks everything, and then puts the memory back as it was, so that the same child can go on to
- * its next death. Needs no SCHED_POINT() in the right place.
+ * Death at every machine instruction. A child runs the script under ptrace, one instruction at a
+ * time. Whenever the memory that it shares has changed, it counts as dead. Its parent recovers it,
+ * checks everything, and puts the memory back as it was, so that the same child can go on to its
+ * next death. Needs no SCHED_POINT() in the right place.
  *
  *     test_instructions [STATES]
  *
- * STATES: from how many of the states of the set (free, full, a line of two, …) it starts; 2, or 5
- * in the long form. Exits with 77 if ptrace is not allowed, and
- * under ThreadSanitizer.
+ * STATES: from how many of the states of the set (free, full, two waiters, …) it starts; 2, or 5 in
+ * the long form. Exits with 77 if ptrace is not allowed, and under ThreadSanitizer.
  */
 #include "crash_world.h"
 #include "system.h"
@@ -27,11 +26,11 @@ static void prepare(uint32_t set, uint32_t state)
 {
     world_restore();
     if (state)
-        world_enter(HOLDER, set, 0, state < 3 ? state : 2, MODE_WAIT);
+        world_acquire(HOLDER, set, 0, state < 3 ? state : 2, MODE_WAIT);
     if (state >= 3)
-        world_enter(HOLDER, set, 1, 1, MODE_WAIT);
+        world_acquire(HOLDER, set, 1, 1, MODE_WAIT);
     if (state >= 4)
-        world_enter(HOLDER, set, 2, 1, MODE_WAIT);
+        world_acquire(HOLDER, set, 2, 1, MODE_WAIT);
 }
 
 static void recover_and_check(uint32_t set)
@@ -39,7 +38,7 @@ static void recover_and_check(uint32_t set)
     world_recover(RESCUER, FIRST);
     world_check();
     for (uint32_t i = 0; i < RECORDS; i++)
-        world_leave(HOLDER, set, i, 0);
+        world_release(HOLDER, set, i, 0);
     world_check_empty();
     world_script(SECOND, set);
     world_check_empty();
@@ -114,7 +113,7 @@ int main(int argc, char **argv)
         deaths += more;
         for (uint32_t a = 0; a < SETS; a++)
             for (uint32_t r = 0; r < RECORDS; r++)
-                world_leave(HOLDER, a, r, 0);
+                world_release(HOLDER, a, r, 0);
         world_check_empty();
         world_save();
     }

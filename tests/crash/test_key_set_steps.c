@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys and their key sets, stopped at every step, with fibers (fiber.h): one asks, waits, gives up
- * or gives back, and is stopped anywhere; others do the same of his key and of others meanwhile;
- * then he goes on. Before every step all keys are looked at: what a key's entry says is true of it
- * changes by what one call takes or gives back, and vanishes only if nothing is held; whoever is in
- * line is in that of the key set that his key's entry names, as of its binding. At the end what
- * is true is what the records hold, all was counted once, and as many key sets as there are can be
- * had at once.
+ * Keys and their key sets, stopped at every step, with fibers (fiber.h). One thread asks, waits,
+ * gives up or gives back, and is stopped anywhere. Others do that with its key and with other keys
+ * meanwhile; then the first goes on. All keys are checked before every step. The true state of a
+ * key, by its entry, changes only by what one call takes or gives back, and vanishes only if
+ * nothing is held. A waiter is in the wait queue of the key set that its key's entry names, as of
+ * its binding. At the end the true state is what the records hold, everything was counted once, and
+ * all key sets can be had at the same time.
  *
  *     test_key_set_steps [STRIDE]
  *
- * Where two are stopped, each at any of his steps, every STRIDE-th pair is tried; 1 is all.
+ * Where two threads are stopped, each at any of its steps, every STRIDE-th pair is tried; 1 is all.
  * Exits with 77 under ThreadSanitizer.
  */
 #include "api/acquire_op.h"
@@ -88,18 +88,16 @@ static const struct weir_algorithm count_algorithm = {
 
 /* ---- the sets ---- */
 
-/*
- * Of one resource, whose states are words of keys unless somebody is in line. Of two, so that every
- * key that is not as new needs a key set. And of a rate and a resource, so that keys are never as
- * new again, and are evicted for others.
- */
+/* Sets of one resource, with states in key words while no thread waits; of two resources, so that
+ * every key that is not as new needs a key set; and of a rate and a resource, so that keys are
+ * never as new again, and are evicted for others. */
 static const struct kind {
     const char *name;
     enum weir_limit_type types[LIMITS_MAX];
-    uint32_t limits_n, lives;
+    uint32_t limits_n, key_sets;
 } kinds[] = {
     {"words", {WEIR_LIMIT_RESOURCE}, 1, 2},
-    {"live", {WEIR_LIMIT_RESOURCE, WEIR_LIMIT_RESOURCE}, 2, 2},
+    {"key_set", {WEIR_LIMIT_RESOURCE, WEIR_LIMIT_RESOURCE}, 2, 2},
     {"evicted", {WEIR_LIMIT_RESOURCE, WEIR_LIMIT_RATE}, 2, 2},
 };
 
@@ -137,9 +135,9 @@ static weir_set *make_set(const struct kind *of)
         fill_limit(&plan.limits[i], of->types[i], i);
     instance_lock(world.w);
     require(registry_add_set(world.w, &plan, set_ops_for(&plan), &made, NULL) == 0);
-    keyed_of(made)->key_sets_max = of->lives;
+    keyed_of(made)->key_sets_max = of->key_sets;
     for (uint32_t u = 0; u < USERS; u++)
-        require(thread_ctx_prepare(world.actors[u], made) == 0);
+        require(thread_ctx_prepare(world.threads[u], made) == 0);
     instance_unlock(world.w);
     return made;
 }
@@ -171,19 +169,20 @@ static struct user {
 
 static uint64_t told[KEYS]; /* grants, as their callers know */
 
-static const struct version_block *block_of(const struct key_set *live)
+static const struct version_block *block_of(const struct key_set *key_set)
 {
-    const struct set_head *head = region_block(live->set.region, live->set.head_unit);
+    const struct set_head *head = region_block(key_set->set.region, key_set->set.head_unit);
 
-    return block_at(false, live->set.region, live->set.block_class, atomic_load(&head->state_word));
+    return block_at(false, key_set->set.region, key_set->set.block_class,
+                    atomic_load(&head->state_word));
 }
 
 /* The key set that the word names has the key, as of that binding, or of the next that is about to
  * be: then its states are the key's. */
 static void read_live(uint32_t key, struct truth *ret)
 {
-    struct key_set *live = key_set_at(keyed_of(set), ret->word, NULL);
-    const struct version_block *block = block_of(live);
+    struct key_set *key_set = key_set_at(keyed_of(set), ret->word, NULL);
+    const struct version_block *block = block_of(key_set);
     const _Atomic uint64_t *states = &block->content[CONTENT_STATES];
     const _Atomic uint64_t *words = states + kind->limits_n;
     uint64_t binding = atomic_load(&words[KEY_SET_WORD_BINDING]);
@@ -247,7 +246,7 @@ static enum record_state state_of(const struct user *user)
                         : RECORD_FREE;
 }
 
-/* Who is in line is in that of the key set that his key's entry names. */
+/* A waiter is in the wait queue of the key set that its key's entry names. */
 static void look_at_waiter(const struct user *user)
 {
     uint64_t set_word = record_load(&record_at(set->region, user->record)->set);
@@ -275,9 +274,9 @@ static void look(void)
 
 /* ---- using it ---- */
 
-static struct thread_ctx *actor_of(const struct user *user)
+static struct thread_ctx *context_of(const struct user *user)
 {
-    return world.actors[user - users];
+    return world.threads[user - users];
 }
 
 static void fill_record(const struct user *user)
@@ -288,17 +287,18 @@ static void fill_record(const struct user *user)
     for (uint32_t i = 0; i < kind->limits_n; i++)
         record_store(&r->amounts[i], 1);
     keyed_write_key(set, r, &key);
-    record_store(&r->owner, (uint64_t)actor_of(user)->unit << 32);
-    record_store(&r->set, (uint64_t)set->id << 32 | actor_of(user)->thread);
+    record_store(&r->owner, (uint64_t)context_of(user)->unit << 32);
+    record_store(&r->set, (uint64_t)set->id << 32 | context_of(user)->thread);
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, false);
 }
 
 static void enter(struct user *user)
 {
-    user->record = record_pool_get(actor_of(user), set);
+    user->record = record_pool_get(context_of(user), set);
     require(user->record);
     fill_record(user);
-    user->asking = (struct acquire_op){.set = set, .ctx = actor_of(user), .key = key_at(user->key)};
+    user->asking =
+        (struct acquire_op){.set = set, .ctx = context_of(user), .key = key_at(user->key)};
     for (uint32_t i = 0; i < kind->limits_n; i++)
         user->asking.amounts[i] = 1;
     user->result = keyed_acquire(&user->asking, user->record, MODE_WAIT, UINT64_MAX);
@@ -308,7 +308,7 @@ static void enter(struct user *user)
 static void leave(struct user *user)
 {
     const uint64_t amounts[LIMITS_MAX] = {1, 1};
-    const struct release_args settlement = {.amounts = amounts, .used = amounts};
+    const struct release_args args = {.amounts = amounts, .used = amounts};
     struct acq_record *r = record_at(set->region, user->record);
 
     if (!user->record)
@@ -319,7 +319,7 @@ static void leave(struct user *user)
     if (state_of(user) == RECORD_HELD) {
         told[user->key]++;
         keyed_release(user->asking.ctx, user->asking.set, user->record, record_load(&r->word), true,
-                      &settlement);
+                      &args);
     } else if (state_of(user) != RECORD_FREE) {
         atomic_store(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
     }
@@ -353,7 +353,7 @@ static struct fiber *start(uint32_t number, uint32_t key, void (*run)(void *))
 
 /* ---- rounds ---- */
 
-/* Nobody is in the middle of anything. */
+/* No thread is in the middle of an operation. */
 static void check_at_rest(void)
 {
     uint64_t held[KEYS] = {0};
@@ -365,13 +365,14 @@ static void check_at_rest(void)
         require(seen[k].states[0] == held[k]);
 }
 
-/* Every key set can be had, all at once: by a key each, with somebody in line where that is what
- * takes one. */
+/*
+ * All key sets can be had at the same time: by a key each, with a waiter where a key set needs one.
+ */
 static void have_all(void)
 {
     bool lines = kind->limits_n == 1;
 
-    for (uint32_t i = 0; i < kind->lives; i++) {
+    for (uint32_t i = 0; i < kind->key_sets; i++) {
         users[i].key = i;
         enter(&users[i]);
         require(users[i].result == 0);
@@ -432,7 +433,7 @@ static struct fiber *other(uint32_t path, uint32_t preset)
                : start(paths[path].user, paths[path].key, paths[path].run);
 }
 
-/* Nobody is held up by those who are stopped; but there may be no key set left. */
+/* No thread is held up by the stopped ones; but there may be no key set left. */
 static void last_gets_on(uint32_t key)
 {
     require(fiber_go(start(LAST, key, enter_and_leave), 0) == FIBER_DONE);
@@ -480,8 +481,8 @@ static void two_are_stopped_on(uint32_t key, uint32_t preset, uint32_t path)
     }
 }
 
-/* In all sets, whatever is there before, and whatever the others do. Who is stopped is of a key
- * that is there, or of one that it has to make room for. */
+/* In all sets, whatever was there before, and whatever the others do. The stopped thread uses a key
+ * that is there, or one for which it has to make room. */
 static void each_case(void (*stop)(uint32_t key, uint32_t preset, uint32_t path))
 {
     rounds = 0;
@@ -509,7 +510,7 @@ static void two_are_stopped(void **state)
     each_case(two_are_stopped_on);
 }
 
-/* The key whose key set is idle, though its entry names it; KEYS: none. */
+/* The key with an entry that names its unbound key set; KEYS: none. */
 static uint32_t left_idle(void)
 {
     uint32_t k = 0;
@@ -520,8 +521,8 @@ static uint32_t left_idle(void)
     return k;
 }
 
-/* One who evicts a key is stopped, somebody lends it its key set anew and is stopped, and the next
- * one finds what both have left. */
+/* A thread that evicts a key is stopped. Another binds the key set to it anew and is stopped. A
+ * third finds what both have left. */
 static void binding_anew_is_stopped(void **state)
 {
     enum fiber_state evicts = FIBER_READY;
@@ -555,9 +556,9 @@ static void enter_key(uint32_t number, uint32_t key)
     enter(&users[number]);
 }
 
-/* One is on his way to a line. Those leave whom it consists of, and others make one for another
- * key, of the same key set; he goes on. */
-static void a_line_becomes_another_key_s(void **state)
+/* A thread is about to join the wait queue of a key. The waiters in it leave, and others form one
+ * for another key, in the same key set; then the thread goes on. */
+static void a_wait_queue_becomes_another_key_s(void **state)
 {
     (void)state;
     rounds = 0;
@@ -606,7 +607,7 @@ static int setup(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_becomes_another_key_s),
+        cmocka_unit_test(a_wait_queue_becomes_another_key_s),
         cmocka_unit_test(one_is_stopped),
         cmocka_unit_test(two_are_stopped),
         cmocka_unit_test(binding_anew_is_stopped),

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of keys, stopped at every step, with fibers (fiber.h): actors decide on keys, forget
- * them and crowd each other out in a few places; each is stopped between two accesses to the table
- * and goes on later, or never. The whole table is looked at before every step: no key is in it
- * twice, a word changes only by one decision, none of which is lost, and the first decision goes by
- * a clock that was read after the key was taken out the last time.
+ * The key table, stopped at every step, with fibers (fiber.h). Threads decide on keys, forget them
+ * and evict each other's keys from a few slots. Each is stopped between two accesses to the table
+ * and goes on later, or never. The whole table is checked before every step: no key is in it twice,
+ * a word changes only by one decision, no decision is lost, and the first decision uses a clock
+ * that was read after the key was last taken out.
  *
  *     test_key_table_steps [STRIDE [SEED]]
  *
- * Where two actors are stopped, each at any of its steps, every STRIDE-th pair is tried; 1 is all.
+ * Where two threads are stopped, each at any of its steps, every STRIDE-th pair is tried; 1 is all.
  * Exits with 77 under ThreadSanitizer.
  */
 #include "shm/key_table.h"
@@ -22,10 +22,10 @@
 
 #include <cmocka.h>
 
-#define SLOTS  16u /* two buckets */
-#define KEYS   3u
-#define ACTORS 4u
-#define HELD   (UINT64_C(1) << 63)
+#define SLOTS   16u /* two buckets */
+#define KEYS    3u
+#define THREADS 4u
+#define HELD    (UINT64_C(1) << 63)
 
 static uint64_t stride = 37, rng, rounds;
 static struct key_table table;
@@ -37,16 +37,16 @@ static struct atomic128_value seen[SLOTS];
 static struct {
     uint64_t taken;    /* decisions that the table has or had */
     uint64_t removals; /* how often it was taken out */
-    uint64_t told;     /* decisions that their actors know of */
+    uint64_t told;     /* decisions that their threads know of */
 } fates[KEYS];
 
-static struct actor {
+static struct thread {
     struct fiber fiber;
     struct nonce_source nonce_source;
-    const struct key_policy *judge;
+    const struct key_policy *policy;
     uint32_t key;
     uint32_t turns; /* decisions it is to make, and to forget the key after each second one */
-} actors[ACTORS];
+} threads[THREADS];
 
 /* Every key has these places, not all in the same order. */
 static struct key_digest key_at(uint32_t number)
@@ -74,9 +74,9 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     return DECISIONS(word) % 3 == 0 ? KEY_AS_NEW : KEY_EVICTABLE;
 }
 
-static const struct key_policy judges[] = {{use, NULL, KEY_EVICT_OLDEST, NULL},
-                                           {use, NULL, KEY_EVICT_NONE, NULL},
-                                           {use, NULL, KEY_EVICT_RANDOM, NULL}};
+static const struct key_policy policies[] = {{use, NULL, KEY_EVICT_OLDEST, NULL},
+                                             {use, NULL, KEY_EVICT_NONE, NULL},
+                                             {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
 static bool is_key(const struct atomic128_value *value)
 {
@@ -119,17 +119,17 @@ static void look(void)
     }
 }
 
-/* ---- actors ---- */
+/* ---- threads ---- */
 
 /* Returns whether it was decided; false: not at this attempt. */
-static bool try_new(struct actor *actor, const struct key_digest *key, bool *ret_full)
+static bool try_new(struct thread *thread, const struct key_digest *key, bool *ret_full)
 {
     struct key_entry entry;
 
-    switch (key_table_claim(&table, key, actor->judge, &actor->nonce_source, &entry, &tally)) {
+    switch (key_table_claim(&table, key, thread->policy, &thread->nonce_source, &entry, &tally)) {
     case KEY_CLAIMED:
         look();
-        return key_claim_commit(&entry, first_word(actor->key));
+        return key_claim_commit(&entry, first_word(thread->key));
     case KEY_FOUND:
         return false;
     case KEY_FULL:
@@ -139,47 +139,47 @@ static bool try_new(struct actor *actor, const struct key_digest *key, bool *ret
     return false;
 }
 
-static bool try_decide(struct actor *actor, const struct key_digest *key, bool *ret_full)
+static bool try_decide(struct thread *thread, const struct key_digest *key, bool *ret_full)
 {
     struct key_entry entry;
 
     if (key_table_find(&table, key, &entry)) {
-        require(OWNER(entry.word) == actor->key);
+        require(OWNER(entry.word) == thread->key);
         return key_entry_swap(&entry, entry.word + 1) == KEY_SWAPPED;
     }
-    return try_new(actor, key, ret_full);
+    return try_new(thread, key, ret_full);
 }
 
-static void run_actor(void *argument)
+static void run_thread(void *argument)
 {
-    struct actor *actor = argument;
-    const struct key_digest key = key_at(actor->key);
+    struct thread *thread = argument;
+    const struct key_digest key = key_at(thread->key);
 
-    for (uint32_t turn = 0; turn < actor->turns; turn++) {
+    for (uint32_t turn = 0; turn < thread->turns; turn++) {
         struct key_entry entry;
         bool full = false;
 
-        while (!full && !try_decide(actor, &key, &full))
+        while (!full && !try_decide(thread, &key, &full))
             ;
         if (!full)
-            fates[actor->key].told++;
-        require(!full || actor->judge->eviction == KEY_EVICT_NONE);
+            fates[thread->key].told++;
+        require(!full || thread->policy->eviction == KEY_EVICT_NONE);
         if (turn % 2 && key_table_find(&table, &key, &entry))
             key_entry_remove(&entry);
     }
 }
 
-static struct fiber *begin(uint32_t number, uint32_t key, const struct key_policy *judge,
+static struct fiber *begin(uint32_t number, uint32_t key, const struct key_policy *policy,
                            uint32_t turns)
 {
-    struct actor *actor = &actors[number];
+    struct thread *thread = &threads[number];
 
-    actor->nonce_source.last = number;
-    actor->judge = judge;
-    actor->key = key;
-    actor->turns = turns;
-    fiber_start(&actor->fiber, run_actor, actor);
-    return &actor->fiber;
+    thread->nonce_source.last = number;
+    thread->policy = policy;
+    thread->key = key;
+    thread->turns = turns;
+    fiber_start(&thread->fiber, run_thread, thread);
+    return &thread->fiber;
 }
 
 /* An empty table, except that all slots but `room` belong to keys that stay. */
@@ -196,8 +196,8 @@ static void prepare(uint32_t room)
         seen[i] = (struct atomic128_value){atomic_load(&slots[i].low), atomic_load(&slots[i].high)};
 }
 
-/* At most `dead` actors were stopped for ever, each perhaps after a decision it could not tell, or
- * with a claim. */
+/* At most `dead` threads were stopped for ever, each perhaps after a decision that it could not
+ * report, or with a claim. */
 static void finish(uint32_t dead)
 {
     uint64_t taken = 0, told = 0;
@@ -214,41 +214,43 @@ static void finish(uint32_t dead)
         require(dead || !(seen[i].low & 1));
 }
 
-/* Somebody else gets on with it, whatever the others left behind. */
-static void others_get_on(uint32_t number, uint32_t key, const struct key_policy *judge)
+/* Another thread gets on, whatever the first ones left behind. */
+static void others_get_on(uint32_t number, uint32_t key, const struct key_policy *policy)
 {
-    struct fiber *fiber = begin(number, key, judge, 1);
+    struct fiber *fiber = begin(number, key, policy, 1);
     uint64_t told = fates[key].told;
 
     require(fiber_go(fiber, 0) == FIBER_DONE);
-    require(fates[key].told == told + 1 || judge->eviction == KEY_EVICT_NONE);
+    require(fates[key].told == told + 1 || policy->eviction == KEY_EVICT_NONE);
 }
 
 /* ---- tests ---- */
 
-static uint64_t count_steps(uint32_t room, const struct key_policy *judge, uint32_t turns)
+static uint64_t count_steps(uint32_t room, const struct key_policy *policy, uint32_t turns)
 {
     uint64_t before;
 
     prepare(room);
     before = fiber_steps();
-    fiber_go(begin(0, 0, judge, turns), 0);
+    fiber_go(begin(0, 0, policy, turns), 0);
     return fiber_steps() - before;
 }
 
-/* Of two actors each is stopped at any step; a third gets on; then they go on, or only one does. */
-static void round_of_two(const struct key_policy *judge, uint32_t room, uint32_t other, uint64_t n,
+/*
+ * Of two threads each is stopped at any step; a third gets on; then they go on, or only one does.
+ */
+static void round_of_two(const struct key_policy *policy, uint32_t room, uint32_t other, uint64_t n,
                          uint64_t m)
 {
     for (uint32_t end = 0; end < 4; end++) {
         prepare(room);
-        fiber_go(begin(0, 0, judge, 2), n);
-        fiber_go(begin(1, other, judge, 2), m);
-        others_get_on(2, end % 2 ? other : 0, judge);
-        fiber_go(&actors[end < 2 ? 0 : 1].fiber, 0);
-        others_get_on(3, 2, judge);
+        fiber_go(begin(0, 0, policy, 2), n);
+        fiber_go(begin(1, other, policy, 2), m);
+        others_get_on(2, end % 2 ? other : 0, policy);
+        fiber_go(&threads[end < 2 ? 0 : 1].fiber, 0);
+        others_get_on(3, 2, policy);
         if (end % 2)
-            fiber_go(&actors[end < 2 ? 1 : 0].fiber, 0);
+            fiber_go(&threads[end < 2 ? 1 : 0].fiber, 0);
         finish(end % 2 ? 0 : 1);
     }
 }
@@ -260,12 +262,12 @@ static void each_pair(uint32_t other)
     rounds = 0;
     for (uint32_t j = 0; j < 3; j++)
         for (uint32_t room = 2; room <= 3; room++) {
-            const uint64_t steps = count_steps(room, &judges[j], 2);
+            const uint64_t steps = count_steps(room, &policies[j], 2);
 
             for (uint64_t n = 1; n <= steps; n++)
                 for (uint64_t m = 1; m <= steps; m++)
                     if (pair++ % stride == 0)
-                        round_of_two(&judges[j], room, other, n, m);
+                        round_of_two(&policies[j], room, other, n, m);
         }
     print_message("%" PRIu64 " rounds\n", rounds);
 }
@@ -288,23 +290,23 @@ static void any_turns(void **state)
     (void)state;
     rounds = 0;
     for (uint64_t i = 0; i < 200000 / stride; i++) {
-        const struct key_policy *judge = &judges[i % 3];
+        const struct key_policy *policy = &policies[i % 3];
         const uint32_t keys = 1 + (uint32_t)random_below(&rng, KEYS);
         uint32_t done = 0, dead = 0;
 
         prepare(2 + (uint32_t)random_below(&rng, 3));
-        for (uint32_t a = 0; a < ACTORS; a++)
-            begin(a, a % keys, judge, 6);
-        while (done < ACTORS) {
-            struct actor *actor = &actors[random_below(&rng, ACTORS)];
+        for (uint32_t a = 0; a < THREADS; a++)
+            begin(a, a % keys, policy, 6);
+        while (done < THREADS) {
+            struct thread *thread = &threads[random_below(&rng, THREADS)];
 
-            if (i % 2 && actor->fiber.state == FIBER_READY && random_below(&rng, 400) == 0) {
-                actor->fiber.state = FIBER_DONE; /* dies */
+            if (i % 2 && thread->fiber.state == FIBER_READY && random_below(&rng, 400) == 0) {
+                thread->fiber.state = FIBER_DONE; /* dies */
                 dead++;
             }
-            fiber_go(&actor->fiber, 1 + random_below(&rng, random_below(&rng, 8) ? 12 : 100));
-            for (uint32_t a = done = 0; a < ACTORS; a++)
-                done += actors[a].fiber.state == FIBER_DONE;
+            fiber_go(&thread->fiber, 1 + random_below(&rng, random_below(&rng, 8) ? 12 : 100));
+            for (uint32_t a = done = 0; a < THREADS; a++)
+                done += threads[a].fiber.state == FIBER_DONE;
         }
         finish(dead);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads on one set of sets, truly at the same time: for ThreadSanitizer, and for what only real
- * parallelism finds. One thread at a time abandons its actor in the middle of waiting or holding;
- * two others recover it at once.
+ * Threads on three sets, truly at the same time: for ThreadSanitizer, and for faults that only real
+ * parallelism finds. One thread at a time abandons its context while waiting or holding, and two
+ * others recover it at the same time.
  *
  *     test_parallel [SECONDS]
  */
@@ -19,11 +19,11 @@ static _Atomic bool over;
 
 static void *work(void *argument)
 {
-    uint32_t actor = *(const uint32_t *)argument;
-    uint64_t random = actor * UINT64_C(7919);
+    uint32_t context = *(const uint32_t *)argument;
+    uint64_t random = context * UINT64_C(7919);
 
     while (!atomic_load(&over))
-        world_turn(actor, &random);
+        world_turn(context, &random);
     return NULL;
 }
 
@@ -35,8 +35,8 @@ static void *look(void *argument)
     (void)argument;
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
-            set_snapshot(world.actors[READER], world.sets[s], &(struct set_view){0});
-            set_forecast(world.actors[READER], world.sets[s], amounts, FORECAST_ANY_QUEUE,
+            set_snapshot(world.threads[READER], world.sets[s], &(struct set_view){0});
+            set_forecast(world.threads[READER], world.sets[s], amounts, FORECAST_ANY_QUEUE,
                          &decision);
         }
     return NULL;
@@ -52,8 +52,8 @@ static void *rescue(void *argument)
 static void abandon(uint64_t *random)
 {
     for (uint32_t i = 0; i < RECORDS; i++)
-        world_enter(VICTIM, (uint32_t)random_below(random, SETS), i, 1 + random_below(random, 2),
-                    MODE_WAIT);
+        world_acquire(VICTIM, (uint32_t)random_below(random, SETS), i, 1 + random_below(random, 2),
+                      MODE_WAIT);
 }
 
 static void recover_twice(void)
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
         pthread_join(threads[i], NULL);
     world_check_empty();
     world_check_log();
-    expect(atomic_load(&shared->overslept) == 0, "somebody overslept");
+    expect(atomic_load(&shared->overslept) == 0, "a waiter overslept");
     printf("%lu turns, %lu victims, %u failures\n", atomic_load(&shared->turns), victims,
            world.failures);
     failed = world.failures != 0;

@@ -30,9 +30,9 @@ static void prepare(uint32_t set, uint32_t state)
 {
     world_restore();
     if (state)
-        world_enter(HOLDER, set, 0, state < 3 ? state : 2, MODE_WAIT);
+        world_acquire(HOLDER, set, 0, state < 3 ? state : 2, MODE_WAIT);
     for (uint32_t i = 1; state == 3 && i < 3; i++)
-        world_enter(HOLDER, set, i, 1, MODE_WAIT);
+        world_acquire(HOLDER, set, i, 1, MODE_WAIT);
 }
 
 static void finish(uint32_t set)
@@ -40,13 +40,13 @@ static void finish(uint32_t set)
     rounds++;
     world_check();
     for (uint32_t i = 0; i < RECORDS; i++)
-        world_leave(HOLDER, set, i, 0);
+        world_release(HOLDER, set, i, 0);
     world_check_empty();
     world_check_log();
 }
 
 /* A child that is sent `signal` at its n-th step; of the script, or of recovering FIRST. */
-static pid_t spawn(uint32_t actor, uint32_t set, bool recovers, uint64_t n, int signal)
+static pid_t spawn(uint32_t thread, uint32_t set, bool recovers, uint64_t n, int signal)
 {
     pid_t pid = fork();
 
@@ -54,9 +54,9 @@ static pid_t spawn(uint32_t actor, uint32_t set, bool recovers, uint64_t n, int 
     if (pid == 0) {
         system_signal_at(n, signal);
         if (recovers)
-            world_recover(actor, FIRST);
+            world_recover(thread, FIRST);
         else
-            world_script(actor, set);
+            world_script(thread, set);
         _exit(0);
     }
     return pid;
@@ -145,37 +145,37 @@ static void test_rescuer_killed(void **state)
 
 /* ---- at random ---- */
 
-static pid_t start_worker(uint32_t actor)
+static pid_t start_worker(uint32_t thread)
 {
     uint64_t random = random_next(&seed);
     pid_t pid = fork();
 
     assert_true(pid >= 0);
     while (pid == 0)
-        world_turn(actor, &random);
+        world_turn(thread, &random);
     return pid;
 }
 
 /* Two rescuers at once, one of which may be killed, too. */
-static void recover(uint32_t actor)
+static void recover(uint32_t thread)
 {
     pid_t rescuer = fork();
 
     if (rescuer == 0) {
-        world_recover(RESCUER + WORKERS, actor);
+        world_recover(RESCUER + WORKERS, thread);
         _exit(0);
     }
-    world_recover(HOLDER, actor);
+    world_recover(HOLDER, thread);
     kill(rescuer, SIGKILL);
     waitpid(rescuer, NULL, 0);
     world_recover(HOLDER, RESCUER + WORKERS);
 }
 
-static void kill_worker(pid_t pid, uint32_t actor)
+static void kill_worker(pid_t pid, uint32_t thread)
 {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    recover(actor);
+    recover(thread);
 }
 
 static void test_random_kills(void **state)

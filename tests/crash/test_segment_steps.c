@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Key sets of a segment, begun by several at once: actors that need one give it its memory and
- * its first version, and use it; each is stopped at any step and goes on later, or never. Before
- * every step, whatever is said to be there is there; and nobody who comes late undoes what others
- * have published since.
+ * Key sets of a segment, begun by several threads at once. Threads that need one give it its memory
+ * and its first version, and use it. Each is stopped at any step and goes on later, or never.
+ * Before every step, everything that is published is there; and no late thread undoes a later
+ * commit of another.
  *
  * Exits with 77 under ThreadSanitizer.
  */
@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-enum { FIRST_ACTOR, SECOND_ACTOR, THIRD_ACTOR, ACTORS };
-enum { WORDS = 12, ROUNDS = 1, LIVE = 1 };
+enum { FIRST_THREAD, SECOND_THREAD, THIRD_THREAD, THREADS };
+enum { WORDS = 12, ROUNDS = 1, KEY_SET = 1 };
 
 static struct segment *segment;
 static struct region region;
@@ -28,11 +28,11 @@ static _Atomic bool broken;
 static uint64_t rounds;
 static unsigned published; /* versions, in all */
 
-static struct actor {
+static struct thread {
     struct fiber fiber;
     uint32_t number;
     bool begun;
-} actors[ACTORS];
+} threads[THREADS];
 
 /* What is below the mark can be used. */
 static void look(void)
@@ -44,14 +44,14 @@ static void look(void)
 }
 
 /* One more version, which says how many there have been; the empty one says none. */
-static bool publish(uint32_t actor)
+static bool publish(uint32_t thread)
 {
-    const uint32_t unit = segment_key_set_unit(segment, LIVE);
+    const uint32_t unit = segment_key_set_unit(segment, KEY_SET);
     uint64_t words[WORDS] = {0};
     struct version version = {.content = words, .content_capacity = WORDS};
     uint64_t before;
 
-    version_set_active(&region, segment_thread_unit(segment, actor), unit);
+    version_set_active(&region, segment_thread_unit(segment, thread), unit);
     version_read(&region, unit, &version);
     require(version.content_n == 0 || version.content_n == WORDS);
     require((version.content_n == 0) == (words[0] == 0) && !version.is_mismatch);
@@ -59,7 +59,7 @@ static bool publish(uint32_t actor)
     for (uint32_t i = 0; i < WORDS; i++)
         words[i] = before + 1;
     version.content_n = WORDS;
-    if (!version_commit(&region, segment_thread_unit(segment, actor), unit, &version))
+    if (!version_commit(&region, segment_thread_unit(segment, thread), unit, &version))
         return false;
     published++;
     return true;
@@ -67,21 +67,21 @@ static bool publish(uint32_t actor)
 
 static void use(void *argument)
 {
-    struct actor *actor = argument;
+    struct thread *thread = argument;
 
-    require(segment_alloc_key_set(segment, LIVE) == 0);
-    actor->begun = true;
-    require(segment_key_sets_n(segment) > LIVE);
+    require(segment_alloc_key_set(segment, KEY_SET) == 0);
+    thread->begun = true;
+    require(segment_key_sets_n(segment) > KEY_SET);
     for (unsigned done = 0; done < ROUNDS;)
-        done += publish(actor->number);
+        done += publish(thread->number);
 }
 
 static struct fiber *start(uint32_t number)
 {
-    actors[number].number = number;
-    actors[number].begun = false;
-    fiber_start(&actors[number].fiber, use, &actors[number]);
-    return &actors[number].fiber;
+    threads[number].number = number;
+    threads[number].begun = false;
+    fiber_start(&threads[number].fiber, use, &threads[number]);
+    return &threads[number].fiber;
 }
 
 static void prepare(void)
@@ -90,7 +90,7 @@ static void prepare(void)
 
     require(segment_open(place, &shape, &segment, &error) == 0);
     require(region_open_segment(&region, segment, &broken) == 0);
-    for (uint32_t i = 0; i < ACTORS; i++)
+    for (uint32_t i = 0; i < THREADS; i++)
         require(segment_alloc_thread(segment, i) == 0);
     require(segment_alloc_key_set(segment, 0) == 0); /* they go up from the first */
     published = 0;
@@ -104,7 +104,7 @@ static void finish(uint32_t dead)
 
     rounds++;
     look();
-    version_read(&region, segment_key_set_unit(segment, LIVE), &version);
+    version_read(&region, segment_key_set_unit(segment, KEY_SET), &version);
     require(words[0] >= published && words[0] <= published + dead);
     require(words[WORDS - 1] == words[0]);
     region_close(&region);
@@ -119,7 +119,7 @@ static uint64_t count_steps(void)
 
     prepare();
     before = fiber_steps();
-    fiber_go(start(FIRST_ACTOR), 0);
+    fiber_go(start(FIRST_THREAD), 0);
     finish(0);
     return fiber_steps() - before;
 }
@@ -136,12 +136,12 @@ static void two_are_stopped(void **state)
             uint32_t end = (uint32_t)(n + m) % 4;
 
             prepare();
-            fiber_go(start(FIRST_ACTOR), n);
-            fiber_go(start(SECOND_ACTOR), m);
-            require(fiber_go(start(THIRD_ACTOR), 0) == FIBER_DONE);
-            for (uint32_t i = FIRST_ACTOR; i <= SECOND_ACTOR; i++)
+            fiber_go(start(FIRST_THREAD), n);
+            fiber_go(start(SECOND_THREAD), m);
+            require(fiber_go(start(THIRD_THREAD), 0) == FIBER_DONE);
+            for (uint32_t i = FIRST_THREAD; i <= SECOND_THREAD; i++)
                 if (end & 1u << i)
-                    require(fiber_go(&actors[i].fiber, 0) == FIBER_DONE);
+                    require(fiber_go(&threads[i].fiber, 0) == FIBER_DONE);
             finish(2);
         }
     print_message("%" PRIu64 " rounds\n", rounds);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Death and stops at every step, with fibers (fiber.h): each actor is stopped between two stores to
- * shared memory, or two loads of a copy, and either dies there or goes on later. After every round
- * the world is recovered and checked, and the dead actors' successors do it all again.
+ * Death and stops at every step, with fibers (fiber.h). Each thread is stopped between two stores
+ * to shared memory, or two loads of a copy, and either dies there or goes on later. After every
+ * round the world is recovered and checked, and the dead threads' successors do it all again.
  *
  *     test_steps [STRIDE [SEED]]
  *
- * Where two actors are stopped, each at any of its steps, every STRIDE-th pair is tried: 1 is all
- * of them, 5 takes minutes (the long forms); the default leaves some thousands.
- * Exits with 77 under ThreadSanitizer.
+ * Where two threads are stopped, each at any of its steps, every STRIDE-th pair is tried: 1 is all
+ * of them, 5 takes minutes (the long forms); the default leaves some thousands. Exits with 77 under
+ * ThreadSanitizer.
  */
 #include "crash_world.h"
 #include "os/os.h"
@@ -26,71 +26,71 @@ enum { HOLDER, FIRST, SECOND, THIRD, RESCUER, SECOND_RESCUER };
 enum { STATES = 7 };
 
 static uint64_t stride = 503, seed = 1, rounds;
-static struct fiber fibers[ACTORS];
+static struct fiber fibers[THREADS];
 
 /* What a fiber is to do. */
 struct task {
-    uint32_t actor, set, dead;
+    uint32_t thread, set, dead;
 };
 
-static struct task tasks[ACTORS];
+static struct task tasks[THREADS];
 
 static void run_script(void *argument)
 {
     const struct task *task = argument;
 
-    world_script(task->actor, task->set);
+    world_script(task->thread, task->set);
 }
 
 static void run_recovery(void *argument)
 {
     const struct task *task = argument;
 
-    world_recover(task->actor, task->dead);
+    world_recover(task->thread, task->dead);
 }
 
-static struct fiber *script(uint32_t actor, uint32_t set)
+static struct fiber *script(uint32_t thread, uint32_t set)
 {
-    tasks[actor] = (struct task){actor, set, 0};
-    fiber_start(&fibers[actor], run_script, &tasks[actor]);
-    return &fibers[actor];
+    tasks[thread] = (struct task){thread, set, 0};
+    fiber_start(&fibers[thread], run_script, &tasks[thread]);
+    return &fibers[thread];
 }
 
-static struct fiber *rescue(uint32_t actor, uint32_t dead)
+static struct fiber *rescue(uint32_t thread, uint32_t dead)
 {
-    tasks[actor] = (struct task){actor, 0, dead};
-    fiber_start(&fibers[actor], run_recovery, &tasks[actor]);
-    return &fibers[actor];
+    tasks[thread] = (struct task){thread, 0, dead};
+    fiber_start(&fibers[thread], run_recovery, &tasks[thread]);
+    return &fibers[thread];
 }
 
-/* The states in which scripts begin: free, one held, full, full with a line, a head that waits
- * for more than there is while somebody behind it would do with what there is; full and one held,
- * after a line that is not there any more: of a set of one word the block is. */
+/* The states in which scripts begin: free; one held; full; full with waiters; a head that waits for
+ * more than there is, while a waiter behind it would need less; full, and one held, after waiters
+ * that are gone: a set that could be inline is inflated then. */
 static void prepare(uint32_t set, uint32_t state)
 {
     if (state == 1 || state == 4)
-        world_enter(HOLDER, set, 0, 1, MODE_WAIT);
+        world_acquire(HOLDER, set, 0, 1, MODE_WAIT);
     if (state == 2 || state == 3 || state == 5 || state == 6)
-        world_enter(HOLDER, set, 0, 2 - (state == 6), MODE_WAIT);
+        world_acquire(HOLDER, set, 0, 2 - (state == 6), MODE_WAIT);
     if (state == 5 || state == 6) {
-        world_enter(HOLDER, set, 1, 2, MODE_WAIT);
-        world_withdraw(HOLDER, set, 1);
-        world_leave(HOLDER, set, 1, 0);
+        world_acquire(HOLDER, set, 1, 2, MODE_WAIT);
+        world_cancel(HOLDER, set, 1);
+        world_release(HOLDER, set, 1, 0);
     }
     if (state == 3 || state == 4)
-        world_enter(HOLDER, set, 1, state == 3 ? 1 : 2, MODE_WAIT);
+        world_acquire(HOLDER, set, 1, state == 3 ? 1 : 2, MODE_WAIT);
     if (state == 3 || state == 4)
-        world_enter(HOLDER, set, 2, 1, MODE_WAIT);
+        world_acquire(HOLDER, set, 2, 1, MODE_WAIT);
 }
 
 static void holder_leaves(uint32_t set)
 {
     for (uint32_t i = 0; i < RECORDS; i++)
-        world_leave(HOLDER, set, i, 0);
+        world_release(HOLDER, set, i, 0);
 }
 
-/* Nobody is in the middle of anything: everything must be right, and come to nothing at the end;
- * the actors that died can be used again. */
+/* No thread is in the middle of an operation. Everything must be right, and be given back at the
+ * end. The threads that died can be used again. */
 static void finish(uint32_t set)
 {
     rounds++;
@@ -124,7 +124,7 @@ static void say(const char *what, uint64_t a, uint64_t b, uint64_t c, uint64_t d
     world.where[3] = d;
 }
 
-/* Calls `round` for each set, each state and every step of the first actor. */
+/* Calls `round` for each set, each state and every step of the first thread. */
 static void each_step(const char *what, void (*round)(uint32_t set, uint64_t n, uint64_t steps))
 {
     rounds = world.failures = 0;
@@ -194,13 +194,13 @@ static void test_death_at_every_step(void **state)
     each_step("death at every step", round_death);
 }
 
-/* Somebody else works on before anybody recovers. */
+/* Another thread works on before any recovers. */
 static void round_death_unnoticed(uint32_t set, uint64_t n, uint64_t steps)
 {
     (void)n;
     (void)steps;
     fiber_go(script(SECOND, set), 0);
-    expect(fibers[SECOND].state == FIBER_DONE, "held up by a dead actor");
+    expect(fibers[SECOND].state == FIBER_DONE, "held up by a dead thread");
     world_recover(RESCUER, FIRST);
     finish(set);
 }
@@ -275,13 +275,13 @@ static void round_late_rescuer(uint32_t set, uint64_t n, uint64_t steps)
         alive = fiber_go(rescue(RESCUER, FIRST), m) == FIBER_READY;
         world_recover(SECOND_RESCUER, FIRST);
         for (uint32_t i = 0; i < RECORDS; i++)
-            world_enter(FIRST, set, i, 1, MODE_WAIT);
+            world_acquire(FIRST, set, i, 1, MODE_WAIT);
         fiber_go(&fibers[RESCUER], 0);
         for (uint32_t i = 0; i < RECORDS; i++)
             expect(world_state(FIRST, set, i) != RECORD_FREE, "%u was taken for the dead's", i);
         world_check();
         for (uint32_t i = 0; i < RECORDS; i++)
-            world_leave(FIRST, set, i, 0);
+            world_release(FIRST, set, i, 0);
         finish(set);
     }
 }
@@ -299,7 +299,7 @@ static void run_hand_in(void *argument)
     const struct task *task = argument;
 
     if (world_state(task->dead, task->set, 0) == RECORD_HELD)
-        world_hand_in(task->actor, task->dead, task->set, 0);
+        world_release_record(task->thread, task->dead, task->set, 0);
 }
 
 static uint64_t held_word; /* of what is given back */
@@ -308,14 +308,14 @@ static void run_give_back(void *argument)
 {
     const struct task *task = argument;
 
-    world_give_back(task->actor, task->dead, task->set, 0, held_word);
+    world_release_exact(task->thread, task->dead, task->set, 0, held_word);
 }
 
-static struct fiber *start(uint32_t actor, uint32_t set, uint32_t of, void (*run)(void *argument))
+static struct fiber *start(uint32_t thread, uint32_t set, uint32_t of, void (*run)(void *argument))
 {
-    tasks[actor] = (struct task){actor, set, of};
-    fiber_start(&fibers[actor], run, &tasks[actor]);
-    return &fibers[actor];
+    tasks[thread] = (struct task){thread, set, of};
+    fiber_start(&fibers[thread], run, &tasks[thread]);
+    return &fibers[thread];
 }
 
 /* Both die, at every step of the second: what it has not given back is given back for the first. */
@@ -327,32 +327,32 @@ static void test_hand_in(void **state)
     rounds = world.failures = 0;
     for (uint32_t set = 0; set < SETS; set++)
         for (uint64_t n = 2; n < 4 || alive; n++) {
-            say("death of who gives back for another thread", set, n, 0, 0);
+            say("death of a thread that gives back for another", set, n, 0, 0);
             world_restore();
-            world_enter(FIRST, set, 0, 1, MODE_TRY);
+            world_acquire(FIRST, set, 0, 1, MODE_TRY);
             alive = fiber_go(start(SECOND, set, FIRST, run_hand_in), n / 2) == FIBER_READY;
             world_recover(RESCUER, n % 2 ? FIRST : SECOND);
             world_recover(RESCUER, n % 2 ? SECOND : FIRST);
             finish(set);
         }
-    printf("death of who gives back for another thread: %lu rounds\n", rounds);
+    printf("death of a thread that gives back for another: %lu rounds\n", rounds);
     assert_int_equal(world.failures, 0);
 }
 
-/* Whoever gives back for others meets somebody who does the same, or does it himself. */
+/* A thread that gives back for another meets one that does so, too, or the holder itself. */
 static void try_givers(uint32_t set, void (*one)(void *argument), void (*other)(void *argument))
 {
-    bool alive = true, other_alive = true;
+    bool alive = true, other_lives = true;
 
     for (uint64_t n = 1; alive; n++)
-        for (uint64_t m = 1; m == 1 || other_alive; m++) {
+        for (uint64_t m = 1; m == 1 || other_lives; m++) {
             say("two give back the same", set, n, m, one == run_hand_in);
             world_restore();
-            world_enter(FIRST, set, 0, 1, MODE_TRY);
-            world_enter(HOLDER, set, 0, 1, MODE_TRY);
+            world_acquire(FIRST, set, 0, 1, MODE_TRY);
+            world_acquire(HOLDER, set, 0, 1, MODE_TRY);
             held_word = world_word(FIRST, set, 0);
             alive = fiber_go(start(SECOND, set, FIRST, one), n) == FIBER_READY;
-            other_alive = fiber_go(start(THIRD, set, FIRST, other), m) == FIBER_READY;
+            other_lives = fiber_go(start(THIRD, set, FIRST, other), m) == FIBER_READY;
             fiber_go(&fibers[SECOND], 0);
             fiber_go(&fibers[THIRD], 0);
             finish(set);
@@ -365,7 +365,7 @@ static void test_givers(void **state)
     rounds = world.failures = 0;
     for (uint32_t set = 0; set < SETS; set++) {
         try_givers(set, run_give_back, run_give_back);
-        if (world.sets[set]->inline_format != INLINE_STATE) { /* there nobody does */
+        if (world.sets[set]->inline_format != INLINE_STATE) { /* no thread gives back there */
             try_givers(set, run_hand_in, run_give_back);
             try_givers(set, run_give_back, run_hand_in);
         }
@@ -374,23 +374,21 @@ static void test_givers(void **state)
     assert_int_equal(world.failures, 0);
 }
 
-/*
- * Who gives back for others is stopped; somebody else does it, and whoever held it asks again, with
- * the same record: by the time that the first goes on, nothing of that is his to end.
- */
+/* A thread that gives back for the holder is stopped. Another one does it, and the holder asks
+ * again with the same record. When the first thread goes on, it must not end that. */
 static void round_late_giver(uint32_t set, uint32_t state, uint64_t n, bool *stopped)
 {
     world_restore();
-    world_enter(FIRST, set, 0, 1, MODE_TRY);
+    world_acquire(FIRST, set, 0, 1, MODE_TRY);
     prepare(set, state);
     held_word = world_word(FIRST, set, 0);
     *stopped = fiber_go(start(SECOND, set, FIRST, run_give_back), n) == FIBER_READY;
-    world_give_back(THIRD, FIRST, set, 0, held_word);
-    world_enter(FIRST, set, 0, 1, MODE_WAIT);
+    world_release_exact(THIRD, FIRST, set, 0, held_word);
+    world_acquire(FIRST, set, 0, 1, MODE_WAIT);
     fiber_go(&fibers[SECOND], 0);
     expect(world_state(FIRST, set, 0) != RECORD_FREE, "it was taken for what was given back");
     world_check();
-    world_leave(FIRST, set, 0, 0);
+    world_release(FIRST, set, 0, 0);
     finish(set);
 }
 
@@ -403,11 +401,11 @@ static void test_late_giver(void **state)
             bool stopped = true;
 
             for (uint64_t n = 1; stopped && !world.failures; n++) {
-                say("who gives back comes late", set, s, n, 0);
+                say("a thread that gives back comes late", set, s, n, 0);
                 round_late_giver(set, s, n, &stopped);
             }
         }
-    printf("who gives back comes late: %lu rounds\n", rounds);
+    printf("a thread that gives back comes late: %lu rounds\n", rounds);
     assert_int_equal(world.failures, 0);
 }
 
@@ -417,21 +415,19 @@ static void run_turns(void *argument)
 {
     const struct task *task = argument;
 
-    world_leave(task->actor, task->set, 0, 0);
+    world_release(task->thread, task->set, 0, 0);
     for (uint32_t i = 1; i < RECORDS; i++) {
-        world_enter(task->actor, task->set, i, 1, MODE_TRY);
-        world_leave(task->actor, task->set, i, 0);
+        world_acquire(task->thread, task->set, i, 1, MODE_TRY);
+        world_release(task->thread, task->set, i, 0);
     }
 }
 
-/*
- * A rescuer is stopped while it completes what was announced by the bits of one version. Somebody
- * goes on, turns its bit forth and back, and dies before it does what it has announced last: the
- * rescuer must not take that for done.
- */
+/* A rescuer is stopped while it completes what was announced by the bits of one version. Another
+ * thread goes on, toggles its bit twice, and dies before it does what it announced last. The
+ * rescuer must not take that for done. */
 static void test_announced(void **state)
 {
-    enum { RESCUED = 32 }; /* steps until it has come past the seats of these */
+    enum { RESCUED = 32 }; /* steps until it has come past the slots of these */
     bool alive = true;
 
     (void)state;
@@ -440,8 +436,8 @@ static void test_announced(void **state)
         for (uint64_t m = 1; m < RESCUED; m++) {
             say("a rescuer is late for what was announced", n, m, 0, 0);
             world_restore();
-            world_enter(FIRST, SET_RESOURCE, 0, 1, MODE_TRY);
-            world_enter(HOLDER, SET_RESOURCE, 0, 1, MODE_TRY);
+            world_acquire(FIRST, SET_RESOURCE, 0, 1, MODE_TRY);
+            world_acquire(HOLDER, SET_RESOURCE, 0, 1, MODE_TRY);
             fiber_go(rescue(RESCUER, HOLDER), m);
             alive = fiber_go(start(FIRST, SET_RESOURCE, 0, run_turns), n) == FIBER_READY;
             fiber_go(&fibers[RESCUER], 0);
@@ -475,7 +471,7 @@ static void round_stops(uint32_t set, uint64_t m)
 {
     fiber_go(script(SECOND, set), m);
     fiber_go(script(THIRD, set), 0);
-    expect(fibers[THIRD].state == FIBER_DONE, "held up by stopped actors");
+    expect(fibers[THIRD].state == FIBER_DONE, "held up by stopped threads");
     holder_leaves(set);
     fiber_go(&fibers[m % 2 ? FIRST : SECOND], 0);
     fiber_go(&fibers[m % 2 ? SECOND : FIRST], 0);
@@ -514,8 +510,8 @@ static void run_changes(void *argument)
     const struct task *task = argument;
 
     for (uint32_t i = 0; i < RECORDS; i++) {
-        world_enter(task->actor, task->set, i, 1, MODE_WAIT);
-        world_leave(task->actor, task->set, i, i % 2);
+        world_acquire(task->thread, task->set, i, 1, MODE_WAIT);
+        world_release(task->thread, task->set, i, i % 2);
     }
 }
 
@@ -537,7 +533,7 @@ static void test_rewritten(void **state)
 
     (void)state;
     stride = usual / 6 + 1; /* few of them meet */
-    each_pair("a block that is written again while somebody completes it", round_rewritten);
+    each_pair("a block that is written again while a helper completes it", round_rewritten);
     stride = usual;
 }
 
@@ -547,14 +543,14 @@ static void run_newcomer(void *argument)
 {
     const struct task *task = argument;
 
-    world_enter(task->actor, task->set, 0, 1, MODE_TRY);
+    world_acquire(task->thread, task->set, 0, 1, MODE_TRY);
 }
 
 /*
- * A newcomer is stopped at its n-th step while somebody is in line, and may have read the clock.
- * Until it goes on that one has been granted and everything given back, so that there is no line.
- * The newcomer may be granted, too, but not as of an instant before the other's, who was there
- * first. Whether it was; `*stopped`: there is such a step.
+ * A newcomer is stopped at its n-th step while another thread waits, and may have read the clock.
+ * Until it goes on, the waiter has been granted and everything was given back, so that the wait
+ * queue is empty. The newcomer may be granted, too, but not as of an instant before the waiter's,
+ * which was there first. Returns whether it was granted; `*stopped`: there is such a step.
  */
 static bool is_granted_after_the_line(uint32_t set, uint64_t n, bool *stopped)
 {
@@ -562,23 +558,23 @@ static bool is_granted_after_the_line(uint32_t set, uint64_t n, bool *stopped)
     bool granted;
 
     world_restore();
-    world_enter(SECOND, set, 0, 2, MODE_WAIT);
-    expect(world_enter(THIRD, set, 0, 1, MODE_WAIT) == 1, "there is no line");
+    world_acquire(SECOND, set, 0, 2, MODE_WAIT);
+    expect(world_acquire(THIRD, set, 0, 1, MODE_WAIT) == 1, "there is no line");
     tasks[FIRST] = (struct task){FIRST, set, 0};
     fiber_start(newcomer, run_newcomer, &tasks[FIRST]);
     *stopped = fiber_go(newcomer, n) == FIBER_READY;
-    world_leave(SECOND, set, 0, 0);
-    set_grant_waiters(world.actors[THIRD], world.sets[set]);
-    expect(world_state(THIRD, set, 0) == RECORD_HELD, "the line was not served");
-    world_leave(THIRD, set, 0, 0);
+    world_release(SECOND, set, 0, 0);
+    set_grant_waiters(world.threads[THIRD], world.sets[set]);
+    expect(world_state(THIRD, set, 0) == RECORD_HELD, "the waiters were not granted");
+    world_release(THIRD, set, 0, 0);
     fiber_go(newcomer, 0);
     granted = world_state(FIRST, set, 0) == RECORD_HELD;
-    world_leave(FIRST, set, 0, 0);
+    world_release(FIRST, set, 0, 0);
     finish(set);
     return granted;
 }
 
-static void test_instant_after_the_line(void **state)
+static void test_instant_after_the_wait_queue(void **state)
 {
     (void)state;
     rounds = world.failures = 0;
@@ -587,12 +583,12 @@ static void test_instant_after_the_line(void **state)
         uint64_t granted = 0;
 
         for (uint64_t n = 1; stopped && !world.failures; n++) {
-            say("an instant after the line", set, n, 0, 0);
+            say("an instant after the wait queue", set, n, 0, 0);
             granted += is_granted_after_the_line(set, n, &stopped);
         }
         expect(granted || world.failures, "set %u: no newcomer was granted anything", set);
     }
-    printf("an instant after the line: %lu rounds\n", rounds);
+    printf("an instant after the wait queue: %lu rounds\n", rounds);
     assert_int_equal(world.failures, 0);
 }
 
@@ -602,14 +598,14 @@ static void run_waiter(void *argument)
 {
     const struct task *task = argument;
 
-    world_enter(task->actor, task->set, 0, 1, MODE_WAIT);
-    world_wait(task->actor, task->set, 0);
-    expect(world_state(task->actor, task->set, 0) == RECORD_HELD, "woken without a grant");
-    world_leave(task->actor, task->set, 0, 1);
+    world_acquire(task->thread, task->set, 0, 1, MODE_WAIT);
+    world_wait(task->thread, task->set, 0);
+    expect(world_state(task->thread, task->set, 0) == RECORD_HELD, "woken without a grant");
+    world_release(task->thread, task->set, 0, 1);
 }
 
-/* The first actor goes on with others behind it in line, and dies or is stopped anywhere: those who
- * sleep must hear of what it gives back. */
+/* The first thread goes on with others waiting behind it, and dies or is stopped anywhere. The
+ * sleepers must be woken for what it gives back. */
 static void round_sleepers(uint32_t set, uint64_t before, uint64_t n, bool dies)
 {
     world_restore();
@@ -628,15 +624,15 @@ static void round_sleepers(uint32_t set, uint64_t before, uint64_t n, bool dies)
     for (uint32_t i = 0; i < 64; i++) {
         for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++)
             fiber_go(&fibers[a], 0);
-        expect(i % 8 || !fibers_missed(fibers, ACTORS), "somebody sleeps on, though decided");
+        expect(i % 8 || !fibers_missed(fibers, THREADS), "a waiter sleeps on, though decided");
         if (i == 8)
             holder_leaves(set);
         if (i % 8 == 7)
             world_pass(INTERVAL_NS);
-        fibers_on_time(fibers, ACTORS, atomic_load(&shared->clock));
+        fibers_on_time(fibers, THREADS, atomic_load(&shared->clock));
     }
     for (uint32_t a = THIRD; a <= SECOND_RESCUER; a++)
-        expect(fibers[a].state == FIBER_DONE, "actor %u sleeps for ever", a);
+        expect(fibers[a].state == FIBER_DONE, "thread %u sleeps for ever", a);
     finish(set);
 }
 
@@ -649,7 +645,7 @@ static void round_sleepers_death(uint32_t set, uint64_t n, uint64_t steps)
 static void test_sleepers(void **state)
 {
     (void)state;
-    each_step("sleepers hear of it after a death", round_sleepers_death);
+    each_step("sleepers are woken after a death", round_sleepers_death);
 }
 
 static void round_sleepers_stop(uint32_t set, uint64_t n, uint64_t steps)
@@ -661,7 +657,7 @@ static void round_sleepers_stop(uint32_t set, uint64_t n, uint64_t steps)
 static void test_sleepers_stop(void **state)
 {
     (void)state;
-    each_step("sleepers hear of it after a stop", round_sleepers_stop);
+    each_step("sleepers are woken after a stop", round_sleepers_stop);
 }
 
 /* ---- any interleaving ---- */
@@ -671,12 +667,12 @@ static void run_worker(void *argument)
     const struct task *task = argument;
 
     for (uint32_t i = 0; i < 3; i++) {
-        world_enter(task->actor, task->set, 0, 1 + i % 2, MODE_WAIT);
-        if ((task->actor + i) % 3 == 0)
-            world_leave(task->actor, task->set, 0, 0);
+        world_acquire(task->thread, task->set, 0, 1 + i % 2, MODE_WAIT);
+        if ((task->thread + i) % 3 == 0)
+            world_release(task->thread, task->set, 0, 0);
         else
-            world_wait(task->actor, task->set, 0);
-        world_leave(task->actor, task->set, 0, i % 2);
+            world_wait(task->thread, task->set, 0);
+        world_release(task->thread, task->set, 0, i % 2);
     }
 }
 
@@ -700,10 +696,10 @@ static void run_all(uint32_t n, bool deadly)
         }
         if (done + asleep == n)
             world_pass(INTERVAL_NS);
-        fibers_on_time(fibers, ACTORS, atomic_load(&shared->clock));
+        fibers_on_time(fibers, THREADS, atomic_load(&shared->clock));
     }
     expect(done == n, "%u sleep for ever", n - done);
-    expect(fibers_missed(fibers, ACTORS) == 0, "somebody sleeps on, though it was decided");
+    expect(fibers_missed(fibers, THREADS) == 0, "a waiter sleeps on, though it was decided");
 }
 
 static void random_rounds(const char *what, bool deadly)
@@ -741,7 +737,7 @@ static void test_random_deaths(void **state)
 
 /* ---- private sets ---- */
 
-/* Nobody dies there, so the word of a resource is only what is held. */
+/* No thread dies there, so the word of a resource is only the held amount. */
 static void in_private(void (*test)(void **state), void **state)
 {
     world_share(false);
@@ -749,9 +745,9 @@ static void in_private(void (*test)(void **state), void **state)
     world_share(true);
 }
 
-static void test_private_instant_after_the_line(void **state)
+static void test_private_instant_after_the_wait_queue(void **state)
 {
-    in_private(test_instant_after_the_line, state);
+    in_private(test_instant_after_the_wait_queue, state);
 }
 
 static void test_private_stops(void **state)
@@ -774,38 +770,38 @@ static void test_private_random(void **state)
     in_private(test_random, state);
 }
 
-/* ---- who loses ---- */
+/* ---- contention ---- */
 
 static void run_taker(void *unused)
 {
     (void)unused;
-    world_enter(FIRST, SET_THREE, 0, 1, MODE_TRY);
+    world_acquire(FIRST, SET_THREE, 0, 1, MODE_TRY);
 }
 
-/* Somebody is faster at every step, until the other one says that he presses. Once he has won he
- * takes it back, for all who come now would wait for him. */
-static void test_who_presses_takes_it_back(void **state)
+/* Another thread is faster at every step until the first one sets the yield hint. Once the first
+ * has won, it clears the hint: all newcomers would wait for it. */
+static void test_a_hint_is_taken_back(void **state)
 {
     const struct set_head *head = region_block(&world.w->region, world.sets[SET_THREE]->head_unit);
     enum fiber_state taker = FIBER_READY;
 
     (void)state;
     world.failures = 0;
-    say("who presses takes it back", 0, 0, 0, 0);
+    say("a hint is taken back", 0, 0, 0, 0);
     world_share(false);
     world_restore();
     fiber_start(&fibers[FIRST], run_taker, NULL);
     while (taker == FIBER_READY && !atomic_load(&head->yield_hint)) {
         world_pass(2 * INTERVAL_NS);
-        world_enter(SECOND, SET_THREE, 0, 1, MODE_TRY);
-        world_leave(SECOND, SET_THREE, 0, 1);
+        world_acquire(SECOND, SET_THREE, 0, 1, MODE_TRY);
+        world_release(SECOND, SET_THREE, 0, 1);
         taker = fiber_go(&fibers[FIRST], 1);
     }
     assert_int_equal(atomic_load(&head->yield_hint), 1);
     assert_int_equal(fiber_go(&fibers[FIRST], 0), FIBER_DONE);
     assert_int_equal(world_state(FIRST, SET_THREE, 0), RECORD_HELD);
     assert_int_equal(atomic_load(&head->yield_hint), 0);
-    world_leave(FIRST, SET_THREE, 0, 1);
+    world_release(FIRST, SET_THREE, 0, 1);
     world_check_empty();
     world_share(true);
     assert_int_equal(world.failures, 0);
@@ -820,10 +816,10 @@ static void run_reader(void *argument)
 {
     const struct task *task = argument;
     const struct limits *limits = &world.sets[SET_THREE]->limits;
-    struct thread_ctx *actor = world.actors[task->actor];
-    uint64_t *states = actor->content + CONTENT_STATES;
+    struct thread_ctx *thread = world.threads[task->thread];
+    uint64_t *states = thread->content + CONTENT_STATES;
 
-    set_snapshot(actor, world.sets[SET_THREE], &(struct set_view){0});
+    set_snapshot(thread, world.sets[SET_THREE], &(struct set_view){0});
     if (states[limits->items[0].state_offset] != states[limits->items[1].state_offset])
         torn++;
 }
@@ -859,8 +855,8 @@ static void age_blocks(void)
 {
     const uint64_t old = ((UINT64_C(1) << 41) - 4) << BLOCK_SLOT_BITS;
 
-    for (struct thread_ctx *actor = world.w->thread_ctxs; actor; actor = actor->next) {
-        struct thread_head *head = region_block(&world.w->region, actor->unit);
+    for (struct thread_ctx *thread = world.w->thread_ctxs; thread; thread = thread->next) {
+        struct thread_head *head = region_block(&world.w->region, thread->unit);
 
         for (uint32_t c = 0; c < BLOCK_CLASSES; c++)
             if (atomic_load(&head->own_blocks[c]))
@@ -908,10 +904,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_announced),
         cmocka_unit_test(test_versions_wrap),
         cmocka_unit_test(test_snapshot_is_whole),
-        cmocka_unit_test(test_who_presses_takes_it_back),
+        cmocka_unit_test(test_a_hint_is_taken_back),
         cmocka_unit_test(test_death_at_every_step),
         cmocka_unit_test(test_death_unnoticed),
-        cmocka_unit_test(test_instant_after_the_line),
+        cmocka_unit_test(test_instant_after_the_wait_queue),
         cmocka_unit_test(test_sleepers),
         cmocka_unit_test(test_sleepers_stop),
         cmocka_unit_test(test_rescuer_dies),
@@ -923,7 +919,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rewritten),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_random_deaths),
-        cmocka_unit_test(test_private_instant_after_the_line),
+        cmocka_unit_test(test_private_instant_after_the_wait_queue),
         cmocka_unit_test(test_private_stops),
         cmocka_unit_test(test_private_crossed_stops),
         cmocka_unit_test(test_private_sleepers),

@@ -810,7 +810,7 @@ static bool run_once(const struct scenario *scenario, arm_fn arm, uint64_t n)
     return failed;
 }
 
-/* All whose names begin like this. */
+/* All faults with names that begin so. */
 static void run_those(const char *begin, arm_fn arm)
 {
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
@@ -852,7 +852,7 @@ static void fail_events_for_a_while(uint64_t n)
     fake_os_fail_kind_from(n, FAKE_EVENT, 0);
 }
 
-/* Only of a queue, whose reaper comes again by itself. */
+/* Only for a completion queue: its program reaps again by itself. */
 static void test_events_that_fail_for_a_while(void **state)
 {
     (void)state;

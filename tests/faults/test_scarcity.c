@@ -376,7 +376,7 @@ static void *acquire_db(void *argument)
     return NULL;
 }
 
-/* A thread that blocks needs none, and neither does whoever wakes it. */
+/* A thread that blocks needs none, nor does the thread that wakes it. */
 static void test_blocking_without_descriptors(void **state)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};

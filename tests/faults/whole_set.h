@@ -24,10 +24,8 @@ void world_open(struct whole_set *world);
 /* Closes what is open. */
 void world_close(struct whole_set *world);
 
-/*
- * Nothing is held, nobody waits, everything that was granted was released or taken, and all of the
- * capacity can be had and given back: now, after a wait, and by a submission.
- */
+/* Nothing is held and no thread waits; everything that was granted was released or taken; and the
+ * whole capacity can be had and given back: now, after a wait, and by a submission. */
 void world_check_whole(const struct whole_set *world);
 
 /* Waits, at most for long, until it is decided; its result. */

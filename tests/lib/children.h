@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Real processes for tests of who lives: children that are forked, or that run the test program
- * anew with the name of a role, and what /proc says of them, read in the test's own way.
- */
+/* Real processes for tests of peer ids: children that are forked, or that run the test program anew
+ * with the name of a role, and the contents of their /proc files, read in the test's own way. */
 #ifndef WEIR_TESTS_CHILDREN_H
 #define WEIR_TESTS_CHILDREN_H
 
@@ -149,7 +147,7 @@ static inline char stat_of(pid_t pid, uint64_t *ret_start)
     return state;
 }
 
-static inline uint64_t life_of(pid_t pid)
+static inline uint64_t peer_id_of(pid_t pid)
 {
     uint64_t start = 0;
 

@@ -364,7 +364,7 @@ void *os_alloc_aligned(size_t alignment, size_t size)
                                               : block_made(real_os_alloc_aligned(alignment, size));
 }
 
-/* Always moves, so that whoever keeps a pointer to the old place is found out. */
+/* Always moves, so that code that keeps a pointer to the old place is found out. */
 void *os_realloc(void *memory, size_t n, size_t size)
 {
     size_t bytes = alloc_size(n, size), old;
@@ -531,7 +531,7 @@ int os_tsc_check(void)
     return c != NULL ? c->usable : real_os_tsc_check();
 }
 
-/* The counter whose clock takes the place of the others, or NULL. */
+/* The counter that takes the place of the clocks, or NULL. */
 static const struct fake_counter *counter_with_clock(void)
 {
     const struct fake_counter *c = atomic_load(&counter);

@@ -203,7 +203,7 @@ bool history_keeps_order(const struct history *history)
         memcpy(events, history->events, n * sizeof(*events));
     qsort(events, n, sizeof(*events), compare_coming);
     for (size_t i = 0; i < n && kept; i++) {
-        /* Of those who came at an earlier instant, who was granted last? */
+        /* Of the waiters that joined at an earlier instant, which was granted last? */
         for (; before < i && came(&events[before]) < came(&events[i]); before++)
             if (events[before].since && events[before].lo > latest)
                 latest = events[before].lo;

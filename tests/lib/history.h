@@ -14,7 +14,7 @@
 enum { HISTORY_LIMITS = 5 };
 
 struct event {
-    uint64_t since;  /* joined the line; the grant's instant if it did not wait; 0: a take */
+    uint64_t since;  /* joined the wait queue; the grant's instant if it did not wait; 0: a take */
     uint64_t lo, hi; /* of the grant; equal if known exactly */
     uint32_t amounts[HISTORY_LIMITS];
 };
@@ -43,7 +43,7 @@ bool history_keeps_rate(const struct history *history, unsigned limit, uint64_t 
 /* In any half-open span of this length: granted <= capacity. */
 bool history_keeps_window(const struct history *history, unsigned limit, uint64_t capacity,
                           uint64_t window);
-/* Nobody was granted while somebody who had joined before still waited for a grant of his own. */
+/* No request was granted while an earlier waiter still waited for its own grant. */
 bool history_keeps_order(const struct history *history);
 
 #endif

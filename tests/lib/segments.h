@@ -56,7 +56,7 @@ static inline struct segment_shape other_shape(void)
     return shape;
 }
 
-/* One that is there for its users only, of whom there are those that `anybody` finds. */
+/* A segment that exists for its users only; `anybody` finds whether there are any. */
 static inline bool anybody(const struct segment *segment, void *userdata);
 
 static inline struct segment_shape brief(struct segment_shape shape)

@@ -30,7 +30,7 @@ struct world {
     weir_set *set;
     uint64_t now;
     int64_t wall;
-    unsigned logged; /* lines */
+    unsigned logged; /* complaints */
     char log[LOG_MAX][256];
 };
 extern struct world world;

@@ -499,10 +499,10 @@ static void play(const struct way *what, uint64_t grants)
         if (all)
             require(weir_release(&all) == 0);
     }
-    printf("%s: %" PRIu64 " grants, nobody interrupted\n", what->name, grants);
+    printf("%s: %" PRIu64 " grants, no call interrupted\n", what->name, grants);
 }
 
-/* They do notice: a signal interrupts each of them. Nobody needs to be told to get up. */
+/* The waits do end: a signal interrupts each of them. No wake is needed. */
 static void interrupt_all(void)
 {
     for (int i = 0; i < SITTERS; i++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A queue watched by one multishot poll, as weir/uring.h says: how many CQEs its wakes make, and
- * what comes of a poll that the kernel ends because nobody took its CQEs. On each kind of ring.
- */
+/* A completion queue watched by one multishot poll, as weir/uring.h says: how many CQEs its wakes
+ * make, and what comes of a poll that the kernel ends because the program took no CQEs. On each
+ * kind of ring. */
 #include "rings.h"
 
 #include <pthread.h>
@@ -71,7 +70,8 @@ static void test_one_cqe_per_change(void)
     }
 }
 
-/* Wakes whose CQEs nobody takes: the kernel ends the poll. Watched again, it misses nothing. */
+/* Wakes with CQEs that the program does not take: the kernel ends the poll. Watched again, it
+ * misses nothing. */
 static void test_overflow(void)
 {
     unsigned ended = 0;

@@ -322,7 +322,7 @@ static void test_nothing_due_does_not_spin(void **state)
     for (unsigned round = 0; round < 100; round++) {
         submit_call(0, WEIR_FOREVER);
         release_held();
-        submit_call(1, WEIR_FOREVER); /* heads the line, unless the first waits */
+        submit_call(1, WEIR_FOREVER); /* heads the wait queue, unless the first waits */
         fake_clock_advance(MS / 2);
         assert_int_equal(weir_queue_cancel(queue, 0), 1);
         assert_int_equal(weir_queue_cancel(queue, 1), 1);
@@ -392,7 +392,7 @@ static void test_reap_of_none(void **state)
     check_quiet();
 }
 
-/* Level by level, to the outermost, which anybody can poll. */
+/* Level by level, to the outermost, which any loop can poll. */
 static void check_nested(int outer_fd, bool expected)
 {
     struct timeval none = {0, 0};

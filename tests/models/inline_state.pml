@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of sets whose state is in their word while nobody is in line (core/set/inline_state.h), and of how
- * they are boxed and unboxed (core/state/version.h). One resource; workers that each ask for it with
- * a record of their own, wait on its word as on a futex, may give up, and give back. What is said
- * of links and torn copies is version.pml's matter: here a box is written and copied at once,
- * and the line is a number in it. What is atomic beyond that is one load, store or compare-and-swap
- * there, and what follows it in private.
+ * A model of sets with inline state while no thread waits (core/set/inline_state.h), and of how
+ * they are inflated and deflated (core/state/version.h). There is one resource. Each worker asks for
+ * it with a record of its own, waits on the record's word as on a futex, may give up, and gives
+ * back. version.pml models links and torn copies: here a block is written and copied at once, and
+ * the wait queue is a number in it. Atomic beyond that is one load, store or compare-and-swap of
+ * the code, and the private steps that follow it.
  *
- *   - The word is {slot, version} of a box, or {used}, or, in a LEDGER, {used, bits}; the last two
- *     come back while others are late.
- *   - `spare` is read after the commit and before the second look at the word; unboxing changes it
- *     before the word. Who finds a set boxed, and nobody in line or expected there, unboxes it, or
- *     leaves that to others.
- *   - A publisher completes its own version from what it knows itself, its own record and its own
- *     box by plain stores; but a version over a word as all others do.
- *   - LEDGER (core/set/detectable_cas.h): each actor announces what it is about to do at the word, and turns its
- *     bit with it. One worker may die between any two steps, and rescuers do what core/peer/thread_recovery.c
- *     does: they box the set, and complete what was announced and has happened by the bits in the
- *     box. With REUSE the first to be done uses the dead one's box, record and seat while others are
- *     late.
+ *   - The state word is {slot, version} of a block, or {used}, or {used, bits} if DETECTABLE. The
+ *     last two come back while other threads are late.
+ *   - `spare` (reserve_block in the code) is read after the commit and before the second look at
+ *     the word. Deflation changes it before the word. A thread that finds the set inflated, without
+ *     waiters or joining threads, deflates it or leaves that to others.
+ *   - A publisher completes its own version from its private copy: its own record and its own block
+ *     by plain stores. A version over an inline word is completed as by every helper.
+ *   - DETECTABLE (core/set/detectable_cas.h): each thread announces its change of the word, and
+ *     toggles its bit with it. One worker may die between any two steps. Rescuers do what
+ *     core/peer/thread_recovery.c does: they inflate the set, and complete the announced changes
+ *     that have happened by the bits in the block. With REUSE the first thread that is done uses
+ *     the block, record and announcement slot of the dead one while others are late.
  *
- * Checked: never more holders than CAPACITY; nobody writes a box that is another's, the set's or
- * spare; when nothing moves any more, nobody sleeps, nothing is held or in line, every record is
- * free, and every box has one owner. Defined from outside: LEDGER, WORKERS, RESCUERS (0: nobody
- * dies), REUSE, CAPACITY, START, FAULT (0: none), each of which must be found; word.plan says
- * in which search:
+ * Checked: never more holders than CAPACITY; no thread writes a block that belongs to another one,
+ * to the set or to `spare`; when nothing moves any more, no thread sleeps, nothing is held or
+ * waits, every record is free, and every block has one owner. Defined from outside: DETECTABLE,
+ * WORKERS, RESCUERS (0: no deaths), REUSE, CAPACITY, START, FAULT (0: none), each of which must be
+ * found; inline_state.plan says in which search:
  *    1 `spare` read before the commit     2 `spare` stored, not swapped
- *    3 superseded while incomplete        4 the word unboxed before `spare` is changed
+ *    3 superseded while incomplete        4 the word deflated before `spare` is changed
  *    5 help without a second look         6 `spare` taken by a publisher without a second look
- *    7 a place in line stored, not swapped     8 unboxed with a line
- *    9 a change not announced            10 completed from the box, which may be another's by now
- *   11 what is recovered is freed by a plain store
+ *    7 a place in the wait queue stored, not swapped     8 deflated with waiters
+ *    9 a change not announced            10 completed from the block, which may have a new owner
+ *   11 a recovered record is freed by a plain store
  *   12 a waiter sleeps without comparing 13 no wake after a hand-over
- *   14 completed without a second look   15 given back for others at the word
+ *   14 completed without a second look   15 given back for another thread at the word
  */
-#ifndef LEDGER
-#define LEDGER 0
+#ifndef DETECTABLE
+#define DETECTABLE 0
 #endif
 #ifndef WORKERS
 #define WORKERS 3
@@ -52,18 +52,18 @@
 #ifndef FAULT
 #define FAULT 0
 #endif
-/* The set is inline; or boxed without a line; or either; or worker 0 has died: it had changed the
- * word, but not its record; or the last worker holds already. */
+/* The set is inline; or inflated without waiters; or either; or worker 0 has died: it had changed
+ * the word, but not its record; or the last worker holds already. */
 #define INLINE 0
-#define BOXED  1
+#define INFLATED  1
 #define EITHER 2
 #define DEAD   3
 #define FULL   4
 #ifndef START
 #define START INLINE
 #endif
-#define ACTORS (WORKERS + RESCUERS)
-#define BOXES  (ACTORS + 1)
+#define THREADS (WORKERS + RESCUERS)
+#define BLOCKS  (THREADS + 1)
 #define NONE   255
 
 /* Words of records: sequence * 4 + state. */
@@ -75,27 +75,27 @@
 #define STATE(w)   ((w) & 3)
 #define NEXT(w, s) ((((w) >> 2) + 1) * 4 + (s))
 
-/* A line: records + 1, the head in the lowest two bits. */
+/* A wait queue: records + 1, the head in the lowest two bits. */
 #define HEAD(q) (((q) & 3) - 1)
 
-typedef box {
+typedef block {
     byte used, line;                  /* content */
-    bool expected;                    /* somebody is about to join the line */
+    bool expected;                    /* a thread is about to join the wait queue */
     byte bits;
-    byte n, actor, slot, version;     /* effects; whose it is; what it replaced; slot NONE: a word */
+    byte n, thread, slot, version;     /* deferred writes; owner; the replaced block, or slot NONE: a word */
     byte place[2], before[2], after[2];
     byte done
 };
 
-box boxes[BOXES];
-byte own_slot[ACTORS], own_version[ACTORS];
+block blocks[BLOCKS];
+byte own_slot[THREADS], own_version[THREADS];
 byte spare_slot, spare_version;
 byte set_slot, set_version, set_used, set_bits;   /* the set's word; slot NONE: inline */
 byte memory[WORKERS];                             /* the words of the records */
 bool asleep[WORKERS], inside[WORKERS];
-byte announced_record[ACTORS], announced_word[ACTORS]; /* record + 1; by seat */
-bool announced_bit[ACTORS];
-bool dead[ACTORS];
+byte announced_record[THREADS], announced_word[THREADS]; /* record + 1; by announcement_slot */
+bool announced_bit[THREADS];
+bool dead[THREADS];
 byte victim = NONE;
 bool recovered;
 
@@ -110,11 +110,11 @@ inline load_word()
 inline help()
 {
     if
-    :: boxes[s].done != v ->
+    :: blocks[s].done != v ->
         d_step {
-            dn = boxes[s].n; da = boxes[s].actor; ds = boxes[s].slot; dv = boxes[s].version;
-            dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0];
-            dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1]
+            dn = blocks[s].n; da = blocks[s].thread; ds = blocks[s].slot; dv = blocks[s].version;
+            dp[0] = blocks[s].place[0]; db[0] = blocks[s].before[0]; dw[0] = blocks[s].after[0];
+            dp[1] = blocks[s].place[1]; db[1] = blocks[s].before[1]; dw[1] = blocks[s].after[1]
         };
         if
         :: d_step {
@@ -144,10 +144,10 @@ inline help()
                 };
                 break
             od;
-            atomic { boxes[s].done = v; clear_debt() }
+            atomic { blocks[s].done = v; clear_debt() }
         :: d_step { !(SAME || FAULT == 5) -> clear_debt() }
         fi
-    :: d_step { boxes[s].done == v -> skip }
+    :: d_step { blocks[s].done == v -> skip }
     fi
 }
 
@@ -157,8 +157,8 @@ inline clear_debt()
     dw[1] = 0; k = 0
 }
 
-/* The publisher completes its own version, which is named by s and v and replaced ds and dv. What it
- * owes he knows by himself: his box may be another's already. */
+/* The publisher completes its own version, which is named by s and v and replaced ds and dv, from
+ * its private copy: its block may have a new owner already. */
 inline complete()
 {
     if
@@ -169,7 +169,7 @@ inline complete()
                 k < dn ->
                 if
                 :: FAULT == 10 ->
-                    dp[k] = boxes[s].place[k]; db[k] = boxes[s].before[k]; dw[k] = boxes[s].after[k]
+                    dp[k] = blocks[s].place[k]; db[k] = blocks[s].before[k]; dw[k] = blocks[s].after[k]
                 :: else
                 fi;
                 if
@@ -185,16 +185,16 @@ inline complete()
             };
             break
         od;
-        atomic { boxes[s].done = v; clear_debt() }
+        atomic { blocks[s].done = v; clear_debt() }
     fi
 }
 
-/* Completes what was announced, of record r or of all, and has happened by the version that was read;
- * k is the seat, and less than ACTORS afterwards if the set has changed. */
-inline complete_seats()
+/* Completes the announced changes, of record r or of all, that have happened by the version that
+ * was read; k is the announcement slot, and less than THREADS afterwards if the set has changed. */
+inline complete_announced()
 {
     do
-    :: k < ACTORS ->
+    :: k < THREADS ->
         d_step {
             ar = announced_record[k]; aw = announced_word[k]; ab = announced_bit[k];
             if :: kind == FREE && ar != r + 1 -> ar = 0 :: else fi
@@ -204,7 +204,7 @@ inline complete_seats()
         :: d_step {
                 (SAME || FAULT == 14) ->
                 if
-                :: ar && ab == (boxes[s].bits >> k & 1) -> skip
+                :: ar && ab == (blocks[s].bits >> k & 1) -> skip
                 :: else -> ar = 0
                 fi
             };
@@ -213,12 +213,12 @@ inline complete_seats()
                 k++
             }
         fi
-    :: k == ACTORS -> break
+    :: k == THREADS -> break
     od;
     atomic { ar = 0; aw = 0; ab = 0 }
 }
 
-inline unbox()
+inline deflate()
 {
     do
     ::  d_step { ds = spare_slot; dv = spare_version };
@@ -243,7 +243,7 @@ inline unbox()
                     go == 2 ->
                     if
                     :: SAME ->
-                        set_slot = NONE; set_used = boxes[s].used; set_version = 0; set_bits = boxes[s].bits;
+                        set_slot = NONE; set_used = blocks[s].used; set_version = 0; set_bits = blocks[s].bits;
                     :: else -> go = 5
                     fi
                 };
@@ -259,44 +259,46 @@ inline unbox()
     atomic { ds = 0; dv = 0; go = 0 }
 }
 
-/* Writes the next version into the own box: one or two effects, the hand-over included. */
+/*
+ * Writes the next version into the own block: one or two deferred writes, the hand-over included.
+ */
 inline version_write_block(p, w)
 {
     o = own_slot[me];
     k = 0;
     do
-    :: k < ACTORS -> assert(k == me || own_slot[k] != o); k++
+    :: k < THREADS -> assert(k == me || own_slot[k] != o); k++
     :: else -> break
     od;
     k = 0;
     assert(set_slot != o && (set_slot != NONE || spare_slot != o));
-    boxes[o].n = 0; boxes[o].expected = false;
-    boxes[o].place[0] = 0; boxes[o].before[0] = 0; boxes[o].after[0] = 0;
-    boxes[o].place[1] = 0; boxes[o].before[1] = 0; boxes[o].after[1] = 0;
+    blocks[o].n = 0; blocks[o].expected = false;
+    blocks[o].place[0] = 0; blocks[o].before[0] = 0; blocks[o].after[0] = 0;
+    blocks[o].place[1] = 0; blocks[o].before[1] = 0; blocks[o].after[1] = 0;
     if
     :: p != NONE ->
-        boxes[o].place[0] = p; boxes[o].before[0] = memory[p]; boxes[o].after[0] = w; boxes[o].n = 1
+        blocks[o].place[0] = p; blocks[o].before[0] = memory[p]; blocks[o].after[0] = w; blocks[o].n = 1
     :: else
     fi;
     if
     :: line && used < CAPACITY ->
         g = HEAD(line);
-        boxes[o].place[boxes[o].n] = g;
-        boxes[o].before[boxes[o].n] = memory[g];
-        boxes[o].after[boxes[o].n] = NEXT(memory[g], HELD);
-        boxes[o].n++;
+        blocks[o].place[blocks[o].n] = g;
+        blocks[o].before[blocks[o].n] = memory[g];
+        blocks[o].after[blocks[o].n] = NEXT(memory[g], HELD);
+        blocks[o].n++;
         used++;
         line = line >> 2
     :: else
     fi;
-    boxes[o].used = used; boxes[o].line = line; boxes[o].actor = me;
-    boxes[o].slot = s; boxes[o].version = v;
-    if :: s == NONE -> boxes[o].bits = c :: else -> boxes[o].bits = boxes[s].bits fi;
+    blocks[o].used = used; blocks[o].line = line; blocks[o].thread = me;
+    blocks[o].slot = s; blocks[o].version = v;
+    if :: s == NONE -> blocks[o].bits = c :: else -> blocks[o].bits = blocks[s].bits fi;
     used = 0; line = 0
 }
 
 /* What the word does not suffice for. */
-#define FOR_OTHERS (LEDGER && ((kind == FREE && !live && FAULT != 15) || kind == COMPLETED))
+#define FOR_OTHERS (DETECTABLE && ((kind == FREE && !live && FAULT != 15) || kind == COMPLETED))
 
 /* go: 0 read again, 1 nothing to do, 2 publish, 3 change the word inline. */
 inline decide_inline()
@@ -306,18 +308,18 @@ inline decide_inline()
     :: (kind == HELD && u >= CAPACITY) || FOR_OTHERS ->
         used = u; go = 2;
         version_write_block(NONE, 0);
-        boxes[o].expected = true;
+        blocks[o].expected = true;
         es = spare_slot; ev = spare_version
     :: kind == FREE && !FOR_OTHERS ->
-        if :: LEDGER && memory[r] != x -> go = 1 :: else -> go = 3; t = NEXT(x, FREE) fi
+        if :: DETECTABLE && memory[r] != x -> go = 1 :: else -> go = 3; t = NEXT(x, FREE) fi
     :: kind == CANCELED -> assert(memory[r] != x); go = 1
     :: kind == NONE -> go = 1
     fi
 }
 
-inline decide_boxed()
+inline decide_inflated()
 {
-    used = boxes[s].used; line = boxes[s].line;
+    used = blocks[s].used; line = blocks[s].line;
     go = 2; plain = 0;
     if
     :: kind == HELD && !line && used < CAPACITY ->
@@ -330,11 +332,11 @@ inline decide_boxed()
         fi;
         plain = (FAULT == 7);
         version_write_block(r, NEXT(memory[r], WAITING))
-    :: kind == FREE && LEDGER && memory[r] != x -> go = 1
-    :: kind == FREE && (!LEDGER || memory[r] == x) ->
+    :: kind == FREE && DETECTABLE && memory[r] != x -> go = 1
+    :: kind == FREE && (!DETECTABLE || memory[r] == x) ->
         used--;
         if
-        :: LEDGER -> plain = (live || FAULT == 11); version_write_block(r, NEXT(x, FREE))
+        :: DETECTABLE -> plain = (live || FAULT == 11); version_write_block(r, NEXT(x, FREE))
         :: else -> version_write_block(NONE, 0)
         fi
     :: kind == CANCELED && memory[r] != x -> go = 1
@@ -347,17 +349,18 @@ inline decide_boxed()
         version_write_block(r, NEXT(memory[r], CANCELED))
     :: kind == NONE && line && used < CAPACITY -> version_write_block(NONE, 0)
     :: kind == NONE && !(line && used < CAPACITY) -> go = 1
-    :: kind == COMPLETED -> go = (n == ACTORS -> 1 : 0)
+    :: kind == COMPLETED -> go = (n == THREADS -> 1 : 0)
     fi;
     used = 0; line = 0
 }
 
-/* One operation of actor `me` on record `r`: `kind` is what the record is to become; FREE: a release
- * of what it held by its word x; HELD: enter; NONE: serve. `live`: on one's own record. */
+/* One operation of thread `me` on record `r`: `kind` is what the record is to become; FREE: a
+ * release of what it held by its word x; HELD: an acquire; NONE: grant waiters. `live`: on its own
+ * record. */
 inline operation()
 {
     if /* a plain state: first the record, so that it is done once */
-    :: kind == FREE && !LEDGER -> memory[r] = NEXT(x, FREE)
+    :: kind == FREE && !DETECTABLE -> memory[r] = NEXT(x, FREE)
     :: else
     fi;
     do
@@ -365,13 +368,13 @@ inline operation()
         if
         :: s == NONE ->
             d_step { decide_inline() };
-        :: s != NONE && (boxes[s].done == v || FAULT == 3)
-        :: s != NONE && !(boxes[s].done == v || FAULT == 3) -> help()
+        :: s != NONE && (blocks[s].done == v || FAULT == 3)
+        :: s != NONE && !(blocks[s].done == v || FAULT == 3) -> help()
         fi;
         if
         :: s != NONE && FOR_OTHERS ->
             if :: kind == COMPLETED -> k = n :: else -> k = 0 fi;
-            complete_seats();
+            complete_announced();
             d_step { if :: kind == COMPLETED -> n = k :: else fi; k = 0 }
         :: else
         fi;
@@ -379,10 +382,10 @@ inline operation()
         :: d_step {
                 s != NONE ->
                 if
-                :: SAME || (kind == COMPLETED && n == ACTORS) ->
+                :: SAME || (kind == COMPLETED && n == THREADS) ->
                     if
-                    :: ((boxes[s].line == 0 && !boxes[s].expected) || FAULT == 8) && !FOR_OTHERS -> go = 4
-                    :: else -> decide_boxed()
+                    :: ((blocks[s].line == 0 && !blocks[s].expected) || FAULT == 8) && !FOR_OTHERS -> go = 4
+                    :: else -> decide_inflated()
                     fi
                 :: else -> go = 0
                 fi
@@ -390,8 +393,8 @@ inline operation()
         :: s == NONE
         fi;
         if
-        :: go == 4 -> unbox()
-        :: d_step { go == 4 -> go = 0; if :: SAME -> decide_boxed() :: else fi }
+        :: go == 4 -> deflate()
+        :: d_step { go == 4 -> go = 0; if :: SAME -> decide_inflated() :: else fi }
         :: go != 4
         fi;
         if
@@ -399,7 +402,7 @@ inline operation()
         :: go == 0
         :: go == 3 ->
             if
-            :: LEDGER -> d_step {
+            :: DETECTABLE -> d_step {
                     if
                     :: FAULT != 9 ->
                         announced_record[me] = r + 1; announced_word[me] = t;
@@ -407,13 +410,13 @@ inline operation()
                     :: else
                     fi
                 }
-            :: !LEDGER
+            :: !DETECTABLE
             fi;
             d_step {
                 if
                 :: SAME ->
                     if :: kind == HELD -> set_used = u + 1 :: else -> set_used = u - 1 fi;
-                    if :: LEDGER -> set_bits = c ^ (1 << me) :: else fi
+                    if :: DETECTABLE -> set_bits = c ^ (1 << me) :: else fi
                 :: else -> go = 0
                 fi
             };
@@ -421,7 +424,7 @@ inline operation()
             :: d_step {
                     go == 3 ->
                     if
-                    :: kind == HELD || LEDGER -> memory[r] = t
+                    :: kind == HELD || DETECTABLE -> memory[r] = t
                     :: else
                     fi
                 };
@@ -432,12 +435,12 @@ inline operation()
                 go == 2 ->
                 if
                 :: SAME ->
-                    ds = s; dv = v; boxed = (s == NONE);
+                    ds = s; dv = v; inflated = (s == NONE);
                     s = o; v = own_version[me] + 1; u = 0; c = 0;
                     set_slot = s; set_version = v; set_used = 0; set_bits = 0;
-                    dn = boxes[s].n;
-                    dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0];
-                    dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1]
+                    dn = blocks[s].n;
+                    dp[0] = blocks[s].place[0]; db[0] = blocks[s].before[0]; dw[0] = blocks[s].after[0];
+                    dp[1] = blocks[s].place[1]; db[1] = blocks[s].before[1]; dw[1] = blocks[s].after[1]
                 :: else -> go = 0; g = NONE
                 fi
             };
@@ -445,8 +448,8 @@ inline operation()
             :: go == 2 ->
                 complete();
                 if
-                :: boxed -> boxed = false
-                :: !boxed ->
+                :: inflated -> inflated = false
+                :: !inflated ->
                     if :: g != NONE && FAULT != 13 -> asleep[g] = false :: else fi;
                     break
                 fi
@@ -495,16 +498,16 @@ inline live_once()
 }
 
 #if RESCUERS > 0
-#define MORTAL provided (!dead[me])
+#define MAY_DIE provided (!dead[me])
 #else
-#define MORTAL /* then the search can be reduced */
+#define MAY_DIE /* then the search can be reduced */
 #endif
 
-proctype worker(byte me) MORTAL
+proctype worker(byte me) MAY_DIE
 {
     LOCALS;
     byte r = me, kind;
-    bool live = true, boxed;
+    bool live = true, inflated;
 
     live_once()
 }
@@ -522,7 +525,7 @@ proctype rescuer(byte me)
 {
     LOCALS;
     byte r, kind;
-    bool live = false, boxed;
+    bool live = false, inflated;
 
     victim != NONE && dead[victim];
     r = victim;
@@ -562,14 +565,14 @@ init {
 
     d_step {
         do
-        :: i < ACTORS -> own_slot[i] = i; i++
+        :: i < THREADS -> own_slot[i] = i; i++
         :: else -> break
         od;
-        set_slot = NONE; spare_slot = ACTORS; i = 0
+        set_slot = NONE; spare_slot = THREADS; i = 0
     };
-#if START == BOXED || START == EITHER
+#if START == INFLATED || START == EITHER
     if
-    :: set_slot = ACTORS; set_version = 1; boxes[ACTORS].done = 1; spare_slot = 0
+    :: set_slot = THREADS; set_version = 1; blocks[THREADS].done = 1; spare_slot = 0
 #if START == EITHER
     :: skip
 #endif
@@ -587,7 +590,7 @@ init {
         :: else -> break
         od;
 #if RESCUERS > 0
-        do :: i < ACTORS -> run rescuer(i); i++ :: else -> break od;
+        do :: i < THREADS -> run rescuer(i); i++ :: else -> break od;
 #endif
         i = 0
     };
@@ -596,7 +599,7 @@ init {
     d_step {
         if
         :: set_slot == NONE -> assert(!set_used)
-        :: else -> assert(!boxes[set_slot].used && !boxes[set_slot].line)
+        :: else -> assert(!blocks[set_slot].used && !blocks[set_slot].line)
         fi;
         do
         :: i < WORKERS -> assert(STATE(memory[i]) == FREE); i++
@@ -604,7 +607,7 @@ init {
         od;
         i = 0;
         do
-        :: i < ACTORS ->
+        :: i < THREADS ->
             assert(own_slot[i] != (set_slot == NONE -> spare_slot : set_slot));
             assert(i == 0 || own_slot[i] != own_slot[0]);
             assert(i < 2 || own_slot[i] != own_slot[1]);

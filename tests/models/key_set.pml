@@ -1,49 +1,51 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of live sets (core/keyed/key_set.h): how the truth of a key goes from its word in the table to a
- * live set and back, how live sets are lent to one key after another, and what the death of anybody
- * leaves behind. Actors ask for one unit of a key, wait in the line of its live set or give up, and
- * give back. The searches and claims of the table are key_table.pml's matter, and how a version is
- * published version.pml's; what is atomic here is one look at a key, one reading
- * of a live set's version, one swap of an entry, one publication, or one look whether a lender is
- * dead; and what follows it in private.
+ * A model of key sets (core/keyed/key_set.h): how the state of a key moves from its word in the
+ * table to a key set and back, how key sets are bound to one key after another, and what a death
+ * leaves behind. Threads ask for one unit of a key, wait in the wait queue of its key set or give
+ * up, and give back. key_table.pml models searches and claims of the table, version.pml how a
+ * version is published. Atomic here is one look at a key, one reading of a key set's version, one
+ * swap of an entry, one commit, or one look whether the thread that binds is dead; and the private
+ * steps that follow it.
  *
- *   - Versions never come back, so a publication succeeds exactly if nobody published since the
- *     version was read: `fresh` has those who read the current one. Nothing need be counted.
- *   - States come back; a loan never does, and is what it is in the code: one more each time.
- *   - Any live set may be tried by who borrows: what the stack of idle ones hints at is no matter.
- *   - EVICT: states are those of a rate: any key may be evicted that has no line, and what is given
- *     back to one that was is lost. Else they are held, and a key with any is not touched.
- *   - FITS: states below it can be words. 0: every key needs a live set.
+ *   - Versions never come back. So a commit succeeds exactly if no version was committed since this
+ *     one was read: `fresh` has the threads that read the current one. Nothing need be counted.
+ *   - States come back. A binding never does, and is what it is in the code: one more each time.
+ *   - A thread that needs a key set may try any of them: the stack of unbound ones is only a hint.
+ *   - EVICT: states are those of a rate. A key without waiters may be evicted, and units that are
+ *     given back to an evicted key are lost. Otherwise states are held units, and a key with any
+ *     is not touched.
+ *   - FITS: states below it fit a key word. 0: every key needs a key set.
  *
- * Checked after every change: the entry of a key says what is true of it, which is what was taken
- * less what was given back since it was last evicted, and nothing if it has no entry; a word that
- * names a live set names it as of its loan to that key; whoever is in a line is in that of the live
- * set of his key. Whoever begins anew does so because somebody has changed something meanwhile, so
- * that of those who are not dead somebody gets on. At the end, when nothing moves: nobody waits,
- * nothing is held, and every live set can be lent, whoever died.
+ * Checked after every change: the entry of a key has its true state, which is the units taken less
+ * the units given back since its last eviction, and 0 without an entry. A word that names a key set
+ * names it as of its binding to that key. A waiter is in the wait queue of the key set of its key.
+ * A thread begins anew only because another thread has changed something meanwhile, so one of the
+ * living threads always gets on. At the end, when nothing moves: no thread waits, nothing is held,
+ * and every key set can be bound, whichever thread died.
  *
- * Who takes has so many ATTEMPTS to find a place and a live set, all in all: otherwise two whose
- * keys have but one between them can take it from each other for ever. Who gives back needs no bound.
+ * A thread that takes has so many ATTEMPTS to find a place and a key set, all in all: otherwise two
+* threads with keys that share one key set could take it from each other for ever. A thread that gives
+ * back needs no bound.
  *
- * Defined from outside: ACTORS, RESCUERS (1: one may die), ROUNDS, LIVES, PLACES (1: the keys share
- * one), KEYS (bit i: actor i is of the second key), CAPACITY, FITS, EVICT, ATTEMPTS, LEFT (1: the
- * live set of the first key was left idle by somebody who died), FAULT (0: none), each of which must be
- * found; live.plan says in which search:
- *    1 a live set is called idle though its dead lender was reviving it
- *    2 lent though somebody is about to lend it who is not dead
- *    3 lent though the entry of its last key says that it has its state
- *    4 a key is evicted without its live set being made idle
- *    5 revived as of the same loan             6 idle with a line
- *    7 the entry is swapped before the live set is filled
- *    8 a lender is dead only while his number is not used again
- *    9 who enters does not look at the loan   10 given back where it was granted
- *   11 who lent in vain keeps it              12 lent as of the same loan
- *   13 who finds a revival waits for it       14 settled without looking at the loan
- *   15 settled while it is not idle
+ * Defined from outside: THREADS, RESCUERS (1: one may die), ROUNDS, SETS, PLACES (1: the keys share
+ * one), KEYS (bit i: thread i uses the second key), CAPACITY, FITS, EVICT, ATTEMPTS, LEFT (1: a
+ * dead thread left the key set of the first key unbound), FAULT (0: none), each of which must be
+ * found; key_set.plan says in which search:
+ *    1 a key set is called unbound though a dead thread was reviving it
+ *    2 bound though a living thread is about to bind it
+ *    3 bound though the entry of its last key says that it has its state
+ *    4 a key is evicted without unbinding its key set
+ *    5 revived as of the same binding          6 unbound with waiters
+ *    7 the entry is swapped before the key set is filled
+ *    8 a binding thread is dead only while its number is not used again
+ *    9 a new waiter does not look at the binding   10 given back where it was granted
+ *   11 a key set bound in vain is kept        12 bound as of the same binding
+ *   13 a thread that finds a revival waits for it  14 released without looking at the binding
+ *   15 released while it is not unbound
  */
-#ifndef ACTORS
-#define ACTORS 2
+#ifndef THREADS
+#define THREADS 2
 #endif
 #ifndef RESCUERS
 #define RESCUERS 1
@@ -51,8 +53,8 @@
 #ifndef ROUNDS
 #define ROUNDS 1
 #endif
-#ifndef LIVES
-#define LIVES 1
+#ifndef SETS
+#define SETS 1
 #endif
 #ifndef PLACES
 #define PLACES 1
@@ -80,17 +82,17 @@
 #endif
 #define NOBODY 255
 
-/* Words of entries: a state, or a live set as of a loan. */
+/* Words of entries: a state, or a key set as of a binding. */
 #define ABSENT      255
 #define CLAIMED     254
-#define LIVE(n, t)  (128 + (n) * 32 + (t))
+#define BOUND_TO(n, t)  (128 + (n) * 32 + (t))
 #define NUMBER(w)   (((w) - 128) / 32)
-#define LOAN(w)     ((w) & 31)
+#define BINDING_OF(w)     ((w) & 31)
 #define IS_STATE(w) ((w) < 128)
 
-/* A slot has an id, which is twice the key, and one more if it is claimed for it, and a word; of a
- * claim, who made it. */
-#define MEMBER  (2 * k)
+/* A slot has an id, which is twice the key, and one more if it is claimed for it, and a word: of a
+ * claim, the thread that made it. */
+#define ENTRY  (2 * k)
 #define CLAIM   (2 * k + 1)
 #define AT(k)   (PLACES == 1 -> 0 : (k) - 1)
 #define SAYS(k) (id[AT(k)] == 2 * (k) -> word[AT(k)] : ABSENT)
@@ -98,39 +100,39 @@
 byte id[PLACES], word[PLACES];
 
 /* Phases. */
-#define IDLE    0
-#define LENDING 1
-#define LENT    2
+#define UNBOUND    0
+#define BINDING 1
+#define BOUND    2
 
-typedef live_set {
-    byte phase, key, loan, state, line, lender, life; /* line: bits, by actor */
-    byte fresh                                        /* who has read this version: bits */
+typedef key_set {
+    byte phase, key, binding, state, waiters, binder, generation; /* waiters: bits, by thread */
+    byte fresh                                        /* threads that have read this version: bits */
 };
-live_set lives[LIVES];
+key_set sets[SETS];
 
 /* Records. */
 #define FREE    0
 #define WAITING 1
 #define HELD    2
-byte record[ACTORS], line_of[ACTORS];
+byte record[THREADS], queue_of[THREADS];
 byte victim = NOBODY;
-byte life[ACTORS + 1];
+byte generation[THREADS + 1];
 byte truth[3];
-byte moved = 255; /* for whom something has changed since they began */
+byte moved = 255; /* threads for which something has changed since they began */
 
 /* What may be given up without a loss, and what may be given up. */
 #define CAN_GO(s)  ((s) == 0 || EVICT)
 #define CAN_REST(s) ((s) == 0 || (s) < FITS)
 
 #define KEY_OF(a)  (1 + ((KEYS >> (a)) & 1))
-#define IS_FRESH   (lives[n].fresh & (1 << me))
-#define READ       lives[n].fresh = lives[n].fresh | (1 << me)
+#define IS_FRESH   (sets[n].fresh & (1 << me))
+#define READ       sets[n].fresh = sets[n].fresh | (1 << me)
 
-/* Everything of a live set's version but its key and loan is published at once. */
+/* Everything of a key set's version but its key and binding is published at once. */
 inline published()
 {
     moved = 255;
-    lives[n].fresh = (1 << me);
+    sets[n].fresh = (1 << me);
     check()
 }
 
@@ -141,9 +143,9 @@ inline check_key(q)
     :: c == ABSENT -> assert(truth[q] == 0)
     :: IS_STATE(c) -> assert(truth[q] == c)
     :: else ->
-        assert(lives[NUMBER(c)].key == q && lives[NUMBER(c)].state == truth[q]);
-        assert(lives[NUMBER(c)].loan == LOAN(c) ||
-               (lives[NUMBER(c)].loan == LOAN(c) + 1 && lives[NUMBER(c)].phase == LENDING))
+        assert(sets[NUMBER(c)].key == q && sets[NUMBER(c)].state == truth[q]);
+        assert(sets[NUMBER(c)].binding == BINDING_OF(c) ||
+               (sets[NUMBER(c)].binding == BINDING_OF(c) + 1 && sets[NUMBER(c)].phase == BINDING))
     fi
 }
 
@@ -153,16 +155,16 @@ inline check()
     check_key(2);
     c = 0;
     do
-    :: c < ACTORS ->
-        assert(record[c] != WAITING || (lives[line_of[c]].line & (1 << c) &&
-               SAYS(KEY_OF(c)) == LIVE(line_of[c], lives[line_of[c]].loan) &&
-               lives[line_of[c]].phase != IDLE));
+    :: c < THREADS ->
+        assert(record[c] != WAITING || (sets[queue_of[c]].waiters & (1 << c) &&
+               SAYS(KEY_OF(c)) == BOUND_TO(queue_of[c], sets[queue_of[c]].binding) &&
+               sets[queue_of[c]].phase != UNBOUND));
         c++
     :: else -> break
     od;
     c = 0;
     do
-    :: c < LIVES -> assert(lives[c].loan < 30); c++
+    :: c < SETS -> assert(sets[c].binding < 30); c++
     :: else -> break
     od;
     c = 0
@@ -200,15 +202,15 @@ inline swap_entry(q, a, b)
 #define SWEEP_IDLE  15
 #define LOOK_IDLE   16
 #define SWEEP_SWAP  17
-#define LEND        18
+#define BIND        18
 #define INSTALL     19
 #define GIVE_BACK   20
 #define FULL        21
-#define ON_LIVE     22
+#define ON_KEY_SET     22
 #define PUBLISH     24
 #define LEAVE       25
 #define LEAVE_IDLE  26
-#define SETTLE      27
+#define RELEASE      27
 #define REVIVE      28
 #define REVIVE_SWAP 29
 #define HELP        30
@@ -223,7 +225,7 @@ inline swap_entry(q, a, b)
 inline take() { truth[k]++; record[r] = HELD; assert(truth[k] <= CAPACITY) }
 inline give() { if :: truth[k] -> truth[k]-- :: else -> assert(EVICT) fi; record[r] = FREE }
 
-/* The steps of an operation of actor `me` for record `r` and key `k`: asks, gives up, or gives
+/* The steps of an operation of thread `me` for record `r` and key `k`: asks, gives up, or gives
  * back, as the record says. */
 inline begin()
 {
@@ -234,9 +236,9 @@ inline begin()
 /* What was read is of no use any more. */
 inline forget()
 {
-    lives[0].fresh = lives[0].fresh & ~(1 << me);
-#if LIVES > 1
-    lives[1].fresh = lives[1].fresh & ~(1 << me);
+    sets[0].fresh = sets[0].fresh & ~(1 << me);
+#if SETS > 1
+    sets[1].fresh = sets[1].fresh & ~(1 << me);
 #endif
     swept = 0; w = 0; n = 0; vk = 0; vl = 0; vs = 0; from = 0; i = 0; waits = false; done = false
 }
@@ -250,8 +252,8 @@ inline finish()
     kind = 0; tries = 0; left = false
 }
 
-/* Looks at one live set after the other, beginning with any. */
-inline borrow()
+/* Looks at one key set after the other, beginning with any. */
+inline begin_bind()
 {
     swept = 0; n = first; at = SWEEP
 }
@@ -270,13 +272,13 @@ inline find()
     :: IS_STATE(w) && kind == TAKE && w < CAPACITY && w + 1 < FITS -> at = SWAP_WORD
     :: IS_STATE(w) && kind == TAKE && !(w < CAPACITY && w + 1 < FITS) ->
         if
-        :: tries < ATTEMPTS -> from = w; borrow()
+        :: tries < ATTEMPTS -> from = w; begin_bind()
         :: else -> finish()
         fi
-    :: else -> n = NUMBER(w); at = ON_LIVE
+    :: else -> n = NUMBER(w); at = ON_KEY_SET
     fi;
     if
-    :: FAULT == 10 && kind == GIVE && line_of[r] != NOBODY -> n = line_of[r]; at = ON_LIVE
+    :: FAULT == 10 && kind == GIVE && queue_of[r] != NOBODY -> n = queue_of[r]; at = ON_KEY_SET
     :: else
     fi
 }
@@ -299,12 +301,12 @@ inline look_at_place()
 {
     i = id[AT(k)]; w = word[AT(k)];
     if
-    :: i == MEMBER -> at = FIND
-    :: i != MEMBER && tries == ATTEMPTS -> finish()
-    :: i != MEMBER && tries < ATTEMPTS && (i == 0 || i & 1) -> at = CLAIM_SWAP
-    :: i != MEMBER && tries < ATTEMPTS && i != 0 && !(i & 1) && IS_STATE(w) ->
+    :: i == ENTRY -> at = FIND
+    :: i != ENTRY && tries == ATTEMPTS -> finish()
+    :: i != ENTRY && tries < ATTEMPTS && (i == 0 || i & 1) -> at = CLAIM_SWAP
+    :: i != ENTRY && tries < ATTEMPTS && i != 0 && !(i & 1) && IS_STATE(w) ->
         if :: CAN_GO(w) -> at = CLAIM_SWAP :: else -> finish() fi
-    :: i != MEMBER && tries < ATTEMPTS && i != 0 && !(i & 1) && !IS_STATE(w) ->
+    :: i != ENTRY && tries < ATTEMPTS && i != 0 && !(i & 1) && !IS_STATE(w) ->
         n = NUMBER(w);
         at = JUDGE
     fi
@@ -314,12 +316,12 @@ inline judge()
 {
     READ;
     if
-    :: lives[n].loan == LOAN(w) ->
+    :: sets[n].binding == BINDING_OF(w) ->
         if
-        :: !CAN_GO(lives[n].state) || lives[n].line -> finish()
-        :: else -> at = (lives[n].phase == IDLE || FAULT == 4 -> CLAIM_SWAP : JUDGE_IDLE)
+        :: !CAN_GO(sets[n].state) || sets[n].waiters -> finish()
+        :: else -> at = (sets[n].phase == UNBOUND || FAULT == 4 -> CLAIM_SWAP : JUDGE_IDLE)
         fi
-    :: lives[n].loan == LOAN(w) + 1 && lives[n].phase == LENDING -> vk = i / 2; at = HELP
+    :: sets[n].binding == BINDING_OF(w) + 1 && sets[n].phase == BINDING -> vk = i / 2; at = HELP
     :: else -> at = FIND
     fi
 }
@@ -329,7 +331,7 @@ inline go_idle(then)
     done = (IS_FRESH != 0);
     if
     :: done ->
-        lives[n].phase = IDLE; lives[n].lender = 0; lives[n].life = 0;
+        sets[n].phase = UNBOUND; sets[n].binder = 0; sets[n].generation = 0;
         published();
         at = then
     :: else
@@ -347,7 +349,7 @@ inline claim()
         moved = 255;
         id[AT(k)] = CLAIM; word[AT(k)] = me;
         from = CLAIMED;
-        if :: 1 < FITS -> at = COMMIT :: else -> borrow() fi
+        if :: 1 < FITS -> at = COMMIT :: else -> begin_bind() fi
     :: else -> at = FIND
     fi;
     check()
@@ -358,7 +360,7 @@ inline claim()
 inline commit()
 {
     if
-    :: IS_MINE -> moved = 255; id[AT(k)] = MEMBER; word[AT(k)] = 1; take(); finish()
+    :: IS_MINE -> moved = 255; id[AT(k)] = ENTRY; word[AT(k)] = 1; take(); finish()
     :: else -> at = FIND
     fi;
     check()
@@ -368,9 +370,9 @@ inline commit()
 inline next_one()
 {
     swept++;
-    n = (n + 1) % LIVES;
+    n = (n + 1) % SETS;
     if
-    :: swept < LIVES -> at = SWEEP
+    :: swept < SETS -> at = SWEEP
     :: else ->
         at = FULL;
         if :: from != CLAIMED -> finish() :: else fi
@@ -380,14 +382,14 @@ inline next_one()
 inline sweep()
 {
     READ;
-    vk = lives[n].key; vl = lives[n].loan; vs = lives[n].state;
+    vk = sets[n].key; vl = sets[n].binding; vs = sets[n].state;
     if
-    :: lives[n].phase == IDLE && (vk == 0 || FAULT == 3) -> at = LEND
-    :: lives[n].phase == IDLE && vk != 0 && FAULT != 3 -> at = LOOK_IDLE
-    :: lives[n].phase == LENDING -> at = IS_DEAD
-    :: lives[n].phase == LENT ->
+    :: sets[n].phase == UNBOUND && (vk == 0 || FAULT == 3) -> at = BIND
+    :: sets[n].phase == UNBOUND && vk != 0 && FAULT != 3 -> at = LOOK_IDLE
+    :: sets[n].phase == BINDING -> at = IS_DEAD
+    :: sets[n].phase == BOUND ->
         if
-        :: !lives[n].line && (CAN_GO(vs) || CAN_REST(vs)) -> at = SWEEP_IDLE
+        :: !sets[n].waiters && (CAN_GO(vs) || CAN_REST(vs)) -> at = SWEEP_IDLE
         :: else -> next_one()
         fi
     fi
@@ -396,7 +398,7 @@ inline sweep()
 inline proc_stat_is_dead()
 {
     if
-    :: lives[n].lender == victim && IS_FRESH && (life[victim] == 0 || FAULT != 8) -> at = LOOK_DEAD
+    :: sets[n].binder == victim && IS_FRESH && (generation[victim] == 0 || FAULT != 8) -> at = LOOK_DEAD
     :: FAULT == 2 -> at = LOOK_DEAD
     :: else -> at = LOOK_ALIVE
     fi
@@ -406,9 +408,9 @@ inline look_dead()
 {
     w = SAYS(vk);
     if
-    :: w == LIVE(n, vl) ->
+    :: w == BOUND_TO(n, vl) ->
         if :: CAN_GO(vs) || CAN_REST(vs) -> at = SWEEP_IDLE :: else -> next_one() fi
-    :: vl && w == LIVE(n, vl - 1) && FAULT != 1 -> at = COMPLETE
+    :: vl && w == BOUND_TO(n, vl - 1) && FAULT != 1 -> at = COMPLETE
     :: else -> at = SWEEP_IDLE
     fi
 }
@@ -416,7 +418,7 @@ inline look_dead()
 inline look_alive()
 {
     if
-    :: SAYS(vk) == LIVE(n, vl) && (CAN_GO(vs) || CAN_REST(vs)) -> at = SWEEP_IDLE
+    :: SAYS(vk) == BOUND_TO(n, vl) && (CAN_GO(vs) || CAN_REST(vs)) -> at = SWEEP_IDLE
     :: else -> next_one()
     fi
 }
@@ -425,19 +427,19 @@ inline look_idle()
 {
     w = SAYS(vk);
     if
-    :: w == LIVE(n, vl) ->
+    :: w == BOUND_TO(n, vl) ->
         if :: CAN_GO(vs) || CAN_REST(vs) -> at = SWEEP_SWAP :: else -> next_one() fi
-    :: else -> at = LEND
+    :: else -> at = BIND
     fi
 }
 
 /* The word goes back to what it says, or the key is gone. */
-inline settle()
+inline release()
 {
     if
     :: FAULT == 14 && !IS_STATE(SAYS(vk)) && SAYS(vk) != ABSENT && NUMBER(SAYS(vk)) == n ->
         w = SAYS(vk)
-    :: else -> w = LIVE(n, vl)
+    :: else -> w = BOUND_TO(n, vl)
     fi;
     if
     :: vs != 0 && CAN_REST(vs) -> swap_entry(vk, w, vs)
@@ -448,17 +450,17 @@ inline settle()
     check()
 }
 
-inline lend()
+inline bind()
 {
     if
-    :: FAULT == 7 -> vl = lives[n].loan + 1; at = INSTALL
+    :: FAULT == 7 -> vl = sets[n].binding + 1; at = INSTALL
     :: FAULT != 7 && IS_FRESH ->
-        if :: from == CLAIMED -> lives[n].state = 0 :: else -> lives[n].state = from fi;
-        if :: FAULT == 12 && vk -> skip :: else -> lives[n].loan++ fi;
-        lives[n].phase = LENDING; lives[n].key = k; lives[n].line = 0;
-        lives[n].lender = me; lives[n].life = life[me];
+        if :: from == CLAIMED -> sets[n].state = 0 :: else -> sets[n].state = from fi;
+        if :: FAULT == 12 && vk -> skip :: else -> sets[n].binding++ fi;
+        sets[n].phase = BINDING; sets[n].key = k; sets[n].waiters = 0;
+        sets[n].binder = me; sets[n].generation = generation[me];
         if :: from != CLAIMED -> tries++ :: else fi;
-        vl = lives[n].loan;
+        vl = sets[n].binding;
         published();
         at = INSTALL
     :: else -> at = FIND
@@ -470,8 +472,8 @@ inline install()
     if
     :: from == CLAIMED ->
         done = IS_MINE;
-        if :: done -> moved = 255; id[AT(k)] = MEMBER; word[AT(k)] = LIVE(n, vl) :: else fi
-    :: else -> swap_entry(k, from, LIVE(n, vl))
+        if :: done -> moved = 255; id[AT(k)] = ENTRY; word[AT(k)] = BOUND_TO(n, vl) :: else fi
+    :: else -> swap_entry(k, from, BOUND_TO(n, vl))
     fi;
     at = (done -> FIND : (FAULT == 11 -> FIND : GIVE_BACK));
     check()
@@ -486,57 +488,57 @@ inline drop()
     finish()
 }
 
-#define IS_LENT (lives[n].phase != IDLE && (lives[n].loan == LOAN(w) || FAULT == 9))
+#define IS_BOUND (sets[n].phase != UNBOUND && (sets[n].binding == BINDING_OF(w) || FAULT == 9))
 
-inline read_live()
+inline read_key_set()
 {
     READ;
-    vk = k; vl = lives[n].loan; vs = lives[n].state;
+    vk = k; vl = sets[n].binding; vs = sets[n].state;
     if
     :: FAULT == 10 && IS_STATE(w) -> at = PUBLISH
-    :: IS_LENT && kind == TAKE && (vs == CAPACITY || lives[n].line) ->
+    :: IS_BOUND && kind == TAKE && (vs == CAPACITY || sets[n].waiters) ->
         waits = true; at = PUBLISH
-    :: IS_LENT && kind == TAKE && !(vs == CAPACITY || lives[n].line) -> at = PUBLISH
-    :: IS_LENT && kind == GIVE -> at = PUBLISH
-    :: !IS_LENT && vl == LOAN(w) -> at = (CAN_REST(vs) -> SETTLE : REVIVE)
-    :: !IS_LENT && vl == LOAN(w) + 1 && lives[n].phase == LENDING && lives[n].key == k ->
+    :: IS_BOUND && kind == TAKE && !(vs == CAPACITY || sets[n].waiters) -> at = PUBLISH
+    :: IS_BOUND && kind == GIVE -> at = PUBLISH
+    :: !IS_BOUND && vl == BINDING_OF(w) -> at = (CAN_REST(vs) -> RELEASE : REVIVE)
+    :: !IS_BOUND && vl == BINDING_OF(w) + 1 && sets[n].phase == BINDING && sets[n].key == k ->
         at = (FAULT == 13 -> FIND : HELP)
     :: else -> at = FIND
     fi
 }
 
-/* Of those in line the first is granted what is given back. */
+/* The first waiter is granted what is given back. */
 inline hand_over()
 {
     c = 0;
     do
-    :: c < ACTORS && !(lives[n].line & (1 << c)) -> c++
+    :: c < THREADS && !(sets[n].waiters & (1 << c)) -> c++
     :: else -> break
     od;
-    lives[n].line = lives[n].line & ~(1 << c);
+    sets[n].waiters = sets[n].waiters & ~(1 << c);
     record[c] = HELD;
-    line_of[c] = (FAULT == 10 -> n : NOBODY);
+    queue_of[c] = (FAULT == 10 -> n : NOBODY);
     record[r] = FREE;
     c = 0
 }
 
 inline stay()
 {
-    if :: FAULT == 10 -> line_of[r] = n :: else fi
+    if :: FAULT == 10 -> queue_of[r] = n :: else fi
 }
 
 inline publish()
 {
     if
     :: IS_FRESH ->
-        lives[n].phase = LENT; lives[n].lender = 0; lives[n].life = 0;
+        sets[n].phase = BOUND; sets[n].binder = 0; sets[n].generation = 0;
         if
-        :: kind == TAKE && !waits -> lives[n].state++; take(); stay()
+        :: kind == TAKE && !waits -> sets[n].state++; take(); stay()
         :: kind == TAKE && waits ->
-            lives[n].line = lives[n].line | (1 << r); record[r] = WAITING; line_of[r] = n
-        :: kind == GIVE && lives[n].line -> hand_over()
-        :: kind == GIVE && !lives[n].line ->
-            if :: lives[n].state -> lives[n].state-- :: else fi;
+            sets[n].waiters = sets[n].waiters | (1 << r); record[r] = WAITING; queue_of[r] = n
+        :: kind == GIVE && sets[n].waiters -> hand_over()
+        :: kind == GIVE && !sets[n].waiters ->
+            if :: sets[n].state -> sets[n].state-- :: else fi;
             give()
         fi;
         published();
@@ -549,10 +551,10 @@ inline publish()
 inline leave()
 {
     if
-    :: (!lives[n].line || FAULT == 6) && lives[n].phase == LENT && CAN_REST(lives[n].state) ->
+    :: (!sets[n].waiters || FAULT == 6) && sets[n].phase == BOUND && CAN_REST(sets[n].state) ->
         READ;
-        vk = lives[n].key; vl = lives[n].loan; vs = lives[n].state;
-        at = (FAULT == 15 -> SETTLE : LEAVE_IDLE);
+        vk = sets[n].key; vl = sets[n].binding; vs = sets[n].state;
+        at = (FAULT == 15 -> RELEASE : LEAVE_IDLE);
         left = true
     :: else -> finish()
     fi
@@ -562,9 +564,9 @@ inline revive()
 {
     if
     :: IS_FRESH ->
-        lives[n].phase = (FAULT == 5 -> LENT : LENDING);
-        if :: FAULT != 5 -> lives[n].loan++ :: else fi;
-        lives[n].lender = me; lives[n].life = life[me];
+        sets[n].phase = (FAULT == 5 -> BOUND : BINDING);
+        if :: FAULT != 5 -> sets[n].binding++ :: else fi;
+        sets[n].binder = me; sets[n].generation = generation[me];
         published();
         at = (FAULT == 5 -> FIND : REVIVE_SWAP)
     :: else -> at = FIND
@@ -573,15 +575,15 @@ inline revive()
 
 inline revive_swap()
 {
-    swap_entry(k, w, LIVE(n, LOAN(w) + 1));
-    at = (done || SAYS(k) == LIVE(n, LOAN(w) + 1) -> FIND : GIVE_BACK);
+    swap_entry(k, w, BOUND_TO(n, BINDING_OF(w) + 1));
+    at = (done || SAYS(k) == BOUND_TO(n, BINDING_OF(w) + 1) -> FIND : GIVE_BACK);
     check()
 }
 
 inline cancel()
 {
     if
-    :: record[r] == WAITING -> n = line_of[r]; READ; at = CANCEL_IT
+    :: record[r] == WAITING -> n = queue_of[r]; READ; at = CANCEL_IT
     :: else -> finish()
     fi
 }
@@ -591,7 +593,7 @@ inline cancel_it()
     if
     :: IS_FRESH ->
         assert(record[r] == WAITING);
-        lives[n].line = lives[n].line & ~(1 << r); record[r] = FREE; line_of[r] = NOBODY;
+        sets[n].waiters = sets[n].waiters & ~(1 << r); record[r] = FREE; queue_of[r] = NOBODY;
         published();
         at = LEAVE
     :: else -> at = CANCEL
@@ -600,14 +602,14 @@ inline cancel_it()
 
 #define STEP(where, what) d_step { at == where -> what }
 
-/* The last one recovers whoever died, whose number is then used again. */
-proctype actor(byte me)
+/* The last one recovers the dead one. Its number is then used again. */
+proctype thread(byte me)
 {
     byte at, kind, turns, tries, first, swept, r = me, k, w, n, vk, vl, vs, from, i, c;
     bool done, waits, left;
 
     if
-    :: me == ACTORS ->
+    :: me == THREADS ->
         victim != NOBODY;
         r = victim;
         turns = ROUNDS - (record[r] != FREE);
@@ -615,7 +617,7 @@ proctype actor(byte me)
     :: else
     fi;
     k = KEY_OF(r);
-#if LIVES > 1
+#if SETS > 1
     if :: first = 0 :: first = 1 fi;
 #endif
     do
@@ -631,48 +633,48 @@ proctype actor(byte me)
     :: STEP(IS_DEAD, proc_stat_is_dead())
     :: STEP(LOOK_DEAD, look_dead())
     :: STEP(LOOK_ALIVE, look_alive())
-    :: STEP(COMPLETE, swap_entry(vk, w, LIVE(n, vl)); at = SWEEP; check())
+    :: STEP(COMPLETE, swap_entry(vk, w, BOUND_TO(n, vl)); at = SWEEP; check())
     :: STEP(SWEEP_IDLE, go_idle(LOOK_IDLE); IF_NOT(next_one()))
     :: STEP(LOOK_IDLE, look_idle())
-    :: STEP(SWEEP_SWAP, settle(); at = LEND)
-    :: STEP(LEND, lend())
+    :: STEP(SWEEP_SWAP, release(); at = BIND)
+    :: STEP(BIND, bind())
     :: STEP(INSTALL, install())
     :: STEP(GIVE_BACK, go_idle(FIND); IF_NOT(at = FIND))
     :: STEP(FULL, drop())
-    :: STEP(ON_LIVE, read_live())
+    :: STEP(ON_KEY_SET, read_key_set())
     :: STEP(PUBLISH, publish())
     :: STEP(LEAVE, leave())
-    :: STEP(LEAVE_IDLE, go_idle(SETTLE); IF_NOT(finish()))
-    :: STEP(SETTLE, settle(); if :: left -> finish() :: else -> at = FIND fi)
+    :: STEP(LEAVE_IDLE, go_idle(RELEASE); IF_NOT(finish()))
+    :: STEP(RELEASE, release(); if :: left -> finish() :: else -> at = FIND fi)
     :: STEP(REVIVE, revive())
     :: STEP(REVIVE_SWAP, revive_swap())
-    :: STEP(HELP, swap_entry(vk, w, LIVE(n, LOAN(w) + 1)); at = FIND; check())
+    :: STEP(HELP, swap_entry(vk, w, BOUND_TO(n, BINDING_OF(w) + 1)); at = FIND; check())
     :: STEP(CANCEL, cancel())
     :: STEP(CANCEL_IT, cancel_it())
     :: at == END -> break
 #if RESCUERS
-    :: atomic { me < ACTORS && victim == NOBODY -> victim = me }; break
+    :: atomic { me < THREADS && victim == NOBODY -> victim = me }; break
 #endif
     od;
     atomic {
-        if :: me == ACTORS -> life[victim] = 1 :: else fi;
+        if :: me == THREADS -> generation[victim] = 1 :: else fi;
         finish();
         turns = 0; at = 0; r = 0; first = 0
     }
 }
 
-/* Whether somebody finds at his leisure that it can be lent. */
-inline check_lendable(n)
+/* Whether a thread that has the time finds that the key set can be bound. */
+inline check_bindable(n)
 {
-    c = SAYS(lives[n].key);
+    c = SAYS(sets[n].key);
     if
-    :: lives[n].key == 0
-    :: lives[n].key != 0 && (c == LIVE(n, lives[n].loan) || c == LIVE(n, lives[n].loan - 1)) ->
-        assert(CAN_GO(lives[n].state) || CAN_REST(lives[n].state));
-        assert(!lives[n].line)
+    :: sets[n].key == 0
+    :: sets[n].key != 0 && (c == BOUND_TO(n, sets[n].binding) || c == BOUND_TO(n, sets[n].binding - 1)) ->
+        assert(CAN_GO(sets[n].state) || CAN_REST(sets[n].state));
+        assert(!sets[n].waiters)
     :: else ->
-        assert(lives[n].phase == IDLE || lives[n].lender == victim);
-        assert(lives[n].phase == IDLE || (lives[n].phase == LENDING && FAULT != 8))
+        assert(sets[n].phase == UNBOUND || sets[n].binder == victim);
+        assert(sets[n].phase == UNBOUND || (sets[n].phase == BINDING && FAULT != 8))
     fi
 }
 
@@ -681,16 +683,16 @@ init {
 
     atomic {
         do
-        :: i < ACTORS -> line_of[i] = NOBODY; i++
+        :: i < THREADS -> queue_of[i] = NOBODY; i++
         :: else -> break
         od;
         i = 0;
 #if LEFT
-        id[0] = 2; word[0] = LIVE(0, 1); truth[1] = 1;
-        lives[0].key = 1; lives[0].loan = 1; lives[0].state = 1;
+        id[0] = 2; word[0] = BOUND_TO(0, 1); truth[1] = 1;
+        sets[0].key = 1; sets[0].binding = 1; sets[0].state = 1;
 #endif
         do
-        :: i < ACTORS + RESCUERS -> run actor(i); i++
+        :: i < THREADS + RESCUERS -> run thread(i); i++
         :: else -> break
         od;
         i = 0
@@ -699,13 +701,13 @@ init {
     d_step {
         check();
         do
-        :: i < ACTORS -> assert(record[i] == FREE); i++
+        :: i < THREADS -> assert(record[i] == FREE); i++
         :: else -> break
         od;
         assert(EVICT || (truth[1] == 0 && truth[2] == 0));
         i = 0;
         do
-        :: i < LIVES -> check_lendable(i); i++
+        :: i < SETS -> check_bindable(i); i++
         :: else -> break
         od
     }

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of the table of keys (core/shm/key_table.c): actors that each look for a key in its places,
- * decide by a compare-and-swap if it is there, otherwise claim a place, search again, and commit;
- * afterwards they may forget it. The last actor is of another key, which has the same places. Any
- * actor may stop for ever before any step, which is what death is here: nobody waits for it.
+ * A model of the key table (core/shm/key_table.c). Each thread looks for a key in its places and
+ * decides by a compare-and-swap if the key is there. Otherwise the thread claims a place, searches
+ * again, and commits. Afterwards it may forget the key. The last thread uses another key, which has
+ * the same places. Any thread may stop for ever before any step, which is what death is here: no
+ * thread waits for it.
  *
  * What is atomic here is one load of a slot, or one compare-and-swap of it. What is chosen is left
- * open: an actor takes any place that is not its own key's, be it empty, another key's (which is
+ * open: a thread takes any place that is not its own key's, be it empty, another key's (which is
  * forgotten or evicted then) or only claimed for another.
  *
- * Checked: no key is ever in two places; nobody decides on a key as new by a clock that he read
- * before the key was last taken out; of all decisions none is lost and none is counted twice; who
- * does not die comes to an end. Defined from outside: ACTORS, OTHERS (how many of them are of the
- * other key), PLACES, ATTEMPTS, FAULT (0: none), each of which must be found:
+ * Checked: no key is ever in two places; no decision on a new key uses a clock that was read before
+ * the key was last taken out; no decision is lost or counted twice; every living thread comes to an
+ * end. Defined from outside: THREADS, OTHERS (how many of them use the other key), PLACES,
+ * ATTEMPTS, FAULT (0: none), each of which must be found:
  *   1 a claim is granted without a second search    2 the search sees no claims but its own
  *   3 all nonces are the same                       4 the clock is read before the claim
  *   5 a decision looks at the key alone             6 claims of the same key are not withdrawn
- *   7 somebody else's claim is taken over at first sight
+ *   7 a claim of another thread is taken over at first sight
  */
-#ifndef ACTORS
-#define ACTORS 3
+#ifndef THREADS
+#define THREADS 3
 #endif
 #ifndef OTHERS
 #define OTHERS 1
@@ -36,7 +37,7 @@
 #define NOWHERE PLACES
 
 /* What a slot says: 0, or twice the key, and one more if it is claimed for it. */
-#define MEMBER  (2 * key)
+#define ENTRY  (2 * key)
 #define CLAIMED (2 * key + 1)
 
 byte id[PLACES], word[PLACES];
@@ -76,7 +77,7 @@ inline search()
     :: i < PLACES && !there ->
         d_step { a = id[i]; b = word[i] };
         if
-        :: a == MEMBER -> seen = i; there = true; nonce = b
+        :: a == ENTRY -> seen = i; there = true; nonce = b
         :: a == CLAIMED && seen != NOWHERE && FAULT != 2 ->
             if
             :: FAULT != 6 -> swap(i, a, b, 0, 0); clear = clear && done
@@ -113,7 +114,7 @@ inline claim()
     d_step { i = 0; a = 0; b = 0; done = 0 }
 }
 
-proctype actor(byte me; byte key)
+proctype thread(byte me; byte key)
 {
     byte seen, known = NOWHERE, nonce, nonce_known, i, a, b, tries, before;
     bool there, clear, done;
@@ -126,12 +127,12 @@ proctype actor(byte me; byte key)
             if
             :: FAULT == 5 ->
                 d_step {
-                    done = (id[seen] == MEMBER);
+                    done = (id[seen] == ENTRY);
                     if :: done -> word[seen] = nonce + 1; decided[key]++ :: else fi
                 }
             :: else ->
                 d_step {
-                    done = (id[seen] == MEMBER && word[seen] == nonce);
+                    done = (id[seen] == ENTRY && word[seen] == nonce);
                     if :: done -> word[seen] = nonce + 1; decided[key]++ :: else fi
                 }
             fi;
@@ -145,11 +146,11 @@ proctype actor(byte me; byte key)
                 done = (id[seen] == CLAIMED && word[seen] == nonce);
                 if
                 :: done ->
-                    id[seen] = MEMBER; word[seen] = 1; decided[key]++;
+                    id[seen] = ENTRY; word[seen] = 1; decided[key]++;
                     assert(before == removals[key]);
-                    assert(seen == 0 || id[0] != MEMBER);
-                    assert(seen == 1 || id[1] != MEMBER);
-                    assert(PLACES < 3 || seen == PLACES - 1 || id[PLACES - 1] != MEMBER)
+                    assert(seen == 0 || id[0] != ENTRY);
+                    assert(seen == 1 || id[1] != ENTRY);
+                    assert(PLACES < 3 || seen == PLACES - 1 || id[PLACES - 1] != ENTRY)
                 :: else
                 fi
             };
@@ -174,9 +175,9 @@ proctype actor(byte me; byte key)
                     done = (id[known] == CLAIMED && word[known] == nonce_known);
                     if
                     :: done ->
-                        id[known] = MEMBER; word[known] = 1; decided[key]++;
-                        assert(known == 0 || id[0] != MEMBER);
-                        assert(known == 1 || id[1] != MEMBER)
+                        id[known] = ENTRY; word[known] = 1; decided[key]++;
+                        assert(known == 0 || id[0] != ENTRY);
+                        assert(known == 1 || id[1] != ENTRY)
                     :: else
                     fi
                 };
@@ -189,7 +190,7 @@ proctype actor(byte me; byte key)
     od;
     /* It may be forgotten. */
     if
-    :: swap(seen, MEMBER, nonce, 0, 0)
+    :: swap(seen, ENTRY, nonce, 0, 0)
     :: skip
     fi;
 gone:
@@ -203,9 +204,9 @@ init {
 
     atomic {
         do
-        :: i < ACTORS - OTHERS -> run actor(i, 1); i++
-        :: i >= ACTORS - OTHERS && i < ACTORS -> run actor(i, 2); i++
-        :: i == ACTORS -> break
+        :: i < THREADS - OTHERS -> run thread(i, 1); i++
+        :: i >= THREADS - OTHERS && i < THREADS -> run thread(i, 2); i++
+        :: i == THREADS -> break
         od;
         i = 0
     };

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of publication (core/state/version.h) with the line above it: one resource of capacity 1,
- * workers that each ask for it once with a record of their own, wait on its word as on a futex,
- * may give up, and give back; one of them may die between any two steps, after which rescuers do
- * what core/peer/thread_recovery.c does. What is atomic here is one load or store of a word there, or a group
- * of them of which no other process can tell the order:
+ * A model of the version engine (core/state/version.h) with the wait queue above it. There is one
+ * resource of capacity 1. Each worker asks for it once with a record of its own, waits on the
+ * record's word as on a futex, may give up, and gives back. One of them may die between any two
+ * steps; then rescuers do what core/peer/thread_recovery.c does. Atomic here is one load or store
+ * of a word of the code, or a group of them in an order that no other process can tell:
  *
- *   - a box is written in two parts and read in two parts, so a reader may see one of each;
- *   - each effect {place, old, new} is one compare-and-swap, the exchange of boxes one more, the
- *     store of `done` one more: a late helper may set it back;
+ *   - a block is written in two parts and read in two parts, so a reader may see one of each;
+ *   - each deferred write {place, old, new} is one compare-and-swap, the exchange of blocks one
+ *     more, the store of `done` (completed in the code) one more: a late helper may set it back;
  *   - words and links carry sequence numbers; the head's word also changes from waiting to waiting.
  *
- * Checked: never two holders; when nothing moves any more, nobody sleeps, nothing is held or in
- * line, every record is free, and every box has one owner. Defined from outside: WORKERS, RESCUERS
- * (0: nobody dies), FAULT (0: none), each of which must be found:
- *   1 publish without help   2 effects by plain store    3 help without a second look at the word
- *   4 `done` before effects   5 wakes not sent again by the rescuer
+ * Checked: never two holders; when nothing moves any more, no thread sleeps, nothing is held or
+ * waits, every record is free, and every block has one owner. Defined from outside: WORKERS,
+ * RESCUERS (0: no deaths), FAULT (0: none), each of which must be found:
+ *   1 commit without help   2 deferred writes by plain store    3 help without a second look
+ *   4 `done` before the deferred writes   5 wakes not sent again by the rescuer
  *
- * PRIVATE: nobody dies, and there are short versions, which owe nothing and are complete from the
- * start: while nobody is in line, a grant or a release is one, or not. The record's word is its
- * owner's business then: HELD after the grant, FREE before the release. Its faults:
- *   6 a box that was written as such, in vain, still says complete when it is written again
- *   7 whoever publishes one keeps his box
+ * PRIVATE: there are no deaths, and there are short versions, which have no deferred writes and are
+ * complete from the start: without waiters a grant or a release may be one. Its owner alone writes
+ * the record's word then: HELD after the grant, FREE before the release. Its faults:
+ *   6 a block written in vain as a short version still says complete when it is written again
+ *   7 the publisher of a short version keeps its block
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -36,7 +36,7 @@
 #define FAULT 0
 #endif
 #define ACTORS (WORKERS + RESCUERS)
-#define BOXES  (ACTORS + 1)
+#define BLOCKS  (ACTORS + 1)
 #define NONE   255
 
 /* Words: sequence * 4 + state. Links: sequence * 8 + record + 1. */
@@ -52,14 +52,14 @@
 #define FORTH(r)    (WORKERS + (r))
 #define BACK(r)     (2 * WORKERS + (r))
 
-typedef box {
+typedef block {
     byte used, head, tail, length; /* content; head and tail: record + 1, 0: none */
-    byte n, actor, slot, version;  /* effects; whose it is; what it replaced */
+    byte n, thread, slot, version;  /* deferred writes; owner; the replaced block */
     byte place[3], before[3], after[3];
     byte done
 };
 
-box boxes[BOXES];
+block blocks[BLOCKS];
 byte own_slot[ACTORS], own_version[ACTORS];
 byte set_slot, set_version;       /* the set's word */
 byte memory[3 * WORKERS];         /* of the records: words, links forth, links back */
@@ -67,22 +67,22 @@ bool asleep[WORKERS], inside[WORKERS];
 bool dead[ACTORS];
 byte victim = NONE;
 
-/* Completes version v of box s. */
+/* Completes version v of block s. */
 inline help(s, v)
 {
     if
-    :: boxes[s].done != v ->
+    :: blocks[s].done != v ->
         d_step {
-            dn = boxes[s].n; da = boxes[s].actor; ds = boxes[s].slot; dv = boxes[s].version;
-            dp[0] = boxes[s].place[0]; db[0] = boxes[s].before[0]; dw[0] = boxes[s].after[0]
+            dn = blocks[s].n; da = blocks[s].thread; ds = blocks[s].slot; dv = blocks[s].version;
+            dp[0] = blocks[s].place[0]; db[0] = blocks[s].before[0]; dw[0] = blocks[s].after[0]
         };
         d_step {
-            dp[1] = boxes[s].place[1]; db[1] = boxes[s].before[1]; dw[1] = boxes[s].after[1];
-            dp[2] = boxes[s].place[2]; db[2] = boxes[s].before[2]; dw[2] = boxes[s].after[2]
+            dp[1] = blocks[s].place[1]; db[1] = blocks[s].before[1]; dw[1] = blocks[s].after[1];
+            dp[2] = blocks[s].place[2]; db[2] = blocks[s].before[2]; dw[2] = blocks[s].after[2]
         };
         if
         :: (set_slot == s && set_version == v) || FAULT == 3 ->
-            if :: FAULT == 4 -> boxes[s].done = v :: else fi;
+            if :: FAULT == 4 -> blocks[s].done = v :: else fi;
             k = 0;
             do
             :: k < dn ->
@@ -103,7 +103,7 @@ inline help(s, v)
                 :: else
                 fi
             };
-            boxes[s].done = v
+            blocks[s].done = v
         :: else
         fi;
         d_step { dn = 0; da = 0; ds = 0; dv = 0; k = 0; dp[0] = 0; db[0] = 0; dw[0] = 0;
@@ -112,7 +112,7 @@ inline help(s, v)
     fi
 }
 
-inline effect(p, b, w)
+inline add_write(p, b, w)
 {
     ep[n] = p; eb[n] = b; ew[n] = w; n++
 }
@@ -123,13 +123,13 @@ inline serve()
     if
     :: head && !used ->
         g = head - 1; used = 1;
-        effect(WORD(g), memory[WORD(g)], NEXT(memory[WORD(g)], HELD));
+        add_write(WORD(g), memory[WORD(g)], NEXT(memory[WORD(g)], HELD));
         head = TARGET(memory[FORTH(g)]);
         if :: !head -> tail = 0 :: else fi;
         length--
     :: head && used && kind == CANCELED ->
         g = head - 1;
-        effect(WORD(g), memory[WORD(g)], NEXT(memory[WORD(g)], WAITING))
+        add_write(WORD(g), memory[WORD(g)], NEXT(memory[WORD(g)], WAITING))
     :: else
     fi
 }
@@ -145,34 +145,34 @@ inline decide()
     :: kind == FREE -> used = 0; serve()
 #endif
     :: kind == HELD && !length && !used ->
-        used = 1; effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], HELD))
+        used = 1; add_write(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], HELD))
     :: kind == HELD && (length || used) ->
         memory[FORTH(r)] = LINK(memory[FORTH(r)], 0);
         memory[BACK(r)] = LINK(memory[BACK(r)], tail);
-        effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], WAITING));
+        add_write(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], WAITING));
         if
-        :: tail -> effect(FORTH(tail - 1), memory[FORTH(tail - 1)], LINK(memory[FORTH(tail - 1)], r + 1))
+        :: tail -> add_write(FORTH(tail - 1), memory[FORTH(tail - 1)], LINK(memory[FORTH(tail - 1)], r + 1))
         :: else -> head = r + 1
         fi;
         tail = r + 1; length++
     :: kind == FREE && !PRIVATE ->
         if
         :: memory[WORD(r)] != x -> stop = 1
-        :: else -> used = 0; effect(WORD(r), x, NEXT(x, FREE)); serve()
+        :: else -> used = 0; add_write(WORD(r), x, NEXT(x, FREE)); serve()
         fi
     :: kind == CANCELED ->
         if
         :: STATE(memory[WORD(r)]) != WAITING -> stop = 1
         :: else ->
-            effect(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], CANCELED));
+            add_write(WORD(r), memory[WORD(r)], NEXT(memory[WORD(r)], CANCELED));
             t = TARGET(memory[FORTH(r)]); b = TARGET(memory[BACK(r)]);
             length--;
             if
             :: head == r + 1 -> head = t; if :: !t -> tail = 0 :: else fi; serve()
             :: else ->
-                effect(FORTH(b - 1), memory[FORTH(b - 1)], LINK(memory[FORTH(b - 1)], t));
+                add_write(FORTH(b - 1), memory[FORTH(b - 1)], LINK(memory[FORTH(b - 1)], t));
                 if
-                :: t -> effect(BACK(t - 1), memory[BACK(t - 1)], LINK(memory[BACK(t - 1)], b))
+                :: t -> add_write(BACK(t - 1), memory[BACK(t - 1)], LINK(memory[BACK(t - 1)], b))
                 :: else -> tail = b
                 fi
             fi;
@@ -182,13 +182,13 @@ inline decide()
     fi
 }
 
-/* One operation of actor `me` on record `r`: read, help, decide, write, swap, help, wake. */
+/* One operation of thread `me` on record `r`: read, help, decide, write, swap, help, wake. */
 inline operation()
 {
     do
     ::  d_step { s = set_slot; v = set_version };
-        d_step { d = boxes[s].done; used = boxes[s].used; head = boxes[s].head };
-        d_step { tail = boxes[s].tail; length = boxes[s].length };
+        d_step { d = blocks[s].done; used = blocks[s].used; head = blocks[s].head };
+        d_step { tail = blocks[s].tail; length = blocks[s].length };
         if
         :: set_slot == s && set_version == v ->
             if :: d != v && FAULT != 1 -> help(s, v) :: else fi;
@@ -206,17 +206,17 @@ inline operation()
                 d_step {
                     o = own_slot[me];
                     if
-                    :: plain -> boxes[o].done = own_version[me] + 1
-                    :: else -> if :: FAULT != 6 -> boxes[o].done = own_version[me] :: else fi
+                    :: plain -> blocks[o].done = own_version[me] + 1
+                    :: else -> if :: FAULT != 6 -> blocks[o].done = own_version[me] :: else fi
                     fi;
-                    boxes[o].used = used; boxes[o].head = head;
-                    boxes[o].n = n; boxes[o].actor = me; boxes[o].slot = s; boxes[o].version = v;
-                    boxes[o].place[0] = ep[0]; boxes[o].before[0] = eb[0]; boxes[o].after[0] = ew[0]
+                    blocks[o].used = used; blocks[o].head = head;
+                    blocks[o].n = n; blocks[o].thread = me; blocks[o].slot = s; blocks[o].version = v;
+                    blocks[o].place[0] = ep[0]; blocks[o].before[0] = eb[0]; blocks[o].after[0] = ew[0]
                 };
                 d_step {
-                    boxes[o].tail = tail; boxes[o].length = length;
-                    boxes[o].place[1] = ep[1]; boxes[o].before[1] = eb[1]; boxes[o].after[1] = ew[1];
-                    boxes[o].place[2] = ep[2]; boxes[o].before[2] = eb[2]; boxes[o].after[2] = ew[2]
+                    blocks[o].tail = tail; blocks[o].length = length;
+                    blocks[o].place[1] = ep[1]; blocks[o].before[1] = eb[1]; blocks[o].after[1] = ew[1];
+                    blocks[o].place[2] = ep[2]; blocks[o].before[2] = eb[2]; blocks[o].after[2] = ew[2]
                 };
                 d_step {
                     if
@@ -256,12 +256,12 @@ inline operation()
     byte dn, da, ds, dv; byte dp[3]; byte db[3]; byte dw[3]; byte ep[3]; byte eb[3]; byte ew[3]
 
 #if RESCUERS > 0
-#define MORTAL provided (!dead[me])
+#define MAY_DIE provided (!dead[me])
 #else
-#define MORTAL /* then the search can be reduced */
+#define MAY_DIE /* then the search can be reduced */
 #endif
 
-proctype worker(byte me) MORTAL
+proctype worker(byte me) MAY_DIE
 {
     LOCALS;
     byte r = me, kind = HELD;
@@ -339,7 +339,7 @@ init {
         :: i < ACTORS -> own_slot[i] = i; i++
         :: else -> break
         od;
-        set_slot = ACTORS; set_version = 1; boxes[ACTORS].done = 1; i = 0
+        set_slot = ACTORS; set_version = 1; blocks[ACTORS].done = 1; i = 0
     };
     atomic {
         do :: i < WORKERS -> run worker(i); i++ :: else -> break od;
@@ -352,12 +352,12 @@ init {
     /* Nothing moves any more. */
     d_step {
         do /* `done` may have been set back, but nothing is owed */
-        :: i < boxes[set_slot].n ->
-            assert(memory[boxes[set_slot].place[i]] != boxes[set_slot].before[i]); i++
+        :: i < blocks[set_slot].n ->
+            assert(memory[blocks[set_slot].place[i]] != blocks[set_slot].before[i]); i++
         :: else -> break
         od;
         i = 0;
-        assert(!boxes[set_slot].used && !boxes[set_slot].head && !boxes[set_slot].tail && !boxes[set_slot].length);
+        assert(!blocks[set_slot].used && !blocks[set_slot].head && !blocks[set_slot].tail && !blocks[set_slot].length);
         do
         :: i < WORKERS -> assert(STATE(memory[WORD(i)]) == FREE); i++
         :: else -> break

@@ -18,7 +18,7 @@ struct seat {
     _Alignas(64) _Atomic uint64_t stepped_ns;
     _Atomic uint64_t steps;
     const char *_Atomic where;
-    /* Of whoever made the fleet. */
+    /* Of the process that made the fleet. */
     pid_t pid;
     uint32_t lives;
     enum worker_state state;
@@ -332,7 +332,7 @@ bool fleet_is_moving(struct fleet *fleet, uint64_t within_ns)
     return moving;
 }
 
-/* Takes note of who has ended. Returns how many have not. */
+/* Records which workers have ended. Returns how many have not. */
 static uint32_t collect(struct fleet *fleet, bool *ret_well)
 {
     uint32_t left = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A fleet: worker processes that a test forks, kills, stops and starts again, and one log in shared
- * memory of what they and the test have done. The log outlives everybody, so the invariants of a
- * test can be checked on it, whoever was killed where.
+ * memory of what they and the test have done. The log outlives all of them, so the invariants of a
+ * test can be checked on it, whichever worker was killed where.
  *
  * Functions of the fleet are called by the process that made it, those of a worker by the worker.
  * Workers end with the process that made the fleet.
@@ -34,7 +34,7 @@ struct fleet_event {
     _Atomic uint64_t seq; /* from 1; written last: 0 means that its writer died in the middle */
     uint64_t at_ns;       /* CLOCK_MONOTONIC, read before the place in the log was taken */
     uint32_t kind, worker;
-    pid_t pid; /* whom it is about */
+    pid_t pid; /* the worker */
     uint64_t what, more;
 };
 
@@ -63,7 +63,7 @@ struct fleet_plan {
 
 /* NULL: no memory. */
 struct fleet *fleet_new(const struct fleet_plan *plan);
-/* Kills whoever is left. */
+/* Kills all workers that are left. */
 void fleet_free(struct fleet *fleet);
 
 /* Forks all workers; they begin together, when all are there. False, with a complaint: no fork, or
@@ -84,13 +84,13 @@ bool fleet_respawn(struct fleet *fleet, uint32_t worker);
 /* Whichever of the two it needs, if any. */
 bool fleet_revive(struct fleet *fleet, uint32_t worker);
 
-/*
- * Asks all to end, continues who is stopped, and waits. True: all of them returned in time. If not,
- * complains of each who crashed, failed or is stuck, with what is known of it, and kills the rest.
- */
+/* Asks all workers to end, continues the stopped ones, and waits. Returns whether all of them
+ * returned in time. If not, complains of each that crashed, failed or is stuck, with what is known
+ * of it, and kills the rest. */
 bool fleet_end(struct fleet *fleet, uint64_t timeout_ns);
 
-/* Whether each running worker has made a step since less than this; complains of who has not. */
+/* Returns whether each running worker has made a step since less than this; complains of the
+ * others. */
 bool fleet_is_moving(struct fleet *fleet, uint64_t within_ns);
 
 /* The log: how many places were taken. An event whose seq is 0 is torn. */

@@ -13,7 +13,7 @@
 
 #define WORDS_MAX 64u
 
-/* Reads the current version; its effects are complete. */
+/* Reads the current version; its deferred writes are complete. */
 static void read_version(const weir_set *set, struct version *version, uint64_t *content)
 {
     require(set_content_max(set) <= WORDS_MAX);
@@ -65,7 +65,7 @@ uint32_t look_joined(const weir_set *set)
     return (waitq_departures(&version) + waitq_length(&version)) & WAITQ_COUNT_MASK;
 }
 
-/* Not by calls: whoever reads a set by those also does what was left undone in it. */
+/* Does not use calls of the library: those would also complete what was left undone in the set. */
 bool look_can_serve(const weir_set *set)
 {
     const struct limit *limit = &set->limits.items[0];
@@ -123,8 +123,8 @@ static uint64_t block_of(const struct set_head *head)
     return word & INFLATED_BIT ? word : head->reserve_block;
 }
 
-/* The word that names the i-th block in use: of an actor, the set, a key set. */
-static uint64_t boxed_word(const struct segment *segment, uint32_t i)
+/* The word that names the i-th block in use: of a thread, the set, or a key set. */
+static uint64_t inflated_word(const struct segment *segment, uint32_t i)
 {
     uint32_t n = segment_threads_n(segment), block_class = segment->layout.block_class;
 
@@ -134,27 +134,27 @@ static uint64_t boxed_word(const struct segment *segment, uint32_t i)
                            : &segment_key_set(segment, i - n - 1)->head);
 }
 
-/* Each block is that of the set, or of a live one, or the own one of one actor. */
-static void look_at_boxes(const weir_set *set)
+/* Each block belongs to the set, or to a key set, or is the own block of one thread. */
+static void look_at_blocks(const weir_set *set)
 {
     const struct segment *segment = set->participant->segment;
     uint32_t n = segment_threads_n(segment) + 1, all = n + segment_key_sets_n(segment);
-    bool taken[SEGMENT_THREADS_MAX + 1 + LOOK_LIVES_MAX] = {false};
+    bool taken[SEGMENT_THREADS_MAX + 1 + LOOK_KEY_SETS_MAX] = {false};
 
-    require(segment_key_sets_n(segment) <= LOOK_LIVES_MAX);
+    require(segment_key_sets_n(segment) <= LOOK_KEY_SETS_MAX);
     for (uint32_t i = 0; i < all; i++) {
-        uint64_t slot = boxed_word(segment, i) & BLOCK_SLOT_MASK;
+        uint64_t slot = inflated_word(segment, i) & BLOCK_SLOT_MASK;
         uint64_t block = slot - segment_block_slot(segment, 0);
 
-        if (block >= n) /* there is room for more actors, which have none yet */
+        if (block >= n) /* there is room for more threads, which have none yet */
             block = slot - segment_key_set_slot(segment, 0) + n;
         require(block < all && !taken[block]);
         taken[block] = true;
     }
 }
 
-/* Nobody is in line, and nothing is held. */
-static void look_at_live(const weir_set *set)
+/* No record waits, and nothing is held. */
+static void look_at_key_set(const weir_set *set)
 {
     struct version version;
     uint64_t content[WORDS_MAX];
@@ -166,16 +166,16 @@ static void look_at_live(const weir_set *set)
                 content[CONTENT_STATES + set->limits.items[i].state_offset] == 0);
 }
 
-void look_lives(const weir_set *set)
+void look_key_sets(const weir_set *set)
 {
     struct keyed *keyed = keyed_of(set);
     uint32_t n = key_sets_n(keyed);
-    bool named[LOOK_LIVES_MAX] = {false};
+    bool named[LOOK_KEY_SETS_MAX] = {false};
     struct key_entry entry;
 
-    require(n <= LOOK_LIVES_MAX);
+    require(n <= LOOK_KEY_SETS_MAX);
     for (uint32_t i = 0; i < n; i++)
-        look_at_live(&key_set_by_number(keyed, i, NULL)->set);
+        look_at_key_set(&key_set_by_number(keyed, i, NULL)->set);
     for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
         uint32_t number;
 
@@ -206,5 +206,5 @@ void look_idle(const weir_set *set, const uint32_t *keys, uint32_t n)
         require(!process || is_one_of(process, keys, n));
     }
     look_at_records(set, keys, n);
-    look_at_boxes(set);
+    look_at_blocks(set);
 }

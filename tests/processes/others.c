@@ -84,7 +84,7 @@ static void *run_blocked(void *argument)
 
 /* ---- what they are told ---- */
 
-/* Until the thread is in line, or has been there, or need not. */
+/* Until the thread waits in the queue, or has been there, or need not. */
 static void ask_thread(struct crowd *crowd, uint64_t amount)
 {
     const weir_set *set = set_of(crowd->pools[0]);
@@ -140,13 +140,13 @@ static void see_line(struct crowd *crowd, const struct scene *scene)
 
     while (look_line(set_of(crowd->pools[0])) != n) {
         require(clock_now() < end);
-        if (crowd->queued) /* who waits in a queue looks when it is reaped */
+        if (crowd->queued) /* a submission is checked when it is reaped */
             require(weir_queue_reap(crowd->queue, &completion, 1) == 0);
         pause_ns(MS / 50);
     }
 }
 
-/* The completion of whoever waits in the queue, if there is one. */
+/* The completion of the submission that waits, if there is one. */
 static bool reap(struct crowd *crowd)
 {
     struct weir_completion completion;
@@ -196,7 +196,7 @@ static void await(struct crowd *crowd, char way)
     }
 }
 
-/* In the order in which they stand in line: nobody needs what somebody behind him has. */
+/* In the order of the wait queue: no waiter needs what a later one has. */
 static void await_all(struct crowd *crowd, const struct scene *scene)
 {
     for (const char *way = scene->before; *way; way++)
@@ -205,7 +205,7 @@ static void await_all(struct crowd *crowd, const struct scene *scene)
         await(crowd, *way);
 }
 
-/* While anybody of theirs waits. */
+/* While any of their requests waits. */
 static void see_served(struct crowd *crowd, const struct scene *scene)
 {
     uint64_t end = clock_now() + STUCK_NS;
@@ -233,7 +233,7 @@ static void newcomer(struct crowd *crowd)
         crowd->newcomer_amount--;
 }
 
-/* Its record is that of the life that its actor is in: whoever buries it would find it. */
+/* Its record belongs to its thread's present generation, so a cleanup would find it. */
 static void see_owner(const weir_acquisition *acquisition)
 {
     const struct region *region = acquisition->set->region;
@@ -255,13 +255,13 @@ static void newcomer_leaves(struct crowd *crowd)
     weir_close(crowd->newcomer);
 }
 
-/* Whoever was claiming a place when he died is seen when somebody else comes. */
+/* A slot that was being claimed at a death is noticed when another process attaches. */
 static void come_and_go(const struct crowd *crowd)
 {
     weir_close(shared_open(crowd->text));
 }
 
-/* By ordinary calls: somebody is refused, and so looks who has died. */
+/* By ordinary calls: a refused request looks for the dead. */
 static void check(struct crowd *crowd)
 {
     weir_acquisition *all = NULL, *none = NULL;
@@ -358,7 +358,7 @@ static _Noreturn void run(struct crowd *crowd, int orders, int answers)
     open_crowd(crowd);
     do {
         if (read(orders, &message, sizeof(message)) != sizeof(message))
-            _exit(1); /* nobody is there any more */
+            _exit(1); /* no thread is there any more */
         obey(crowd, message.order, message.scene);
         if (message.order == ORDER_QUIT)
             close_crowd(crowd);

@@ -135,8 +135,8 @@ void shared_tell(const struct shared_pipe *pipe)
     require(write(pipe->fds[1], "!", 1) == 1);
 }
 
-/* Whoever was to tell may have died of what is tested: that is to be a failure, and not a test that
- * waits for ever. */
+/* The thread that was to report may have died of what is tested. That is to be a failure, and not a
+ * test that waits for ever. */
 void shared_hear(const struct shared_pipe *pipe)
 {
     enum { PATIENCE_MS = 60000 };

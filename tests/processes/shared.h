@@ -30,7 +30,7 @@ struct shared_request {
 const struct weir_request *shared_ask(struct shared_request *memory, const char *key, uint64_t n,
                                       uint64_t timeout_ns);
 
-/* What is held and who waits in the first set of a pool. */
+/* Returns what is held, and how many wait, in the first set of a pool. */
 struct weir_set_stats shared_stats(weir_pool *pool);
 uint64_t shared_held(weir_pool *pool, size_t limit);
 

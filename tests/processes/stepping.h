@@ -9,12 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whose steps count. */
+/* The steps that count. */
 enum stepper { STEPS_OF_CALLER, STEPS_OF_OTHER_THREADS };
 
 /* From now on: the process is sent `signal` at the n-th step. 0: never. */
 void stepping_begin(uint64_t n, int signal, enum stepper stepper);
-/* The same; the calling thread makes this call at its n-th step, whose own steps do not count. */
+/* From now on: the calling thread makes this call at its n-th step; steps within the call do not
+ * count. */
 void stepping_call(uint64_t n, void (*call)(void *argument), void *argument);
 /* Returns whether there were so many steps. */
 bool stepping_end(void);

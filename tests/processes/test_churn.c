@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes that come and go all the time: open, take what they can, close, or just end, or fork.
- * A set that goes with its last user is made anew by whoever comes next, at the very moment; there
- * is never more than one of it, so never more is granted than it has; and when the last has closed
- * it, nothing is left. Also if they do not agree on what it is, and some are killed: then whoever
- * finds nobody alive makes it what he means. WEIR_ROUNDS: how often each comes; WEIR_SEED repeats
- * the random choices.
+ * Processes that come and go all the time: open, take what they can, close, or just end, or fork. A
+ * set that goes with its last user is made anew by the next process, at that very moment. There is
+ * never more than one of it, so never more is granted than it has; and when the last has closed it,
+ * nothing is left. Also if they disagree on its definition, and some are killed: then a process
+ * that finds no living one makes the set as it means it. WEIR_ROUNDS: how often each comes;
+ * WEIR_SEED repeats the random choices.
  */
 #include "api/instance.h"
-#include "ledger.h"
+#include "grants_log.h"
 #include "shared.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
@@ -64,10 +64,10 @@ static void acquire(struct plugin_visitor *me, weir_pool *pool)
     require(r == 0 || r == -ETIMEDOUT || r == -EAGAIN);
     if (r < 0)
         return;
-    ledger_hold(me->number, amounts);
+    account_hold(me->number, amounts);
     if (below(me, 4) == 0)
         pause_ns(below(me, 200000));
-    ledger_let_go(me->number, amounts);
+    account_let_go(me->number, amounts);
     require(weir_release(&acquisition) == 0);
 }
 
@@ -78,7 +78,7 @@ static void visit_on(struct plugin_visitor *me, weir *w)
 
     for (uint64_t n = below(me, 4); n > 0; n--)
         acquire(me, pool);
-    if (below(me, 8) == 0) { /* nobody closes anything */
+    if (below(me, 8) == 0) { /* no process closes anything */
         fflush(NULL);
         _exit(0);
     }
@@ -99,7 +99,7 @@ static void come_and_go(void *argument)
         visit(me);
 }
 
-/* Unless those who are there mean something else. */
+/* Unless the present users mean something else. */
 static void come_with_two_minds(void *argument)
 {
     struct plugin_visitor *me = argument;
@@ -117,7 +117,7 @@ static void come_with_two_minds(void *argument)
     }
 }
 
-/* The parent of one that it forks while it has the set open and somebody else may ask. */
+/* The parent of a process that it forks while it has the set open and others may ask. */
 static void fork_in_between(void *argument)
 {
     struct plugin_visitor *me = argument;
@@ -155,8 +155,8 @@ static void fork_in_between(void *argument)
 
 struct crowd {
     void (*body)(void *visitor);
-    struct plugin_visitor visitors[LEDGER_WORKERS];
-    pid_t pids[LEDGER_WORKERS];
+    struct plugin_visitor visitors[ACCOUNTS];
+    pid_t pids[ACCOUNTS];
     uint64_t random;
 };
 
@@ -166,7 +166,7 @@ static void start(struct crowd *crowd, int i)
     crowd->pids[i] = shared_fork(crowd->body, &crowd->visitors[i]);
 }
 
-/* Whose process has ended, as it should. */
+/* Its process has ended, as it should. */
 static int wait_for_any(const struct crowd *crowd)
 {
     int status, i = 0;
@@ -176,9 +176,9 @@ static int wait_for_any(const struct crowd *crowd)
     if (status)
         fprintf(stderr, "process %d ended with status %x\n", pid, (unsigned)status);
     require(status == 0);
-    while (i < LEDGER_WORKERS && crowd->pids[i] != pid)
+    while (i < ACCOUNTS && crowd->pids[i] != pid)
         i++;
-    require(i < LEDGER_WORKERS);
+    require(i < ACCOUNTS);
     return i;
 }
 
@@ -189,7 +189,7 @@ static void crowd_in(void (*body)(void *visitor), int step)
     struct crowd crowd = {.body = body, .random = test_seed};
     int running = 0;
 
-    for (int i = 0; i < LEDGER_WORKERS; i += step, running++)
+    for (int i = 0; i < ACCOUNTS; i += step, running++)
         start(&crowd, i);
     for (uint64_t left = rounds; running > 0;) {
         int i = wait_for_any(&crowd);
@@ -234,9 +234,9 @@ static void require_free(void)
     assert_int_equal(shared_stats(pool).held, 0);
     assert_int_equal(shared_held(pool, 0), 0);
     /* However many there were, never more than so many at a time, and some dead ones. */
-    assert_in_range(segment_peers_n(segment), 1, 4 * LEDGER_WORKERS);
-    assert_in_range(segment_threads_n(segment), 1, 12 * LEDGER_WORKERS);
-    assert_in_range(segment_runs_n(segment), 1, 12 * LEDGER_WORKERS);
+    assert_in_range(segment_peers_n(segment), 1, 4 * ACCOUNTS);
+    assert_in_range(segment_threads_n(segment), 1, 12 * ACCOUNTS);
+    assert_in_range(segment_runs_n(segment), 1, 12 * ACCOUNTS);
     weir_pool_close(pool);
     weir_close(w);
 }
@@ -263,14 +263,14 @@ static void they_change_what_it_is(void **state)
 {
     (void)state;
     crowd_in(come_with_two_minds, 1);
-    for (int i = 0; i < 2; i++) { /* nobody is there */
+    for (int i = 0; i < 2; i++) { /* no process is there */
         text = i ? users : others;
         require_free();
         assert_int_equal(files(), 0);
     }
 }
 
-/* Who was killed is replaced by whoever comes next; who lives is not. */
+/* The next process replaces a set if its users were killed; not one with living users. */
 static void end_at_once(void *unused)
 {
     (void)unused;
@@ -322,14 +322,14 @@ static int setup(void **state)
 {
     (void)state;
     shared_begin();
-    ledger_begin();
+    account_begin();
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    ledger_end();
+    account_end();
     shared_end();
     return 0;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A set that is in use, while somebody scribbles into its segment: bits, bytes, words that others
- * would be right for, whole pages, one change or a storm of them. Whatever is called then gives an
- * error, or goes on; it neither crashes, nor hangs, nor touches memory outside the mapping, on
- * either side of which a page that nobody may touch lies. What waits with a timeout ends; whoever
- * waits on a set that was found broken is told.
+ * A set that is in use, while its segment is overwritten: bits, bytes, words that would be right
+ * elsewhere, whole pages, one change or a storm of them. Whatever is called then gives an error, or
+ * goes on. It neither crashes, nor hangs, nor touches memory outside the mapping, which has an
+ * inaccessible page on either side. Waits with a timeout end; a waiter of a set that was found
+ * broken is notified.
  *
- * Each case is a set made anew: of many limits, which is always inflated, or of one, which is a
- * word unless somebody is in line; or a keyed one, with room for fewer keys than are asked for.
- * Cases run in children, one per shape of sets; a parent names the case in which one died or got
- * stuck. WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6.
- * WEIR_SEED repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is
- * a pattern of the tests to run.
+ * Each case is a set made anew: of many limits, which is always inflated; or of one, which is
+ * inline while no thread waits; or a keyed one, with room for fewer keys than are asked for. Cases
+ * run in children, one per shape of sets; a parent names the case in which one died or got stuck.
+ * WEIR_SECONDS: how long, of each kind (0: every case, once); else WEIR_DURATION, else 6. WEIR_SEED
+ * repeats the order; WEIR_CASE=KIND:OFFSET:NUMBER:SHAPE runs a single one. An argument is a pattern
+ * of the tests to run.
  */
 #include "lib/child.h"
 #include "shared.h"
@@ -76,7 +76,7 @@ static const char keyed_count[] = "version: 1\n"
                                   "    limits:\n"
                                   "      - { type: resource, key: slot, capacity: 4 }\n";
 
-/* What is had of it does not come back while a case lasts, so that there are lines. */
+/* What is taken does not come back while a case lasts, so that requests wait. */
 static const char keyed_rate[] =
     "version: 1\n"
     "sets:\n"
@@ -176,7 +176,7 @@ static void put_word(const struct bytes *bytes, uint64_t at, uint64_t word)
     require(pwrite(bytes->fd, &word, sizeof(word), (off_t)at) == sizeof(word));
 }
 
-/* The pages that are there, but not the definition, which nobody reads again. */
+/* The pages that are there, but not the definition, which is not read again. */
 static uint32_t find_pages(const struct bytes *bytes, uint64_t *ret, uint32_t n)
 {
     off_t at = 0, end;
@@ -205,7 +205,7 @@ static bool is_key_table(const struct bytes *bytes, uint64_t at)
     return shape->is_keyed && at >= table && at < table + 1024;
 }
 
-/* Where something is: words of lines in which any word is not 0. */
+/* Where something is: words of cache lines in which any word is not 0. */
 static uint32_t find_words(const struct bytes *bytes, uint64_t *ret)
 {
     uint64_t pages[PAGES_MAX], line[8];
@@ -226,7 +226,7 @@ static uint32_t find_words(const struct bytes *bytes, uint64_t *ret)
 
 /* ---- a set in use ---- */
 
-/* How many members of this process, and how many submissions to each queue. */
+/* How many participants of this process, and how many submissions to each completion queue. */
 enum { SIDES = 2, HELD = 2, SUBMITTED = 4 };
 
 struct side {
@@ -242,7 +242,7 @@ struct side {
 
 static struct side sides[SIDES];
 
-/* Who asks: those who hold and wait are all the first. */
+/* The participant that asks: the first one holds and waits. */
 static unsigned subject;
 static const char subjects[SUBJECTS] = {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'};
 
@@ -321,7 +321,7 @@ static void block(struct side *side)
         pause_ns(MS / 20);
 }
 
-static void stand_in_line(struct side *side)
+static void wait_in_queue(struct side *side)
 {
     struct weir_amount amounts[KEYS];
     struct weir_request request = ask(amounts, 1, 1, WEIR_FOREVER);
@@ -334,7 +334,7 @@ static void stand_in_line(struct side *side)
     require(weir_submit(side->pool, &request, &side->brief, NULL) == 1);
 }
 
-/* A process that holds and waits, and is killed: its burial is still due. */
+/* A process that holds and waits, and is killed: its cleanup is still due. */
 struct victim {
     pid_t pid;
     struct shared_pipe begins, ready;
@@ -713,7 +713,7 @@ static int tell_nothing(void *userdata, const struct weir_segment *segment)
     return 0;
 }
 
-/* Somebody new. */
+/* A new participant. */
 static void call_attach(struct side *unused)
 {
     const struct weir_options options = {.size = sizeof(options),
@@ -770,7 +770,7 @@ static void end_brief(struct side *side)
     CALL(weir_release(&side->brief));
 }
 
-/* Who waits on a broken set is told, and nothing else is had of it. */
+/* A waiter of a broken set is notified, and nothing else is had of the set. */
 static void end_broken(struct side *side)
 {
     struct weir_amount amounts[KEYS];
@@ -804,7 +804,7 @@ static void leave(struct side *side, uint64_t *random)
     CALL(weir_pool_close(side->pool));
 }
 
-/* With `waits` somebody is in line, and blocked, too, with `blocks`. */
+/* With `waits` a request waits; with `blocks` a blocked one, too. */
 static void set_up(bool waits, bool blocks)
 {
     for (uint32_t i = 0; i < SIDES; i++)
@@ -814,10 +814,10 @@ static void set_up(bool waits, bool blocks)
     for (uint32_t i = 0; i < SIDES && waits && blocks; i++)
         block(&sides[i]);
     for (uint32_t i = 0; i < SIDES && waits; i++)
-        stand_in_line(&sides[i]);
+        wait_in_queue(&sides[i]);
 }
 
-/* Of a rate there is enough for all. A set of one limit is a word as long as nobody waits. */
+/* A rate has enough for all. A set of one limit is inline as long as no thread waits. */
 static bool has_line(uint64_t *random)
 {
     return shape->has_slots && (shape->keys_n > 1 || random_below(random, 3) == 0);
@@ -1101,7 +1101,7 @@ static void hold_all_and_be_killed(void *argument)
         pause();
 }
 
-static void bury_in_broken_set(void *unused)
+static void clean_up_in_broken_set(void *unused)
 {
     weir *w = shared_open(slots);
     weir_pool *pool = shared_pool(w, "s");
@@ -1125,7 +1125,7 @@ static void bury_in_broken_set(void *unused)
 static void the_dead_of_a_broken_set_stay_dead(void **state)
 {
     (void)state;
-    alone(bury_in_broken_set);
+    alone(clean_up_in_broken_set);
 }
 
 static void cancel_in_broken_set(void *unused)
@@ -1230,7 +1230,7 @@ static void more_than_is_held_is_not_given_back(void **state)
 
 enum { RUN_RECORDS = SEGMENT_RUN_UNITS / 6 };
 
-/* All records of the first run are in use, and somebody writes that the run is nobody's. */
+/* All records of the first run are in use, and a write says that the run has no owner. */
 static void lose_run(void *unused)
 {
     weir *w = shared_open(slots);
@@ -1284,7 +1284,7 @@ static void *block_for_all(void *argument)
     return NULL;
 }
 
-/* The clock stands still, so nobody keeps time. */
+/* The clock stands still, so no thread keeps time. */
 static void close_broken_set(void *unused)
 {
     const struct weir_clock clock = {.size = sizeof(clock), .now_ns = one_instant};
@@ -1323,7 +1323,7 @@ static void closing_ends_waits_on_a_broken_set(void **state)
     alone(close_broken_set);
 }
 
-/* The second of three in line is left out of it, by a link: it never leads, but looks. */
+/* The second of three waiters is left out of the queue, by a link: it never heads it, but looks. */
 static void lose_waiter(void *unused)
 {
     weir *w = shared_open(slots);
@@ -1359,7 +1359,7 @@ static void lose_waiter(void *unused)
     weir_close(w);
 }
 
-static void who_was_left_out_of_the_line_is_told(void **state)
+static void a_waiter_left_out_of_the_wait_queue_is_notified(void **state)
 {
     (void)state;
     alone(lose_waiter);
@@ -1389,7 +1389,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(more_than_is_held_is_not_given_back),
         cmocka_unit_test(records_are_not_claimed_twice),
         cmocka_unit_test(closing_ends_waits_on_a_broken_set),
-        cmocka_unit_test(who_was_left_out_of_the_line_is_told),
+        cmocka_unit_test(a_waiter_left_out_of_the_wait_queue_is_notified),
         cmocka_unit_test(single_bits),
         cmocka_unit_test(plausible_words),
         cmocka_unit_test(whole_pages),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Very many commands behind four slots, half of them killed on the way, waiting or running.
 
-Judged by what the commands wrote down: never more than four at once, in the order in which they
-came; who is not killed finishes; in the end all four slots are there. Every interval that is looked
+Decided by what the commands wrote down: never more than four at once, in the order in which they
+came; a command that is not killed finishes; in the end all four slots are there. Every interval that is looked
 at lies within the time that its command held a slot, so that a slow machine cannot make it fail.
 
 Arguments: the weir command, and the worker. WEIR_SEED repeats a run, WEIR_COMMANDS makes it longer.
@@ -101,17 +101,17 @@ class Storm(unittest.TestCase):
         return begun, ended
 
     def until_known(self, child):
-        """Waits until the child holds, or is in line."""
+        """Waits until the child holds, or waits."""
         end = time.monotonic() + PATIENCE
         while True:
             self.assertIsNone(child.poll())
             self.assertLess(time.monotonic(), end)
             got = self.stat()
-            if any(who["process"] == child.pid for who in got["holders"] + got["waiters"]):
+            if any(entry["process"] == child.pid for entry in got["holders"] + got["waiters"]):
                 return got
 
     def kill_runners(self, pids):
-        """Those of the children who are to be killed while they run, if they do."""
+        """The children that are to be killed while they run, if they do."""
         end = time.monotonic() + PATIENCE
         pending = {child.pid: child for child in self.children if child.pid in pids}
         while pending:
@@ -161,8 +161,8 @@ class Storm(unittest.TestCase):
 
     def check_order(self):
         """
-        Who begins has a slot, and whoever came before had one by then. Of those who had not begun,
-        though, and lived, no more can have one than there are other slots.
+        A command that begins has a slot, and every earlier one had one by then. Of the living ones
+        that had not begun, though, no more can have one than there are other slots.
         """
         begun, _ = self.read_log()
         for i, child in enumerate(self.children):
@@ -180,7 +180,7 @@ class Storm(unittest.TestCase):
             self.until_known(first)
             for _ in range(COMMANDS):
                 got = self.until_known(self.start())
-            self.assertEqual([who["process"] for who in got["waiters"]],
+            self.assertEqual([entry["process"] for entry in got["waiters"]],
                              [child.pid for child in self.children])
         finally:
             first.kill()

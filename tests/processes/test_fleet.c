@@ -30,7 +30,7 @@ static void make(fleet_run *run, size_t events_max)
     assert_non_null(fleet);
 }
 
-/* What was complained of meanwhile goes on to whoever reads the log of a failing test. */
+/* What was complained of meanwhile is shown in the log of a failing test. */
 static void unmake(void)
 {
     fleet_free(fleet);
@@ -93,7 +93,7 @@ static size_t check_log(void)
     assert_true(fleet_log_is_whole(fleet));
     for (size_t i = 0; i < n; i++) {
         if (atomic_load(&events[i].seq) == 0)
-            continue; /* whoever was killed there has no other event behind it */
+            continue; /* a worker that was killed there has no other event behind it */
         assert_int_equal(atomic_load(&events[i].seq), i + 1);
         see(&progress, &events[i]);
         turns += events[i].kind == TURN;
@@ -182,7 +182,7 @@ static void run_getting_stuck(struct fleet_worker *me)
         pause_ns(MS);
 }
 
-static void who_is_stuck_is_named(void **state)
+static void a_stuck_worker_is_named(void **state)
 {
     (void)state;
     make(run_getting_stuck, EVENTS);
@@ -207,7 +207,7 @@ static void run_failing(struct fleet_worker *me)
     }
 }
 
-static void who_fails_or_crashes_is_named(void **state)
+static void a_worker_that_fails_or_crashes_is_named(void **state)
 {
     (void)state;
     make(run_failing, EVENTS);
@@ -221,7 +221,7 @@ static void who_fails_or_crashes_is_named(void **state)
     unmake();
 }
 
-static void killing_who_has_failed_is_told(void **state)
+static void killing_a_worker_that_has_failed_is_reported(void **state)
 {
     (void)state;
     make(run_failing, EVENTS);
@@ -253,9 +253,9 @@ int main(void)
         cmocka_unit_test(all_begin_together),
         cmocka_unit_test(killed_and_stopped_workers_are_silent),
         cmocka_unit_test(a_random_storm_leaves_a_whole_log),
-        cmocka_unit_test(who_is_stuck_is_named),
-        cmocka_unit_test(who_fails_or_crashes_is_named),
-        cmocka_unit_test(killing_who_has_failed_is_told),
+        cmocka_unit_test(a_stuck_worker_is_named),
+        cmocka_unit_test(a_worker_that_fails_or_crashes_is_named),
+        cmocka_unit_test(killing_a_worker_that_has_failed_is_reported),
         cmocka_unit_test(a_log_that_is_full_is_told),
     };
 

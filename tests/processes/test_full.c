@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * File systems that are really full: whatever a segment has given out can be written to, and the
- * rest is -ENOSPC, never a signal. Needs to be root, to mount some that nobody else sees; skips
- * itself otherwise.
- */
+/* File systems that are really full: memory that a segment has given out can be written to, and any
+ * more is -ENOSPC, never a signal. Needs to be root, to mount some in a private namespace; skips
+ * itself otherwise. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -40,7 +38,7 @@ static void require_nothing_in_use(void)
 
 /* How far it got. */
 struct got {
-    uint32_t processes, actors, runs, lives;
+    uint32_t processes, threads, runs, key_sets;
 };
 
 static bool get(const struct segment *segment, struct got *got, uint64_t *random)
@@ -53,12 +51,12 @@ static bool get(const struct segment *segment, struct got *got, uint64_t *random
         got->processes += r == 0;
         break;
     case 1:
-        r = segment_alloc_thread(segment, got->actors);
-        got->actors += r == 0;
+        r = segment_alloc_thread(segment, got->threads);
+        got->threads += r == 0;
         break;
     case 3:
-        r = segment_alloc_key_set(segment, got->lives);
-        got->lives += r == 0;
+        r = segment_alloc_key_set(segment, got->key_sets);
+        got->key_sets += r == 0;
         break;
     default:
         r = segment_alloc_run(segment, got->runs + 1);
@@ -73,12 +71,12 @@ static void write_all(const struct segment *segment, const struct got *got)
     const struct segment_layout *layout = &segment->layout;
 
     require(segment_peers_n(segment) == got->processes);
-    require(segment_threads_n(segment) == got->actors);
-    require(segment_key_sets_n(segment) == got->lives);
+    require(segment_threads_n(segment) == got->threads);
+    require(segment_key_sets_n(segment) == got->key_sets);
     require(got->runs == 0 || segment_runs_n(segment) == got->runs + 1);
     for (uint32_t i = 0; i < got->processes; i++)
         memset(segment_peer(segment, i), 1, sizeof(struct peer_slot));
-    for (uint32_t i = 0; i < got->actors; i++) {
+    for (uint32_t i = 0; i < got->threads; i++) {
         memset(segment_thread(segment, i), 1, layout->thread_stride);
         memset(segment->base + (segment_block_slot(segment, i + 1) << layout->block_class), 1,
                (size_t)1 << layout->block_class);
@@ -87,7 +85,7 @@ static void write_all(const struct segment *segment, const struct got *got)
         atomic_store(segment_run_owner(segment, run), 1);
         memset(segment_records(segment) + run * SEGMENT_RUN_SIZE, 1, SEGMENT_RUN_SIZE);
     }
-    for (uint32_t i = 0; i < got->lives; i++) {
+    for (uint32_t i = 0; i < got->key_sets; i++) {
         memset(segment_key_set(segment, i), 1, sizeof(struct segment_key_set));
         memset(segment->base + (segment_key_set_slot(segment, i) << layout->block_class), 1,
                (size_t)1 << layout->block_class);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kill test of keyed sets: processes of three threads ask for few keys, of which there is too
+ * The kill test of keyed sets. Processes of three threads ask for few keys, of which there is too
  * little, and for many, for which there is no room at the same time, while random ones are killed
- * at random moments and others take their places. So key sets are lent, entered, left, taken back
- * and lent again by those who die over it. Never is more held of a key than its capacity, nor more
- * granted than its rate; nobody overtakes, and nobody waits for ever; and once they rest all of
+ * at random moments and others take their places. So key sets are bound, joined, left, unbound and
+ * bound again by processes that die over it. Never is more held of a key than its capacity, nor
+ * more granted than its rate; no request overtakes, and none waits for ever. Once they rest, all of
  * each key can be had, by as many keys at the same time as there is room for, and by no more.
  *
  *     test_keyed_kill [kills]     of each kind of set; or WEIR_ROUNDS; seed from WEIR_SEED
@@ -62,9 +62,9 @@ static const struct yaml_kind {
 
 static const struct yaml_kind *shape;
 
-/* ---- what is written down, whoever dies ---- */
+/* ---- the log that survives deaths ---- */
 
-/* A grant; or a refund, of whom nobody has waited. */
+/* A grant; or a refund, of a request that has not waited. */
 struct noted {
     uint32_t subject, amount;
     uint64_t since, lo, hi;
@@ -83,7 +83,7 @@ struct log {
 };
 
 /* A byte per worker and subject: what it holds, and whether it is about to be killed. */
-struct ledger {
+struct grants_log {
     _Atomic uint64_t holders[SUBJECTS];
     _Atomic uint64_t granted, refused; /* acquisitions; requests for which there was no room */
     _Atomic bool rest;
@@ -92,7 +92,7 @@ struct ledger {
 
 #define DOOMED UINT64_C(0x80)
 
-static struct ledger *ledger;
+static struct grants_log *grants_log;
 static struct history histories[SUBJECTS];
 static uint64_t checked;
 
@@ -103,7 +103,8 @@ static unsigned shift(uint32_t worker)
 
 static void hold(uint32_t worker, uint32_t subject, uint64_t amount)
 {
-    uint64_t all = atomic_fetch_add(&ledger->holders[subject], amount << shift(worker)), sum = 0;
+    uint64_t all = atomic_fetch_add(&grants_log->holders[subject], amount << shift(worker)),
+             sum = 0;
 
     all += amount << shift(worker);
     for (uint32_t i = 0; i < WORKERS; i++)
@@ -117,13 +118,13 @@ static void hold(uint32_t worker, uint32_t subject, uint64_t amount)
 
 static void let_go(uint32_t worker, uint32_t subject, uint64_t amount)
 {
-    atomic_fetch_sub(&ledger->holders[subject], amount << shift(worker));
+    atomic_fetch_sub(&grants_log->holders[subject], amount << shift(worker));
 }
 
 static void doom(uint32_t worker)
 {
     for (uint32_t i = 0; i < SUBJECTS; i++)
-        atomic_fetch_or(&ledger->holders[i], DOOMED << shift(worker));
+        atomic_fetch_or(&grants_log->holders[i], DOOMED << shift(worker));
 }
 
 static bool has_room(const struct log *log)
@@ -179,13 +180,13 @@ static void read_logs(void)
 {
     for (uint32_t i = 0; i < WORKERS; i++)
         for (uint32_t k = 0; k < THREADS; k++)
-            read_log(&ledger->logs[i][k]);
+            read_log(&grants_log->logs[i][k]);
 }
 
 static void reap_worker(uint32_t worker)
 {
     for (uint32_t k = 0; k < THREADS; k++) {
-        struct log *log = &ledger->logs[worker][k];
+        struct log *log = &grants_log->logs[worker][k];
 
         read_log(log);
         if (atomic_load(&log->refunding)) {
@@ -196,7 +197,7 @@ static void reap_worker(uint32_t worker)
         atomic_store(&log->rests, false);
     }
     for (uint32_t i = 0; i < SUBJECTS; i++)
-        atomic_fetch_and(&ledger->holders[i], ~(UINT64_C(0xff) << shift(worker)));
+        atomic_fetch_and(&grants_log->holders[i], ~(UINT64_C(0xff) << shift(worker)));
 }
 
 static void check_histories(void)
@@ -276,7 +277,7 @@ static bool is_granted(const struct want *want, int r)
         fprintf(stderr, "of key %" PRIu32 ": %d\n", want->subject, r);
     require(good);
     if (r == -ENOBUFS)
-        atomic_fetch_add(&ledger->refused, 1);
+        atomic_fetch_add(&grants_log->refused, 1);
     return r == 0;
 }
 
@@ -302,7 +303,7 @@ static void use(struct thread *t, const struct want *want, weir_acquisition *acq
         let_go(t->worker, want->subject, want->slots);
     atomic_store(&t->log->doing, "release");
     require(weir_release(&acquisition) == 0);
-    atomic_fetch_add_explicit(&ledger->granted, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&grants_log->granted, 1, memory_order_relaxed);
 }
 
 static void step_acquire(struct thread *t, const struct want *want)
@@ -354,7 +355,7 @@ static void await(struct thread *t, weir_acquisition *acquisition)
     require(poll(&fd, 1, -1) == 1);
 }
 
-/* Who was granted it, and does not know yet, gives it back. */
+/* A thread that was granted it, and does not know yet, gives it back. */
 static void cancel(struct thread *t, const struct want *want, weir_acquisition *acquisition)
 {
     const struct acq_record *r = record_at(acquisition->set->region, acquisition->record);
@@ -415,7 +416,7 @@ static void rest(struct thread *t)
 {
     atomic_store(&t->log->doing, "rest");
     atomic_store(&t->log->rests, true);
-    while (atomic_load(&ledger->rest) && fleet_goes_on(t->me))
+    while (atomic_load(&grants_log->rest) && fleet_goes_on(t->me))
         pause_ns(200000);
     atomic_store(&t->log->rests, false);
 }
@@ -425,7 +426,7 @@ static void *live(void *argument)
     struct thread *t = argument;
 
     for (uint32_t i = 0; i < t->steps && fleet_goes_on(t->me); i++) {
-        if (atomic_load(&ledger->rest))
+        if (atomic_load(&grants_log->rest))
             rest(t);
         step(t);
     }
@@ -448,7 +449,7 @@ static void work(struct fleet_worker *me)
             threads[i] = (struct thread){.worker = me->number,
                                          .steps = LIFE_STEPS,
                                          .random = random_next(&me->random),
-                                         .log = &ledger->logs[me->number][i],
+                                         .log = &grants_log->logs[me->number][i],
                                          .pool = pool,
                                          .me = me};
             atomic_store(&threads[i].log->rests, false);
@@ -471,11 +472,11 @@ static uint64_t chance(uint64_t n)
     return fleet_random(fleet) % n;
 }
 
-static void say_who(void)
+static void say_holder(void)
 {
     for (uint32_t i = 0; i < WORKERS; i++)
         for (uint32_t k = 0; k < THREADS; k++) {
-            struct log *log = &ledger->logs[i][k];
+            struct log *log = &grants_log->logs[i][k];
             const char *doing = atomic_load(&log->doing);
 
             fprintf(stderr, "worker %" PRIu32 ".%" PRIu32 ": %s of key %" PRIu32 "\n", i, k,
@@ -503,7 +504,7 @@ static void say_set(weir_pool *pool)
 
 static void say_live(weir_set *set)
 {
-    static const char *const phases[] = {"idle", "lending", "lent", "?"};
+    static const char *const phases[] = {"unbound", "binding", "bound", "?"};
     uint64_t content[64];
     struct version version = {
         .content = content, .content_capacity = 64, .inline_format = set->inline_format};
@@ -511,13 +512,13 @@ static void say_live(weir_set *set)
 
     version_read(set->region, set->head_unit, &version);
     fprintf(stderr,
-            "  key set %" PRIu32 ": %s, binding %" PRIu64 ", %" PRIu32 " in line, state %" PRIx64
+            "  key set %" PRIu32 ": %s, binding %" PRIu64 ", %" PRIu32 "waiters, state %" PRIx64
             "\n",
             key_set_of(set)->number, phases[words[KEY_SET_WORD_BINDING] & 3],
             words[KEY_SET_WORD_BINDING] >> 2, waitq_length(&version), content[CONTENT_STATES]);
 }
 
-static void say_lives(struct keyed *keyed)
+static void say_key_sets(struct keyed *keyed)
 {
     struct key_entry entry;
 
@@ -532,9 +533,9 @@ static void say_lives(struct keyed *keyed)
 static _Noreturn void give_up(const char *why, weir_pool *pool)
 {
     fprintf(stderr, "%s, %s:\n", shape->name, why);
-    say_who();
+    say_holder();
     if (pool)
-        say_lives(keyed_of(weir_pool_set(pool, 0)));
+        say_key_sets(keyed_of(weir_pool_set(pool, 0)));
     say_set(pool ? pool : shared_pool(shared_open(shape->text), "s"));
     require_failed(why, __FILE__, __LINE__);
 }
@@ -543,7 +544,7 @@ static bool all_rest(void)
 {
     for (uint32_t i = 0; i < WORKERS; i++)
         for (uint32_t k = 0; k < THREADS; k++)
-            if (!atomic_load(&ledger->logs[i][k].rests))
+            if (!atomic_load(&grants_log->logs[i][k].rests))
                 return false;
     return true;
 }
@@ -552,18 +553,18 @@ static void let_rest(void)
 {
     uint64_t until = clock_now() + STUCK_S * SECOND;
 
-    atomic_store(&ledger->rest, true);
+    atomic_store(&grants_log->rest, true);
     while (!all_rest()) {
         read_logs();
         pause_ns(200000);
         if (clock_now() > until)
-            give_up("somebody waits for ever", NULL);
+            give_up("a request waits for ever", NULL);
     }
 }
 
 static int have_all_r;
 
-/* All of so many keys, of which some are asked for by everybody; how many were had. */
+/* All of so many keys, of which every thread asks for some; how many were had. */
 static uint32_t have_all(weir_pool *pool, uint32_t first, weir_acquisition *held[MAX_KEYS + 1])
 {
     struct want all;
@@ -626,7 +627,7 @@ static void require_all_free(weir_pool *pool)
     give_back(held, n);
 }
 
-/* As many keys can have a line as there can be keys. False: time has let somebody through. */
+/* As many keys can have waiters as there can be keys. False: time has let a request through. */
 static bool have_lines(weir_pool *pool, uint32_t first)
 {
     weir_acquisition *waiting[MAX_KEYS] = {NULL}, *held;
@@ -644,7 +645,7 @@ static bool have_lines(weir_pool *pool, uint32_t first)
             give_back(&held, 1);
         r = weir_submit(pool, &want_all.request, &waiting[i], NULL);
         if (r < 0)
-            give_up("there is no room for a line", pool);
+            give_up("there is no room for waiters", pool);
     }
     for (uint32_t i = 0; i < MAX_KEYS; i++)
         all &= weir_acquisition_result(waiting[i]) == -EINPROGRESS;
@@ -672,7 +673,7 @@ static void inspect(bool ends)
     if (!shape->slots)
         require_all_lines(pool);
     require_unused(pool);
-    look_lives(set);
+    look_key_sets(set);
     if (ends)
         look_idle(set, &set->participant->peer_key, 1);
     check_histories();
@@ -682,7 +683,7 @@ static void inspect(bool ends)
 
 /* ---- the test ---- */
 
-/* One, or several at once, or nearly: the second may be at burying the first. */
+/* One process, or several at once, or nearly: the second may be at cleaning up after the first. */
 static void kill_some(uint32_t n)
 {
     uint32_t first = (uint32_t)chance(WORKERS);
@@ -717,7 +718,7 @@ static void kill_many(uint64_t kills)
             continue;
         let_rest();
         inspect(false);
-        atomic_store(&ledger->rest, false);
+        atomic_store(&grants_log->rest, false);
         rest_at = killed + KILLS_PER_REST;
     }
     for (uint32_t i = 0; i < WORKERS; i++) {
@@ -737,9 +738,9 @@ static void say_numbers(void)
     require(weir_set_subjects(weir_pool_set(pool, 0), &keyed) == 1);
     printf("%s: %" PRIu64 " killed, %" PRIu64 " granted, %" PRIu64 " found no room; %" PRIu64
            " grants checked; %" PRIu64 " keys forgotten, %" PRIu64 " evicted\n",
-           shape->name, killed, atomic_load(&ledger->granted), atomic_load(&ledger->refused),
-           checked, keyed.forgotten, keyed.evicted);
-    require(atomic_load(&ledger->granted) > 0 && keyed.forgotten + keyed.evicted > 0);
+           shape->name, killed, atomic_load(&grants_log->granted),
+           atomic_load(&grants_log->refused), checked, keyed.forgotten, keyed.evicted);
+    require(atomic_load(&grants_log->granted) > 0 && keyed.forgotten + keyed.evicted > 0);
     weir_pool_close(pool);
     weir_close(w);
 }
@@ -749,8 +750,9 @@ static void run(uint64_t kills)
     const struct fleet_plan plan = {
         .workers = WORKERS, .events_max = 1 << 16, .seed = test_seed, .run = work};
 
-    ledger = mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    require(ledger != MAP_FAILED);
+    grants_log =
+        mmap(NULL, sizeof(*grants_log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    require(grants_log != MAP_FAILED);
     killed = checked = 0;
     shared_begin();
     fleet = fleet_new(&plan);
@@ -761,7 +763,7 @@ static void run(uint64_t kills)
     shared_end();
     for (uint32_t i = 0; i < SUBJECTS; i++)
         history_free(&histories[i]);
-    munmap(ledger, sizeof(*ledger));
+    munmap(grants_log, sizeof(*grants_log));
 }
 
 int main(int argc, char **argv)

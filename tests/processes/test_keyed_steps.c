@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Death and stops at every step, in a keyed set that processes share: one asks for a key, gives it
- * back, waits for another in vain, and asks for a third that there is room for only if the first
- * goes; and is killed, or stopped, at its first step, its second, and so on. Another process goes
- * on meanwhile, and finds afterwards that nothing is lost: all of each key, as many keys at a time
- * as there is room for, and a line for each.
+ * Death and stops at every step, in a keyed set that processes share. One process asks for a key,
+ * gives it back, waits for another in vain, and asks for a third that there is room for only if the
+ * first goes. It is killed, or stopped, at its first step, its second, and so on. Another process
+ * goes on meanwhile, and finds afterwards that nothing is lost: all of each key, as many keys at a
+ * time as there is room for, and a wait queue for each.
  *
- * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of
- * some sets every eighth. Exits with 77 under ThreadSanitizer.
+ * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of some
+ * sets every eighth. Exits with 77 under ThreadSanitizer.
  */
 #include "api/acquisition.h"
 #include "api/set_kinds.h"
@@ -110,12 +110,12 @@ static void give_back(weir_acquisition **acquisition)
     require(r == 0 || r == -EPROTO);
 }
 
-/* ---- who dies, or is stopped ---- */
+/* ---- the process that dies, or is stopped ---- */
 
-/* Of whom: they ask for different keys, but for the one that the other has. */
+/* They ask for different keys, but for the one that the other has. */
 enum { FIRST = 1, THIRD, TAKEN, FREE, NEWCOMERS = 100 };
 
-struct person {
+struct stepped {
     uint64_t n; /* the step */
     int signal;
     struct shared_pipe ready, go;
@@ -123,15 +123,15 @@ struct person {
 
 static void live(void *argument)
 {
-    struct person *person = argument;
+    struct stepped *stepped = argument;
     weir *w = shared_open(shape->text);
     weir_pool *pool = shared_pool(w, "s");
     weir_acquisition *acquisition = NULL;
     struct want want;
 
-    shared_tell(&person->ready);
-    shared_hear(&person->go);
-    stepping_begin(person->n, person->signal, STEPS_OF_CALLER);
+    shared_tell(&stepped->ready);
+    shared_hear(&stepped->go);
+    stepping_begin(stepped->n, stepped->signal, STEPS_OF_CALLER);
     acquisition = have(pool, FIRST, 1);
     give_back(&acquisition);
     ask(&want, TAKEN, 1);
@@ -146,7 +146,7 @@ static void live(void *argument)
     weir_close(w);
 }
 
-/* ---- who goes on ---- */
+/* ---- the process that goes on ---- */
 
 /* How many keys can be had at a time, all of each; or wait, where there is nothing to hold. */
 static uint32_t count_keys(weir_pool *pool, uint32_t from)
@@ -173,7 +173,7 @@ static uint32_t count_keys(weir_pool *pool, uint32_t from)
     return n;
 }
 
-/* Whoever is refused looks who has died, once in a millisecond. */
+/* A refused request looks for the dead, once in a millisecond. */
 static void check(weir_pool *pool)
 {
     uint64_t end = clock_now() + STUCK_NS;
@@ -191,7 +191,7 @@ static void check(weir_pool *pool)
     }
     require(n == MAX_KEYS);
     require(shared_stats(pool).held == 0 && shared_stats(pool).waiting == 0);
-    look_lives(set);
+    look_key_sets(set);
     look_idle(set, &set->participant->peer_key, 1);
 }
 
@@ -207,7 +207,7 @@ static void go_on(weir_pool *pool)
 /* False: it came to the end before that step. */
 static bool try_step(uint64_t n, int signal)
 {
-    struct person person = {n, signal, shared_pipe(), shared_pipe()};
+    struct stepped stepped = {n, signal, shared_pipe(), shared_pipe()};
     weir_acquisition *taken;
     weir_pool *pool;
     int status;
@@ -215,12 +215,12 @@ static bool try_step(uint64_t n, int signal)
     weir *w;
 
     shared_begin();
-    pid = shared_fork(live, &person);
-    shared_hear(&person.ready);
+    pid = shared_fork(live, &stepped);
+    shared_hear(&stepped.ready);
     w = shared_open(shape->text);
     pool = shared_pool(w, "s");
     taken = have(pool, TAKEN, CAPACITY);
-    shared_tell(&person.go);
+    shared_tell(&stepped.go);
     require(waitpid(pid, &status, WUNTRACED) == pid);
     if (WIFSTOPPED(status)) {
         go_on(pool);
@@ -235,8 +235,8 @@ static bool try_step(uint64_t n, int signal)
     check(pool);
     weir_pool_close(pool);
     weir_close(w);
-    shared_pipe_close(&person.ready);
-    shared_pipe_close(&person.go);
+    shared_pipe_close(&stepped.ready);
+    shared_pipe_close(&stepped.go);
     shared_end();
     return !WIFEXITED(status);
 }
@@ -269,8 +269,8 @@ static void stop_at_every_step(void **state)
 
 /* ---- in one process ---- */
 
-/* One who asks buries the dead on the way; others come just then, to whom the key sets go that the
- * dead leave. */
+/* A process that asks cleans up after the dead on the way. Others come just then, and get the key
+ * sets that the dead leave. */
 struct meeting {
     weir_pool *pool;
     weir_acquisition *had[2];
@@ -284,8 +284,8 @@ static void come(void *argument)
         meeting->had[i] = have(meeting->pool, NEWCOMERS + i, CAPACITY);
 }
 
-/* The key that is asked for is buried first, and the other one last, whose key set is in its
- * second binding: as that of the first will be, for one of those who come. */
+/* The cleanup begins with the key that is asked for, and ends with the other one. The key
+ * set of that is in its second binding: as that of the first will be, for one of the newcomers. */
 static void hold_and_die(void *unused)
 {
     weir_pool *pool = shared_pool(shared_open(shape->text), "s");
@@ -322,7 +322,7 @@ static bool ask_while_others_come(uint64_t n)
     give_back(&first);
     for (uint32_t i = 0; i < 2; i++)
         give_back(&meeting.had[i]);
-    look_lives(weir_pool_set(pool, 0));
+    look_key_sets(weir_pool_set(pool, 0));
     weir_pool_close(meeting.pool);
     weir_close(other);
     weir_pool_close(pool);
@@ -331,7 +331,7 @@ static bool ask_while_others_come(uint64_t n)
     return came;
 }
 
-static void who_buries_asks_for_his_own_key(void **state)
+static void a_process_that_cleans_up_asks_for_its_own_key(void **state)
 {
     uint64_t n = 1, stride;
 
@@ -343,7 +343,7 @@ static void who_buries_asks_for_his_own_key(void **state)
     print_message("%" PRIu64 " steps\n", n - 1);
 }
 
-/* Who is about to take of a key finds that it was forgotten meanwhile. */
+/* A thread that is about to take of a key finds that it was forgotten meanwhile. */
 struct forgetting {
     weir_set *set;
     uint64_t word; /* of the key, before it was taken of */
@@ -419,7 +419,7 @@ static void what_is_taken_is_of_a_key_that_is_there(void **state)
     print_message("%" PRIu64 " steps\n", n - 1);
 }
 
-/* All keys may go, and who asks for a new one has chosen whose room he takes. */
+/* All keys may go, and a thread that asks for a new one has chosen the key to evict. */
 struct rival {
     weir_pool *pool;
     uint32_t subject;
@@ -439,7 +439,7 @@ static void take_room(void *argument)
     use(rival->pool, rival->subject);
 }
 
-/* There is room for one more by somebody's going, so nobody is refused, whoever was faster. */
+/* There is room for one more if a key goes, so no request is refused, whichever was faster. */
 static bool ask_while_another_takes_room(uint64_t n, uint32_t subject)
 {
     weir *w[2];
@@ -467,7 +467,7 @@ static bool ask_while_another_takes_room(uint64_t n, uint32_t subject)
     return came;
 }
 
-static void where_keys_may_go_nobody_is_refused(void **state)
+static void where_keys_may_go_no_request_is_refused(void **state)
 {
     static const uint32_t subjects[] = {201, 1}; /* another new key, and the one that is to go */
     uint64_t stride = number_from("WEIR_ROUNDS", 0) ? 1 : 9;
@@ -483,7 +483,7 @@ static void where_keys_may_go_nobody_is_refused(void **state)
     }
 }
 
-/* Who shuts the set finds that a record waits for another key by now. */
+/* A thread that shuts the set down finds that a record waits for another key by now. */
 struct waiting {
     weir_pool *pool;
     weir_acquisition *acquisition;
@@ -552,7 +552,7 @@ static bool shut_while_one_waits_anew(uint64_t n)
     return waited;
 }
 
-static void who_waits_anew_is_shut_out_where_he_waits(void **state)
+static void a_record_that_waits_anew_is_shut_out_where_it_waits(void **state)
 {
     uint64_t n = 1;
 
@@ -563,7 +563,7 @@ static void who_waits_anew_is_shut_out_where_he_waits(void **state)
     print_message("%" PRIu64 " steps\n", n - 1);
 }
 
-/* Who looks for a waiter finds that the record waits for another key by now. */
+/* A thread that looks for a waiter finds that the record waits for another key by now. */
 static void a_look_that_comes_late(void **state)
 {
     weir_acquisition *held[2], *waiting;
@@ -608,10 +608,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_that_comes_late),
-        cmocka_unit_test(who_buries_asks_for_his_own_key),
-        cmocka_unit_test(who_waits_anew_is_shut_out_where_he_waits),
+        cmocka_unit_test(a_process_that_cleans_up_asks_for_its_own_key),
+        cmocka_unit_test(a_record_that_waits_anew_is_shut_out_where_it_waits),
         cmocka_unit_test(what_is_taken_is_of_a_key_that_is_there),
-        cmocka_unit_test(where_keys_may_go_nobody_is_refused),
+        cmocka_unit_test(where_keys_may_go_no_request_is_refused),
         cmocka_unit_test(death_at_every_step),
         cmocka_unit_test(stop_at_every_step),
     };

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kill test: eight processes ask a set of five limits in every way, as fast as they can, while
+ * The kill test. Eight processes ask a set of five limits in every way, as fast as they can, while
  * a parent kills random ones of them at random moments, several at once at times, and starts
- * others. Whatever happens, never is more granted than the limits allow, nobody overtakes, nobody
- * waits for ever, and once they rest nothing is held, nobody is in line, and all that can be had is
- * there for a newcomer. Then the same with processes that are only stopped for a while.
+ * others. Whatever happens, never is more granted than the limits allow, no request overtakes, and
+ * none waits for ever. Once they rest, nothing is held, no request waits, and all that can be had
+ * is there for a newcomer. Then the test is repeated with processes that are only stopped for a
+ * while.
  *
  *     test_kill [kills]     or WEIR_ROUNDS; 300 if neither; seed from WEIR_SEED
  */
 #include "api/instance.h"
-#include "ledger.h"
+#include "grants_log.h"
 #include "lib/child.h"
 #include "shared.h"
 #include "shm/participant.h"
@@ -34,7 +35,7 @@ static uint64_t below(uint64_t n)
 
 static int pid_of(int worker)
 {
-    return atomic_load(&ledger->accounts[worker].pid);
+    return atomic_load(&grants_log->accounts[worker].pid);
 }
 
 static void start(int worker)
@@ -47,7 +48,7 @@ static void start(int worker)
         worker_run(worker, random);
         _exit(0);
     }
-    atomic_store(&ledger->accounts[worker].pid, pid);
+    atomic_store(&grants_log->accounts[worker].pid, pid);
 }
 
 static void require_good_end(int worker, int status)
@@ -57,14 +58,14 @@ static void require_good_end(int worker, int status)
 
     if (!good)
         fprintf(stderr, "worker %d ended with status %x while doing %s\n", worker, status,
-                doing_names[atomic_load(&ledger->accounts[worker].doing)]);
+                doing_names[atomic_load(&grants_log->accounts[worker].doing)]);
     require(good);
 }
 
 /* Those that ended by themselves; they hold nothing by then. */
 static void replace_ended(void)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++) {
+    for (int i = 0; i < ACCOUNTS; i++) {
         int status;
         pid_t pid = waitpid(pid_of(i), &status, WNOHANG);
 
@@ -73,7 +74,7 @@ static void replace_ended(void)
             continue;
         require_good_end(i, status);
         exited++;
-        ledger_bury(i);
+        account_clear(i);
         start(i);
     }
 }
@@ -92,19 +93,19 @@ static void reap_worker(int worker)
 
     require(waitpid(pid_of(worker), &status, 0) == pid_of(worker));
     require_good_end(worker, status);
-    ledger_bury(worker);
+    account_clear(worker);
     killed++;
 }
 
-/* Kills so many at once, or nearly: the second one may be at burying the first. */
+/* Kills so many at once, or nearly: the second one may be at cleaning up after the first. */
 static void kill_some(int n)
 {
-    int first = (int)below(LEDGER_WORKERS);
+    int first = (int)below(ACCOUNTS);
 
     for (int i = 0; i < n; i++) {
-        int worker = (first + i) % LEDGER_WORKERS;
+        int worker = (first + i) % ACCOUNTS;
 
-        ledger_doom(worker);
+        account_doom(worker);
         if (below(8) == 0)
             stop(worker);
         require(kill(pid_of(worker), SIGKILL) == 0);
@@ -112,17 +113,17 @@ static void kill_some(int n)
             pause_ns(below(300000));
     }
     for (int i = 0; i < n; i++) {
-        reap_worker((first + i) % LEDGER_WORKERS);
-        start((first + i) % LEDGER_WORKERS);
+        reap_worker((first + i) % ACCOUNTS);
+        start((first + i) % ACCOUNTS);
     }
 }
 
 /* ---- what is left when they rest ---- */
 
-static void say_who(void)
+static void say_holder(void)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++) {
-        struct account *account = &ledger->accounts[i];
+    for (int i = 0; i < ACCOUNTS; i++) {
+        struct account *account = &grants_log->accounts[i];
 
         fprintf(stderr, "worker %d, process %d: %s, resting %u, %" PRIu64 " steps\n", i, pid_of(i),
                 doing_names[atomic_load(&account->doing)], atomic_load(&account->resting),
@@ -153,38 +154,38 @@ static void give_up(const char *why)
     weir *w;
 
     fprintf(stderr, "%s\n", why);
-    say_who();
-    w = shared_open(ledger_set);
+    say_holder();
+    w = shared_open(account_set);
     say_set(shared_pool(w, "five"));
     require_failed("everybody goes on", __FILE__, __LINE__);
 }
 
 static bool all_rest(void)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        if (!atomic_load(&ledger->accounts[i].resting))
+    for (int i = 0; i < ACCOUNTS; i++)
+        if (!atomic_load(&grants_log->accounts[i].resting))
             return false;
     return true;
 }
 
-/* Nobody is killed meanwhile whose coming and going would hide that one is forgotten. */
+/* No worker is killed meanwhile, as coming and going would hide that one is forgotten. */
 static void let_rest(void)
 {
     uint64_t until = clock_now() + STUCK_S * 1000 * MS;
 
-    atomic_store(&ledger->rest, 1);
+    atomic_store(&grants_log->rest, 1);
     while (!all_rest()) {
         replace_ended();
-        ledger_read();
+        accounts_read();
         pause_ns(200000);
         if (clock_now() > until)
-            give_up("somebody waits for ever");
+            give_up("a request waits for ever");
     }
 }
 
 static void go_on(void)
 {
-    atomic_store(&ledger->rest, 0);
+    atomic_store(&grants_log->rest, 0);
 }
 
 /* The whole capacity of every resource at once, and at once. */
@@ -193,8 +194,8 @@ static void require_all_free(weir_pool *pool)
     const struct weir_amount amounts[] = {{"tokens", 0},
                                           {"bytes", 0},
                                           {"call_count", 0},
-                                          {"db", ledger_capacities[DB]},
-                                          {"files", ledger_capacities[FILES]}};
+                                          {"db", account_capacities[DB]},
+                                          {"files", account_capacities[FILES]}};
     const struct weir_request request = {
         .size = sizeof(request), .amounts = amounts, .amounts_n = HISTORY_LIMITS};
     weir_acquisition *acquisition = NULL;
@@ -220,11 +221,11 @@ static void require_unused(weir_pool *pool)
     require(weir_set_holders(weir_pool_set(pool, 0), NULL, 0) == 0);
 }
 
-/* High marks stay where so many processes at once need them: whoever comes takes the places of
- * whoever has gone. Besides the workers there are we, and the dead that are not buried yet. */
+/* High marks stay where so many processes at once need them: newcomers take the slots of processes
+ * that have gone. Besides the workers there are this process, and the dead before their cleanup. */
 static void require_no_leak(const struct segment *segment)
 {
-    const uint32_t processes = 3 * LEDGER_WORKERS;
+    const uint32_t processes = 3 * ACCOUNTS;
 
     require(segment_peers_n(segment) <= processes);
     require(segment_threads_n(segment) <= 4 * processes);
@@ -247,21 +248,21 @@ static uint32_t doorbells(void)
 /* While they rest, or when they are dead. */
 static void inspect(void)
 {
-    weir *w = shared_open(ledger_set);
+    weir *w = shared_open(account_set);
     weir_pool *pool = shared_pool(w, "five");
 
     require_all_free(pool);
     require_unused(pool);
     require_no_leak(weir_pool_set(pool, 0)->participant->segment);
-    ledger_check();
+    accounts_check();
     weir_pool_close(pool);
     weir_close(w);
 }
 
-/* Nobody is left but us: nothing names anybody else any more. */
+/* This process alone is left: nothing names any other one. */
 static void inspect_the_end(void)
 {
-    weir *w = shared_open(ledger_set);
+    weir *w = shared_open(account_set);
     weir_pool *pool = shared_pool(w, "five");
     const weir_set *set = weir_pool_set(pool, 0);
     const struct participant *member = set->participant;
@@ -294,28 +295,28 @@ static void inspect_the_end(void)
 
 static void start_all(void)
 {
-    ledger_begin();
+    account_begin();
     go_on();
-    for (int i = 0; i < LEDGER_WORKERS; i++)
+    for (int i = 0; i < ACCOUNTS; i++)
         start(i);
 }
 
 static void end_all(void)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++) {
-        ledger_doom(i);
+    for (int i = 0; i < ACCOUNTS; i++) {
+        account_doom(i);
         require(kill(pid_of(i), SIGKILL) == 0);
     }
-    for (int i = 0; i < LEDGER_WORKERS; i++)
+    for (int i = 0; i < ACCOUNTS; i++)
         reap_worker(i);
     inspect_the_end();
-    ledger_check();
+    accounts_check();
     printf("%" PRIu64 " grants checked, %" PRIu64 " killed, %" PRIu64 " ended by themselves\n",
-           ledger_grants(), killed, exited);
-    ledger_end();
+           account_grants(), killed, exited);
+    account_end();
 }
 
-/* Nobody dies: what the workers get together, as fast as they can. */
+/* Without deaths: what the workers get together, as fast as they can. */
 static void disturb_none(uint64_t ms)
 {
     uint64_t begun = clock_now(), steps = 0;
@@ -325,10 +326,10 @@ static void disturb_none(uint64_t ms)
     while (clock_now() - begun < ms * MS) {
         pause_ns(5 * MS);
         replace_ended();
-        ledger_read();
+        accounts_read();
     }
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        steps += atomic_load(&ledger->accounts[i].progress);
+    for (int i = 0; i < ACCOUNTS; i++)
+        steps += atomic_load(&grants_log->accounts[i].progress);
     printf("%" PRIu64 " steps in %" PRIu64 " ms\n", steps, ms);
     let_rest();
     inspect();
@@ -345,7 +346,7 @@ static void kill_many(uint64_t kills)
         pause_ns(below(4) ? below(6 * MS) : below(50000));
         replace_ended();
         kill_some(below(8) ? 1 : 2 + (int)below(3));
-        ledger_read();
+        accounts_read();
         if (killed < rest_at)
             continue;
         let_rest();
@@ -359,7 +360,7 @@ static void kill_many(uint64_t kills)
 /* Whether the process holds something. */
 static bool holds(int pid)
 {
-    weir *w = shared_open(ledger_set);
+    weir *w = shared_open(account_set);
     struct weir_holder holders[64];
     weir_pool *pool = shared_pool(w, "five");
     int n = weir_set_holders(weir_pool_set(pool, 0), holders, 64);
@@ -375,8 +376,8 @@ static bool holds(int pid)
 
 static bool others_moved(int worker, const uint64_t *before)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        if (i != worker && atomic_load(&ledger->accounts[i].progress) == before[i])
+    for (int i = 0; i < ACCOUNTS; i++)
+        if (i != worker && atomic_load(&grants_log->accounts[i].progress) == before[i])
             return false;
     return true;
 }
@@ -384,22 +385,22 @@ static bool others_moved(int worker, const uint64_t *before)
 /* Stops one for so long that all others have moved on, unless it holds something. */
 static void stop_one(void)
 {
-    int worker = (int)below(LEDGER_WORKERS);
-    uint64_t before[LEDGER_WORKERS], from = clock_now();
+    int worker = (int)below(ACCOUNTS);
+    uint64_t before[ACCOUNTS], from = clock_now();
 
     stop(worker);
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        before[i] = atomic_load(&ledger->accounts[i].progress);
+    for (int i = 0; i < ACCOUNTS; i++)
+        before[i] = atomic_load(&grants_log->accounts[i].progress);
     while (clock_now() - from < STOP_MS * MS || !others_moved(worker, before)) {
         pause_ns(MS);
         replace_ended();
-        ledger_read();
+        accounts_read();
         if (clock_now() - from < STOP_MS * MS)
             continue;
         if (holds(pid_of(worker)))
             break;
         if (clock_now() - from > STUCK_S * 1000 * MS)
-            give_up("somebody is held up by a process that was stopped");
+            give_up("a request is held up by a process that was stopped");
     }
     stopped_n += others_moved(worker, before);
     require(kill(pid_of(worker), SIGCONT) == 0);
@@ -413,7 +414,7 @@ static void stop_many(uint64_t stops)
         pause_ns(below(5 * MS));
         replace_ended();
         stop_one();
-        ledger_read();
+        accounts_read();
     }
     let_rest();
     inspect();

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What comes late, from somebody who was held up on his way, finds that a record or a version is
- * another by now, and does nothing. Looks inside, to come late on purpose.
- */
+/* Late actions of a thread that was held up. It finds that a record or a version is another by now,
+ * and does nothing. Calls internal functions, to be late on purpose. */
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "set/hooks.h"
@@ -60,7 +58,7 @@ static weir_acquisition *hold(uint64_t n)
     return acquisition;
 }
 
-/* Whoever published what was in this block before says that all were told of that. */
+/* The publisher of the block's former version says late that all its waiters were notified. */
 static void tell_of_the_version_before(void)
 {
     struct set_head *head = region_block(set->region, set->head_unit);
@@ -71,7 +69,7 @@ static void tell_of_the_version_before(void)
 }
 
 /* So this version counts as untold; but it has decided nothing. */
-static void who_has_just_joined_the_line_is_not_told(void **state)
+static void a_waiter_that_has_just_joined_is_not_notified(void **state)
 {
     struct shared_request memory;
     struct weir_completion completion;
@@ -103,33 +101,33 @@ static size_t armed(void)
     return n;
 }
 
-/* It was kept, and is used again by somebody who keeps his time himself. */
-static void a_stand_in_is_not_armed_for_another(void **state)
+/* It waited with a descriptor, and is used again by a blocked thread, which keeps its own time. */
+static void a_proxy_record_is_not_armed_for_another(void **state)
 {
     struct shared_request memory;
     weir_acquisition *held = hold(2), *pending = NULL, *others[2];
-    uint32_t kept, record;
+    uint32_t waiter, record;
 
     (void)state;
     assert_int_equal(
         weir_submit(pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), &pending, NULL), 1);
-    kept = pending->waiter;
+    waiter = pending->waiter;
     record = pending->record;
-    assert_true(waiter_is_current(w, kept, waiter_word(w, kept)));
+    assert_true(waiter_is_current(w, waiter, waiter_word(w, waiter)));
     weir_release(&pending);
     weir_release(&held);
     others[0] = hold(1); /* the last record given back is the first to be used */
     others[1] = hold(1);
     assert_int_equal(others[1]->record, record);
-    assert_int_equal(record_state(waiter_word(w, kept)), RECORD_HELD);
-    timer_arm_recheck(w, kept, waiter_word(w, kept), clock_now_ns(&w->clock) + 3600000 * MS);
+    assert_int_equal(record_state(waiter_word(w, waiter)), RECORD_HELD);
+    timer_arm_recheck(w, waiter, waiter_word(w, waiter), clock_now_ns(&w->clock) + 3600000 * MS);
     assert_int_equal(armed(), 0);
     weir_release(&others[0]);
     weir_release(&others[1]);
 }
 
-/* What a heap has of a record whose life is over stays there, for the record's next one. */
-static void what_nobody_waits_for_any_more_is_not_armed(void **state)
+/* What a heap has of a record that has ended stays there, for the record's next use. */
+static void what_no_thread_waits_for_any_more_is_not_armed(void **state)
 {
     struct shared_request memory;
     weir_acquisition *held = hold(2), *pending = NULL;
@@ -143,12 +141,12 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     word = record_load(&r->word);
     assert_int_equal(weir_cancel(pending), 0);
     assert_int_equal(record_state(record_load(&r->word)), RECORD_CANCELED);
-    /* As far as weir_release comes before the stand-in ends; and who led the line has been read
-     * long before. */
+    /* As far as weir_release comes before the proxy record ends; the head of the wait queue was
+     * read long before. */
     timer_thread_forget(w, pending->waiter);
     timer_arm_recheck(w, pending->waiter, record_load(&r->word), later);
     assert_int_equal(armed(), 0);
-    /* And if somebody writes there what he likes. */
+    /* And if any bytes are written there. */
     atomic_store(&r->word, word);
     timer_arm_recheck(w, pending->waiter, word, later);
     assert_int_equal(armed(), 0);
@@ -158,8 +156,8 @@ static void what_nobody_waits_for_any_more_is_not_armed(void **state)
     weir_release(&held);
 }
 
-/* Who served the line long ago tells its head, who is about to wait anew. */
-static void who_is_about_to_wait_is_not_told(void **state)
+/* A thread that granted waiters long ago notifies the head, which is about to wait anew. */
+static void a_thread_that_is_about_to_wait_is_not_notified(void **state)
 {
     struct shared_request memory;
     struct weir_completion completion;
@@ -192,8 +190,8 @@ static void release_it(void *held)
     assert_int_equal(weir_release((weir_acquisition **)held), 0);
 }
 
-/* It is decided, and told of, while somebody looks what has become of it. */
-static void who_looks_meanwhile_finds_no_damage(void **state)
+/* It is decided, and notified, while a thread looks up its state. */
+static void a_concurrent_reader_finds_no_damage(void **state)
 {
     for (uint64_t n = 1;; n++) {
         struct shared_request memory;
@@ -218,18 +216,18 @@ static void who_looks_meanwhile_finds_no_damage(void **state)
     (void)state;
 }
 
-static uint32_t newcomer, newcomer_kept;
+static uint32_t newcomer, newcomer_waiter;
 
-static void find_newcomer(void *waiting, uint32_t record, uint32_t kept)
+static void find_newcomer(void *waiting, uint32_t record, uint32_t waiter)
 {
     if (record == ((const weir_acquisition *)waiting)->record)
         return;
     newcomer = record;
-    newcomer_kept = kept;
+    newcomer_waiter = waiter;
 }
 
-/* Writes into the record of who is about to enter that he was granted what he asks for, and says
- * so. */
+/* Writes into the record of a thread that is about to join that it was granted what it asks for,
+ * and notifies it. */
 static void meddle(void *waiting)
 {
     struct acq_record *r;
@@ -244,14 +242,14 @@ static void meddle(void *waiting)
     if (record_state(word) != RECORD_FREE)
         return;
     atomic_store(&r->word, record_next_word(word, RECORD_HELD));
-    timer_notify(w, newcomer_kept, record_next_word(word, RECORD_HELD));
+    timer_notify(w, newcomer_waiter, record_next_word(word, RECORD_HELD));
     atomic_store(&r->word, record_next_word(word, RECORD_WAITING));
-    timer_arm_recheck(w, newcomer_kept, record_next_word(word, RECORD_WAITING), 1);
+    timer_arm_recheck(w, newcomer_waiter, record_next_word(word, RECORD_WAITING), 1);
     atomic_store(&r->word, word);
 }
 
 /* Each submission is completed once, by what becomes of it. */
-static void who_has_not_entered_is_not_granted(void **state)
+static void a_request_that_has_not_joined_is_not_granted(void **state)
 {
     struct shared_request memory;
     weir_acquisition *held = hold(2), *waiting = NULL;
@@ -283,7 +281,7 @@ static void meddle_and_break(void *waiting)
     participant_mark_broken(set->participant);
 }
 
-/* Somebody was told to look at it before it failed. Returns whether it was stopped at so many
+/* A thread was told to look at it before it failed. Returns whether it was stopped at so many
  * steps. */
 static bool fail_to_submit(uint64_t n, unsigned *failed)
 {
@@ -312,7 +310,7 @@ static bool fail_to_submit(uint64_t n, unsigned *failed)
     return stepped;
 }
 
-static void who_could_not_enter_is_not_armed(void **state)
+static void a_request_that_could_not_join_is_not_armed(void **state)
 {
     unsigned failed = 0;
 
@@ -322,7 +320,7 @@ static void who_could_not_enter_is_not_armed(void **state)
     assert_true(failed > 1);
 }
 
-/* It was another queue's, or nobody's who has one, when it was looked at. */
+/* It was in another completion queue, or in none, when it was looked at. */
 static void only_its_own_queue_is_told(void **state)
 {
     struct shared_request memory;
@@ -348,14 +346,17 @@ static void only_its_own_queue_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_has_just_joined_the_line_is_not_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stand_in_is_not_armed_for_another, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_is_about_to_wait_is_not_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_looks_meanwhile_finds_no_damage, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_has_not_entered_is_not_granted, setup, teardown),
-        cmocka_unit_test(who_could_not_enter_is_not_armed),
+        cmocka_unit_test_setup_teardown(a_waiter_that_has_just_joined_is_not_notified, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_proxy_record_is_not_armed_for_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_thread_that_is_about_to_wait_is_not_notified, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_concurrent_reader_finds_no_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_request_that_has_not_joined_is_not_granted, setup,
+                                        teardown),
+        cmocka_unit_test(a_request_that_could_not_join_is_not_armed),
         cmocka_unit_test_setup_teardown(only_its_own_queue_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_nobody_waits_for_any_more_is_not_armed, setup,
+        cmocka_unit_test_setup_teardown(what_no_thread_waits_for_any_more_is_not_armed, setup,
                                         teardown),
     };
 

@@ -24,9 +24,9 @@
 
 #include <cmocka.h>
 
-#define CAPACITY     3
-#define BURIAL_STEPS 130   /* are enough */
-#define STEPS_MAX    20000 /* nothing takes so many */
+#define CAPACITY      3
+#define CLEANUP_STEPS 130   /* are enough */
+#define STEPS_MAX     20000 /* nothing takes so many */
 
 /* The rate is there to be waited for. */
 static const char both[] =
@@ -47,7 +47,7 @@ static const char passing[] = "version: 1\n"
                               "    limits:\n"
                               "      - { type: resource, key: slot, capacity: 3 }\n";
 
-/* Its word is its state while nobody waits. */
+/* It is inline while no thread waits. */
 static const char one[] = "version: 1\n"
                           "sets:\n"
                           "  s:\n"
@@ -77,8 +77,8 @@ static void attach(struct tried *tried)
     attach_to(tried, text);
 }
 
-/* It has its actor and its run of records, too. */
-static void settle_in(struct tried *tried)
+/* It has its thread context and its run of records, too. */
+static void release_in(struct tried *tried)
 {
     weir_acquisition *acquisition = NULL;
     struct shared_request memory;
@@ -113,10 +113,10 @@ static void have_two(struct tried *tried)
     require(tried->acquisition);
 }
 
-/* By the short way: with what it has had before. */
+/* By the fast path: with what it has had before. */
 static void have_two_again(struct tried *tried)
 {
-    settle_in(tried);
+    release_in(tried);
     try_for(tried, 2);
     require(tried->acquisition);
 }
@@ -135,7 +135,7 @@ static void wait_for_one(struct tried *tried)
 
 static void open_queue(struct tried *tried)
 {
-    settle_in(tried);
+    release_in(tried);
     require(weir_queue_open(&tried->queue, tried->w, 4) == 0);
 }
 
@@ -214,7 +214,7 @@ static const struct weir_request *ask_time(struct shared_request *memory)
     return &memory->request;
 }
 
-/* Whoever wants it next waits for it. It may be used up from the round before. */
+/* The next that wants it waits for it. It may be used up from the round before. */
 static void use_up(struct tried *tried)
 {
     struct shared_request memory;
@@ -230,7 +230,7 @@ static void head_until_time(struct tried *tried)
 {
     struct shared_request memory;
 
-    settle_in(tried);
+    release_in(tried);
     use_up(tried);
     require(weir_submit(tried->pool, ask_time(&memory), &tried->acquisition, NULL) >= 0);
 }
@@ -254,7 +254,7 @@ static void head_of_queue(struct tried *tried)
     require(weir_queue_submit(tried->queue, tried->pool, ask_time(&memory), 7, NULL, NULL) == 0);
 }
 
-/* Whoever reaps serves. */
+/* A reap grants waiters. */
 static void do_reap(struct tried *tried)
 {
     struct weir_completion completion;
@@ -266,7 +266,7 @@ static void do_reap(struct tried *tried)
     used(&completion.acquisition);
 }
 
-/* One is kept, the other is taken back, unless somebody is in line. */
+/* One acquisition stays, the other is taken back, unless a request waits. */
 static void do_reserve(struct tried *tried)
 {
     struct shared_request memory;
@@ -297,8 +297,8 @@ static void leave(struct tried *tried)
     weir_close(tried->w);
 }
 
-/* Finds out who has died, while it is at it. It looks at most once in a millisecond. */
-static void do_bury(struct tried *tried)
+/* Finds the dead, while it is at it. It looks at most once in a millisecond. */
+static void do_clean_up(struct tried *tried)
 {
     pause_ns(MS + MS / 10);
     try_for(tried, CAPACITY);
@@ -307,11 +307,11 @@ static void do_bury(struct tried *tried)
 #define SCENES_MAX 8
 #define DEAD_MAX   2
 
-/* What somebody has done before, and what he does step by step. */
+/* What a process has done before, and what it does step by step. */
 struct deed {
     void (*prepare)(struct tried *tried);
     void (*run)(struct tried *tried);
-    enum stepper stepper; /* who does it */
+    enum stepper stepper; /* does it */
 };
 
 struct act {
@@ -325,98 +325,98 @@ struct act {
 static const struct act acts[] = {
     {.name = "attaching",
      .deed = {NULL, do_attach, STEPS_OF_CALLER},
-     .scenes = {{"nobody", 0, "", "", 0},
+     .scenes = {{"an idle set", 0, "", "", 0},
                 {"some are held", 2, "", "", 0},
-                {"a line", 2, "bkq", "", 2}}},
+                {"three wait", 2, "bkq", "", 2}}},
     {.name = "a grant at once",
-     .deed = {settle_in, do_try, STEPS_OF_CALLER},
+     .deed = {release_in, do_try, STEPS_OF_CALLER},
      .stands_for = 1,
-     .scenes = {{"nobody", 0, "", "", 0},
+     .scenes = {{"an idle set", 0, "", "", 0},
                 {"some are held", 2, "", "", 0},
                 {"all are held", 3, "", "", 0}}},
     {.name = "a blocked wait that times out",
-     .deed = {settle_in, do_acquire, STEPS_OF_CALLER},
+     .deed = {release_in, do_acquire, STEPS_OF_CALLER},
      .scenes = {{"a holder", 2, "", "", 0},
-                {"a line of one", 2, "q", "", 2},
-                {"a line", 2, "bkq", "", 2}}},
+                {"one waits", 2, "q", "", 2},
+                {"three wait", 2, "bkq", "", 2}}},
     {.name = "a wait for a descriptor that is given up",
-     .deed = {settle_in, do_submit, STEPS_OF_CALLER},
+     .deed = {release_in, do_submit, STEPS_OF_CALLER},
      .scenes = {{"a holder", 2, "", "", 0},
-                {"a line of one", 2, "b", "", 2},
-                {"a line", 2, "qbk", "", 2}}},
+                {"one waits", 2, "b", "", 2},
+                {"three wait", 2, "qbk", "", 2}}},
     {.name = "a wait in a queue that is canceled",
      .deed = {open_queue, do_queue, STEPS_OF_CALLER},
      .scenes = {{"a holder", 2, "", "", 0},
-                {"a line of one", 2, "k", "", 2},
-                {"a line", 2, "kqb", "", 2}}},
+                {"one waits", 2, "k", "", 2},
+                {"three wait", 2, "kqb", "", 2}}},
     {.name = "a release",
      .deed = {have_two, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
-     .scenes = {{"nobody waits", 1, "", "", 0},
+     .scenes = {{"none waits", 1, "", "", 0},
                 {"one is blocked", 1, "", "b", 1},
                 {"one waits for a descriptor", 1, "", "k", 1},
                 {"one waits in a queue", 1, "", "q", 1},
                 {"three wait", 1, "", "bkq", 1},
                 {"three wait, each for all of it", 1, "", "qkb", 2}}},
-    {.name = "leaving the head of the line",
+    {.name = "leaving the head of the wait queue",
      .deed = {wait_for_two, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
-     .scenes = {{"nobody behind", 2, "", "", 1},
+     .scenes = {{"none behind", 2, "", "", 1},
                 {"one behind", 2, "", "b", 1},
                 {"three behind", 2, "", "kqb", 1},
-                {"three behind who do not fit", 2, "", "qbk", 2}}},
-    {.name = "leaving the middle of the line",
+                {"three behind that do not fit", 2, "", "qbk", 2}}},
+    {.name = "leaving the middle of the wait queue",
      .deed = {wait_for_one, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"two behind", 3, "b", "kq", 1}, {"one behind", 3, "kq", "b", 1}}},
-    {.name = "heading the line until a timer thread serves it",
+    {.name = "heading the wait queue until a timer thread grants",
      .deed = {head_until_time, do_wait, STEPS_OF_OTHER_THREADS},
-     .scenes = {{"nobody behind", 0, "", "", 0}, {"a line behind", 2, "", "bkq", 1}}},
-    {.name = "heading the line until a reaper serves it",
+     .scenes = {{"none behind", 0, "", "", 0}, {"three behind", 2, "", "bkq", 1}}},
+    {.name = "heading the wait queue until a reaper grants",
      .deed = {head_of_queue, do_reap, STEPS_OF_CALLER},
-     .scenes = {{"nobody behind", 0, "", "", 0}, {"a line behind", 2, "", "qkb", 1}}},
+     .scenes = {{"none behind", 0, "", "", 0}, {"three behind", 2, "", "qkb", 1}}},
     {.name = "a reservation",
-     .deed = {settle_in, do_reserve, STEPS_OF_CALLER},
-     .scenes = {{"nobody", 0, "", "", 0}, {"some are held", 2, "", "", 0}}},
+     .deed = {release_in, do_reserve, STEPS_OF_CALLER},
+     .scenes = {{"an idle set", 0, "", "", 0}, {"some are held", 2, "", "", 0}}},
     {.name = "going",
-     .deed = {settle_in, do_leave, STEPS_OF_CALLER},
-     .scenes = {{"nobody", 0, "", "", 0},
+     .deed = {release_in, do_leave, STEPS_OF_CALLER},
+     .scenes = {{"an idle set", 0, "", "", 0},
                 {"some are held", 2, "", "", 0},
-                {"a line", 2, "bkq", "", 2}}},
-    {.name = "burying who held",
-     .deed = {settle_in, do_bury, STEPS_OF_CALLER},
-     .scenes = {{"nobody waits", 1, "", "", 0},
-                {"a line", 1, "", "bkq", 1},
-                {"a line", 1, "", "qkb", 2}},
+                {"three wait", 2, "bkq", "", 2}}},
+    {.name = "cleaning up after a holder",
+     .deed = {release_in, do_clean_up, STEPS_OF_CALLER},
+     .scenes = {{"none waits", 1, "", "", 0},
+                {"three wait", 1, "", "bkq", 1},
+                {"three wait", 1, "", "qkb", 2}},
      .dead = {{have_two, do_release, STEPS_OF_CALLER}}},
-    {.name = "burying who waited",
-     .deed = {settle_in, do_bury, STEPS_OF_CALLER},
-     .scenes = {{"nobody behind", 2, "", "", 0}, {"a line behind", 2, "", "kqb", 1}},
+    {.name = "cleaning up after a waiter",
+     .deed = {release_in, do_clean_up, STEPS_OF_CALLER},
+     .scenes = {{"none behind", 2, "", "", 0}, {"three behind", 2, "", "kqb", 1}},
      .dead = {{wait_for_two, do_release, STEPS_OF_CALLER}}},
-    {.name = "burying who buried",
-     .deed = {settle_in, do_bury, STEPS_OF_CALLER},
-     .scenes = {{"nobody waits", 1, "", "", 0}, {"a line", 1, "", "bkq", 1}},
-     .dead = {{have_two, do_release, STEPS_OF_CALLER}, {settle_in, do_bury, STEPS_OF_CALLER}}},
+    {.name = "cleaning up after a cleaner",
+     .deed = {release_in, do_clean_up, STEPS_OF_CALLER},
+     .scenes = {{"none waits", 1, "", "", 0}, {"three wait", 1, "", "bkq", 1}},
+     .dead = {{have_two, do_release, STEPS_OF_CALLER}, {release_in, do_clean_up, STEPS_OF_CALLER}}},
 };
 
 static const struct act acts_of_one[] = {
-    {.name = "a grant at once by a word",
-     .deed = {settle_in, do_try, STEPS_OF_CALLER},
+    {.name = "a grant at once by a state word",
+     .deed = {release_in, do_try, STEPS_OF_CALLER},
      .stands_for = 1,
-     .scenes = {{"nobody", 0, "", "", 0}, {"all are held", 3, "", "", 0}}},
-    {.name = "a grant and its release by a word",
-     .deed = {settle_in, do_try_and_release, STEPS_OF_CALLER},
+     .scenes = {{"an idle set", 0, "", "", 0}, {"all are held", 3, "", "", 0}}},
+    {.name = "a grant and its release by a state word",
+     .deed = {release_in, do_try_and_release, STEPS_OF_CALLER},
      .stands_for = 1,
      .scenes = {{"some are held", 2, "", "", 0}}},
-    {.name = "a release by a word",
+    {.name = "a release by a state word",
      .deed = {have_two_again, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
-     .scenes = {{"nobody waits", 1, "", "", 0}, {"three wait", 1, "", "bkq", 1}}},
+     .scenes = {{"none waits", 1, "", "", 0}, {"three wait", 1, "", "bkq", 1}}},
 };
 
 /* ---- one round ---- */
 
-struct person {
+struct stepped {
     struct deed deed;
     uint64_t n; /* the step */
     int signal; /* at it */
@@ -427,41 +427,41 @@ struct person {
 struct round {
     const struct act *act;
     const struct scene *scene;
-    struct person tried;
-    struct person dead[DEAD_MAX];
+    struct stepped tried;
+    struct stepped dead[DEAD_MAX];
     bool at_step; /* the tried one was sent its signal */
 };
 
 static struct others others;
 static uint64_t repetition; /* of all of it */
-static uint64_t delayed;    /* others, by somebody who was stopped */
+static uint64_t delayed;    /* others, by a process that was stopped */
 static uint64_t stride;     /* from one step that is tried to the next */
 static uint64_t scenes;     /* that have been played */
 
 static void live(void *argument)
 {
-    struct person *person = argument;
+    struct stepped *stepped = argument;
     struct tried tried = {0};
 
-    if (person->deed.prepare)
-        person->deed.prepare(&tried);
-    shared_tell(&person->ready);
-    shared_hear(&person->go);
-    stepping_begin(person->n, person->signal, person->deed.stepper);
-    person->deed.run(&tried);
+    if (stepped->deed.prepare)
+        stepped->deed.prepare(&tried);
+    shared_tell(&stepped->ready);
+    shared_hear(&stepped->go);
+    stepping_begin(stepped->n, stepped->signal, stepped->deed.stepper);
+    stepped->deed.run(&tried);
     stepping_end();
     leave(&tried);
 }
 
-static void start(struct person *person)
+static void start(struct stepped *stepped)
 {
-    struct pollfd fd = {person->ready.fds[0], POLLIN, 0};
+    struct pollfd fd = {stepped->ready.fds[0], POLLIN, 0};
 
-    if (!person->deed.run)
+    if (!stepped->deed.run)
         return;
-    person->pid = shared_fork(live, person);
+    stepped->pid = shared_fork(live, stepped);
     require(poll(&fd, 1, 20000) == 1);
-    shared_hear(&person->ready);
+    shared_hear(&stepped->ready);
 }
 
 static _Noreturn void give_up(const struct round *round, const char *what, int number)
@@ -482,11 +482,11 @@ static void tell(const struct round *round, enum order order)
 }
 
 /* Whether it was sent the signal: if not, it has come to the end, and must have ended well. */
-static bool was_sent(const struct round *round, const struct person *person, int flags)
+static bool was_sent(const struct round *round, const struct stepped *stepped, int flags)
 {
     int status;
 
-    require(waitpid(person->pid, &status, flags) == person->pid);
+    require(waitpid(stepped->pid, &status, flags) == stepped->pid);
     if (WIFSTOPPED(status) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
         return true;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
@@ -494,7 +494,7 @@ static bool was_sent(const struct round *round, const struct person *person, int
     return false;
 }
 
-/* The others know nothing of it. False: somebody had done what he does before. */
+/* The others know nothing of it. False: another one had done it before. */
 static bool let_die(const struct round *round)
 {
     bool all = true;
@@ -552,10 +552,10 @@ static bool die(struct round *round)
     return more;
 }
 
-static void go_on(const struct round *round, const struct person *person)
+static void go_on(const struct round *round, const struct stepped *stepped)
 {
-    require(kill(person->pid, SIGCONT) == 0);
-    if (was_sent(round, person, 0))
+    require(kill(stepped->pid, SIGCONT) == 0);
+    if (was_sent(round, stepped, 0))
         give_up(round, "was killed", 0);
 }
 
@@ -575,8 +575,9 @@ static bool stop(struct round *round)
     return more;
 }
 
-/* Two bury the same. The first stops at some step, the second at another; then the first comes to
- * the end, and what the dead had is somebody else's when the second goes on. */
+/* Two processes clean up after the same dead one. The first stops at some step, the second at
+ * another; then the first comes to the end, and what the dead one had belongs to another when the
+ * second goes on. */
 static bool interleave(struct round *round)
 {
     bool first;
@@ -600,18 +601,19 @@ static bool interleave(struct round *round)
         go_on(round, &round->tried);
     tell(round, ORDER_NEWCOMER_LEAVES);
     tell(round, ORDER_CHECK);
-    return round->tried.n < BURIAL_STEPS; /* how many it makes depends on what the first has done */
+    return round->tried.n <
+           CLEANUP_STEPS; /* how many it makes depends on what the first has done */
 }
 
-static struct person person(struct deed deed)
+static struct stepped stepped_of(struct deed deed)
 {
-    return (struct person){.deed = deed, .ready = shared_pipe(), .go = shared_pipe()};
+    return (struct stepped){.deed = deed, .ready = shared_pipe(), .go = shared_pipe()};
 }
 
-static void forget(struct person *person)
+static void forget(struct stepped *stepped)
 {
-    shared_pipe_close(&person->ready);
-    shared_pipe_close(&person->go);
+    shared_pipe_close(&stepped->ready);
+    shared_pipe_close(&stepped->go);
 }
 
 /* The dead have died at this step or that: another each time, so that many are tried. */
@@ -627,8 +629,8 @@ static void each_step(const struct act *act, const struct scene *scene, int sign
 {
     struct round round = {.act = act,
                           .scene = scene,
-                          .tried = person(act->deed),
-                          .dead = {person(act->dead[0]), person(act->dead[1])}};
+                          .tried = stepped_of(act->deed),
+                          .dead = {stepped_of(act->dead[0]), stepped_of(act->dead[1])}};
     uint64_t longest_ns = 0, longest = 0, n = 1 + scenes++ % stride, begin_ns;
     bool sent;
 
@@ -689,7 +691,7 @@ static void stop_at_every_step(void **state)
         each_act(SIGSTOP, stop);
 }
 
-/* The acts with two who die before, of whom the second buries the first. */
+/* The acts with two that die before, of which the second cleans up after the first. */
 static void recoverers_interleaved(void **state)
 {
     uint64_t n = 3 * number_from("WEIR_ROUNDS", 1);
@@ -701,7 +703,7 @@ static void recoverers_interleaved(void **state)
                 each_step(&acts[i], &acts[i].scenes[s], SIGSTOP, interleave);
 }
 
-/* ---- the dead and who is refused ---- */
+/* ---- the dead and a refused request ---- */
 
 static void die_holding(void *unused)
 {
@@ -713,15 +715,15 @@ static void die_holding(void *unused)
     kill(getpid(), SIGKILL);
 }
 
-/* Nobody has told him: he looks for himself. */
-static void who_is_refused_by_a_word_looks_who_has_died(void **state)
+/* It was not notified: it looks for itself. */
+static void a_refusal_by_a_state_word_looks_for_the_dead(void **state)
 {
     struct tried tried = {0};
     uint64_t end = clock_now() + 10000 * MS;
 
     (void)state;
     text = one;
-    settle_in(&tried);
+    release_in(&tried);
     shared_wait(shared_fork(die_holding, NULL), SIGKILL);
     while (!tried.acquisition) {
         require(clock_now() < end);
@@ -742,7 +744,7 @@ static void live_once(struct tried *tried)
     do_leave(tried);
 }
 
-/* Somebody else, at the same moment or later: whoever died has left two at least. */
+/* Another process, at that moment or later: the dead one has left two at least. */
 static void live_again(void *unused)
 {
     struct tried tried = {0};
@@ -776,25 +778,25 @@ static bool ends_in(pid_t pid, uint64_t ns)
     return false;
 }
 
-/* Nobody waits for one who is stopped, but whoever wants the name that he is taking away. */
-static bool come_and_go(struct person *person, uint64_t n, int signal)
+/* No process waits for a stopped one, unless it wants the name that the stopped one is removing. */
+static bool come_and_go(struct stepped *stepped, uint64_t n, int signal)
 {
     bool sent;
     pid_t pid;
     int status;
 
-    person->n = n;
-    person->signal = signal;
-    start(person);
-    shared_tell(&person->go);
-    require(waitpid(person->pid, &status, WUNTRACED) == person->pid);
+    stepped->n = n;
+    stepped->signal = signal;
+    start(stepped);
+    shared_tell(&stepped->go);
+    require(waitpid(stepped->pid, &status, WUNTRACED) == stepped->pid);
     sent = !WIFEXITED(status);
     require(sent || WEXITSTATUS(status) == 0);
     pid = shared_fork(live_again, NULL);
     if (WIFSTOPPED(status)) {
         delayed += !ends_in(pid, 100 * MS);
-        require(kill(person->pid, SIGCONT) == 0);
-        shared_wait(person->pid, 0);
+        require(kill(stepped->pid, SIGCONT) == 0);
+        shared_wait(stepped->pid, 0);
     }
     shared_wait(pid, 0);
     if (!shared_is_empty())
@@ -808,13 +810,13 @@ static void a_segment_comes_and_goes(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct person tried = person((struct deed){NULL, live_once, STEPS_OF_CALLER});
+        struct stepped tried = stepped_of((struct deed){NULL, live_once, STEPS_OF_CALLER});
         uint64_t n = 1;
 
         delayed = 0;
         while (come_and_go(&tried, n, signals[i]))
             assert_true(++n < STEPS_MAX);
-        print_message("%s: %lu steps, %lu of them held up somebody else\n", strsignal(signals[i]),
+        print_message("%s: %lu steps, %lu of them held up another process\n", strsignal(signals[i]),
                       n - 1, delayed);
         assert_true(delayed <= 6); /* under the lock of the name */
         forget(&tried);
@@ -823,7 +825,7 @@ static void a_segment_comes_and_goes(void **state)
 
 /* ---- seats ---- */
 
-static void die_seated(void *unused)
+static void die_with_slot(void *unused)
 {
     struct tried tried = {0};
 
@@ -834,8 +836,9 @@ static void die_seated(void *unused)
     kill(getpid(), SIGKILL);
 }
 
-/* Who is buried has no seat in the ledger any more; who buries keeps his own. */
-static void seats_of_the_dead_are_free(void **state)
+/* After the cleanup the dead one has no announcement slot; the process that cleaned up keeps its
+ * own. */
+static void announcement_slots_of_the_dead_are_free(void **state)
 {
     struct tried tried = {0}, refused = {0};
     uint64_t end = clock_now() + 10000 * MS;
@@ -845,10 +848,10 @@ static void seats_of_the_dead_are_free(void **state)
     (void)state;
     attach_to(&tried, passing);
     set = weir_pool_set(tried.pool, 0);
-    shared_wait(shared_fork(die_seated, NULL), SIGKILL);
+    shared_wait(shared_fork(die_with_slot, NULL), SIGKILL);
     try_for(&tried, CAPACITY);
     refused = (struct tried){.w = tried.w, .pool = tried.pool};
-    while (look_places(set) > 1) { /* whoever is refused looks who has died */
+    while (look_places(set) > 1) { /* a refused request looks for the dead */
         require(clock_now() < end);
         try_for(&refused, 1);
         assert_null(refused.acquisition);
@@ -910,10 +913,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(recoverers_interleaved, setup, teardown),
         cmocka_unit_test_setup_teardown(death_at_every_step, setup_one, teardown),
         cmocka_unit_test_setup_teardown(stop_at_every_step, setup_one, teardown),
-        cmocka_unit_test_setup_teardown(who_is_refused_by_a_word_looks_who_has_died, setup_empty,
+        cmocka_unit_test_setup_teardown(a_refusal_by_a_state_word_looks_for_the_dead, setup_empty,
                                         teardown_empty),
         cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),
-        cmocka_unit_test_setup_teardown(seats_of_the_dead_are_free, setup_empty, teardown_empty),
+        cmocka_unit_test_setup_teardown(announcement_slots_of_the_dead_are_free, setup_empty,
+                                        teardown_empty),
     };
 
     if (UNDER_TSAN) {

@@ -151,7 +151,7 @@ static void all_replace_a_stale_one_with_one(void **state)
     }
 }
 
-/* One definition wins; all who mean the other one are told both. */
+/* One definition wins; all processes that mean the other one are told both. */
 static void of_two_definitions_one_wins(void **state)
 {
     const uint64_t rounds = number_from("WEIR_ROUNDS", 100);
@@ -187,24 +187,25 @@ static bool take_part(int i)
 {
     const struct segment_shape shape = some_shape();
     struct segment *segment = NULL;
-    _Atomic uint64_t *life;
+    _Atomic uint64_t *peer_id;
     int r;
 
     require(segment_open(place, &shape, &segment, &error) == 0);
     require(segment_alloc_peer(segment, (uint32_t)i) == 0);
-    life = &segment_peer(segment, (uint32_t)i)->id;
-    require(atomic_load(life) == 0);
-    atomic_store(life, (uint64_t)getpid());
+    peer_id = &segment_peer(segment, (uint32_t)i)->id;
+    require(atomic_load(peer_id) == 0);
+    atomic_store(peer_id, (uint64_t)getpid());
     r = segment_confirm_attach(segment);
     require(r == 0 || r == -ESTALE);
     if (r == 0) {
-        for (int turn = 0; turn < 3; turn++) { /* while it takes part, everybody finds this one */
+        for (int turn = 0; turn < 3;
+             turn++) { /* while it takes part, every process finds this one */
             require(inode_of(inside(SOME_FILE)) == inode_of_segment(segment));
             require((atomic_load(&segment_header(segment)->removal) & 1) == 0);
             sched_yield();
         }
     }
-    atomic_store(life, 0);
+    atomic_store(peer_id, 0);
     if (r == 0)
         require(segment_remove_if_unused(segment, anybody, NULL) >= 0);
     segment_close(segment);
@@ -252,7 +253,7 @@ static void churn(int i)
     }
 }
 
-/* Killed at any moment, nobody leaves anything half-made, or in the way of the others. */
+/* Killed at any moment, no process leaves anything half-made, or in the way of the others. */
 static void the_killed_leave_it_whole(void **state)
 {
     const uint64_t kills = 3 * number_from("WEIR_ROUNDS", 100);

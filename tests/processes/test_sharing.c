@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Sets that processes share, in the small: what one does the other sees, whatever way it waits; and
- * who dies gives everything back. Two instances of one process are two members like any others.
- */
+/* Sets that processes share, in the small: what one does the other sees, whatever way it waits; and
+ * a process that dies gives everything back. Two instances of one process are two participants like
+ * any others. */
 #include "shared.h"
 
 #include <errno.h>
@@ -123,9 +122,9 @@ static void a_release_there_is_a_grant_here(void **state)
     close_two(&two);
 }
 
-/* `held` is all of the slots, had by way of the other pool. Who is told by two, by the other member
- * and by his own release, may be told of the later one first. */
-static void hear_of_others(weir_queue *queue, weir_pool *pool, weir_acquisition *held)
+/* `held` is all of the slots, had by way of the other pool. A waiter that is notified twice, by the
+ * other participant and by its own release, may see the later notification first. */
+static void learn_of_others(weir_queue *queue, weir_pool *pool, weir_acquisition *held)
 {
     unsigned heard = 0;
     struct pollfd fd = {weir_queue_fd(queue), POLLIN, 0};
@@ -155,20 +154,20 @@ static void hear_of_others(weir_queue *queue, weir_pool *pool, weir_acquisition 
     assert_int_equal(heard, 7);
 }
 
-static void a_queue_hears_of_others(void **state)
+static void a_queue_learns_of_other_processes(void **state)
 {
     struct two two = open_two(slots);
     weir_queue *queue;
 
     (void)state;
     assert_int_equal(weir_queue_open(&queue, two.w[1], 16), 0);
-    hear_of_others(queue, two.pools[1], get(two.pools[0], "slot", 2));
+    learn_of_others(queue, two.pools[1], get(two.pools[0], "slot", 2));
     assert_null(weir_queue_close(queue));
     close_two(&two);
 }
 
-/* Its descriptor was made when nobody could know that there would be any. */
-static void a_queue_hears_of_sets_that_came_later(void **state)
+/* Its descriptor was made before it was known that there would be any. */
+static void a_queue_learns_of_sets_that_came_later(void **state)
 {
     const struct weir_limit_spec slot = {
         .size = sizeof(slot), .type = WEIR_LIMIT_RESOURCE, .key = "slot", .capacity = 2};
@@ -184,11 +183,11 @@ static void a_queue_hears_of_sets_that_came_later(void **state)
     assert_int_equal(weir_queue_open(&other, later, 16), 0);
     assert_int_equal(weir_pool_new(&joined, later, &spec, NULL), 0);
     for (int i = 0; i < 2; i++) {
-        hear_of_others(queue, joined, get(pool, "slot", 2));
-        hear_of_others(other, joined, get(pool, "slot", 2));
+        learn_of_others(queue, joined, get(pool, "slot", 2));
+        learn_of_others(other, joined, get(pool, "slot", 2));
     }
     assert_null(weir_queue_close(queue));
-    hear_of_others(other, joined, get(pool, "slot", 2));
+    learn_of_others(other, joined, get(pool, "slot", 2));
     assert_null(weir_queue_close(other));
     weir_pool_close(joined);
     weir_pool_close(pool);
@@ -310,7 +309,7 @@ static void what_the_dead_held_comes_back(void **state)
     weir_close(w);
 }
 
-/* Nobody waits while it dies: whoever is refused next looks first. */
+/* No thread waits while it dies: the next refused request looks first. */
 static void the_next_to_ask_finds_the_dead(void **state)
 {
     weir *w = shared_open(slots);
@@ -332,7 +331,7 @@ static void the_next_to_ask_finds_the_dead(void **state)
     weir_close(w);
 }
 
-static void onlookers_do_not_see_the_dead(void **state)
+static void observers_do_not_see_the_dead(void **state)
 {
     weir *w = shared_open(slots);
     weir_pool *pool = shared_pool(w, "s");
@@ -354,7 +353,7 @@ static void onlookers_do_not_see_the_dead(void **state)
     weir_close(w);
 }
 
-static void the_dead_leave_the_line(void **state)
+static void the_dead_leave_the_wait_queue(void **state)
 {
     (void)state;
     for (int how = 1; how <= 2; how++) {
@@ -414,7 +413,7 @@ static void start_timer_thread(weir_pool *pool)
 }
 
 /* There was no descriptor left to watch the holder with when the wait began. */
-static void who_is_not_watched_is_looked_after(void **state)
+static void a_process_that_is_not_watched_is_looked_after(void **state)
 {
     weir *w = shared_open(slots);
     weir_pool *pool = shared_pool(w, "s");
@@ -483,8 +482,10 @@ static void a_stopped_waiter_times_out(void **state)
     }
 }
 
-/* It heads the line and sleeps through its instant: it is granted, and the next in line is next. */
-static void a_stopped_head_holds_up_nobody(void **state)
+/*
+ * It heads the wait queue and sleeps through its instant: it is granted, and the next one is next.
+ */
+static void a_stopped_head_holds_up_no_other_process(void **state)
 {
     weir *w = shared_open(rates);
     weir_pool *pool = shared_pool(w, "s");
@@ -508,8 +509,8 @@ static void a_stopped_head_holds_up_nobody(void **state)
     weir_close(w);
 }
 
-/* Its grant or its end is what a waiter is told of, not that somebody else was buried. */
-static void a_burial_decides_nothing(void **state)
+/* A waiter is notified of its grant or its end, not of a cleanup. */
+static void a_cleanup_decides_nothing(void **state)
 {
     struct two two = open_two(slots);
     weir_acquisition *held = get(two.pools[0], "slot", 2), *pending = NULL;
@@ -557,7 +558,7 @@ static void a_burial_decides_nothing(void **state)
     close_two(&two);
 }
 
-static void who_just_exits_counts_as_dead(void **state)
+static void a_process_that_just_exits_counts_as_dead(void **state)
 {
     weir *w = shared_open(slots);
     weir_pool *pool = shared_pool(w, "s");
@@ -581,7 +582,7 @@ static void come_and_die(void *argument)
     shared_pool(shared_open(slots), "s");
 }
 
-/* Nobody is ever in need of what the dead had: their places are given back all the same. */
+/* No request ever needs what the dead had: their slots are given back all the same. */
 static void the_dead_do_not_crowd(void **state)
 {
     weir *w;
@@ -663,7 +664,7 @@ static void a_damaged_set_says_so(void **state)
     assert_int_equal(at_ns, 0);
     assert_int_equal(weir_acquisition_result(acquisition), -EUCLEAN);
     assert_int_equal(weir_update(acquisition, "slot", 1), -EUCLEAN);
-    assert_true(weir_acquisition_fd(acquisition) >= 0); /* the long way from now on */
+    assert_true(weir_acquisition_fd(acquisition) >= 0); /* the slow path from now on */
     assert_int_equal(weir_update(acquisition, "slot", 1), -EUCLEAN);
     assert_int_equal(weir_release(&acquisition), 0);
     weir_pool_close(pool);
@@ -721,7 +722,7 @@ static void *tick(void *argument)
     return NULL;
 }
 
-/* Whoever ticks looks into all queues, also into one that is being closed. */
+/* A tick looks into all completion queues, also into one that is being closed. */
 static void queues_close_while_another_thread_ticks(void **state)
 {
     const struct weir_clock clock = {.size = sizeof(clock), .now_ns = still};
@@ -783,19 +784,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_one_takes_the_other_lacks, setup, teardown),
         cmocka_unit_test_setup_teardown(a_release_there_is_a_grant_here, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_queue_hears_of_others, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_queue_hears_of_sets_that_came_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_queue_learns_of_other_processes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_queue_learns_of_sets_that_came_later, setup, teardown),
         cmocka_unit_test_setup_teardown(time_passes_as_ever, setup, teardown),
         cmocka_unit_test_setup_teardown(timeouts_end_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_held_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(the_next_to_ask_finds_the_dead, setup, teardown),
-        cmocka_unit_test_setup_teardown(onlookers_do_not_see_the_dead, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_dead_leave_the_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_is_not_watched_is_looked_after, setup, teardown),
+        cmocka_unit_test_setup_teardown(observers_do_not_see_the_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_dead_leave_the_wait_queue, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_process_that_is_not_watched_is_looked_after, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_stopped_waiter_times_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stopped_head_holds_up_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_burial_decides_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_just_exits_counts_as_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stopped_head_holds_up_no_other_process, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cleanup_decides_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_process_that_just_exits_counts_as_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(the_dead_do_not_crowd, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
         cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Another user of the machine: can neither read nor change a segment, nor have us use what he has
- * laid in our way beforehand. Needs to be root, to become two others; skips itself otherwise.
- */
+/* Another user of the machine: can neither read nor change a segment, nor make us use what it has
+ * laid in our way beforehand. Needs to be root, to become two others; skips itself otherwise. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -114,7 +112,7 @@ static void break_in(void)
     require(segment_remove(place, "set", true, anybody, NULL, &error) == -EACCES);
 }
 
-static void nobody_else_reads_or_changes_it(void **state)
+static void no_other_user_reads_or_changes_it(void **state)
 {
     uint64_t inode;
 
@@ -131,7 +129,7 @@ static void nobody_else_reads_or_changes_it(void **state)
 }
 
 /* Root may read all, and trusts only its own. */
-static void root_uses_nobody_else_s(void **state)
+static void root_uses_no_segment_of_another_user(void **state)
 {
     (void)state;
     must_be_root();
@@ -216,7 +214,7 @@ static void the_default_directory_taken_by_another_is_refused(void **state)
     (void)state;
     must_be_root();
     if (inode_of(default_directory) != 0) {
-        print_message("skipped: somebody uses %s\n", default_directory);
+        print_message("skipped: %s is in use\n", default_directory);
         skip();
     }
     require(chown(place, VICTIM, VICTIM) == 0);
@@ -235,7 +233,7 @@ static void open_default(void)
     require(open_some(NULL) == 0);
 }
 
-/* Made by whoever it is meant for, nobody can take it any more. */
+/* Made by the user that it is meant for, it is out of the reach of others. */
 static void the_default_directory_is_safe_once_made(void **state)
 {
     struct stat found;
@@ -378,8 +376,8 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(nobody_else_reads_or_changes_it),
-        leak_checked_test(root_uses_nobody_else_s),
+        leak_checked_test(no_other_user_reads_or_changes_it),
+        leak_checked_test(root_uses_no_segment_of_another_user),
         leak_checked_test(the_default_directory_taken_by_another_is_refused),
         leak_checked_test(the_default_directory_is_safe_once_made),
         leak_checked_test(files_laid_beforehand_are_refused),

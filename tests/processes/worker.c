@@ -4,7 +4,7 @@
 
 #include "api/acquisition.h"
 #include "api/instance.h"
-#include "ledger.h"
+#include "grants_log.h"
 #include "shared.h"
 #include <errno.h>
 #include <poll.h>
@@ -62,7 +62,7 @@ static void choose(bool take, struct want *ret)
     if (!take && !ret->amounts[CALLS] && !ret->amounts[DB])
         ret->amounts[FILES] = 1;
     for (int i = 0; i < HISTORY_LIMITS; i++)
-        ret->items[i] = (struct weir_amount){ledger_keys[i], ret->amounts[i]};
+        ret->items[i] = (struct weir_amount){account_keys[i], ret->amounts[i]};
     ret->request.amounts = ret->items;
     ret->request.amounts_n = HISTORY_LIMITS;
 }
@@ -93,14 +93,14 @@ static void note_grant(const struct want *want, weir_acquisition *acquisition)
     const struct acq_record *r = record_at(acquisition->set->region, acquisition->record);
     struct event event;
 
-    ledger_hold(me.number, want->amounts);
+    account_hold(me.number, want->amounts);
     for (int i = 0; i < HISTORY_LIMITS; i++)
         event.amounts[i] = (uint32_t)want->amounts[i];
     require(record_state(record_load(&r->word)) == RECORD_HELD);
     event.since = record_load(&r->enqueued_ns);
     event.lo = event.hi = record_load(&r->granted_ns);
     require(event.since <= event.lo && event.hi <= clock_now());
-    ledger_grant(me.number, &event);
+    account_grant(me.number, &event);
 }
 
 /* Updates that are right, below, or missing; what goes back at most. */
@@ -121,7 +121,7 @@ static bool update(const struct want *want, weir_acquisition *acquisition, uint6
         }
         if (way < 3)
             used = below(amount);
-        require(weir_update(acquisition, ledger_keys[i], used) == 0);
+        require(weir_update(acquisition, account_keys[i], used) == 0);
         ret_unused[i] = amount - used;
     }
     return complete;
@@ -130,10 +130,10 @@ static bool update(const struct want *want, weir_acquisition *acquisition, uint6
 static void give_back(weir_acquisition *acquisition, bool complete, const uint64_t *unused)
 {
     now_doing(DOING_RELEASE);
-    ledger_refund_begin(me.number, unused);
+    account_refund_begin(me.number, unused);
     require(weir_release(&acquisition) == (complete ? 0 : -EPROTO));
     require(!acquisition);
-    ledger_refund_end(me.number, AHEAD_NS);
+    account_refund_end(me.number, AHEAD_NS);
 }
 
 static void use(const struct want *want, weir_acquisition *acquisition)
@@ -146,11 +146,11 @@ static void use(const struct want *want, weir_acquisition *acquisition)
     if (below(8) == 0)
         pause_ns(below(300000));
     complete = update(want, acquisition, unused);
-    ledger_let_go(me.number, want->amounts);
+    account_let_go(me.number, want->amounts);
     give_back(acquisition, complete, unused);
 }
 
-/* It was not granted, or nobody knows. All that it asked for may go back. */
+/* It was not granted, or its fate is unknown. All that it asked for may go back. */
 static void drop(const struct want *want, weir_acquisition *acquisition)
 {
     give_back(acquisition, true, want->amounts);
@@ -194,7 +194,7 @@ static void step_take(struct want *want)
     for (int i = 0; i < HISTORY_LIMITS; i++)
         event.amounts[i] = (uint32_t)want->amounts[i];
     if (r == 0)
-        ledger_grant(me.number, &event);
+        account_grant(me.number, &event);
 }
 
 /* Nothing of what is taken back counts, before its instant or after. */
@@ -216,9 +216,9 @@ static void step_reserve(struct want *want)
         use(want, acquisition);
         return;
     }
-    ledger_refund_begin(me.number, want->amounts);
+    account_refund_begin(me.number, want->amounts);
     require(weir_cancel(acquisition) == 0);
-    ledger_refund_end(me.number, AHEAD_NS);
+    account_refund_end(me.number, AHEAD_NS);
     require(weir_acquisition_result(acquisition) == -ECANCELED);
     drop(want, acquisition);
 }
@@ -243,9 +243,9 @@ static void cancel(const struct want *want, weir_acquisition *acquisition)
         pause_ns(below(100000));
     if (below(2))
         require(weir_acquisition_fd(acquisition) >= 0);
-    ledger_refund_begin(me.number, want->amounts);
+    account_refund_begin(me.number, want->amounts);
     r = weir_cancel(acquisition);
-    ledger_refund_end(me.number, AHEAD_NS);
+    account_refund_end(me.number, AHEAD_NS);
     require(r == 0 || r == -EALREADY);
     settle(want, acquisition);
 }
@@ -328,9 +328,9 @@ static void cancel_some(const struct batch *batch)
         if (below(4))
             continue;
         now_doing(DOING_CANCEL);
-        ledger_refund_begin(me.number, batch->wants[i].amounts);
+        account_refund_begin(me.number, batch->wants[i].amounts);
         require(weir_queue_cancel(me.queue, batch->first + (uint64_t)i) >= 0);
-        ledger_refund_end(me.number, AHEAD_NS);
+        account_refund_end(me.number, AHEAD_NS);
     }
 }
 
@@ -382,7 +382,7 @@ static void rest(void)
 {
     now_doing(DOING_REST);
     atomic_store(&me.account->resting, 1);
-    while (atomic_load(&ledger->rest))
+    while (atomic_load(&grants_log->rest))
         pause_ns(200000);
     atomic_store(&me.account->resting, 0);
 }
@@ -390,7 +390,7 @@ static void rest(void)
 static void begin(void)
 {
     now_doing(DOING_OPEN);
-    me.w = shared_open(ledger_set);
+    me.w = shared_open(account_set);
     me.pool = shared_pool(me.w, "five");
     require(weir_queue_open(&me.queue, me.w, 64) == 0);
 }
@@ -405,11 +405,12 @@ static void end(void)
 
 void worker_run(int worker, uint64_t random)
 {
-    me = (struct worker){.number = worker, .random = random, .account = &ledger->accounts[worker]};
+    me = (struct worker){
+        .number = worker, .random = random, .account = &grants_log->accounts[worker]};
     test_seed = random;
     begin();
     for (;;) {
-        if (atomic_load(&ledger->rest))
+        if (atomic_load(&grants_log->rest))
             rest();
         step();
         atomic_fetch_add(&me.account->progress, 1);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A worker: a process that asks the ledger's set in every way there is, as fast as it can, and
- * writes down what it got. It may be killed anywhere.
- */
+/* A worker: a process that asks a set in every way there is, as fast as it can, and writes into its
+ * account what it got. It may be killed anywhere. */
 #ifndef WEIR_TESTS_WORKER_H
 #define WEIR_TESTS_WORKER_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a program in a time namespace whose monotonic clock stands at about so many seconds: as on a
- * machine that booted that long ago. Its children are in it, too. Time namespaces take effect for
- * children only, so this one waits for the program and ends as it does.
+ * Runs a program in a time namespace with a monotonic clock that stands at about so many seconds:
+ * as on a machine that booted that long ago. Its children are in it, too. Time namespaces take
+ * effect for children only, so this one waits for the program and ends as it does.
  *
  * usage: in_time_namespace SECONDS PROGRAM [ARGUMENT]...
  *

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the shells complete. The weir they ask for names is a stand-in that knows three sets.
+"""What the shells complete. The weir they ask for names is a fake that knows three sets.
 
 Arguments: the files of completions for bash and for zsh.
 """

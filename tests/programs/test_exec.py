@@ -38,7 +38,7 @@ pools:
   either: { balancer: round_robin, sets: [mixed, narrow] }
 """
 
-# What a process has got from whoever started it.
+# What a process has got from its parent.
 INHERITED = """
 import os
 status = open("/proc/self/status").read().splitlines()
@@ -149,7 +149,7 @@ class Usage(Exec):
             self.expect(123, *clients, "-S", "alice", "true")
             self.expect(0, *clients, "--subject", "bob", "true")
             self.expect(123, *clients, "--subject=alice", "true")
-        self.expect(0, *clients, "-S", "alice", "true")  # who was killed holds nothing
+        self.expect(0, *clients, "-S", "alice", "true")  # a killed command holds nothing
 
     def test_what_defines_the_set(self):
         path = self.write("weir.yaml", CONFIG)
@@ -218,7 +218,7 @@ class Granted(Exec):
         self.assertIn("SigBlk", plain)
         with self.inheriting(COMMAND, "exec", *SLOT, "--") as child:
             self.assertEqual(child.communicate(timeout=PATIENCE)[0], plain)
-        with self.running(*SLEEP) as holder:  # the same for one who had to wait
+        with self.running(*SLEEP) as holder:  # also for a command that had to wait
             self.until("one", holders=1)
             with self.inheriting(COMMAND, "exec", *SLOT, "--timeout", "1h", "--") as child:
                 self.until("one", holders=1, waiters=1)
@@ -247,7 +247,7 @@ class Granted(Exec):
             self.assertEqual(self.stat("one")["holders"], [])
             self.expect(0, *SLOT, "--max-wait", "0s", "true")
 
-    def test_whoever_waits_is_served_when_the_command_ends(self):
+    def test_a_waiter_is_served_when_the_command_ends(self):
         with self.running(*SLEEP) as child:
             self.until("one", holders=1)
             with self.running(*SLOT, "--", "echo", "my turn") as waiter:
@@ -258,7 +258,7 @@ class Granted(Exec):
                 out, _ = waiter.communicate(timeout=PATIENCE)
                 self.assertEqual((out, waiter.returncode), (b"my turn\n", 0))
 
-    def test_who_is_killed_leaves_the_line(self):
+    def test_a_killed_command_leaves_the_wait_queue(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with self.running(*SLEEP), self.running(*SLEEP) as waiter:
                 self.until("one", holders=1, waiters=1)
@@ -381,7 +381,7 @@ class Refused(Exec):
                 self.until("narrow", waiters=1)
                 self.expect(123, *narrow, "true")
 
-    def test_nobody_hears_when_to_come_back(self):
+    def test_no_client_learns_when_to_come_back(self):
         self.expect(0, "--limit", "calls:1/1h", "--name", "x", "true")
         with open("/dev/full", "w") as full:
             done = subprocess.run([COMMAND, "exec", "--limit", "calls:1/1h", "--name", "x", "-w",

@@ -56,7 +56,7 @@ class PacedSenderTest(unittest.TestCase):
         print(out, end="", file=sys.stderr)
         outcome = Outcome(out)
         self.assertEqual((outcome.early, outcome.repeated, outcome.failed), (0, 0, 0))
-        if outcome.overtaken:  # only who is late by more than the packets are apart
+        if outcome.overtaken:  # only if it is late by more than the packets are apart
             self.assertGreaterEqual(outcome.latest_us + 1, 1000000 // outcome.rate)
         self.assertEqual(outcome.received, outcome.sent)
         self.assertEqual(outcome.granted - outcome.back, outcome.sent)
@@ -113,7 +113,7 @@ class PacedSenderTest(unittest.TestCase):
         self.assertEqual(outcome.granted, outcome.sent)
         self.assertRegex(outcome.text, "refused: Resource temporarily unavailable; come back in")
 
-    def test_no_more_than_fit_into_the_line(self):
+    def test_no_more_than_fit_into_the_wait_queue(self):
         outcome = self.send("--how", "linked", "--rate", "50", "--count", "40", "--line", "7")
         self.assertEqual(outcome.sent + outcome.refused, 40)
         self.assertGreaterEqual(outcome.sent, 7)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The proxy between clients and upstreams that are both played here: every byte arrives, limits are
-kept, and whoever disappears, and whenever, takes nothing with him.
+kept, and a client or upstream that disappears, at any time, takes nothing along.
 
 usage: test_proxy.py PROXY NO_URING CONFIGURATION
 
@@ -206,7 +206,7 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
         return False
 
     async def is_sent_away(self, data):
-        """Whether somebody who says this is refused; that can be before connect has returned."""
+        """Whether a client that says this is refused; that can be before connect has returned."""
         try:
             reader, writer = await self.connect()
         except ConnectionResetError:
@@ -323,7 +323,7 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
         with open(f"/proc/{self.proxy.pid}/statm", encoding="ascii") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    # -- who goes --
+    # -- clients and upstreams that go --
 
     async def test_clients_leave_while_they_wait(self):
         (upstream,) = await self.upstreams(1)
@@ -404,10 +404,10 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
         last = await self.stop()
         self.assertGreater(last["status"]["broken"], 0)
 
-    # -- who cannot be reached --
+    # -- upstreams that cannot be reached --
 
     @staticmethod
-    def nobody():
+    def closed_port():
         """A port that refuses."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -415,7 +415,7 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_the_next_upstream_is_tried(self):
         (upstream,) = await self.upstreams(1)
-        port = self.nobody()
+        port = self.closed_port()
         await self.start(config(("dead", port, 2), ("alive", upstream.port, 2)))
         for _ in range(10):
             await self.transfer(1000)
@@ -424,8 +424,8 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((status["dead"]["held"], status["dead"]["failed"]), (0, 10))
         await self.stop(f"(.*: dead at 127.0.0.1:{port}: Connection refused\n){{10}}")
 
-    async def test_nobody_can_be_reached(self):
-        await self.start(config(("dead", self.nobody(), 1), ("mute", self.nobody(), 1)))
+    async def test_no_upstream_can_be_reached(self):
+        await self.start(config(("dead", self.closed_port(), 1), ("mute", self.closed_port(), 1)))
         for _ in range(5):
             self.assertTrue(await self.is_sent_away(b"anybody?"))
         await self.until("status", refused=5, relays=0)
@@ -448,7 +448,7 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
             await self.start(config(("deaf", port, 1)), "--connect-ms", "400", "--idle-ms", "100")
             reader, writer = await self.connect()
             self.assertTrue(await self.is_reset(reader))
-            await self.until("status", refused=1, broken=0)  # whoever connects is not idle
+            await self.until("status", refused=1, broken=0)  # a client that connects is not idle
             _, writer = await self.connect()
             writer.write(b"x")
             await self.until("deaf", held=1)
@@ -458,9 +458,9 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
             for one in full:
                 one.close()
 
-    # -- who must not --
+    # -- clients without permission --
 
-    async def test_refused_when_the_line_is_full_or_too_slow(self):
+    async def test_refused_when_the_wait_queue_is_full_or_too_slow(self):
         (upstream,) = await self.upstreams(1)
         await self.start(config(("alpha", upstream.port, 1), more="    max_waiters: 1\n"
                                                                   "    timeout: 500ms"))
@@ -520,7 +520,7 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(ConnectionRefusedError):
             await self.connect()
 
-    async def test_many_who_wait_are_sent_away_at_once(self):
+    async def test_many_waiters_are_sent_away_at_once(self):
         (upstream,) = await self.upstreams(1)
         await self.start(config(("alpha", upstream.port, 1)))
         _, holder = await self.say()

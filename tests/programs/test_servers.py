@@ -240,7 +240,7 @@ class ServerTest(unittest.TestCase):
 
     # -- what is refused --
 
-    def test_429_when_the_line_is_full(self):
+    def test_429_when_the_wait_queue_is_full(self):
         self.start(ONE_AT_A_TIME)
         clients = [self.connect() for _ in range(3)]
         for n, client in enumerate(clients):
@@ -404,7 +404,7 @@ class ServerTest(unittest.TestCase):
         self.assertTrue(silent.is_closed())
         self.assertTrue(slow.is_closed())
         self.assertTrue(never_closing.is_closed())
-        waiter = self.connect().send("X-Service-Ms: 500")  # but who is worked for is not idle
+        waiter = self.connect().send("X-Service-Ms: 500")  # but a client with work under way is not idle
         self.assertEqual(waiter.answer().status, 200)
         self.assertTrue(waiter.is_closed())
 
@@ -433,7 +433,7 @@ class ServerTest(unittest.TestCase):
             self.assertEqual(answer.status, 200)
             json.loads(answer.body)
 
-    def test_who_does_not_read_is_closed(self):
+    def test_a_client_that_does_not_read_is_closed(self):
         self.start(ONE_AT_A_TIME, "--idle-ms", "400")
         base = self.fds_at_rest()
         client = self.connect(receive_buffer=4096)

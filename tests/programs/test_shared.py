@@ -145,10 +145,10 @@ class Stat(Shared):
         self.assertEqual([holder["process"] for holder in got["holders"]], pids[:2])
         self.assertEqual([waiter["process"] for waiter in got["waiters"]], pids[2:])
         self.assertEqual([waiter["position"] for waiter in got["waiters"]], [1, 2, 3])
-        for who in got["holders"] + got["waiters"]:
-            self.assertEqual(who["amounts"], {"slots": 1, "calls": 1})
-            self.assertEqual(who["thread"], who["process"])
-            self.assertLess(who["age_ns"], 3 * PATIENCE * 10**9)
+        for entry in got["holders"] + got["waiters"]:
+            self.assertEqual(entry["amounts"], {"slots": 1, "calls": 1})
+            self.assertEqual(entry["thread"], entry["process"])
+            self.assertLess(entry["age_ns"], 3 * PATIENCE * 10**9)
         ages = [waiter["age_ns"] for waiter in got["waiters"]]
         self.assertEqual(ages, sorted(ages, reverse=True))
         self.assertEqual((got["held"], got["waiting"], got["lifetime"]), (2, 3, "boot"))
@@ -229,22 +229,22 @@ class Stat(Shared):
                        "    subjects: { max: 100, memory: 1MiB, evict: none }\n    limits:\n"
                        "      - { type: resource, key: slots, capacity: 1 }\n")
         self.expect(0, "exec", "-f", config, "-s", "clients", "-S", "carol", "true")
-        for i, who in enumerate(["alice", "bob", "bob"]):
+        for i, subject in enumerate(["alice", "bob", "bob"]):
             self.children.append(subprocess.Popen(
-                [COMMAND, "exec", "-f", config, "-s", "clients", "-S", who, "sleep", "1000"],
+                [COMMAND, "exec", "-f", config, "-s", "clients", "-S", subject, "sleep", "1000"],
                 env=self.env()))
             got = self.until("clients", min(i + 1, 2), max(i - 1, 0))
         self.assertEqual([holder["process"] for holder in got["holders"] + got["waiters"]],
                          [child.pid for child in self.children])
         subjects = got["subjects"]
         self.assertIn(subjects["known"], (2, 3))  # carol is as good as new
-        self.assertTrue(1 <= subjects["live"] <= subjects["known"])  # somebody waits for bob
+        self.assertTrue(1 <= subjects["live"] <= subjects["known"])  # a request for bob waits
         self.assertEqual((subjects["max"], subjects["memory_max"], subjects["evict"]),
                          (100, 1 << 20, "none"))
         self.assertGreaterEqual(subjects["room"], 100)
         self.assertTrue(100 * 16 < subjects["memory"] <= 1 << 20)
         self.assertEqual((subjects["evicted"], subjects["refused"]), (0, 0))
-        self.assertEqual(got["limits"][0]["available"], 1)  # for somebody new
+        self.assertEqual(got["limits"][0]["available"], 1)  # for a new subject
         out, _ = self.expect(0, "stat", "clients")
         self.assertRegex(out, r"(?m)^  subjects  known [23]  live [123]  room 1[0-9]*  memory [0-9]+  "
                               r"forgotten [01]  evicted 0  refused 0$")
@@ -343,7 +343,7 @@ class Top(Shared):
     def start(self, *arguments, rows=24, columns=80, **env):
         pid, self.terminal = pty.fork()
         if pid == 0:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the test may ignore it
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent of the test may ignore it
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             os.execve(COMMAND, [COMMAND, "top", *arguments],
                       {**self.env(), "TERM": "vt52", **env})
@@ -427,7 +427,7 @@ class Top(Shared):
     def test_the_terminal_is_hung_up(self):
         pid = self.start("--interval", "50ms")
         self.until_shown("weir top")
-        os.write(self.terminal, b"\x04")  # no end of file for whoever reads keys
+        os.write(self.terminal, b"\x04")  # no end of file for a reader of keys
         os.kill(pid, signal.SIGHUP)
         self.assertEqual(self.ended(pid), -signal.SIGHUP)
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What idle.sh watches from outside, between the lines "begin" and "end" that this writes:
+ * Modes of a program that idle.sh watches from outside, between the lines "begin" and "end" that it
+ * writes:
  *
- *     idle waiters SECONDS    1000 waiters, blocked and submitted, whose first grant lies beyond
+ *     idle waiters SECONDS    1000 waiters, blocked and submitted; the first grant lies beyond
  *                             SECONDS; this thread sleeps meanwhile
- *     idle queue SECONDS      1000 waiters of a queue; this thread sleeps in epoll_wait for it
- *     idle alone              grants, releases, refusals and takes with nobody waiting
+ *     idle queue SECONDS      1000 waiters of a completion queue; this thread sleeps in epoll_wait
+ *     idle alone              grants, releases, refusals and takes without waiters
  */
 #include "lib/clock.h"
 #include "lib/require.h"
@@ -184,7 +185,7 @@ static void use_alone(int rounds)
     }
 }
 
-/* More than a thread keeps to use again: some go back by the long way. */
+/* More than a thread keeps to use again: some go back by the slow path. */
 static void use_many(int rounds)
 {
     enum { MANY = 100 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * 100 threads on one set of five limits, in every way there is to ask, wait, give up and give back,
- * against the real clock. Rounds end with everybody done, so that a waiter who was forgotten has
- * nobody whose coming and going would hide it. Checked: resources are never held beyond their
- * capacity, rates and windows keep their bounds, nobody overtakes, every count adds up, and at the
- * end of every round nothing is held and nobody waits.
+ * against the real clock. Rounds end with all threads done, so that no thread comes and goes that
+ * would hide a forgotten waiter. Checked: resources are never held beyond their capacity, rates and
+ * windows keep their bounds, no request overtakes, every count adds up, and at the end of every
+ * round nothing is held and none waits.
  *
  *     stress [seconds [tsc]]    or WEIR_DURATION; 4 if neither; seed from WEIR_SEED; tsc: readings
  *                               of the clock are shared, if they can be
@@ -75,7 +75,7 @@ struct worker {
     int event_fd; /* its own, for one wait after the other */
 };
 
-/* An acquisition on its way to somebody else who releases it. */
+/* An acquisition on its way to another thread that releases it. */
 struct parcel {
     weir_acquisition *acquisition;
     uint64_t amounts[HISTORY_LIMITS];
@@ -105,7 +105,7 @@ static void hold(const uint64_t *amounts)
     }
 }
 
-/* Before the release: from then on somebody else may have it. */
+/* Before the release: from then on another request may have it. */
 static void let_go(const uint64_t *amounts)
 {
     for (int i = DB; i <= FILES; i++)
@@ -410,7 +410,7 @@ static void step_submit(struct worker *me, struct want *want)
     }
 }
 
-/* What onlookers see while everything moves. */
+/* What observers see while everything moves. */
 static void step_look(struct worker *me)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
@@ -586,7 +586,7 @@ static void open_instance(void)
 static void run_rounds(uint64_t until)
 {
     do {
-        alarm(STUCK_S); /* a round that never ends: somebody was forgotten */
+        alarm(STUCK_S); /* a round that never ends: a waiter was forgotten */
         pthread_barrier_wait(&begin);
         pthread_barrier_wait(&finish);
         check_quiet();

@@ -142,7 +142,7 @@ static void test_spins_for_what_is_near(void **state)
     release(near);
 }
 
-static void test_hears_who_is_due_before(void **state)
+static void test_an_earlier_waiter_is_noticed(void **state)
 {
     weir_acquisition *next = pending(WEIR_FOREVER), *before;
 
@@ -160,8 +160,8 @@ static void test_hears_who_is_due_before(void **state)
     release(next);
 }
 
-/* Whom it spins for is gone: it ends with the instant. */
-static void test_ends_for_nobody(void **state)
+/* The waiter that it spins for is gone: it ends with the instant. */
+static void test_ends_for_no_waiter(void **state)
 {
     weir_acquisition *next = pending(WEIR_FOREVER);
 
@@ -208,8 +208,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ahead(test_spins_for_the_time_ahead_and_grants_then),
         ahead(test_spins_for_what_is_near),
-        ahead(test_hears_who_is_due_before),
-        ahead(test_ends_for_nobody),
+        ahead(test_an_earlier_waiter_is_noticed),
+        ahead(test_ends_for_no_waiter),
         ahead(test_closing_ends_it),
         ahead(test_bounded),
     };

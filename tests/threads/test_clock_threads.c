@@ -55,7 +55,7 @@ static uint64_t differing(void *unused)
 
 static struct {
     struct clock_tsc *tsc;
-    _Atomic uint64_t told; /* the latest reading that somebody is told of */
+    _Atomic uint64_t told; /* the latest reading that a caller got */
     uint64_t until_ns, lag_ns;
 } world;
 
@@ -156,7 +156,7 @@ static void *take_all(void *unused)
     return (void *)granted;
 }
 
-/* One in 2 µs, as often as anybody can ask. */
+/* One in 2 µs, as often as a caller can ask. */
 static void no_more_is_granted_than_the_limit_allows(void **state)
 {
     static const struct weir_limit_spec limit = {.size = sizeof(limit),

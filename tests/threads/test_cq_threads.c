@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues and many threads: each submission ends in exactly one completion, whoever submits,
- * cancels, releases, reaps and closes meanwhile; nothing is granted beyond its capacity or out of
- * turn, and nothing is lost. Reapers sleep in poll: a wake that is missed shows as a poll that does
- * not end.
+ * Completion queues and many threads. Each submission ends in exactly one completion, whichever
+ * threads submit, cancel, release, reap and close meanwhile. Nothing is granted beyond its capacity
+ * or out of turn, and nothing is lost. Reapers sleep in poll: a missed wake shows as a poll that
+ * does not end.
  *
  * WEIR_ROUNDS and WEIR_SEED override how many races are run, and the seed.
  */
@@ -275,7 +275,7 @@ static void cancel_by_handle(struct tally *tally, const struct want *want, unsig
     struct weir_completion c;
 
     begin_race(tally, want, &kept, turn);
-    require(weir_cancel(kept) == 0); /* nobody has seen a grant */
+    require(weir_cancel(kept) == 0); /* no thread has seen a grant */
     meet(turn);
     c = only_completion();
     require(c.acquisition == kept);
@@ -290,7 +290,7 @@ static void release_the_handle(struct tally *tally, const struct want *want, uns
     begin_race(tally, want, &kept, turn);
     require(weir_release(&kept) == 0);
     meet(turn);
-    /* Whoever granted may have called after it was forgotten: a reap finds nothing, once. */
+    /* The granting thread may have signaled after it was forgotten: a reap finds nothing, once. */
     require(weir_queue_reap(race_queue, NULL, 0) == 0 && !is_readable(race_queue));
     require(weir_queue_cancel(race_queue, 7) == 0);
     tally->forgotten++;
@@ -660,7 +660,7 @@ static void *block_loop(void *argument)
     return NULL;
 }
 
-/* Until nothing is outstanding; then everybody who waited was served, with nobody coming behind. */
+/* Until nothing is outstanding; then every waiter was served, without newcomers behind it. */
 static void await_all(void)
 {
     uint64_t until = clock_now() + STUCK_S * UINT64_C(1000000000);
@@ -698,8 +698,8 @@ static void start_reapers(uint64_t *random, uint64_t rounds)
     }
 }
 
-/* Nothing is left; a call that came after its completion was reaped, and a timer that was set for
- * somebody who is gone, may each wake once for nothing. */
+/* Nothing is left. A signal that came after its completion was reaped, and a timer that was set for
+ * a waiter that is gone, may each wake once for nothing. */
 static void expect_quiet(weir_queue *queue)
 {
     struct weir_completion c;

@@ -44,7 +44,7 @@ static void test_rate(void **state)
     history_free(&history);
 }
 
-static void test_uncertain_instants_accuse_nobody(void **state)
+static void test_uncertain_instants_accuse_no_thread(void **state)
 {
     struct history history = {0};
 
@@ -94,7 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_uncertain_instants_accuse_nobody),
+        cmocka_unit_test(test_uncertain_instants_accuse_no_thread),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_order),
     };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads on a set that is one word while nobody is in line: they ask in every way there is, so
- * that a line forms and goes away all the time. Most of them wait for a grant that must come,
- * however long it takes: who is forgotten as the set changes its form waits a minute. Never is more
- * held than there is, nor granted than a rate allows, and in the end everything can be had again.
- * WEIR_SECONDS: for how long, each; WEIR_SEED.
+ * Threads on a set that is inline while no thread waits. They ask in every way there is, so that a
+ * wait queue forms and goes away all the time. Most of them wait for a grant that must come,
+ * however long it takes: a waiter that is forgotten as the set changes its form waits a minute.
+ * Never is more held than there is, nor granted than a rate allows, and in the end everything can
+ * be had again. WEIR_SECONDS: for how long, each; WEIR_SEED.
  */
 #include "lib/clock.h"
 #include "lib/fixture.h"
@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #define THREADS  6
-#define PATIENCE (60 * SECOND) /* nobody waits that long, unless he was forgotten */
+#define PATIENCE (60 * SECOND) /* no waiter waits that long, unless it was forgotten */
 
 static struct {
     weir *w;
@@ -62,7 +62,7 @@ static int submit_and_wait(const struct weir_request *request, weir_acquisition 
     return weir_acquisition_result(*ret);
 }
 
-/* What was granted and nobody has seen goes back to a rate. */
+/* What was granted, but not seen, goes back to a rate. */
 static int submit_and_cancel(struct worker *worker, const struct weir_request *request,
                              weir_acquisition **ret)
 {
@@ -153,10 +153,10 @@ static void step(struct worker *worker)
     require(r == -EAGAIN || r == -ECANCELED || (r == -ETIMEDOUT && request.timeout_ns != PATIENCE));
     atomic_fetch_add(&run.gave_up, r != -EAGAIN);
     if (random_below(&worker->random, 4) == 0)
-        pause_ns(random_below(&worker->random, 50) * US); /* nobody may be in line meanwhile */
+        pause_ns(random_below(&worker->random, 50) * US); /* no thread may wait meanwhile */
 }
 
-/* A quarter of the time belongs to one thread alone, which finds nobody in line. */
+/* A quarter of the time belongs to one thread alone, which finds no waiters. */
 static bool rests(uint64_t number)
 {
     return number && clock_now() / (5 * MS) % 4 == 0;

@@ -59,9 +59,9 @@ static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_insta
     return word & WORN ? KEY_EVICTABLE : KEY_AS_NEW;
 }
 
-static const struct key_policy judges[] = {{use, NULL, KEY_EVICT_NONE, NULL},
-                                           {use, NULL, KEY_EVICT_OLDEST, NULL},
-                                           {use, NULL, KEY_EVICT_RANDOM, NULL}};
+static const struct key_policy policies[] = {{use, NULL, KEY_EVICT_NONE, NULL},
+                                             {use, NULL, KEY_EVICT_OLDEST, NULL},
+                                             {use, NULL, KEY_EVICT_RANDOM, NULL}};
 
 /* The word of a new life. */
 static uint64_t new_life(struct worker *worker)
@@ -72,13 +72,13 @@ static uint64_t new_life(struct worker *worker)
 /* Adds a decision to the key's word. False: not this time. */
 static bool decide(struct worker *worker, const struct key_digest *key)
 {
-    const struct key_policy *judge = &judges[random_below(&worker->rng, 3)];
+    const struct key_policy *policy = &policies[random_below(&worker->rng, 3)];
     struct key_entry entry;
 
     if (key_table_find(&table, key, &entry))
         return key_entry_swap(&entry, DECISIONS(entry.word) ? entry.word + 1
                                                             : new_life(worker) | 1) == KEY_SWAPPED;
-    if (key_table_claim(&table, key, judge, &worker->claimant, &entry, &worker->tally) !=
+    if (key_table_claim(&table, key, policy, &worker->claimant, &entry, &worker->tally) !=
         KEY_CLAIMED)
         return false;
     if (random_below(&worker->rng, 8) == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Many threads on the keys of one set, one of them hot, in a table with little room: keys become
- * key sets and words again, are forgotten and come back all the time. No key ever has more than
- * its limits allow, nobody is forgotten in a line, and in the end nothing is held. WEIR_SECONDS:
+ * Many threads on the keys of one set, one of them hot, in a table with little room: keys get key
+ * sets and are inline again, are forgotten and come back all the time. No key ever has more than
+ * its limits allow, no waiter of a key is forgotten, and in the end nothing is held. WEIR_SECONDS:
  * for how long, each; WEIR_SEED.
  */
 #include "lib/clock.h"
@@ -118,7 +118,7 @@ static void use_token(uint64_t *random)
     weir_acquisition *acquisition = NULL;
     int r;
 
-    if (random_below(random, 64) == 0) { /* a line, from time to time */
+    if (random_below(random, 64) == 0) { /* waiters, from time to time */
         r = weir_acquire(run.pool, &request, &acquisition, NULL);
         if (r == 0) {
             require(weir_update(acquisition, "tokens", 1) == 0);
@@ -215,13 +215,13 @@ static void slots(const char *limits)
 #define TOKENS_LIMIT                                                                               \
     "{ type: rate, key: tokens, algorithm: gcra, capacity: 5000, window: 1s, burst: 10 }"
 
-static void slots_of_a_word(void **state)
+static void slots_of_key_words(void **state)
 {
     (void)state;
     slots(SLOTS_LIMIT);
 }
 
-static void slots_of_live_sets(void **state)
+static void slots_of_key_sets(void **state)
 {
     (void)state;
     slots(SLOTS_LIMIT ", " TOKENS_LIMIT);
@@ -240,13 +240,13 @@ static void tokens(const char *limits)
     close_set();
 }
 
-static void tokens_of_a_word(void **state)
+static void tokens_of_key_words(void **state)
 {
     (void)state;
     tokens(TOKENS_LIMIT);
 }
 
-static void tokens_of_live_sets(void **state)
+static void tokens_of_key_sets(void **state)
 {
     (void)state;
     tokens(TOKENS_LIMIT ", " SLOTS_LIMIT);
@@ -255,10 +255,10 @@ static void tokens_of_live_sets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(slots_of_a_word),
-        leak_checked_test(slots_of_live_sets),
-        leak_checked_test(tokens_of_a_word),
-        leak_checked_test(tokens_of_live_sets),
+        leak_checked_test(slots_of_key_words),
+        leak_checked_test(slots_of_key_sets),
+        leak_checked_test(tokens_of_key_words),
+        leak_checked_test(tokens_of_key_sets),
     };
 
     seed_begin();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Many threads take from one rate with a lease, come and go, and stand in line between: nothing is
- * granted twice or lost. The rate is so slow that nothing comes back while the test lasts, so that
- * there is exactly the burst to be had; or so fast that much does, and the bound holds with all
- * that passed by a clock around the calls. Long form: WEIR_ROUNDS.
+ * Many threads take from one rate with a lease, come and go, and wait between: nothing is granted
+ * twice or lost. The rate is so slow that nothing comes back while the test lasts, so that there is
+ * exactly the burst to be had; or so fast that much does, and the bound holds with all that passed
+ * by a clock around the calls. Long form: WEIR_ROUNDS.
  */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -64,7 +64,7 @@ static struct weir_request ask(const struct weir_amount *amount)
         .size = sizeof(struct weir_request), .amounts = amount, .amounts_n = 1};
 }
 
-/* Gives back all of it, or waits a moment in line for more than there is. */
+/* Gives back all of it, or waits a moment for more than there is. */
 static void acquire(uint64_t *random)
 {
     const struct weir_amount amount = {"k", 1 + random_below(random, most)};

@@ -169,7 +169,7 @@ static void *acquire_two(void *argument)
     return NULL;
 }
 
-/* A thread ends while it holds; whoever has the acquisitions gives them back. */
+/* A thread ends while it holds; another one that has the acquisitions gives them back. */
 static void test_holder_ends(void **state)
 {
     weir *w = open_instance();
@@ -314,10 +314,8 @@ static void test_close_under_waiters(void **state)
     }
 }
 
-/*
- * Once weir_close has come back nobody is inside any more, so the pool may go at once: who was
- * blocked must not look at the instance again on its way out.
- */
+/* Once weir_close has come back no thread is inside any more, so the pool may go at once: a blocked
+ * thread must not look at the instance again on its way out. */
 static void test_close_pool_right_after_instance(void **state)
 {
     (void)state;
@@ -373,7 +371,7 @@ static void test_close_when_timer_cannot_be_set(void **state)
     }
 }
 
-/* The timer thread by itself: several deadlines, nobody who calls weir meanwhile. */
+/* The timer thread by itself: several deadlines, and no calls of weir meanwhile. */
 static void test_one_deadline_after_another(void **state)
 {
     weir *w = open_instance();
@@ -461,7 +459,7 @@ static void test_several_instances(void **state)
     }
 }
 
-/* Definitions and onlookers, while others acquire. */
+/* Definitions and observers, while others acquire. */
 
 struct growing {
     weir *w;
@@ -539,7 +537,7 @@ static void test_defining_while_others_acquire(void **state)
     weir_close(w);
 }
 
-/* An onlooker may read one counter before and another after a thread moved both. */
+/* An observer may read one counter before and another after a thread moved both. */
 static void test_counters_read_between(void **state)
 {
     weir *w = open_instance();

@@ -292,7 +292,7 @@ static void test_signaled_for_grants_only(void **state)
     release(all);
 }
 
-/* Withdrawn after the grant, but before anybody looked: the grant goes back. */
+/* Canceled after the grant, but before any thread looked: the grant goes back. */
 static void test_canceled_after_the_grant(void **state)
 {
     weir_acquisition *all = submit(0, 0, 2, WEIR_FOREVER), *late = submit(1, 0, 2, WEIR_FOREVER);

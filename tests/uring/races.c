@@ -234,7 +234,7 @@ static bool cancel_against_instant(struct round *round)
     return settle(round, ran_beside_cancel());
 }
 
-/* Nobody has looked: there is no grant afterwards, whoever was faster. */
+/* The grant was not seen: there is none afterwards, whichever was faster. */
 static bool cancel_unseen_grant(struct round *round)
 {
     struct io_uring_cqe cqe;

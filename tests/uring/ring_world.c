@@ -86,7 +86,7 @@ static bool anything_left(void)
     bool left = missed(ring_next(&world.ring, 1, &cqe) == -ETIME, "a completion on the ring");
 
     require(weir_set_stats(world.set, &stats, limits, 2) == 2);
-    left |= missed(stats.held == 0 && stats.waiting == 0, "somebody holds or waits");
+    left |= missed(stats.held == 0 && stats.waiting == 0, "a request holds or waits");
     left |= missed(stats.granted == stats.released + stats.taken, "a grant was not released");
     left |= missed(limits[0].available == 1, "the slot is not there");
     left |= missed(limits[1].available == TOKENS, "tokens are missing");

@@ -91,7 +91,7 @@ void cancel(uint64_t target);
 void expect_both(uint64_t user_data, int res, uint64_t other, int other_res);
 /* The chain has ended with its operation: it ran once and the grant is the program's. */
 void expect_ran(weir_acquisition *acquisition);
-/* The chain has ended without its operation, and settling says `code`. */
+/* The chain has ended without its operation, and weir_uring_settle returns `code`. */
 void settle_unused(weir_acquisition *acquisition, int code);
 /* Nothing was used, if there was a grant at all. */
 void release_unused(weir_acquisition *acquisition);

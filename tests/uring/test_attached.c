@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues that are attached to rings, on sets that processes share: who hears of the dead? */
+/* Completion queues that are attached to rings, on sets that processes share: which of them notice
+ * the dead? */
 #include "processes/shared.h"
 
 #include <liburing.h>
@@ -43,7 +44,7 @@ static uint64_t cpu_ns(void)
 }
 
 /* The queue through which the timer thread knew of the other process is closed when that dies. */
-static void who_dies_later_keeps_nobody_busy(void **state)
+static void a_later_death_keeps_no_thread_busy(void **state)
 {
     struct shared_pipe ready = shared_pipe();
     struct shared_request memory;
@@ -92,8 +93,8 @@ static uint64_t next_cqe(struct io_uring *ring)
     return user_data;
 }
 
-/* A submission that waits for long enough to be told of by its end, which only the timer thread
- * brings about: nobody reaps. */
+/* A submission that waits long enough for its end to be noticed, which only the timer thread brings
+ * about: no thread reaps. */
 static weir_acquisition *submit_in_vain(weir_queue *queue, weir_pool *pool, uint64_t user_data)
 {
     struct shared_request memory;
@@ -144,7 +145,7 @@ static void another_ring_takes_the_place_of_one_that_was_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_dies_later_keeps_nobody_busy),
+        cmocka_unit_test(a_later_death_keeps_no_thread_busy),
         cmocka_unit_test(another_ring_takes_the_place_of_one_that_was_closed),
     };
     struct io_uring ring;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Queues attached to a ring of the program: each completion comes as a CQE or by a reap, once, and
- * whatever ends the posting loses none. On every kind of ring. The same program is run as on an
- * older kernel, where the timer thread posts by a source ring.
- */
+/* Completion queues attached to a ring of the program: each completion comes as a CQE or by a reap,
+ * once, and whatever ends the posting loses none. On every kind of ring. The program is run again
+ * as on an older kernel, where the timer thread posts by a source ring. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "rings.h"
@@ -205,13 +203,13 @@ static void expect_nothing_to_reap(void)
     assert_int_equal(weir_queue_reap(queue, &done, 1), 0);
 }
 
-/* Nobody holds or waits for anything. */
+/* None holds or waits for anything. */
 static void expect_whole(void)
 {
     release(hold(PERMITS));
 }
 
-/* The warning comes from whoever is first without a lock. */
+/* The warning comes from the first thread without a lock. */
 static void expect_logged(unsigned n)
 {
     for (uint64_t until = clock_now() + PATIENCE; logged < n && clock_now() < until;)
@@ -367,7 +365,7 @@ static void test_shut_down(void **state)
     assert_int_equal(logged, 0);
 }
 
-/* Nobody could release what a CQE alone tells of. */
+/* Grants that are told by a CQE alone could not be released. */
 static void test_without_acquisition(void **state)
 {
     struct weir_completion done;
@@ -403,7 +401,7 @@ static void test_order(void **state)
     expect_whole();
 }
 
-/* Far more CQEs than the CQ has room for, before anybody looks. */
+/* Far more CQEs than the CQ has room for, before any is taken. */
 static void test_full(void **state)
 {
     enum { N = 3000 };
@@ -705,7 +703,7 @@ static void test_no_descriptors(void **state)
     expect_attachable();
 }
 
-/* The kernel refuses to set the queue's timer for a while; nobody reaps. */
+/* The kernel refuses to set the completion queue's timer for a while; no thread reaps. */
 static void test_timer_fails(void **state)
 {
     weir_acquisition *first = NULL, *next = NULL;
@@ -866,7 +864,7 @@ static void forbid_unknown(void)
     require(logged == 1);
 }
 
-/* A ring may be there, but nobody may make one or send without one. */
+/* A ring may be there, but the process may not make one or send without one. */
 static void forbid_sending(void)
 {
     begin_anew();
@@ -911,7 +909,7 @@ static void test_child(void **state)
     expect_whole();
 }
 
-/* ---- nobody is interrupted ---- */
+/* ---- no call is interrupted ---- */
 
 struct sleeper {
     pthread_t thread;

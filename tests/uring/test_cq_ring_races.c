@@ -128,7 +128,7 @@ static void *run_releaser(void *argument)
 
     for (uint32_t round = 1;; round++) {
         while (meeting->round != round && !meeting->over)
-            sched_yield(); /* nobody says that there are two processors */
+            sched_yield(); /* it need not have two processors */
         if (meeting->over)
             return NULL;
         spin(random_below(&random, 300));

@@ -73,7 +73,7 @@ static void linked_is_ended_at_once_by_a_deadline_passed(void **state)
     settle_unused(acquisition, -ECANCELED);
 }
 
-/* It has come, its fd is signaled, and nobody was told. */
+/* It has come, its fd is signaled, and no thread was notified. */
 static void grant_after_the_deadline_is_taken_back(void **state)
 {
     weir_acquisition *acquisition = pending();
@@ -282,7 +282,7 @@ static void chains_do_not_disturb_each_other(void **state)
     expect_ran(second);
 }
 
-/* Instead of settling: the deadline is put off. */
+/* Instead of weir_uring_settle: the deadline is put off. */
 static void chain_follows_a_chain_that_did_not_run(void **state)
 {
     weir_acquisition *first = pending(), *second;

@@ -205,7 +205,7 @@ static void close_queue(void)
     queue = weir_queue_close(queue);
 }
 
-/* Every grant is heard of, one after the other in the line and whoever submits. */
+/* Every grant is noticed, one after the other in the wait queue and by each submission. */
 static void queue_is_waited_for(void **state)
 {
     int n = SUBMISSIONS;

@@ -245,8 +245,8 @@ static void an_attached_eventfd_stays_the_callers(void **state)
     world_close();
 }
 
-/* Somebody has filled it: nobody waits for that, and it is made up for when it is asked for. One
- * that counts one by one does as well. */
+/* The counter is full. No thread waits for that, and the wake is made up for when it is asked for.
+ * A counter that counts one by one does as well. */
 static void an_attached_eventfd_may_be_full(void **state)
 {
     weir_acquisition *holder, *a, *b;
@@ -276,7 +276,8 @@ static void an_attached_eventfd_may_be_full(void **state)
     world_close();
 }
 
-/* Whoever is granted at once goes back the short way unless something is to be forgotten. */
+/* An acquisition that is granted at once takes the fast path back, unless something must be
+ * forgotten. */
 static void an_attached_eventfd_is_forgotten(void **state)
 {
     weir_acquisition *a;
@@ -420,9 +421,8 @@ static void an_injected_clock_needs_no_thread(void **state)
     world_close();
 }
 
-/* Somebody writes into the segment, and what was there before again. Whoever looks meanwhile must
- * not lose sight of a wait that has a deadline; nor does it go on after somebody was told of its
- * end. */
+/* The segment is overwritten, and then restored. A thread that looks meanwhile must not lose sight
+ * of a wait that has a deadline; nor does the wait go on after its end was reported. */
 static void what_is_tampered_with_for_a_moment_ends_all_the_same(void **state)
 {
     weir_acquisition *a, *b;
@@ -505,7 +505,7 @@ static void the_timer_thread_grants_and_ends_waits_by_itself(void **state)
     world_close();
 }
 
-/* Nobody polls: while nothing is due, a thousand waiters make no system call at all. */
+/* No thread polls: while nothing is due, a thousand waiters make no system call at all. */
 static void waiting_makes_no_system_call(void **state)
 {
     static weir_acquisition *waiters[1000];
@@ -518,7 +518,7 @@ static void waiting_makes_no_system_call(void **state)
     holder = granted(NULL);
     for (int i = 0; i < 1000; i++)
         waiters[i] = pending(with_timeout(ASK_DEFAULTS, 3600 * SECOND));
-    poll(&none, 1, 20); /* lets the timer thread settle */
+    poll(&none, 1, 20); /* lets the timer thread go to sleep */
     before = fake_os_system_calls();
     poll(&none, 1, 50);
     assert_int_equal(fake_os_system_calls(), before);
@@ -542,9 +542,9 @@ static void tick_says_how_many_were_decided(void **state)
     assert_int_equal(advance(1), 3);
     assert_int_equal(advance(1), 1); /* timed out */
     assert_int_equal(weir_cancel(waiters[3]), 0);
-    assert_int_equal(advance(10 * SECOND), 0); /* its instant passes, and nobody is there */
+    assert_int_equal(advance(10 * SECOND), 0); /* its instant passes, and no thread looks */
     for (int i = 0; i < 5; i++)
-        release(waiters[i]); /* grants that nobody saw want no update */
+        release(waiters[i]); /* unseen grants want no update */
     world_close();
 }
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The short way: what is used again is as new, and whatever is out of the ordinary goes the long
- * way. With the argument `shared` of sets of the backend `process`.
- */
+/* The fast path: what is used again is as new, and everything out of the ordinary takes the slow
+ * path. With the argument `shared` on sets of the backend `process`. */
 #include "lib/world.h"
 #include "set/set.h"
 #include <pthread.h>
@@ -47,7 +45,7 @@ static uint64_t amount_held(void)
     return amount;
 }
 
-/* What the one before was told, and who he was, is gone. */
+/* The answers to the one before, and its owner, are gone. */
 static void what_is_used_again_is_as_new(void **state)
 {
     weir_acquisition *a;
@@ -127,8 +125,8 @@ static void sets_do_not_get_in_each_others_way(void **state)
     world_close();
 }
 
-/* What is given back after somebody has joined the line is the next one's. */
-static void a_line_that_came_meanwhile_is_served(void **state)
+/* What is given back after a waiter has joined belongs to the waiter. */
+static void waiters_that_came_meanwhile_are_served(void **state)
 {
     weir_acquisition *a, *b;
 
@@ -214,9 +212,8 @@ static void whatever_is_out_of_the_ordinary_goes_the_long_way(void **state)
     world_close();
 }
 
-/* Who reads an earlier instant than that at which somebody left the line is not granted as of it.
- */
-static void no_instant_counts_at_which_others_were_in_line(void **state)
+/* A thread with a reading from before a waiter left the queue is not granted as of it. */
+static void no_instant_counts_at_which_others_were_waiting(void **state)
 {
     weir_acquisition *a, *b = NULL;
 
@@ -320,7 +317,7 @@ static void the_holder_is_the_thread_that_asked(void **state)
     world_close();
 }
 
-/* Whose word is not its state, or is not its own. */
+/* Sets with a state that is not inline, or not their own. */
 static void other_sets_go_the_long_way(void **state)
 {
     (void)state;
@@ -442,10 +439,10 @@ int main(int argc, char **argv)
         leak_checked_test(what_is_used_again_is_as_new),
         leak_checked_test(those_held_at_a_time_are_different_ones),
         leak_checked_test(sets_do_not_get_in_each_others_way),
-        leak_checked_test(a_line_that_came_meanwhile_is_served),
+        leak_checked_test(waiters_that_came_meanwhile_are_served),
         leak_checked_test(what_was_refused_says_so_and_takes_nothing),
         leak_checked_test(whatever_is_out_of_the_ordinary_goes_the_long_way),
-        leak_checked_test(no_instant_counts_at_which_others_were_in_line),
+        leak_checked_test(no_instant_counts_at_which_others_were_waiting),
         leak_checked_test(a_resource_goes_by_no_instant),
         leak_checked_test(nothing_of_a_damaged_set_goes_back),
         leak_checked_test(the_holder_is_the_thread_that_asked),

@@ -182,7 +182,7 @@ static void all_but_one_can_be_left_out(void **state)
     weir_close(w);
 }
 
-static void a_set_says_where_it_lives(void **state)
+static void a_set_says_where_its_state_is(void **state)
 {
     static const struct {
         const char *fields, *backend, *lifetime;
@@ -287,7 +287,7 @@ static void close_and_release(void *held, enum weir_log_level level, const char 
 }
 
 /* What the release let go of is not used by the call that is under way: all memory comes back. */
-static void an_instance_may_be_closed_while_a_warning_is_heard(void **state)
+static void an_instance_may_be_closed_while_a_warning_is_logged(void **state)
 {
     weir_acquisition *held = NULL, *a = NULL;
     struct weir_options options = {.size = sizeof options,
@@ -509,8 +509,8 @@ static void await(pid_t child)
                  (unsigned)status, WEXITSTATUS(status) - 1);
 }
 
-/* A waiter that starts the timer thread, which sleeps by then: a sanitizer's allocator, whose locks
- * a fork copies as they are, is in nobody's hands. */
+/* A waiter that starts the timer thread, which sleeps by then: so no thread uses a sanitizer's
+ * allocator: a fork copies its locks as they are. */
 static weir_acquisition *pending_before_a_fork(void)
 {
     uint64_t before = fake_os_counts().epoll_wait;
@@ -732,10 +732,10 @@ int main(void)
         leak_checked_test(weir_config_names_the_file),
         leak_checked_test(segments_are_where_the_first_of_three_says),
         leak_checked_test(all_but_one_can_be_left_out),
-        leak_checked_test(a_set_says_where_it_lives),
+        leak_checked_test(a_set_says_where_its_state_is),
         leak_checked_test(several_instances_do_not_disturb_each_other),
         leak_checked_test(the_log_callback_may_use_the_library),
-        leak_checked_test(an_instance_may_be_closed_while_a_warning_is_heard),
+        leak_checked_test(an_instance_may_be_closed_while_a_warning_is_logged),
         leak_checked_test(closing_nothing_is_fine),
         leak_checked_test(pending_waiters_end_with_eshutdown),
         leak_checked_test(memory_goes_with_the_last_of_acquisitions_and_pools),

@@ -348,7 +348,7 @@ static void a_balancer_that_answers_out_of_range_is_reported_once(void **state)
     world_close();
 }
 
-static void a_balancer_sees_who_holds_and_who_waits(void **state)
+static void a_balancer_sees_holders_and_waiters(void **state)
 {
     weir_acquisition *held[4];
 
@@ -605,7 +605,7 @@ int main(void)
         leak_checked_test(an_empty_set_grants_everything),
         leak_checked_test(a_strict_request_to_an_empty_set_is_enoent),
         leak_checked_test(a_balancer_that_answers_out_of_range_is_reported_once),
-        leak_checked_test(a_balancer_sees_who_holds_and_who_waits),
+        leak_checked_test(a_balancer_sees_holders_and_waiters),
         leak_checked_test(a_balancer_sees_when_each_set_would_grant),
         leak_checked_test(a_balancer_sees_the_route),
         leak_checked_test(a_pool_in_code_has_new_sets_then_existing_ones),

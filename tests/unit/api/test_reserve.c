@@ -120,7 +120,7 @@ static void every_algorithm_is_paced(void **state)
     world_close();
 }
 
-/* What reservations come to is what the same requests come to in line, one by one. */
+/* What reservations come to is what the same requests come to as waiters, one by one. */
 static void as_in_line(const char *limits, const uint64_t (*amounts)[2], size_t n)
 {
     weir_acquisition *acquisitions[16];
@@ -193,7 +193,7 @@ static void a_full_bucket_gives_no_more_than_its_burst_around_the_instant(void *
 
 /* Until then */
 
-static void nobody_is_granted_anything_before_the_instant(void **state)
+static void nothing_is_granted_before_the_instant(void **state)
 {
     weir_acquisition *a, *b = NULL;
 
@@ -233,12 +233,12 @@ static void newcomers_of_an_unfair_set_neither(void **state)
     to(2);
     assert_int_equal(take(ASK({"c", 1})), 0);
     release_used(a, "k", 2);
-    /* They do overtake a line with what is there now, reserved or not; but only with that. */
+    /* They do overtake waiters with what is there now, reserved or not; but only with that. */
     b = pending(ASK({"k", 5}));
     release(reserved(ASK({"c", 1}), 2));
     to(3);
     release_used(reserved(ASK({"k", 1}), 3), "k", 1);
-    refused(ASK({"k", 1}), 6 * SECOND); /* behind the line */
+    refused(ASK({"k", 1}), 6 * SECOND); /* behind the waiters */
     release(b);
     world_close();
 }
@@ -271,7 +271,7 @@ static void waiters_behind_get_exactly_their_instants(void **state)
     world_close();
 }
 
-/* Released by somebody else meanwhile, or looked at: that does not make anybody's turn come. */
+/* Released by another thread meanwhile, or looked at: that does not make any turn come. */
 static void a_release_before_the_instant_hands_nothing_over(void **state)
 {
     weir_acquisition *holder, *a, *waiter;
@@ -397,7 +397,7 @@ static void on_the_real_clock_a_submitted_one_comes_after_it(void **state)
 
 /* Refusals */
 
-static void whoever_is_in_line_comes_first(void **state)
+static void waiters_come_first(void **state)
 {
     weir_acquisition *holder, *waiter, *a;
 
@@ -437,7 +437,7 @@ static void max_wait_bounds_how_far_ahead(void **state)
     world.now += SECOND;
     release_used(reserved(ASK({"k", 1}), 5), "k", 1);
     release_used(reserved(with_max_wait(ASK({"k", 9}), WEIR_FOREVER), 14), "k", 9);
-    /* How long a caller would wait for it does not matter: nobody waits. */
+    /* How long a caller would wait for it does not matter: none waits. */
     release_used(reserved(with_timeout(with_max_wait(ASK({"k", 1}), WEIR_FOREVER), SECOND), 15),
                  "k", 1);
     assert_int_equal(stats().refused_max_wait, 3);
@@ -588,7 +588,7 @@ static void what_is_available_is_told_of_the_instant(void **state)
     world_close();
 }
 
-static void one_in_the_middle_moves_up_who_comes_later(void **state)
+static void one_in_the_middle_moves_up_those_behind_it(void **state)
 {
     weir_acquisition *a, *b, *c, *waiter;
 
@@ -701,7 +701,7 @@ static void after_the_instant_it_can_still_be_taken_back(void **state)
     world_close();
 }
 
-/* As in any other case of a grant that nobody used, whether the limit refunds or not. */
+/* As in any other case of an unused grant, whether the limit refunds or not. */
 static void everything_goes_back_even_where_nothing_is_refunded(void **state)
 {
     weir_acquisition *a;
@@ -894,7 +894,7 @@ int main(void)
         leak_checked_test(every_algorithm_is_paced),
         leak_checked_test(reservations_come_when_waiters_would),
         leak_checked_test(a_full_bucket_gives_no_more_than_its_burst_around_the_instant),
-        leak_checked_test(nobody_is_granted_anything_before_the_instant),
+        leak_checked_test(nothing_is_granted_before_the_instant),
         leak_checked_test(newcomers_of_an_unfair_set_neither),
         leak_checked_test(waiters_behind_get_exactly_their_instants),
         leak_checked_test(so_do_submissions_to_a_queue),
@@ -902,7 +902,7 @@ int main(void)
         leak_checked_test(deadlines_behind_a_reservation_count_from_now),
         leak_checked_test(on_the_real_clock_a_blocked_caller_comes_after_it),
         leak_checked_test(on_the_real_clock_a_submitted_one_comes_after_it),
-        leak_checked_test(whoever_is_in_line_comes_first),
+        leak_checked_test(waiters_come_first),
         leak_checked_test(max_wait_bounds_how_far_ahead),
         leak_checked_test(an_instant_that_is_not_foreseen_is_eagain),
         leak_checked_test(nor_is_one_at_the_end_of_time),
@@ -910,7 +910,7 @@ int main(void)
         leak_checked_test(what_is_wrong_with_others_is_wrong_with_it),
         leak_checked_test(canceling_gives_the_amounts_back_but_not_the_instant),
         leak_checked_test(what_is_available_is_told_of_the_instant),
-        leak_checked_test(one_in_the_middle_moves_up_who_comes_later),
+        leak_checked_test(one_in_the_middle_moves_up_those_behind_it),
         leak_checked_test(a_log_forgets_the_entry_of_that_instant),
         leak_checked_test(a_window_forgets_only_what_is_in_it),
         leak_checked_test(a_shaper_takes_back_what_comes_after_the_instant),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Segments as others see them: listed with their state, removed unless somebody uses them. */
+/* Segments as other processes see them: listed with their state, removed unless in use. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/segments.h"
@@ -254,7 +254,7 @@ static void the_directory_is_that_of_weir_open(void **state)
     snprintf(text, sizeof text, "{version: 1, process_dir: %s}", place);
     options = (struct weir_options){.size = sizeof options, .text = text};
     assert_int_equal(listen_to(&options), 1);
-    options.process_dir = "/nowhere/at/all"; /* comes first; nobody has made it */
+    options.process_dir = "/nowhere/at/all"; /* comes first; it is not made yet */
     assert_int_equal(listen_to(&options), 0);
     options = (struct weir_options){.size = sizeof options};
     setenv("WEIR_PROCESS_DIR", place, 1);
@@ -297,34 +297,34 @@ static void wrong_options_are_refused(void **state)
 
 /* ---- looking without making ---- */
 
-static void an_onlooker_makes_nothing(void **state)
+static void an_observer_makes_nothing(void **state)
 {
     static const char text[] = "version: 1\nsets: { set: { backend: process, limits:"
                                " [ { type: resource, key: slots, capacity: 4 } ] } }\n";
-    weir *w = NULL, *onlooker = NULL;
+    weir *w = NULL, *observer = NULL;
 
     (void)state;
     options = (struct weir_options){
         .size = sizeof options, .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
-    assert_int_equal(weir_open(&onlooker, &options, &error), -ENOENT);
+    assert_int_equal(weir_open(&observer, &options, &error), -ENOENT);
     assert_non_null(strstr(error.message, "there is no segment"));
     assert_int_equal(files_n(), 0);
     options.flags = 0;
     assert_int_equal(weir_open(&w, &options, &error), 0);
     options.flags = WEIR_OPEN_EXISTING;
-    assert_int_equal(weir_open(&onlooker, &options, &error), 0);
+    assert_int_equal(weir_open(&observer, &options, &error), 0);
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].users, 1);
-    weir_close(onlooker);
+    weir_close(observer);
     weir_close(w);
     fake_os_set_boot(77); /* a stale one is as good as none */
     options = (struct weir_options){
         .size = sizeof options, .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
-    assert_int_equal(weir_open(&onlooker, &options, &error), -ENOENT);
+    assert_int_equal(weir_open(&observer, &options, &error), -ENOENT);
     assert_int_equal(list(), 0);
     options.text = "version: 1";
     options.flags = 4;
-    assert_int_equal(weir_open(&onlooker, &options, &error), -EINVAL);
+    assert_int_equal(weir_open(&observer, &options, &error), -EINVAL);
 }
 
 /* ---- failures ---- */
@@ -382,7 +382,7 @@ int main(void)
         leak_checked_test(a_listener_may_remove),
         leak_checked_test(the_directory_is_that_of_weir_open),
         leak_checked_test(wrong_options_are_refused),
-        leak_checked_test(an_onlooker_makes_nothing),
+        leak_checked_test(an_observer_makes_nothing),
         leak_checked_test(every_call_may_fail),
     };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who holds a set, and who waits: in which order, of which process, at which place, how much. */
+/* Holders and waiters of a set: in which order, of which process, at which place, how much. */
 #include "lib/world.h"
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ static void assert_amounts(const struct weir_holder *holder, uint64_t a, uint64_
     assert_int_equal(amounts[3], 77);
 }
 
-static void those_who_hold_have_no_position(void **state)
+static void holders_have_no_position(void **state)
 {
     weir_acquisition *first, *second;
 
@@ -51,8 +51,8 @@ static void those_who_hold_have_no_position(void **state)
     world_close();
 }
 
-/* Records are used again in an order of their own: the line is what counts. */
-static void the_line_is_numbered_from_its_head(void **state)
+/* Records are used again in an order of their own: the wait queue is what counts. */
+static void the_wait_queue_is_numbered_from_its_head(void **state)
 {
     weir_acquisition *all, *waiting[20];
 
@@ -66,7 +66,7 @@ static void the_line_is_numbered_from_its_head(void **state)
                 advance(MS);
         }
         release_expecting(waiting[0], 0); /* the head, */
-        release_expecting(waiting[7], 0); /* and somebody else */
+        release_expecting(waiting[7], 0); /* and another one */
         assert_int_equal(look(), 19);
         assert_int_equal(holders[0].position, 0);
         for (unsigned seen = 0, i = 1; i < 19; i++) {
@@ -87,7 +87,7 @@ static void the_line_is_numbered_from_its_head(void **state)
     world_close();
 }
 
-static void amounts_of_one_who_is_gone(void **state)
+static void amounts_of_a_holder_that_is_gone(void **state)
 {
     weir_acquisition *all, *waits;
     struct weir_holder held, waiting;
@@ -117,7 +117,7 @@ static void amounts_of_one_who_is_gone(void **state)
     world_close();
 }
 
-static void amounts_of_nobody(void **state)
+static void amounts_of_no_holder(void **state)
 {
     struct weir_holder nobody = {0};
     weir_acquisition *all;
@@ -144,10 +144,10 @@ static void amounts_of_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(those_who_hold_have_no_position),
-        leak_checked_test(the_line_is_numbered_from_its_head),
-        leak_checked_test(amounts_of_one_who_is_gone),
-        leak_checked_test(amounts_of_nobody),
+        leak_checked_test(holders_have_no_position),
+        leak_checked_test(the_wait_queue_is_numbered_from_its_head),
+        leak_checked_test(amounts_of_a_holder_that_is_gone),
+        leak_checked_test(amounts_of_no_holder),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Readings that are shared, on a machine whose clock and counter are moved by hand: slewing,
+ * Readings that are shared, on a machine with a clock and a counter moved by hand: slewing,
  * suspension, interruptions at every call, and counters that break every promise. Whatever the
  * counter does, a reading is never ahead of the clock nor before an earlier one; it is late by more
  * than the bound only if the counter is to blame, and then not for long. Long form: WEIR_ROUNDS.
@@ -143,7 +143,7 @@ static void what_cannot_be_measured_is_refused(void **state)
     m.ticks_ppm = 0;
     assert_refused(-ETIME);
     m.ticks_ppm = MILLION;
-    m.call_ns = 500; /* whoever reads it so slowly does not gain by it */
+    m.call_ns = 500; /* a caller that reads it so slowly does not gain by it */
     assert_refused(-ETIME);
     m.call_ns = 5;
     clock_tsc_free(tsc_made());
@@ -205,7 +205,7 @@ static void readings_are_shared_while_they_are_fresh(void **state)
     clock_tsc_free(tsc);
 }
 
-static void who_was_woken_finds_that_it_is_time(void **state)
+static void a_woken_waiter_finds_that_it_is_time(void **state)
 {
     struct clock_tsc *tsc;
     uint64_t first, woken;
@@ -222,7 +222,7 @@ static void who_was_woken_finds_that_it_is_time(void **state)
     clock_tsc_free(tsc);
 }
 
-/* The clock as NTP slews it, now and then as much as anybody can. */
+/* The clock as NTP slews it, now and then as much as is possible. */
 static void slew(void)
 {
     static const uint64_t ppm[] = {MILLION, MILLION - 500, MILLION + 500, 775000, 1225000};
@@ -367,7 +367,7 @@ static void a_counter_that_loses_time_is_given_up(void **state)
     clock_tsc_free(tsc);
 }
 
-static void a_counter_that_stands_still_is_given_up_when_somebody_is_woken(void **state)
+static void a_counter_that_stands_still_is_given_up_at_a_wake_up(void **state)
 {
     struct clock_tsc *tsc;
 
@@ -431,14 +431,14 @@ int main(void)
         machine_test(what_cannot_be_measured_is_refused),
         machine_test(a_measurement_that_is_interrupted_is_made_again),
         machine_test(readings_are_shared_while_they_are_fresh),
-        machine_test(who_was_woken_finds_that_it_is_time),
+        machine_test(a_woken_waiter_finds_that_it_is_time),
         machine_test(no_reading_is_ahead_or_back_or_late),
         machine_test(a_suspension_is_nothing),
         machine_test(readings_within_readings_do_not_go_back),
         machine_test(a_counter_that_goes_back_is_given_up),
         machine_test(a_counter_that_is_a_little_behind_elsewhere_is_not_given_up),
         machine_test(a_counter_that_loses_time_is_given_up),
-        machine_test(a_counter_that_stands_still_is_given_up_when_somebody_is_woken),
+        machine_test(a_counter_that_stands_still_is_given_up_at_a_wake_up),
         machine_test(no_counter_whatever_moves_time_ahead_or_back),
     };
 

@@ -36,7 +36,7 @@ static void entries_stay_where_they_are_while_the_table_grows(void **state)
     for (uint32_t i = 0; i < NUMBERS; i++) {
         assert_int_equal(stable_array_reserve(&table, i + 1), 0);
         places[i] = stable_array_at(&table, i);
-        assert_null(*places[i]); /* new, and nobody else's */
+        assert_null(*places[i]); /* new, and in no other use */
         *places[i] = &things[i];
     }
     for (uint32_t i = 0; i < NUMBERS; i++) {

@@ -24,7 +24,7 @@ static void check(const struct str_map *names)
     assert_int_equal(names->n, n);
 }
 
-/* Removal must leave everybody behind the gap within reach. */
+/* Removal must leave all entries behind the gap within reach. */
 static void names_are_found_whatever_was_added_and_removed(void **state)
 {
     struct str_map names = {0};

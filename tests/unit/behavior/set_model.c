@@ -225,7 +225,7 @@ uint64_t model_ready(const struct model *m, const uint64_t *amounts, bool with_r
     return ready_of(m, states, model_instant(m), amounts, with_resources);
 }
 
-uint64_t model_estimate(const struct model *m, const uint64_t *amounts)
+uint64_t model_forecast(const struct model *m, const uint64_t *amounts)
 {
     struct model_state states[MODEL_LIMITS];
     uint64_t now = model_instant(m);

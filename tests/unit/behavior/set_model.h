@@ -54,7 +54,7 @@ struct model_asker {
     weir_acquisition *real;
     enum model_phase phase;
     int result;
-    bool pended;    /* it stood in line */
+    bool pended;    /* it has waited */
     bool reserved;  /* it was granted in advance */
     bool seen;      /* the caller looked and knows of the grant */
     bool listening; /* it has a descriptor, which tells it */
@@ -91,16 +91,16 @@ uint64_t model_available(const struct model_limit *limit, uint64_t now);
 uint64_t model_instant(const struct model *model);
 /* When all would be; resources included or counted as available. */
 uint64_t model_ready(const struct model *model, const uint64_t *amounts, bool with_resources);
-/* The estimate for somebody who joins now, made from the whole line. */
-uint64_t model_estimate(const struct model *model, const uint64_t *amounts);
+/* The forecast for a request that joins now, made from the whole wait queue. */
+uint64_t model_forecast(const struct model *model, const uint64_t *amounts);
 
-/* What the calls come to. A grant or a place in line fills `asker`; a take has none. */
+/* What the calls come to. A grant or a place in the wait queue fills `asker`; a take has none. */
 int model_try(struct model *model, const uint64_t *amounts, struct model_asker *asker);
 /* Without the decision about max_wait, which is the caller's. 0, 1, -ENOBUFS. */
 int model_submit(struct model *model, const uint64_t *amounts, struct model_asker *asker);
 void model_join(struct model *model, const uint64_t *amounts, struct model_asker *asker);
-/* As model_try(), or granted as of `*ret_at`. -EAGAIN: by `*ret_busy` somebody is in line, or it
- * would be more than `max_wait` from now. */
+/* As model_try(), or granted as of `*ret_at`. -EAGAIN: with `*ret_busy` a request waits; otherwise
+ * the grant would be more than `max_wait` from now. */
 int model_reserve(struct model *model, const uint64_t *amounts, uint64_t max_wait,
                   struct model_asker *asker, uint64_t *ret_at, bool *ret_busy);
 int model_update(struct model *model, struct model_asker *asker, unsigned limit, uint64_t used);

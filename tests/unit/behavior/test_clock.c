@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What an instance's clock comes from, who decides that and who hears of it, on a machine whose
- * clock and counter are moved by hand: each look at one of them takes 5 ns.
+/* Which clock an instance uses, which request decides that, and which log callbacks report it, on a
+ * machine with a clock and a counter that are moved by hand: each look at one of them takes 5 ns.
  */
 #include "api/instance.h"
 #include "base/clock_tsc.h"
@@ -71,7 +70,7 @@ static weir *opened_on(enum weir_clock_source source, const char *text)
         .size = sizeof(struct weir_options), .text = text, .clock_source = source, .log = hear});
 }
 
-/* Who decides */
+/* The decision */
 
 static void assert_clock(enum weir_clock_source source, const char *text,
                          enum weir_clock_source expected)
@@ -259,7 +258,7 @@ static void sets_that_processes_share_go_by_the_clock_itself(void **state)
     assert_int_equal(heard.n, 1);
     weir_pool_close(pool);
     weir_close(w);
-    options.flags = WEIR_OPEN_APART; /* so it is shared with nobody */
+    options.flags = WEIR_OPEN_APART; /* so it is shared with no other */
     w = opened(&options);
     assert_int_equal(weir_clock_in_use(w), WEIR_CLOCK_TSC);
     weir_close(w);
@@ -268,9 +267,9 @@ static void sets_that_processes_share_go_by_the_clock_itself(void **state)
 
 /* Waiting */
 
-/* Who waits until an instant is granted at it, though by a reading that is still fresh enough for
- * all others it has not come. */
-static void who_is_woken_is_not_late(void **state)
+/* A thread that waits until an instant is granted at it, though by a reading that is still fresh
+ * enough for all others it has not come. */
+static void a_woken_waiter_is_not_late(void **state)
 {
     struct weir_request request = {.size = sizeof request};
     weir *w = opened_on(WEIR_CLOCK_DEFAULT, one_in_10us);
@@ -301,7 +300,7 @@ static void who_is_woken_is_not_late(void **state)
     weir_close(w);
 }
 
-/* The same for a blocked caller, whose futex gives up at once: fake_os.h. */
+/* For a blocked caller. Its futex gives up at once: fake_os.h. */
 static void a_blocked_caller_is_not_late(void **state)
 {
     weir *w = opened_on(WEIR_CLOCK_DEFAULT, one_in_10us);
@@ -333,7 +332,7 @@ int main(void)
         clock_test(without_memory_nothing_is_opened),
         clock_test(a_counter_that_is_given_up_is_told_once),
         clock_test(sets_that_processes_share_go_by_the_clock_itself),
-        clock_test(who_is_woken_is_not_late),
+        clock_test(a_woken_waiter_is_not_late),
         clock_test(a_blocked_caller_is_not_late),
     };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random operations for a few subjects of a keyed set, each also done to an ordinary set of the
- * same limits that is that subject's alone: results, refusals and their retry-after, the instant of
- * each grant, the order of each line and the sums of all counters are the same. The keyed set has
- * little room, so keys are forgotten all the time, and nobody can tell; a request for which there
- * is no room is left out. What counts from the creation of a limit is not among the limits here: a
- * key is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the seed and
- * how many there are.
+ * Random operations for a few subjects of a keyed set. Each is also done to an ordinary set of the
+ * same limits that is that subject's alone. Results, refusals and their retry-after, the instant of
+ * each grant, the order of each wait queue and the sums of all counters are the same. The keyed set
+ * has little room, so keys are forgotten all the time, which must not show; a request for which
+ * there is no room is left out. What counts from the creation of a limit is not among the limits
+ * here: a key is created when it is first asked for. WEIR_SEED and WEIR_OPERATIONS override the
+ * seed and how many there are.
  */
 #include "api/instance.h"
 #include "lib/require.h"
@@ -119,7 +119,7 @@ static void release_both(struct asker *asker)
     SAME(weir_release(&asker->keyed), weir_release(&asker->own));
 }
 
-/* Everybody's result is the same on both sides. */
+/* Every caller's result is the same on both sides. */
 static void compare_askers(void)
 {
     for (unsigned i = 0; i < ASKERS; i++) {

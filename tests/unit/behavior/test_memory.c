@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Memory: what a set takes that nobody uses, all told, and that what need not wait takes none.
- */
+/* Memory: what an unused set takes, all told, and that what need not wait takes none. */
 #include "api/instance.h"
 #include "lib/world.h"
 #include "limit/limit_intern.h"
@@ -31,7 +29,7 @@ static char *text_of(unsigned n, const char *fields)
     return text;
 }
 
-/* With so many sets, before anybody opens one. */
+/* With so many sets, before any is opened. */
 static uint64_t bytes_with(unsigned n, const char *fields)
 {
     char *text = text_of(n, fields);
@@ -166,7 +164,7 @@ static void take_one(const struct weir_request *request)
     assert_int_equal(take(request), 0);
 }
 
-/* Nobody says how much of a rate was used. */
+/* No call says how much of a rate was used. */
 static void give_back(weir_acquisition *a)
 {
     int r = weir_release(&a);

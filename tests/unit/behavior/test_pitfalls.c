@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What other limiters got wrong, each as a test; whose mistake it was stands beside it. */
+/* Mistakes of other limiters, each as a test; the limiter that made it stands beside it. */
 #include "lib/world.h"
 #include <pthread.h>
 #include <sched.h>
@@ -73,8 +73,8 @@ static void timeouts_and_grants_of_threads_lose_nothing(void **state)
     world_close();
 }
 
-/* Concurry: an exception before settling leaks the resource. */
-static void a_release_without_settling_gives_the_resource_back(void **state)
+/* Concurry: an exception before the update leaks the resource. */
+static void a_release_without_an_update_gives_the_resource_back(void **state)
 {
     (void)state;
     world_limits(SLOT "," RATE);
@@ -252,7 +252,7 @@ static void a_denied_request_is_charged_nowhere(void **state)
     world_close();
 }
 
-/* limitador #506, litellm #27001: reserve an upper bound, settle what was really used. */
+/* limitador #506, litellm #27001: reserve an upper bound, update it to what was really used. */
 static void reserve_then_settle(void **state)
 {
     (void)state;
@@ -448,7 +448,7 @@ static void a_step_back_of_the_wall_clock_loses_nothing(void **state)
 /* Waiting */
 
 /* dotnet #92557, #77991: Retry-After is wrong. Coming back then is enough, and not 1 ns earlier. */
-static void retry_after_is_right_behind_a_line_too(void **state)
+static void retry_after_is_right_behind_waiters_too(void **state)
 {
     weir_acquisition *waiters[5], *none = NULL;
     uint64_t at;
@@ -475,7 +475,7 @@ static void retry_after_is_right_behind_a_line_too(void **state)
 }
 
 /* shuttle #167, dotnet #77180: canceling the head must look at the next one, and the one after. */
-static void canceling_the_head_looks_at_everybody_it_held_up(void **state)
+static void canceling_the_head_looks_at_all_that_it_held_up(void **state)
 {
     weir_acquisition *holder, *head, *next[3];
 
@@ -510,8 +510,8 @@ static void *sleep_in_line(void *argument)
     return NULL;
 }
 
-/* async-lock #23, governor's documentation: thundering herds. One release wakes one sleeper, who
- * wakes the next: as many wake-ups as grants, and nobody wakes for nothing. */
+/* async-lock #23, governor's documentation: thundering herds. One release wakes one sleeper, which
+ * wakes the next: as many wake-ups as grants, and none for nothing. */
 static void a_release_wakes_one(void **state)
 {
     enum { N = 16 };
@@ -625,7 +625,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(a_timeout_racing_a_grant_does_not_lose_the_permit),
         leak_checked_test(timeouts_and_grants_of_threads_lose_nothing),
-        leak_checked_test(a_release_without_settling_gives_the_resource_back),
+        leak_checked_test(a_release_without_an_update_gives_the_resource_back),
         leak_checked_test(releasing_a_failed_try_does_not_inflate_capacity),
         leak_checked_test(a_negative_amount_mints_nothing),
         leak_checked_test(a_huge_overuse_that_is_charged_mints_nothing),
@@ -641,8 +641,8 @@ int main(void)
         leak_checked_test(frequent_looks_do_not_slow_the_drain),
         leak_checked_test(a_stale_reading_mints_nothing),
         leak_checked_test(a_step_back_of_the_wall_clock_loses_nothing),
-        leak_checked_test(retry_after_is_right_behind_a_line_too),
-        leak_checked_test(canceling_the_head_looks_at_everybody_it_held_up),
+        leak_checked_test(retry_after_is_right_behind_waiters_too),
+        leak_checked_test(canceling_the_head_looks_at_all_that_it_held_up),
         leak_checked_test(a_release_wakes_one),
         leak_checked_test(timeouts_do_not_overshoot),
         leak_checked_test(a_large_request_is_not_starved),

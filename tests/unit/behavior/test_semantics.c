@@ -603,7 +603,9 @@ static void an_amount_above_the_capacity_is_erange_at_once(void **state)
     world_close();
 }
 
-/* The algorithm announced that it could: it is refused all the same, and nobody waits for it. */
+/*
+ * The algorithm announced that it could: it is refused all the same, and no request waits for it.
+ */
 static void an_amount_that_an_algorithm_never_grants_is_erange(void **state)
 {
     weir_acquisition *a = NULL;

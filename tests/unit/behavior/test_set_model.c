@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Random operations on random sets, compared with a plain model after every step: results, refusals
- * and their retry-after, every instant of a grant, the order of the line, all counters.
+ * and their retry-after, every instant of a grant, the order of the wait queue, all counters.
  * WEIR_SEED and WEIR_OPERATIONS override the seed and the number of operations. With the argument
- * `shared` the sets are of the backend `process`, and each operation is that of one or the other of
- * two instances, which are two processes as far as the sets can tell.
+ * `shared` the sets are of the backend `process`, and each operation uses one or the other of two
+ * instances, which are two processes as far as the sets can tell.
  */
 #include "api/acquisition.h"
 #include "lib/require.h"
@@ -24,7 +24,7 @@ static struct {
     const char *doing;
     char limits[1024];
     bool without_resources;
-    bool late; /* somebody was looked at later than he could be; until nobody is in line */
+    bool late; /* a waiter was looked at later than it could be; until none waits */
     struct model model;
     struct model_asker askers[MODEL_ASKERS];
     weir_queue *queue;
@@ -224,7 +224,7 @@ static uint64_t since(const struct model_asker *asker)
     return asker->phase == MODEL_HELD ? asker->granted_at : asker->since;
 }
 
-/* Everybody who holds and waits, and since when: the instants of all grants, without looking. */
+/* All holders and waiters, and since when: the instants of all grants, without looking. */
 static void compare_holders(void)
 {
     struct weir_holder holders[HOLDERS];
@@ -300,16 +300,16 @@ static unsigned limit_named(const char *key)
     return (unsigned)(key[1] - '0');
 }
 
-/* Whether estimates are exact, not just lower bounds. */
+/* Whether forecasts are exact, not just lower bounds. */
 static bool is_exact(void)
 {
     return run.without_resources && !run.late;
 }
 
-/* A refusal: who is blamed was in the way, and the time to come back is right. */
+/* A refusal: the limit that it names was in the way, and the time to come back is right. */
 static void compare_refusal(const struct question *q)
 {
-    uint64_t expected = model_estimate(&run.model, q->amounts) - run.model.now;
+    uint64_t expected = model_forecast(&run.model, q->amounts) - run.model.now;
     uint64_t now = model_instant(&run.model);
     struct model_limit *blamed;
 
@@ -448,10 +448,10 @@ static void set_deadline(struct model_asker *asker, const struct weir_request *r
     asker->deadline = wait == WEIR_FOREVER ? UINT64_MAX : run.model.now + wait;
 }
 
-/* Whether the request must, or may, be refused because the wait is foreseen to be too long. */
+/* Whether the request must, or may, be refused because the forecast of its wait is too long. */
 static void compare_max_wait(const struct question *q, int r)
 {
-    uint64_t wait = model_estimate(&run.model, q->amounts) - run.model.now;
+    uint64_t wait = model_forecast(&run.model, q->amounts) - run.model.now;
     bool beyond = q->request.max_wait_ns && q->request.max_wait_ns != WEIR_FOREVER &&
                   wait > q->request.max_wait_ns;
 
@@ -496,7 +496,7 @@ static void do_submit(void)
     asker->real = real;
 }
 
-static void do_foresee(void)
+static void do_forecast(void)
 {
     uint64_t at = 0, expected;
     struct question q;
@@ -508,7 +508,7 @@ static void do_foresee(void)
     SAME(r, q.wrong);
     if (r < 0)
         return;
-    expected = model_estimate(&run.model, q.amounts);
+    expected = model_forecast(&run.model, q.amounts);
     MUST(at >= run.model.now && at <= expected);
     if (is_exact())
         SAME(at, expected);
@@ -648,7 +648,7 @@ static void do_put(void)
     random_question(&q, false);
     if (handle)
         random_patience(&q.request);
-    else if (is_exact() && model_estimate(&run.model, q.amounts) > run.model.now + 1 && chance(4))
+    else if (is_exact() && model_forecast(&run.model, q.amounts) > run.model.now + 1 && chance(4))
         q.request.max_wait_ns = 1; /* refused at once: it must have no deadline */
     refusal = (struct weir_refusal){.size = sizeof refusal};
     r = weir_queue_submit(run.queue, run.shared ? run.twins[0].pool : world.pool, &q.request,
@@ -733,7 +733,7 @@ static struct model_asker *completed(const struct weir_completion *c)
 
 static void compare_completion(const struct weir_completion *c, const struct model_asker *asker)
 {
-    uint64_t expected = model_estimate(&run.model, asker->amounts) - run.model.now;
+    uint64_t expected = model_forecast(&run.model, asker->amounts) - run.model.now;
 
     SAME(c->reserved, 0);
     if (c->result != -EAGAIN && c->result != -ENOBUFS && c->result != -ETIMEDOUT)
@@ -889,7 +889,7 @@ static void do_pass(void)
         pass(until, chance(4));
 }
 
-/* From here on it is one of the two who does everything. */
+/* From here on one of the two does everything. */
 static void step_aside(unsigned i)
 {
     world.w = run.twins[i].w;
@@ -913,7 +913,7 @@ static void step(void)
     else if (kind == 6)
         do_reserve();
     else if (kind == 7)
-        do_foresee();
+        do_forecast();
     else if (kind < 11)
         do_pass();
     else if (!asker)
@@ -937,8 +937,8 @@ static void catch_up_others(void)
         MUST(tick() == 0);
 }
 
-/* Closes the queue with what it has. In which order it cancels is not promised, so who else is
- * granted meanwhile is not either, and the model cannot go on. */
+/* Closes the completion queue with what it has. The order in which it cancels is not promised, so
+ * neither is which others are granted meanwhile, and the model cannot go on. */
 static void close_and_release(void)
 {
     run.queue = weir_queue_close(run.queue);

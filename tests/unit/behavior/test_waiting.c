@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The contract on waiting, sentence by sentence: the line, timeouts, estimates, refusals, races. */
+/* The contract on waiting, sentence by sentence: the wait queue, timeouts, forecasts, refusals,
+ * races. */
 #include "api/instance.h"
 #include "lib/world.h"
 #include "set/txn.h"
@@ -66,7 +67,7 @@ static void waiters_for_a_rate_are_served_in_order_each_at_its_instant(void **st
     world_close();
 }
 
-static void nobody_overtakes_an_earlier_waiter_try_and_take_included(void **state)
+static void no_request_overtakes_an_earlier_waiter_try_and_take_included(void **state)
 {
     weir_acquisition *a, *b, *c = NULL;
 
@@ -87,7 +88,7 @@ static void nobody_overtakes_an_earlier_waiter_try_and_take_included(void **stat
     world_close();
 }
 
-static void nobody_overtakes_even_if_the_keys_are_disjoint(void **state)
+static void no_request_overtakes_even_if_the_keys_are_disjoint(void **state)
 {
     weir_acquisition *holder, *a, *b, *c = NULL;
 
@@ -96,7 +97,7 @@ static void nobody_overtakes_even_if_the_keys_are_disjoint(void **state)
     holder = granted(ASK({"a", 1}, {"b", 0}));
     a = pending(ASK({"a", 1}, {"b", 0}));
     assert_int_equal(try_acquire(ASK({"a", 0}, {"b", 1}), &c), -EAGAIN);
-    assert_string_equal(refusal.key, "a"); /* what holds up the line */
+    assert_string_equal(refusal.key, "a"); /* what holds up the others */
     assert_int_equal(take(ASK({"a", 0}, {"b", 0}, {"tokens", 1})), -EAGAIN);
     b = pending(ASK({"a", 0}, {"b", 1}));
     release(holder);
@@ -147,8 +148,10 @@ static void without_fairness_waiters_among_themselves_stay_fifo(void **state)
     world_close();
 }
 
-/* The one that held up the line leaves in one way or another; the next must not wait any longer. */
-static void whoever_a_leaving_head_held_up_is_looked_at_again(void **state)
+/*
+ * The one that held up the others leaves in one way or another; the next must not wait any longer.
+ */
+static void the_waiters_behind_a_leaving_head_are_looked_at_again(void **state)
 {
     enum { CANCEL, RELEASE, TIMEOUT, MAX_WAIT };
 
@@ -232,7 +235,7 @@ static void publish_as_of(uint64_t ns)
     assert_true(txn_commit(&op));
 }
 
-static void who_reads_an_earlier_instant_puts_the_hand_over_off(void **state)
+static void a_thread_with_an_earlier_instant_puts_the_hand_over_off(void **state)
 {
     static const char *const sets[] = {A, A "," B, A "," RATE};
 
@@ -284,7 +287,7 @@ static void canceling_from_the_middle_and_the_tail_keeps_the_order(void **state)
     world_close();
 }
 
-static void a_holder_that_asks_again_stands_in_line(void **state)
+static void a_holder_that_asks_again_waits_its_turn(void **state)
 {
     weir_acquisition *holder, *other, *again;
 
@@ -381,7 +384,7 @@ static void without_a_timeout_a_waiter_waits_forever(void **state)
 
 /* max_wait */
 
-static void max_wait_refuses_at_once_if_the_estimate_lies_further_away(void **state)
+static void max_wait_refuses_at_once_if_the_forecast_lies_further_away(void **state)
 {
     struct picture before, after;
     weir_acquisition *a = NULL;
@@ -465,7 +468,7 @@ static void of_timeout_and_max_wait_the_shorter_decides(void **state)
 
 /* max_waiters */
 
-static void max_waiters_bounds_the_line(void **state)
+static void max_waiters_bounds_the_wait_queue(void **state)
 {
     weir_acquisition *holder, *a, *b, *c = NULL;
 
@@ -491,7 +494,7 @@ static void max_waiters_bounds_the_line(void **state)
     world_close();
 }
 
-static void a_full_line_says_when_to_come_back(void **state)
+static void a_full_wait_queue_says_when_to_come_back(void **state)
 {
     weir_acquisition *a, *b = NULL;
 
@@ -507,7 +510,7 @@ static void a_full_line_says_when_to_come_back(void **state)
 
 /* Races: the clock is by hand, so "at the same time" can be arranged. */
 
-static void a_grant_nobody_saw_goes_back_when_canceled(void **state)
+static void an_unseen_grant_goes_back_when_canceled(void **state)
 {
     weir_acquisition *holder, *a;
 
@@ -529,7 +532,7 @@ static void a_grant_nobody_saw_goes_back_when_canceled(void **state)
     world_close();
 }
 
-static void a_grant_nobody_saw_goes_back_when_released(void **state)
+static void an_unseen_grant_goes_back_when_released(void **state)
 {
     weir_acquisition *holder, *a;
 
@@ -540,7 +543,7 @@ static void a_grant_nobody_saw_goes_back_when_released(void **state)
     a = pending(ASK({"tokens", 4}, {"a", 1}));
     release(holder);
     assert_int_equal(available(0), 6);
-    release(a); /* no -EPROTO: nobody could have used it */
+    release(a); /* no -EPROTO: it could not have been used */
     assert_int_equal(available(0), 10);
     assert_int_equal(limit_stats(1).held, 0);
     assert_int_equal(stats().canceled, 1);
@@ -640,7 +643,7 @@ static void every_refusal_tells_key_set_and_when_to_come_back(void **state)
     assert_int_equal(refusal.retry_after_ns, 3 * SECOND);
     assert_int_equal(try_acquire(ASK({"a", 1}, {"b", 1}), &a), -EAGAIN);
     assert_string_equal(refusal.key, "a");
-    assert_int_equal(refusal.retry_after_ns, 0); /* cannot be foreseen */
+    assert_int_equal(refusal.retry_after_ns, 0); /* has no forecast */
     assert_int_equal(try_acquire(ASK({"b", 3}), &a), -ERANGE);
     assert_string_equal(refusal.key, "b");
     assert_int_equal(refusal.retry_after_ns, WEIR_FOREVER);
@@ -671,7 +674,7 @@ static void retry_after_is_the_latest_of_all_limits(void **state)
 }
 
 /* Coming back when told, alone, is always enough. */
-static void retry_after_is_exact_for_whoever_is_alone(void **state)
+static void retry_after_is_exact_for_a_caller_that_is_alone(void **state)
 {
     static const char *const algorithms[] = {"token_bucket",
                                              "gcra",
@@ -822,7 +825,7 @@ static void start(struct blocked *blocked, const struct weir_request *request)
     assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
 }
 
-/* The same, and returns once `waiting` stand in line. */
+/* Starts the waiter, and returns once `waiting` requests wait. */
 static void block_in_line(struct blocked *blocked, const struct weir_request *request,
                           uint64_t waiting)
 {
@@ -853,7 +856,7 @@ static void a_blocked_caller_is_granted_in_time(void **state)
     world_close();
 }
 
-static void a_blocked_caller_times_out_and_hears_why(void **state)
+static void a_blocked_caller_times_out_and_learns_why(void **state)
 {
     struct blocked blocked;
     weir_acquisition *holder;
@@ -1002,9 +1005,9 @@ static void on_the_real_clock_one_instant_may_serve_many(void **state)
     world_close();
 }
 
-/* Whoever keeps its own time hands over to the timer thread, and the timer thread to whoever does.
- */
-static void on_the_real_clock_blocked_and_submitted_waiters_share_a_line(void **state)
+/* A waiter that keeps its own time hands over to the timer thread, and the timer thread to such a
+ * waiter. */
+static void on_the_real_clock_blocked_and_submitted_waiters_share_a_wait_queue(void **state)
 {
     struct blocked first, third;
     weir_acquisition *second = NULL;
@@ -1028,7 +1031,7 @@ static void on_the_real_clock_blocked_and_submitted_waiters_share_a_line(void **
     world_close();
 }
 
-/* Two instances share an unfair set; between two steps of one somebody barges. */
+/* Two instances share an unfair set; between two steps of one a request of the other barges. */
 
 static struct {
     weir *w[2];
@@ -1044,7 +1047,7 @@ static void *barge(void *unused)
     return NULL;
 }
 
-/* Whoever reads the set reads the clock next. */
+/* A thread that reads the set reads the clock next. */
 static uint64_t barging_clock(void *unused)
 {
     weir_acquisition *first = barging.first;
@@ -1085,7 +1088,7 @@ static void close_barging(void)
     }
 }
 
-static void who_heads_the_line_is_told_though_somebody_barged(void **state)
+static void the_head_is_notified_though_another_request_barged(void **state)
 {
     weir_acquisition *holder = NULL, *a = NULL, *b = NULL;
 
@@ -1112,48 +1115,48 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(waiters_are_served_in_order),
         leak_checked_test(waiters_for_a_rate_are_served_in_order_each_at_its_instant),
-        leak_checked_test(nobody_overtakes_an_earlier_waiter_try_and_take_included),
-        leak_checked_test(nobody_overtakes_even_if_the_keys_are_disjoint),
+        leak_checked_test(no_request_overtakes_an_earlier_waiter_try_and_take_included),
+        leak_checked_test(no_request_overtakes_even_if_the_keys_are_disjoint),
         leak_checked_test(fair_false_lets_newcomers_barge),
-        leak_checked_test(who_heads_the_line_is_told_though_somebody_barged),
+        leak_checked_test(the_head_is_notified_though_another_request_barged),
         leak_checked_test(without_fairness_waiters_among_themselves_stay_fifo),
-        leak_checked_test(whoever_a_leaving_head_held_up_is_looked_at_again),
+        leak_checked_test(the_waiters_behind_a_leaving_head_are_looked_at_again),
         leak_checked_test(a_new_head_is_served_at_its_own_instant),
         leak_checked_test(what_a_release_gives_back_brings_the_head_forward),
-        leak_checked_test(who_reads_an_earlier_instant_puts_the_hand_over_off),
+        leak_checked_test(a_thread_with_an_earlier_instant_puts_the_hand_over_off),
         leak_checked_test(canceling_from_the_middle_and_the_tail_keeps_the_order),
-        leak_checked_test(a_holder_that_asks_again_stands_in_line),
+        leak_checked_test(a_holder_that_asks_again_waits_its_turn),
         leak_checked_test(a_releaser_serves_as_many_as_there_is_room_for),
         leak_checked_test(a_timeout_is_exact),
         leak_checked_test(the_set_may_give_a_default_timeout),
         leak_checked_test(without_a_timeout_a_waiter_waits_forever),
-        leak_checked_test(max_wait_refuses_at_once_if_the_estimate_lies_further_away),
+        leak_checked_test(max_wait_refuses_at_once_if_the_forecast_lies_further_away),
         leak_checked_test(the_set_may_give_a_default_max_wait),
         leak_checked_test(a_request_still_waiting_when_max_wait_has_passed_is_refused),
         leak_checked_test(of_timeout_and_max_wait_the_shorter_decides),
-        leak_checked_test(max_waiters_bounds_the_line),
-        leak_checked_test(a_full_line_says_when_to_come_back),
-        leak_checked_test(a_grant_nobody_saw_goes_back_when_canceled),
-        leak_checked_test(a_grant_nobody_saw_goes_back_when_released),
+        leak_checked_test(max_waiters_bounds_the_wait_queue),
+        leak_checked_test(a_full_wait_queue_says_when_to_come_back),
+        leak_checked_test(an_unseen_grant_goes_back_when_canceled),
+        leak_checked_test(an_unseen_grant_goes_back_when_released),
         leak_checked_test(a_grant_that_was_seen_counts_as_used),
         leak_checked_test(a_grant_told_by_the_descriptor_counts_as_seen),
         leak_checked_test(a_timeout_and_a_grant_at_one_instant_resolve_once),
         leak_checked_test(canceling_what_was_decided_says_ealready),
         leak_checked_test(every_refusal_tells_key_set_and_when_to_come_back),
         leak_checked_test(retry_after_is_the_latest_of_all_limits),
-        leak_checked_test(retry_after_is_exact_for_whoever_is_alone),
+        leak_checked_test(retry_after_is_exact_for_a_caller_that_is_alone),
         leak_checked_test(a_pending_acquisition_that_was_refused_tells_why),
         leak_checked_test(no_permit_expires_while_its_holder_lives),
         leak_checked_test(holder_and_age_can_be_seen),
         leak_checked_test(a_blocked_caller_is_granted_in_time),
-        leak_checked_test(a_blocked_caller_times_out_and_hears_why),
+        leak_checked_test(a_blocked_caller_times_out_and_learns_why),
         leak_checked_test(a_releaser_wakes_the_blocked_one_by_one),
         leak_checked_test(on_the_real_clock_a_blocked_caller_gets_its_grant),
         leak_checked_test(on_the_real_clock_a_blocked_caller_times_out),
         leak_checked_test(on_the_real_clock_a_release_wakes_blocked_callers_in_order),
         leak_checked_test(on_the_real_clock_a_new_head_keeps_its_own_time),
         leak_checked_test(on_the_real_clock_one_instant_may_serve_many),
-        leak_checked_test(on_the_real_clock_blocked_and_submitted_waiters_share_a_line),
+        leak_checked_test(on_the_real_clock_blocked_and_submitted_waiters_share_a_wait_queue),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

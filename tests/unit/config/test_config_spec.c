@@ -217,7 +217,7 @@ static void test_other_versions(void **state)
     assert_string_equal(plan.sets[1].name, "b");
     plan_free(&plan);
 
-    limits[1].later[1] = 1; /* a field that nobody here knows */
+    limits[1].later[1] = 1; /* a field that is unknown here */
     expect(
         &spec, -EINVAL,
         "set `a`, limit 2: struct weir_limit_spec sets fields that this version does not know\n");

@@ -280,7 +280,7 @@ static void random_name(uint64_t *rng, char name[256])
     name[n] = '\0';
 }
 
-/* Sets in code, whose names and keys can be anything, come back from their definitions. */
+/* Sets in code can have any names and keys; they come back from their definitions. */
 static void test_names(void **state)
 {
     uint64_t rng = test_seed;

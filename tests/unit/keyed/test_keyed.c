@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Keyed sets: whose limits, how keys come and go, lines per key, and what happens without room. */
+/* Keyed sets: the limits of each key, how keys come and go, wait queues per key, and what happens
+ * without room. */
 #include "lib/world.h"
 #include <inttypes.h>
 
@@ -157,7 +158,7 @@ static void each_subject_has_the_limits_for_itself(const char *limits)
     world_close();
 }
 
-static void one_word_is_enough_for_a_key(void **state)
+static void one_key_word_is_enough_for_a_key(void **state)
 {
     (void)state;
     each_subject_has_the_limits_for_itself(RATE);
@@ -225,7 +226,7 @@ static void without_eviction_a_new_key_is_refused(const char *limits)
     assert_string_equal(refusal.set, "main");
     again = n; /* the one that found no room */
     assert_int_equal(take(of_number(ASK({"tokens", 1}, {"slots", 0}), &again)), -ENOBUFS);
-    again = 0; /* who is known goes on */
+    again = 0; /* a known key goes on */
     assert_int_equal(take(of_number(ASK({"tokens", 1}, {"slots", 0}), &again)), -EAGAIN);
     world.now += 10 * SECOND; /* all have recovered */
     assert_int_equal(take(of_number(ASK({"tokens", 1}, {"slots", 0}), &n)), 0);
@@ -240,7 +241,7 @@ static void without_eviction_a_new_key_of_a_word_is_refused(void **state)
     without_eviction_a_new_key_is_refused(RATE);
 }
 
-static void without_eviction_a_new_live_key_is_refused(void **state)
+static void without_eviction_a_new_key_of_a_key_set_is_refused(void **state)
 {
     (void)state;
     without_eviction_a_new_key_is_refused(BOTH);
@@ -294,8 +295,8 @@ static void the_oldest_give_way_first(void **state)
 }
 
 /* Keys that hold until there is no room for one more, whatever the policy; and one that waits. */
-static void who_holds_or_waits_never_gives_way(const char *limits, const char *how,
-                                               const struct weir_amount *amounts)
+static void a_key_with_holders_or_waiters_never_gives_way(const char *limits, const char *how,
+                                                          const struct weir_amount *amounts)
 {
     struct weir_request request = {.size = sizeof request, .amounts = amounts, .amounts_n = 2};
     weir_acquisition *holders[400], *waiter, *news = NULL;
@@ -332,11 +333,11 @@ static void holders_and_waiters_stay(void **state)
     static const struct weir_amount tokens[] = {{"slots", 0}, {"tokens", 10}};
 
     (void)state;
-    who_holds_or_waits_never_gives_way(SLOTS, "max: 70, evict: oldest", slots);
-    who_holds_or_waits_never_gives_way(SLOTS, "max: 70, evict: random", slots);
-    who_holds_or_waits_never_gives_way(BOTH, "max: 70, evict: oldest", slots);
-    who_holds_or_waits_never_gives_way(BOTH, "max: 70, evict: random", slots);
-    who_holds_or_waits_never_gives_way(BOTH, "max: 70, evict: none", tokens);
+    a_key_with_holders_or_waiters_never_gives_way(SLOTS, "max: 70, evict: oldest", slots);
+    a_key_with_holders_or_waiters_never_gives_way(SLOTS, "max: 70, evict: random", slots);
+    a_key_with_holders_or_waiters_never_gives_way(BOTH, "max: 70, evict: oldest", slots);
+    a_key_with_holders_or_waiters_never_gives_way(BOTH, "max: 70, evict: random", slots);
+    a_key_with_holders_or_waiters_never_gives_way(BOTH, "max: 70, evict: none", tokens);
 }
 
 static void waits_from_the_first_time_on(const char *limits)
@@ -389,7 +390,7 @@ static void pays_all_the_same(const char *limits)
     world_close();
 }
 
-static void who_was_forgotten_pays_all_the_same(void **state)
+static void a_forgotten_key_pays_all_the_same(void **state)
 {
     (void)state;
     pays_all_the_same("{ type: rate, key: tokens, algorithm: gcra, capacity: 10, window: 10s, "
@@ -484,9 +485,9 @@ static void a_million_keys_take_no_more_than_32_bytes_each(void **state)
     world_close();
 }
 
-/* ---- lines ---- */
+/* ---- wait queues ---- */
 
-static void each_key_has_a_line_of_its_own(void **state)
+static void each_key_has_a_wait_queue_of_its_own(void **state)
 {
     weir_acquisition *holders[2][2], *waiters[2][4];
     static const char *const subjects[] = {"a", "b"};
@@ -511,7 +512,7 @@ static void each_key_has_a_line_of_its_own(void **state)
     }
     for (int j = 0; j < 4; j++)
         release(waiters[0][j]);
-    assert_int_equal(keys().live, 1); /* the other is a word again, or forgotten */
+    assert_int_equal(keys().live, 1); /* the other is inline again, or forgotten */
     release(holders[1][1]);
     assert_int_equal(result(waiters[1][0]), 0);
     assert_int_equal(weir_cancel(waiters[1][1]), 0);
@@ -545,7 +546,7 @@ static void max_waiters_holds_for_each_key(void **state)
     world_close();
 }
 
-static void a_key_is_a_word_again_after_its_line(void **state)
+static void a_key_is_inline_again_after_its_wait_queue(void **state)
 {
     weir_acquisition *waiter;
 
@@ -590,7 +591,7 @@ static void timeouts_and_max_wait_are_kept_for_each_key(void **state)
     world_close();
 }
 
-static void who_holds_and_waits_is_told_for_all_keys(void **state)
+static void holders_and_waiters_are_listed_for_all_keys(void **state)
 {
     weir_acquisition *holders[2], *waiters[2][2];
     static const char *const subjects[] = {"a", "b"};
@@ -640,7 +641,7 @@ static void closing_ends_all_lines(const char *limits)
     weir_pool_close(world.pool);
 }
 
-static void closing_ends_the_lines_of_all_keys(void **state)
+static void closing_ends_the_wait_queues_of_all_keys(void **state)
 {
     (void)state;
     closing_ends_all_lines(SLOTS);
@@ -678,7 +679,7 @@ static void queues_serve_keys(const char *limits)
     assert_true(done[2].user_data == 5 && done[2].result == 0 && done[2].acquisition == mine);
     release(done[1].acquisition);
     release(mine);
-    /* A grant that nobody knows of goes back. */
+    /* An unseen grant goes back. */
     assert_int_equal(weir_queue_submit(queue, world.pool, of(ASK({"slots", 2}, {"tokens", 0}), "d"),
                                        9, NULL, NULL),
                      0);
@@ -729,7 +730,7 @@ static void a_reservation_is_one_key_s(void **state)
     assert_int_equal(take(of(ASK({"tokens", 1}), "b")), 0);
     assert_int_equal(weir_update(reservation, "tokens", 0), 0);
     release(reservation);
-    world.now += SECOND; /* one is there, but nobody gets anything before the instant */
+    world.now += SECOND; /* one is there, but nothing is granted before the instant */
     assert_int_equal(take(of(ASK({"tokens", 1}), "a")), -EAGAIN);
     world.now += SECOND;
     assert_int_equal(take(of(ASK({"tokens", 2}), "a")), 0);
@@ -852,28 +853,28 @@ int main(void)
         leak_checked_test(a_request_of_before_there_were_subjects_is_understood),
         leak_checked_test(a_set_that_is_not_keyed_ignores_subjects),
         leak_checked_test(subjects_are_bytes),
-        leak_checked_test(one_word_is_enough_for_a_key),
+        leak_checked_test(one_key_word_is_enough_for_a_key),
         leak_checked_test(several_limits_have_a_set_of_their_own),
         leak_checked_test(many_keys_come_and_go_without_a_trace),
         leak_checked_test(without_eviction_a_new_key_of_a_word_is_refused),
-        leak_checked_test(without_eviction_a_new_live_key_is_refused),
+        leak_checked_test(without_eviction_a_new_key_of_a_key_set_is_refused),
         leak_checked_test(keys_that_matter_give_way_where_the_configuration_says_so),
         leak_checked_test(the_oldest_give_way_first),
         leak_checked_test(holders_and_waiters_stay),
         leak_checked_test(a_key_that_does_not_begin_full_is_not_forgotten),
-        leak_checked_test(who_was_forgotten_pays_all_the_same),
+        leak_checked_test(a_forgotten_key_pays_all_the_same),
         leak_checked_test(an_algorithm_that_does_not_say_so_is_not_decided_by_the_word),
         leak_checked_test(a_release_that_breaks_the_word_is_discarded),
         leak_checked_test(a_refusal_for_ever_leaves_no_key),
         leak_checked_test(steps_and_windows_since_creation_are_counted_from_the_first_use),
         leak_checked_test(memory_bounds_the_keys),
         leak_checked_test(a_million_keys_take_no_more_than_32_bytes_each),
-        leak_checked_test(each_key_has_a_line_of_its_own),
+        leak_checked_test(each_key_has_a_wait_queue_of_its_own),
         leak_checked_test(max_waiters_holds_for_each_key),
-        leak_checked_test(a_key_is_a_word_again_after_its_line),
+        leak_checked_test(a_key_is_inline_again_after_its_wait_queue),
         leak_checked_test(timeouts_and_max_wait_are_kept_for_each_key),
-        leak_checked_test(who_holds_and_waits_is_told_for_all_keys),
-        leak_checked_test(closing_ends_the_lines_of_all_keys),
+        leak_checked_test(holders_and_waiters_are_listed_for_all_keys),
+        leak_checked_test(closing_ends_the_wait_queues_of_all_keys),
         leak_checked_test(queues_serve_keys_of_any_kind),
         leak_checked_test(a_queue_tells_why_a_key_was_refused),
         leak_checked_test(a_reservation_is_one_key_s),

@@ -145,7 +145,7 @@ static void test_try_take_one(void **state)
     limits = all;
 }
 
-/* The same of limits with so few words that each takes at once, and gives back what it took. */
+/* With limits of so few words that each takes at once, and gives back what it took. */
 static void test_try_take_few(void **state)
 {
     static const char text[] =

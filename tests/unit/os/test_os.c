@@ -99,7 +99,7 @@ static void test_reserved_memory(void **state)
 
 /* ---- fork pages ---- */
 
-/* What a forked child sees in a page whose first byte was 1, or -1. */
+/* What a forked child sees in a page that began with a byte of 1, or -1. */
 static int byte_in_child(const unsigned char *page)
 {
     int status = 0;
@@ -202,7 +202,7 @@ static void on_alarm(int signal)
     interruptions++;
 }
 
-/* A signal every 2 ms, whose handler does not restart system calls. */
+/* A signal every 2 ms, with a handler that does not restart system calls. */
 static void interrupt(bool on)
 {
     struct sigaction action = {.sa_handler = on_alarm};
@@ -626,7 +626,7 @@ static void test_memory_of_files(void **state)
     remove_directory(directory);
 }
 
-/* Whoever holds it may be stopped for ever: nobody waits as long. */
+/* The thread that holds it may be stopped for ever: none waits as long. */
 static void test_lock(void **state)
 {
     int directory = open_directory(), fd = os_open_tmpfile(directory), again, status = 0;
@@ -638,7 +638,7 @@ static void test_lock(void **state)
     again = open(path, O_RDWR | O_CLOEXEC);
     assert_true(again >= 0);
     assert_int_equal(os_file_lock(fd), 0);
-    child = fork(); /* has the lock too, and keeps it from nobody once it is given back */
+    child = fork(); /* has the lock too, and keeps it from none once it is given back */
     if (child == 0) {
         pause();
         _exit(0);

@@ -316,7 +316,8 @@ static void test_directory_permissions(void **state)
     remove_dir(dir.text);
 }
 
-/* Another user's file or directory: by changing who we are, and, as root, whose the file is. */
+/* Another user's file or directory: by changing the user that we are, and, as root, the owner of
+ * the file. */
 static void test_owners(void **state)
 {
     struct path dir = make_dir(), file = copy_into(dir.text, "good", "good.so");

@@ -196,7 +196,7 @@ uint32_t pick(const void *config, void *state, const struct weir_pick *request)
     return 0;
 }
 
-/* Stands behind the end of a struct: nobody may find it. */
+/* Stands behind the end of a struct: it may not be found. */
 void trap(void)
 {
     __builtin_trap();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The estimate of a wait: a lower bound that counts the waiters ahead; exact in simple cases. */
+/* The forecast of a wait: a lower bound that counts the waiters ahead; exact in simple cases. */
 #include "lib/world.h"
 #include <pthread.h>
 
@@ -8,7 +8,7 @@
 #define SLOT "{ type: resource, key: r, capacity: 1 }"
 
 /* Seconds until `request` would be granted. */
-static uint64_t estimate(const struct weir_request *request)
+static uint64_t forecast(const struct weir_request *request)
 {
     uint64_t at = 0;
 
@@ -18,15 +18,15 @@ static uint64_t estimate(const struct weir_request *request)
     return (at - world.now) / SECOND;
 }
 
-static void without_a_line_it_is_when_the_limits_say(void **state)
+static void without_waiters_it_is_when_the_limits_say(void **state)
 {
     (void)state;
     world_limits(RATE);
-    assert_int_equal(estimate(ASK({"k", 10})), 0);
+    assert_int_equal(forecast(ASK({"k", 10})), 0);
     assert_int_equal(take(ASK({"k", 10})), 0);
-    assert_int_equal(estimate(ASK({"k", 1})), 1);
-    assert_int_equal(estimate(ASK({"k", 10})), 10);
-    assert_int_equal(estimate(ASK({"k", 0})), 0);
+    assert_int_equal(forecast(ASK({"k", 1})), 1);
+    assert_int_equal(forecast(ASK({"k", 10})), 10);
+    assert_int_equal(forecast(ASK({"k", 0})), 0);
     world_close();
 }
 
@@ -38,24 +38,24 @@ static void it_counts_the_waiters_ahead(void **state)
     world_limits(RATE);
     assert_int_equal(take(ASK({"k", 10})), 0);
     for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(estimate(ASK({"k", 3})), 3 * i + 3);
+        assert_int_equal(forecast(ASK({"k", 3})), 3 * i + 3);
         waiters[i] = pending(ASK({"k", 3}));
     }
-    assert_int_equal(estimate(ASK({"k", 1})), 13);
+    assert_int_equal(forecast(ASK({"k", 1})), 13);
     assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
     assert_int_equal(refusal.retry_after_ns, 13 * SECOND);
     /* What it says comes true: nothing else happens. */
     for (int i = 0; i < 4; i++) {
         assert_int_equal(advance(3 * SECOND - 1), 0);
         assert_int_equal(advance(1), 1);
-        assert_int_equal(estimate(ASK({"k", 1})), (uint64_t)(3 * (3 - i) + 1));
+        assert_int_equal(forecast(ASK({"k", 1})), (uint64_t)(3 * (3 - i) + 1));
     }
     for (int i = 0; i < 4; i++)
         release(waiters[i]);
     world_close();
 }
 
-static void somebody_who_asks_for_nothing_else_comes_after_the_line(void **state)
+static void a_request_for_nothing_else_comes_after_the_waiters(void **state)
 {
     weir_acquisition *a;
 
@@ -63,7 +63,7 @@ static void somebody_who_asks_for_nothing_else_comes_after_the_line(void **state
     world_limits(RATE "," SLOT);
     assert_int_equal(take(ASK({"k", 10}, {"r", 0})), 0);
     a = pending(ASK({"k", 7}));
-    assert_int_equal(estimate(ASK({"r", 1})), 7); /* disjoint keys, but the line is one */
+    assert_int_equal(forecast(ASK({"r", 1})), 7); /* disjoint keys, but the wait queue is one */
     release(a);
     world_close();
 }
@@ -75,16 +75,16 @@ static void resources_count_as_available(void **state)
     (void)state;
     world_limits(RATE "," SLOT);
     holder = granted(ASK({"r", 1}, {"k", 8}));
-    assert_int_equal(estimate(ASK({"r", 1})), 0);
-    assert_int_equal(estimate(ASK({"r", 1}, {"k", 4})), 2);
+    assert_int_equal(forecast(ASK({"r", 1})), 0);
+    assert_int_equal(forecast(ASK({"r", 1}, {"k", 4})), 2);
     a = pending(ASK({"r", 1}, {"k", 2}));
-    assert_int_equal(estimate(ASK({"r", 1}, {"k", 4})), 4);
+    assert_int_equal(forecast(ASK({"r", 1}, {"k", 4})), 4);
     release(a);
     release_used(holder, "k", 8);
     world_close();
 }
 
-static void who_waits_for_one_rate_takes_the_others_once(void **state)
+static void a_waiter_for_one_rate_takes_the_others_once(void **state)
 {
     weir_acquisition *holder, *a;
 
@@ -94,14 +94,14 @@ static void who_waits_for_one_rate_takes_the_others_once(void **state)
     holder = granted(ASK({"r", 1}, {"j", 5}, {"k", 10}));
     a = pending(ASK({"r", 1}, {"j", 3}, {"k", 1}));
     /* In a second there are 6 of j, of which it takes 3. */
-    assert_int_equal(estimate(ASK({"r", 1}, {"j", 9})), 7);
+    assert_int_equal(forecast(ASK({"r", 1}, {"j", 9})), 7);
     release(a);
     assert_int_equal(weir_update(holder, "j", 5), 0);
     release_used(holder, "k", 10);
     world_close();
 }
 
-static void it_forgets_who_left_the_line(void **state)
+static void it_forgets_a_waiter_that_left_the_wait_queue(void **state)
 {
     weir_acquisition *a, *b, *c;
 
@@ -111,15 +111,15 @@ static void it_forgets_who_left_the_line(void **state)
     a = pending(ASK({"k", 2}));
     b = pending(ASK({"k", 5}));
     c = pending(with_timeout(ASK({"k", 1}), SECOND));
-    assert_int_equal(estimate(ASK({"k", 1})), 9);
+    assert_int_equal(forecast(ASK({"k", 1})), 9);
     assert_int_equal(weir_cancel(b), 0);
-    assert_int_equal(estimate(ASK({"k", 1})), 4);
+    assert_int_equal(forecast(ASK({"k", 1})), 4);
     advance(SECOND); /* the timeout */
     assert_int_equal(weir_acquisition_result(c), -ETIMEDOUT);
-    assert_int_equal(estimate(ASK({"k", 1})), 2);
+    assert_int_equal(forecast(ASK({"k", 1})), 2);
     release(b); /* releasing what left already changes nothing */
     release(c);
-    assert_int_equal(estimate(ASK({"k", 1})), 2);
+    assert_int_equal(forecast(ASK({"k", 1})), 2);
     release(a);
     world_close();
 }
@@ -132,11 +132,11 @@ static void it_knows_of_refunds(void **state)
     world_limits(RATE);
     used = granted(ASK({"k", 10}));
     a = pending(ASK({"k", 6}));
-    assert_int_equal(estimate(ASK({"k", 1})), 7);
+    assert_int_equal(forecast(ASK({"k", 1})), 7);
     assert_int_equal(weir_update(used, "k", 8), 0);
-    assert_int_equal(estimate(ASK({"k", 1})), 7); /* an update alone gives nothing back */
+    assert_int_equal(forecast(ASK({"k", 1})), 7); /* an update alone gives nothing back */
     release(used);
-    assert_int_equal(estimate(ASK({"k", 1})), 5);
+    assert_int_equal(forecast(ASK({"k", 1})), 5);
     advance(4 * SECOND - 1); /* and the head comes that much earlier */
     assert_int_equal(weir_acquisition_result(a), -EINPROGRESS);
     advance(1);
@@ -156,7 +156,7 @@ static void it_knows_of_debts(void **state)
     a = pending(ASK({"k", 1}));
     assert_int_equal(weir_update(used, "k", 13), 0);
     release(used);
-    assert_int_equal(estimate(ASK({"k", 1})), 5);
+    assert_int_equal(forecast(ASK({"k", 1})), 5);
     assert_int_equal(advance(SECOND), 0); /* the instant that was armed before */
     assert_int_equal(weir_acquisition_result(a), -EINPROGRESS);
     assert_int_equal(advance(3 * SECOND), 1);
@@ -173,19 +173,19 @@ static void it_knows_of_hand_overs(void **state)
     holder = granted(ASK({"r", 1}, {"k", 9}));
     a = pending(ASK({"r", 1}, {"k", 1})); /* waits for the slot alone */
     b = pending(ASK({"r", 0}, {"k", 4}));
-    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 5);
+    assert_int_equal(forecast(ASK({"r", 0}, {"k", 1})), 5);
     advance(2 * SECOND);
-    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 3);
+    assert_int_equal(forecast(ASK({"r", 0}, {"k", 1})), 3);
     release_used(holder, "k", 9); /* a is granted two seconds late */
     assert_int_equal(weir_acquisition_result(a), 0);
-    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 3);
+    assert_int_equal(forecast(ASK({"r", 0}, {"k", 1})), 3);
     release(b);
-    assert_int_equal(estimate(ASK({"r", 0}, {"k", 1})), 0);
+    assert_int_equal(forecast(ASK({"r", 0}, {"k", 1})), 0);
     release_used(a, "k", 1);
     world_close();
 }
 
-static void it_knows_of_who_barged(void **state)
+static void it_knows_of_a_barging_request(void **state)
 {
     weir_acquisition *a;
 
@@ -193,16 +193,16 @@ static void it_knows_of_who_barged(void **state)
     world_set("fair: false, limits: [ " RATE " ]");
     assert_int_equal(take(ASK({"k", 10})), 0);
     a = pending(ASK({"k", 5}));
-    assert_int_equal(estimate(ASK({"k", 1})), 6);
+    assert_int_equal(forecast(ASK({"k", 1})), 6);
     world.now += 2 * SECOND;
     assert_int_equal(take(ASK({"k", 2})), 0);
-    assert_int_equal(estimate(ASK({"k", 1})), 6);
+    assert_int_equal(forecast(ASK({"k", 1})), 6);
     release(a);
     world_close();
 }
 
-/* A bucket that overflows while a slot is held loses tokens, which an old projection cannot know:
- * the estimate may be too early, never too late. */
+/* A bucket that overflows while a slot is held loses tokens, which an old forecast cannot know: it
+ * may be too early, never too late. */
 static void it_is_a_lower_bound(void **state)
 {
     weir_acquisition *holder, *a, *b = NULL;
@@ -212,7 +212,7 @@ static void it_is_a_lower_bound(void **state)
     world_limits(RATE "," SLOT);
     holder = granted(ASK({"r", 1}, {"k", 1}));
     a = pending(ASK({"r", 1}, {"k", 10}));
-    foreseen = world.now + estimate(ASK({"r", 0}, {"k", 5})) * SECOND;
+    foreseen = world.now + forecast(ASK({"r", 0}, {"k", 5})) * SECOND;
     advance(60 * SECOND);
     release_used(holder, "k", 1);
     assert_int_equal(weir_acquisition_result(a), 0);
@@ -225,9 +225,9 @@ static void it_is_a_lower_bound(void **state)
     world_close();
 }
 
-/* Who reaps or ticks late serves late; and a window that begins later may let in two of whom it was
- * foreseen to part. */
-static void it_is_one_although_somebody_was_served_late(void **state)
+/* A thread that reaps or ticks late grants late; and a window that begins later may let in two
+ * waiters for which it had forecast different instants. */
+static void it_is_one_although_a_waiter_was_served_late(void **state)
 {
     weir_acquisition *a, *b, *c = NULL;
 
@@ -236,11 +236,11 @@ static void it_is_one_although_somebody_was_served_late(void **state)
     assert_int_equal(take(ASK({"k", 10})), 0);
     a = pending(ASK({"k", 2}, {"w", 1}));  /* at 2, when a window begins */
     b = pending(ASK({"k", 10}, {"w", 1})); /* at 12, when the next one does */
-    assert_int_equal(estimate(ASK({"w", 2})), 22);
+    assert_int_equal(forecast(ASK({"w", 2})), 22);
     world.now += 5 * SECOND;
-    assert_int_equal(estimate(ASK({"w", 2})), 10); /* a is next, for a window that lasts until 15 */
+    assert_int_equal(forecast(ASK({"w", 2})), 10); /* a is next, for a window that lasts until 15 */
     assert_int_equal(advance(0), 1);
-    assert_int_equal(estimate(ASK({"w", 2})), 10);
+    assert_int_equal(forecast(ASK({"w", 2})), 10);
     assert_int_equal(weir_submit(world.pool, with_max_wait(ASK({"w", 2}), 11 * SECOND), &c, NULL),
                      1);
     assert_int_equal(advance(7 * SECOND), 1);
@@ -265,16 +265,16 @@ static void it_holds_for_every_algorithm_together(void **state)
         "{ type: rate, key: c, algorithm: fixed_window, capacity: 3, window: 20s },"
         "{ type: rate, key: d, algorithm: leaky_bucket, mode: shaper, capacity: 4, window: 12s }");
     assert_int_equal(take(ASK({"a", 9}, {"b", 1}, {"c", 1}, {"d", 1})), 0);
-    assert_int_equal(estimate(ASK({"a", 3})), 2);
-    assert_int_equal(estimate(ASK({"b", 2})), 7);
-    assert_int_equal(estimate(ASK({"c", 3})), 20);
-    assert_int_equal(estimate(ASK({"d", 1})), 3);
+    assert_int_equal(forecast(ASK({"a", 3})), 2);
+    assert_int_equal(forecast(ASK({"b", 2})), 7);
+    assert_int_equal(forecast(ASK({"c", 3})), 20);
+    assert_int_equal(forecast(ASK({"d", 1})), 3);
     waiters[0] = pending(ASK({"a", 3}));           /* at 2 */
     waiters[1] = pending(ASK({"b", 1}, {"d", 2})); /* at 3, behind d */
-    assert_int_equal(estimate(ASK({"b", 2})), 10); /* both entries of b are gone */
-    assert_int_equal(estimate(ASK({"a", 1})), 3);  /* not before the one ahead */
+    assert_int_equal(forecast(ASK({"b", 2})), 10); /* both entries of b are gone */
+    assert_int_equal(forecast(ASK({"a", 1})), 3);  /* not before the one ahead */
     waiters[2] = pending(ASK({"a", 4}, {"c", 3})); /* at 20 */
-    assert_int_equal(estimate(ASK({"d", 1})), 20);
+    assert_int_equal(forecast(ASK({"d", 1})), 20);
     for (int i = 0; i < 3; i++) {
         static const uint64_t at[] = {2, 3, 20};
 
@@ -288,8 +288,10 @@ static void it_holds_for_every_algorithm_together(void **state)
     world_close();
 }
 
-/* A cancel makes the next estimate walk the line: it must come out the same for a long one. */
-static void a_long_line_is_walked_correctly(void **state)
+/*
+ * A cancel makes the next forecast walk the wait queue: it must come out the same for a long one.
+ */
+static void a_long_wait_queue_is_walked_correctly(void **state)
 {
     static weir_acquisition *waiters[500];
 
@@ -298,13 +300,13 @@ static void a_long_line_is_walked_correctly(void **state)
     assert_int_equal(take(ASK({"k", 10})), 0);
     for (int i = 0; i < 500; i++)
         waiters[i] = pending(ASK({"k", 2}));
-    assert_int_equal(estimate(ASK({"k", 1})), 1001);
+    assert_int_equal(forecast(ASK({"k", 1})), 1001);
     for (int i = 0; i < 500; i += 5)
         assert_int_equal(weir_cancel(waiters[i]), 0);
-    assert_int_equal(estimate(ASK({"k", 1})), 801);
+    assert_int_equal(forecast(ASK({"k", 1})), 801);
     for (int i = 0; i < 500; i++)
         release(waiters[i]);
-    assert_int_equal(estimate(ASK({"k", 1})), 1);
+    assert_int_equal(forecast(ASK({"k", 1})), 1);
     world_close();
 }
 
@@ -322,11 +324,11 @@ static void refusals_of_ready_at_are_those_of_a_request(void **state)
     world_close();
 }
 
-/* A set that changes whenever the thread that estimates has read it. */
+/* A set that changes whenever the forecasting thread has read it. */
 
 static weir_pool *unruly;
 static unsigned readings, readings_max;
-static _Thread_local bool estimates;
+static _Thread_local bool forecasting;
 
 static void *come_and_go(void *unused)
 {
@@ -338,13 +340,13 @@ static void *come_and_go(void *unused)
     return NULL;
 }
 
-/* Whoever reads the set reads the clock next. */
+/* A thread that reads the set reads the clock next. */
 static uint64_t unruly_clock(void *unused)
 {
     pthread_t thread;
 
     (void)unused;
-    if (estimates && readings < readings_max) {
+    if (forecasting && readings < readings_max) {
         readings++;
         assert_int_equal(pthread_create(&thread, NULL, come_and_go, NULL), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
@@ -370,9 +372,9 @@ static void it_comes_even_if_the_set_never_stands_still(void **state)
     assert_int_equal(weir_take(unruly, ASK({"k", 10}), NULL), 0);
     assert_int_equal(weir_submit(unruly, ASK({"k", 5}), &waiter, NULL), 1);
     come_and_go(NULL); /* what was projected holds no more */
-    estimates = true;
+    forecasting = true;
     assert_int_equal(weir_try_acquire(unruly, ASK({"k", 2}), &a, &refused), -EAGAIN);
-    estimates = false;
+    forecasting = false;
     assert_true(readings < 100);
     assert_in_range(refused.retry_after_ns, 2 * SECOND, 7 * SECOND); /* a lower bound */
     assert_int_equal(weir_release(&waiter), 0);
@@ -383,20 +385,20 @@ static void it_comes_even_if_the_set_never_stands_still(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(without_a_line_it_is_when_the_limits_say),
+        leak_checked_test(without_waiters_it_is_when_the_limits_say),
         leak_checked_test(it_counts_the_waiters_ahead),
-        leak_checked_test(somebody_who_asks_for_nothing_else_comes_after_the_line),
+        leak_checked_test(a_request_for_nothing_else_comes_after_the_waiters),
         leak_checked_test(resources_count_as_available),
-        leak_checked_test(who_waits_for_one_rate_takes_the_others_once),
-        leak_checked_test(it_forgets_who_left_the_line),
+        leak_checked_test(a_waiter_for_one_rate_takes_the_others_once),
+        leak_checked_test(it_forgets_a_waiter_that_left_the_wait_queue),
         leak_checked_test(it_knows_of_refunds),
         leak_checked_test(it_knows_of_debts),
         leak_checked_test(it_knows_of_hand_overs),
-        leak_checked_test(it_knows_of_who_barged),
+        leak_checked_test(it_knows_of_a_barging_request),
         leak_checked_test(it_is_a_lower_bound),
-        leak_checked_test(it_is_one_although_somebody_was_served_late),
+        leak_checked_test(it_is_one_although_a_waiter_was_served_late),
         leak_checked_test(it_holds_for_every_algorithm_together),
-        leak_checked_test(a_long_line_is_walked_correctly),
+        leak_checked_test(a_long_wait_queue_is_walked_correctly),
         leak_checked_test(it_comes_even_if_the_set_never_stands_still),
         leak_checked_test(refusals_of_ready_at_are_those_of_a_request),
     };

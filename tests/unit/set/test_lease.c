@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Leases: what each call of each thread comes to, exactly as in a model of a rate whose threads
- * take ahead; the bound that is promised; who is in line; where leases go in the end. In a set of
- * one process, and in one that two share. Long form: WEIR_ROUNDS.
- */
+/* Leases: what each call of each thread comes to, exactly as in a model of a rate with threads
+ * that take ahead; the bound that is promised; waiters; where leases go in the end. In a set of one
+ * process, and in one that two share. Long form: WEIR_ROUNDS. */
 #include "api/instance.h"
 #include "lib/require.h"
 #include "lib/tmpdir.h"
@@ -312,9 +310,9 @@ static void acquisitions_come_from_the_set(void **state)
     world_close();
 }
 
-/* What was leased before he came may be used up, but nothing more is leased until he is served, and
- * that is when it was foreseen. */
-static void a_lease_is_not_filled_before_who_is_in_line(void **state)
+/* What was leased before the waiter came may be used up, but nothing more is leased until it is
+ * granted, and that is when the forecast said. */
+static void a_lease_is_not_filled_before_a_waiter_is_granted(void **state)
 {
     weir_acquisition *first, *second;
 
@@ -340,8 +338,8 @@ static void a_lease_is_not_filled_before_who_is_in_line(void **state)
     world_close();
 }
 
-/* Who may barge takes what he needs, and no lease. */
-static void a_lease_is_not_filled_by_who_barges(void **state)
+/* A thread that may barge takes what it needs, and no lease. */
+static void a_lease_is_not_filled_by_a_barging_thread(void **state)
 {
     weir_acquisition *acquisition;
 
@@ -378,8 +376,8 @@ static void a_lease_is_not_filled_before_a_reservation(void **state)
     world_close();
 }
 
-/* Who ends gives back what he has left, which whoever is in line gets. */
-static void who_ends_gives_back(void **state)
+/* A thread that ends gives back the rest of its lease, which the waiter gets. */
+static void a_thread_that_ends_gives_back(void **state)
 {
     weir_acquisition *acquisition;
 
@@ -410,7 +408,7 @@ static void who_ends_gives_back(void **state)
 
 #define SHARED "backend: process, lifetime: users, limits: [ " RATE("lease: 4") " ]"
 
-static void who_closes_gives_back(void **state)
+static void closing_gives_back(void **state)
 {
     struct twin twin;
 
@@ -428,8 +426,8 @@ static void who_closes_gives_back(void **state)
     world_close();
 }
 
-/* What the dead had leased counts as used, and nobody else uses it. */
-static void who_dies_gives_nothing_back(void **state)
+/* What the dead had leased counts as used, and no other uses it. */
+static void a_process_that_dies_gives_nothing_back(void **state)
 {
     struct twin twin;
     int status, ends[2];
@@ -498,12 +496,12 @@ int main(void)
         leak_checked_test(one_take_fills_the_lease_and_the_next_use_it),
         leak_checked_test(what_is_left_is_used_first),
         leak_checked_test(acquisitions_come_from_the_set),
-        leak_checked_test(a_lease_is_not_filled_before_who_is_in_line),
-        leak_checked_test(a_lease_is_not_filled_by_who_barges),
+        leak_checked_test(a_lease_is_not_filled_before_a_waiter_is_granted),
+        leak_checked_test(a_lease_is_not_filled_by_a_barging_thread),
         leak_checked_test(a_lease_is_not_filled_before_a_reservation),
-        leak_checked_test(who_ends_gives_back),
-        leak_checked_test(who_closes_gives_back),
-        leak_checked_test(who_dies_gives_nothing_back),
+        leak_checked_test(a_thread_that_ends_gives_back),
+        leak_checked_test(closing_gives_back),
+        leak_checked_test(a_process_that_dies_gives_nothing_back),
         leak_checked_test(a_lease_that_cannot_be_breaks_the_set),
     };
 

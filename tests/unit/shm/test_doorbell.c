@@ -80,7 +80,7 @@ static void run_ringing(const void *unused)
     child_is_ready();
 }
 
-static void another_process_rings(void **state)
+static void another_process_signals(void **state)
 {
     int fd = doorbell_open(directory_fd, SET, 3, 0);
     bool overflowed = true;
@@ -99,7 +99,7 @@ static void another_process_rings(void **state)
     assert_int_equal(entries(false), 0);
 }
 
-static void each_keeper_has_its_own(void **state)
+static void each_timer_has_its_own(void **state)
 {
     static const uint32_t places[][2] = {{1, 0}, {1, 1}, {11, 0}, {1023, UINT32_MAX}};
     int fds[4];
@@ -119,7 +119,7 @@ static void each_keeper_has_its_own(void **state)
     assert_int_equal(entries(false), 0);
 }
 
-static void nobody_hears_where_there_is_no_doorbell(void **state)
+static void without_a_doorbell_no_other_process_is_heard_of(void **state)
 {
     int fd = doorbell_open(directory_fd, SET, 3, 0);
 
@@ -132,7 +132,7 @@ static void nobody_hears_where_there_is_no_doorbell(void **state)
     assert_int_equal(doorbell_ring(directory_fd, SET, 3, 0, 7), -ENOENT);
 }
 
-/* Its reader is dead, and nobody has removed it yet. */
+/* Its reader is dead, and it has not been removed yet. */
 static void ringing_for_the_dead_raises_no_signal(void **state)
 {
     int fd = doorbell_open(directory_fd, SET, 3, 0);
@@ -232,7 +232,7 @@ static void no_loss_goes_unnoticed(void **state)
     doorbell_close(directory_fd, fd, SET, 3, 0);
 }
 
-/* Somebody else has written there. */
+/* Another process has written there. */
 static void torn_numbers_are_noticed(void **state)
 {
     int fd = doorbell_open(directory_fd, SET, 3, 0);
@@ -301,7 +301,7 @@ static void what_is_in_the_place_of_a_doorbell_is_removed_or_told(void **state)
     assert_int_equal(doorbell_open(directory_fd, "s", 1, 1), -EISDIR);
 }
 
-/* Whoever may not even read his own files has no doorbell; and nothing is left. */
+/* A process that may not even read its own files has no doorbell; and nothing is left. */
 static void a_strange_umask_is_told(void **state)
 {
     mode_t before = umask(0777);
@@ -435,9 +435,9 @@ static void removal_that_fails_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        doorbell_test(another_process_rings),
-        doorbell_test(each_keeper_has_its_own),
-        doorbell_test(nobody_hears_where_there_is_no_doorbell),
+        doorbell_test(another_process_signals),
+        doorbell_test(each_timer_has_its_own),
+        doorbell_test(without_a_doorbell_no_other_process_is_heard_of),
         doorbell_test(ringing_for_the_dead_raises_no_signal),
         doorbell_test(the_doorbell_of_a_predecessor_is_replaced),
         doorbell_test(a_name_that_is_too_long_is_refused),

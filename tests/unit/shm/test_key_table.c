@@ -71,11 +71,11 @@ static struct key_digest beside(const struct key_digest *key, uint64_t id)
     return (struct key_digest){key->buckets, id * 2 + 2};
 }
 
-static bool put(const struct key_digest *key, const struct key_policy *judge, uint64_t word)
+static bool put(const struct key_digest *key, const struct key_policy *policy, uint64_t word)
 {
     struct key_entry entry;
 
-    switch (key_table_claim(&table, key, judge, &claimant, &entry, &tally)) {
+    switch (key_table_claim(&table, key, policy, &claimant, &entry, &tally)) {
     case KEY_CLAIMED:
         assert_true(key_claim_commit(&entry, word));
         return true;
@@ -283,7 +283,7 @@ static void of_many_claims_one_is_left(void **state)
     unmake();
 }
 
-/* ---- who goes ---- */
+/* ---- eviction ---- */
 
 enum { PLACES = 2 * BUCKET_SLOTS }; /* of a key */
 
@@ -300,7 +300,7 @@ static uint64_t filler_word(const struct key_digest *key, uint64_t i)
     return word_of(&other);
 }
 
-/* Fills both buckets of a key with others, whose words are `first` and up. */
+/* Fills both buckets of a key with others; their words are `first` and up. */
 static void fill(const struct key_digest *key, uint64_t first)
 {
     for (uint64_t i = 0; i < PLACES; i++) {
@@ -326,7 +326,7 @@ static void fill_and_claim(const struct key_digest *key, const struct key_digest
     assert_ptr_equal(ret_claim->slot, entry.slot);
 }
 
-static void where_all_are_live_none_goes_unless_told(void **state)
+static void where_all_are_in_use_none_goes_unless_asked(void **state)
 {
     const struct key_digest key = key_of(1);
 
@@ -388,7 +388,7 @@ static void at_random_each_may_go(void **state)
     unmake();
 }
 
-static void who_is_held_stays(void **state)
+static void a_key_that_is_held_stays(void **state)
 {
     const struct key_digest key = key_of(1);
 
@@ -514,7 +514,7 @@ static void there_is_room_for_all(void **state)
 
 /* As many keys as were promised, that recover and come back, in any order: none has to go, and none
  * loses its place meanwhile. */
-static void those_who_come_back_find_room(void **state)
+static void clients_that_come_back_find_room(void **state)
 {
     enum { ALL = 2000 };
 
@@ -563,14 +563,14 @@ static void whatever_is_in_it_does_no_harm(void **state)
             atomic_store(&table.slots[i].high, random_below(&rng, 300));
         }
         for (int turn = 0; turn < 8; turn++) {
-            const struct key_policy *judges[] = {&none, &oldest, &any_live};
+            const struct key_policy *policies[] = {&none, &oldest, &any_live};
             struct key_entry entry;
 
             if (key_table_find(&table, &key, &entry)) {
                 assert_int_equal(key_entry_swap(&entry, 500), KEY_SWAPPED);
                 assert_true(key_entry_remove(&entry));
-            } else if (key_table_claim(&table, &key, judges[turn % 3], &claimant, &entry, &tally) ==
-                       KEY_CLAIMED) {
+            } else if (key_table_claim(&table, &key, policies[turn % 3], &claimant, &entry,
+                                       &tally) == KEY_CLAIMED) {
                 assert_true(key_claim_commit(&entry, 600));
             }
         }
@@ -625,8 +625,8 @@ static void check_all(void)
     assert_int_equal(count_keys(), n);
 }
 
-/* Of the keys in the model one has left its slot to somebody else, and it could. */
-static void check_left(const struct atomic128 *slot, const struct key_policy *judge, bool evicted)
+/* Of the keys in the model one has left its slot to another, and it could. */
+static void check_left(const struct atomic128 *slot, const struct key_policy *policy, bool evicted)
 {
     for (uint32_t i = 0; i < KEYS; i++) {
         const struct key_digest key = key_of(i);
@@ -636,14 +636,14 @@ static void check_left(const struct atomic128 *slot, const struct key_policy *ju
             continue;
         assert_false(model[i].word & HELD);
         assert_int_equal(model[i].word > now, evicted);
-        assert_true(!evicted || judge->eviction != KEY_EVICT_NONE);
+        assert_true(!evicted || policy->eviction != KEY_EVICT_NONE);
         model[i].there = false;
         return;
     }
-    fail_msg("nobody left slot %p", (const void *)slot);
+    fail_msg("no key left slot %p", (const void *)slot);
 }
 
-static void operate(const struct key_policy *judge)
+static void operate(const struct key_policy *policy)
 {
     const uint32_t number = (uint32_t)random_below(&rng, KEYS);
     const struct key_digest key = key_of(number);
@@ -663,7 +663,7 @@ static void operate(const struct key_policy *judge)
         return;
     }
     assert_false(model[number].there);
-    switch (key_table_claim(&table, &key, judge, &claimant, &entry, &tally)) {
+    switch (key_table_claim(&table, &key, policy, &claimant, &entry, &tally)) {
     case KEY_CLAIMED:
         if (random_below(&rng, 4) == 0) {
             key_claim_drop(&entry);
@@ -673,7 +673,7 @@ static void operate(const struct key_policy *judge)
             model[number].word = word;
         }
         if (tally.evicted + tally.forgotten != before.evicted + before.forgotten)
-            check_left(entry.slot, judge, tally.evicted != before.evicted);
+            check_left(entry.slot, policy, tally.evicted != before.evicted);
         break;
     case KEY_FOUND:
         fail_msg("it was not there");
@@ -687,7 +687,7 @@ static void operate(const struct key_policy *judge)
 static void it_agrees_with_a_list(void **state)
 {
     const uint64_t operations = number_from("WEIR_ROUNDS", 20000);
-    const struct key_policy *judges[] = {&none, &oldest, &any_live};
+    const struct key_policy *policies[] = {&none, &oldest, &any_live};
 
     (void)state;
     test_seed = number_from("WEIR_SEED", 1);
@@ -697,7 +697,7 @@ static void it_agrees_with_a_list(void **state)
     table.buckets_n = 3; /* too few slots for all */
     memset(model, 0, sizeof(model));
     for (uint64_t n = 0; n < operations; n++) {
-        operate(judges[n / 500 % 3]);
+        operate(policies[n / 500 % 3]);
         now += random_below(&rng, 3);
         if (n % 97 == 0)
             check_all();
@@ -719,16 +719,16 @@ int main(void)
         leak_checked_test(a_claim_that_is_dropped_leaves_nothing),
         leak_checked_test(claims_have_nonces),
         leak_checked_test(of_many_claims_one_is_left),
-        leak_checked_test(where_all_are_live_none_goes_unless_told),
+        leak_checked_test(where_all_are_in_use_none_goes_unless_asked),
         leak_checked_test(the_oldest_goes_first),
         leak_checked_test(at_random_each_may_go),
-        leak_checked_test(who_is_held_stays),
+        leak_checked_test(a_key_that_is_held_stays),
         leak_checked_test(claims_of_others_are_the_last_to_go),
         leak_checked_test(a_claim_of_the_dead_is_no_loss),
         leak_checked_test(sizes_are_bounded),
         leak_checked_test(it_can_be_moved),
         leak_checked_test(there_is_room_for_all),
-        leak_checked_test(those_who_come_back_find_room),
+        leak_checked_test(clients_that_come_back_find_room),
         leak_checked_test(whatever_is_in_it_does_no_harm),
         leak_checked_test(it_agrees_with_a_list),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who a process is and whether it lives, asked of real ones. */
+/* The ids of processes and whether they are alive, asked of real ones. */
 #include "lib/children.h"
 
 #include <dirent.h>
@@ -9,21 +9,21 @@
 
 /* ---- words ---- */
 
-static void a_life_and_a_key_hold_their_parts(void **state)
+static void a_peer_id_and_a_key_hold_their_parts(void **state)
 {
-    uint64_t life = peer_id_make(0x2abcde, 0xfedcb, 0x3fffff);
+    uint64_t id = peer_id_make(0x2abcde, 0xfedcb, 0x3fffff);
 
     (void)state;
-    assert_int_equal(peer_id_generation(life), 0x2abcde);
-    assert_int_equal(peer_id_start(life), 0xfedcb);
-    assert_int_equal(peer_id_pid(life), 0x3fffff);
+    assert_int_equal(peer_id_generation(id), 0x2abcde);
+    assert_int_equal(peer_id_start(id), 0xfedcb);
+    assert_int_equal(peer_id_pid(id), 0x3fffff);
     assert_int_equal(peer_id_make(~0u, ~UINT64_C(0), ~0u), UINT64_MAX);
-    assert_int_equal(peer_key_slot(peer_key_make(life, 1023)), 1023);
-    assert_int_equal(peer_key_generation(peer_key_make(life, 1023)), 0x2abcde);
+    assert_int_equal(peer_key_slot(peer_key_make(id, 1023)), 1023);
+    assert_int_equal(peer_key_generation(peer_key_make(id, 1023)), 0x2abcde);
     assert_true(peer_key_make(peer_id_make(1, 0, 1), 0) != 0);
 }
 
-static void whoever_has_the_pid_and_the_start_is_the_same(void **state)
+static void the_process_with_this_pid_and_start_is_that_one(void **state)
 {
     (void)state;
     assert_true(peer_id_same_process(peer_id_make(1, 5, 7), peer_id_make(2, 5, 7)));
@@ -41,7 +41,7 @@ static void a_process_knows_itself(void **state)
     assert_int_equal(peer_id_self(&self), 0);
     assert_int_equal(peer_id_pid(self), getpid());
     assert_int_equal(peer_id_generation(self), 0);
-    assert_true(peer_id_same_process(self, life_of(getpid())));
+    assert_true(peer_id_same_process(self, peer_id_of(getpid())));
     assert_int_equal(peer_id_probe(self), 1);
     assert_false(peer_id_is_dead(self));
 }
@@ -56,7 +56,7 @@ static void run_knowing_itself(const void *parent)
     child_is_ready();
 }
 
-static void a_forked_child_is_somebody_else(void **state)
+static void a_forked_child_is_another_process(void **state)
 {
     uint64_t self = 0;
 
@@ -65,7 +65,7 @@ static void a_forked_child_is_somebody_else(void **state)
     child_reap(child_start(run_knowing_itself, &self));
 }
 
-static void without_proc_nobody_knows_himself(void **state)
+static void without_proc_no_process_knows_its_own_id(void **state)
 {
     static const int codes[] = {-ENOENT, -EMFILE, -EACCES};
     uint64_t self = 1;
@@ -120,16 +120,16 @@ static void the_proc_of_another_namespace_is_refused(void **state)
 
 /* ---- others ---- */
 
-static void dead_is_who_was_reaped(void **state)
+static void a_reaped_process_is_dead(void **state)
 {
     pid_t pid = child_start(run_staying, NULL);
-    uint64_t life = life_of(pid);
+    uint64_t id = peer_id_of(pid);
 
     (void)state;
-    assert_int_equal(peer_id_probe(life), 1);
+    assert_int_equal(peer_id_probe(id), 1);
     child_end(pid);
-    assert_int_equal(peer_id_probe(life), 0);
-    assert_true(peer_id_is_dead(life));
+    assert_int_equal(peer_id_probe(id), 0);
+    assert_true(peer_id_is_dead(id));
 }
 
 static void run_exiting(const void *unused)
@@ -138,34 +138,34 @@ static void run_exiting(const void *unused)
     child_is_ready();
 }
 
-static void dead_is_a_zombie(void **state)
+static void a_zombie_is_dead(void **state)
 {
     pid_t killed = child_start(run_staying, NULL), exited = child_start(run_exiting, NULL);
-    uint64_t lives[2] = {life_of(killed), life_of(exited)};
+    uint64_t ids[2] = {peer_id_of(killed), peer_id_of(exited)};
 
     (void)state;
     child_kill(killed);
     await_zombie(killed);
     await_zombie(exited);
-    assert_true(peer_id_is_dead(lives[0]));
-    assert_true(peer_id_is_dead(lives[1]));
+    assert_true(peer_id_is_dead(ids[0]));
+    assert_true(peer_id_is_dead(ids[1]));
     child_reap(killed);
     child_reap(exited);
 }
 
-static void dead_is_whose_pid_has_another_start(void **state)
+static void a_process_is_dead_if_its_pid_has_another_start(void **state)
 {
     pid_t pid = child_start(run_staying, NULL);
-    uint64_t life = life_of(pid);
+    uint64_t id = peer_id_of(pid);
 
     (void)state;
-    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(life) + 1, (uint32_t)pid)));
-    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(life) - 1, (uint32_t)pid)));
-    assert_false(peer_id_is_dead(peer_id_make(77, peer_id_start(life), (uint32_t)pid)));
+    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(id) + 1, (uint32_t)pid)));
+    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(id) - 1, (uint32_t)pid)));
+    assert_false(peer_id_is_dead(peer_id_make(77, peer_id_start(id), (uint32_t)pid)));
     child_end(pid);
 }
 
-static void nobody_has_pid_0(void **state)
+static void no_process_has_pid_0(void **state)
 {
     (void)state;
     assert_true(peer_id_is_dead(0));
@@ -191,33 +191,33 @@ static uint32_t other_thread(pid_t pid)
 }
 
 /* Numbers of processes and threads are of one kind. */
-static void dead_is_whose_pid_is_a_threads_now(void **state)
+static void a_process_is_dead_if_its_pid_is_a_threads_now(void **state)
 {
     pid_t pid;
-    uint64_t life;
+    uint64_t id;
     uint32_t thread;
 
     (void)state;
     needs_exec();
     pid = child_start(run_role, "first thread ends");
-    life = life_of(pid);
+    id = peer_id_of(pid);
     thread = other_thread(pid);
     assert_true(thread != 0);
-    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(life) - 500, thread)));
+    assert_true(peer_id_is_dead(peer_id_make(1, peer_id_start(id) - 500, thread)));
     child_end(pid);
 }
 
 static void stopped_is_alive(void **state)
 {
     pid_t pid = child_start(run_staying, NULL);
-    uint64_t life = life_of(pid);
+    uint64_t id = peer_id_of(pid);
 
     (void)state;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     await_state(pid, 'T');
-    assert_int_equal(peer_id_probe(life), 1);
+    assert_int_equal(peer_id_probe(id), 1);
     child_end(pid);
-    assert_true(peer_id_is_dead(life));
+    assert_true(peer_id_is_dead(id));
 }
 
 static void run_stopping_before_exec(const void *unused)
@@ -246,59 +246,60 @@ static void exec_is_alive_and_the_same(void **state)
 {
     pid_t pid;
     char role[64] = "";
-    uint64_t life;
+    uint64_t id;
 
     (void)state;
     needs_exec();
     pid = child_start(run_stopping_before_exec, NULL);
     await_state(pid, 'T');
-    life = life_of(pid);
+    id = peer_id_of(pid);
     assert_int_equal(kill(pid, SIGCONT), 0);
     while (strcmp(role, "stays") != 0) {
-        assert_int_equal(peer_id_probe(life), 1);
+        assert_int_equal(peer_id_probe(id), 1);
         role_of(pid, role, sizeof(role));
     }
-    assert_int_equal(peer_id_probe(life), 1);
-    assert_int_equal(life_of(pid), life);
+    assert_int_equal(peer_id_probe(id), 1);
+    assert_int_equal(peer_id_of(pid), id);
     child_end(pid);
-    assert_int_equal(peer_id_probe(life), 0);
+    assert_int_equal(peer_id_probe(id), 0);
 }
 
-/* While a thread takes over the number of the first, there is a moment in which that is nobody's.
+/*
+ * While a thread takes over the number of the first, there is a moment in which no thread has it.
  */
 static void a_thread_that_execs_keeps_the_process_alive(void **state)
 {
     pid_t pid;
-    uint64_t life;
+    uint64_t id;
     char role[64] = "";
 
     (void)state;
     needs_exec();
     pid = child_start(run_role, "execs 100");
-    life = life_of(pid);
+    id = peer_id_of(pid);
     while (strcmp(role, "stays") != 0) {
         for (int i = 0; i < 200; i++)
-            assert_int_equal(peer_id_probe(life), 1);
+            assert_int_equal(peer_id_probe(id), 1);
         role_of(pid, role, sizeof(role));
     }
-    assert_int_equal(life_of(pid), life);
+    assert_int_equal(peer_id_of(pid), id);
     child_end(pid);
 }
 
 static void a_process_without_its_first_thread_is_alive(void **state)
 {
     pid_t pid;
-    uint64_t life;
+    uint64_t id;
 
     (void)state;
     needs_exec();
     pid = child_start(run_role, "first thread ends");
-    life = life_of(pid);
+    id = peer_id_of(pid);
     await_state(pid, 'Z');
-    assert_int_equal(peer_id_probe(life), 1);
+    assert_int_equal(peer_id_probe(id), 1);
     child_kill(pid);
     await_zombie(pid);
-    assert_int_equal(peer_id_probe(life), 0);
+    assert_int_equal(peer_id_probe(id), 0);
     child_reap(pid);
 }
 
@@ -315,41 +316,41 @@ static void a_name_may_look_like_anything(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         pid_t pid = child_start(run_staying, names[i]);
-        uint64_t life = life_of(pid);
+        uint64_t id = peer_id_of(pid);
 
-        assert_int_equal(peer_id_probe(life), 1);
-        assert_int_equal(peer_id_probe(peer_id_make(1, peer_id_start(life) ^ 1, (uint32_t)pid)), 0);
+        assert_int_equal(peer_id_probe(id), 1);
+        assert_int_equal(peer_id_probe(peer_id_make(1, peer_id_start(id) ^ 1, (uint32_t)pid)), 0);
         child_kill(pid);
         await_zombie(pid);
-        assert_int_equal(peer_id_probe(life), 0);
+        assert_int_equal(peer_id_probe(id), 0);
         child_reap(pid);
     }
 }
 
 /* ---- not knowing ---- */
 
-static void in_doubt_it_lives(void **state)
+static void in_doubt_it_is_alive(void **state)
 {
     static const int hidden[] = {-ENOENT, -EACCES, -EPERM, -ESRCH};
     static const int passing[] = {-EMFILE, -ENFILE, -ENOMEM, -EIO};
     pid_t pid = child_start(run_staying, NULL);
-    uint64_t life = life_of(pid);
+    uint64_t id = peer_id_of(pid);
 
     (void)state;
     for (int i = 0; i < 4; i++) {
         fake_os_fail_kind_at(1, FAKE_FILE, hidden[i]);
-        assert_int_equal(peer_id_probe(life), 1);
+        assert_int_equal(peer_id_probe(id), 1);
         fake_os_fail_kind_at(1, FAKE_FILE, passing[i]);
-        assert_int_equal(peer_id_probe(life), passing[i]);
+        assert_int_equal(peer_id_probe(id), passing[i]);
         fake_os_fail_kind_at(1, FAKE_FILE, passing[i]);
-        assert_false(peer_id_is_dead(life));
+        assert_false(peer_id_is_dead(id));
     }
     fake_os_fail_kind_from(1, FAKE_FILE | FAKE_PROCESS, -EPERM); /* and it may not be asked for */
-    assert_int_equal(peer_id_probe(life), 1);
+    assert_int_equal(peer_id_probe(id), 1);
     fake_os_fail_kind_at(0, 0, 0);
     child_end(pid);
     fake_os_fail_kind_at(1, FAKE_FILE, -EMFILE); /* that there is no such pid is seen anyway */
-    assert_int_equal(peer_id_probe(life), 0);
+    assert_int_equal(peer_id_probe(id), 0);
 }
 
 /* ---- slots ---- */
@@ -359,71 +360,71 @@ enum { SLOTS = 4 };
 static void slots_are_claimed_in_turn_and_freed(void **state)
 {
     struct peer_slot slots[SLOTS] = {0};
-    uint64_t self = peer_id_make(0, 77, 99), life = 0, lives[SLOTS];
+    uint64_t self = peer_id_make(0, 77, 99), id = 0, ids[SLOTS];
     uint32_t slot = 0;
 
     (void)state;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &lives[i]), 0);
+        assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &ids[i]), 0);
         assert_int_equal(slot, i);
-        assert_int_equal(atomic_load(&slots[i].id), lives[i]);
-        assert_true(peer_id_same_process(lives[i], self));
-        assert_int_equal(peer_id_generation(lives[i]), 1);
+        assert_int_equal(atomic_load(&slots[i].id), ids[i]);
+        assert_true(peer_id_same_process(ids[i], self));
+        assert_int_equal(peer_id_generation(ids[i]), 1);
     }
-    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &life), -ENOSPC);
-    assert_int_equal(peer_slot_claim(slots, 0, self, &slot, &life), -ENOSPC);
+    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &id), -ENOSPC);
+    assert_int_equal(peer_slot_claim(slots, 0, self, &slot, &id), -ENOSPC);
     assert_int_equal(slot, SLOTS - 1);
-    assert_int_equal(life, 0);
-    assert_true(peer_slot_free(&slots[2], lives[2]));
+    assert_int_equal(id, 0);
+    assert_true(peer_slot_free(&slots[2], ids[2]));
     assert_int_equal(peer_id_pid(atomic_load(&slots[2].id)), 0);
-    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &life), 0);
+    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &id), 0);
     assert_int_equal(slot, 2);
-    assert_int_equal(peer_id_generation(life), 2);
+    assert_int_equal(peer_id_generation(id), 2);
 }
 
-static void only_the_same_life_is_freed(void **state)
+static void only_the_peer_id_that_claimed_is_freed(void **state)
 {
     struct peer_slot slots[1] = {0};
-    uint64_t life = 0, next = 0;
+    uint64_t id = 0, next = 0;
     uint32_t slot;
 
     (void)state;
-    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &life);
-    assert_true(peer_slot_free(&slots[0], life));
-    assert_false(peer_slot_free(&slots[0], life));
+    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
+    assert_true(peer_slot_free(&slots[0], id));
+    assert_false(peer_slot_free(&slots[0], id));
     peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &next);
-    assert_false(peer_slot_free(&slots[0], life));
+    assert_false(peer_slot_free(&slots[0], id));
     assert_int_equal(atomic_load(&slots[0].id), next);
 }
 
 static void a_generation_is_never_0(void **state)
 {
     struct peer_slot slots[1] = {0};
-    uint64_t life = 0;
+    uint64_t id = 0;
     uint32_t slot;
 
     (void)state;
     atomic_store(&slots[0].id, peer_id_make(PEER_GENERATION_MASK, 5, 0));
-    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &life);
-    assert_int_equal(peer_id_generation(life), 1);
+    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
+    assert_int_equal(peer_id_generation(id), 1);
 }
 
-static void a_key_finds_its_life_while_that_lasts(void **state)
+static void a_key_finds_its_peer_id_while_that_lasts(void **state)
 {
     struct peer_slot slots[SLOTS] = {0};
-    uint64_t life = 0, next = 0;
+    uint64_t id = 0, next = 0;
     uint32_t slot, key;
 
     (void)state;
     peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
-    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &life);
-    key = peer_key_make(life, slot);
-    assert_int_equal(peer_slot_find(slots, SLOTS, key), life);
+    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &id);
+    key = peer_key_make(id, slot);
+    assert_int_equal(peer_slot_find(slots, SLOTS, key), id);
     assert_int_equal(peer_slot_find(slots, 1, key), 0); /* not there */
     assert_int_equal(peer_slot_find(slots, SLOTS, UINT32_MAX), 0);
     assert_int_equal(peer_slot_find(slots, SLOTS, 0), 0);
     assert_int_equal(peer_slot_find(slots, SLOTS, peer_key_make(peer_id_make(2, 0, 0), slot)), 0);
-    peer_slot_free(&slots[slot], life);
+    peer_slot_free(&slots[slot], id);
     assert_int_equal(peer_slot_find(slots, SLOTS, key), 0);
     peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
     assert_int_equal(peer_slot_find(slots, SLOTS, key), 0);
@@ -432,23 +433,23 @@ static void a_key_finds_its_life_while_that_lasts(void **state)
 
 enum { CLAIMERS = 6, CLAIMS = 5000 };
 
-/* Each claims and frees again, and sees that nobody else has the slot meanwhile. */
+/* Each claims and frees again, and sees that no other process has the slot meanwhile. */
 static void run_claiming(const void *argument)
 {
     struct peer_slot *slots = (void *)(uintptr_t)argument;
-    uint64_t self = 0, life = 0;
+    uint64_t self = 0, id = 0;
     uint32_t slot = 0;
 
     if (peer_id_self(&self) < 0)
         _exit(1);
     child_is_ready();
     for (int i = 0; i < CLAIMS; i++) {
-        if (peer_slot_claim(slots, CLAIMERS, self, &slot, &life) < 0) {
+        if (peer_slot_claim(slots, CLAIMERS, self, &slot, &id) < 0) {
             i--; /* each was taken when it was looked at */
             continue;
         }
-        if (atomic_load(&slots[slot].id) != life || !peer_id_same_process(life, self) ||
-            !peer_slot_free(&slots[slot], life))
+        if (atomic_load(&slots[slot].id) != id || !peer_id_same_process(id, self) ||
+            !peer_slot_free(&slots[slot], id))
             _exit(2);
     }
 }
@@ -481,27 +482,27 @@ static void claims_of_many_processes_exclude_each_other(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(a_life_and_a_key_hold_their_parts),
-        leak_checked_test(whoever_has_the_pid_and_the_start_is_the_same),
+        leak_checked_test(a_peer_id_and_a_key_hold_their_parts),
+        leak_checked_test(the_process_with_this_pid_and_start_is_that_one),
         leak_checked_test(a_process_knows_itself),
-        leak_checked_test(a_forked_child_is_somebody_else),
-        leak_checked_test(without_proc_nobody_knows_himself),
+        leak_checked_test(a_forked_child_is_another_process),
+        leak_checked_test(without_proc_no_process_knows_its_own_id),
         leak_checked_test(the_proc_of_another_namespace_is_refused),
-        leak_checked_test(dead_is_who_was_reaped),
-        leak_checked_test(dead_is_a_zombie),
-        leak_checked_test(dead_is_whose_pid_has_another_start),
-        leak_checked_test(nobody_has_pid_0),
-        leak_checked_test(dead_is_whose_pid_is_a_threads_now),
+        leak_checked_test(a_reaped_process_is_dead),
+        leak_checked_test(a_zombie_is_dead),
+        leak_checked_test(a_process_is_dead_if_its_pid_has_another_start),
+        leak_checked_test(no_process_has_pid_0),
+        leak_checked_test(a_process_is_dead_if_its_pid_is_a_threads_now),
         leak_checked_test(stopped_is_alive),
         leak_checked_test(exec_is_alive_and_the_same),
         leak_checked_test(a_thread_that_execs_keeps_the_process_alive),
         leak_checked_test(a_process_without_its_first_thread_is_alive),
         leak_checked_test(a_name_may_look_like_anything),
-        leak_checked_test(in_doubt_it_lives),
+        leak_checked_test(in_doubt_it_is_alive),
         leak_checked_test(slots_are_claimed_in_turn_and_freed),
-        leak_checked_test(only_the_same_life_is_freed),
+        leak_checked_test(only_the_peer_id_that_claimed_is_freed),
         leak_checked_test(a_generation_is_never_0),
-        leak_checked_test(a_key_finds_its_life_while_that_lasts),
+        leak_checked_test(a_key_finds_its_peer_id_while_that_lasts),
         leak_checked_test(claims_of_many_processes_exclude_each_other),
     };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Watches: who has died, and nobody else. */
+/* Watches: the deaths of others, and of no living process. */
 #include "lib/children.h"
 #include "os/os.h"
 #include "shm/peer_watch.h"
@@ -33,7 +33,7 @@ static int teardown(void **state)
 
 #define watch_test(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
-/* Somebody with this life registers. Returns the slot. */
+/* A process with this id registers. Returns the slot. */
 static uint32_t registers(uint64_t life)
 {
     uint32_t slot = SLOTS;
@@ -47,7 +47,7 @@ static uint32_t registers(uint64_t life)
 static uint32_t child_registers(void (*run)(const void *), const void *argument)
 {
     pid_t pid = child_start(run, argument);
-    uint32_t slot = registers(life_of(pid));
+    uint32_t slot = registers(peer_id_of(pid));
 
     pids[slot] = pid;
     return slot;
@@ -65,7 +65,7 @@ static bool readable_within(int ms)
     return poll(&poller, 1, ms) == 1;
 }
 
-static void assert_nobody(void)
+static void assert_no_event(void)
 {
     uint32_t slot = SLOTS;
     uint64_t life = 1;
@@ -90,7 +90,7 @@ static void assert_told_by_the_kernel(uint32_t slot)
 {
     assert_true(readable_within(20000));
     assert_told(slot);
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
 }
 
@@ -115,12 +115,12 @@ static void killed_is_told_and_wakes(void **state)
     (void)state;
     needs_pidfds();
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
     child_kill(pids[slot]);
     assert_told_by_the_kernel(slot); /* a zombie suffices */
     child_reap(pids[slot]);
-    assert_nobody();
+    assert_no_event();
 }
 
 static void run_exiting_when_told(const void *unused)
@@ -138,14 +138,14 @@ static void exit_is_told_and_stopping_is_not(void **state)
     needs_pidfds();
     assert_int_equal(syncs(), 0);
     await_state(pids[slot], 'T');
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
     kill(pids[slot], SIGCONT);
     assert_told_by_the_kernel(slot);
     child_reap(pids[slot]);
 }
 
-static void who_died_before_is_told_though_nothing_wakes(void **state)
+static void an_earlier_death_is_reported_though_nothing_wakes(void **state)
 {
     uint32_t zombie = child_registers(run_staying, NULL);
     uint32_t reaped = child_registers(run_staying, NULL);
@@ -157,20 +157,20 @@ static void who_died_before_is_told_though_nothing_wakes(void **state)
     assert_int_equal(syncs(), 2);
     assert_told(zombie);
     assert_told(reaped);
-    assert_nobody();
+    assert_no_event();
     child_reap(pids[zombie]);
 }
 
-static void who_has_the_pid_of_another_is_told(void **state)
+static void a_process_with_the_pid_of_another_is_reported(void **state)
 {
     pid_t pid = child_start(run_staying, NULL);
-    uint64_t life = life_of(pid);
+    uint64_t life = peer_id_of(pid);
     uint32_t slot = registers(peer_id_make(0, peer_id_start(life) - 1, peer_id_pid(life)));
 
     (void)state;
     assert_int_equal(syncs(), 1);
     assert_told(slot);
-    assert_nobody();
+    assert_no_event();
     child_end(pid);
 }
 
@@ -186,7 +186,7 @@ static void exec_is_no_death(void **state)
     life = atomic_load(&slots[slot].id);
     assert_int_equal(syncs(), 0);
     for (int i = 0; i < 2000; i++) {
-        assert_nobody();
+        assert_no_event();
         assert_int_equal(peer_id_probe(life), 1);
     }
     assert_false(readable_within(0));
@@ -205,7 +205,7 @@ static void the_end_of_the_first_thread_is_no_death(void **state)
     slot = child_registers(run_role, "first thread ends");
     await_state(pids[slot], 'Z');
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
     child_kill(pids[slot]);
     assert_told_by_the_kernel(slot);
@@ -230,11 +230,11 @@ static void each_of_many_is_told_once(void **state)
     }
     assert_int_equal(n, SLOTS);
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
     assert_int_equal(fake_os_live().descriptors, 1);
 }
 
-/* ---- who is watched ---- */
+/* ---- which processes are watched ---- */
 
 static void own_slots_are_not_watched(void **state)
 {
@@ -245,7 +245,7 @@ static void own_slots_are_not_watched(void **state)
     registers(self);
     registers(self);
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
     assert_int_equal(fake_os_live().descriptors, 1);
 }
 
@@ -272,7 +272,7 @@ static void a_slot_that_was_freed_is_dropped(void **state)
     assert_int_equal(syncs(), 0); /* nothing was claimed, so it does not even look */
     child_kill(pids[slot]);
     await_zombie(pids[slot]);
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
     registrations++;
     assert_int_equal(syncs(), 0);
@@ -280,7 +280,7 @@ static void a_slot_that_was_freed_is_dropped(void **state)
     child_reap(pids[slot]);
 }
 
-static void a_slot_that_somebody_else_has_is_watched_for_him(void **state)
+static void a_slot_of_another_process_is_watched_for_that_process(void **state)
 {
     uint32_t slot = child_registers(run_staying, NULL);
     pid_t first = pids[slot];
@@ -291,9 +291,9 @@ static void a_slot_that_somebody_else_has_is_watched_for_him(void **state)
     peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
     assert_int_equal(child_registers(run_staying, NULL), slot);
     child_end(first);
-    assert_nobody(); /* also before the watch knows of the second */
+    assert_no_event(); /* also before the watch knows of the second */
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
     child_kill(pids[slot]);
     assert_told_by_the_kernel(slot);
@@ -310,7 +310,7 @@ static void without_a_claim_a_sync_asks_nothing(void **state)
     fake_os_reset();
     assert_int_equal(syncs(), 0);
     assert_int_equal(fake_os_system_calls(), 0);
-    registrations++; /* somebody came and went: he who is known is not opened again */
+    registrations++; /* a process came and went: a known one is not opened again */
     assert_int_equal(syncs(), 0);
     assert_int_equal(fake_os_system_calls(), 0);
     child_end(pids[slot]);
@@ -331,7 +331,7 @@ static void slots_may_become_more_and_fewer(void **state)
     assert_int_equal(peer_watch_sync(&watch, slots, 1, registrations), 0);
     assert_int_equal(fake_os_live().descriptors, 2);
     child_end(pids[second]);
-    assert_nobody();
+    assert_no_event();
     child_end(pids[first]);
     assert_told(first);
 }
@@ -344,13 +344,13 @@ static void a_death_is_told_again_until_the_slot_is_freed(void **state)
     syncs();
     child_end(pids[slot]);
     assert_told(slot);
-    assert_nobody();
+    assert_no_event();
     assert_int_equal(syncs(), 1); /* though nothing was claimed */
     assert_told(slot);
-    assert_nobody();
+    assert_no_event();
     peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
 }
 
 /* ---- without descriptors ---- */
@@ -364,11 +364,11 @@ static void without_descriptors_deaths_are_found_by_looking(void **state)
     needs_pidfds();
     fake_os_fail_kind_from(1, FAKE_DESCRIPTOR, 0);
     assert_int_equal(syncs(), 2);
-    assert_nobody();
+    assert_no_event();
     child_kill(pids[second]);
     await_zombie(pids[second]);
     assert_told(second);
-    assert_nobody();
+    assert_no_event();
     peer_slot_free(&slots[second], atomic_load(&slots[second].id));
     child_reap(pids[second]);
     assert_int_equal(syncs(), 1);
@@ -393,26 +393,26 @@ static struct rlimit no_more_descriptors(void)
     return before;
 }
 
-static void at_the_real_limit_who_was_reaped_is_told_and_nobody_else(void **state)
+static void at_the_real_limit_reaped_processes_are_reported_and_no_others(void **state)
 {
     uint32_t stays = child_registers(run_staying, NULL), dies = child_registers(run_staying, NULL);
     struct rlimit before = no_more_descriptors();
 
     (void)state;
     assert_int_equal(syncs(), 2);
-    assert_nobody();
+    assert_no_event();
     child_kill(pids[dies]);
     await_zombie(pids[dies]);
-    assert_nobody(); /* that it is a zombie cannot be read */
+    assert_no_event(); /* that it is a zombie cannot be read */
     child_reap(pids[dies]);
     assert_told(dies);
-    assert_nobody();
+    assert_no_event();
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     child_end(pids[stays]);
     assert_told(stays);
 }
 
-/* One descriptor is left: for the pidfd, but not to read whose it is. */
+/* One descriptor is left: for the pidfd, but not to read the owner. */
 static void what_cannot_be_verified_is_not_kept(void **state)
 {
     uint32_t slot = child_registers(run_staying, NULL);
@@ -481,7 +481,7 @@ static void each_failure_only_delays(void **state)
         assert_true(peer_watch_next(&watch, &slot, &life) <= 0);
         failed = fake_os_has_failed();
         fake_os_reset();
-        assert_nobody();
+        assert_no_event();
         child_end(pids[stays]);
         assert_told(stays);
         peer_slot_free(&slots[stays], atomic_load(&slots[stays].id));
@@ -497,7 +497,7 @@ static void room_is_made_or_nothing_changes(void **state)
     needs_pidfds();
     fake_os_fail_kind_at(1, FAKE_MEMORY, 0);
     assert_int_equal(syncs(), -ENOMEM);
-    assert_nobody();
+    assert_no_event();
     assert_int_equal(syncs(), 0);
     child_end(pids[slot]);
     assert_told(slot);
@@ -512,7 +512,7 @@ static void run_closing_the_watch(const void *unused)
     child_is_ready();
 }
 
-static void a_forked_child_disturbs_nobody(void **state)
+static void a_forked_child_does_not_disturb_its_parent(void **state)
 {
     uint32_t slot = child_registers(run_staying, NULL), kept;
     pid_t keeper;
@@ -529,7 +529,7 @@ static void a_forked_child_disturbs_nobody(void **state)
     kept = child_registers(run_staying, NULL);
     assert_int_equal(kept, slot);
     assert_int_equal(syncs(), 0);
-    assert_nobody();
+    assert_no_event();
     assert_false(readable_within(0));
     child_end(keeper);
     child_end(pids[kept]);
@@ -541,26 +541,26 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         watch_test(killed_is_told_and_wakes),
         watch_test(exit_is_told_and_stopping_is_not),
-        watch_test(who_died_before_is_told_though_nothing_wakes),
-        watch_test(who_has_the_pid_of_another_is_told),
+        watch_test(an_earlier_death_is_reported_though_nothing_wakes),
+        watch_test(a_process_with_the_pid_of_another_is_reported),
         watch_test(exec_is_no_death),
         watch_test(the_end_of_the_first_thread_is_no_death),
         watch_test(each_of_many_is_told_once),
         watch_test(own_slots_are_not_watched),
         watch_test(a_predecessor_with_our_pid_is_told),
         watch_test(a_slot_that_was_freed_is_dropped),
-        watch_test(a_slot_that_somebody_else_has_is_watched_for_him),
+        watch_test(a_slot_of_another_process_is_watched_for_that_process),
         watch_test(without_a_claim_a_sync_asks_nothing),
         watch_test(slots_may_become_more_and_fewer),
         watch_test(a_death_is_told_again_until_the_slot_is_freed),
         watch_test(without_descriptors_deaths_are_found_by_looking),
-        watch_test(at_the_real_limit_who_was_reaped_is_told_and_nobody_else),
+        watch_test(at_the_real_limit_reaped_processes_are_reported_and_no_others),
         watch_test(what_cannot_be_verified_is_not_kept),
         watch_test(a_hidden_process_is_watched),
         watch_test(opening_succeeds_or_leaves_nothing),
         watch_test(each_failure_only_delays),
         watch_test(room_is_made_or_nothing_changes),
-        watch_test(a_forked_child_disturbs_nobody),
+        watch_test(a_forked_child_does_not_disturb_its_parent),
     };
 
     child_role(argc, argv);

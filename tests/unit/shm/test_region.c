@@ -4,7 +4,7 @@
 #include "shm/acq_record.h"
 #include "shm/region.h"
 
-static void boxes_are_zeroed_aligned_and_apart(void **state)
+static void blocks_are_zeroed_aligned_and_apart(void **state)
 {
     struct region region;
     uint32_t units[100];
@@ -82,7 +82,7 @@ static void a_block_too_large_for_the_region_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(boxes_are_zeroed_aligned_and_apart),
+        leak_checked_test(blocks_are_zeroed_aligned_and_apart),
         leak_checked_test(runs_of_records_remember_their_size),
         leak_checked_test(without_memory_there_is_no_region_and_no_block),
         leak_checked_test(a_block_too_large_for_the_region_is_refused),

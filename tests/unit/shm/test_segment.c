@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Segments: made once, attached to by whoever means the same, trusted by nobody. */
+/* Segments: made once, attached to by processes that mean the same, trusted by none. */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
@@ -230,7 +230,7 @@ static void numbers_from_outside_are_checked(void **state)
     remove_some();
 }
 
-static void numbers_of_live_sets_are_checked(void **state)
+static void numbers_of_key_sets_are_checked(void **state)
 {
     struct segment *segment = open_keyed();
     const struct segment_layout *layout = &segment->layout;
@@ -298,7 +298,7 @@ static void a_segment_is_made_complete(void **state)
     remove_some();
 }
 
-static void who_comes_later_attaches(void **state)
+static void a_later_process_attaches(void **state)
 {
     struct segment *first = open_some(), *second = open_some();
 
@@ -374,7 +374,7 @@ static void a_secret_is_the_segment_s(void **state)
     assert_memory_not_equal(&second->secret, &secret, sizeof secret);
     segment_close(second);
     remove_some();
-    second = open_some(); /* nobody asks for it */
+    second = open_some(); /* not asked for */
     assert_true(is_zero(&second->secret, sizeof second->secret));
     segment_close(second);
     remove_some();
@@ -413,7 +413,7 @@ static void the_default_directory_is_used(void **state)
     assert_int_equal(segment_remove(NULL, name, false, anybody, NULL, &error), 0);
     assert_true(inode_of(path) == 0);
     *strrchr(path, '/') = '\0';
-    rmdir(path); /* unless somebody uses it */
+    rmdir(path); /* unless in use */
 }
 
 static void a_child_has_no_mapping(void **state)
@@ -441,7 +441,7 @@ static void a_child_has_no_mapping(void **state)
     remove_some();
 }
 
-/* The kernel sends a signal to whoever makes a file larger than he may. */
+/* The kernel sends a signal to a process that makes a file larger than it may. */
 static void a_limit_on_files_is_an_error(void **state)
 {
     struct rlimit before, small;
@@ -535,7 +535,7 @@ static void long_definitions_are_cut(void **state)
 
 /* ---- versions ---- */
 
-/* What an actor of a segment publishes, others that are attached read. */
+/* What one thread of a segment commits, others that are attached read. */
 static void versions_are_published(void **state)
 {
     struct segment *first = open_some(), *second = open_some();
@@ -568,7 +568,7 @@ static void versions_are_published(void **state)
     region_close(&region);
     region_close(&other);
     segment_close(second);
-    second = open_some(); /* and whoever comes now */
+    second = open_some(); /* and the newcomer */
     segment_close(second);
     segment_close(first);
     remove_some();
@@ -758,7 +758,7 @@ static void the_last_one_removes_it(void **state)
     segment_close(second);
 }
 
-/* Whoever attached to a segment before it was removed has to open it anew. */
+/* A process that attached to a segment before it was removed has to open it anew. */
 static void a_latecomer_opens_anew(void **state)
 {
     struct segment *late = open_some(), *last = open_some(), *new;
@@ -809,7 +809,7 @@ static bool newcomer_comes(const struct segment *segment, void *userdata)
     return false; /* it was not there yet when that place was looked at */
 }
 
-/* Of two who meet, the newcomer stays. */
+/* Of two that meet, the newcomer stays. */
 static void a_newcomer_can_veto(void **state)
 {
     struct segment *leaving = open_some(), *coming = open_some();
@@ -832,7 +832,7 @@ static bool another_leaves(const struct segment *segment, void *userdata)
 }
 
 /* Two leave at once, and the first saw the second: the second removes it. */
-static void who_leaves_later_takes_over(void **state)
+static void a_later_one_takes_over(void **state)
 {
     struct segment *first = open_some(), *second = open_some();
 
@@ -844,8 +844,8 @@ static void who_leaves_later_takes_over(void **state)
     segment_close(second);
 }
 
-/* A tentative word of somebody who died with it. */
-static void a_dead_remover_is_in_nobody_s_way(void **state)
+/* A tentative word of a process that died with it. */
+static void a_dead_remover_is_in_no_process_s_way(void **state)
 {
     struct segment *segment = open_some();
 
@@ -881,7 +881,7 @@ static void assert_both_refused(const struct segment_shape *shape, const char *t
     assert_int_equal(inode_of(inside(SOME_FILE)), inode);
 }
 
-/* Nobody who was killed removes it; whoever means another one does. */
+/* A killed process does not remove it; one with another definition does. */
 static void one_whose_users_were_killed_is_replaced(void **state)
 {
     const struct segment_shape some = brief(some_shape()), other = brief(other_shape());
@@ -893,9 +893,10 @@ static void one_whose_users_were_killed_is_replaced(void **state)
     assert_both_refused(&other, some.definition);
     assert_int_equal(segment_header(old)->removal, 0);
     assert_int_equal(files_n(), 2);
-    give_back(old, 0); /* somebody has buried him, or could */
+    give_back(old, 0); /* another process has cleaned up, or could */
     new = open_shape(&some);
-    assert_int_equal(segment_header(new)->removal, 0); /* who means the same goes on with it */
+    assert_int_equal(segment_header(new)->removal,
+                     0); /* a process that means the same goes on with it */
     segment_close(new);
     new = open_shape(&other);
     assert_int_equal(files_n(), 1);
@@ -927,7 +928,7 @@ static void one_that_outlives_its_users_is_not(void **state)
     remove_some();
 }
 
-static void an_onlooker_replaces_nothing(void **state)
+static void an_observer_replaces_nothing(void **state)
 {
     const struct segment_shape some = brief(some_shape());
     struct segment_shape other = brief(other_shape());
@@ -942,14 +943,14 @@ static void an_onlooker_replaces_nothing(void **state)
     remove_some();
 }
 
-/* When it is looked for users, one comes; then he is there. */
+/* While it is searched for users, one comes; then that one is there. */
 static bool one_comes_back(const struct segment *segment, void *userdata)
 {
     return segment_header(segment)->removal ? newcomer_comes(segment, userdata)
                                             : anybody(segment, NULL);
 }
 
-/* Of two who meet, who means the same as those who were there stays. */
+/* Of two that meet, the one with the definition of the earlier users stays. */
 static void a_newcomer_can_veto_that(void **state)
 {
     const struct segment_shape some = brief(some_shape());
@@ -966,7 +967,7 @@ static void a_newcomer_can_veto_that(void **state)
     remove_some();
 }
 
-/* Who means something else again is faster, and takes part. */
+/* A process with a third definition is faster, and takes part. */
 struct faster {
     struct segment_shape shape;
     struct segment *segment;
@@ -984,7 +985,7 @@ static bool another_replaces_it(const struct segment *segment, void *userdata)
     return false;
 }
 
-static void of_two_who_replace_it_one_does(void **state)
+static void of_two_processes_that_replace_it_one_does(void **state)
 {
     const struct segment_shape some = brief(some_shape());
     struct faster faster = {.shape = brief(other_shape())};
@@ -1107,7 +1108,7 @@ static void a_look_tells_what_there_is(void **state)
     assert_int_equal(segment_inspect(place, "set", &summary, &error), -ENOENT);
 }
 
-static void an_onlooker_changes_nothing(void **state)
+static void an_observer_changes_nothing(void **state)
 {
     struct segment *segment = open_some(), *view = NULL;
     struct stat before, after;
@@ -1265,7 +1266,7 @@ static void each_call_may_fail(void **state)
     with_each_call_failing(view, one_is_there);
 }
 
-/* Whoever could not take the name away says so; the next one does it. */
+/* A process that could not take the name away says so; the next one does it. */
 static void a_failed_removal_is_made_good(void **state)
 {
     (void)state;
@@ -1298,9 +1299,9 @@ int main(void)
         leak_checked_test(numbers_have_their_bounds),
         leak_checked_test(impossible_shapes_are_refused),
         leak_checked_test(numbers_from_outside_are_checked),
-        leak_checked_test(numbers_of_live_sets_are_checked),
+        leak_checked_test(numbers_of_key_sets_are_checked),
         leak_checked_test(a_segment_is_made_complete),
-        leak_checked_test(who_comes_later_attaches),
+        leak_checked_test(a_later_process_attaches),
         leak_checked_test(keys_are_shared),
         leak_checked_test(a_secret_is_the_segment_s),
         leak_checked_test(sets_have_files_of_their_own),
@@ -1323,19 +1324,19 @@ int main(void)
         leak_checked_test(a_latecomer_opens_anew),
         leak_checked_test(a_removed_one_with_its_name_is_replaced),
         leak_checked_test(a_newcomer_can_veto),
-        leak_checked_test(who_leaves_later_takes_over),
-        leak_checked_test(a_dead_remover_is_in_nobody_s_way),
+        leak_checked_test(a_later_one_takes_over),
+        leak_checked_test(a_dead_remover_is_in_no_process_s_way),
         leak_checked_test(one_whose_users_were_killed_is_replaced),
         leak_checked_test(one_that_outlives_its_users_is_not),
-        leak_checked_test(an_onlooker_replaces_nothing),
+        leak_checked_test(an_observer_replaces_nothing),
         leak_checked_test(a_newcomer_can_veto_that),
-        leak_checked_test(of_two_who_replace_it_one_does),
+        leak_checked_test(of_two_processes_that_replace_it_one_does),
         leak_checked_test(removal_by_name_is_not_left_to_the_dead),
         leak_checked_test(removal_by_name),
         leak_checked_test(one_of_an_earlier_boot_is_removed),
         leak_checked_test(what_is_not_trusted_is_not_removed),
         leak_checked_test(a_look_tells_what_there_is),
-        leak_checked_test(an_onlooker_changes_nothing),
+        leak_checked_test(an_observer_changes_nothing),
         leak_checked_test(each_call_may_fail),
         leak_checked_test(a_failed_removal_is_made_good),
     };

@@ -61,7 +61,7 @@ static void there_are_no_more_places(void **state)
     remove_some();
 }
 
-static void an_actor_keeps_the_block_it_has(void **state)
+static void a_thread_context_keeps_the_block_it_has(void **state)
 {
     struct segment *segment = open_some();
     struct thread_head *head = &segment_thread(segment, 5)->head;
@@ -80,7 +80,7 @@ static void an_actor_keeps_the_block_it_has(void **state)
     remove_some();
 }
 
-static void live_sets_get_memory_before_their_use(void **state)
+static void key_sets_get_memory_before_their_use(void **state)
 {
     struct segment *segment = open_keyed();
     const uint32_t last = segment->layout.key_sets_max - 1;
@@ -110,8 +110,8 @@ static void live_sets_get_memory_before_their_use(void **state)
     remove_some();
 }
 
-/* It begins without content, once, whoever comes late with that. */
-static void a_live_set_is_begun_once(void **state)
+/* It begins without content, once, whichever process comes late with that. */
+static void a_key_set_is_begun_once(void **state)
 {
     struct segment *first = open_keyed(), *second = open_keyed();
     _Atomic bool broken = false;
@@ -169,7 +169,7 @@ static void no_room_for_a_place_is_an_error(void **state)
     remove_some();
 }
 
-static void no_room_for_a_live_set_is_an_error(void **state)
+static void no_room_for_a_key_set_is_an_error(void **state)
 {
     struct segment *segment = open_keyed();
 
@@ -191,11 +191,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(places_get_memory_before_their_use),
         leak_checked_test(there_are_no_more_places),
-        leak_checked_test(an_actor_keeps_the_block_it_has),
-        leak_checked_test(live_sets_get_memory_before_their_use),
-        leak_checked_test(a_live_set_is_begun_once),
+        leak_checked_test(a_thread_context_keeps_the_block_it_has),
+        leak_checked_test(key_sets_get_memory_before_their_use),
+        leak_checked_test(a_key_set_is_begun_once),
         leak_checked_test(no_room_for_a_place_is_an_error),
-        leak_checked_test(no_room_for_a_live_set_is_an_error),
+        leak_checked_test(no_room_for_a_key_set_is_an_error),
     };
 
     return cmocka_run_group_tests(tests, place_setup, place_teardown);

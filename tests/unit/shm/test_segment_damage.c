@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Segments in which somebody scribbled: every bit of the header, every byte of the definition, and
- * bytes all over the rest, one after the other and many at once. Opening, looking at and removing
- * each gives an error or what is right, and never reads or writes anywhere else.
- * WEIR_ROUNDS: how many random ones; WEIR_SEED repeats them.
+ * Segments that were overwritten: every bit of the header, every byte of the definition, and bytes
+ * all over the rest, one after the other and many at once. Opening, looking at and removing each
+ * gives an error or what is right, and never reads or writes anywhere else. WEIR_ROUNDS: how many
+ * random ones; WEIR_SEED repeats them.
  */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -115,7 +115,7 @@ static void try_all(void)
     require_expected(segment_inspect(place, "set", &summary, &error));
     r = segment_remove(place, "set", false, anybody, NULL, &error);
     require_expected(r);
-    if (r == 0) { /* nobody seemed to use it */
+    if (r == 0) { /* it seemed unused */
         require(files_n() == 0);
         try_open();
     }
@@ -274,7 +274,7 @@ static void random_bytes_anywhere(void **state)
     not_keyed = false;
 }
 
-/* ---- by somebody who knows how the checksum is made ---- */
+/* ---- with a right checksum ---- */
 
 static uint64_t hash(uint64_t value, const void *bytes, size_t n)
 {
@@ -399,7 +399,7 @@ static void forged_words(void **state)
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was & ~INFLATED_BIT;
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + 1; /* the next block, of an actor: version 0 */
+    *word = was + 1; /* the next block, of a thread: version 0 */
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + original->layout.threads_n; /* the last: a hole */
     assert_int_equal(try_open(), -EUCLEAN);
@@ -423,7 +423,7 @@ static void forged_words(void **state)
 }
 
 /* Key sets are spoken of that cannot be. */
-static void forged_live_sets(void **state)
+static void forged_key_sets(void **state)
 {
     struct segment_keyed *keyed;
     uint32_t max;
@@ -456,7 +456,7 @@ int main(void)
         leak_checked_test(forged_numbers),
         leak_checked_test(forged_shapes),
         leak_checked_test(forged_words),
-        leak_checked_test(forged_live_sets),
+        leak_checked_test(forged_key_sets),
     };
 
     return cmocka_run_group_tests(tests, place_setup, place_teardown);

@@ -172,7 +172,7 @@ static void failures_are_told_and_leave_nothing(void **state)
         char path[SEGMENT_DIR_PATH_SIZE];
 
         segment_dir_default(path);
-        rmdir(path); /* unless somebody uses it */
+        rmdir(path); /* unless in use */
     }
 }
 
@@ -227,7 +227,7 @@ static void names_have_a_length(void **state)
     assert_int_equal(strlen(encoded), SEGMENT_DIR_STEM_MAX);
 }
 
-static void other_files_are_nobody_s(void **state)
+static void other_files_belong_to_no_set(void **state)
 {
     static const char *const files[] = {
         "",         ".weir",      "x",        "x.wei",      "x.weir2",     "x.y.weir",
@@ -353,7 +353,7 @@ int main(void)
         leak_checked_test(failures_are_told_and_leave_nothing),
         leak_checked_test(names_are_encoded),
         leak_checked_test(names_have_a_length),
-        leak_checked_test(other_files_are_nobody_s),
+        leak_checked_test(other_files_belong_to_no_set),
         leak_checked_test(random_names_come_back),
         leak_checked_test(segments_are_listed),
         leak_checked_test(listing_may_fail),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pressing: who has lost for long says so, takes it back, and holds nobody up who can do without.
- */
+/* Contention: a thread that has lost often sets the yield hint, clears it again, and holds up no
+ * thread that can do without. */
 #include "api/instance.h"
 #include "lib/world.h"
 #include "state/contention.h"
@@ -10,7 +10,7 @@ static unsigned pressed(const struct set_head *set)
     return atomic_load(&set->yield_hint);
 }
 
-static void who_has_lost_for_long_says_so(void **state)
+static void a_thread_that_lost_often_sets_the_hint(void **state)
 {
     struct set_head set = {0};
     unsigned turn = 0;
@@ -21,14 +21,14 @@ static void who_has_lost_for_long_says_so(void **state)
         contention_backoff(&set, &turn);
         assert_int_equal(turn, i < CONTENTION_TURNS ? i : CONTENTION_TURNS);
     }
-    contention_clear(&set, 0); /* somebody else, who has not said so */
+    contention_clear(&set, 0); /* another thread, which has not set it */
     assert_int_equal(pressed(&set), 1);
     contention_clear(&set, turn);
     assert_int_equal(pressed(&set), 0);
 }
 
-/* He was stopped, or went the long way: each time that he says so counts once. */
-static void nobody_waits_long_for_who_does_not_come(void **state)
+/* It was stopped, or took the slow path: each time that it sets the hint counts once. */
+static void no_thread_waits_long_for_one_that_does_not_come(void **state)
 {
     struct set_head set = {.yield_hint = 1};
 
@@ -63,8 +63,8 @@ static void what_the_dead_have_left_holds_up_no_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(who_has_lost_for_long_says_so),
-        leak_checked_test(nobody_waits_long_for_who_does_not_come),
+        leak_checked_test(a_thread_that_lost_often_sets_the_hint),
+        leak_checked_test(no_thread_waits_long_for_one_that_does_not_come),
         leak_checked_test(what_the_dead_have_left_holds_up_no_set),
     };
 

@@ -377,7 +377,7 @@ static void what_does_not_fit_is_counted(void **state)
     assert_int_equal(line, 17);
     assert_string_equal(screen[line - 1].text, "        and 32 more");
     assert_string_equal(screen[27].text, "        and 51 more");
-    now = make(1, 3, 60); /* who needs little leaves the rest to the other */
+    now = make(1, 3, 60); /* a column that needs little leaves the rest to the other */
     lay_out(&now, NULL, 28, 80, 0);
     assert_int_equal(line_of(28, " WAIT"), 11);
     assert_string_equal(screen[27].text, "        and 45 more");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues, promise by promise of their header: one completion for each submission whatever becomes
- * of it, nothing left of one that failed, a descriptor that is readable when there is something to
- * do and never otherwise. test_queue_inside.c has what only the library itself can bring about.
+ * Completion queues, promise by promise of their header: one completion for each submission
+ * whatever becomes of it, nothing left of one that failed, a descriptor that is readable when there
+ * is something to do and never otherwise. test_cq_internals.c has what only the library itself can
+ * bring about.
  */
 #include "lib/world.h"
 #include <poll.h>
@@ -115,7 +116,7 @@ static weir_acquisition *one_a(void)
     return granted(ASK({"a", 1}));
 }
 
-/* Nobody holds and nobody waits, and everything can be had. */
+/* None holds and none waits, and everything can be had. */
 static void whole(void)
 {
     struct picture p = picture();
@@ -158,7 +159,7 @@ static void a_release_grants(void **state)
     queue_world_close();
 }
 
-/* By the reap alone, with nobody to tick. */
+/* By the reap alone, without a tick. */
 static void time_grants_at_its_instant(void **state)
 {
     (void)state;
@@ -209,7 +210,7 @@ static void a_tick_moves_all_queues(void **state)
     queue_world_close();
 }
 
-static void a_timeout_is_exact_and_says_who_refused(void **state)
+static void a_timeout_is_exact_and_names_the_limit(void **state)
 {
     weir_acquisition *holder;
 
@@ -277,7 +278,7 @@ static void a_max_wait_that_passes_refuses(void **state)
     queue_world_close();
 }
 
-static void a_full_line_turns_away(void **state)
+static void a_full_wait_queue_turns_away(void **state)
 {
     weir_acquisition *holder;
 
@@ -297,7 +298,7 @@ static void a_full_line_turns_away(void **state)
     queue_world_close();
 }
 
-static void an_acquisition_that_was_turned_away_knows_by_whom(void **state)
+static void a_refused_acquisition_knows_the_limit(void **state)
 {
     weir_acquisition *holder, *kept;
 
@@ -322,7 +323,7 @@ static void an_acquisition_that_was_turned_away_knows_by_whom(void **state)
 }
 
 /* Whether the acquisition was had at once or comes with its completion. */
-static void who_asked_strictly_updates_strictly(void **state)
+static void a_strict_request_is_updated_strictly(void **state)
 {
     weir_acquisition *kept, *reaped, *lax;
 
@@ -494,7 +495,7 @@ static void an_acquisition_cancels_itself_and_no_other(void **state)
 
     (void)state;
     queue_world(A);
-    first = put_kept(ASK({"a", 1}), 5); /* granted, of which nobody knows */
+    first = put_kept(ASK({"a", 1}), 5); /* granted, but not seen */
     waiting = put_kept(ASK({"a", 1}), 5);
     put(ASK({"a", 1}), 5);
     assert_int_equal(weir_cancel(waiting), 0);
@@ -555,8 +556,8 @@ static void what_ended_otherwise_is_not_canceled(void **state)
     queue_world_close();
 }
 
-/* The head is gone before its instant: whom it held up is served at his own. */
-static void whoever_a_canceled_head_held_up_is_looked_at_again(void **state)
+/* The head is gone before its instant: the waiter that it held up is granted at its own. */
+static void the_waiters_behind_a_canceled_head_are_looked_at_again(void **state)
 {
     (void)state;
     queue_world(RATE);
@@ -758,8 +759,8 @@ static void submissions_that_are_wrong_leave_nothing(void **state)
     queue_world_close();
 }
 
-/* As an algorithm says, which would never let it out of the line. */
-static void what_is_never_granted_stands_behind_nobody(void **state)
+/* As an algorithm says, which would never let it out of the wait queue. */
+static void what_is_never_granted_stands_behind_no_waiter(void **state)
 {
     weir_acquisition *holder;
 
@@ -920,8 +921,8 @@ static void one_write_per_change_from_empty_to_not_empty(void **state)
     queue_world_close();
 }
 
-/* An estimate in a completion does not walk a long line. */
-static void a_refusal_behind_a_long_line_is_still_a_lower_bound(void **state)
+/* A forecast in a completion does not walk a long wait queue. */
+static void a_refusal_behind_a_long_wait_queue_is_still_a_lower_bound(void **state)
 {
     weir_queue *large;
 
@@ -933,7 +934,7 @@ static void a_refusal_behind_a_long_line_is_still_a_lower_bound(void **state)
         assert_int_equal(put_to(large, ASK({"tokens", 1}), i, NULL), 0);
     put(with_timeout(ASK({"tokens", 1}), MS), 1);
     advance(MS);
-    assert_int_equal(weir_queue_cancel(large, 200), 1); /* what was foreseen holds no more */
+    assert_int_equal(weir_queue_cancel(large, 200), 1); /* the forecast holds no more */
     next_ends(1, -ETIMEDOUT);
     assert_string_equal(refusal.key, "tokens");
     assert_true(refusal.retry_after_ns > 0 && refusal.retry_after_ns <= 400 * SECOND);
@@ -944,7 +945,7 @@ static void a_refusal_behind_a_long_line_is_still_a_lower_bound(void **state)
 
 /* Closing */
 
-static void weir_close_ends_everybody_and_they_can_still_be_reaped(void **state)
+static void weir_close_ends_all_waiters_and_they_can_still_be_reaped(void **state)
 {
     weir_acquisition *holder, *kept, *reaped;
     weir_queue *other = NULL;
@@ -1063,7 +1064,7 @@ static void a_closed_queue_is_used_again_and_knows_nothing(void **state)
     queue_world_close();
 }
 
-/* Lines of several kinds of waiters */
+/* Wait queues of several kinds of waiters */
 
 struct blocked {
     pthread_t thread;
@@ -1094,7 +1095,7 @@ static weir_acquisition *unblocked(struct blocked *blocked)
     return blocked->acquisition;
 }
 
-static void one_line_for_all_kinds_of_waiters(void **state)
+static void one_wait_queue_for_all_kinds_of_waiters(void **state)
 {
     weir_acquisition *holder, *kept, *handle;
     struct blocked blocked[2];
@@ -1136,7 +1137,7 @@ static void one_line_for_all_kinds_of_waiters(void **state)
     queue_world_close();
 }
 
-/* The head changes between queues: whoever has the new one keeps its time. */
+/* The head changes between completion queues: the one that has the new head keeps its time. */
 static void each_head_is_looked_at_by_its_own_queue(void **state)
 {
     weir_acquisition *kept;
@@ -1237,7 +1238,7 @@ static void a_late_look_comes_before_a_later_deadline(void **state)
     queue_world_close();
 }
 
-/* And what could not, is not, though it could be by now; whom it held up is. */
+/* And what could not, is not, though it could be by now; the waiter that it held up is. */
 static void a_late_deadline_comes_before_a_later_look(void **state)
 {
     (void)state;
@@ -1318,8 +1319,10 @@ static void the_descriptor_is_readable_from_the_instant_on(void **state)
     queue_world_close();
 }
 
-/* A timer that nobody needs any more may wake once, for nothing, and is taken back by the reap. */
-static void a_timer_for_nobody_wakes_at_most_once(void **state)
+/*
+ * A timer that no waiter needs any more may wake once, for nothing, and is taken back by the reap.
+ */
+static void a_timer_without_a_waiter_wakes_at_most_once(void **state)
 {
     (void)state;
     real_world(RATE);
@@ -1338,7 +1341,7 @@ static void a_timer_for_nobody_wakes_at_most_once(void **state)
     queue_world_close();
 }
 
-/* No thread, no timer set anew for somebody who comes later than those who wait. */
+/* No thread, no timer set anew for a waiter that comes later than those before it. */
 static void a_queue_needs_no_thread_and_few_system_calls(void **state)
 {
     weir_acquisition *holder;
@@ -1359,8 +1362,7 @@ static void a_queue_needs_no_thread_and_few_system_calls(void **state)
     queue_world_close();
 }
 
-/* Nor does a reap make any that it can do without, and it does not ask what time it is for nobody.
- */
+/* Nor does a reap make any that it can do without, and it does not read the clock in vain. */
 static void a_reap_makes_few_system_calls(void **state)
 {
     weir_acquisition *holder, *last;
@@ -1372,7 +1374,7 @@ static void a_reap_makes_few_system_calls(void **state)
     holder = one_a();
     calls = fake_os_system_calls() + fake_os_counts().now;
     assert_int_equal(weir_queue_reap(queue, done, ALL), 0);
-    put(ASK({"a", 1}), 1); /* reads the clock: in the line, which is new */
+    put(ASK({"a", 1}), 1); /* reads the clock: for the wait queue, which is new */
     assert_int_equal(weir_queue_reap(queue, done, ALL), 0);
     assert_int_equal(fake_os_system_calls() + fake_os_counts().now, calls + 1);
     put(with_timeout(ASK({"a", 1}), 1), 2); /* sets the timer */
@@ -1399,12 +1401,12 @@ int main(void)
         leak_checked_test(a_release_grants),
         leak_checked_test(time_grants_at_its_instant),
         leak_checked_test(a_tick_moves_all_queues),
-        leak_checked_test(a_timeout_is_exact_and_says_who_refused),
+        leak_checked_test(a_timeout_is_exact_and_names_the_limit),
         leak_checked_test(a_wait_foreseen_to_be_too_long_is_refused_at_once),
         leak_checked_test(a_max_wait_that_passes_refuses),
-        leak_checked_test(a_full_line_turns_away),
-        leak_checked_test(an_acquisition_that_was_turned_away_knows_by_whom),
-        leak_checked_test(who_asked_strictly_updates_strictly),
+        leak_checked_test(a_full_wait_queue_turns_away),
+        leak_checked_test(a_refused_acquisition_knows_the_limit),
+        leak_checked_test(a_strict_request_is_updated_strictly),
         leak_checked_test(requests_that_ask_nothing_are_granted),
         leak_checked_test(empty_sets_grant_everything),
         leak_checked_test(cancel_takes_all_with_this_user_data_and_no_others),
@@ -1414,7 +1416,7 @@ int main(void)
         leak_checked_test(an_acquisition_cancels_itself_and_no_other),
         leak_checked_test(a_grant_that_was_seen_cannot_be_canceled),
         leak_checked_test(what_ended_otherwise_is_not_canceled),
-        leak_checked_test(whoever_a_canceled_head_held_up_is_looked_at_again),
+        leak_checked_test(the_waiters_behind_a_canceled_head_are_looked_at_again),
         leak_checked_test(no_completion_follows_a_release),
         leak_checked_test(a_release_of_an_unseen_grant_gives_all_back),
         leak_checked_test(the_last_completion_released_leaves_the_descriptor_unreadable),
@@ -1422,26 +1424,26 @@ int main(void)
         leak_checked_test(capacity_is_exact_and_comes_back),
         leak_checked_test(a_queue_of_one),
         leak_checked_test(submissions_that_are_wrong_leave_nothing),
-        leak_checked_test(what_is_never_granted_stands_behind_nobody),
+        leak_checked_test(what_is_never_granted_stands_behind_no_waiter),
         leak_checked_test(queue_and_pool_must_be_of_one_instance),
         leak_checked_test(a_queue_needs_a_place_an_instance_and_a_capacity),
         leak_checked_test(completions_come_in_the_order_of_decisions),
         leak_checked_test(reaping_in_pieces),
         leak_checked_test(reaping_none_moves_time_and_hands_out_nothing),
         leak_checked_test(one_write_per_change_from_empty_to_not_empty),
-        leak_checked_test(a_refusal_behind_a_long_line_is_still_a_lower_bound),
-        leak_checked_test(weir_close_ends_everybody_and_they_can_still_be_reaped),
+        leak_checked_test(a_refusal_behind_a_long_wait_queue_is_still_a_lower_bound),
+        leak_checked_test(weir_close_ends_all_waiters_and_they_can_still_be_reaped),
         leak_checked_test(a_grant_may_be_canceled_after_weir_close),
         leak_checked_test(closing_takes_back_everything_that_was_not_reaped),
         leak_checked_test(a_closed_queue_is_used_again_and_knows_nothing),
-        leak_checked_test(one_line_for_all_kinds_of_waiters),
+        leak_checked_test(one_wait_queue_for_all_kinds_of_waiters),
         leak_checked_test(each_head_is_looked_at_by_its_own_queue),
         leak_checked_test(a_head_that_leaves_hands_the_looking_on),
         leak_checked_test(a_late_look_comes_before_a_later_deadline),
         leak_checked_test(a_late_deadline_comes_before_a_later_look),
         leak_checked_test(a_look_in_vain_keeps_the_deadline),
         leak_checked_test(the_descriptor_is_readable_from_the_instant_on),
-        leak_checked_test(a_timer_for_nobody_wakes_at_most_once),
+        leak_checked_test(a_timer_without_a_waiter_wakes_at_most_once),
         leak_checked_test(a_queue_needs_no_thread_and_few_system_calls),
         leak_checked_test(a_reap_makes_few_system_calls),
     };

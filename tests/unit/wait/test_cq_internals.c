@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Queues from inside: what threads do to each other in moments that no test can hit from outside,
- * brought about step by step with the library's own functions.
- */
+/* Completion queues from inside: what threads do to each other in moments that no test can hit from
+ * outside, brought about step by step with the library's own functions. */
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "lib/world.h"
@@ -59,7 +57,8 @@ static struct acq_record *record_of(uint32_t record)
     return record_at(&world.w->region, record);
 }
 
-/* A granter was stopped before it told: meanwhile the record is a blocked caller's, or nobody's. */
+/* A granting thread was stopped before it notified: meanwhile the record has a blocked caller, or
+ * is free. */
 static void late_news_of_a_record_that_has_no_queue_any_more(void **state)
 {
     weir_queue *queue, *other;
@@ -146,8 +145,8 @@ static void what_was_dropped_is_not_armed_again(void **state)
     world_close();
 }
 
-/* Whoever read the line before says when its head is to be looked at, who is nobody by now, or is
- * about to be asked for something else. */
+/* A thread that read the wait queue before says when its head is to be looked at. The head is free
+ * by now, or about to be used for another request. */
 static void what_does_not_wait_is_not_armed(void **state)
 {
     weir_acquisition *kept;
@@ -244,8 +243,8 @@ static void *put_one(void *argument)
     return NULL;
 }
 
-/* Begins to submit in a thread, which is held up when it stands in line but is not listed yet: the
- * test has the queue's lock. Returns its record. */
+/* Begins to submit in a thread, which is held up when it waits in the queue but is not listed yet:
+ * the test has the completion queue's lock. Returns its record. */
 static uint32_t put_halfway(weir_queue *queue, pthread_t *ret_thread)
 {
     struct set_view view;
@@ -257,10 +256,9 @@ static uint32_t put_halfway(weir_queue *queue, pthread_t *ret_thread)
     return view.head;
 }
 
-/*
- * Somebody decides who is just being submitted, and has told of it already, or is held up before he
- * does: one completion, and the queue knows of it when the submission has returned.
- */
+/* A thread decides a request that is just being submitted, and has notified already, or is held up
+ * before it does. There is one completion, and the completion queue knows of it when the submission
+ * has returned. */
 static void decided_before_the_submission_has_returned(void **state)
 {
     weir_acquisition *holder;
@@ -308,8 +306,8 @@ static void *tick(void *unused)
 }
 
 /*
- * A tick runs the queue, and is held up in the middle; meanwhile a timer expires and a reap does
- * what it was set for. The timer must be set for what comes next, whoever is the last.
+ * A tick runs the completion queue, and is held up in the middle; meanwhile a timer expires and a
+ * reap does what it was set for. The timer must be set for what comes next, whichever is the last.
  */
 static void of_two_runs_the_last_sets_the_timer(void **state)
 {
@@ -336,7 +334,7 @@ static void of_two_runs_the_last_sets_the_timer(void **state)
     assert_int_equal(reap_one(queue).user_data, 2);
     pthread_mutex_unlock(&other->timer.lock);
     pthread_join(thread, NULL);
-    assert_int_equal(queue->timer.wake_fd.at_ns, START + 200); /* before anybody reaps again */
+    assert_int_equal(queue->timer.wake_fd.at_ns, START + 200); /* before the next reap */
     assert_int_equal(reap_one(queue).user_data, 1);
     assert_false(readable(weir_queue_fd(queue)));
     fake_clock_advance(95);
@@ -406,7 +404,7 @@ static void a_reap_that_comes_early_waits_for_the_instant(void **state)
     }
 }
 
-/* A member of the set that processes share: an instance, and a pool of it. */
+/* A participant of the set that processes share: an instance, and a pool of it. */
 struct sharer {
     weir *w;
     weir_pool *pool;
@@ -436,9 +434,9 @@ static void leave(struct sharer *sharer)
     weir_close(sharer->w);
 }
 
-/* Its descriptor was made when nobody could know that there would be other processes to hear of.
- * The clock stands still: no look now and then makes up for what was not heard. */
-static void a_queue_hears_of_a_set_that_came_later(void **state)
+/* Its descriptor was made before it was known that there would be other processes. The clock stands
+ * still: no look now and then makes up for a doorbell that was missed. */
+static void a_queue_learns_of_a_set_that_came_later(void **state)
 {
     struct sharer giver, waiter;
     weir_acquisition *held = NULL;
@@ -479,7 +477,7 @@ static void relay(weir_queue *queue)
 }
 
 /* Everything that it takes to hear of a set is missing in turn. It can be had the next time. */
-static void what_it_takes_to_hear_is_missing(void **state)
+static void what_a_doorbell_needs_is_missing(void **state)
 {
     struct sharer waiter;
     weir_queue *queue;
@@ -510,11 +508,12 @@ static void what_it_takes_to_hear_is_missing(void **state)
 }
 
 /*
- * Somebody has called the timer thread, and before it runs somebody else sets its instant, which
- * takes the call back, and cannot call anew. It looks after all queues all the same: after one here
- * whose program was not told that there is something to be reaped.
+ * A thread has signaled the timer thread, and before that runs, another sets its instant, which
+ * takes the signal back and cannot signal anew. The timer thread looks after all completion queues
+ * all the same: also after one with a program that was not told that there is something to be
+ * reaped.
  */
-static void a_call_that_cannot_be_repeated_is_heard(void **state)
+static void a_call_that_cannot_be_repeated_is_noticed(void **state)
 {
     uint64_t waits = fake_os_counts().epoll_wait;
     struct pollfd fd = {.events = POLLIN};
@@ -567,7 +566,7 @@ static int doorbell_of(const weir_queue *queue)
 }
 
 /* A child that was forked has it as well, so that it does not leave the epoll when it is closed. */
-static void nobody_hears_for_a_queue_that_is_closed(void **state)
+static void no_doorbell_is_read_for_a_queue_that_is_closed(void **state)
 {
     const uint32_t record = 1;
     struct sharer waiter;
@@ -602,7 +601,7 @@ static int descriptors(void)
 }
 
 /* Of one queue that hears by itself, and one for which the timer thread does. */
-static void a_child_closes_what_was_heard_by(void **state)
+static void a_child_closes_the_doorbells(void **state)
 {
     uint64_t waits = fake_os_counts().epoll_wait;
     int before, left = -1, pipes[2];
@@ -633,7 +632,7 @@ static void a_child_closes_what_was_heard_by(void **state)
         weir_close(waiter.w);
         left = descriptors() - before;
         if (write(pipes[1], &left, sizeof left) > 0)
-            raise(SIGKILL); /* nobody is to look for memory here: that is left to the parent */
+            raise(SIGKILL); /* no failure of memory here: that is left to the parent */
         _exit(1);
     }
     assert_true(child > 0);
@@ -647,8 +646,8 @@ static void a_child_closes_what_was_heard_by(void **state)
     leave(&waiter);
 }
 
-/* Whoever waits behind in the closing queue is not granted what it gives back. */
-static void closing_grants_nothing_to_its_own_line(void **state)
+/* A waiter behind in the closing completion queue is not granted what it gives back. */
+static void closing_grants_nothing_to_its_own_waiters(void **state)
 {
     weir_queue *queue;
 
@@ -671,10 +670,9 @@ static void *close_it(void *queue)
     return NULL;
 }
 
-/*
- * A queue that closes is held up after it has withdrawn a waiter whose acquisition the program has.
- * Meanwhile the program releases that, and the record is used again: the new one is not touched.
- */
+/* A completion queue that closes is held up after it has canceled a waiter of an acquisition that
+ * the program has. Meanwhile the program releases that, and the record is used again: the new use
+ * is not touched. */
 static void closing_leaves_alone_what_the_program_releases(void **state)
 {
     weir_acquisition *holder, *kept, *next;
@@ -734,7 +732,7 @@ static void *ask_for_fd(void *argument)
     return NULL;
 }
 
-/* Once it says who it is, it can sleep for a lock only. */
+/* Once it has said its number, it can sleep for a lock only. */
 static bool sleeps(const struct asker *asker)
 {
     char path[64], line[256], state = '?';
@@ -751,8 +749,8 @@ static bool sleeps(const struct asker *asker)
     return state == 'S';
 }
 
-/* It is handed over while somebody who has seen it there waits for the queue's lock. */
-static void who_waits_for_the_lock_looks_again(void **state)
+/* It is handed over while a thread that has seen it there waits for the completion queue's lock. */
+static void a_thread_that_waits_for_the_lock_looks_again(void **state)
 {
     struct asker asker = {.fd = -1};
     weir_acquisition *holder;
@@ -795,14 +793,14 @@ int main(void)
         leak_checked_test(decided_before_the_submission_has_returned),
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
         leak_checked_test(a_reap_that_comes_early_waits_for_the_instant),
-        leak_checked_test(a_queue_hears_of_a_set_that_came_later),
-        leak_checked_test(what_it_takes_to_hear_is_missing),
-        leak_checked_test(a_call_that_cannot_be_repeated_is_heard),
-        leak_checked_test(nobody_hears_for_a_queue_that_is_closed),
-        leak_checked_test(a_child_closes_what_was_heard_by),
-        leak_checked_test(closing_grants_nothing_to_its_own_line),
+        leak_checked_test(a_queue_learns_of_a_set_that_came_later),
+        leak_checked_test(what_a_doorbell_needs_is_missing),
+        leak_checked_test(a_call_that_cannot_be_repeated_is_noticed),
+        leak_checked_test(no_doorbell_is_read_for_a_queue_that_is_closed),
+        leak_checked_test(a_child_closes_the_doorbells),
+        leak_checked_test(closing_grants_nothing_to_its_own_waiters),
         leak_checked_test(closing_leaves_alone_what_the_program_releases),
-        leak_checked_test(who_waits_for_the_lock_looks_again),
+        leak_checked_test(a_thread_that_waits_for_the_lock_looks_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static bool readable(void)
     return poll(&fd, 1, 0) == 1;
 }
 
-/* Whether whoever waits by an edge-triggered epoll would be woken. */
+/* Whether an edge-triggered epoll would be woken. */
 static bool edge(int epoll_fd)
 {
     struct epoll_event event;
@@ -86,7 +86,7 @@ static void ring_and_silence(void)
     assert_int_equal(fake_os_counts().drain, drains + 1);
 }
 
-static void it_is_readable_from_a_ring_until_silenced(void **state)
+static void it_is_readable_from_a_signal_until_cleared(void **state)
 {
     (void)state;
     each_form(ring_and_silence);
@@ -133,7 +133,7 @@ static void both(void)
     assert_false(readable());
 }
 
-static void neither_a_ring_nor_an_instant_takes_the_other_back(void **state)
+static void neither_a_signal_nor_an_instant_takes_the_other_back(void **state)
 {
     (void)state;
     each_form(both);
@@ -160,13 +160,13 @@ static void late_ring(void)
     assert_false(readable());
 }
 
-static void a_ring_that_sounds_late_is_heard_and_silenced(void **state)
+static void a_signal_that_comes_late_is_noticed_and_cleared(void **state)
 {
     (void)state;
     each_form(late_ring);
 }
 
-/* Somebody runs so long after the descriptor has become readable. */
+/* A thread runs so long after the descriptor has become readable. */
 static void wake_after(uint64_t ns)
 {
     uint64_t at_ns = os_now_ns() + 1000, expires_ns = at_ns - alarm_.lead_ns;
@@ -195,7 +195,7 @@ static void leads(void)
     assert_int_equal(alarm_.lead_ns, 21);
     for (int i = 0; i < 100; i++)
         wake_after(36);
-    assert_int_equal(alarm_.lead_ns, 36); /* so nobody is early, nor later than he must be */
+    assert_int_equal(alarm_.lead_ns, 36); /* so none is early, nor later than it must be */
     for (int i = 0; i < 200; i++)
         wake_after(500);
     assert_int_equal(alarm_.lead_ns, 80);
@@ -223,14 +223,14 @@ static void attended(void)
     wake_fd_signal(&alarm_);
     assert_true(readable());
     alarm_.reader_active =
-        true; /* what is told is told again if need be, by whoever attends to it */
+        true; /* a signal is repeated if need be, by the thread that attends to it */
     wake_fd_set_timer(&alarm_, NOW + 10);
     alarm_.reader_active = false;
     wake_fd_signal(&alarm_);
     assert_true(readable());
 }
 
-static void who_attends_to_it_is_not_rung_for(void **state)
+static void a_thread_that_attends_to_it_is_not_signaled(void **state)
 {
     (void)state;
     each_form(attended);
@@ -257,7 +257,7 @@ static void edges(void)
     close(epoll_fd);
 }
 
-static void an_edge_triggered_loop_is_woken_by_each_ring(void **state)
+static void an_edge_triggered_loop_is_woken_by_each_signal(void **state)
 {
     (void)state;
     each_form(edges);
@@ -269,7 +269,7 @@ static void ring_fails(void)
     fake_os_fail_kind_at(1, FAKE_EVENT, -EPERM);
     wake_fd_signal(&alarm_);
     assert_true(readable());
-    assert_int_equal(alarm_.at_ns, 0); /* so whoever looks sets it anew */
+    assert_int_equal(alarm_.at_ns, 0); /* so the thread that looks sets it anew */
     wake_fd_set_timer(&alarm_, WEIR_FOREVER);
     assert_false(readable());
 
@@ -285,7 +285,7 @@ static void ring_fails(void)
     assert_true(readable());
 }
 
-static void a_ring_that_fails_wakes_all_the_same(void **state)
+static void a_signal_that_fails_wakes_all_the_same(void **state)
 {
     (void)state;
     each_form(ring_fails);
@@ -307,7 +307,7 @@ static void instant_fails(void)
     assert_true(readable());
 }
 
-static void an_instant_that_cannot_be_set_rings(void **state)
+static void an_instant_that_cannot_be_set_signals(void **state)
 {
     (void)state;
     each_form(instant_fails);
@@ -401,15 +401,15 @@ static void it_is_closed_when_the_last_user_has_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(it_is_readable_from_a_ring_until_silenced),
+        leak_checked_test(it_is_readable_from_a_signal_until_cleared),
         leak_checked_test(it_is_readable_from_its_instant_until_another_is_set),
-        leak_checked_test(neither_a_ring_nor_an_instant_takes_the_other_back),
-        leak_checked_test(a_ring_that_sounds_late_is_heard_and_silenced),
+        leak_checked_test(neither_a_signal_nor_an_instant_takes_the_other_back),
+        leak_checked_test(a_signal_that_comes_late_is_noticed_and_cleared),
         leak_checked_test(it_comes_so_much_early_as_it_takes_to_wake_up),
-        leak_checked_test(who_attends_to_it_is_not_rung_for),
-        leak_checked_test(an_edge_triggered_loop_is_woken_by_each_ring),
-        leak_checked_test(a_ring_that_fails_wakes_all_the_same),
-        leak_checked_test(an_instant_that_cannot_be_set_rings),
+        leak_checked_test(a_thread_that_attends_to_it_is_not_signaled),
+        leak_checked_test(an_edge_triggered_loop_is_woken_by_each_signal),
+        leak_checked_test(a_signal_that_fails_wakes_all_the_same),
+        leak_checked_test(an_instant_that_cannot_be_set_signals),
         leak_checked_test(what_could_not_be_silenced_is_silenced_the_next_time),
         leak_checked_test(opening_succeeds_or_leaves_nothing),
         leak_checked_test(others_can_be_gathered),

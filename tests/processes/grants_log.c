@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger: see detectable_cas.h. */
-#include "ledger.h"
+/* A log of grants in shared memory, with an account for each worker. */
+#include "grants_log.h"
 #include "lib/clock.h"
 
 #include "lib/require.h"
@@ -13,7 +13,7 @@
 #define BYTES_BURST  UINT64_C(4000)
 #define CALLS_WINDOW UINT64_C(5000000)
 
-const char ledger_set[] =
+const char account_set[] =
     "version: 1\n"
     "sets:\n"
     "  five:\n"
@@ -25,30 +25,30 @@ const char ledger_set[] =
     "      - { type: call, algorithm: sliding_window, capacity: 100, window: 5ms }\n"
     "      - { type: resource, key: db, capacity: 5 }\n"
     "      - { type: resource, key: files, capacity: 4 }\n";
-const char *const ledger_keys[HISTORY_LIMITS] = {"tokens", "bytes", "call_count", "db", "files"};
-const uint64_t ledger_capacities[HISTORY_LIMITS] = {TOKENS_BURST, BYTES_BURST, 100, 5, 4};
+const char *const account_keys[HISTORY_LIMITS] = {"tokens", "bytes", "call_count", "db", "files"};
+const uint64_t account_capacities[HISTORY_LIMITS] = {TOKENS_BURST, BYTES_BURST, 100, 5, 4};
 
-struct ledger *ledger;
+struct grants_log *grants_log;
 
 static struct history history;
 static uint64_t checked, read_ns;
 
-void ledger_begin(void)
+void account_begin(void)
 {
     void *memory =
-        mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, sizeof(*grants_log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     require(memory != MAP_FAILED);
-    ledger = memory;
+    grants_log = memory;
     checked = 0;
     read_ns = clock_now();
 }
 
-void ledger_end(void)
+void account_end(void)
 {
     history_free(&history);
-    munmap(ledger, sizeof(*ledger));
-    ledger = NULL;
+    munmap(grants_log, sizeof(*grants_log));
+    grants_log = NULL;
 }
 
 /* ---- resources ---- */
@@ -70,7 +70,7 @@ static void require_within_capacity(uint64_t holders)
 {
     uint64_t db = 0, files = 0;
 
-    for (int i = 0; i < LEDGER_WORKERS; i++) {
+    for (int i = 0; i < ACCOUNTS; i++) {
         uint64_t byte = holders >> shift(i) & 0xff;
 
         if (byte & DOOMED)
@@ -78,50 +78,50 @@ static void require_within_capacity(uint64_t holders)
         db += byte & 7;
         files += byte >> 3 & 7;
     }
-    if (db > ledger_capacities[DB] || files > ledger_capacities[FILES])
+    if (db > account_capacities[DB] || files > account_capacities[FILES])
         fprintf(stderr, "db %" PRIu64 ", files %" PRIu64 ": %016" PRIx64 "\n", db, files, holders);
-    require(db <= ledger_capacities[DB] && files <= ledger_capacities[FILES]);
+    require(db <= account_capacities[DB] && files <= account_capacities[FILES]);
 }
 
-void ledger_hold(int worker, const uint64_t *amounts)
+void account_hold(int worker, const uint64_t *amounts)
 {
-    uint64_t more = shares(amounts), expected = atomic_load(&ledger->holders) >> shift(worker);
+    uint64_t more = shares(amounts), expected = atomic_load(&grants_log->holders) >> shift(worker);
 
-    require((expected & 7) + amounts[DB] <= ledger_capacities[DB]);
-    require((expected >> 3 & 7) + amounts[FILES] <= ledger_capacities[FILES]);
-    expected = atomic_fetch_add(&ledger->holders, more << shift(worker));
+    require((expected & 7) + amounts[DB] <= account_capacities[DB]);
+    require((expected >> 3 & 7) + amounts[FILES] <= account_capacities[FILES]);
+    expected = atomic_fetch_add(&grants_log->holders, more << shift(worker));
     require_within_capacity(expected + (more << shift(worker)));
 }
 
-void ledger_let_go(int worker, const uint64_t *amounts)
+void account_let_go(int worker, const uint64_t *amounts)
 {
-    atomic_fetch_sub(&ledger->holders, shares(amounts) << shift(worker));
+    atomic_fetch_sub(&grants_log->holders, shares(amounts) << shift(worker));
 }
 
-void ledger_doom(int worker)
+void account_doom(int worker)
 {
-    atomic_fetch_or(&ledger->holders, DOOMED << shift(worker));
+    atomic_fetch_or(&grants_log->holders, DOOMED << shift(worker));
 }
 
 /* ---- rates ---- */
 
 /* The auditor reads in time; if it does not, grants can be left out, but not refunds. */
-void ledger_grant(int worker, const struct event *event)
+void account_grant(int worker, const struct event *event)
 {
-    struct account *account = &ledger->accounts[worker];
+    struct account *account = &grants_log->accounts[worker];
     uint64_t n = atomic_load(&account->events_n);
 
-    if (n - atomic_load(&account->events_read) == LEDGER_ROOM) {
+    if (n - atomic_load(&account->events_read) == ACCOUNT_ROOM) {
         atomic_fetch_add(&account->events_lost, 1);
         return;
     }
-    account->events[n % LEDGER_ROOM] = *event;
+    account->events[n % ACCOUNT_ROOM] = *event;
     atomic_store(&account->events_n, n + 1);
 }
 
-void ledger_refund_begin(int worker, const uint64_t *amounts)
+void account_refund_begin(int worker, const uint64_t *amounts)
 {
-    struct account *account = &ledger->accounts[worker];
+    struct account *account = &grants_log->accounts[worker];
 
     account->refund = (struct refund){.lo = clock_now(), .hi = UINT64_MAX};
     for (int i = 0; i < CALLS; i++)
@@ -129,16 +129,16 @@ void ledger_refund_begin(int worker, const uint64_t *amounts)
     atomic_store(&account->refunding, true);
 }
 
-void ledger_refund_end(int worker, uint64_t later_ns)
+void account_refund_end(int worker, uint64_t later_ns)
 {
-    struct account *account = &ledger->accounts[worker];
+    struct account *account = &grants_log->accounts[worker];
     uint64_t n = atomic_load(&account->refunds_n);
     struct refund refund = account->refund;
 
-    while (n - atomic_load(&account->refunds_read) == LEDGER_ROOM)
+    while (n - atomic_load(&account->refunds_read) == ACCOUNT_ROOM)
         pause_ns(100000);
     refund.hi = clock_now() + later_ns;
-    account->refunds[n % LEDGER_ROOM] = refund;
+    account->refunds[n % ACCOUNT_ROOM] = refund;
     atomic_store(&account->refunds_n, n + 1);
     atomic_store(&account->refunding, false);
 }
@@ -148,7 +148,7 @@ static void read_events(struct account *account)
     uint64_t n = atomic_load(&account->events_n), i = atomic_load(&account->events_read);
 
     for (; i < n; i++)
-        history_add(&history, &account->events[i % LEDGER_ROOM]);
+        history_add(&history, &account->events[i % ACCOUNT_ROOM]);
     atomic_store(&account->events_read, n);
 }
 
@@ -157,22 +157,22 @@ static void read_refunds(struct account *account)
     uint64_t n = atomic_load(&account->refunds_n), i = atomic_load(&account->refunds_read);
 
     for (; i < n; i++)
-        history_add_refund(&history, &account->refunds[i % LEDGER_ROOM]);
+        history_add_refund(&history, &account->refunds[i % ACCOUNT_ROOM]);
     atomic_store(&account->refunds_read, n);
 }
 
 /* Grants first: a refund that made one of them possible is either over by then, or under way. */
-void ledger_read(void)
+void accounts_read(void)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        read_events(&ledger->accounts[i]);
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        read_refunds(&ledger->accounts[i]);
+    for (int i = 0; i < ACCOUNTS; i++)
+        read_events(&grants_log->accounts[i]);
+    for (int i = 0; i < ACCOUNTS; i++)
+        read_refunds(&grants_log->accounts[i]);
 }
 
-void ledger_bury(int worker)
+void account_clear(int worker)
 {
-    struct account *account = &ledger->accounts[worker];
+    struct account *account = &grants_log->accounts[worker];
 
     read_events(account);
     read_refunds(account);
@@ -182,14 +182,14 @@ void ledger_bury(int worker)
     }
     atomic_store(&account->refunding, false);
     atomic_store(&account->resting, 0);
-    atomic_fetch_and(&ledger->holders, ~(UINT64_C(0xff) << shift(worker)));
+    atomic_fetch_and(&grants_log->holders, ~(UINT64_C(0xff) << shift(worker)));
 }
 
 /* What is under way counts for this check, and will be read when it is over. */
 static void add_refunds_under_way(void)
 {
-    for (int i = 0; i < LEDGER_WORKERS; i++) {
-        struct account *account = &ledger->accounts[i];
+    for (int i = 0; i < ACCOUNTS; i++) {
+        struct account *account = &grants_log->accounts[i];
 
         if (atomic_load(&account->refunding))
             history_add_refund(&history, &account->refund);
@@ -208,25 +208,25 @@ static void forget_before(uint64_t instant)
     history.events_n = 0;
 }
 
-void ledger_check(void)
+void accounts_check(void)
 {
     uint64_t now_ns = clock_now();
 
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        read_events(&ledger->accounts[i]);
+    for (int i = 0; i < ACCOUNTS; i++)
+        read_events(&grants_log->accounts[i]);
     add_refunds_under_way();
-    for (int i = 0; i < LEDGER_WORKERS; i++)
-        read_refunds(&ledger->accounts[i]);
+    for (int i = 0; i < ACCOUNTS; i++)
+        read_refunds(&grants_log->accounts[i]);
     require(history_keeps_rate(&history, TOKENS, TOKENS_BURST, TOKENS_PER_S, SECOND));
     require(history_keeps_rate(&history, BYTES, BYTES_BURST, BYTES_PER_S, SECOND));
-    require(history_keeps_window(&history, CALLS, ledger_capacities[CALLS], CALLS_WINDOW));
+    require(history_keeps_window(&history, CALLS, account_capacities[CALLS], CALLS_WINDOW));
     require(history_keeps_order(&history));
     checked += history.events_n;
     forget_before(read_ns);
     read_ns = now_ns;
 }
 
-uint64_t ledger_grants(void)
+uint64_t account_grants(void)
 {
     return checked;
 }
