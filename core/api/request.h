@@ -35,7 +35,7 @@ enum purpose {
     PURPOSE_FORECAST /* without warnings: nothing is acquired */
 };
 
-/* Compares keys by address, then by content. In line: keys are short, and strcmp() is a call. */
+/* Compares keys by address, then by content. Inline: keys are short, and strcmp() is a call. */
 static inline bool request_key_equal(const char *a, const char *b)
 {
     if (a == b)

@@ -39,7 +39,7 @@ static void run_closer(void *unused)
     set_shutdown(world.threads[CLOSER], world.sets[set]);
 }
 
-/* Nothing is left: there is no line; there is one; there was one, so that the set is inflated. */
+/* Nothing is left: no request waits; one does; one did, so that the set is inflated. */
 static void prepare(uint32_t state)
 {
     atomic_store(&world.w->closed, 0);

@@ -74,7 +74,7 @@ static inline uint64_t random_seed(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The same, unless the arguments say --seed N. */
+/* Returns the N of the arguments --seed N, else random_seed(). */
 static inline uint64_t random_seed_of(int argc, char **argv)
 {
     for (int i = 1; i + 1 < argc; i++)

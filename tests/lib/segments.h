@@ -56,13 +56,13 @@ static inline struct segment_shape other_shape(void)
     return shape;
 }
 
-/* A segment that exists for its users only; `anybody` finds whether there are any. */
-static inline bool anybody(const struct segment *segment, void *userdata);
+/* A segment that exists for its users only; `is_in_use` says whether it has any. */
+static inline bool is_in_use(const struct segment *segment, void *userdata);
 
 static inline struct segment_shape brief(struct segment_shape shape)
 {
     shape.while_used = true;
-    shape.in_use = anybody;
+    shape.in_use = is_in_use;
     return shape;
 }
 
@@ -111,7 +111,7 @@ static inline bool has_first_version(const struct segment *segment)
     return !broken && version.content_n == 5 && words[3] == 7 && words[4] == 8;
 }
 
-static inline bool anybody(const struct segment *segment, void *userdata)
+static inline bool is_in_use(const struct segment *segment, void *userdata)
 {
     (void)userdata;
     for (uint32_t i = 0; i < segment_peers_n(segment); i++)

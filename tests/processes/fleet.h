@@ -93,7 +93,7 @@ bool fleet_end(struct fleet *fleet, uint64_t timeout_ns);
  * others. */
 bool fleet_is_moving(struct fleet *fleet, uint64_t within_ns);
 
-/* The log: how many places were taken. An event whose seq is 0 is torn. */
+/* The log. Returns how many places were taken. An event with seq 0 is torn. */
 size_t fleet_events(const struct fleet *fleet, const struct fleet_event **ret);
 /* False: there were more events than places. */
 bool fleet_log_is_whole(const struct fleet *fleet);

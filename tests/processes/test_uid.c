@@ -109,7 +109,7 @@ static void break_in(void)
     require(open_some(place) == -EACCES);
     require(segment_view(place, "set", &segment, &error) == -EACCES);
     require(segment_inspect(place, "set", &summary, &error) == -EACCES);
-    require(segment_remove(place, "set", true, anybody, NULL, &error) == -EACCES);
+    require(segment_remove(place, "set", true, is_in_use, NULL, &error) == -EACCES);
 }
 
 static void no_other_user_reads_or_changes_it(void **state)

@@ -302,7 +302,7 @@ class ServerTest(unittest.TestCase):
         self.until_counts(waiting=2)
         leave(leaver)
         self.until_counts(waiting=1, canceled=1)
-        newcomer = self.connect().send()  # there is room in the line again
+        newcomer = self.connect().send()  # there is room in the wait queue again
         self.until_counts(waiting=2)
         leave(holder)  # and this gives the connection to the next
         self.assertEqual(stayer.answer().status, 200)

@@ -139,7 +139,7 @@ static bool ran(const struct io_uring_cqe *cqe)
     return operation;
 }
 
-/* The same, if the cancellation has a CQE as well. */
+/* Whether the operation ran, if the cancellation has a CQE as well. */
 static bool ran_beside_cancel(void)
 {
     struct io_uring_cqe first, second;

@@ -128,7 +128,7 @@ static void a_descriptor_counts_one_decision(void **state)
     world_close();
 }
 
-/* The same eventfd, under another number, must not hear of the next acquisition. */
+/* An acquisition's eventfd, under another number, must not be signaled for the next acquisition. */
 static void a_descriptor_is_never_handed_out_twice(void **state)
 {
     weir_acquisition *holder, *a;

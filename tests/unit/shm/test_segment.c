@@ -393,7 +393,7 @@ static void sets_have_files_of_their_own(void **state)
     assert_int_equal(files_n(), 2);
     segment_close(first);
     segment_close(second);
-    assert_int_equal(segment_remove(place, "../set", false, anybody, NULL, &error), 0);
+    assert_int_equal(segment_remove(place, "../set", false, is_in_use, NULL, &error), 0);
     remove_some();
 }
 
@@ -410,7 +410,7 @@ static void the_default_directory_is_used(void **state)
     assert_int_equal(segment_open(NULL, &shape, &segment, &error), 0);
     assert_true(inode_of(path) != 0);
     segment_close(segment);
-    assert_int_equal(segment_remove(NULL, name, false, anybody, NULL, &error), 0);
+    assert_int_equal(segment_remove(NULL, name, false, is_in_use, NULL, &error), 0);
     assert_true(inode_of(path) == 0);
     *strrchr(path, '/') = '\0';
     rmdir(path); /* unless in use */
@@ -662,7 +662,7 @@ static void a_file_of_another_length_is_damaged(void **state)
         segment_close(open_some());
         assert_int_equal(truncate(inside(SOME_FILE), sizes[i]), 0);
         assert_some_refused(-EUCLEAN, "damaged");
-        assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EUCLEAN);
+        assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -EUCLEAN);
         remove_some(); /* by force */
     }
 }
@@ -714,7 +714,7 @@ static void other_namespaces_are_refused(void **state)
     segment_close(segment);
     fake_os_set_namespaces(0, 0);
     assert_some_refused(-EXDEV, "another pid namespace (1, here ");
-    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EXDEV);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -EXDEV);
     remove_some();
     fake_os_set_namespaces(0, 1);
     segment = open_some();
@@ -747,13 +747,13 @@ static void the_last_one_removes_it(void **state)
     claim(second, 1);
     assert_int_equal(segment_confirm_attach(second), 0);
     give_back(first, 0);
-    assert_int_equal(segment_remove_if_unused(first, anybody, NULL), 0);
+    assert_int_equal(segment_remove_if_unused(first, is_in_use, NULL), 0);
     assert_int_equal(segment_header(first)->removal, 0);
     assert_int_equal(files_n(), 1);
     give_back(second, 1);
-    assert_int_equal(segment_remove_if_unused(second, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(second, is_in_use, NULL), 1);
     assert_int_equal(files_n(), 0);
-    assert_int_equal(segment_remove_if_unused(first, anybody, NULL), 1); /* it was */
+    assert_int_equal(segment_remove_if_unused(first, is_in_use, NULL), 1); /* it was */
     segment_close(first);
     segment_close(second);
 }
@@ -764,12 +764,12 @@ static void a_latecomer_opens_anew(void **state)
     struct segment *late = open_some(), *last = open_some(), *new;
 
     (void)state;
-    assert_int_equal(segment_remove_if_unused(last, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(last, is_in_use, NULL), 1);
     claim(late, 0);
     assert_int_equal(segment_confirm_attach(late), -ESTALE);
     new = open_some();
     assert_int_equal(segment_confirm_attach(late), -ESTALE); /* and the new one stays */
-    assert_int_equal(segment_remove_if_unused(last, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(last, is_in_use, NULL), 1);
     assert_int_equal(files_n(), 1);
     assert_int_equal(segment_confirm_attach(new), 0);
     segment_close(late);
@@ -827,7 +827,7 @@ static bool another_leaves(const struct segment *segment, void *userdata)
 {
     (void)segment;
     give_back(userdata, 9);
-    assert_int_equal(segment_remove_if_unused(userdata, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(userdata, is_in_use, NULL), 1);
     return true; /* it was still there when its place was looked at */
 }
 
@@ -856,7 +856,7 @@ static void a_dead_remover_is_in_no_process_s_way(void **state)
     assert_int_equal(segment_header(segment)->removal, 0);
     segment_header(segment)->removal = 76;
     give_back(segment, 0);
-    assert_int_equal(segment_remove_if_unused(segment, anybody, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(segment, is_in_use, NULL), 1);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
@@ -882,7 +882,7 @@ static void assert_both_refused(const struct segment_shape *shape, const char *t
 }
 
 /* A killed process does not remove it; one with another definition does. */
-static void one_whose_users_were_killed_is_replaced(void **state)
+static void one_with_killed_users_is_replaced(void **state)
 {
     const struct segment_shape some = brief(some_shape()), other = brief(other_shape());
     struct segment *old = open_shape(&some), *new;
@@ -919,7 +919,7 @@ static void one_that_outlives_its_users_is_not(void **state)
     struct segment *segment;
 
     (void)state;
-    longer.in_use = anybody;
+    longer.in_use = is_in_use;
     segment_close(open_shape(&some));
     segment = open_shape(&longer);
     assert_false(segment->while_used);
@@ -947,7 +947,7 @@ static void an_observer_replaces_nothing(void **state)
 static bool one_comes_back(const struct segment *segment, void *userdata)
 {
     return segment_header(segment)->removal ? newcomer_comes(segment, userdata)
-                                            : anybody(segment, NULL);
+                                            : is_in_use(segment, NULL);
 }
 
 /* Of two that meet, the one with the definition of the earlier users stays. */
@@ -978,7 +978,7 @@ static bool another_replaces_it(const struct segment *segment, void *userdata)
     struct faster *faster = userdata;
 
     if (faster->segment)
-        return anybody(segment, NULL);
+        return is_in_use(segment, NULL);
     faster->segment = open_shape(&faster->shape);
     claim(faster->segment, 0);
     assert_int_equal(segment_confirm_attach(faster->segment), 0);
@@ -1025,22 +1025,22 @@ static void removal_by_name(void **state)
     (void)state;
     claim(segment, 0);
     close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -EBUSY);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -EBUSY);
     assert_non_null(strstr(error.message, "in use"));
     assert_int_equal(segment_header(segment)->removal, 0);
     assert_int_equal(files_n(), 2);
-    assert_int_equal(segment_remove(place, "set", true, anybody, NULL, &error), 0);
+    assert_int_equal(segment_remove(place, "set", true, is_in_use, NULL, &error), 0);
     assert_int_equal(files_n(), 0); /* the doorbell went too */
     assert_int_equal(segment_header(segment)->removal & 1, 1);
     assert_true(has_first_version(segment));
-    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), -ENOENT);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -ENOENT);
     assert_non_null(strstr(error.message, "there is no segment"));
-    assert_int_equal(segment_remove(place, "", false, anybody, NULL, &error), -EINVAL);
+    assert_int_equal(segment_remove(place, "", false, is_in_use, NULL, &error), -EINVAL);
     segment_close(segment);
     segment = open_some();
     claim(segment, 0);
     give_back(segment, 0);
-    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, NULL), 0);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, NULL), 0);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
@@ -1054,7 +1054,7 @@ static void one_of_an_earlier_boot_is_removed(void **state)
     segment = open_some();
     claim(segment, 0);
     fake_os_set_boot(0);
-    assert_int_equal(segment_remove(place, "set", false, anybody, NULL, &error), 0);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), 0);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
@@ -1063,7 +1063,7 @@ static void what_is_not_trusted_is_not_removed(void **state)
 {
     (void)state;
     assert_int_equal(symlink("elsewhere", inside(SOME_FILE)), 0);
-    assert_int_equal(segment_remove(place, "set", true, anybody, NULL, &error), -EPERM);
+    assert_int_equal(segment_remove(place, "set", true, is_in_use, NULL, &error), -EPERM);
     assert_int_equal(unlink(inside(SOME_FILE)), 0);
 }
 
@@ -1121,7 +1121,7 @@ static void an_observer_changes_nothing(void **state)
     assert_int_equal(segment_view(place, "set", &view, &error), 0);
     assert_memory_equal(&view->layout, &segment->layout, sizeof view->layout);
     assert_true(has_first_version(view));
-    assert_true(anybody(view, NULL));
+    assert_true(is_in_use(view, NULL));
     assert_string_equal(segment_definition(view), segment_definition(segment));
     fstat(segment->fd, &after);
     assert_int_equal(before.st_blocks, after.st_blocks);
@@ -1179,7 +1179,7 @@ static int attach(void)
 
 static int remove_by_name(void)
 {
-    return segment_remove(place, "set", false, anybody, NULL, &error);
+    return segment_remove(place, "set", false, is_in_use, NULL, &error);
 }
 
 static int look(void)
@@ -1209,7 +1209,7 @@ static void with_each_call_failing(int (*run)(void), void (*before)(void))
         int r;
 
         fake_os_fail_kind_at(0, 0, 0);
-        segment_remove(place, "set", true, anybody, NULL, NULL);
+        segment_remove(place, "set", true, is_in_use, NULL, NULL);
         if (before)
             before();
         error = (struct weir_error){0};
@@ -1229,7 +1229,7 @@ static void with_each_call_failing(int (*run)(void), void (*before)(void))
         }
     }
     assert_true(n > 6);
-    segment_remove(place, "set", true, anybody, NULL, NULL);
+    segment_remove(place, "set", true, is_in_use, NULL, NULL);
     assert_int_equal(files_n(), 0);
 }
 
@@ -1275,7 +1275,7 @@ static void a_failed_removal_is_made_good(void **state)
         int r;
 
         fake_os_fail_at(n);
-        r = segment_remove_if_unused(segment, anybody, NULL);
+        r = segment_remove_if_unused(segment, is_in_use, NULL);
         if (!fake_os_has_failed()) {
             assert_int_equal(r, 1);
             assert_true(n > 4);
@@ -1326,7 +1326,7 @@ int main(void)
         leak_checked_test(a_newcomer_can_veto),
         leak_checked_test(a_later_one_takes_over),
         leak_checked_test(a_dead_remover_is_in_no_process_s_way),
-        leak_checked_test(one_whose_users_were_killed_is_replaced),
+        leak_checked_test(one_with_killed_users_is_replaced),
         leak_checked_test(one_that_outlives_its_users_is_not),
         leak_checked_test(an_observer_replaces_nothing),
         leak_checked_test(a_newcomer_can_veto_that),

@@ -46,7 +46,7 @@ static void end(void)
 {
     close(file);
     segment_close(original);
-    require(segment_remove(place, "set", true, anybody, NULL, &error) == 0);
+    require(segment_remove(place, "set", true, is_in_use, NULL, &error) == 0);
     require(files_n() == 0);
 }
 
@@ -113,7 +113,7 @@ static void try_all(void)
         require(memcmp(&segment->layout, &original->layout, sizeof segment->layout) == 0);
     segment_close(segment);
     require_expected(segment_inspect(place, "set", &summary, &error));
-    r = segment_remove(place, "set", false, anybody, NULL, &error);
+    r = segment_remove(place, "set", false, is_in_use, NULL, &error);
     require_expected(r);
     if (r == 0) { /* it seemed unused */
         require(files_n() == 0);

@@ -53,7 +53,7 @@ static void put(const struct weir_request *request, uint64_t user_data)
     assert_int_equal(put_to(queue, request, user_data, NULL), 0);
 }
 
-/* The same, with its acquisition. */
+/* Submits what must be accepted, and returns its acquisition. */
 static weir_acquisition *put_kept(const struct weir_request *request, uint64_t user_data)
 {
     weir_acquisition *acquisition = NULL;
