@@ -4,6 +4,7 @@
  * the fake system refuses, and descriptors and addresses that the kernel refuses.
  */
 #include "api/instance.h"
+#include "lib/child.h"
 #include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -16,7 +17,6 @@
 #include <stdarg.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -433,13 +433,14 @@ static int open_with_addresses(size_t more)
     struct rlimit limit = {addresses_used() + more, RLIM_INFINITY};
     struct weir_options options = {.size = sizeof(options), .text = world_text};
     struct whole_set world;
-    int status, r;
-    pid_t child = fork();
+    pid_t child = child_fork();
+    int r;
 
     require(child >= 0);
     if (child) {
-        require(waitpid(child, &status, 0) == child);
-        require(WIFEXITED(status));
+        int status = child_wait(child);
+
+        require(status >= 0 && WIFEXITED(status));
         return WEXITSTATUS(status);
     }
     require(setrlimit(RLIMIT_AS, &limit) == 0);

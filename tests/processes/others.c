@@ -371,14 +371,12 @@ struct others others_start(const char *text, uint64_t capacity)
 {
     static struct crowd crowd;
     struct shared_pipe orders = shared_pipe(), answers = shared_pipe();
-    pid_t parent = getpid(), pid;
+    pid_t pid;
 
     crowd = (struct crowd){.text = text, .capacity = capacity};
-    fflush(NULL);
-    pid = fork();
+    pid = child_fork();
     require(pid >= 0);
     if (pid == 0) {
-        child_ends_with(parent);
         close(orders.fds[1]);
         close(answers.fds[0]);
         run(&crowd, orders.fds[0], answers.fds[1]);

@@ -2,6 +2,7 @@
 /* File systems that are really full: memory that a segment has given out can be written to, and any
  * more is -ENOSPC, never a signal. Needs to be root, to mount some in a private namespace; skips
  * itself otherwise. */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -12,7 +13,6 @@
 #include <stdarg.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -157,13 +157,12 @@ static void a_full_file_system_sends_no_signal(void **state)
     seed_begin();
     snprintf(full, sizeof full, "%s/full", place);
     require(mkdir(full, 0700) == 0);
-    fflush(NULL);
-    child = fork();
+    child = child_fork();
     if (child == 0)
         _exit(fill_all());
-    assert_int_equal(waitpid(child, &status, 0), child);
+    status = child_wait(child);
     assert_int_equal(rmdir(full), 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE) {
+    if (child_exited(status, NOT_HERE)) {
         print_message("skipped: a small file system cannot be mounted here\n");
         skip();
     }

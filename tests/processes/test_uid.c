@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Another user of the machine: can neither read nor change a segment, nor make us use what it has
  * laid in our way beforehand. Needs to be root, to become two others; skips itself otherwise. */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
@@ -9,7 +10,6 @@
 #include <grp.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -23,11 +23,8 @@ static char default_directory[SEGMENT_DIR_PATH_SIZE];
 /* Runs it in a child as that user. Its failed `require` fails the test. */
 static void as(uid_t user, void (*run)(void))
 {
-    int status = -1;
-    pid_t child;
+    pid_t child = child_fork();
 
-    fflush(NULL);
-    child = fork();
     if (child == 0) {
         require(setgroups(0, NULL) == 0);
         require(setresgid(user, user, user) == 0);
@@ -36,19 +33,17 @@ static void as(uid_t user, void (*run)(void))
         run();
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(child_wait(child), 0);
 }
 
 /* Root of a container may not have these users. */
 static bool can_become_others(void)
 {
-    int status = -1;
-    pid_t child = fork();
+    pid_t child = child_fork();
 
     if (child == 0)
         _exit(setgroups(0, NULL) == 0 && setresuid(ATTACKER, VICTIM, VICTIM) == 0 ? 0 : 1);
-    return waitpid(child, &status, 0) == child && status == 0;
+    return child_wait(child) == 0;
 }
 
 static void must_be_root(void)

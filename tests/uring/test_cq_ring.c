@@ -2,6 +2,7 @@
 /* Completion queues attached to a ring of the program: each completion comes as a CQE or by a reap,
  * once, and whatever ends the posting loses none. On every kind of ring. The program is run again
  * as on an older kernel, where the timer thread posts by a source ring. */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "rings.h"
@@ -14,7 +15,6 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <weir/weir.h>
 
 #include <cmocka.h>
@@ -799,8 +799,7 @@ static void test_rests_by_the_real_clock(void **state)
 
 static void in_child(void (*run)(void))
 {
-    pid_t child = fork();
-    int status = -1;
+    pid_t child = child_fork();
 
     require(child >= 0);
     if (child == 0) {
@@ -808,8 +807,7 @@ static void in_child(void (*run)(void))
         fflush(NULL);
         _exit(0);
     }
-    require(waitpid(child, &status, 0) == child);
-    assert_int_equal(status, 0);
+    assert_int_equal(child_wait(child), 0);
 }
 
 /* Everything anew: a child can use nothing of its parent's. */

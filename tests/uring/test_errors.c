@@ -2,13 +2,13 @@
 /* What fails prepares nothing; and what probing finds, also where it is not allowed to. */
 #include "ring_world.h"
 
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 static int try_linked(weir_acquisition *acquisition, uint64_t deadline_ns, unsigned next)
 {
@@ -233,8 +233,7 @@ static void probe_where_it_is_forbidden_fails(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct weir_uring untouched = {.features = 12345};
-        pid_t child = fork();
-        int status = -1;
+        pid_t child = child_fork();
 
         assert_true(child >= 0);
         if (child == 0) {
@@ -243,8 +242,7 @@ static void probe_where_it_is_forbidden_fails(void **state)
             _exit(weir_uring_probe(&untouched) != -(int)cases[i].code ||
                   untouched.features != 12345);
         }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        assert_int_equal(child_wait(child), 0);
     }
 }
 

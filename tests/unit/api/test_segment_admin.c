@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments as other processes see them: listed with their state, removed unless in use. */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/segments.h"
@@ -9,7 +10,6 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <sys/wait.h>
 #include <weir/segment.h>
 
 #include <cmocka.h>
@@ -154,12 +154,12 @@ static void users_are_counted_once(void **state)
     (void)state;
     lives[0] = join(segment, self(), &slots[0]);
     lives[1] = join(segment, self(), &slots[1]); /* another instance of this process */
-    child = fork();
+    child = child_fork();
     if (child == 0)
         _exit(0);
     assert_true(child > 0);
     lives[2] = join(segment, peer_id_make(0, 0, (uint32_t)child), &slots[2]);
-    waitpid(child, NULL, 0);
+    assert_int_equal(child_wait(child), 0);
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].users, 1); /* and not the dead one */
     assert_int_equal(remove_set("set", 0), -EBUSY);

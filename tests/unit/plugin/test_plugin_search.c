@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Plugins: what is accepted, every way to be refused, where files are looked for, and failures. */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/tmpdir.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -624,7 +624,6 @@ static int run_privileged(void)
 static void test_environment_of_a_privileged_process(void **state)
 {
     struct path dir, program;
-    int status = 0;
     pid_t child;
 
     (void)state;
@@ -643,15 +642,13 @@ static void test_environment_of_a_privileged_process(void **state)
     for (int privileged = 0; privileged < 2; privileged++) {
         assert_int_equal(chown(program.text, 0, privileged ? 1 : 0), 0);
         assert_int_equal(chmod(program.text, privileged ? 02755 : 0755), 0);
-        child = fork();
+        child = child_fork();
         if (child == 0) {
             setenv("WEIR_PLUGIN_PATH", BROKEN_DIR, 1);
             execl(program.text, program.text, "--privileged", (char *)NULL);
             _exit(3);
         }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), privileged ? PRIVILEGED : UNPRIVILEGED);
+        assert_true(child_exited(child_wait(child), privileged ? PRIVILEGED : UNPRIVILEGED));
     }
     remove_dir(dir.text);
 }

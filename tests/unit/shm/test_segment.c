@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments: made once, attached to by processes that mean the same, trusted by none. */
+#include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
@@ -14,7 +15,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -419,8 +419,7 @@ static void the_default_directory_is_used(void **state)
 static void a_child_has_no_mapping(void **state)
 {
     struct segment *segment = open_some();
-    int status = 0;
-    pid_t child = fork();
+    pid_t child = child_fork();
 
     (void)state;
     if (child == 0) {
@@ -434,8 +433,7 @@ static void a_child_has_no_mapping(void **state)
         found |= fcntl(segment->fd, F_GETFD) >= 0 || fcntl(segment->directory_fd, F_GETFD) >= 0;
         _exit(maps && !found ? 0 : 1);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(child_wait(child), 0);
     assert_true(has_first_version(segment));
     segment_close(segment);
     remove_some();
@@ -1112,7 +1110,6 @@ static void an_observer_changes_nothing(void **state)
 {
     struct segment *segment = open_some(), *view = NULL;
     struct stat before, after;
-    int status = 0;
     pid_t child;
 
     (void)state;
@@ -1125,7 +1122,7 @@ static void an_observer_changes_nothing(void **state)
     assert_string_equal(segment_definition(view), segment_definition(segment));
     fstat(segment->fd, &after);
     assert_int_equal(before.st_blocks, after.st_blocks);
-    child = fork(); /* with a mapping of its own */
+    child = child_fork(); /* with a mapping of its own */
     if (child == 0) {
         struct segment *mine = NULL;
 
@@ -1134,8 +1131,7 @@ static void an_observer_changes_nothing(void **state)
             segment_header(mine)->removal = 1;
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    assert_true(child_was_killed(child_wait(child), SIGSEGV));
     assert_int_equal(segment_header(segment)->removal, 0);
     segment_close(view);
     segment_close(segment);
