@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A kind of set of the test's own, whose state is kept elsewhere: a number in a struct, as a server
+ * A kind of set of the test's own that keeps its state elsewhere: a number in a struct, as a server
  * would have it. Every public call serves it through its table of operations.
  */
 #include "api/instance.h"
