@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Implements weir_plugins(), which lists all plugin files and why files are refused. */
-#include "config/config_ast.h"
+#include "config/value.h"
 #include "os/os.h"
-#include "plugin/plugin_search.h"
-#include <errno.h>
+#include "plugin/plugin_file.h"
 #include <limits.h>
 #include <string.h>
 
@@ -32,8 +31,8 @@ static int plugin_list_report_file(void *userdata, const struct plugin_file *fil
 
     if (file->refusal.code != 0)
         return plugin_list_report(userdata, file->path, NULL, &file->refusal);
-    for (uint32_t i = 0; i < file->entries_n && r == 0; i++)
-        r = plugin_list_report(userdata, file->path, &file->entries[i].info, NULL);
+    for (uint32_t i = 0; i < file->plugins_n && r == 0; i++)
+        r = plugin_list_report(userdata, file->path, &file->plugins[i].info, NULL);
     return r;
 }
 
@@ -56,11 +55,8 @@ static int plugin_list_add_dirs(struct plugin_search *plugins, const struct weir
     for (size_t i = 0; i < ast.plugin_dirs_n && r == 0; i++) {
         const struct config_value *dir = &ast.plugin_dirs[i];
 
-        if (dir->text != NULL && dir->text[0] != '/')
-            r = complaint_add(complaints, -EINVAL, dir->mark,
-                              "`%s` is not an absolute path: begin it with `/`",
-                              error_text(dir->text).text);
-        else if (dir->text != NULL)
+        r = value_check_path(complaints, dir);
+        if (r == 0)
             r = plugin_search_add_dirs(plugins, &dir->text, 1);
     }
     config_ast_free(&ast);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Administration of segments: weir_segments and weir_segment_remove. */
-#include "config/config_ast.h"
+#include "config/value.h"
 #include "os/os.h"
 #include "shm/peer_id.h"
 #include "shm/segment.h"
@@ -14,36 +14,22 @@
 
 /* ---- directory ---- */
 
-static int segment_admin_config_dir(const struct config_ast *definition,
-                                    struct complaints *complaints, const char **ret)
-{
-    const struct config_value *dir = &definition->process_dir;
-
-    if (dir->text != NULL && dir->text[0] != '/')
-        return complaint_add(complaints, -EINVAL, dir->mark,
-                             "`%s` is not an absolute path: begin it with `/`",
-                             error_text(dir->text).text);
-    *ret = dir->text;
-    return 0;
-}
-
 /* Chooses the segment directory. `*ret`: NULL for the default, else freed with os_free(). */
 static int segment_admin_choose_dir(const struct weir_options *options, char **ret,
                                     struct weir_error *reterr)
 {
     struct complaints complaints = {.report = options->complaint, .userdata = options->userdata};
     struct config_ast definition = {0};
-    const char *configured = NULL;
     int r = 0, reported;
 
     *ret = NULL;
     if (options->process_dir == NULL) /* else the configuration does not matter */
         r = config_yaml_load(options, &definition, &complaints);
     if (r == 0)
-        r = segment_admin_config_dir(&definition, &complaints, &configured);
+        r = value_check_path(&complaints, &definition.process_dir);
     reported = complaints_report(&complaints);
     if (r == 0 && reported == 0)
-        r = reported = segment_dir_choose(options, configured, &complaints, ret);
+        r = reported = segment_dir_choose(options, definition.process_dir.text, &complaints, ret);
     config_ast_free(&definition);
     if (reported < 0 && reported != -ENOMEM) {
         if (reterr != NULL)

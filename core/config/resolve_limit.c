@@ -12,7 +12,7 @@ enum { LIMIT_FIELD_TYPE, LIMIT_FIELD_KEY, LIMIT_FIELD_ALGORITHM };
 static bool resolve_field_is_missing(const struct resolver *resolver, const struct plugin *plugin,
                                      const struct config_value *value, size_t field)
 {
-    size_t parameters_n = plugin != NULL ? plugin->parameters_n : 0;
+    size_t parameters_n = plugin != NULL ? plugin->info.parameters_n : 0;
     return !value_is_given(value) && !resolver->params.hinted[parameters_n + field];
 }
 
@@ -36,7 +36,7 @@ static void resolve_limit_type(struct resolver *resolver, const struct ast_limit
             served[served_n++] = limit_type_names[i];
     }
     complain(resolver->complaints, ast->algorithm.mark,
-             "%s does not serve limits of type %s, only %s", plugin->name,
+             "%s does not serve limits of type %s, only %s", plugin->info.name,
              limit_type_names[limit->type], text_join(served, served_n, ", ", ", ").text);
 }
 
@@ -131,10 +131,10 @@ static struct weir_parameter counted_capacity = {.name = "capacity",
                                                  .min = 1,
                                                  .max = UINT64_MAX,
                                                  .doc = "how many units may be held at once"};
-static const struct plugin counted_resource = {.kind = WEIR_PLUGIN_ALGORITHM,
-                                               .name = "a counted resource",
+static const struct plugin counted_resource = {.info.kind = WEIR_PLUGIN_ALGORITHM,
+                                               .info.name = "a counted resource",
+                                               .info.parameters_n = 1,
                                                .parameters = &counted_capacity,
-                                               .parameters_n = 1,
                                                .algorithm.types = 1u << WEIR_LIMIT_RESOURCE};
 
 /* Reads the parameters and makes the configuration. */
@@ -209,8 +209,8 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
                                 ast->algorithm.mark);
     if (plugin != NULL) {
         limit->algorithm = &plugin->algorithm;
-        limit->algorithm_name = plugin->name;
-        limit->algorithm_version = plugin->version;
+        limit->algorithm_name = plugin->info.name;
+        limit->algorithm_version = plugin->info.version;
     } else if (resolve_limit_is_counted(ast)) {
         plugin = &counted_resource;
     }

@@ -9,7 +9,7 @@
 
 static size_t params_count(const struct params_owner *owner)
 {
-    return owner->plugin != NULL ? owner->plugin->parameters_n : 0;
+    return owner->plugin != NULL ? owner->plugin->info.parameters_n : 0;
 }
 
 /*
@@ -33,7 +33,7 @@ static void params_complain_unknown(struct resolver *resolver, const struct para
     }
     if (closest == NULL && owner->plugin != NULL)
         complain(resolver->complaints, field->mark, "`%s` is not a field of %s; there are: %s",
-                 error_text(field->text).text, owner->plugin->name,
+                 error_text(field->text).text, owner->plugin->info.name,
                  text_join(names, n, ", ", ", ").text);
 }
 
@@ -88,7 +88,7 @@ static bool params_read(struct resolver *resolver, const struct params_owner *ow
 {
     struct plugin_params *params = &resolver->params;
     bool ok = true;
-    for (uint32_t i = 0; i < owner->plugin->parameters_n; i++) {
+    for (uint32_t i = 0; i < owner->plugin->info.parameters_n; i++) {
         const struct weir_parameter *parameter = &owner->plugin->parameters[i];
         const struct setting *setting = params->settings[i];
         struct weir_value *value = &params->values[i];
@@ -100,7 +100,7 @@ static bool params_read(struct resolver *resolver, const struct params_owner *ow
             ok = false;
             if (!params->hinted[i])
                 complain(resolver->complaints, owner->mark, "%s needs `%s`%s%s",
-                         owner->plugin->name, parameter->name,
+                         owner->plugin->info.name, parameter->name,
                          parameter->doc[0] != '\0' ? ": " : "", parameter->doc);
         }
     }
@@ -115,7 +115,7 @@ static int params_call_plugin(struct resolver *resolver, const struct plugin *pl
     const struct weir_value *values = resolver->params.values;
     *ret = (struct weir_footprint){.size = sizeof *ret};
     *reterr = (struct weir_reason){.parameter = UINT32_MAX};
-    int rc = plugin->kind == WEIR_PLUGIN_ALGORITHM
+    int rc = plugin->info.kind == WEIR_PLUGIN_ALGORITHM
                  ? plugin->algorithm.configure(values, config, ret, reterr)
                  : plugin->balancer.configure(values, sets_n, config, ret, reterr);
     reterr->message[sizeof reterr->message - 1] = '\0';
@@ -129,23 +129,23 @@ static bool params_check_footprint(const struct plugin *plugin,
     if (footprint->config > WEIR_CONFIG_MAX || footprint->state > WEIR_STATE_MAX)
         return false;
     return footprint->state % 8 == 0 &&
-           (plugin->kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
+           (plugin->info.kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
 }
 
 static void params_complain_reason(struct resolver *resolver, const struct params_owner *owner,
                                    const struct weir_reason *reason)
 {
     struct mark mark = owner->mark;
-    if (reason->parameter < owner->plugin->parameters_n &&
+    if (reason->parameter < owner->plugin->info.parameters_n &&
         resolver->params.settings[reason->parameter] != NULL)
         mark = resolver->params.settings[reason->parameter]->value.mark;
-    complain(resolver->complaints, mark, "%s: %s", owner->plugin->name, reason->message);
+    complain(resolver->complaints, mark, "%s: %s", owner->plugin->info.name, reason->message);
 }
 
 static bool params_has_configure(const struct plugin *plugin)
 {
-    return plugin->kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.configure != NULL
-                                                 : plugin->balancer.configure != NULL;
+    return plugin->info.kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.configure != NULL
+                                                      : plugin->balancer.configure != NULL;
 }
 
 bool resolve_params_configure(struct resolver *resolver, const struct params_owner *owner,
@@ -165,7 +165,7 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
     }
     if (!params_check_footprint(plugin, ret)) {
         complaint_add(resolver->complaints, -ENOEXEC, owner->mark,
-                      "plugin `%s` requests an impossible amount of memory (%s)", plugin->name,
+                      "plugin `%s` requests an impossible amount of memory (%s)", plugin->info.name,
                       plugin->path);
         return false;
     }
@@ -179,7 +179,7 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
         again.amount_max != ret->amount_max) {
         os_free(config);
         complaint_add(resolver->complaints, -ENOEXEC, owner->mark,
-                      "plugin `%s` contradicts itself when configured (%s)", plugin->name,
+                      "plugin `%s` contradicts itself when configured (%s)", plugin->info.name,
                       plugin->path);
         return false;
     }

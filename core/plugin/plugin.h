@@ -14,17 +14,16 @@
 
 /* A loaded plugin. Lives as long as its struct plugin_search. */
 struct plugin {
-    enum weir_plugin_kind kind;
-    const char *name, *version, *summary;
+    struct weir_plugin info;           /* complete; the strings belong to the file */
     const char *path;                  /* path of the plugin's file */
-    struct weir_parameter *parameters; /* complete copies; the strings belong to the file */
-    uint32_t parameters_n;
+    struct weir_parameter *parameters; /* complete copies */
     union {
         struct weir_algorithm algorithm;
         struct weir_balancer balancer;
     };
 };
 
+struct plugin_file;
 struct plugin_search; /* an instance's directories, and the files loaded from them */
 
 /* Creates a search. Its order is `dirs` (NULL-terminated, or NULL), WEIR_PLUGIN_PATH, the plugins
@@ -43,5 +42,17 @@ void plugin_search_free(struct plugin_search *plugins);
  */
 int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind, const char *name,
                        const struct plugin **ret, struct weir_error *reterr);
+
+/* Callbacks return 0 to go on. Any other value becomes the result of plugin_search_visit(). */
+struct plugin_visitor {
+    int (*visit)(void *userdata, const struct plugin_file *file); /* see plugin_file.h */
+    /* Reports a directory that cannot be read, with the negative errno; NULL: none is reported. An
+     * absent directory is reported only if the program or its configuration named it. */
+    int (*unreadable)(void *userdata, const char *dir, int code);
+    void *userdata;
+};
+
+/* Visits every file in the order of the search. Returns 0, the value of a callback, or -ENOMEM. */
+int plugin_search_visit(struct plugin_search *plugins, const struct plugin_visitor *visitor);
 
 #endif

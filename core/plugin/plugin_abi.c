@@ -7,20 +7,23 @@
  * ignored. A shorter one is older, and the fields that it lacks are absent. One error refuses the
  * whole file, so that no part of it is used.
  */
-#include "plugin/plugin_abi.h"
 #include "base/invariant.h"
 #include "os/os.h"
-#include <errno.h>
+#include "plugin/plugin_file.h"
 #include <stdio.h>
 #include <string.h>
+
+#define ABI_STRUCT_MAX     4096u /* bytes of any struct of the ABI, now and in the future */
+#define PLUGINS_MAX        64u   /* per file */
+#define PLUGIN_CHOICES_MAX 64u   /* per parameter */
+#define PLUGIN_STRING_MAX  255u  /* bytes in any text but a name */
 
 /* Size that a struct must have to contain the field. */
 #define FIELD_END(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 
 /* Current position in the table, for messages. */
 struct plugin_abi_reader {
-    struct refusal_reason *reason;
-    const char *path;
+    struct plugin_file *file;
     uint32_t number;       /* of the plugin, from 1; 0: the table */
     const char *plugin;    /* name of the plugin; NULL: not known yet */
     const char *parameter; /* name of the parameter, or NULL */
@@ -29,22 +32,19 @@ struct plugin_abi_reader {
 __attribute__((format(printf, 2, 3))) static int
 plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ...)
 {
-    char *text = reader->reason->text;
-    size_t size = sizeof reader->reason->text;
-    int n = 0;
+    char where[200] = "", reason[300];
     va_list arguments;
 
     if (reader->plugin != NULL)
-        n = snprintf(text, size, "plugin `%s`: ", error_text(reader->plugin).text);
+        text_append(where, sizeof where, "plugin `%s`: ", error_text(reader->plugin).text);
     else if (reader->number > 0)
-        n = snprintf(text, size, "plugin %u: ", reader->number);
+        text_append(where, sizeof where, "plugin %u: ", reader->number);
     if (reader->parameter != NULL)
-        n += snprintf(text + n, size - (size_t)n,
-                      "parameter `%s`: ", error_text(reader->parameter).text);
+        text_append(where, sizeof where, "parameter `%s`: ", error_text(reader->parameter).text);
     va_start(arguments, format);
-    vsnprintf(text + n, size - (size_t)n, format, arguments);
+    vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    return -ENOEXEC;
+    return plugin_file_refuse(reader->file, "%s%s", where, reason);
 }
 
 bool plugin_abi_is_name(const char *text)
@@ -55,14 +55,10 @@ bool plugin_abi_is_name(const char *text)
     return length > 0 && length <= PLUGIN_NAME_MAX && strspn(text, allowed) == length;
 }
 
-const char *plugin_abi_kind_name(enum weir_plugin_kind kind)
-{
-    return kind == WEIR_PLUGIN_ALGORITHM ? "algorithm" : "balancer";
-}
-
-/* Checks that a struct may be read: not NULL, aligned, and of a plausible size. */
-static int plugin_abi_check_struct(const struct plugin_abi_reader *reader, const char *what,
-                                   const void *data, size_t least)
+/* Reads a struct: copies the fields that exist, and zeroes the rest of `ret`. Both begin with their
+ * size. Refuses a struct that may not be read: NULL, not aligned, or of no plausible size. */
+static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const char *what,
+                                  const void *data, size_t least, void *ret, size_t ret_size)
 {
     size_t size;
 
@@ -76,22 +72,12 @@ static int plugin_abi_check_struct(const struct plugin_abi_reader *reader, const
                                  size, least);
     if (size > ABI_STRUCT_MAX || size % 8 != 0)
         return plugin_abi_refuse(reader, "its %s has the impossible size %zu", what, size);
-    return 0;
-}
-
-/*
- * Copies the fields that exist, and zeroes the rest of `ret`. Both structs start with their size.
- */
-static void plugin_abi_copy_struct(void *ret, size_t ret_size, const void *data)
-{
-    size_t size;
-
-    memcpy(&size, data, sizeof size);
     if (size > ret_size)
         size = ret_size;
     memset(ret, 0, ret_size);
     memcpy(ret, data, size);
     memcpy(ret, &ret_size, sizeof ret_size);
+    return 0;
 }
 
 /* Checks that a text can be displayed unchanged: one line of valid UTF-8 without control
@@ -108,10 +94,8 @@ static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const c
         return plugin_abi_refuse(reader, "its %s is empty", what);
     if (length > PLUGIN_STRING_MAX)
         return plugin_abi_refuse(reader, "its %s is longer than %u bytes", what, PLUGIN_STRING_MAX);
-    for (size_t i = 0; i < length; i++) {
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
-            return plugin_abi_refuse(reader, "its %s has a control character", what);
-    }
+    if (text_has_control(text))
+        return plugin_abi_refuse(reader, "its %s has a control character", what);
     if (utf8_valid_length(text, length) != length)
         return plugin_abi_refuse(reader, "its %s is not UTF-8", what);
     return 0;
@@ -192,12 +176,11 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
                                      size_t *stride, struct weir_parameter *ret)
 {
     size_t size;
-    int r =
-        plugin_abi_check_struct(reader, "parameter", data, FIELD_END(struct weir_parameter, max));
+    int r = plugin_abi_read_struct(reader, "parameter", data, FIELD_END(struct weir_parameter, max),
+                                   ret, sizeof *ret);
 
     if (r < 0)
         return r;
-    plugin_abi_copy_struct(ret, sizeof *ret, data);
     r = plugin_abi_check_name(reader, "parameter's name", ret->name);
     if (r < 0)
         return r;
@@ -214,21 +197,21 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
     return r < 0 ? r : plugin_abi_check_range(reader, ret);
 }
 
-static int plugin_abi_read_parameters(struct plugin_abi_reader *reader,
-                                      const struct weir_plugin *info, struct plugin *plugin)
+static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct plugin *plugin)
 {
-    const unsigned char *data = (const unsigned char *)info->parameters;
+    const unsigned char *data = (const unsigned char *)plugin->info.parameters;
+    uint32_t n = plugin->info.parameters_n;
     size_t stride = 0;
 
-    if (info->parameters_n == 0)
+    if (n == 0)
         return 0;
-    if (info->parameters_n > PLUGIN_PARAMETERS_MAX)
-        return plugin_abi_refuse(reader, "it has %u parameters; at most %u are possible",
-                                 info->parameters_n, PLUGIN_PARAMETERS_MAX);
-    plugin->parameters = os_alloc(info->parameters_n, sizeof plugin->parameters[0]);
+    if (n > PLUGIN_PARAMETERS_MAX)
+        return plugin_abi_refuse(reader, "it has %u parameters; at most %u are possible", n,
+                                 PLUGIN_PARAMETERS_MAX);
+    plugin->parameters = os_alloc(n, sizeof plugin->parameters[0]);
     if (plugin->parameters == NULL)
         return -ENOMEM;
-    for (uint32_t i = 0; i < info->parameters_n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct weir_parameter *parameter = &plugin->parameters[i];
         int r = plugin_abi_read_parameter(reader, i == 0 ? data : data + i * stride, &stride,
                                           parameter);
@@ -241,7 +224,6 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader,
         }
         reader->parameter = NULL;
     }
-    plugin->parameters_n = info->parameters_n;
     return 0;
 }
 
@@ -262,20 +244,19 @@ static int plugin_abi_read_algorithm(const struct plugin_abi_reader *reader, con
 {
     const uint32_t types =
         1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL | 1u << WEIR_LIMIT_RESOURCE;
-    int r = plugin_abi_check_struct(reader, "struct of operations", ops,
-                                    FIELD_END(struct weir_algorithm, available));
+    int r = plugin_abi_read_struct(reader, "struct of operations", ops,
+                                   FIELD_END(struct weir_algorithm, available), ret, sizeof *ret);
+    const char *missing;
 
     if (r < 0)
         return r;
-    plugin_abi_copy_struct(ret, sizeof *ret, ops);
-    if (ret->configure == NULL)
-        return plugin_abi_refuse(reader, "its operation `configure` is missing");
-    if (ret->ready_at == NULL)
-        return plugin_abi_refuse(reader, "its operation `ready_at` is missing");
-    if (ret->take == NULL)
-        return plugin_abi_refuse(reader, "its operation `take` is missing");
-    if (ret->available == NULL)
-        return plugin_abi_refuse(reader, "its operation `available` is missing");
+    missing = ret->configure == NULL   ? "configure"
+              : ret->ready_at == NULL  ? "ready_at"
+              : ret->take == NULL      ? "take"
+              : ret->available == NULL ? "available"
+                                       : NULL;
+    if (missing != NULL)
+        return plugin_abi_refuse(reader, "its operation `%s` is missing", missing);
     if ((ret->types & types) == 0)
         return plugin_abi_refuse(reader, "it serves no type of limit");
     if ((ret->flags & WEIR_ALGORITHM_REFUNDS) != 0 && ret->refund == NULL)
@@ -288,12 +269,11 @@ static int plugin_abi_read_algorithm(const struct plugin_abi_reader *reader, con
 static int plugin_abi_read_balancer(const struct plugin_abi_reader *reader, const void *ops,
                                     uint32_t parameters_n, struct weir_balancer *ret)
 {
-    int r = plugin_abi_check_struct(reader, "struct of operations", ops,
-                                    FIELD_END(struct weir_balancer, pick));
+    int r = plugin_abi_read_struct(reader, "struct of operations", ops,
+                                   FIELD_END(struct weir_balancer, pick), ret, sizeof *ret);
 
     if (r < 0)
         return r;
-    plugin_abi_copy_struct(ret, sizeof *ret, ops);
     if (ret->pick == NULL)
         return plugin_abi_refuse(reader, "its operation `pick` is missing");
     if (ret->configure == NULL && parameters_n > 0)
@@ -304,106 +284,98 @@ static int plugin_abi_read_balancer(const struct plugin_abi_reader *reader, cons
 }
 
 static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct weir_plugin *data,
-                                  struct plugin_entry *ret)
+                                  struct plugin *plugin)
 {
-    struct weir_plugin *info = &ret->info;
-    struct plugin *plugin = &ret->plugin;
-    int r =
-        plugin_abi_check_struct(reader, "description", data, FIELD_END(struct weir_plugin, ops));
+    struct weir_plugin *info = &plugin->info;
+    int r = plugin_abi_read_struct(reader, "description", data, FIELD_END(struct weir_plugin, ops),
+                                   info, sizeof *info);
 
     if (r < 0)
         return r;
-    plugin_abi_copy_struct(info, sizeof *info, data);
     r = plugin_abi_check_name(reader, "name", info->name);
     if (r < 0)
         return r;
     reader->plugin = info->name;
     if (info->kind != WEIR_PLUGIN_ALGORITHM && info->kind != WEIR_PLUGIN_BALANCER)
         return plugin_abi_refuse(reader, "its kind %u is unknown", info->kind);
-    plugin->kind = (enum weir_plugin_kind)info->kind;
-    plugin->name = info->name;
-    plugin->version = info->version;
-    plugin->summary = info->summary;
-    plugin->path = reader->path;
+    plugin->path = reader->file->path;
     r = plugin_abi_check_text(reader, "version", info->version);
     if (r == 0)
         r = plugin_abi_check_text(reader, "summary", info->summary);
     if (r == 0)
-        r = plugin_abi_read_parameters(reader, info, plugin);
-    if (r == 0)
-        r = info->kind == WEIR_PLUGIN_ALGORITHM
-                ? plugin_abi_read_algorithm(reader, info->ops, &plugin->algorithm)
-                : plugin_abi_read_balancer(reader, info->ops, info->parameters_n,
-                                           &plugin->balancer);
+        r = plugin_abi_read_parameters(reader, plugin);
     info->parameters = plugin->parameters;
-    info->ops = info->kind == WEIR_PLUGIN_ALGORITHM ? (const void *)&plugin->algorithm
-                                                    : (const void *)&plugin->balancer;
+    if (r == 0 && info->kind == WEIR_PLUGIN_ALGORITHM) {
+        r = plugin_abi_read_algorithm(reader, info->ops, &plugin->algorithm);
+        info->ops = &plugin->algorithm;
+    } else if (r == 0) {
+        r = plugin_abi_read_balancer(reader, info->ops, info->parameters_n, &plugin->balancer);
+        info->ops = &plugin->balancer;
+    }
     return r;
 }
 
-/* Checks that the last of `n` plugins is the only one of its kind and name. */
-static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader,
-                                      const struct plugin_entry *entries, uint32_t n)
+/* Checks that the last plugin is the only one of its kind and name. */
+static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader)
 {
-    const struct plugin *last = &entries[n - 1].plugin;
+    const struct plugin *plugins = reader->file->plugins;
+    uint32_t last = reader->number - 1;
 
-    WEIR_INVARIANT(n > 0 && n <= PLUGINS_MAX);
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        if (entries[i].plugin.kind == last->kind && strcmp(entries[i].plugin.name, last->name) == 0)
+    for (uint32_t i = 0; i < last; i++) {
+        if (plugins[i].info.kind == plugins[last].info.kind &&
+            strcmp(plugins[i].info.name, plugins[last].info.name) == 0)
             return plugin_abi_refuse(reader, "there are two plugins of this kind and name");
     }
     return 0;
 }
 
-static int plugin_abi_check_table(const struct plugin_abi_reader *reader,
-                                  const struct weir_plugin_table *table)
+static int plugin_abi_read_plugins(struct plugin_abi_reader *reader,
+                                   const struct weir_plugin_table *table)
 {
-    int r = plugin_abi_check_struct(reader, "table", table,
-                                    FIELD_END(struct weir_plugin_table, plugins));
+    struct plugin_file *file = reader->file;
 
-    if (r < 0)
-        return r;
     if (table->plugins_n == 0 || table->plugins_n > PLUGINS_MAX)
         return plugin_abi_refuse(reader, "its table has %u plugins; 1 to %u are possible",
                                  table->plugins_n, PLUGINS_MAX);
     if (table->plugins == NULL)
         return plugin_abi_refuse(reader, "its table has no plugins (NULL)");
-    return 0;
-}
-
-int plugin_abi_read(const struct weir_plugin_table *table, const char *path,
-                    struct plugin_entry **ret, uint32_t *ret_n, struct refusal_reason *reason)
-{
-    struct plugin_abi_reader reader = {.reason = reason, .path = path};
-    int r = plugin_abi_check_table(&reader, table);
-    struct plugin_entry *entries;
-    uint32_t n;
-
-    if (r < 0)
-        return r;
-    n = table->plugins_n;
-    entries = os_alloc(n, sizeof *entries);
-    if (entries == NULL)
+    file->plugins = os_alloc(table->plugins_n, sizeof *file->plugins);
+    if (file->plugins == NULL)
         return -ENOMEM;
-    for (uint32_t i = 0; i < n && r == 0; i++) {
-        reader.number = i + 1;
-        reader.plugin = NULL;
-        r = plugin_abi_read_plugin(&reader, table->plugins[i], &entries[i]);
+    while (file->plugins_n < table->plugins_n) {
+        uint32_t i = file->plugins_n++;
+        int r;
+
+        reader->number = i + 1;
+        reader->plugin = NULL;
+        r = plugin_abi_read_plugin(reader, table->plugins[i], &file->plugins[i]);
         if (r == 0)
-            r = plugin_abi_check_duplicate(&reader, entries, i + 1);
+            r = plugin_abi_check_duplicate(reader);
+        if (r < 0)
+            return r;
     }
-    if (r < 0) {
-        plugin_abi_free(entries, n);
-        return r;
-    }
-    *ret = entries;
-    *ret_n = n;
     return 0;
 }
 
-void plugin_abi_free(struct plugin_entry *entries, uint32_t n)
+int plugin_abi_read(struct plugin_file *file, const struct weir_plugin_table *data)
 {
-    for (uint32_t i = 0; i < n; i++)
-        os_free(entries[i].plugin.parameters);
-    os_free(entries);
+    struct plugin_abi_reader reader = {.file = file};
+    struct weir_plugin_table table;
+    int r = plugin_abi_read_struct(
+        &reader, "table", data, FIELD_END(struct weir_plugin_table, plugins), &table, sizeof table);
+
+    if (r == 0)
+        r = plugin_abi_read_plugins(&reader, &table);
+    if (r < 0)
+        plugin_abi_free(file);
+    return r;
+}
+
+void plugin_abi_free(struct plugin_file *file)
+{
+    for (uint32_t i = 0; i < file->plugins_n; i++)
+        os_free(file->plugins[i].parameters);
+    os_free(file->plugins);
+    file->plugins = NULL;
+    file->plugins_n = 0;
 }

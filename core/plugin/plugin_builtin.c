@@ -4,9 +4,7 @@
  * with the plugins' names in WEIR_BUILTIN_PLUGINS. There, the symbol of each plugin's table ends in
  * the plugin's name.
  */
-#include "plugin/plugin_builtin.h"
-
-#include <stddef.h>
+#include "plugin/plugin_file.h"
 
 #ifndef WEIR_BUILTIN_PLUGINS
 #define WEIR_BUILTIN_PLUGINS(each)

@@ -7,9 +7,7 @@
 #include "plugin/plugin_file.h"
 #include "base/invariant.h"
 #include "os/os.h"
-#include "plugin/plugin_builtin.h"
 #include <elf.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,36 +19,24 @@
 #error "weir is for x86-64 and aarch64"
 #endif
 
+#define REASON_MAX          300u /* bytes of a reason in a refusal */
+#define PATH_TEXT_MAX       128u /* bytes of a path there */
 #define PROGRAM_HEADERS_MAX 128u
 #define ABI_MAJORS_MAX      99u /* other ABI majors to look for, in a refused file */
 
-/* The end of a path, which is its most specific part, on one line. */
-struct path_text {
-    char text[128];
-};
-
-static struct path_text path_text(const char *path)
+int plugin_file_refuse(struct plugin_file *file, const char *format, ...)
 {
-    struct path_text ret;
-    size_t length = strlen(path);
-    bool cut = length >= sizeof ret.text;
-
-    snprintf(ret.text, sizeof ret.text, "%s%s", cut ? "..." : "",
-             cut ? path + length - sizeof ret.text + 4 : path);
-    return ret;
-}
-
-__attribute__((format(printf, 2, 3))) static int plugin_file_refuse(struct plugin_file *file,
-                                                                    const char *format, ...)
-{
-    struct refusal_reason reason;
+    char reason[REASON_MAX];
+    size_t length = strlen(file->path);
+    bool is_cut = length >= PATH_TEXT_MAX; /* the end of a path is its most specific part */
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(reason.text, sizeof reason.text, format, arguments);
+    vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    return error_set(&file->refusal, -ENOEXEC, "plugin file `%s` is refused: %s",
-                     path_text(file->path).text, reason.text);
+    return error_set(&file->refusal, -ENOEXEC, "plugin file `%s%s` is refused: %s",
+                     is_cut ? "..." : "",
+                     is_cut ? file->path + length - PATH_TEXT_MAX + 4 : file->path, reason);
 }
 
 /* Checks that no other user may write to the file or directory. A plugin is code that runs in this
@@ -69,11 +55,10 @@ static int plugin_file_check_owner(struct plugin_file *file, const char *what,
     return 0;
 }
 
-static int plugin_file_check_mode(struct plugin_file *file, const char *directory,
-                                  const struct stat *status)
+static int plugin_file_check_mode(struct plugin_file *file, const struct stat *status)
 {
     struct stat parent;
-    int r = os_stat(directory, &parent);
+    int r = os_stat(file->dir, &parent);
 
     if (r == -ENOMEM)
         return r;
@@ -86,14 +71,6 @@ static int plugin_file_check_mode(struct plugin_file *file, const char *director
     if (!S_ISREG(status->st_mode))
         return plugin_file_refuse(file, "it is not a regular file");
     return plugin_file_check_owner(file, "it", status);
-}
-
-/* Returns whether `size` bytes from `offset` lie within the file. */
-static bool plugin_file_has_range(uint64_t offset, uint64_t size, const struct stat *status)
-{
-    uint64_t end;
-
-    return !__builtin_add_overflow(offset, size, &end) && end <= (uint64_t)status->st_size;
 }
 
 /* Reads a part of the file completely. */
@@ -139,6 +116,18 @@ static int elf_check_header(struct plugin_file *file, const struct stat *status,
     return 0;
 }
 
+/* Checks that `size` bytes from `offset` lie within the file. */
+static int elf_check_range(struct plugin_file *file, uint64_t offset, uint64_t size,
+                           const struct stat *status)
+{
+    uint64_t end;
+
+    if (!__builtin_add_overflow(offset, size, &end) && end <= (uint64_t)status->st_size)
+        return 0;
+    return plugin_file_refuse(file, "it is truncated: it has %llu bytes",
+                              (unsigned long long)status->st_size);
+}
+
 /* Checks that the sections and segments announced by the headers are within the file. */
 static int elf_check_segments(struct plugin_file *file, const struct stat *status)
 {
@@ -146,22 +135,15 @@ static int elf_check_segments(struct plugin_file *file, const struct stat *statu
     Elf64_Phdr segments[PROGRAM_HEADERS_MAX];
     int r = elf_check_header(file, status, &header);
 
-    if (r < 0)
-        return r;
-    if (!plugin_file_has_range(header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum,
-                               status))
-        return plugin_file_refuse(file, "it is truncated: it has %llu bytes",
-                                  (unsigned long long)status->st_size);
-    r = plugin_file_read_part(file, header.e_phoff, segments, header.e_phnum * sizeof segments[0]);
-    if (r < 0)
-        return r;
-    WEIR_INVARIANT(header.e_phnum <= PROGRAM_HEADERS_MAX);
-    for (unsigned i = 0; i < header.e_phnum; i++) {
-        if (!plugin_file_has_range(segments[i].p_offset, segments[i].p_filesz, status))
-            return plugin_file_refuse(file, "it is truncated: it has %llu bytes",
-                                      (unsigned long long)status->st_size);
-    }
-    return 0;
+    if (r == 0)
+        r = elf_check_range(file, header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum,
+                            status);
+    if (r == 0)
+        r = plugin_file_read_part(file, header.e_phoff, segments,
+                                  header.e_phnum * sizeof segments[0]);
+    for (unsigned i = 0; r == 0 && i < header.e_phnum; i++)
+        r = elf_check_range(file, segments[i].p_offset, segments[i].p_filesz, status);
+    return r;
 }
 
 /* Finds the table, or refuses the file. The refusal distinguishes a plugin of another ABI major
@@ -188,43 +170,34 @@ static int plugin_file_find_table(struct plugin_file *file, void *library,
                               WEIR_PLUGIN_SYMBOL);
 }
 
-/* Reads the table, or refuses the file. */
-static int table_accept(struct plugin_file *file, const struct weir_plugin_table *table)
-{
-    struct refusal_reason reason;
-    int r = plugin_abi_read(table, file->path, &file->entries, &file->entries_n, &reason);
-
-    return r == -ENOEXEC ? plugin_file_refuse(file, "%s", reason.text) : r;
-}
-
 static int plugin_file_load_library(struct plugin_file *file)
 {
     const struct weir_plugin_table *table = NULL;
     void *library = NULL;
-    struct refusal_reason reason;
-    int r = os_dlopen(file->path, &library, reason.text, sizeof reason.text);
+    char reason[REASON_MAX];
+    int r = os_dlopen(file->path, &library, reason, sizeof reason);
 
     if (r == -ENOMEM)
         return r;
     if (r < 0)
-        return plugin_file_refuse(file, "it cannot be loaded: %.200s", reason.text);
+        return plugin_file_refuse(file, "it cannot be loaded: %.200s", reason);
     r = plugin_file_find_table(file, library, &table);
-    return r < 0 ? r : table_accept(file, table);
+    return r < 0 ? r : plugin_abi_read(file, table);
 }
 
 /* Reads a built-in plugin. It has no file to check, but its table is validated like any other. */
-static int builtin_read(struct plugin_file *file, const char *name)
+static int builtin_read(struct plugin_file *file)
 {
     for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file != NULL; builtin++) {
-        if (strcmp(builtin->file, name) == 0)
-            return table_accept(file, builtin->table);
+        if (strcmp(builtin->file, file->name) == 0)
+            return plugin_abi_read(file, builtin->table);
     }
     return -ENOENT;
 }
 
 /* Checks everything that can be wrong, from the outside in, and loads the file. Returns 0, or a
  * negative errno; -ENOEXEC with `refusal` filled. */
-static int plugin_file_check(struct plugin_file *file, const char *directory)
+static int plugin_file_check(struct plugin_file *file)
 {
     struct stat status;
     int r = os_stat(file->path, &status);
@@ -235,28 +208,27 @@ static int plugin_file_check(struct plugin_file *file, const char *directory)
         return r;
     if (r < 0)
         return plugin_file_refuse(file, "it cannot be inspected: %s", strerrordesc_np(-r));
-    r = plugin_file_check_mode(file, directory, &status);
+    r = plugin_file_check_mode(file, &status);
     if (r == 0)
         r = elf_check_segments(file, &status);
     return r < 0 ? r : plugin_file_load_library(file);
 }
 
-int plugin_file_load(struct plugin_file **ret, const char *directory, const char *name)
+int plugin_file_load(struct plugin_file **ret, const char *dir, const char *name)
 {
     struct plugin_file *file = os_alloc(1, sizeof *file);
-    size_t size = strlen(directory) + strlen(name) + 2;
-    int r;
+    size_t size = strlen(dir) + strlen(name) + 2;
+    int r = -ENOMEM;
 
     if (file == NULL)
         return -ENOMEM;
     file->path = os_alloc(size, 1);
-    if (file->path == NULL) {
-        plugin_file_free(file);
-        return -ENOMEM;
+    if (file->path != NULL) {
+        snprintf(file->path, size, "%s/%s", dir, name);
+        file->dir = dir;
+        file->name = file->path + strlen(dir) + 1;
+        r = strcmp(dir, PLUGIN_BUILTIN_DIR) == 0 ? builtin_read(file) : plugin_file_check(file);
     }
-    snprintf(file->path, size, "%s/%s", directory, name);
-    r = strcmp(directory, PLUGIN_BUILTIN_DIR) == 0 ? builtin_read(file, name)
-                                                   : plugin_file_check(file, directory);
     if (r == -ENOMEM || r == -ENOENT) {
         plugin_file_free(file);
         return r;
@@ -267,9 +239,7 @@ int plugin_file_load(struct plugin_file **ret, const char *directory, const char
 
 void plugin_file_free(struct plugin_file *file)
 {
-    if (file == NULL)
-        return;
-    plugin_abi_free(file->entries, file->entries_n);
+    plugin_abi_free(file);
     os_free(file->path);
     os_free(file);
 }

@@ -89,7 +89,7 @@ static void print_plan(FILE *out, const struct plan *plan)
     for (size_t i = 0; i < plan->pools_n; i++) {
         const struct pool_plan *pool = &plan->pools[i];
         fprintf(out, "pool %s: %s, seed %llu, sets", pool->name,
-                pool->balancer != NULL ? pool->balancer->name : "no balancer",
+                pool->balancer != NULL ? pool->balancer->info.name : "no balancer",
                 (unsigned long long)pool->seed);
         for (uint32_t j = 0; j < pool->sets_n; j++)
             fprintf(out, " %s", pool->sets[j]);

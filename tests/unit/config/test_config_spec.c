@@ -143,7 +143,7 @@ static void test_everything(void **state)
     assert_true(plan.sets[1].fair);
     assert_true(plan.sets[1].timeout_ns == WEIR_FOREVER);
     const struct pool_plan *pool = &plan.pools[0];
-    assert_string_equal(pool->balancer->name, "random");
+    assert_string_equal(pool->balancer->info.name, "random");
     assert_true(pool->seed == UINT64_MAX);
     assert_int_equal(pool->sets_n, 3);
     assert_string_equal(pool->sets[2], "old");

@@ -105,9 +105,9 @@ static void test_balancers(void **state)
     plan_of("version: 1\nsets: { a: {}, b: {} }\n"
             "pools: { two: { sets: [a, b] }, named: { sets: [a], balancer: round_robin } }\n",
             &plan);
-    assert_string_equal(plan.pools[0].balancer->name, "round_robin");
+    assert_string_equal(plan.pools[0].balancer->info.name, "round_robin");
     assert_int_equal(plan.pools[0].state_words, 1);
-    assert_string_equal(plan.pools[1].balancer->name, "round_robin");
+    assert_string_equal(plan.pools[1].balancer->info.name, "round_robin");
     plan_free(&plan);
 }
 

@@ -5,7 +5,7 @@
 #include "lib/fixture.h"
 #include "lib/tmpdir.h"
 #include "plugin/plugin.h"
-#include "plugin/plugin_builtin.h"
+#include "plugin/plugin_file.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,7 +118,7 @@ static void test_found_without_a_directory(void **state)
 
     (void)state;
     assert_string_equal(plugin->path, PLUGIN_BUILTIN_DIR "/good.so");
-    assert_string_equal(plugin->version, "built in");
+    assert_string_equal(plugin->info.version, "built in");
     assert_ptr_equal(find(plugins, "good"), plugin);
     assert_string_equal(find(plugins, "second")->path, PLUGIN_BUILTIN_DIR "/pair.so");
     plugin_search_free(plugins);

@@ -5,7 +5,7 @@
 #include "lib/fixture.h"
 #include "lib/tmpdir.h"
 #include "plugin/plugin.h"
-#include "plugin/plugin_search.h"
+#include "plugin/plugin_file.h"
 #include <dirent.h>
 #include <elf.h>
 #include <errno.h>
@@ -370,7 +370,7 @@ static void test_refusals_are_not_kept(void **state)
     assert_int_equal(chmod(file.text, 0644), 0);
     assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error),
                      0);
-    assert_string_equal(plugin->name, "good");
+    assert_string_equal(plugin->info.name, "good");
     plugin_search_free(plugins);
     remove_dir(dir.text);
 }
@@ -385,8 +385,8 @@ static const struct plugin *find(struct plugin_search *plugins, enum weir_plugin
 
     if (plugin_search_find(plugins, kind, name, &plugin, &error) != 0)
         fail_msg("%s", error.message);
-    assert_int_equal(plugin->kind, kind);
-    assert_string_equal(plugin->name, name);
+    assert_int_equal(plugin->info.kind, kind);
+    assert_string_equal(plugin->info.name, name);
     return plugin;
 }
 
@@ -397,10 +397,10 @@ static void test_a_good_file(void **state)
     const struct weir_parameter *first = &good->parameters[0], *second = &good->parameters[1];
 
     (void)state;
-    assert_string_equal(good->version, "2.1");
-    assert_string_equal(good->summary, "grants everything");
+    assert_string_equal(good->info.version, "2.1");
+    assert_string_equal(good->info.summary, "grants everything");
     assert_string_equal(good->path, broken("good").text);
-    assert_int_equal(good->parameters_n, 2);
+    assert_int_equal(good->info.parameters_n, 2);
     assert_string_equal(first->name, "first");
     assert_int_equal(first->type, WEIR_PARAMETER_AMOUNT);
     assert_int_equal(first->min, 2);
@@ -442,7 +442,7 @@ static void test_longer_structs(void **state)
 
     (void)state;
     assert_int_equal(newer->algorithm.size, sizeof newer->algorithm);
-    assert_int_equal(newer->parameters_n, 2);
+    assert_int_equal(newer->info.parameters_n, 2);
     assert_int_equal(newer->parameters[1].size, sizeof(struct weir_parameter));
     assert_string_equal(newer->parameters[1].name, "second");
     plugin_search_free(plugins);
