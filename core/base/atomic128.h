@@ -133,13 +133,11 @@ static inline struct atomic128_value atomic128_load_by_cas(const struct atomic12
 /* Returns both halves as of one instant. Acquire order. */
 static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
 {
-#if ATOMIC128_TSAN
-    return atomic128_load_by_cas(at);
-#elif defined(__x86_64__)
     struct atomic128_value value;
 
-    if (!atomic_load_explicit(&atomic128_load_is_atomic, memory_order_relaxed))
+    if (ATOMIC128_TSAN || !atomic_load_explicit(&atomic128_load_is_atomic, memory_order_relaxed))
         return atomic128_load_by_cas(at);
+#if defined(__x86_64__)
     __asm__ volatile("movdqa %2, %%xmm0\n\t"
                      "movq %%xmm0, %0\n\t"
                      "punpckhqdq %%xmm0, %%xmm0\n\t"
@@ -147,19 +145,14 @@ static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
                      : "=&r"(value.low), "=r"(value.high)
                      : "m"(*at)
                      : "xmm0", "memory");
-    return value;
 #else
-    struct atomic128_value value;
-
-    if (!atomic_load_explicit(&atomic128_load_is_atomic, memory_order_relaxed))
-        return atomic128_load_by_cas(at);
     __asm__ volatile("ldp %0, %1, %2\n\t"
                      "dmb ishld"
                      : "=&r"(value.low), "=&r"(value.high)
                      : "Q"(*at)
                      : "memory");
-    return value;
 #endif
+    return value;
 }
 
 #endif

@@ -30,22 +30,14 @@ static struct clock_tsc_bracket clock_tsc_read_bracket(void)
     return bracket;
 }
 
-/* Returns whether the readings of the TSC do not go back from one bracket to the next. */
-static bool clock_tsc_brackets_ascend(const struct clock_tsc_bracket *first,
-                                      const struct clock_tsc_bracket *last)
-{
-    return first->after >= first->before && last->before >= first->after &&
-           last->after >= last->before;
-}
-
 /* Returns TSC_FRESH_NS in ticks, as measured between two brackets; 0: not precise enough. */
 static uint64_t clock_tsc_fresh_ticks(const struct clock_tsc_bracket *first,
                                       const struct clock_tsc_bracket *last)
 {
     uint64_t least = last->before - first->after, most = last->after - first->before;
 
-    if (!clock_tsc_brackets_ascend(first, last))
-        return 0;
+    if (first->after < first->before || last->before < first->after || last->after < last->before)
+        return 0; /* the TSC went back */
     if (most - least > most / MEASURE_PRECISION || most > GAP_TICKS_MAX)
         return 0;
     WEIR_INVARIANT(last->ns > first->ns && least <= most);

@@ -8,28 +8,18 @@
 #include <string.h>
 
 struct complaint {
-    struct mark mark;
-    uint32_t order; /* of arrival: sorts complaints at equal locations */
-    int code;
-    char message[sizeof(((struct weir_error *)0)->message)];
+    struct weir_error error; /* without `file` and `complaints` */
+    uint32_t order;          /* of arrival: sorts complaints at equal locations */
 };
 
 /* Returns whether a sequence of three bytes or more, which begins with these two, is overlong, a
  * surrogate, or beyond U+10FFFF. */
 static bool utf8_is_out_of_range(unsigned char first, unsigned char second)
 {
-    switch (first) {
-    case 0xe0:
-        return second < 0xa0;
-    case 0xed:
-        return second > 0x9f;
-    case 0xf0:
-        return second < 0x90;
-    case 0xf4:
-        return second > 0x8f;
-    default:
-        return false;
-    }
+    return first == 0xe0   ? second < 0xa0
+           : first == 0xed ? second > 0x9f
+           : first == 0xf0 ? second < 0x90
+                           : first == 0xf4 && second > 0x8f;
 }
 
 /* Returns the number of bytes of the UTF-8 sequence at `text`, or 0 if it is invalid (RFC 3629). */
@@ -177,50 +167,48 @@ int complaint_add(struct complaints *complaints, int code, struct mark mark, con
         complaints->memory_failed = true;
         return code;
     }
-    *complaint = (struct complaint){.mark = mark, .order = complaints->items_n, .code = code};
+    struct weir_error *error = &complaint->error;
+    *error = (struct weir_error){.code = code, .line = mark.line, .column = mark.column};
+    complaint->order = complaints->items_n;
     if (mark.line == 0)
-        spec_location_write(&complaints->location, complaint->message, sizeof complaint->message);
+        spec_location_write(&complaints->location, error->message, sizeof error->message);
     else if (code != -ENOEXEC)
-        complaint->code = -EINVAL;
-    size_t at = strlen(complaint->message);
+        error->code = -EINVAL;
+    size_t at = strlen(error->message);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(complaint->message + at, sizeof complaint->message - at, format, arguments);
+    vsnprintf(error->message + at, sizeof error->message - at, format, arguments);
     va_end(arguments);
-    error_sanitize(complaint->message, sizeof complaint->message);
+    error_sanitize(error->message, sizeof error->message);
     return code;
 }
 
 static int complaint_compare(const void *left, const void *right)
 {
     const struct complaint *a = left, *b = right;
-    if (a->mark.line != b->mark.line)
-        return a->mark.line < b->mark.line ? -1 : 1;
-    if (a->mark.column != b->mark.column)
-        return a->mark.column < b->mark.column ? -1 : 1;
+    if (a->error.line != b->error.line)
+        return a->error.line < b->error.line ? -1 : 1;
+    if (a->error.column != b->error.column)
+        return a->error.column < b->error.column ? -1 : 1;
     return a->order < b->order ? -1 : 1;
 }
 
 int complaints_report(struct complaints *complaints)
 {
     int code = 0;
-    if (complaints->items_n > 1)
+    if (complaints->items_n > 0)
         qsort(complaints->items, complaints->items_n, sizeof *complaints->items, complaint_compare);
     for (uint32_t i = 0; i < complaints->items_n; i++) {
-        const struct complaint *complaint = &complaints->items[i];
-        struct weir_error error = {.code = complaint->code,
-                                   .line = complaint->mark.line,
-                                   .column = complaint->mark.column,
-                                   .complaints = complaints->total};
-        snprintf(error.file, sizeof error.file, "%s", complaints->file);
-        memcpy(error.message, complaint->message, sizeof error.message);
-        if (i == 0) {
-            complaints->first = error;
-            code = error.code;
-        }
+        struct weir_error *error = &complaints->items[i].error;
+        error->complaints = complaints->total;
+        snprintf(error->file, sizeof error->file, "%s", complaints->file);
+        if (i == 0)
+            complaints->first = *error;
         if (complaints->report != NULL)
-            complaints->report(complaints->userdata, &error);
+            complaints->report(complaints->userdata, error);
     }
+    if (complaints->items_n > 0)
+        code = complaints->first.code;
     if (complaints->memory_failed)
         code = error_set(&complaints->first, -ENOMEM, "out of memory");
     os_free(complaints->items);

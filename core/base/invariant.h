@@ -7,9 +7,13 @@
 #define WEIR_CORE_BASE_INVARIANT_H
 
 #ifdef WEIR_INVARIANTS
-_Noreturn void invariant_failed(const char *file, int line, const char *condition);
+#include <stdio.h>
+#include <stdlib.h>
 #define WEIR_INVARIANT(condition)                                                                  \
-    ((condition) ? (void)0 : invariant_failed(__FILE__, __LINE__, #condition))
+    ((condition) ? (void)0                                                                         \
+                 : (fprintf(stderr, "%s:%d: invariant does not hold: %s\n", __FILE__, __LINE__,    \
+                            #condition),                                                           \
+                    abort()))
 #else
 #define WEIR_INVARIANT(condition) ((void)(0 && (condition)))
 #endif

@@ -9,9 +9,7 @@
 #include "base/invariant.h"
 #include <stdint.h>
 
-#define STABLE_ARRAY_FIRST                                                                         \
-    16u /* entries of the first part; each further part has twice as many                          \
-         */
+#define STABLE_ARRAY_FIRST 16u /* entries of the first part; each other has twice as many */
 #define STABLE_ARRAY_PARTS 24u
 
 struct stable_array {

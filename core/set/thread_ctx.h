@@ -9,7 +9,7 @@
 #define WEIR_CORE_SET_THREAD_CTX_H
 
 #include "base/invariant.h"
-#include "base/nonce.h"
+#include "base/hash.h"
 #include "shm/acq_record.h"
 #include "state/version.h"
 #include <weir/acquisition.h>

@@ -39,7 +39,7 @@
 #define WEIR_CORE_SHM_KEY_TABLE_H
 
 #include "base/atomic128.h"
-#include "base/nonce.h"
+#include "base/hash.h"
 #include "base/siphash.h"
 #include <stddef.h>
 
