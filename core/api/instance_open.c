@@ -121,14 +121,15 @@ static int instance_choose_clock(weir *w, const struct weir_options *options,
     return r;
 }
 
-static int instance_apply_config(weir *w, const struct weir_options *options, const char *text,
-                                 size_t size, struct complaints *complaints)
+static int instance_configure(weir *w, const struct weir_options *options,
+                              struct complaints *complaints)
 {
     struct instance_pool *pool;
     struct plan plan = {0};
     struct weir_error error = {0};
-    int r = plan_from_text(text, size, instance_of(w)->plugins, &plan, complaints);
+    int r = plan_from_options(options, instance_of(w)->plugins, &plan, complaints);
 
+    instance_of(w)->configured = options->text || complaints->file[0] != '\0';
     if (r == 0 && options->only)
         plan_select(&plan, options->only);
     if (r == 0)
@@ -147,38 +148,6 @@ static int instance_apply_config(weir *w, const struct weir_options *options, co
         return r;
     complaint_add(complaints, r, (struct mark){0, 0}, "%s", error.message);
     return complaints_report(complaints);
-}
-
-static int instance_configure(weir *w, const struct weir_options *options,
-                              struct complaints *complaints)
-{
-    const char *file = options->file;
-    char *text;
-    size_t size;
-    int r;
-
-    if (options->text) {
-        instance_of(w)->configured = true;
-        complaints->file = options->text_name ? options->text_name : "<text>";
-        return instance_apply_config(w, options, options->text, strlen(options->text), complaints);
-    }
-    if (!file)
-        file = os_getenv("WEIR_CONFIG");
-    if (!file) {
-        r = segment_dir_choose(options, NULL, complaints, &w->process_dir);
-        return r == 0 ? instance_choose_clock(w, options, WEIR_CLOCK_DEFAULT) : r;
-    }
-    instance_of(w)->configured = true;
-    complaints->file = file;
-    r = os_file_read(file, CONFIG_TEXT_MAX, &text, &size);
-    if (r < 0) {
-        complaint_add(complaints, r, (struct mark){0, 0}, "cannot be read: %s",
-                      strerrordesc_np(-r));
-        return complaints_report(complaints);
-    }
-    r = instance_apply_config(w, options, text, size, complaints);
-    os_free(text);
-    return r;
 }
 
 /* Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */

@@ -32,6 +32,15 @@ int plan_from_text(const char *text, size_t length, struct plugin_search *plugin
     return plan_finish(rc, &ast, plugins, NULL, ret, complaints);
 }
 
+int plan_from_options(const struct weir_options *options, struct plugin_search *plugins,
+                      struct plan *ret, struct complaints *complaints)
+{
+    struct config_ast ast;
+    *ret = (struct plan){0};
+    int rc = config_yaml_load(options, &ast, complaints);
+    return plan_finish(rc, &ast, plugins, NULL, ret, complaints);
+}
+
 int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plugins,
                    const struct known_names *known, struct plan *ret, struct complaints *complaints)
 {

@@ -86,13 +86,17 @@ void plan_resolve(struct config_ast *ast, struct plugin_search *plugins,
                   const struct known_names *known, struct plan *ret, struct complaints *complaints);
 
 /*
- * Read and resolve a text, or specifications, and report the complaints; complaints->first is the
- * first. Return 0; -ENOMEM; or the code of the first complaint: -EINVAL or -ENOEXEC, for
- * specifications also -ENOENT and -EEXIST. On failure `ret` is empty. A plan of specifications has
- * one pool.
+ * Read and resolve a text, the configuration that weir_open() reads with these options, or
+ * specifications, and report the complaints; complaints->first is the first. Return 0; -ENOMEM; or
+ * the code of the first complaint: -EINVAL or -ENOEXEC, for specifications also -ENOENT and
+ * -EEXIST, for options also the error of reading the file. On failure `ret` is empty. A plan of
+ * specifications has one pool. Without a configuration the plan is empty, and complaints->file,
+ * too.
  */
 int plan_from_text(const char *text, size_t length, struct plugin_search *plugins, struct plan *ret,
                    struct complaints *complaints);
+int plan_from_options(const struct weir_options *options, struct plugin_search *plugins,
+                      struct plan *ret, struct complaints *complaints);
 int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plugins,
                    const struct known_names *known, struct plan *ret,
                    struct complaints *complaints);

@@ -2,6 +2,7 @@
 /* Resolves limits: type, key, algorithm and its configuration. */
 #include "config/resolve.h"
 #include "config/value.h"
+#include <stdio.h>
 #include <string.h>
 
 static const char *const limit_fields[] = {"type",   "key",     "algorithm",
@@ -157,18 +158,10 @@ static bool resolve_limit_is_counted(const struct ast_limit *ast)
            !value_is_given(&ast->algorithm);
 }
 
-/* Appends one setting, or only measures it if `to` is NULL. Returns its size. */
-static size_t resolve_write_setting(const char *name, const char *value, char *to)
-{
-    size_t name_size = strlen(name) + 1, value_size = strlen(value) + 1;
-    if (to != NULL) {
-        memcpy(to, name, name_size);
-        memcpy(to + name_size, value, value_size);
-    }
-    return name_size + value_size;
-}
-
-static size_t resolve_write_settings(const struct ast_limit *ast, char *to, uint32_t *ret_n)
+/* Writes names and values of all settings, each with its NUL, or only measures them if `to` is
+ * NULL. Returns their size. */
+static size_t resolve_write_settings(const struct ast_limit *ast, char *to, size_t room,
+                                     uint32_t *ret_n)
 {
     const struct settings *settings = &ast->settings;
     const struct config_value *fields[] = {&ast->refund, &ast->overuse, &ast->lease};
@@ -181,7 +174,9 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, uint
         const char *value = more ? fields[i - settings->n]->text : settings->items[i].value.text;
         if (name == NULL || value == NULL)
             continue;
-        size += resolve_write_setting(name, value, to != NULL ? to + size : NULL);
+        size += (size_t)snprintf(to != NULL ? to + size : NULL, to != NULL ? room - size : 0,
+                                 "%s%c%s", name, '\0', value) +
+                1;
         ++*ret_n;
     }
     return size;
@@ -191,10 +186,10 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, uint
 static void resolve_limit_source_text(struct resolver *resolver, const struct ast_limit *ast,
                                       struct limit *limit)
 {
-    size_t size = resolve_write_settings(ast, NULL, &limit->settings_n);
+    size_t size = resolve_write_settings(ast, NULL, 0, &limit->settings_n);
     limit->settings_text = resolve_alloc(resolver, size, 1);
     if (limit->settings_text != NULL)
-        resolve_write_settings(ast, limit->settings_text, &limit->settings_n);
+        resolve_write_settings(ast, limit->settings_text, size, &limit->settings_n);
 }
 
 void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit)
