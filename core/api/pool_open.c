@@ -66,7 +66,8 @@ static void pool_warn_pick(const weir_pool *pool, uint32_t index)
     const struct pool_plan *plan = &pool->definition->plan;
 
     log_write(&pool->w->log, WEIR_LOG_ERROR, "pool `%s`: balancer `%s` picked set %u of %u",
-              plan->name ? plan->name : "", plan->balancer->info.name, index, pool->definition->sets_n);
+              plan->name ? plan->name : "", plan->balancer->info.name, index,
+              pool->definition->sets_n);
 }
 
 int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)

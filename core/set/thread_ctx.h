@@ -8,8 +8,8 @@
 #ifndef WEIR_CORE_SET_THREAD_CTX_H
 #define WEIR_CORE_SET_THREAD_CTX_H
 
-#include "base/invariant.h"
 #include "base/hash.h"
+#include "base/invariant.h"
 #include "shm/acq_record.h"
 #include "state/version.h"
 #include <weir/acquisition.h>
