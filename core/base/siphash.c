@@ -57,9 +57,9 @@ static inline uint64_t siphash_load_tail(const unsigned char *at, size_t n)
     return word;
 }
 
-void siphash_secret_new(struct siphash_secret *ret)
+int siphash_secret_new(struct siphash_secret *ret)
 {
-    *ret = (struct siphash_secret){{os_random(), os_random()}};
+    return os_random_secret(ret->words, 2);
 }
 
 void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t n,

@@ -22,8 +22,9 @@ struct key_digest {
     uint64_t id;      /* identifies the key; key_table.c makes it even and not 0 */
 };
 
-/* Makes a secret from random numbers of the system. */
-void siphash_secret_new(struct siphash_secret *ret);
+/* Makes a secret from random numbers of the kernel. Returns 0, or a negative errno if a sandbox
+ * withholds them: a secret that can be guessed would protect nothing. */
+int siphash_secret_new(struct siphash_secret *ret);
 
 /* Computes the digest of any bytes. */
 void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t n,

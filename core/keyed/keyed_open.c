@@ -103,6 +103,8 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
 
 static int keyed_open_private(struct keyed *keyed)
 {
+    int r;
+
     WEIR_INVARIANT(!keyed->segment && !keyed->memory);
     keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
     keyed->memory = os_vm_reserve(keyed->memory_size);
@@ -111,8 +113,8 @@ static int keyed_open_private(struct keyed *keyed)
     if (os_vm_commit(keyed->memory, keyed->memory_size) < 0)
         return -ENOMEM;
     os_vm_prefer_huge_pages(keyed->memory, keyed->memory_size);
-    siphash_secret_new(&keyed->secret);
-    return key_table_open(&keyed->table, keyed->memory, keyed->capacity);
+    r = siphash_secret_new(&keyed->secret);
+    return r < 0 ? r : key_table_open(&keyed->table, keyed->memory, keyed->capacity);
 }
 
 int keyed_open(weir_set *set, struct weir_error *reterr)

@@ -125,6 +125,10 @@ int os_pidfd_open(uint32_t pid);
 
 const char *os_getenv(const char *name); /* NULL in a privileged process */
 uint32_t os_user_id(void);               /* effective user */
+/* Random numbers of the kernel. os_random_secret() stores `n` of them, or returns why a sandbox
+ * withholds them. os_random() then takes clocks for them: its numbers differ, but can be guessed.
+ */
+int os_random_secret(uint64_t *ret, size_t n);
 uint64_t os_random(void);
 
 #endif

@@ -79,18 +79,22 @@ uint32_t os_user_id(void)
     return (uint32_t)geteuid();
 }
 
+int os_random_secret(uint64_t *ret, size_t n)
+{
+    ssize_t size;
+
+    do {
+        size = getrandom(ret, n * sizeof(*ret), 0); /* whole, for as few as these */
+    } while (size < 0 && errno == EINTR);
+    return size < 0 ? -errno : 0;
+}
+
 uint64_t os_random(void)
 {
     uint64_t random;
-    ssize_t n;
 
-    do {
-        n = getrandom(&random, sizeof random, 0);
-    } while (n < 0 && errno == EINTR);
-    if (n == (ssize_t)sizeof random)
+    if (os_random_secret(&random, 1) == 0)
         return random;
-    /* Falls back to the clocks where getrandom() is forbidden, as in some sandboxes. Such a number
-     * suffices to seed a balancer, but it is no secret. */
     random = os_clock_read(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
     return random ^ os_clock_read(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
 }

@@ -167,8 +167,9 @@ static int segment_create(struct segment_file *file, const struct segment_shape 
     file->fd = os_open_tmpfile(file->directory_fd);
     if (file->fd < 0)
         return segment_error(file, file->fd, "cannot be created: %s", strerrordesc_np(-file->fd));
-    segment_file_describe(file, shape, layout);
-    r = segment_size_file(file, layout);
+    r = segment_file_describe(file, shape, layout);
+    if (r == 0)
+        r = segment_size_file(file, layout);
     if (r == 0)
         r = segment_file_map(file, layout, true);
     if (r < 0)

@@ -63,8 +63,8 @@ int segment_fallocate(int fd, size_t at, size_t size);
 int segment_file_unlink(int directory_fd, const char *stem, int fd);
 
 /* Writes the identity and the definition, into the copy. */
-void segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
-                           const struct segment_layout *layout);
+int segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
+                          const struct segment_layout *layout);
 
 /*
  * Checks whether a segment of any shape can be used on this host. Returns 0, -ESTALE (of an earlier

@@ -109,10 +109,11 @@ static void segment_identity_set_layout(struct segment_identity *identity,
     identity->key_sets_max = layout->key_sets_max;
 }
 
-void segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
-                           const struct segment_layout *layout)
+int segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
+                          const struct segment_layout *layout)
 {
     struct segment_identity *identity = &file->header.identity;
+    int r = 0;
 
     snprintf(file->definition, sizeof file->definition, "%s", shape->definition);
     *identity = (struct segment_identity){
@@ -129,11 +130,14 @@ void segment_file_describe(struct segment_file *file, const struct segment_shape
     };
     segment_identity_set_layout(identity, layout);
     if (layout->keys_max)
-        siphash_secret_new(&identity->secret);
+        r = siphash_secret_new(&identity->secret);
+    if (r < 0)
+        return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
     memcpy(identity->magic, segment_magic, sizeof segment_magic);
     memcpy(identity->boot_id, file->host.boot_id, sizeof identity->boot_id);
     memcpy(identity->name, shape->name, strlen(shape->name));
     identity->checksum = segment_checksum(identity, file->definition);
+    return 0;
 }
 
 static int segment_error_damaged(struct segment_file *file, const char *what)

@@ -48,6 +48,7 @@
 #define os_getenv          real_os_getenv
 #define os_user_id         real_os_user_id
 #define os_random          real_os_random
+#define os_random_secret   real_os_random_secret
 
 #define os_mkdir             real_os_mkdir
 #define os_dir_open_fd       real_os_dir_open_fd
@@ -160,6 +161,7 @@
 #undef os_getenv
 #undef os_user_id
 #undef os_random
+#undef os_random_secret
 /* The declarations again, under their own names. */
 #undef WEIR_CORE_OS_OS_H
 #include "os/os.h"
@@ -1084,6 +1086,13 @@ uint32_t os_user_id(void)
     uint64_t id = atomic_load(&user);
 
     return id == USER_REAL ? real_os_user_id() : (uint32_t)id;
+}
+
+int os_random_secret(uint64_t *ret, size_t n)
+{
+    int code = fails(RANDOM, FAKE_RANDOM, -EPERM);
+
+    return code != 0 ? code : real_os_random_secret(ret, n);
 }
 
 uint64_t os_random(void)

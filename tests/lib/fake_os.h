@@ -21,6 +21,7 @@ enum fake_kind {
     FAKE_MESSAGE = 1u << 6,    /* a message to a ring: -EOVERFLOW */
     FAKE_ROOM = 1u << 7,       /* giving a file its memory: -ENOSPC */
     FAKE_PROCESS = 1u << 8,    /* asking whether a process exists: -EPERM */
+    FAKE_RANDOM = 1u << 9,     /* random numbers that are secret: -EPERM */
     /* What can fail on a healthy system, and is told by an error. */
     FAKE_ANY = FAKE_MEMORY | FAKE_DESCRIPTOR | FAKE_THREAD | FAKE_FILE | FAKE_ROOM
 };

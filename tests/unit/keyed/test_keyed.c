@@ -846,6 +846,21 @@ static void a_keyed_set_is_made_whole_or_not_at_all(void **state)
     }
 }
 
+static void without_a_secret_there_is_no_keyed_set(void **state)
+{
+    static const char text[] =
+        "version: 1\nsets: { main: { subjects: { max: 10 }, limits: [ " SLOTS " ] } }\n";
+    const struct weir_options options = {.size = sizeof options, .text = text};
+    struct weir_error error = {0};
+    weir *w = NULL;
+
+    (void)state;
+    fake_os_fail_kind_from(1, FAKE_RANDOM, 0);
+    assert_int_equal(weir_open(&w, &options, &error), -EPERM);
+    assert_non_null(strstr(error.message, "no table of 10 subjects can be created"));
+    fake_os_fail_kind_at(0, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -879,6 +894,7 @@ int main(void)
         leak_checked_test(a_queue_tells_why_a_key_was_refused),
         leak_checked_test(a_reservation_is_one_key_s),
         leak_checked_test(a_set_in_code_can_be_keyed),
+        leak_checked_test(without_a_secret_there_is_no_keyed_set),
         leak_checked_test(a_lack_of_memory_fails_cleanly),
         leak_checked_test(a_keyed_set_is_made_whole_or_not_at_all),
     };

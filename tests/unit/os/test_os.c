@@ -138,12 +138,13 @@ static void test_fork_page(void **state)
     assert_int_equal(fork_pages_work(), 0);
 }
 
-/* From now on madvise() answers with `code` (0: yes, without doing anything) in this process. */
-static bool disable_advice(unsigned code)
+/* From now on a system call answers with `code` (0: yes, without doing anything) in this process.
+ */
+static bool disable_call(unsigned number, unsigned code)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | code),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -164,7 +165,7 @@ static void test_fork_page_without_the_kernel(void **state)
         pid_t child = fork();
 
         if (child == 0)
-            _exit(disable_advice(codes[i]) ? fork_pages_work() : 77);
+            _exit(disable_call(SYS_madvise, codes[i]) ? fork_pages_work() : 77);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status));
         if (WEXITSTATUS(status) == 77) {
@@ -744,7 +745,35 @@ static void test_process(void **state)
     unsetenv("WEIR_TEST_VARIABLE");
     assert_null(os_getenv("WEIR_TEST_VARIABLE"));
     assert_int_equal(os_user_id(), geteuid());
+}
+
+/* 0 if the numbers of a forbidden getrandom() differ, and none is given out as a secret. */
+static int randomness_is_lacking(void)
+{
+    uint64_t secret = 7;
+
+    if (os_random_secret(&secret, 1) != -EPERM || secret != 7)
+        return 1;
+    return os_random() != os_random() ? 0 : 2;
+}
+
+static void test_random(void **state)
+{
+    uint64_t secrets[2] = {0};
+    int status = 0;
+    pid_t child;
+
+    (void)state;
     assert_true(os_random() != os_random());
+    assert_int_equal(os_random_secret(secrets, 2), 0);
+    assert_true(secrets[0] && secrets[1] && secrets[0] != secrets[1]);
+    child = fork();
+    if (child == 0)
+        _exit(disable_call(SYS_getrandom, EPERM) ? randomness_is_lacking() : 77);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) != 77)
+        assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* ---- the fake ---- */
@@ -1006,6 +1035,7 @@ int main(void)
         leak_checked_test(test_directory),
         leak_checked_test(test_load),
         leak_checked_test(test_process),
+        leak_checked_test(test_random),
         leak_checked_test(test_fake_fails_the_nth_call),
         leak_checked_test(test_fake_fails_every_kind),
         leak_checked_test(test_fake_counts),

@@ -593,6 +593,19 @@ static void no_room_for_keys_is_an_error(void **state)
     remove_some();
 }
 
+static void no_secret_for_keys_is_an_error(void **state)
+{
+    struct segment_shape shape = keyed_shape();
+
+    (void)state;
+    fake_os_fail_kind_from(1, FAKE_RANDOM, 0);
+    assert_refused(&shape, -EPERM, "cannot be created: Operation not permitted");
+    assert_int_equal(files_n(), 0);
+    segment_close(open_some()); /* without keys there is no secret */
+    fake_os_reset();
+    remove_some();
+}
+
 static void a_full_file_system_is_an_error(void **state)
 {
     (void)state;
@@ -1309,6 +1322,7 @@ int main(void)
         leak_checked_test(long_definitions_are_cut),
         leak_checked_test(versions_are_published),
         leak_checked_test(no_room_for_keys_is_an_error),
+        leak_checked_test(no_secret_for_keys_is_an_error),
         leak_checked_test(a_full_file_system_is_an_error),
         leak_checked_test(what_is_no_plain_file_is_refused),
         leak_checked_test(what_others_may_touch_is_refused),
