@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Files and FIFOs in an open directory, and memory shared by processes. */
+/* Directories, files and FIFOs in them, and memory shared by processes. */
 #include "os/os_internal.h"
 #include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -18,21 +18,54 @@ int os_dir_open_fd(const char *path)
     return os_open_retry(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 }
 
-int os_dir_open_list(int directory_fd, void **ret)
+static int os_dir_open_stream(int directory_fd, const char *name, void **ret)
 {
-    int fd = os_open_retry(directory_fd, ".", O_RDONLY | O_DIRECTORY, 0), code;
+    int fd = os_open_retry(directory_fd, name, O_RDONLY | O_DIRECTORY, 0), r;
     DIR *directory;
 
     if (fd < 0)
         return fd;
     directory = fdopendir(fd);
-    if (directory == NULL) {
-        code = -errno;
+    if (!directory) {
+        r = -errno;
         os_close(fd);
-        return code;
+        return r;
     }
     *ret = directory;
     return 0;
+}
+
+int os_dir_open(const char *path, void **ret)
+{
+    return os_dir_open_stream(AT_FDCWD, path, ret);
+}
+
+int os_dir_open_list(int directory_fd, void **ret)
+{
+    return os_dir_open_stream(directory_fd, ".", ret);
+}
+
+int os_dir_next(void *directory, char *ret_name, size_t size)
+{
+    const struct dirent *entry;
+
+    do {
+        errno = 0;
+        entry = readdir(directory);
+    } while (entry ? strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0
+                   : errno == EINTR);
+    if (!entry)
+        return -errno;
+    if (strlen(entry->d_name) >= size)
+        return -ENAMETOOLONG;
+    memcpy(ret_name, entry->d_name, strlen(entry->d_name) + 1);
+    return 1;
+}
+
+void os_dir_close(void *directory)
+{
+    if (directory)
+        closedir(directory);
 }
 
 int os_open_at(int directory_fd, const char *name, bool writable)
@@ -74,25 +107,6 @@ int os_fstat(int fd, struct stat *ret)
     return os_result(fstat(fd, ret));
 }
 
-int os_pread(int fd, uint64_t offset, void *buffer, size_t size)
-{
-    size_t n = 0;
-
-    if (offset > INT64_MAX - size || size > INT_MAX)
-        return -EINVAL;
-    while (n < size) {
-        ssize_t r = pread(fd, (char *)buffer + n, size - n, (off_t)(offset + n));
-
-        if (r < 0 && errno != EINTR)
-            return -errno;
-        if (r == 0)
-            break;
-        if (r > 0)
-            n += (size_t)r;
-    }
-    return (int)n;
-}
-
 /* Checks RLIMIT_FSIZE first: exceeding it raises SIGXFSZ. */
 int os_ftruncate(int fd, uint64_t size)
 {
@@ -101,20 +115,16 @@ int os_ftruncate(int fd, uint64_t size)
 
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur)
         return -EFBIG;
-    do {
-        r = ftruncate(fd, (off_t)size);
-    } while (r < 0 && errno == EINTR);
-    return os_result(r);
+    OS_RETRY(r, ftruncate(fd, (off_t)size));
+    return r;
 }
 
 int os_fallocate(int fd, uint64_t offset, uint64_t size)
 {
     int r;
 
-    do {
-        r = fallocate(fd, 0, (off_t)offset, (off_t)size);
-    } while (r < 0 && errno == EINTR);
-    return os_result(r);
+    OS_RETRY(r, fallocate(fd, 0, (off_t)offset, (off_t)size));
+    return r;
 }
 
 /* Polls instead of blocking in the kernel: a stopped process may hold the lock without end. */
@@ -162,22 +172,16 @@ int os_fifo_make(int directory_fd, const char *name)
 
 int os_fifo_read(int fd, void *buffer, size_t size)
 {
-    long r;
+    int r;
 
-    do {
-        r = syscall(SYS_read, fd, buffer, size);
-    } while (r < 0 && errno == EINTR);
-    if (r < 0)
-        return errno == EAGAIN ? 0 : -errno;
-    return (int)r;
+    OS_RETRY(r, syscall(SYS_read, fd, buffer, size));
+    return r == -EAGAIN ? 0 : r;
 }
 
 int os_fifo_write(int fd, const void *data, size_t size)
 {
-    long r;
+    int r;
 
-    do {
-        r = syscall(SYS_write, fd, data, size);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : 0;
+    OS_RETRY(r, syscall(SYS_write, fd, data, size));
+    return r < 0 ? r : 0;
 }

@@ -47,12 +47,10 @@ int os_timerfd_set(int fd, uint64_t at_ns)
 int os_timerfd_expire(int fd)
 {
     const uint64_t one = 1;
-    long r;
+    int r;
 
-    do {
-        r = syscall(SYS_ioctl, fd, TFD_IOC_SET_TICKS, &one);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : 0;
+    OS_RETRY(r, syscall(SYS_ioctl, fd, TFD_IOC_SET_TICKS, &one));
+    return r;
 }
 
 int os_epoll_create(void)
@@ -93,12 +91,10 @@ static int os_epoll_collect(int epoll_fd, uint64_t *ret_data, int n, int timeout
     struct epoll_event events[BATCH_SIZE];
     int ready;
 
-    do {
-        ready = epoll_wait(epoll_fd, events, n < BATCH_SIZE ? n : BATCH_SIZE, timeout_ms);
-    } while (ready < 0 && errno == EINTR);
+    OS_RETRY(ready, epoll_wait(epoll_fd, events, n < BATCH_SIZE ? n : BATCH_SIZE, timeout_ms));
     for (int i = 0; i < ready; i++)
         ret_data[i] = events[i].data.u64;
-    return os_result(ready);
+    return ready;
 }
 
 int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
@@ -113,12 +109,10 @@ int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n)
 
 static int os_eventfd_add(int fd, uint64_t n)
 {
-    long r;
+    int r;
 
-    do {
-        r = syscall(SYS_write, fd, &n, sizeof n);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : 0;
+    OS_RETRY(r, syscall(SYS_write, fd, &n, sizeof n));
+    return r < 0 ? r : 0;
 }
 
 int os_eventfd_signal(int fd)
@@ -134,13 +128,11 @@ int os_eventfd_probe(int fd)
 int os_fd_drain(int fd)
 {
     uint64_t count;
-    long r;
+    int r;
 
-    do {
-        r = syscall(SYS_read, fd, &count, sizeof count);
-    } while (r < 0 && errno == EINTR);
+    OS_RETRY(r, syscall(SYS_read, fd, &count, sizeof count));
     if (r < 0)
-        return errno == EAGAIN ? 0 : -errno;
+        return r == -EAGAIN ? 0 : r;
     return count < INT_MAX ? (int)count : INT_MAX;
 }
 

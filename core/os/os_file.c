@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Files and directories by path. */
+/* Reading files, by path and by descriptor, and loading plugins. */
 #include "os/os_internal.h"
-#include <dirent.h>
+#include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 
@@ -10,52 +10,37 @@ static int os_file_open(const char *path)
     return os_open_retry(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
 }
 
-/* Reads `size` bytes, or fewer if the file ends before. */
-static int os_file_read_fully(int fd, char *buffer, size_t size, size_t *ret_n)
+/* Doubles the capacity of the text, which has room for a NUL besides. Returns 0 or -ENOMEM. */
+static int os_file_grow(char **text, size_t *capacity)
 {
-    size_t n = 0;
+    size_t wanted = *capacity ? 2 * *capacity : 4096;
+    char *grown = os_realloc(*text, wanted + 1, 1);
 
-    while (n < size) {
-        long r = syscall(SYS_read, fd, buffer + n, size - n);
-
-        if (r < 0 && errno != EINTR)
-            return -errno;
-        if (r == 0)
-            break;
-        if (r > 0)
-            n += (size_t)r;
-    }
-    *ret_n = n;
+    if (!grown)
+        return -ENOMEM;
+    *text = grown;
+    *capacity = wanted;
     return 0;
 }
 
-/* Reads the whole file into a growing buffer: the size of a pipe is not known in advance. Returns
- * -EFBIG if it exceeds `size_max`. */
-static int os_file_read_all(int fd, size_t size_max, char **ret, size_t *ret_size)
+int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size)
 {
-    size_t capacity = 4096, size = 0, n = 0;
-    int r = 0;
+    size_t capacity = 0, size = 0;
     char *text = NULL;
+    int fd = os_file_open(path), r;
 
-    do {
-        char *grown = os_realloc(text, capacity + 1, 1);
-
-        if (grown == NULL) {
-            r = -ENOMEM;
-            break;
-        }
-        text = grown;
-        r = os_file_read_fully(fd, text + size, capacity - size, &n);
-        if (r < 0)
-            break;
-        size += n;
-        capacity *= 2;
-        if (size > size_max)
-            r = -EFBIG;
-    } while (r == 0 && size == capacity / 2);
-    if (r < 0) {
+    if (fd < 0)
+        return fd;
+    do { /* into a growing buffer: the size of a pipe is not known in advance */
+        r = size == capacity ? os_file_grow(&text, &capacity) : 0;
+        if (r == 0)
+            OS_RETRY(r, syscall(SYS_read, fd, text + size, capacity - size));
+        size += r > 0 ? (size_t)r : 0;
+    } while (r > 0 && size <= size_max);
+    os_close(fd);
+    if (r != 0) {
         os_free(text);
-        return r;
+        return r < 0 ? r : -EFBIG;
     }
     text[size] = '\0';
     *ret = text;
@@ -63,33 +48,29 @@ static int os_file_read_all(int fd, size_t size_max, char **ret, size_t *ret_siz
     return 0;
 }
 
-int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size)
+int os_pread(int fd, uint64_t offset, void *buffer, size_t size)
+{
+    size_t n = 0;
+    int r = 1;
+
+    if (offset > INT64_MAX - size || size > INT_MAX)
+        return -EINVAL;
+    while (n < size && r > 0) {
+        OS_RETRY(r, syscall(SYS_pread64, fd, (char *)buffer + n, size - n, (off_t)(offset + n)));
+        n += r > 0 ? (size_t)r : 0;
+    }
+    return r < 0 ? r : (int)n;
+}
+
+int os_file_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
 {
     int fd = os_file_open(path), r;
 
     if (fd < 0)
         return fd;
-    r = os_file_read_all(fd, size_max, ret, ret_size);
+    r = os_pread(fd, offset, buffer, size);
     os_close(fd);
     return r;
-}
-
-int os_file_read_part(const char *path, uint64_t offset, void *buffer, size_t size)
-{
-    size_t n = 0;
-    int fd, r = 0;
-
-    if (offset > INT64_MAX || size > INT_MAX)
-        return -EINVAL;
-    fd = os_file_open(path);
-    if (fd < 0)
-        return fd;
-    if (lseek(fd, (off_t)offset, SEEK_SET) < 0)
-        r = -errno;
-    else
-        r = os_file_read_fully(fd, buffer, size, &n);
-    os_close(fd);
-    return r < 0 ? r : (int)n;
 }
 
 int os_stat(const char *path, struct stat *ret)
@@ -97,38 +78,24 @@ int os_stat(const char *path, struct stat *ret)
     return os_result(stat(path, ret));
 }
 
-int os_dir_open(const char *path, void **ret)
+int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size)
 {
-    DIR *directory;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *why;
 
-    do {
-        directory = opendir(path);
-    } while (directory == NULL && errno == EINTR);
-    if (directory == NULL)
-        return -errno;
-    *ret = directory;
-    return 0;
+    if (library) {
+        *ret = library;
+        return 0;
+    }
+    why = dlerror();
+    if (why_size > 0) {
+        ret_why[0] = '\0';
+        strncat(ret_why, why ? why : "unknown reason", why_size - 1);
+    }
+    return -ENOEXEC;
 }
 
-int os_dir_next(void *directory, char *ret_name, size_t size)
+void *os_dlsym(void *library, const char *name)
 {
-    const struct dirent *entry;
-
-    do {
-        errno = 0;
-        entry = readdir(directory);
-    } while (entry != NULL ? strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0
-                           : errno == EINTR);
-    if (entry == NULL)
-        return -errno;
-    if (strlen(entry->d_name) >= size)
-        return -ENAMETOOLONG;
-    memcpy(ret_name, entry->d_name, strlen(entry->d_name) + 1);
-    return 1;
-}
-
-void os_dir_close(void *directory)
-{
-    if (directory != NULL)
-        closedir(directory);
+    return dlsym(library, name);
 }

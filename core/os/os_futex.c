@@ -12,18 +12,17 @@ static int os_futex_wait_scope(const uint32_t *word, int scope, uint32_t expecte
                                uint64_t until_ns)
 {
     const struct timespec until = os_timespec(until_ns);
-    long r;
+    int r;
 
-    do { /* the deadline is absolute: a retry does not move it */
-        r = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | scope, expected,
-                    until_ns == WEIR_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : 0;
+    /* The deadline is absolute: a retry does not move it. */
+    OS_RETRY(r, syscall(SYS_futex, word, FUTEX_WAIT_BITSET | scope, expected,
+                        until_ns == WEIR_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY));
+    return r;
 }
 
 static int os_futex_wake_scope(const uint32_t *word, int scope, int n)
 {
-    return os_result((int)syscall(SYS_futex, word, FUTEX_WAKE | scope, n, NULL, NULL, 0));
+    return os_result(syscall(SYS_futex, word, FUTEX_WAKE | scope, n, NULL, NULL, 0));
 }
 
 int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)

@@ -17,10 +17,16 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-static inline int os_result(int result)
+static inline int os_result(long result)
 {
-    return result < 0 ? -errno : result;
+    return result < 0 ? -errno : (int)result;
 }
+
+/* Stores what os_result() makes of a system call, which is repeated if a signal interrupts it. */
+#define OS_RETRY(r, call)                                                                          \
+    do                                                                                             \
+        (r) = os_result(call);                                                                     \
+    while ((r) == -EINTR)
 
 static inline uint64_t os_clock_read(clockid_t clock)
 {
@@ -40,10 +46,8 @@ static inline int os_open_retry(int directory_fd, const char *name, int flags, m
 {
     int fd;
 
-    do {
-        fd = (int)syscall(SYS_openat, directory_fd, name, flags | O_CLOEXEC, mode);
-    } while (fd < 0 && errno == EINTR);
-    return os_result(fd);
+    OS_RETRY(fd, syscall(SYS_openat, directory_fd, name, flags | O_CLOEXEC, mode));
+    return fd;
 }
 
 #endif

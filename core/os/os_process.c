@@ -19,36 +19,22 @@ int os_process_exists(uint32_t pid)
 
 int os_pidfd_open(uint32_t pid)
 {
-    return os_result((int)syscall(SYS_pidfd_open, (pid_t)pid, 0)); /* always close-on-exec */
-}
-
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c != '\0' ? strchr(digits, c) : NULL;
-
-    return at != NULL ? (int)(at - digits) : -1;
+    return os_result(syscall(SYS_pidfd_open, (pid_t)pid, 0)); /* always close-on-exec */
 }
 
 int os_boot_id(unsigned char ret[16])
 {
     char text[40] = "";
-    unsigned char id[16] = {0};
-    int n = os_file_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof text - 1);
-    unsigned digits = 0;
+    unsigned char id[16];
+    int n = os_file_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof text - 1), used;
+    const char *at = text;
 
     if (n < 0)
         return n;
-    for (const char *c = text; *c != '\0' && digits < 32; c++) {
-        int digit = hex_digit(*c);
-
-        if (digit >= 0) {
-            id[digits / 2] = (unsigned char)(id[digits / 2] << 4 | digit);
-            digits++;
-        }
-    }
-    if (digits < 32)
-        return -EIO;
+    for (size_t i = 0; i < sizeof id; i++, at += used)
+        if (sscanf(at, "%*[-]%2hhx%n", &id[i], &used) != 1 &&
+            sscanf(at, "%2hhx%n", &id[i], &used) != 1)
+            return -EIO;
     memcpy(ret, id, sizeof id);
     return 0;
 }
@@ -81,12 +67,10 @@ uint32_t os_user_id(void)
 
 int os_random_secret(uint64_t *ret, size_t n)
 {
-    ssize_t size;
+    int r;
 
-    do {
-        size = getrandom(ret, n * sizeof(*ret), 0); /* whole, for as few as these */
-    } while (size < 0 && errno == EINTR);
-    return size < 0 ? -errno : 0;
+    OS_RETRY(r, getrandom(ret, n * sizeof(*ret), 0)); /* whole, for as few as these */
+    return r < 0 ? r : 0;
 }
 
 uint64_t os_random(void)

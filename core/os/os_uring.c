@@ -11,17 +11,11 @@
  */
 #include "os/os_uring.h"
 
-#include "os/os.h"
-#include <errno.h>
+#include "os/os_internal.h"
 
 #if WEIR_URING
 #include <liburing.h>
-
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Missing from the oldest headers that weir can be built with. */
 #define SEND_MSG_RING 31   /* opcode of io_uring_register: IORING_REGISTER_SEND_MSG_RING, 6.13 */
@@ -36,11 +30,6 @@ struct os_uring {
     struct io_uring source;
 };
 
-static int os_uring_result(long result)
-{
-    return result < 0 ? -errno : (int)result;
-}
-
 static bool os_uring_same_inode(int a, int b)
 {
     struct stat of_a, of_b;
@@ -51,7 +40,7 @@ static bool os_uring_same_inode(int a, int b)
 
 static bool os_uring_is_closed(const struct os_uring *ring)
 {
-    int same = os_uring_result(syscall(SYS_fcntl, ring->user_fd, DUPFD_QUERY, ring->fd));
+    int same = os_result(syscall(SYS_fcntl, ring->user_fd, DUPFD_QUERY, ring->fd));
 
     if (same == -EINVAL)
         same = os_uring_same_inode(ring->user_fd, ring->fd);
@@ -61,7 +50,7 @@ static bool os_uring_is_closed(const struct os_uring *ring)
 /* Runs the ring's deferred work, if the calling thread is the ring's. */
 static int os_uring_run(int fd)
 {
-    int r = os_uring_result(syscall(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0));
+    int r = os_result(syscall(SYS_io_uring_enter, fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0));
 
     switch (r) {
     case -EOPNOTSUPP:
@@ -84,7 +73,7 @@ static int os_uring_send_direct(int fd, const struct os_uring_message *message)
     memset(&sqe, 0, sizeof(sqe));
     io_uring_prep_rw(IORING_OP_MSG_RING, &sqe, fd, NULL, (unsigned)message->result,
                      message->user_data);
-    return os_uring_result(syscall(SYS_io_uring_register, -1, SEND_MSG_RING, &sqe, 1));
+    return os_result(syscall(SYS_io_uring_register, -1, SEND_MSG_RING, &sqe, 1));
 }
 
 /* Returns whether messages need no source ring (1) or do (0), or a negative errno. Sends one to an
@@ -183,7 +172,7 @@ static int os_uring_prepare(struct os_uring *ring)
 
     if (r < 0)
         return r;
-    ring->fd = os_uring_result(fcntl(ring->user_fd, F_DUPFD_CLOEXEC, 0));
+    ring->fd = os_result(fcntl(ring->user_fd, F_DUPFD_CLOEXEC, 0));
     if (ring->fd < 0)
         return ring->fd;
     direct = os_uring_probe_direct();

@@ -80,7 +80,6 @@
 
 #include "os/os_clock.c"
 #include "os/os_dir.c"
-#include "os/os_dlopen.c"
 #include "os/os_event.c"
 #include "os/os_file.c"
 #include "os/os_futex.c"
