@@ -31,51 +31,49 @@ static struct unbound_link key_set_unbound_link(const struct keyed *keyed, uint3
     return (struct unbound_link){&key_set->unbound_next, &key_set->unbound_listed};
 }
 
+/* Replaces the first of the stack. The tag in the upper half of the word guards against ABA. */
+static bool key_set_swap_first(struct keyed *keyed, uint64_t top, uint32_t first)
+{
+    return shm_cas_seq_cst(&keyed->shared_state->unbound_list, top,
+                           ((top >> 32) + 1) << 32 | first);
+}
+
 void key_set_push_unbound(struct keyed *keyed, uint32_t number)
 {
     struct unbound_link link = key_set_unbound_link(keyed, number);
-    uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
-             next;
+    uint64_t top;
 
     WEIR_INVARIANT(number < keyed->key_sets_max);
     if (atomic_exchange_explicit(link.unbound_listed, 1, memory_order_seq_cst))
         return;
     SCHED_POINT();
     do {
+        top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst);
         atomic_store_explicit(link.unbound_next, (uint32_t)top, memory_order_seq_cst);
-        next = ((top >> 32) + 1) << 32 | (number + 1);
-    } while (!atomic_compare_exchange_weak_explicit(&keyed->shared_state->unbound_list, &top, next,
-                                                    memory_order_seq_cst, memory_order_seq_cst));
-    SCHED_POINT();
+    } while (!key_set_swap_first(keyed, top, number + 1));
 }
 
 /*
  * A thread that pops a key set clears `unbound_listed`, then checks whether the key set is unbound.
  * A thread that ends a binding commits first, then pushes the key set unless it is listed. So an
- * unbound key set is listed, or a thread is about to bind it. A tag guards the top word against
- * ABA.
+ * unbound key set is listed, or a thread is about to bind it.
  */
 static bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
 {
-    uint64_t top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst),
-             next;
-    uint32_t number;
+    struct unbound_link link;
+    uint64_t top;
+    uint32_t next;
 
     do {
-        number = (uint32_t)top - 1;
-        if (number >= key_sets_n(keyed))
+        top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst);
+        *ret = (uint32_t)top - 1;
+        if (*ret >= key_sets_n(keyed))
             return false;
-        next = ((top >> 32) + 1) << 32 |
-               atomic_load_explicit(key_set_unbound_link(keyed, number).unbound_next,
-                                    memory_order_seq_cst);
+        link = key_set_unbound_link(keyed, *ret);
+        next = atomic_load_explicit(link.unbound_next, memory_order_seq_cst);
         SCHED_POINT();
-    } while (!atomic_compare_exchange_weak_explicit(&keyed->shared_state->unbound_list, &top, next,
-                                                    memory_order_seq_cst, memory_order_seq_cst));
-    SCHED_POINT();
-    atomic_store_explicit(key_set_unbound_link(keyed, number).unbound_listed, 0,
-                          memory_order_seq_cst);
-    WEIR_INVARIANT(number < keyed->key_sets_max);
-    *ret = number;
+    } while (!key_set_swap_first(keyed, top, next));
+    atomic_store_explicit(link.unbound_listed, 0, memory_order_seq_cst);
     return true;
 }
 

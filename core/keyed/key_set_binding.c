@@ -33,18 +33,9 @@ static struct key_digest key_set_key(const struct txn *txn)
                                key_set_words(txn)[KEY_SET_WORD_ID]};
 }
 
-/* Returns the binding that this content of the key set's version names. */
-static uint64_t key_set_binding_in(const weir_set *set, const uint64_t *content)
-{
-    return content[CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS +
-                   KEY_SET_WORD_BINDING] >>
-               PHASE_BITS &
-           BINDING_MASK;
-}
-
 static uint64_t key_set_binding(const struct txn *txn)
 {
-    return key_set_binding_in(txn->set, txn->version.content);
+    return key_set_words(txn)[KEY_SET_WORD_BINDING] >> PHASE_BITS & BINDING_MASK;
 }
 
 static void key_set_set_binding(const struct txn *txn, uint64_t binding, enum key_set_phase phase)
@@ -128,17 +119,6 @@ bool key_set_admits(struct txn *txn)
         return false;
     key_set_set_binding(txn, txn->ctx->binding, PHASE_BOUND);
     return true;
-}
-
-bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t word,
-                      const uint64_t *amounts, enum forecast_walk forecast_walk,
-                      struct decision *ret)
-{
-    struct set_view view;
-
-    set_forecast_view(ctx, &key_set->set, amounts, forecast_walk, ret, &view);
-    return set_is_broken(&key_set->set) ||
-           key_set_binding_in(&key_set->set, view.content) == key_word_binding(word);
 }
 
 /* ---- start and end of a binding ---- */
@@ -397,14 +377,6 @@ static void key_set_rebind(struct txn *txn, struct key_entry *entry)
     key_set_unbind(key_set_of(txn->set), txn->ctx, word);
 }
 
-/* Returns whether the slot still has this word after its key set was read. */
-static bool key_set_slot_is_same(const struct keyed_slot *slot)
-{
-    struct keyed_slot now = *slot;
-
-    return keyed_slot_find(&now) && now.entry.word == slot->entry.word;
-}
-
 bool key_set_repair(struct keyed_slot *slot)
 {
     const weir_set *set = slot->keyed->set;
@@ -413,7 +385,7 @@ bool key_set_repair(struct keyed_slot *slot)
 
     WEIR_INVARIANT(keyed_slot_is_bound(slot));
     if (!key_set_read(&txn, slot->ctx, slot->keyed, slot->entry.word, &storage)) {
-        if (set_is_shared(set) && key_set_slot_is_same(slot))
+        if (set_is_shared(set) && keyed_slot_is_same(slot))
             participant_mark_broken(set->participant); /* no correct process writes this */
     } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
                !key_set_restore_entry(&txn, &slot->entry)) {

@@ -25,6 +25,14 @@ static inline bool keyed_slot_find(struct keyed_slot *slot)
     return key_table_find(&slot->keyed->table, slot->key, &slot->entry);
 }
 
+/* Returns whether the key still has the word that was found. */
+static inline bool keyed_slot_is_same(const struct keyed_slot *slot)
+{
+    struct key_entry now;
+
+    return key_table_find(&slot->keyed->table, slot->key, &now) && now.word == slot->entry.word;
+}
+
 /* Claims a slot for a key that was not found, and reads the clock again; or finds it. Returns false
  * if there is no room for the key. */
 bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at);
@@ -126,12 +134,6 @@ enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t w
  * true no operation is admitted any more, and the caller replaces the entry at once. */
 bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
                         enum key_use use);
-
-/* Forecasts with set_forecast() on the key set. Returns false if it no longer has the binding that
- * `word` names. */
-bool key_set_forecast(struct thread_ctx *ctx, struct key_set *key_set, uint64_t word,
-                      const uint64_t *amounts, enum forecast_walk forecast_walk,
-                      struct decision *ret);
 
 /* Unbinds the key set from its key if the state fits the key's word or is as good as new. A waiter
  * or a reservation prevents that. */

@@ -10,6 +10,10 @@
 #include "set/instance_base.h"
 #include <errno.h>
 
+/* Bound on the attempts to get a key set. Several threads may repeatedly take the last one from
+ * each other if it is as good as new each time. */
+#define ATTEMPTS_MAX 256u
+
 /* One acquisition. Its steps return whether the request is decided, as `result` says. If it is not,
  * nothing has happened to it, and the key must be found again. */
 struct keyed_acquire_op {
@@ -19,7 +23,7 @@ struct keyed_acquire_op {
     uint32_t record;
     enum wait_mode mode;
     uint64_t max_wait_ns;
-    bool gives_up; /* true after ATTEMPTS_MAX attempts to find room */
+    uint32_t attempts;
     int result;
 };
 
@@ -51,9 +55,9 @@ static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
-    if (code == -ENOBUFS && set_is_shared(set) && peer_reap_if_due(op->ctx, set, now_ns))
-        return false;
     if (code == -ENOBUFS) {
+        if (set_is_shared(set) && peer_reap_if_due(op->ctx, set, now_ns))
+            return false;
         atomic_fetch_add_explicit(&acq->slot.keyed->shared_state->refused, 1, memory_order_relaxed);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->refused_full, 1);
     }
@@ -93,7 +97,7 @@ static bool keyed_acquire_promoted(struct keyed_acquire_op *acq)
 {
     int r;
 
-    if (acq->gives_up) {
+    if (acq->attempts >= ATTEMPTS_MAX) {
         keyed_slot_drop(&acq->slot);
         return keyed_refuse_room(acq, -ENOBUFS);
     }
@@ -215,10 +219,6 @@ static bool keyed_acquire_once(struct keyed_acquire_op *acq)
     return keyed_acquire_word(acq, at);
 }
 
-/* Bound on the attempts. Several threads may repeatedly take the last key set from each other if it
- * is as good as new each time. */
-#define ATTEMPTS_MAX 256u
-
 int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns)
 {
     struct keyed_acquire_op acq = {
@@ -231,12 +231,12 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, u
     unsigned turn = 0;
 
     WEIR_INVARIANT(acq.set->is_keyed && !set_is_key_set(acq.set));
-    for (uint32_t attempt = 0; !keyed_acquire_once(&acq); spin_backoff(&turn)) {
+    for (; !keyed_acquire_once(&acq); acq.attempts++) {
         if (instance_is_closed(acq.set->w)) {
             keyed_refuse_room(&acq, -ESHUTDOWN);
             break;
         }
-        acq.gives_up = ++attempt >= ATTEMPTS_MAX;
+        spin_backoff(&turn);
     }
     return acq.result;
 }

@@ -27,8 +27,8 @@ void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_dige
 
     WEIR_INVARIANT(set->is_keyed && ctx->w == set->w);
     while (keyed_slot_find(&slot)) {
-        struct key_set storage, *key_set;
         uint64_t word = slot.entry.word;
+        struct key_set storage, *key_set;
 
         if (!key_word_is_key_set(word) && keyed_is_valid(keyed_of(set), word)) {
             at = clock_instant(&set->w->clock, set->limits.reads_wall);
@@ -36,7 +36,10 @@ void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_dige
             return;
         }
         key_set = key_set_at(keyed_of(set), word, &storage);
-        if (key_set && key_set_forecast(ctx, key_set, word, amounts, forecast_walk, ret))
+        if (key_set)
+            set_forecast(ctx, &key_set->set, amounts, forecast_walk, ret);
+        /* A word that named a key set all the time: its states were the key's. */
+        if (key_set && keyed_slot_is_same(&slot))
             return;
         if (set_is_broken(set) || !key_set_repair(&slot)) {
             *ret = (struct decision){.now_ns = clock_now_ns(&set->w->clock),

@@ -219,10 +219,6 @@ enum forecast_walk {
 /* Forecasts when `amounts` would be granted behind the present waiters. */
 void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                   enum forecast_walk forecast_walk, struct decision *ret);
-/* Also fills `ret_view` with the version that the forecast is of. */
-void set_forecast_view(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                       enum forecast_walk forecast_walk, struct decision *ret,
-                       struct set_view *ret_view);
 
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);

@@ -21,17 +21,8 @@ uint64_t set_record_word(const weir_set *set, uint32_t record)
     return word;
 }
 
-static void set_fill_view(const struct txn *txn, struct set_view *ret)
-{
-    ret->content = txn->version.content;
-    ret->last_ns = txn->version.content[CONTENT_LAST_NS];
-    ret->head = waitq_head(&txn->version);
-    ret->length = waitq_length(&txn->version);
-}
-
-void set_forecast_view(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                       enum forecast_walk forecast_walk, struct decision *ret,
-                       struct set_view *ret_view)
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                  enum forecast_walk forecast_walk, struct decision *ret)
 {
     struct txn txn;
 
@@ -41,7 +32,7 @@ void set_forecast_view(struct thread_ctx *ctx, weir_set *set, const uint64_t *am
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set)) {
             *ret = (struct decision){.now_ns = txn.now_ns, .forecast_ns = WEIR_NEVER};
-            break;
+            return;
         }
         if (forecast_walk == FORECAST_SHORT_QUEUE &&
             waitq_length(&txn.version) > FORECAST_QUEUE_MAX)
@@ -49,15 +40,6 @@ void set_forecast_view(struct thread_ctx *ctx, weir_set *set, const uint64_t *am
         /* If only a resource is short, it is the limiting one, though nothing can be forecast. */
         limits_ready_at(&set->limits, txn_states(&txn), &txn.at, amounts, true, &ret->limiting);
     } while (!forecast_compute(&txn, amounts, ret));
-    set_fill_view(&txn, ret_view);
-}
-
-void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                  enum forecast_walk forecast_walk, struct decision *ret)
-{
-    struct set_view view;
-
-    set_forecast_view(ctx, set, amounts, forecast_walk, ret, &view);
 }
 
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret)
@@ -65,5 +47,8 @@ void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret)
     struct txn txn;
 
     txn_begin(&txn, ctx, set);
-    set_fill_view(&txn, ret);
+    ret->content = txn.version.content;
+    ret->last_ns = txn.version.content[CONTENT_LAST_NS];
+    ret->head = waitq_head(&txn.version);
+    ret->length = waitq_length(&txn.version);
 }
