@@ -32,11 +32,6 @@ static void set_keyed_close(weir_set *set)
     participant_close(set->participant);
 }
 
-static int set_keyed_identify(struct acquire_op *op)
-{
-    return keyed_hash(keyed_of(op->set), op->request, &op->key);
-}
-
 static void set_keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
 {
     keyed_write_key(op->set, r, &op->key);
@@ -59,16 +54,6 @@ static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
     for (uint32_t i = 0; !set_is_shared(set) && i < key_sets_n(keyed_of(set)); i++)
         set_shutdown(ctx, &key_set_by_number(keyed_of(set), i, NULL)->set);
     set_shutdown(ctx, set);
-}
-
-static void set_keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
-{
-    weir_set *template = key_set_template(op->set);
-
-    if (record)
-        keyed_forecast_record(op->ctx, template, record, op->amounts, walk, &op->decision);
-    else
-        keyed_forecast(op->ctx, template, &op->key, op->amounts, walk, &op->decision);
 }
 
 /* The first queue is the template's, which is empty. */
@@ -112,7 +97,7 @@ const struct set_ops keyed_set_ops = {
     .record_words = KEYED_RECORD_WORDS,
     .open = set_keyed_open,
     .close = set_keyed_close,
-    .identify = set_keyed_identify,
+    .identify = keyed_hash,
     .fill_record = set_keyed_fill_record,
     .acquire = keyed_acquire,
     .release = keyed_release,
@@ -120,7 +105,7 @@ const struct set_ops keyed_set_ops = {
     .grant_waiters = set_grant_waiters,
     .poll_head = set_poll_head,
     .shut_down = set_keyed_shutdown,
-    .forecast = set_keyed_forecast,
+    .forecast = keyed_forecast,
     .snapshot = set_keyed_snapshot,
     .view_queue = set_keyed_view_queue,
 };

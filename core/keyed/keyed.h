@@ -72,8 +72,7 @@ int keyed_open(weir_set *set, struct weir_error *reterr);
 void keyed_free(struct keyed *keyed);
 
 /* Hashes the subject of a request. Returns 0, or -EINVAL if it is missing or too long. */
-int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
-               struct key_digest *ret);
+int keyed_hash(struct acquire_op *op);
 
 /*
  * Acquires for the key of a request to a keyed set; results as set_acquire(). If a key set has the
@@ -87,14 +86,8 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
 bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                    bool is_owner, const struct release_args *args);
 
-/* Forecasts, as set_forecast() specifies, for a key. */
-void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
-                    const uint64_t *amounts, enum forecast_walk forecast_walk,
-                    struct decision *ret);
-/* Forecasts for the key of a record of the template set. */
-void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                           const uint64_t *amounts, enum forecast_walk forecast_walk,
-                           struct decision *ret);
+/* Forecasts as set_ops.forecast specifies. */
+void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
 
 /* Writes the key behind the amounts of a record that is being filled. */
 void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key);

@@ -148,14 +148,16 @@ void keyed_free(struct keyed *keyed)
 
 /* ---- subjects become keys ---- */
 
-int keyed_hash(const struct keyed *keyed, const struct weir_request *request,
-               struct key_digest *ret)
+int keyed_hash(struct acquire_op *op)
 {
+    const struct weir_request *request = op->request;
+    const struct keyed *keyed = keyed_of(op->set);
+
     if (request->size < sizeof(*request) || !request->subject || !request->subject_size ||
         request->subject_size > WEIR_SUBJECT_MAX)
         return -EINVAL;
-    siphash_128(&keyed->secret, request->subject, request->subject_size, ret);
-    key_table_prefetch(&keyed->table, ret);
+    siphash_128(&keyed->secret, request->subject, request->subject_size, &op->key);
+    key_table_prefetch(&keyed->table, &op->key);
     return 0;
 }
 

@@ -8,58 +8,51 @@
 #include <errno.h>
 #include <string.h>
 
-static void keyed_forecast_states(const weir_set *set, const uint64_t *states,
-                                  const struct weir_instant *at, const uint64_t *amounts,
-                                  struct decision *ret)
+static void keyed_forecast_states(struct acquire_op *op, const struct limits *limits,
+                                  const uint64_t *states, const struct weir_instant *at)
 {
+    struct decision *ret = &op->decision;
+
     *ret = (struct decision){.now_ns = at->now_ns};
     /* If only a resource is short, it is the limiting one, although it has no forecast. */
-    limits_ready_at(&set->limits, states, at, amounts, true, &ret->limiting);
-    ret->forecast_ns = limits_ready_at(&set->limits, states, at, amounts, false, &ret->limiting);
+    limits_ready_at(limits, states, at, op->amounts, true, &ret->limiting);
+    ret->forecast_ns = limits_ready_at(limits, states, at, op->amounts, false, &ret->limiting);
 }
 
-void keyed_forecast(struct thread_ctx *ctx, weir_set *set, const struct key_digest *key,
-                    const uint64_t *amounts, enum forecast_walk forecast_walk, struct decision *ret)
+void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
 {
-    struct keyed_slot slot = {.keyed = keyed_of(set), .ctx = ctx, .key = key};
-    uint64_t *states = ctx->content; /* as room for a new key's */
+    weir_set *set = key_set_template(op->set);
+    const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
+    struct keyed_slot slot = {.keyed = keyed_of(set), .ctx = op->ctx, .key = &key};
+    uint64_t *states = op->ctx->content; /* as room for a new key's */
     struct weir_instant at;
 
-    WEIR_INVARIANT(set->is_keyed && ctx->w == set->w);
+    WEIR_INVARIANT(op->ctx->w == set->w);
     while (keyed_slot_find(&slot)) {
         uint64_t word = slot.entry.word;
         struct key_set storage, *key_set;
 
-        if (!key_word_is_key_set(word) && keyed_is_valid(keyed_of(set), word)) {
+        if (!key_word_is_key_set(word) && keyed_is_valid(slot.keyed, word)) {
             at = clock_instant(&set->w->clock, set->limits.reads_wall);
-            keyed_forecast_states(set, &word, &at, amounts, ret);
+            keyed_forecast_states(op, &set->limits, &word, &at);
             return;
         }
-        key_set = key_set_at(keyed_of(set), word, &storage);
+        key_set = key_set_at(slot.keyed, word, &storage);
         if (key_set)
-            set_forecast(ctx, &key_set->set, amounts, forecast_walk, ret);
+            set_forecast(op->ctx, &key_set->set, op->amounts, walk, &op->decision);
         /* A word that named a key set all the time: its states were the key's. */
         if (key_set && keyed_slot_is_same(&slot))
             return;
         if (set_is_broken(set) || !key_set_repair(&slot)) {
-            *ret = (struct decision){.now_ns = clock_now_ns(&set->w->clock),
-                                     .forecast_ns = WEIR_NEVER};
+            op->decision = (struct decision){.now_ns = clock_now_ns(&set->w->clock),
+                                             .forecast_ns = WEIR_NEVER};
             return;
         }
     }
     at = clock_instant(&set->w->clock, set->limits.reads_wall);
     memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
     limits_init(&set->limits, states, &at);
-    keyed_forecast_states(set, states, &at, amounts, ret);
-}
-
-void keyed_forecast_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                           const uint64_t *amounts, enum forecast_walk forecast_walk,
-                           struct decision *ret)
-{
-    const struct key_digest key = keyed_record_key(set, record);
-
-    keyed_forecast(ctx, set, &key, amounts, forecast_walk, ret);
+    keyed_forecast_states(op, &set->limits, states, &at);
 }
 
 int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
