@@ -83,6 +83,22 @@ class Gates(unittest.TestCase):
         self.add("core/base/units.c", "/* Counts for whoever asks. */\n")
         self.assert_refused(LANGUAGE, "core/base/units.c:2", "whoever")
 
+    def test_banned_word_in_a_test(self):
+        self.add("tests/unit/base/test_units.c", "static void whoever_asks(void)\n{\n}\n")
+        self.assert_refused(LANGUAGE, "tests/unit/base/test_units.c:2", "whoever")
+
+    def test_retired_term(self):
+        self.add("scripts/faults", "# Called by the timekeeper.\n")
+        self.assert_refused(LANGUAGE, "scripts/faults:2", "timekeeper")
+
+    def test_unit_test_without_a_module(self):
+        (self.copy / "tests/unit/base/test_nothing.c").write_text("/* SPDX-License-Identifier: MIT */\n")
+        self.assert_refused(LANGUAGE, "tests/unit/base/test_nothing.c")
+
+    def test_file_that_a_document_names_in_vain(self):
+        self.add("docs/design.md", "See `core/base/nothing.c` and [that](nothing.md).\n")
+        self.assert_refused(LANGUAGE, "docs/design.md:2: there is no core/base/nothing.c", "no nothing.md")
+
     def test_function_name_of_another_file(self):
         for name in "core/base/units.c", "core/base/error.c":
             path = self.copy / name
