@@ -306,6 +306,20 @@ const char *weir_acquisition_config(const weir_acquisition *acquisition, const c
     return weir_set_config(acquisition->set, name);
 }
 
+/* Returns the limits with this key, by the memory of the fast path if it has granted them. */
+static uint64_t acquisition_limits_of(const weir_acquisition *acquisition, const char *key)
+{
+    const struct limits *limits = &acquisition->set->limits;
+    uint64_t matching = 0; /* bit i: limit i */
+
+    if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
+        return acquisition->named_limits;
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (request_key_equal(limits->items[i].key, key))
+            matching |= UINT64_C(1) << i;
+    return matching;
+}
+
 static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
 {
     uint64_t amount = acquisition_amounts(acquisition)[i];
@@ -322,64 +336,49 @@ static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, u
 static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint64_t used)
 {
     const struct limit *limit = &acquisition->set->limits.items[i];
+    uint64_t amount = acquisition_amounts(acquisition)[i];
 
-    WEIR_INVARIANT(i < acquisition->set->limits.n);
     WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE);
-    WEIR_INVARIANT(limit->type != WEIR_LIMIT_CALL || used <= acquisition_amounts(acquisition)[i]);
+    WEIR_INVARIANT(limit->type != WEIR_LIMIT_CALL || used <= amount);
     acquisition_used(acquisition)[i] = used;
     acquisition->updated_limits |= UINT64_C(1) << i;
-    if (used != acquisition_amounts(acquisition)[i])
+    if (used != amount)
         acquisition->amounts_differ = true;
-    if (used > acquisition_amounts(acquisition)[i])
+    if (used > amount)
         request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
+}
+
+/* Updates no limit: the set has none with this key. */
+WEIR_NOINLINE int acquisition_skip_update(weir_acquisition *acquisition, const char *key)
+{
+    if (acquisition->strict || acquisition->set->strict)
+        return -ENOENT;
+    request_warn(acquisition->set, key, "is unknown and was skipped");
+    acquisition_mark_observed(acquisition);
+    return 0;
 }
 
 /* Updates an acquisition of any set. A function of its own, so that the common case needs few
  * registers. */
-WEIR_NOINLINE int acquisition_update_any(weir_acquisition *acquisition, const char *key,
-                                         uint64_t used)
+WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
-    weir_set *set = acquisition->set;
-    uint64_t matching = 0; /* bit i: limit i */
+    uint64_t matching;
 
     /* `fast_ctx` implies HELD. */
     if (!key || (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD))
         return -EINVAL;
-    for (uint32_t i = 0; i < set->limits.n; i++) {
-        int r;
+    matching = acquisition_limits_of(acquisition, key);
+    if (!matching)
+        return acquisition_skip_update(acquisition, key);
+    for (uint64_t left = matching; left; left &= left - 1) {
+        int r = acquisition_check_update(acquisition, (uint32_t)__builtin_ctzll(left), used);
 
-        if (!request_key_equal(set->limits.items[i].key, key))
-            continue;
-        r = acquisition_check_update(acquisition, i, used);
         if (r < 0)
             return r;
-        matching |= UINT64_C(1) << i;
     }
-    if (!matching && (acquisition->strict || set->strict))
-        return -ENOENT;
-    if (!matching)
-        request_warn(set, key, "is unknown and was skipped");
     acquisition_mark_observed(acquisition);
     for (; matching; matching &= matching - 1)
         acquisition_set_used(acquisition, (uint32_t)__builtin_ctzll(matching), used);
-    return 0;
-}
-
-/* Updates an acquisition that the fast path granted: it is held, and `named_limits` may already
- * name the limits with this key. */
-WEIR_NOINLINE int acquisition_update_named(weir_acquisition *acquisition, const char *key,
-                                           uint64_t used)
-{
-    if (!acquisition_names_key(acquisition, key))
-        return acquisition_update_any(acquisition, key, used);
-    for (uint32_t named = acquisition->named_limits; named; named &= named - 1) {
-        int r = acquisition_check_update(acquisition, (uint32_t)__builtin_ctz(named), used);
-
-        if (r < 0)
-            return r;
-    }
-    for (uint32_t named = acquisition->named_limits; named; named &= named - 1)
-        acquisition_set_used(acquisition, (uint32_t)__builtin_ctz(named), used);
     return 0;
 }
 
@@ -392,14 +391,10 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
         return -ECHILD;
     if (set_is_broken(set))
         return -EUCLEAN;
-    if (acquisition->fast_ctx && set->limits.n > 1)
-        return acquisition_update_named(acquisition, key, used);
-    if (!acquisition->fast_ctx || !key || !request_key_equal(set->limits.items->key, key))
-        return acquisition_update_any(acquisition, key, used);
-    r = acquisition_check_update(acquisition, 0,
-                                 /* The fast path granted it, so it is held, and this key is its
-                                  * set's only limit. */
-                                 used);
+    if (!acquisition->fast_ctx || !key || set->limits.n > 1 ||
+        !request_key_equal(set->limits.items->key, key))
+        return acquisition_update(acquisition, key, used);
+    r = acquisition_check_update(acquisition, 0, used);
     if (r == 0)
         acquisition_set_used(acquisition, 0, used);
     return r;

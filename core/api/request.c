@@ -137,48 +137,11 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
     return known;
 }
 
-/* Resolves a valid request with any number of keys. False: request_resolve() has to report. */
-static bool request_resolve_valid(const weir_set *set, const struct weir_request *request,
-                                  enum purpose purpose, uint64_t *amounts)
-{
-    const struct limit *limits = set->limits.items;
-    uint64_t asked = 0; /* bit i: limit i */
-
-    for (size_t at = 0; at < request->amounts_n; at++) {
-        const struct weir_amount *amount = &request->amounts[at];
-        uint64_t meant = 0;
-
-        if (!amount->key || amount->amount == REQUEST_AMOUNT_NONE)
-            return false;
-        for (uint32_t i = 0; i < set->limits.n; i++)
-            if (request_key_equal(limits[i].key, amount->key)) {
-                meant |= UINT64_C(1) << i;
-                amounts[i] = amount->amount;
-            }
-        if (!meant || meant & asked)
-            return false;
-        asked |= meant;
-    }
-    for (uint32_t i = 0; i < set->limits.n; i++) {
-        bool is_rate = limits[i].type == WEIR_LIMIT_RATE;
-
-        if (!(asked >> i & 1))
-            amounts[i] = !is_rate;
-        if (amounts[i] > limits[i].capacity || (is_rate && !request->amounts_n))
-            return false;
-        if (purpose == PURPOSE_TAKE && amounts[i] && limits[i].type == WEIR_LIMIT_RESOURCE)
-            return false;
-    }
-    return true;
-}
-
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key)
 {
     WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);
     if (request_resolve_simple(set, request, purpose, amounts))
-        return 0;
-    if (request_resolve_valid(set, request, purpose, amounts))
         return 0;
     for (uint32_t i = 0; i < set->limits.n; i++)
         amounts[i] = REQUEST_AMOUNT_NONE;
