@@ -43,6 +43,8 @@ static inline bool instance_is_locked(weir *w)
  * why it cannot be stored, e.g. -ENOMEM or -EOPNOTSUPP. */
 int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, weir_set **ret,
                      struct weir_error *reterr);
+/* Adds a set without limits. Without its name, it serves a pool that has no sets. */
+int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret);
 /* Adds an unnamed pool of existing sets. The caller holds the lock. Returns 0 or -ENOMEM. */
 int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **ret);
 /* Adds everything that a plan defines, or nothing; `*ret` is its last pool. The caller holds the

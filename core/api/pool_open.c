@@ -2,7 +2,6 @@
 /* Pools: handles, and picking a set for a request. */
 #include "api/instance.h"
 #include "api/pool.h"
-#include "api/set_kinds.h"
 #include "api/set_object.h"
 #include "base/hash.h"
 
@@ -13,31 +12,21 @@
 #include "peer/peer_cleanup.h"
 #include <errno.h>
 
-/* Fills a set's view for the balancer. */
-static int pool_fill_view(weir_set *set, const struct weir_request *request,
-                          struct weir_set_view *ret)
-{
-    struct weir_set_stats stats = {.size = sizeof(stats)};
-    uint64_t ready_at_ns = WEIR_FOREVER;
-    int r = weir_set_stats(set, &stats, NULL, 0);
-
-    if (r < 0)
-        return r;
-    /* A set that can never grant the request, or does not understand it, is never ready. */
-    r = weir_set_ready_at(set, request, &ready_at_ns);
-    if (r == -ENOMEM)
-        return r;
-    *ret = (struct weir_set_view){stats.held, stats.waiting, ready_at_ns};
-    return 0;
-}
-
+/* Fills the views of the sets for a balancer that reads them. */
 static int pool_fill_views(weir_pool *pool, const struct weir_request *request)
 {
     for (uint32_t i = 0; pool->views && i < pool->definition->sets_n; i++) {
-        int r = pool_fill_view(pool->definition->sets[i], request, &pool->views[i]);
+        weir_set *set = pool->definition->sets[i];
+        struct weir_set_stats stats = {.size = sizeof(stats)};
+        uint64_t ready_at_ns = WEIR_FOREVER;
+        int r = weir_set_stats(set, &stats, NULL, 0);
 
         if (r < 0)
             return r;
+        /* A set that can never grant the request, or does not understand it, is never ready. */
+        if (weir_set_ready_at(set, request, &ready_at_ns) == -ENOMEM)
+            return -ENOMEM;
+        pool->views[i] = (struct weir_set_view){stats.held, stats.waiting, ready_at_ns};
     }
     return 0;
 }
@@ -92,13 +81,6 @@ int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set *
     return r;
 }
 
-static uint64_t pool_seed(weir *w, const struct pool_plan *plan, uint32_t worker)
-{
-    uint64_t state = (plan->seed ? plan->seed : w->seed) + worker;
-
-    return splitmix64_next(&state);
-}
-
 static weir_pool *pool_free(weir_pool *pool)
 {
     os_free(pool->views);
@@ -136,6 +118,7 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
 {
     const struct pool_plan *plan = &definition->plan;
     weir_pool *pool = pool_make(w, definition);
+    uint64_t seed;
 
     WEIR_INVARIANT(instance_is_locked(w));
     if (!pool)
@@ -144,29 +127,14 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     pool->worker = worker == WEIR_WORKER_AUTO
                        ? atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst)
                        : worker;
-    pool->random_state = pool_seed(w, plan, pool->worker);
+    seed = (plan->seed ? plan->seed : w->seed) + pool->worker;
+    pool->random_state = splitmix64_next(&seed);
     if (plan->balancer)
         plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
                                       pool->worker);
     instance_ref(w, 1);
     *ret = pool;
     return 0;
-}
-
-/* Adds an empty set for an unknown name, if there is no configuration. */
-static int pool_create_empty_set(weir *w, const char *name, weir_set **ret)
-{
-    struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
-    int r;
-
-    if (instance_of(w)->configured || !*name)
-        return -ENOENT;
-    plan.name = os_strdup(name);
-    if (!plan.name)
-        return -ENOMEM;
-    r = registry_add_set(w, &plan, &plain_set_ops, ret, NULL);
-    set_plan_free(&plan);
-    return r;
 }
 
 /* Adds a pool of one set under the set's name, at its first use. */
@@ -208,8 +176,10 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
     entry = str_map_find(&instance_of(w)->set_names, name);
     if (entry)
         set = entry->value;
+    else if (instance_of(w)->configured || !*name)
+        return -ENOENT;
     else
-        r = pool_create_empty_set(w, name, &set);
+        r = registry_add_empty_set(w, name, true, &set);
     if (r == 0)
         r = pool_of_set(w, set, &pool);
     return r < 0 ? r : pool_open_handle(ret, w, pool, worker);

@@ -12,13 +12,17 @@
 #include <errno.h>
 #include <string.h>
 
+static void registry_free_pool(struct instance_pool *pool)
+{
+    pool_plan_free(&pool->plan);
+    os_free(pool->sets);
+    os_free(pool);
+}
+
 void registry_free(weir *w)
 {
-    for (size_t i = 0; i < instance_of(w)->pools_n; i++) {
-        pool_plan_free(&instance_of(w)->pools[i]->plan);
-        os_free(instance_of(w)->pools[i]->sets);
-        os_free(instance_of(w)->pools[i]);
-    }
+    for (size_t i = 0; i < instance_of(w)->pools_n; i++)
+        registry_free_pool(instance_of(w)->pools[i]);
     os_free(instance_of(w)->pools);
     for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         set_free(instance_set(w, i));
@@ -38,20 +42,18 @@ bool registry_has_name(void *instance, const char *name, bool *ret_is_pool)
     return is_set || *ret_is_pool;
 }
 
-static int registry_reserve_pools(weir *w, size_t more)
+static int registry_reserve_pool(struct instance *instance)
 {
-    size_t capacity = instance_of(w)->pools_capacity ? instance_of(w)->pools_capacity : 16;
+    size_t capacity = instance->pools_capacity ? 2 * instance->pools_capacity : 16;
     struct instance_pool **grown;
 
-    while (capacity < instance_of(w)->pools_n + more)
-        capacity *= 2;
-    if (capacity == instance_of(w)->pools_capacity)
+    if (instance->pools_n < instance->pools_capacity)
         return 0;
-    grown = os_realloc(instance_of(w)->pools, capacity, sizeof(*grown));
+    grown = os_realloc(instance->pools, capacity, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    instance_of(w)->pools = grown;
-    instance_of(w)->pools_capacity = capacity;
+    instance->pools = grown;
+    instance->pools_capacity = capacity;
     return 0;
 }
 
@@ -100,8 +102,7 @@ static weir_set *registry_find_set(const weir *w, const char *name)
     return entry ? entry->value : NULL;
 }
 
-/* Adds the empty set of a pool that has no sets. */
-static int registry_add_empty_set(weir *w, const char *name, weir_set **ret)
+int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret)
 {
     struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
     int r;
@@ -109,7 +110,8 @@ static int registry_add_empty_set(weir *w, const char *name, weir_set **ret)
     plan.name = os_strdup(name ? name : "");
     if (!plan.name)
         return -ENOMEM;
-    r = registry_add_unnamed(w, &plan, &plain_set_ops, ret, NULL);
+    r = is_named ? registry_add_set(w, &plan, &plain_set_ops, ret, NULL)
+                 : registry_add_unnamed(w, &plan, &plain_set_ops, ret, NULL);
     set_plan_free(&plan);
     return r;
 }
@@ -118,7 +120,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **re
 {
     uint32_t n = plan->sets_n ? plan->sets_n : 1;
     struct instance_pool *pool = os_alloc(1, sizeof(*pool));
-    int r = registry_reserve_pools(w, 1);
+    int r = registry_reserve_pool(instance_of(w));
 
     WEIR_INVARIANT(instance_is_locked(w));
     if (pool)
@@ -128,7 +130,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **re
     for (uint32_t i = 0; i < plan->sets_n; i++)
         if (!(pool->sets[i] = registry_find_set(w, plan->sets[i])))
             goto fail;
-    if (!plan->sets_n && registry_add_empty_set(w, plan->name, &pool->sets[0]) < 0)
+    if (!plan->sets_n && registry_add_empty_set(w, plan->name, false, &pool->sets[0]) < 0)
         goto fail;
     pool->sets_n = n;
     pool->plan = *plan;
@@ -161,9 +163,7 @@ static void registry_remove_last_pool(weir *w)
 
     if (pool->plan.name)
         str_map_remove(&instance_of(w)->pool_names, pool->plan.name, pool);
-    pool_plan_free(&pool->plan);
-    os_free(pool->sets);
-    os_free(pool);
+    registry_free_pool(pool);
 }
 
 struct registry_mark registry_mark(const weir *w)
@@ -186,18 +186,11 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
                       struct weir_error *reterr)
 {
     struct registry_mark before = registry_mark(w);
-    int r = str_map_reserve(&instance_of(w)->set_names, plan->sets_n);
+    weir_set *set;
+    int r = str_map_reserve(&instance_of(w)->pool_names, plan->pools_n);
 
-    if (r == 0)
-        r = str_map_reserve(&instance_of(w)->pool_names, plan->pools_n);
-
-    for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
-        weir_set *set;
-
-        r = registry_add_unnamed(w, &plan->sets[i], set_ops_for(&plan->sets[i]), &set, reterr);
-        if (r == 0)
-            str_map_add(&instance_of(w)->set_names, set_name(set), set);
-    }
+    for (size_t i = 0; i < plan->sets_n && r == 0; i++)
+        r = registry_add_set(w, &plan->sets[i], set_ops_for(&plan->sets[i]), &set, reterr);
     for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
         r = registry_add_pool(w, &plan->pools[i], ret);
         if (r == 0 && (*ret)->plan.name)
@@ -208,56 +201,40 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
     return r;
 }
 
+/* Returns the name of a set. The empty set of a pool without sets bears the pool's and has none. */
 static const char *registry_set_name(const weir *w, size_t i)
 {
     const weir_set *set = instance_set(w, (uint32_t)i);
-    struct str_map_entry *entry = str_map_find(&instance_of(w)->set_names, set_name(set));
 
-    /* The empty set of a pool without sets bears the pool's name and none of its own. */
-    return entry && entry->value == set ? set_name(set) : NULL;
+    return registry_find_set(w, set_name(set)) == set ? set_name(set) : NULL;
 }
 
-static const char *registry_pool_name(const weir *w, size_t i)
+/* Stores the names of the first `n` sets or pools that have one. Returns how many have. */
+static int registry_list_names(weir *w, bool pools, const char **ret, size_t n)
 {
-    return instance_of(w)->pools[i]->plan.name;
-}
+    size_t found = 0, all;
 
-static int registry_list_names(weir *w, const char *(*name_of)(const weir *w, size_t i), size_t all,
-                               const char **ret, size_t n)
-{
-    size_t found = 0;
-
+    if (instance_is_forked(w))
+        return -ECHILD;
+    pthread_mutex_lock(&w->lock);
+    all = pools ? instance_of(w)->pools_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     for (size_t i = 0; i < all; i++) {
-        const char *name = name_of(w, i);
+        const char *name = pools ? instance_of(w)->pools[i]->plan.name : registry_set_name(w, i);
 
         if (name && found < n)
             ret[found] = name;
         found += name != NULL;
     }
+    pthread_mutex_unlock(&w->lock);
     return (int)found;
 }
 
 int weir_sets(weir *w, const char **ret, size_t n)
 {
-    int found;
-
-    if (instance_is_forked(w))
-        return -ECHILD;
-    pthread_mutex_lock(&w->lock);
-    found = registry_list_names(w, registry_set_name,
-                                atomic_load_explicit(&w->sets_n, memory_order_seq_cst), ret, n);
-    pthread_mutex_unlock(&w->lock);
-    return found;
+    return registry_list_names(w, false, ret, n);
 }
 
 int weir_pools(weir *w, const char **ret, size_t n)
 {
-    int found;
-
-    if (instance_is_forked(w))
-        return -ECHILD;
-    pthread_mutex_lock(&w->lock);
-    found = registry_list_names(w, registry_pool_name, instance_of(w)->pools_n, ret, n);
-    pthread_mutex_unlock(&w->lock);
-    return found;
+    return registry_list_names(w, true, ret, n);
 }

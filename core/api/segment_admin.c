@@ -84,27 +84,19 @@ static void name_list_free(struct name_list *names)
     os_free(names->items);
 }
 
-static int name_list_grow(struct name_list *names)
-{
-    size_t capacity = names->capacity ? 2 * names->capacity : 16;
-    char **items = os_alloc(capacity, sizeof *items);
-
-    if (!items)
-        return -ENOMEM;
-    if (names->n)
-        memcpy(items, names->items, names->n * sizeof *items);
-    os_free(names->items);
-    names->items = items;
-    names->capacity = capacity;
-    return 0;
-}
-
 static int name_list_add(void *userdata, const char *name)
 {
     struct name_list *names = userdata;
+    size_t capacity = names->capacity ? 2 * names->capacity : 16;
 
-    if (names->n == names->capacity && name_list_grow(names) < 0)
-        return -ENOMEM;
+    if (names->n == names->capacity) {
+        char **items = os_realloc(names->items, capacity, sizeof *items);
+
+        if (!items)
+            return -ENOMEM;
+        names->items = items;
+        names->capacity = capacity;
+    }
     names->items[names->n] = os_strdup(name);
     if (!names->items[names->n])
         return -ENOMEM;
