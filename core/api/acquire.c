@@ -116,7 +116,7 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
         return result;
     }
     WEIR_INVARIANT(result == 0 || result == 1);
-    deadline = acquire_op_deadline(op, &state);
+    deadline = acquire_op_deadline(op, op->decision.now_ns, &state);
     if (result == 1 && deadline != WEIR_FOREVER)
         timer_set_deadline(w, acquisition->waiter, word, deadline, state);
     if (result == 1 && set_is_shared(op->set)) {
@@ -184,7 +184,7 @@ static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acq
 {
     weir_set *set = op->set;
     enum record_state state;
-    uint64_t deadline = acquire_op_deadline(op, &state);
+    uint64_t deadline = acquire_op_deadline(op, op->decision.now_ns, &state);
 
     WEIR_INVARIANT(acquisition->record);
     for (;;) {

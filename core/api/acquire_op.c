@@ -142,10 +142,8 @@ int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mo
     return r;
 }
 
-/* Returns when the wait ends: at the earlier of timeout and max_wait. If both pass at once, the
- * wait times out. */
-static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t now,
-                                         enum record_state *ret_state)
+uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
+                             enum record_state *ret_state)
 {
     uint64_t timeout = request_timeout(op->set, op->request);
     uint64_t max_wait = request_max_wait(op->set, op->request);
@@ -156,19 +154,13 @@ static uint64_t acquire_op_deadline_from(const struct acquire_op *op, uint64_t n
     return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }
 
-uint64_t acquire_op_deadline(const struct acquire_op *op, enum record_state *ret_state)
-{
-    return acquire_op_deadline_from(op, op->decision.now_ns, ret_state);
-}
-
 void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
 {
     struct acq_record *r = record_at(op->set->region, record);
     enum record_state state;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns = acquire_op_deadline(op, clock_now_ns(&op->set->w->clock), &state);
 
     WEIR_INVARIANT(op->set->participant);
-    deadline_ns = acquire_op_deadline_from(op, clock_now_ns(&op->set->w->clock), &state);
     record_set_prev_flags(r, state == RECORD_REFUSED ? RECORD_REFUSE_AT_DEADLINE : 0);
     atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
 }

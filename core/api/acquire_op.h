@@ -38,7 +38,9 @@ void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record);
 void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
                              const struct decision *decision);
 
-/* Returns when a wait that begins at the decision ends, and the record's state from then on. */
-uint64_t acquire_op_deadline(const struct acquire_op *op, enum record_state *ret_state);
+/* Returns when a wait that begins at `now` ends, and the record's state from then on: at the
+ * earlier of timeout and max_wait. If both pass at once, the wait times out. */
+uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
+                             enum record_state *ret_state);
 
 #endif

@@ -251,7 +251,7 @@ static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
                               const struct cq_submission *submission)
 {
     enum record_state state;
-    uint64_t deadline_ns = acquire_op_deadline(op, &state);
+    uint64_t deadline_ns = acquire_op_deadline(op, op->decision.now_ns, &state);
     bool must_signal;
 
     WEIR_INVARIANT(record_state(submission->word) == RECORD_WAITING);

@@ -64,52 +64,37 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
     return record_load(&r->word) == word;
 }
 
-/* Counts holders and waiters. If `all` is not NULL, stores the first `n` in order of records. */
-static size_t set_holders_scan(const weir_set *set, struct weir_holder *all, size_t n)
+/* Describes the first record of the set from `*at` on that holds or waits, and advances `*at`.
+ * Returns the record, or 0. */
+static uint32_t set_holders_next(const weir_set *set, uint32_t *at, struct weir_holder *ret)
 {
-    const struct region *region = set->region;
-    uint32_t record = 0;
-    size_t found = 0;
-
-    while (set->limits.n && (record = region_next_record(region, record))) {
-        struct weir_holder holder;
-
-        if (!set_holder_describe(set, record, &holder))
-            continue;
-        if (all && found < n)
-            all[found] = holder;
-        found++;
-    }
-    return found;
+    while (set->limits.n && (*at = region_next_record(set->region, *at)))
+        if (set_holder_describe(set, *at, ret))
+            return *at;
+    return 0;
 }
 
 uint64_t set_holders_count(const weir_set *set)
 {
-    uint32_t record = 0;
+    struct weir_holder holder;
+    uint32_t at = 0;
     uint64_t held = 0;
 
     WEIR_INVARIANT(set->participant);
-    while ((record = region_next_record(set->region, record))) {
-        struct weir_holder holder;
-
-        held += set_holder_describe(set, record, &holder) && !holder.waiting;
-    }
+    while (set_holders_next(set, &at, &holder))
+        held += !holder.waiting;
     return held;
 }
 
 void set_holders_add_amounts(const weir_set *set, uint64_t *ret)
 {
-    uint32_t record = 0;
+    struct weir_holder holder;
+    uint32_t at = 0;
 
     WEIR_INVARIANT(instance_is_locked(set->w));
-    while ((record = region_next_record(set->region, record))) {
-        const struct acq_record *r = record_at(set->region, record);
-        struct weir_holder holder;
-
-        if (set_holder_describe(set, record, &holder) && !holder.waiting)
-            for (uint32_t i = 0; i < set->limits.n; i++)
-                ret[i] += record_load(&r->amounts[i]);
-    }
+    while (set_holders_next(set, &at, &holder))
+        for (uint32_t i = 0; !holder.waiting && i < set->limits.n; i++)
+            ret[i] += record_load(&set_record(set, at)->amounts[i]);
 }
 
 /* ---- wait queue ---- */
@@ -136,14 +121,6 @@ static int set_holders_cmp_since(const void *a, const void *b)
     uint64_t y = ((const struct weir_holder *)b)->since_ns;
 
     return x < y ? -1 : x > y;
-}
-
-/* Numbers the waiters that the walk missed: behind the others, the longest wait first. */
-static void set_holders_number_rest(struct weir_holder *all, size_t n, uint32_t position)
-{
-    for (size_t i = 0; i < n; i++)
-        if (all[i].position == POSITION_UNKNOWN)
-            all[i].position = ++position;
 }
 
 /* Walks the wait queue from `head` and numbers the waiters found in `all`, which is sorted by
@@ -173,27 +150,31 @@ static void set_holders_order(struct thread_ctx *ctx, weir_set *set, struct weir
     for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, &view); i++)
         position = set_holders_walk_queue(set, view.head, all, n);
     qsort(all, n, sizeof(*all), set_holders_cmp_since);
-    set_holders_number_rest(all, n, position);
+    /* Those that the walk missed come behind the others, the longest wait first. */
+    for (size_t i = 0; i < n; i++)
+        if (all[i].position == POSITION_UNKNOWN)
+            all[i].position = ++position;
 }
 
 /* ---- public calls ---- */
 
-static int set_holders_scan_all(weir_set *set, struct weir_holder **ret)
+/* Lists all holders and waiters in order of records. Returns how many, or -ENOMEM. */
+static int set_holders_list(weir_set *set, struct weir_holder **ret)
 {
-    weir *w = set->w;
-    size_t found, stored;
+    uint32_t own_process = set_is_shared(set) ? 0 : (uint32_t)os_process_id(), at = 0;
+    size_t found = 0, stored = 0;
+    struct weir_holder holder;
 
-    pthread_mutex_lock(&w->lock);
-    found = set_holders_scan(set, NULL, 0);
+    pthread_mutex_lock(&set->w->lock);
+    while (set_holders_next(set, &at, &holder))
+        found++;
     *ret = os_alloc(found + 1, sizeof(**ret));
-    stored = *ret ? set_holders_scan(set, *ret, found) : 0;
-    pthread_mutex_unlock(&w->lock);
-    if (!*ret)
-        return -ENOMEM;
-    stored = stored < found ? stored : found;
-    for (size_t i = 0, process = os_process_id(); i < stored && !set_is_shared(set); i++)
-        (*ret)[i].process = (uint32_t)process;
-    return (int)stored;
+    while (*ret && stored < found && set_holders_next(set, &at, &holder)) {
+        holder.process |= own_process;
+        (*ret)[stored++] = holder;
+    }
+    pthread_mutex_unlock(&set->w->lock);
+    return *ret ? (int)stored : -ENOMEM;
 }
 
 int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
@@ -209,7 +190,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         return -ENOMEM;
     if (set_is_shared(set))
         peer_reap(ctx, set); /* dead peers neither hold nor wait */
-    found = set_holders_scan_all(set, &all);
+    found = set_holders_list(set, &all);
     if (found >= 0 && set->limits.n)
         set_holders_order(ctx, set, all, (size_t)found);
     if (set_is_broken(set)) {
