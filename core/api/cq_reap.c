@@ -56,7 +56,9 @@ void cq_hand_out(weir_acquisition *acquisition, int result)
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
 }
 
-/* Fills `ret`, which takes the record over. Returns false if out of memory. */
+/* Fills `ret`, which takes the record over. Returns false if out of memory. The queue's lock is not
+ * held: the completion was popped under it, and a reap excludes other users of an acquisition that
+ * the program has (weir/queue.h). */
 static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t waiter,
                                struct weir_completion *ret)
 {

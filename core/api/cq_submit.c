@@ -96,8 +96,10 @@ static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint3
     record_pool_put(op->ctx, op->set, record);
 }
 
-/* Makes the acquisition that the submitter asked for. Returns false if out of memory. */
-static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32_t waiter)
+/* Makes the acquisition that the submitter asked for. Returns false if out of memory. `*ret` is set
+ * before the submission enters the set, since the CQE may be taken before the submit returns. */
+static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32_t waiter,
+                                weir_acquisition **ret)
 {
     struct acq_record *r = waiter_at(op->set->w, waiter);
     weir_acquisition *acquisition =
@@ -112,13 +114,14 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     op->acquisition_set = &acquisition->set;
     record_store(&r->data, (uint64_t)(uintptr_t)acquisition);
     cq_set_flag(r, RECORD_HAS_ACQUISITION);
+    *ret = acquisition;
     return true;
 }
 
 /* Sets the state of a record that was never in the set. Returns its word. */
-static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum record_state state)
+static uint64_t cq_set_state(const struct acquire_op *op, uint32_t waiter, enum record_state state)
 {
-    struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, record));
+    struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, waiter));
     uint64_t word = record_next_word(record_load(&r->word), state);
 
     WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
@@ -127,25 +130,10 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
     return word;
 }
 
-/* Submits to the set. Returns 0 (granted), 1 (waiting), -EAGAIN or -ENOBUFS (refused), or an
- * error. */
-static int cq_acquire(struct acquire_op *op, uint32_t record)
-{
-    weir_set *set = op->set;
-
-    if (request_is_empty(set, op->amounts)) {
-        cq_set_state(op, record, RECORD_HELD);
-        counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
-        return 0;
-    }
-    return set->ops->acquire(op, waiter_record(set->w, record), MODE_WAIT,
-                             request_max_wait(set, op->request));
-}
-
 /* A submission as it was when it entered the set. */
 struct cq_submission {
-    uint32_t record;
-    uint64_t word;
+    uint32_t waiter;
+    uint64_t word;       /* that it got */
     uint64_t proxy_link; /* link of its proxy record; 0: it has none */
 };
 
@@ -157,17 +145,17 @@ static uint64_t cq_proxy_link(const struct acq_record *r)
 /* Returns the submission's word; faster than cq_word(), since the kind of its record is known. */
 static uint64_t cq_submission_word(const weir_queue *queue, const struct cq_submission *submission)
 {
-    return submission->proxy_link ? cq_word(queue, submission->record)
-                                  : record_load(&cq_record(queue, submission->record)->word);
+    return submission->proxy_link ? cq_word(queue, submission->waiter)
+                                  : record_load(&cq_record(queue, submission->waiter)->word);
 }
 
 static bool cq_submission_waits(const weir_queue *queue, const struct cq_submission *submission,
                                 uint32_t *ret_flags)
 {
-    const struct acq_record *r = cq_record(queue, submission->record);
+    const struct acq_record *r = cq_record(queue, submission->waiter);
 
     if (submission->proxy_link)
-        return waiter_load(queue->timer.w, submission->record, submission->word, ret_flags);
+        return waiter_load(queue->timer.w, submission->waiter, submission->word, ret_flags);
     *ret_flags = atomic_load_explicit(&r->bucket_prev_flags, memory_order_acquire);
     return record_load(&r->word) == submission->word;
 }
@@ -180,7 +168,7 @@ static bool cq_submission_waits(const weir_queue *queue, const struct cq_submiss
  */
 static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submission *submission)
 {
-    const struct acq_record *r = cq_record(queue, submission->record);
+    const struct acq_record *r = cq_record(queue, submission->waiter);
     uint64_t now = cq_submission_word(queue, submission);
 
     if (submission->proxy_link)
@@ -192,21 +180,23 @@ static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submi
  * before the word is read. */
 static void cq_mark_entered(const weir_queue *queue, const struct cq_submission *submission)
 {
-    struct acq_record *r = cq_record(queue, submission->record);
+    struct acq_record *r = cq_record(queue, submission->waiter);
 
     if (submission->proxy_link && cq_proxy_link(r) == submission->proxy_link)
         record_store(&r->enqueued_ns, 1);
 }
 
 /*
- * Puts a submission that waits into the index and sets its deadline, or completes it if it was
- * decided meanwhile. Lock held. Returns whether the caller must call timer_signal() after it has
- * released the lock.
+ * Puts a submission that waits into the index, where its user_data finds it, and sets its deadline.
+ * Completes it if it was decided, at once or meanwhile. Lock held. Returns whether the caller must
+ * call timer_signal() after it has released the lock.
  */
-static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *submission,
-                                 uint64_t deadline_ns, enum record_state state)
+static bool cq_index_or_complete(weir_queue *queue, const struct acquire_op *op,
+                                 const struct cq_submission *submission)
 {
-    uint32_t record = submission->record, before;
+    uint32_t waiter = submission->waiter, before;
+    enum record_state end_state;
+    uint64_t deadline_ns;
     bool waits;
 
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
@@ -215,118 +205,80 @@ static bool cq_index_or_complete(weir_queue *queue, const struct cq_submission *
 
     if (before & RECORD_DELIVERED)
         return false;
-    if (waits) {
-        cq_index_add(queue, record);
-        if (deadline_ns != WEIR_FOREVER)
-            timer_set_deadline_locked(&queue->timer, record, deadline_ns, state);
-        return false;
-    }
-    return cq_submission_is_ours(queue, submission) &&
-           cq_complete(queue, record, cq_word(queue, record));
+    if (!waits || record_state(submission->word) != RECORD_WAITING)
+        return cq_submission_is_ours(queue, submission) &&
+               cq_complete(queue, waiter, cq_word(queue, waiter));
+    cq_index_add(queue, waiter);
+    deadline_ns = acquire_op_deadline(op, op->decision.now_ns, &end_state);
+    if (deadline_ns != WEIR_FOREVER)
+        timer_set_deadline_locked(&queue->timer, waiter, deadline_ns, end_state);
+    return false;
 }
 
-/* Delivers a submission that was decided as it entered the set. */
-static void cq_deliver_submission(weir_queue *queue, const struct cq_submission *submission)
+static void cq_settle_locked(weir_queue *queue, const struct acquire_op *op,
+                             const struct cq_submission *submission)
 {
-    uint32_t before;
-    bool must_signal = false;
-
-    if (!submission->proxy_link) {
-        timer_deliver(&queue->timer, submission->record, submission->word);
-        return;
-    }
-    pthread_mutex_lock(&queue->timer.lock);
-    cq_mark_entered(queue, submission);
-    before = atomic_load_explicit(&cq_record(queue, submission->record)->bucket_prev_flags,
-                                  memory_order_acquire);
-    if (!(before & RECORD_DELIVERED) && cq_submission_is_ours(queue, submission))
-        must_signal = cq_complete(queue, submission->record, cq_word(queue, submission->record));
-    pthread_mutex_unlock(&queue->timer.lock);
-    if (must_signal)
-        timer_signal(&queue->timer);
-}
-
-/* Makes a waiting submission cancelable by its user_data, and sets its deadline. */
-static void cq_await_decision(weir_queue *queue, const struct acquire_op *op,
-                              const struct cq_submission *submission)
-{
-    enum record_state state;
-    uint64_t deadline_ns = acquire_op_deadline(op, op->decision.now_ns, &state);
     bool must_signal;
 
-    WEIR_INVARIANT(record_state(submission->word) == RECORD_WAITING);
     pthread_mutex_lock(&queue->timer.lock);
-    must_signal = cq_index_or_complete(queue, submission, deadline_ns, state);
+    must_signal = cq_index_or_complete(queue, op, submission);
     pthread_mutex_unlock(&queue->timer.lock);
     if (must_signal)
         timer_signal(&queue->timer);
 }
 
 /* Submits to the set. Returns 0 if one completion follows, else an error. */
-static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t record)
+static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waiter)
 {
-    struct cq_submission submission = {.record = record,
-                                       .proxy_link = cq_proxy_link(cq_record(queue, record))};
-    int r;
+    weir_set *set = op->set;
+    struct cq_submission submission = {.waiter = waiter,
+                                       .proxy_link = cq_proxy_link(cq_record(queue, waiter))};
+    uint64_t before = cq_submission_word(queue, &submission);
+    int r = 0;
 
-    submission.word = record_next_word(cq_submission_word(queue, &submission), RECORD_HELD);
-
-    switch (r = cq_acquire(op, record)) {
-    case 0:
-        cq_deliver_submission(queue, &submission);
-        return 0;
-    case 1:
-        submission.word += RECORD_WAITING - RECORD_HELD;
-        cq_await_decision(queue, op, &submission);
-        if (set_is_shared(op->set))
-            acquire_op_schedule(op, record, submission.word);
-        return 0;
-    case -EAGAIN:
-        submission.word = cq_set_state(op, record, RECORD_REFUSED);
-        cq_deliver_submission(queue, &submission);
-        return 0;
-    case -ENOBUFS:
-        submission.word = cq_set_state(op, record, RECORD_QUEUE_FULL);
-        cq_deliver_submission(queue, &submission);
-        return 0;
-    case -ERANGE:
-        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
-        return -ERANGE;
-    default:
-        return r;
+    if (request_is_empty(set, op->amounts)) {
+        cq_set_state(op, waiter, RECORD_HELD);
+        counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
+    } else {
+        r = set->ops->acquire(op, waiter_record(set->w, waiter), MODE_WAIT,
+                              request_max_wait(set, op->request));
     }
-}
-
-/* Submits to the set. `*ret` is set first, since the CQE may be taken before this returns, and its
- * taker must find the acquisition. */
-static int cq_enter_with_handle(weir_queue *queue, struct acquire_op *op, uint32_t record,
-                                weir_acquisition **ret)
-{
-    weir_acquisition *before = ret ? *ret : NULL;
-    int r;
-
-    if (ret)
-        *ret = cq_acquisition(cq_record(queue, record));
-    r = cq_enter_set(queue, op, record);
-    if (r < 0 && ret)
-        *ret = before;
-    return r;
+    if (r == 0 || r == 1)
+        submission.word = record_next_word(before, r == 0 ? RECORD_HELD : RECORD_WAITING);
+    else if (r == -EAGAIN || r == -ENOBUFS)
+        submission.word =
+            cq_set_state(op, waiter, r == -EAGAIN ? RECORD_REFUSED : RECORD_QUEUE_FULL);
+    else
+        return r;
+    if (r != 1 && !submission.proxy_link)
+        timer_deliver(&queue->timer, waiter, submission.word);
+    else
+        cq_settle_locked(queue, op, &submission);
+    if (r == 1 && set_is_shared(op->set))
+        acquire_op_schedule(op, waiter, submission.word);
+    return 0;
 }
 
 static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_data,
                      weir_acquisition **ret)
 {
-    uint32_t record;
+    weir_acquisition *before = ret ? *ret : NULL;
+    uint32_t waiter;
     int r = -ENOMEM;
 
     cq_prefetch_neighbor(queue, user_data);
-    record = cq_make_record(op, queue, user_data);
-    if (!record)
+    waiter = cq_make_record(op, queue, user_data);
+    if (!waiter)
         return -ENOMEM;
-    if (!ret || cq_make_acquisition(op, queue, record))
-        r = cq_enter_with_handle(queue, op, record, ret);
-    if (r < 0)
-        cq_free_failed(op, queue, record);
+    if (!ret || cq_make_acquisition(op, queue, waiter, ret))
+        r = cq_enter_set(queue, op, waiter);
+    if (r == 0)
+        return 0;
+    if (r == -ERANGE)
+        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
+    if (ret)
+        *ret = before;
+    cq_free_failed(op, queue, waiter);
     return r;
 }
 
