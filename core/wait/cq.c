@@ -3,6 +3,7 @@
 #include "wait/cq.h"
 #include "set/waiter.h"
 
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/set_ops.h"
@@ -155,15 +156,15 @@ void cq_update_wake_fd(weir_queue *queue)
 bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct acq_record *r = cq_record(queue, record);
-    bool listed = record_prev_flags(r) & RECORD_INDEXED;
-    bool stays = record_state(word) == RECORD_HELD && !cq_acquisition(r);
+    bool is_indexed = record_prev_flags(r) & RECORD_INDEXED;
+    bool is_cancelable = record_state(word) == RECORD_HELD && !cq_acquisition(r);
 
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
     WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
     WEIR_INVARIANT(record_state(word) != RECORD_WAITING || waiter_is_proxy(r));
-    if (stays && !listed)
+    if (is_cancelable && !is_indexed)
         cq_index_add(queue, record);
-    else if (listed && !stays)
+    else if (is_indexed && !is_cancelable)
         cq_index_remove(queue, record);
     deadline_heap_remove(&queue->timer.heap, record);
     cq_set_flag(r, RECORD_DELIVERED);
@@ -387,39 +388,24 @@ static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
  * others return. Returns false if there is none. */
 static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot *ret)
 {
-    weir_acquisition *acquisition;
-    uint32_t record = 0;
+    uint32_t record;
 
+    pthread_mutex_lock(&queue->timer.lock);
+    queue->timer.wake_fd.reader_active = true;
     record = cq_find_waiting(queue, bucket);
     if (!record)
         record = queue->to_reap.first;
-    if (!record)
-        return false;
-    acquisition = cq_acquisition(cq_record(queue, record));
-    ret->record = record;
-    ret->word = cq_word(queue, record);
-    ret->set = waiter_set(queue->timer.w, record);
-    ret->is_exclusive = !acquisition;
-    cq_drop(queue, record);
-    if (acquisition)
-        atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
-    return true;
-}
+    if (record) {
+        weir_acquisition *acquisition = cq_acquisition(cq_record(queue, record));
 
-/* Frees a submission that no other thread knows of. */
-static void cq_free_submission(struct thread_ctx *ctx, const struct cq_snapshot *snapshot)
-{
-    weir *w = snapshot->set->w;
-    uint32_t record = waiter_record(w, snapshot->record);
-    uint64_t word = waiter_word(w, snapshot->record);
-
-    WEIR_INVARIANT(snapshot->is_exclusive);
-    if (record_state(word) == RECORD_HELD)
-        acquisition_undo(ctx, snapshot->set, record, word);
-    else if (record_state(word) != RECORD_FREE)
-        set_free_record(snapshot->set, record);
-    waiter_free(snapshot->set, snapshot->record);
-    record_pool_put(ctx, snapshot->set, record);
+        *ret = (struct cq_snapshot){record, cq_word(queue, record),
+                                    waiter_set(queue->timer.w, record), !acquisition};
+        cq_drop(queue, record);
+        if (acquisition)
+            atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
+    }
+    pthread_mutex_unlock(&queue->timer.lock);
+    return record != 0;
 }
 
 /* Ends a submission. An acquisition that the program has remains, and may be released at any time:
@@ -428,13 +414,21 @@ static void cq_end_submission(const struct cq_snapshot *snapshot)
 {
     weir_set *set = snapshot->set;
     struct thread_ctx *ctx = thread_ctx_borrow(set);
+    uint32_t record = waiter_record(set->w, snapshot->record);
 
     WEIR_INVARIANT(snapshot->record);
     if (record_state(snapshot->word) == RECORD_WAITING)
-        set->ops->cancel_wait(ctx, set, waiter_record(set->w, snapshot->record), snapshot->word,
-                              RECORD_CANCELED);
-    if (snapshot->is_exclusive)
-        cq_free_submission(ctx, snapshot);
+        set->ops->cancel_wait(ctx, set, record, snapshot->word, RECORD_CANCELED);
+    if (snapshot->is_exclusive) {
+        uint64_t word = waiter_word(set->w, snapshot->record);
+
+        if (record_state(word) == RECORD_HELD)
+            acquisition_undo(ctx, set, record, word);
+        else if (record_state(word) != RECORD_FREE)
+            set_free_record(set, record);
+        waiter_free(set, snapshot->record);
+        record_pool_put(ctx, set, record);
+    }
     thread_ctx_return(ctx);
 }
 
@@ -443,7 +437,6 @@ weir_queue *weir_queue_close(weir_queue *queue)
     uint32_t bucket = 0;
     weir *w = queue ? queue->timer.w : NULL;
     struct cq_snapshot snapshot;
-    bool has_more;
 
     if (!queue)
         return NULL;
@@ -454,47 +447,13 @@ weir_queue *weir_queue_close(weir_queue *queue)
         return NULL;
     }
     cq_ring_end(queue);
-    do {
-        pthread_mutex_lock(&queue->timer.lock);
-        queue->timer.wake_fd.reader_active = true;
-        has_more = cq_drop_any(queue, &bucket, &snapshot);
-        pthread_mutex_unlock(&queue->timer.lock);
-        if (has_more)
-            cq_end_submission(&snapshot);
-    } while (has_more);
+    while (cq_drop_any(queue, &bucket, &snapshot))
+        cq_end_submission(&snapshot);
     atomic_store_explicit(&queue->pending, 0, memory_order_seq_cst);
     wake_fd_await_users(&queue->timer.wake_fd);
     cq_put(queue);
     instance_unref(w, 1);
     return NULL;
-}
-
-/* ---- all queues ---- */
-
-void cq_service(weir_queue *queue, bool *ret_failing)
-{
-    bool has_timer;
-
-    pthread_mutex_lock(&queue->timer.lock);
-    has_timer = queue->ring.has_timer;
-    pthread_mutex_unlock(&queue->timer.lock);
-    if (has_timer)
-        timer_run(&queue->timer, ret_failing);
-    else
-        peer_events_handle(&queue->timer);
-    pthread_mutex_lock(&queue->timer.lock);
-    cq_ring_flush(queue);
-    cq_update_wake_fd(queue);
-    pthread_mutex_unlock(&queue->timer.lock);
-    cq_ring_report_loss(queue);
-}
-
-void cq_detach_all(weir *w)
-{
-    uint32_t n = cq_count(w);
-
-    for (uint32_t i = 1; i <= n; i++)
-        cq_ring_end(cq_at(w, i));
 }
 
 void cq_free_all(weir *w)
@@ -512,9 +471,14 @@ void cq_prefetch_target(const weir *w, const struct acq_record *r)
 {
     uint32_t target = record_wait_target(r);
 
-    if (wait_target_kind(target) == WAIT_TARGET_CQ)
-        cq_prefetch(cq_at(w, wait_target_cq(target)));
-    else if (wait_target_kind(target) == WAIT_TARGET_TIMER)
+    if (wait_target_kind(target) == WAIT_TARGET_CQ) {
+        const weir_queue *queue = cq_at(w, wait_target_cq(target));
+
+        prefetch_write(&queue->timer.lock);
+        prefetch_read(&queue->timer.heap);
+        prefetch_write(&queue->to_reap);
+    } else if (wait_target_kind(target) == WAIT_TARGET_TIMER) {
         prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
                        offsetof(weir_acquisition, fd));
+    }
 }

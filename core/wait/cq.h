@@ -10,7 +10,6 @@
 #ifndef WEIR_CORE_WAIT_CQ_H
 #define WEIR_CORE_WAIT_CQ_H
 
-#include "base/compiler.h"
 #include "wait/acquisition_handle.h"
 #include "wait/instance_wait.h"
 #include <stdatomic.h>
@@ -56,14 +55,6 @@ static inline weir_queue *cq_of_timer(struct wait_timer *timer)
 {
     WEIR_INVARIANT(timer->number);
     return (weir_queue *)(uintptr_t)timer; /* its first member */
-}
-
-/* Prefetches the queue for a delivery. Call without the lock. */
-static inline void cq_prefetch(const weir_queue *queue)
-{
-    prefetch_write(&queue->timer.lock);
-    prefetch_read(&queue->timer.heap);
-    prefetch_write(&queue->to_reap);
 }
 
 /* ---- with the lock ---- */
@@ -161,30 +152,10 @@ bool cq_has_acquisition(weir_acquisition *acquisition);
 void cq_forget_acquisition(weir_acquisition *acquisition);
 int cq_cancel_acquisition(weir_queue *queue, weir_acquisition *acquisition);
 
-/* Runs the timer of a queue, if it is attached, and posts its completions, in the timer thread.
- * Sets
- * `*ret_failing` if that has to be done again. */
-void cq_service(weir_queue *queue, bool *ret_failing);
-/* Detaches all queues from their rings when the timer thread has ended. */
-void cq_detach_all(weir *w);
 /* Frees the memory of all queues with that of the instance. */
 void cq_free_all(weir *w);
 
-/* ---- cq_post.c ---- */
-
-/*
- * Posting: completions of a queue as CQEs on the program's own ring, for submissions that gave the
- * program an acquisition. Posting a completion and taking it out of the queue is one step under the
- * queue's lock. So a call that cancels, releases or detaches finds a completion either in the queue
- * or posted.
- *
- * If a message cannot be sent, the ring is lost: until it is attached anew the queue uses its
- * descriptor again, also for what was not sent. The next call that holds no lock reports that to
- * the program.
- *
- * The timer thread runs the timer of an attached queue, for the program sleeps on its ring. It also
- * sends, if the kernel does not let every thread send (os_uring.h).
- */
+/* ---- cq_post.c: posting (README.md) ---- */
 
 /* With the lock: whether the queue posts. */
 static inline bool cq_ring_is_on(const struct cq_ring *ring)

@@ -189,11 +189,6 @@ int weir_queue_detach(weir_queue *queue)
 
 /* ---- attaching ---- */
 
-static bool cq_ring_is_refusal(int r)
-{
-    return (r == -EPERM || r == -EACCES || r == -ENOSYS);
-}
-
 /* Does what can fail without the lock, apart from opening the ring. With an injected clock no
  * thread is needed, if every thread may send. */
 static int cq_ring_prepare(weir *w, struct cq_ring *ring)
@@ -291,7 +286,7 @@ int weir_queue_attach(weir_queue *queue, int ring_fd)
     if (instance_is_forked(w))
         return -ECHILD;
     r = os_uring_open(&ring.uring, ring_fd);
-    if (cq_ring_is_refusal(r)) {
+    if (r == -EPERM || r == -EACCES || r == -ENOSYS) {
         if (!atomic_exchange_explicit(&instance_wait(w)->ring_refusal_reported, true,
                                       memory_order_seq_cst))
             cq_ring_log(w, "completion queues cannot post to rings here", r);

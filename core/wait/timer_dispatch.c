@@ -90,13 +90,13 @@ static struct wait_timer *timer_of_waiter(const weir *w, uint32_t record)
  * waits once its queue has delivered or dropped it, or its acquisition is gone: no later call takes
  * it out of the heap. The word of a shared record may then be anything.
  */
-WEIR_ALWAYS_INLINE bool timer_serves(const struct wait_timer *timer, uint32_t record, uint64_t word)
+WEIR_ALWAYS_INLINE bool timer_serves(const struct wait_timer *timer, const struct acq_record *r,
+                                     uint32_t record, uint64_t word)
 {
-    const struct acq_record *r = record_at(timer->heap.region, record);
-    uint32_t target, flags;
+    uint32_t target, flags = atomic_load_explicit(&r->bucket_prev_flags, memory_order_acquire);
 
     WEIR_INVARIANT(timer_is_locked(timer));
-    if (!waiter_load(timer->w, record, word, &flags))
+    if (!waiter_is_current(timer->w, record, word)) /* after the flags: see waiter_load() */
         return false;
     target = record_wait_target(r);
     if (!timer->number)
@@ -113,7 +113,7 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
         return;
     pthread_mutex_lock(&timer->lock);
     /* This call may come late with an outdated time, so it never postpones. */
-    if (timer_serves(timer, record, word)) {
+    if (timer_serves(timer, record_at(&w->region, record), record, word)) {
         deadline_heap_put_earlier(&timer->heap, record, at_ns);
         timer_rearm(timer);
     }
@@ -149,35 +149,28 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
 }
 
 /* Delivers the decision on an acquisition, which exists until its release takes the lock. */
-static void timer_deliver_acquisition(struct wait_timer *timer, uint32_t record)
+static void timer_deliver_acquisition(struct wait_timer *timer, weir_acquisition *acquisition)
 {
-    weir_acquisition *acquisition =
-        (weir_acquisition *)(uintptr_t)record_load(&waiter_at(timer->w, record)->data);
-
-    WEIR_INVARIANT(acquisition->waiter == record && acquisition->is_timed);
-    deadline_heap_remove(&timer->heap, record);
+    WEIR_INVARIANT(acquisition->waiter && acquisition->is_timed);
+    deadline_heap_remove(&timer->heap, acquisition->waiter);
     atomic_store_explicit(&acquisition->notified, true, memory_order_release);
     acquisition_signal(acquisition);
 }
 
-/* Returns whether a submission has entered its set. A proxy record has a mark for that
- * (cq_submit.c), since other processes may write the shared word. */
-static bool timer_waiter_has_entered(const struct acq_record *r)
-{
-    return !waiter_is_proxy(r) || record_load(&r->enqueued_ns);
-}
-
 void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
 {
+    const struct acq_record *r = record_at(timer->heap.region, record);
     bool must_signal = false;
 
     pthread_mutex_lock(&timer->lock);
-    if (timer_serves(timer, record, word)) {
-        if (!timer->number)
-            timer_deliver_acquisition(timer, record);
-        else if (timer_waiter_has_entered(waiter_at(timer->w, record)))
-            must_signal = cq_complete(cq_of_timer(timer), record, word);
-    }
+    if (!timer_serves(timer, r, record, word))
+        must_signal = false; /* it comes late, or twice */
+    else if (!timer->number)
+        timer_deliver_acquisition(timer, (weir_acquisition *)(uintptr_t)record_load(&r->data));
+    /* A proxy record has a mark once its submission has entered the set (cq_submit.c), since other
+     * processes may write the shared word. */
+    else if (!waiter_is_proxy(r) || record_load(&r->enqueued_ns))
+        must_signal = cq_complete(cq_of_timer(timer), record, word);
     pthread_mutex_unlock(&timer->lock);
     if (must_signal)
         timer_signal(timer);
@@ -256,16 +249,6 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
  */
 #define TIMER_RECHECK_NS UINT64_C(1000000000)
 
-/* Takes a due waiter that has no deadline left out of the heap; a proxy record stays for a
- * recheck. */
-static void timer_postpone(struct wait_timer *timer, uint32_t record, const struct acq_record *r)
-{
-    if (waiter_is_proxy(r))
-        deadline_heap_put(&timer->heap, record, timer->last_run_ns + TIMER_RECHECK_NS);
-    else
-        deadline_heap_remove(&timer->heap, record);
-}
-
 /* Takes the first waiter of the heap, which is due. After a recheck it stays for its deadline. */
 static struct due_waiter timer_take_first(struct wait_timer *timer)
 {
@@ -283,8 +266,10 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
     }
     if (due.set && !due.is_expired && record_load(&r->deadline_ns) != WEIR_FOREVER)
         deadline_heap_put(&timer->heap, first.record, record_load(&r->deadline_ns));
+    else if (waiter_is_proxy(r))
+        deadline_heap_put(&timer->heap, first.record, timer->last_run_ns + TIMER_RECHECK_NS);
     else
-        timer_postpone(timer, first.record, r);
+        deadline_heap_remove(&timer->heap, first.record);
     return due;
 }
 

@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
+#include "wait/peer_events.h"
 #include <errno.h>
 
 /* How long the thread rests after an unexpected error of the kernel, ns. */
@@ -88,13 +89,33 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
     return signaled;
 }
 
+/* Runs the timer of a queue, if it is attached, and posts its completions. Sets `*ret_failing` if
+ * that has to be done again. */
+static void timer_thread_service(weir_queue *queue, bool *ret_failing)
+{
+    bool has_timer;
+
+    pthread_mutex_lock(&queue->timer.lock);
+    has_timer = queue->ring.has_timer;
+    pthread_mutex_unlock(&queue->timer.lock);
+    if (has_timer)
+        timer_run(&queue->timer, ret_failing);
+    else
+        peer_events_handle(&queue->timer);
+    pthread_mutex_lock(&queue->timer.lock);
+    cq_ring_flush(queue);
+    cq_update_wake_fd(queue);
+    pthread_mutex_unlock(&queue->timer.lock);
+    cq_ring_report_loss(queue);
+}
+
 /* Services all queues. Sets `*ret_failing` if a timer could not be set. */
 static void timer_thread_service_all(weir *w, bool *ret_failing)
 {
     uint32_t n = cq_count(w);
 
     for (uint32_t i = 1; i <= n; i++)
-        cq_service(cq_at(w, i), ret_failing);
+        timer_thread_service(cq_at(w, i), ret_failing);
 }
 
 /* Handles one batch of events; `n` < 0: it could not be read. Returns whether the thread has to
@@ -109,7 +130,7 @@ static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
         timer_thread_service_all(w, &failing);
     for (int i = 0; i < n && !signaled; i++)
         if (events[i])
-            cq_service(cq_at(w, (uint32_t)events[i]), &failing);
+            timer_thread_service(cq_at(w, (uint32_t)events[i]), &failing);
     return failing;
 }
 
@@ -215,7 +236,8 @@ void timer_thread_stop(weir *w)
     atomic_store_explicit(&iw->timer_thread_stop, 1, memory_order_seq_cst);
     timer_thread_signal(w);
     os_thread_join(iw->timer_thread);
-    cq_detach_all(w);
+    for (uint32_t i = 1; i <= cq_count(w); i++)
+        cq_ring_end(cq_at(w, i));
     pthread_mutex_lock(&iw->timer.lock);
     iw->timer_thread = NULL;
     wake_fd_close(&iw->timer.wake_fd);

@@ -37,12 +37,6 @@ static int wake_fd_probe_timerfd(int timer_fd)
     return r < 0 ? r : 1;
 }
 
-static int wake_fd_open_event(struct wake_fd *wake_fd)
-{
-    wake_fd->event_fd = os_eventfd();
-    return wake_fd->event_fd < 0 ? wake_fd->event_fd : 0;
-}
-
 static int wake_fd_open_epoll(struct wake_fd *wake_fd)
 {
     int r = wake_fd->epoll_fd = os_epoll_create();
@@ -66,7 +60,7 @@ int wake_fd_open(struct wake_fd *wake_fd, bool gathers)
         r = wake_fd_probe_timerfd(wake_fd->timer_fd);
     if (r == 0) {
         gathers = true;
-        r = wake_fd_open_event(wake_fd);
+        r = wake_fd->event_fd = os_eventfd();
     }
     if (r >= 0 && gathers)
         r = wake_fd_open_epoll(wake_fd);
