@@ -233,7 +233,7 @@ static void killing_a_worker_that_has_failed_is_reported(void **state)
     unmake();
 }
 
-static void a_log_that_is_full_is_told(void **state)
+static void a_full_log_is_reported(void **state)
 {
     const struct fleet_event *events;
 
@@ -256,7 +256,7 @@ int main(void)
         cmocka_unit_test(a_stuck_worker_is_named),
         cmocka_unit_test(a_worker_that_fails_or_crashes_is_named),
         cmocka_unit_test(killing_a_worker_that_has_failed_is_reported),
-        cmocka_unit_test(a_log_that_is_full_is_told),
+        cmocka_unit_test(a_full_log_is_reported),
     };
 
     seed_begin();

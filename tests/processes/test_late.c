@@ -321,7 +321,7 @@ static void a_request_that_could_not_join_is_not_armed(void **state)
 }
 
 /* It was in another completion queue, or in none, when it was looked at. */
-static void only_its_own_queue_is_told(void **state)
+static void only_its_own_queue_is_notified(void **state)
 {
     struct shared_request memory;
     struct weir_completion completion;
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_request_that_has_not_joined_is_not_granted, setup,
                                         teardown),
         cmocka_unit_test(a_request_that_could_not_join_is_not_armed),
-        cmocka_unit_test_setup_teardown(only_its_own_queue_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_its_own_queue_is_notified, setup, teardown),
         cmocka_unit_test_setup_teardown(what_no_thread_waits_for_any_more_is_not_armed, setup,
                                         teardown),
     };

@@ -126,7 +126,7 @@ static void sets_do_not_get_in_each_others_way(void **state)
 }
 
 /* What is given back after a waiter has joined belongs to the waiter. */
-static void waiters_that_came_meanwhile_are_served(void **state)
+static void waiters_that_came_meanwhile_are_granted(void **state)
 {
     weir_acquisition *a, *b;
 
@@ -439,7 +439,7 @@ int main(int argc, char **argv)
         leak_checked_test(what_is_used_again_is_as_new),
         leak_checked_test(those_held_at_a_time_are_different_ones),
         leak_checked_test(sets_do_not_get_in_each_others_way),
-        leak_checked_test(waiters_that_came_meanwhile_are_served),
+        leak_checked_test(waiters_that_came_meanwhile_are_granted),
         leak_checked_test(what_was_refused_says_so_and_takes_nothing),
         leak_checked_test(whatever_is_out_of_the_ordinary_goes_the_long_way),
         leak_checked_test(no_instant_counts_at_which_others_were_waiting),

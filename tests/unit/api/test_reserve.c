@@ -569,7 +569,7 @@ static void canceling_gives_the_amounts_back_but_not_the_instant(void **state)
 }
 
 /* What is available is told as of the instant, also where a state does not know it itself. */
-static void what_is_available_is_told_of_the_instant(void **state)
+static void what_is_available_is_reported_as_of_the_instant(void **state)
 {
     weir_acquisition *a;
 
@@ -909,7 +909,7 @@ int main(void)
         leak_checked_test(resources_must_be_left_out),
         leak_checked_test(what_is_wrong_with_others_is_wrong_with_it),
         leak_checked_test(canceling_gives_the_amounts_back_but_not_the_instant),
-        leak_checked_test(what_is_available_is_told_of_the_instant),
+        leak_checked_test(what_is_available_is_reported_as_of_the_instant),
         leak_checked_test(one_in_the_middle_moves_up_those_behind_it),
         leak_checked_test(a_log_forgets_the_entry_of_that_instant),
         leak_checked_test(a_window_forgets_only_what_is_in_it),

@@ -475,7 +475,7 @@ static void retry_after_is_right_behind_waiters_too(void **state)
 }
 
 /* shuttle #167, dotnet #77180: canceling the head must look at the next one, and the one after. */
-static void canceling_the_head_looks_at_all_that_it_held_up(void **state)
+static void canceling_the_head_rechecks_all_that_it_held_up(void **state)
 {
     weir_acquisition *holder, *head, *next[3];
 
@@ -642,7 +642,7 @@ int main(void)
         leak_checked_test(a_stale_reading_mints_nothing),
         leak_checked_test(a_step_back_of_the_wall_clock_loses_nothing),
         leak_checked_test(retry_after_is_right_behind_waiters_too),
-        leak_checked_test(canceling_the_head_looks_at_all_that_it_held_up),
+        leak_checked_test(canceling_the_head_rechecks_all_that_it_held_up),
         leak_checked_test(a_release_wakes_one),
         leak_checked_test(timeouts_do_not_overshoot),
         leak_checked_test(a_large_request_is_not_starved),

@@ -25,7 +25,7 @@ static weir_acquisition *one_a(void)
 
 /* FIFO */
 
-static void waiters_are_served_in_order(void **state)
+static void waiters_are_granted_in_order(void **state)
 {
     weir_acquisition *waiters[5], *holder;
 
@@ -46,7 +46,7 @@ static void waiters_are_served_in_order(void **state)
     world_close();
 }
 
-static void waiters_for_a_rate_are_served_in_order_each_at_its_instant(void **state)
+static void waiters_for_a_rate_are_granted_in_order_each_at_its_instant(void **state)
 {
     static const uint64_t amounts[] = {5, 1, 3, 1};
     weir_acquisition *waiters[4];
@@ -151,7 +151,7 @@ static void without_fairness_waiters_among_themselves_stay_fifo(void **state)
 /*
  * The one that held up the others leaves in one way or another; the next must not wait any longer.
  */
-static void the_waiters_behind_a_leaving_head_are_looked_at_again(void **state)
+static void the_waiters_behind_a_leaving_head_are_rechecked(void **state)
 {
     enum { CANCEL, RELEASE, TIMEOUT, MAX_WAIT };
 
@@ -187,7 +187,7 @@ static void the_waiters_behind_a_leaving_head_are_looked_at_again(void **state)
 }
 
 /* A new head that waits for time must be served then: the instant is armed anew. */
-static void a_new_head_is_served_at_its_own_instant(void **state)
+static void a_new_head_is_granted_at_its_own_instant(void **state)
 {
     weir_acquisition *head, *next;
 
@@ -568,7 +568,7 @@ static void a_grant_that_was_seen_counts_as_used(void **state)
     world_close();
 }
 
-static void a_grant_told_by_the_descriptor_counts_as_seen(void **state)
+static void a_grant_reported_by_the_descriptor_counts_as_seen(void **state)
 {
     weir_acquisition *holder, *a;
 
@@ -1113,15 +1113,15 @@ static void the_head_is_notified_though_another_request_barged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(waiters_are_served_in_order),
-        leak_checked_test(waiters_for_a_rate_are_served_in_order_each_at_its_instant),
+        leak_checked_test(waiters_are_granted_in_order),
+        leak_checked_test(waiters_for_a_rate_are_granted_in_order_each_at_its_instant),
         leak_checked_test(no_request_overtakes_an_earlier_waiter_try_and_take_included),
         leak_checked_test(no_request_overtakes_even_if_the_keys_are_disjoint),
         leak_checked_test(fair_false_lets_newcomers_barge),
         leak_checked_test(the_head_is_notified_though_another_request_barged),
         leak_checked_test(without_fairness_waiters_among_themselves_stay_fifo),
-        leak_checked_test(the_waiters_behind_a_leaving_head_are_looked_at_again),
-        leak_checked_test(a_new_head_is_served_at_its_own_instant),
+        leak_checked_test(the_waiters_behind_a_leaving_head_are_rechecked),
+        leak_checked_test(a_new_head_is_granted_at_its_own_instant),
         leak_checked_test(what_a_release_gives_back_brings_the_head_forward),
         leak_checked_test(a_thread_with_an_earlier_instant_puts_the_hand_over_off),
         leak_checked_test(canceling_from_the_middle_and_the_tail_keeps_the_order),
@@ -1139,7 +1139,7 @@ int main(void)
         leak_checked_test(an_unseen_grant_goes_back_when_canceled),
         leak_checked_test(an_unseen_grant_goes_back_when_released),
         leak_checked_test(a_grant_that_was_seen_counts_as_used),
-        leak_checked_test(a_grant_told_by_the_descriptor_counts_as_seen),
+        leak_checked_test(a_grant_reported_by_the_descriptor_counts_as_seen),
         leak_checked_test(a_timeout_and_a_grant_at_one_instant_resolve_once),
         leak_checked_test(canceling_what_was_decided_says_ealready),
         leak_checked_test(every_refusal_tells_key_set_and_when_to_come_back),

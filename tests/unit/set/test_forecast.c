@@ -227,7 +227,7 @@ static void it_is_a_lower_bound(void **state)
 
 /* A thread that reaps or ticks late grants late; and a window that begins later may let in two
  * waiters for which it had forecast different instants. */
-static void it_is_one_although_a_waiter_was_served_late(void **state)
+static void it_is_one_although_a_waiter_was_granted_late(void **state)
 {
     weir_acquisition *a, *b, *c = NULL;
 
@@ -396,7 +396,7 @@ int main(void)
         leak_checked_test(it_knows_of_hand_overs),
         leak_checked_test(it_knows_of_a_barging_request),
         leak_checked_test(it_is_a_lower_bound),
-        leak_checked_test(it_is_one_although_a_waiter_was_served_late),
+        leak_checked_test(it_is_one_although_a_waiter_was_granted_late),
         leak_checked_test(it_holds_for_every_algorithm_together),
         leak_checked_test(a_long_wait_queue_is_walked_correctly),
         leak_checked_test(it_comes_even_if_the_set_never_stands_still),

@@ -618,7 +618,7 @@ static void a_full_file_system_is_an_error(void **state)
 
 /* ---- files that are not trusted ---- */
 
-static void what_is_no_plain_file_is_refused(void **state)
+static void what_is_no_regular_file_is_refused(void **state)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -1324,7 +1324,7 @@ int main(void)
         leak_checked_test(no_room_for_keys_is_an_error),
         leak_checked_test(no_secret_for_keys_is_an_error),
         leak_checked_test(a_full_file_system_is_an_error),
-        leak_checked_test(what_is_no_plain_file_is_refused),
+        leak_checked_test(what_is_no_regular_file_is_refused),
         leak_checked_test(what_others_may_touch_is_refused),
         leak_checked_test(a_file_of_another_length_is_damaged),
         leak_checked_test(the_file_of_another_set_is_refused),

@@ -150,7 +150,7 @@ static void a_configured_directory_is_not_made(void **state)
     assert_int_equal(stat(inside("configured"), &found), -1);
 }
 
-static void failures_are_told_and_leave_nothing(void **state)
+static void failures_are_reported_and_leave_nothing(void **state)
 {
     (void)state;
     for (uint64_t n = 1;; n++) {
@@ -350,7 +350,7 @@ int main(void)
         leak_checked_test(an_endless_path_is_refused),
         leak_checked_test(the_default_directory_is_made),
         leak_checked_test(a_configured_directory_is_not_made),
-        leak_checked_test(failures_are_told_and_leave_nothing),
+        leak_checked_test(failures_are_reported_and_leave_nothing),
         leak_checked_test(names_are_encoded),
         leak_checked_test(names_have_a_length),
         leak_checked_test(other_files_belong_to_no_set),

@@ -557,7 +557,7 @@ static void what_ended_otherwise_is_not_canceled(void **state)
 }
 
 /* The head is gone before its instant: the waiter that it held up is granted at its own. */
-static void the_waiters_behind_a_canceled_head_are_looked_at_again(void **state)
+static void the_waiters_behind_a_canceled_head_are_rechecked(void **state)
 {
     (void)state;
     queue_world(RATE);
@@ -1138,7 +1138,7 @@ static void one_wait_queue_for_all_kinds_of_waiters(void **state)
 }
 
 /* The head changes between completion queues: the one that has the new head keeps its time. */
-static void each_head_is_looked_at_by_its_own_queue(void **state)
+static void each_head_is_rechecked_by_its_own_queue(void **state)
 {
     weir_acquisition *kept;
     weir_queue *other;
@@ -1224,7 +1224,7 @@ static void a_head_that_leaves_hands_the_looking_on(void **state)
 }
 
 /* Reaped late: what could be granted before its deadline is granted. */
-static void a_late_look_comes_before_a_later_deadline(void **state)
+static void a_late_recheck_comes_before_a_later_deadline(void **state)
 {
     (void)state;
     queue_world(RATE);
@@ -1239,7 +1239,7 @@ static void a_late_look_comes_before_a_later_deadline(void **state)
 }
 
 /* And what could not, is not, though it could be by now; the waiter that it held up is. */
-static void a_late_deadline_comes_before_a_later_look(void **state)
+static void a_late_deadline_comes_before_a_later_recheck(void **state)
 {
     (void)state;
     queue_world(RATE);
@@ -1258,7 +1258,7 @@ static void a_late_deadline_comes_before_a_later_look(void **state)
 }
 
 /* The deadline stays armed after a look that came to nothing. */
-static void a_look_in_vain_keeps_the_deadline(void **state)
+static void a_vain_recheck_keeps_the_deadline(void **state)
 {
     weir_acquisition *barger;
 
@@ -1416,7 +1416,7 @@ int main(void)
         leak_checked_test(an_acquisition_cancels_itself_and_no_other),
         leak_checked_test(a_grant_that_was_seen_cannot_be_canceled),
         leak_checked_test(what_ended_otherwise_is_not_canceled),
-        leak_checked_test(the_waiters_behind_a_canceled_head_are_looked_at_again),
+        leak_checked_test(the_waiters_behind_a_canceled_head_are_rechecked),
         leak_checked_test(no_completion_follows_a_release),
         leak_checked_test(a_release_of_an_unseen_grant_gives_all_back),
         leak_checked_test(the_last_completion_released_leaves_the_descriptor_unreadable),
@@ -1437,11 +1437,11 @@ int main(void)
         leak_checked_test(closing_takes_back_everything_that_was_not_reaped),
         leak_checked_test(a_closed_queue_is_used_again_and_knows_nothing),
         leak_checked_test(one_wait_queue_for_all_kinds_of_waiters),
-        leak_checked_test(each_head_is_looked_at_by_its_own_queue),
+        leak_checked_test(each_head_is_rechecked_by_its_own_queue),
         leak_checked_test(a_head_that_leaves_hands_the_looking_on),
-        leak_checked_test(a_late_look_comes_before_a_later_deadline),
-        leak_checked_test(a_late_deadline_comes_before_a_later_look),
-        leak_checked_test(a_look_in_vain_keeps_the_deadline),
+        leak_checked_test(a_late_recheck_comes_before_a_later_deadline),
+        leak_checked_test(a_late_deadline_comes_before_a_later_recheck),
+        leak_checked_test(a_vain_recheck_keeps_the_deadline),
         leak_checked_test(the_descriptor_is_readable_from_the_instant_on),
         leak_checked_test(a_timer_without_a_waiter_wakes_at_most_once),
         leak_checked_test(a_queue_needs_no_thread_and_few_system_calls),

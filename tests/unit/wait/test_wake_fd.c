@@ -323,7 +323,7 @@ static void drain_fails(void)
     assert_false(readable());
 }
 
-static void what_could_not_be_silenced_is_silenced_the_next_time(void **state)
+static void what_could_not_be_cleared_is_cleared_the_next_time(void **state)
 {
     (void)state;
     each_form(drain_fails);
@@ -410,7 +410,7 @@ int main(void)
         leak_checked_test(an_edge_triggered_loop_is_woken_by_each_signal),
         leak_checked_test(a_signal_that_fails_wakes_all_the_same),
         leak_checked_test(an_instant_that_cannot_be_set_signals),
-        leak_checked_test(what_could_not_be_silenced_is_silenced_the_next_time),
+        leak_checked_test(what_could_not_be_cleared_is_cleared_the_next_time),
         leak_checked_test(opening_succeeds_or_leaves_nothing),
         leak_checked_test(others_can_be_gathered),
         leak_checked_test(it_is_closed_when_the_last_user_has_left),
