@@ -15,24 +15,9 @@
 
 #include <cmocka.h>
 
-#include "lib/fixture.h"
+#include "lib/plans.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
-
-static struct plugin_search *plugins;
-
-/* Every test has plugins of its own, loaded when they are wanted. */
-static int setup(void **state)
-{
-    int rc = fixture_setup(state);
-    return rc != 0 ? rc : plugin_search_new(&plugins, NULL);
-}
-
-static int teardown(void **state)
-{
-    plugin_search_free(plugins);
-    return fixture_teardown(state);
-}
 
 /* The instance of these tests has a set `old` and a pool `oldpool`. */
 static bool find(void *userdata, const char *name, bool *ret_is_pool)
@@ -402,15 +387,15 @@ static void test_names(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nameless_and_empty, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_backend, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_versions, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sizes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_arrays, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lease, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_everything, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_nameless_and_empty, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_backend, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_other_versions, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_sizes, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_arrays, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_limits, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_lease, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_names, plans_setup, plans_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Signatures: what is written down reads back as the same set, whatever its names are; the hash
+ * Fingerprints: what is written down reads back as the same set, whatever its names are; the hash
  * tells apart what differs in meaning, and nothing else. Needs the project's plugins
  * (WEIR_PLUGIN_PATH).
  */
@@ -16,66 +16,49 @@
 #include <cmocka.h>
 
 #include "lib/fake_os.h"
-#include "lib/fixture.h"
+#include "lib/plans.h"
 #include "lib/require.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static struct plugin_search *plugins;
-
-static int setup(void **state)
-{
-    int rc = fixture_setup(state);
-    return rc != 0 ? rc : plugin_search_new(&plugins, NULL);
-}
-
-static int teardown(void **state)
-{
-    plugin_search_free(plugins);
-    return fixture_teardown(state);
-}
-
 /* The plan of a whole text, which defines one set. */
-static void plan_of(const char *text, struct plan *ret)
+static void plan_of_set(const char *text, struct plan *ret)
 {
-    struct complaints complaints = {.file = "test"};
-    if (plan_from_text(text, strlen(text), plugins, ret, &complaints) < 0)
-        fail_msg("%u:%u: %s\n%s", complaints.first.line, complaints.first.column,
-                 complaints.first.message, text);
+    plan_of(text, ret);
     assert_int_equal(ret->sets_n, 1);
 }
 
-/* The signature of a whole text. */
-static struct fingerprint signature_of(const char *text)
+/* The fingerprint of a whole text. */
+static struct fingerprint fingerprint_of(const char *text)
 {
-    struct fingerprint signature;
+    struct fingerprint fingerprint;
     struct plan plan;
-    plan_of(text, &plan);
-    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), 0);
+    plan_of_set(text, &plan);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, NULL), 0);
     plan_free(&plan);
-    return signature;
+    return fingerprint;
 }
 
-/* The signature of a set's fields. */
-static struct fingerprint signature_of_fields(const char *fields)
+/* The fingerprint of a set's fields. */
+static struct fingerprint fingerprint_of_fields(const char *fields)
 {
     char text[4096];
     snprintf(text, sizeof text, "version: 1\nsets: { a: { %s } }\n", fields);
-    return signature_of(text);
+    return fingerprint_of(text);
 }
 
-static void assert_reads_back(struct fingerprint *signature)
+static void assert_reads_back(struct fingerprint *fingerprint)
 {
-    struct fingerprint again = signature_of(signature->definition);
-    assert_string_equal(again.definition, signature->definition);
-    assert_true(again.hash == signature->hash);
+    struct fingerprint again = fingerprint_of(fingerprint->definition);
+    assert_string_equal(again.definition, fingerprint->definition);
+    assert_true(again.hash == fingerprint->hash);
     fingerprint_free(&again);
 }
 
 /* What is each process's own is left out; the rest is there as it was written. */
 static void test_definition(void **state)
 {
-    struct fingerprint signature = signature_of(
+    struct fingerprint fingerprint = fingerprint_of(
         "version: 1\nprocess_dir: /a\nsets:\n  some set:\n    max_waiters: 5k\n    fair: false\n"
         "    timeout: 1s\n    max_wait: 2s\n    strict: true\n    config: { x: y }\n"
         "    lifetime: users\n    backend: process\n    limits:\n"
@@ -85,37 +68,38 @@ static void test_definition(void **state)
         "      - { type: resource, key: \"a \\\"b\\\"\", capacity: 2 }\n");
     (void)state;
     assert_string_equal(
-        signature.definition,
+        fingerprint.definition,
         "{version: 1, sets: {\"some set\": {backend: process, lifetime: users, fair: false, "
         "max_waiters: 5000, limits: [{type: rate, key: k, algorithm: gcra, window: 60s, "
         "burst: 7, capacity: 10k, refund: false, overuse: ignore}, {type: call, key: call_count, "
         "algorithm: leaky_bucket, capacity: 1, window: 1s, mode: shaper}, {type: resource, "
         "key: \"a \\\"b\\\"\", capacity: 2}]}}}");
-    assert_reads_back(&signature);
-    fingerprint_free(&signature);
-    assert_null(signature.definition);
+    assert_reads_back(&fingerprint);
+    fingerprint_free(&fingerprint);
+    assert_null(fingerprint.definition);
 
-    signature = signature_of("version: 1\nsets: { a: { backend: process } }\n");
-    assert_string_equal(signature.definition,
+    fingerprint = fingerprint_of("version: 1\nsets: { a: { backend: process } }\n");
+    assert_string_equal(fingerprint.definition,
                         "{version: 1, sets: {a: {backend: process, lifetime: boot, limits: []}}}");
-    assert_reads_back(&signature);
-    fingerprint_free(&signature);
+    assert_reads_back(&fingerprint);
+    fingerprint_free(&fingerprint);
 
-    signature = signature_of("version: 1\nsets: { a: { backend: process, subjects: { evict: none, "
-                             "memory: 1MiB, max: 10k }, limits: [ { type: resource, key: r, "
-                             "capacity: 2 } ] } }\n");
-    assert_string_equal(signature.definition,
+    fingerprint =
+        fingerprint_of("version: 1\nsets: { a: { backend: process, subjects: { evict: none, "
+                       "memory: 1MiB, max: 10k }, limits: [ { type: resource, key: r, "
+                       "capacity: 2 } ] } }\n");
+    assert_string_equal(fingerprint.definition,
                         "{version: 1, sets: {a: {backend: process, lifetime: boot, subjects: {max: "
                         "10000, memory: 1048576, evict: none}, limits: [{type: resource, key: r, "
                         "capacity: 2}]}}}");
-    assert_reads_back(&signature);
-    fingerprint_free(&signature);
+    assert_reads_back(&fingerprint);
+    fingerprint_free(&fingerprint);
 
-    signature = signature_of("version: 1\nsets: { a: {} }\n");
-    assert_string_equal(signature.definition,
+    fingerprint = fingerprint_of("version: 1\nsets: { a: {} }\n");
+    assert_string_equal(fingerprint.definition,
                         "{version: 1, sets: {a: {backend: thread, limits: []}}}");
-    assert_reads_back(&signature);
-    fingerprint_free(&signature);
+    assert_reads_back(&fingerprint);
+    fingerprint_free(&fingerprint);
 }
 
 #define KEYED(keyed)             "subjects: { " keyed " }, " LIMITS("{ type: resource, key: r, capacity: 2 }")
@@ -146,8 +130,8 @@ static void test_same(void **state)
     };
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct fingerprint one = signature_of_fields(rows[i][0]);
-        struct fingerprint other = signature_of_fields(rows[i][1]);
+        struct fingerprint one = fingerprint_of_fields(rows[i][0]);
+        struct fingerprint other = fingerprint_of_fields(rows[i][1]);
         if (one.hash != other.hash)
             fail_msg("row %zu: %s\n%s", i, one.definition, other.definition);
         fingerprint_free(&one);
@@ -197,10 +181,10 @@ static void test_different(void **state)
     uint64_t hashes[LENGTH(rows)];
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct fingerprint signature = signature_of_fields(rows[i]);
-        assert_reads_back(&signature);
-        hashes[i] = signature.hash;
-        fingerprint_free(&signature);
+        struct fingerprint fingerprint = fingerprint_of_fields(rows[i]);
+        assert_reads_back(&fingerprint);
+        hashes[i] = fingerprint.hash;
+        fingerprint_free(&fingerprint);
         for (size_t j = 0; j < i; j++) {
             if (hashes[i] == hashes[j])
                 fail_msg("the same: %s\n%s", rows[i], rows[j]);
@@ -210,10 +194,10 @@ static void test_different(void **state)
 
 static uint64_t hash_of(const struct set_plan *plan)
 {
-    struct fingerprint signature;
-    assert_int_equal(fingerprint_new(plan, &signature, NULL), 0);
-    uint64_t hash = signature.hash;
-    fingerprint_free(&signature);
+    struct fingerprint fingerprint;
+    assert_int_equal(fingerprint_new(plan, &fingerprint, NULL), 0);
+    uint64_t hash = fingerprint.hash;
+    fingerprint_free(&fingerprint);
     return hash;
 }
 
@@ -222,7 +206,7 @@ static void test_plugin(void **state)
 {
     struct plan plan;
     (void)state;
-    plan_of("version: 1\nsets: { a: { " LIMITS(RATE(BUCKET("10", "60s"))) " } }\n", &plan);
+    plan_of_set("version: 1\nsets: { a: { " LIMITS(RATE(BUCKET("10", "60s"))) " } }\n", &plan);
     struct set_plan *set = &plan.sets[0];
     struct limit *limit = &set->limits[0];
     const char *name = limit->algorithm_name, *version = limit->algorithm_version;
@@ -289,7 +273,7 @@ static void test_names(void **state)
         char name[256], key[256];
         struct plan plan;
         struct complaints complaints = {.file = ""};
-        struct fingerprint signature;
+        struct fingerprint fingerprint;
         random_name(&rng, name);
         random_name(&rng, key);
         const struct weir_limit_spec limit = {
@@ -302,14 +286,14 @@ static void test_names(void **state)
         const struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
         if (plan_from_spec(&spec, plugins, NULL, &plan, &complaints) < 0)
             fail_msg("seed %" PRIu64 ": %s", test_seed, complaints.first.message);
-        assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), 0);
+        assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, NULL), 0);
         plan_free(&plan);
-        assert_reads_back(&signature);
-        plan_of(signature.definition, &plan);
+        assert_reads_back(&fingerprint);
+        plan_of_set(fingerprint.definition, &plan);
         assert_string_equal(plan.sets[0].name, name);
         assert_string_equal(plan.sets[0].limits[0].key, key);
         plan_free(&plan);
-        fingerprint_free(&signature);
+        fingerprint_free(&fingerprint);
     }
 }
 
@@ -329,75 +313,75 @@ static void long_plan(size_t length, struct plan *ret)
         left -= size + each + (i < 64 ? 2 : 0);
     }
     sprintf(text + n, "] } }\n");
-    plan_of(text, ret);
+    plan_of_set(text, ret);
 }
 
 static void test_length(void **state)
 {
-    struct fingerprint signature;
+    struct fingerprint fingerprint;
     struct weir_error error;
     struct plan plan;
     (void)state;
     long_plan(FINGERPRINT_TEXT_MAX - 1, &plan);
-    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), 0);
-    assert_int_equal(strlen(signature.definition), FINGERPRINT_TEXT_MAX - 1);
-    assert_reads_back(&signature);
-    fingerprint_free(&signature);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, &error), 0);
+    assert_int_equal(strlen(fingerprint.definition), FINGERPRINT_TEXT_MAX - 1);
+    assert_reads_back(&fingerprint);
+    fingerprint_free(&fingerprint);
     plan_free(&plan);
     long_plan(FINGERPRINT_TEXT_MAX, &plan);
-    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -E2BIG);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, &error), -E2BIG);
     assert_int_equal(error.code, -E2BIG);
     assert_string_equal(error.message,
                         "the definition of set `a` takes 16384 bytes, and that of a shared set at "
                         "most 16383: use shorter keys or fewer limits");
-    assert_null(signature.definition);
-    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, NULL), -E2BIG);
+    assert_null(fingerprint.definition);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, NULL), -E2BIG);
     plan_free(&plan);
 }
 
 static void test_not_text(void **state)
 {
-    struct fingerprint signature;
+    struct fingerprint fingerprint;
     struct weir_error error;
     struct plan plan;
     (void)state;
-    plan_of("version: 1\nsets: { a: { " LIMITS(RATE(BUCKET("10", "60s"))) " } }\n", &plan);
+    plan_of_set("version: 1\nsets: { a: { " LIMITS(RATE(BUCKET("10", "60s"))) " } }\n", &plan);
     char *value = strchr(plan.sets[0].limits[0].settings_text, '\0') + 1;
     assert_string_equal(value, "10");
     value[1] = '\xff';
-    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -EINVAL);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, &error), -EINVAL);
     assert_string_equal(error.message, "set `a`: the definition of a shared set must be UTF-8");
-    assert_null(signature.definition);
+    assert_null(fingerprint.definition);
     plan_free(&plan);
 }
 
 static void test_out_of_memory(void **state)
 {
-    struct fingerprint signature;
+    struct fingerprint fingerprint;
     struct weir_error error;
     struct plan plan;
     (void)state;
-    plan_of("version: 1\nsets: { a: {} }\n", &plan);
+    plan_of_set("version: 1\nsets: { a: {} }\n", &plan);
     fake_os_fail_kind_at(1, FAKE_MEMORY, 0);
-    assert_int_equal(fingerprint_new(&plan.sets[0], &signature, &error), -ENOMEM);
+    assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, &error), -ENOMEM);
     assert_true(fake_os_has_failed());
     fake_os_fail_kind_at(0, FAKE_MEMORY, 0);
     assert_string_equal(error.message, "out of memory");
-    assert_null(signature.definition);
+    assert_null(fingerprint.definition);
     plan_free(&plan);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_definition, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_same, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_different, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_plugin, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_length, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_not_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_out_of_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_definition, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_same, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_different, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_plugin, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_names, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_length, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_not_text, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_out_of_memory, plans_setup, plans_teardown),
     };
     seed_begin();
     print_message("WEIR_SEED=%" PRIu64 "\n", test_seed);

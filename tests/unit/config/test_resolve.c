@@ -16,31 +16,7 @@
 #include <cmocka.h>
 
 #include "lib/fake_os.h"
-#include "lib/fixture.h"
-
-static struct plugin_search *plugins;
-
-/* Every test has plugins of its own, loaded when they are wanted. */
-static int setup(void **state)
-{
-    int rc = fixture_setup(state);
-    return rc != 0 ? rc : plugin_search_new(&plugins, NULL);
-}
-
-static int teardown(void **state)
-{
-    plugin_search_free(plugins);
-    return fixture_teardown(state);
-}
-
-static void plan_of(const char *text, struct plan *ret)
-{
-    struct complaints complaints = {.file = "test"};
-    int rc = plan_from_text(text, strlen(text), plugins, ret, &complaints);
-    if (rc < 0)
-        fail_msg("%u:%u: %s", complaints.first.line, complaints.first.column,
-                 complaints.first.message);
-}
+#include "lib/plans.h"
 
 static void expect(const char *text, int rc, unsigned line, unsigned column, const char *message)
 {
@@ -259,14 +235,14 @@ static void test_out_of_memory_in_spec(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_backend, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_balancers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refund_and_overuse, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_out_of_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_out_of_memory_in_spec, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_defaults, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_backend, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_balancers, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_layout, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_refund_and_overuse, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_one_order, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_out_of_memory, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(test_out_of_memory_in_spec, plans_setup, plans_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
