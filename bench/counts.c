@@ -245,13 +245,37 @@ static void wait_in_queue(struct scene *scene)
     require(weir_queue_submit(scene->queue, scene->one, NULL, 1, NULL, NULL) == 0);
 }
 
-static void reap(struct scene *scene)
+static void reap_holder(struct scene *scene)
 {
     struct weir_completion completion;
 
     require(weir_queue_reap(scene->queue, &completion, 1) == 1 && completion.result == 0);
     scene->holder = completion.acquisition;
+}
+
+static void reap(struct scene *scene)
+{
+    reap_holder(scene);
     hold_anew(scene);
+}
+
+static void reap_second(struct scene *scene)
+{
+    reap_holder(scene);
+    release_holder(scene);
+    reap(scene);
+}
+
+static void wait_in_queue_twice(struct scene *scene)
+{
+    wait_in_queue(scene);
+    wait_in_queue(scene);
+}
+
+static void reap_both(struct scene *scene)
+{
+    release_holder(scene);
+    reap_second(scene);
 }
 
 static void wait_for_descriptor(struct scene *scene)
@@ -287,6 +311,8 @@ static const struct operation operations[] = {
     {"acquire + update + release: 3 limits", hold_three, NULL, NULL},
     {"submit + reap + release: resource", queue_at_once, NULL, NULL},
     {"submit + hand-over + reap: resource", queue_hand_over, NULL, NULL},
+    {"submit behind a waiter: resource", wait_in_queue, wait_in_queue, reap_both},
+    {"release to the first of two waiters", release_holder, wait_in_queue_twice, reap_second},
     {"release to a waiter: completion queue", release_holder, wait_in_queue, reap},
     {"release to a waiter: descriptor", release_holder, wait_for_descriptor, take_over},
 };

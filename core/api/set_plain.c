@@ -3,7 +3,6 @@
 #include "api/set_kinds.h"
 
 #include "set/instance_base.h"
-#include "set/set_enqueue.h"
 #include "set/set_storage.h"
 #include "set/txn.h"
 #include "shm/participant.h"
@@ -22,10 +21,6 @@ static void set_plain_close(weir_set *set)
 static int set_plain_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                              uint64_t max_wait_ns)
 {
-    /* Behind other waiters nothing can be granted: set_acquire() would try first. */
-    if (mode == MODE_WAIT && enqueue_is_likely(op->set))
-        return set_acquire_inflated(op->ctx, op->set, op->amounts, record, mode, max_wait_ns,
-                                    &op->decision);
     return set_acquire(op->ctx, op->set, op->amounts, record, mode, max_wait_ns, &op->decision);
 }
 

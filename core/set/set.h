@@ -230,9 +230,10 @@ int inline_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amount
 /* try_now.c: with a stack version, while the wait queue is empty. */
 int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum wait_mode mode, struct decision *ret);
-/* set_enqueue.c: behind other waiters. Returns 1 or -ESHUTDOWN. */
+/* set_acquire.c: behind the waiters of a private set; its states are copied from block to block.
+ * Returns 1 or -ESHUTDOWN. */
 int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                uint64_t max_wait_ns, struct decision *ret);
+                struct decision *ret);
 /* set_acquire.c: on the slow path, in the state word once the set can be deflated. */
 int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                          uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
@@ -242,11 +243,16 @@ static inline int set_acquire(struct thread_ctx *ctx, weir_set *set, const uint6
                               uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
                               struct decision *ret)
 {
-    int r = set->inline_format == INLINE_NONE
-                ? try_now_acquire(ctx, set, amounts, record, mode, ret)
-                : inline_acquire(ctx, set, amounts, record, mode, ret);
+    int r = -EINPROGRESS;
 
     WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
+    if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !set->is_robust &&
+        version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
+        r = set_enqueue(ctx, set, amounts, record, ret);
+    if (r == -EINPROGRESS)
+        r = set->inline_format == INLINE_NONE
+                ? try_now_acquire(ctx, set, amounts, record, mode, ret)
+                : inline_acquire(ctx, set, amounts, record, mode, ret);
     return r != -EINPROGRESS
                ? r
                : set_acquire_inflated(ctx, set, amounts, record, mode, max_wait_ns, ret);

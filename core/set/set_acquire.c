@@ -5,12 +5,12 @@
 #include "limit/counters.h"
 #include "set/set.h"
 
+#include "base/compiler.h"
 #include "base/sched_point.h"
 #include "set/hooks.h"
 #include "set/inline_state.h"
 #include "set/instance_base.h"
-#include "set/set_enqueue.h"
-#include "set/txn.h"
+#include "set/txn_internal.h"
 #include <errno.h>
 
 static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
@@ -120,25 +120,34 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     return txn_commit(txn) ? 1 : -EINPROGRESS;
 }
 
-/* Returns true if one more waiter can be enqueued without a look at the states of the limits. */
-static bool set_acquire_can_queue_blindly(const struct txn *txn)
+static bool set_acquire_is_full(const weir_set *set, uint32_t length)
 {
-    const weir_set *set = txn->set;
-
-    if (set->max_waiters && waitq_length(&txn->version) >= set->max_waiters)
-        return false;
-    return !set->limits.has_opaque_resources && (!set->limits.has_waits || forecast_is_valid(txn));
+    return set->max_waiters && length >= set->max_waiters;
 }
 
-/* Returns true if the request is enqueued in any case, because others wait, unless the forecast
- * finds that it can never be granted. */
-static bool set_acquire_must_queue(const struct txn *txn, enum wait_mode mode, uint64_t max_wait_ns)
+/* Returns true if a request that may wait for ever is enqueued because others wait, unless it can
+ * never be granted. */
+static inline bool set_acquire_must_queue(const weir_set *set, const struct version *version)
 {
-    if (mode != MODE_WAIT || max_wait_ns != WEIR_FOREVER)
-        return false;
-    if (!waitq_length(&txn->version) || !txn->set->fair)
-        return false;
-    return set_acquire_can_queue_blindly(txn);
+    uint32_t length = waitq_length(version);
+
+    return length && set->fair && !set->limits.has_opaque_resources &&
+           !set_acquire_is_full(set, length);
+}
+
+/* Extends the forecast, if there is one, by a request behind others. False: it can never be
+ * granted, or the states that say so were not read. */
+static bool set_acquire_can_wait(const struct txn *txn, const uint64_t *amounts)
+{
+    const struct limits *limits = &txn->set->limits;
+    const struct limit *limiting;
+
+    if (!limits->has_waits)
+        return true;
+    if (forecast_is_valid(txn))
+        return forecast_extend(limits, &txn->at, forecast_words(txn), amounts);
+    return !txn->version.uncopied_n && limits_ready_at(limits, txn_states(txn), &txn->at, amounts,
+                                                       true, &limiting) != WEIR_NEVER;
 }
 
 static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
@@ -201,7 +210,8 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return -ESHUTDOWN;
     if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
-    if (set_acquire_must_queue(txn, mode, max_wait_ns) && forecast_append(txn, amounts))
+    if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER &&
+        set_acquire_must_queue(set, &txn->version) && set_acquire_can_wait(txn, amounts))
         return set_acquire_enqueue(txn, record, WEIR_BLOCKED, ret);
     ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
     if (may_grant && txn_is_ready(txn, ready))
@@ -220,7 +230,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
     if (mode == MODE_RESERVE)
         return set_acquire_reserve(txn, amounts, record, ready, max_wait_ns, ret);
-    if (set->max_waiters && length >= set->max_waiters)
+    if (set_acquire_is_full(set, length))
         return set_acquire_refuse(txn, amounts, -ENOBUFS, mode, ret);
     if (set_acquire_exceeds_wait(txn, amounts, max_wait_ns, ret))
         return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
@@ -261,13 +271,50 @@ static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uin
     return -ESHUTDOWN;
 }
 
-int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                uint64_t max_wait_ns, struct decision *ret)
+/* Reads a private set with waiters. The states of the limits stay in the block if they do not
+ * matter: the forecast is valid, or resources alone decide. False: no reason to enqueue blindly. */
+WEIR_ALWAYS_INLINE bool set_enqueue_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    uint64_t word = set_acquire_waiting_word(set, record);
-    int r = enqueue_waiter(ctx, set, amounts, record, max_wait_ns, ret);
+    uint64_t count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT);
 
-    return r == 1 ? set_acquire_recheck_closed(ctx, set, record, word) : r;
+    if (!waitq_length_in(count))
+        return false;
+    txn_init(txn, ctx, set);
+    if (!set->limits.has_waits || content_flags_in(count) & CONTENT_FORECAST)
+        txn->version.uncopied_n = set->limits.state_words;
+    if (version_read_once(false, set->region, set_head_at(set->region, set->head_unit),
+                          &txn->version) != READ_COMPLETE)
+        return false;
+    return set_acquire_must_queue(set, &txn->version) &&
+           !(version_flags(&txn->version) & CONTENT_SHUT_DOWN);
+}
+
+int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
+                struct decision *ret)
+{
+    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit, tail;
+    uint64_t word;
+    struct txn txn;
+
+    WEIR_INVARIANT(!set->is_robust && !set_is_key_set(set));
+    if (!set_enqueue_begin(&txn, ctx, set))
+        return -EINPROGRESS;
+    tail = waitq_tail(&txn.version);
+    txn_read_clock(&txn);
+    WEIR_INVARIANT(txn_is_consistent(&txn));
+    if (!tail || !set_acquire_can_wait(&txn, amounts))
+        return -EINPROGRESS;
+    *ret = (struct decision){.now_ns = txn.now_ns,
+                             .forecast_ns = WEIR_NEVER,
+                             .ticket = waitq_departures(&txn.version) + waitq_length(&txn.version)};
+    word = set_acquire_waiting_word(set, record);
+    record_store(&set_record(set, record)->enqueued_ns, txn.now_ns);
+    SCHED_POINT();
+    waitq_enqueue_behind(set->region, &txn.version, tail, record);
+    txn_finalize(&txn);
+    if (!version_commit_impl(false, set->region, unit, set->head_unit, &txn.version))
+        return -EINPROGRESS;
+    return set_acquire_recheck_closed(ctx, set, record, word);
 }
 
 int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
@@ -280,11 +327,6 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     int r;
 
     WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
-    if (mode == MODE_WAIT && enqueue_is_likely(set)) {
-        r = set_enqueue(ctx, set, amounts, record, max_wait_ns, ret);
-        if (r != -EINPROGRESS)
-            return r;
-    }
     txn.forecast_walks = 0;
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);

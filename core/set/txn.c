@@ -104,9 +104,11 @@ static void txn_check_shared(struct txn *txn)
     }
 }
 
-static inline void txn_read_version(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
+static inline void txn_read_version(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
+                                    uint32_t uncopied_n)
 {
     txn_init(txn, ctx, set);
+    txn->version.uncopied_n = uncopied_n;
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     version_read(set->region, set->head_unit, &txn->version);
     if (set_is_key_set(set) && txn_is_unused(txn))
@@ -115,7 +117,7 @@ static inline void txn_read_version(struct txn *txn, struct thread_ctx *ctx, wei
 
 void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    txn_read_version(txn, ctx, set);
+    txn_read_version(txn, ctx, set, 0);
     txn_read_clock(txn);
     if (set_is_shared(set))
         txn_check_shared(txn);
@@ -124,7 +126,7 @@ void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    txn_read_version(txn, ctx, set);
+    txn_read_version(txn, ctx, set, 0);
     if (waitq_length(&txn->version) || set_is_shared(set)) {
         txn_read_clock(txn);
     } else {

@@ -110,6 +110,11 @@ bool forecast_is_valid(const struct txn *txn);
 /* Extends a valid forecast by one request, or starts one if the wait queue is empty. False: the
  * request can never be granted. */
 bool forecast_append(struct txn *txn, const uint64_t *amounts);
+static inline uint64_t *forecast_words(const struct txn *txn)
+{
+    return txn_states(txn) + txn->set->limits.state_words;
+}
+
 /* Extends a valid forecast that is in `words`. False: the request can never be granted. */
 bool forecast_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
                      const uint64_t *amounts);

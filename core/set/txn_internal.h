@@ -9,6 +9,7 @@
 #include "set/instance_base.h"
 #include "set/notify.h"
 #include "set/txn.h"
+#include "state/version_ops.h"
 
 /* Initializes single fields, since the arrays are large and filled only up to their counts. */
 static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
@@ -20,6 +21,7 @@ static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *s
     txn->version.content_capacity =
         set_is_shared(set) ? set_content_max(set) : ctx->content_capacity;
     txn->version.inline_format = set->inline_format;
+    txn->version.uncopied_n = txn->version.writes_n = 0;
     txn->notifications_n = 0;
     txn->recheck_ns = txn->head_ready_ns = WEIR_FOREVER;
     txn->grant_again = false;
@@ -54,7 +56,7 @@ static inline bool txn_is_consistent(const struct txn *txn)
 
     if (txn->set->is_robust || !txn->version.content_n)
         return true;
-    for (uint32_t i = 0; i < limits->n; i++)
+    for (uint32_t i = 0; i < limits->n && !txn->version.uncopied_n; i++)
         if (!limits->items[i].algorithm &&
             txn_states(txn)[limits->items[i].state_offset] > limits->items[i].capacity)
             return false;

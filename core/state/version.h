@@ -51,6 +51,9 @@ struct version {
     uint64_t state_word; /* state word of the version */
     uint64_t *content;   /* content_capacity words, owned by the thread context */
     uint32_t content_n, content_capacity;
+    /* Words from INLINE_STATE_AT that are not read; the commit copies them from block to block.
+     * Filled by the caller; 0, unless the set is private. */
+    uint32_t uncopied_n;
     enum inline_format inline_format; /* the set's; filled by the caller */
     bool is_mismatch; /* read: the block is of another version, which no correct process commits */
     /* Read: the thread that committed the version may not have notified the waiters yet. */

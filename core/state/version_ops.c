@@ -222,7 +222,7 @@ void version_from_inline(struct version *version, uint64_t word)
     version->is_mismatch = version->inline_format == INLINE_NONE;
     version->needs_notify = false;
     version->state_word = word;
-    version->writes_n = 0;
+    version->uncopied_n = version->writes_n = 0;
 }
 
 /* Reads again until the version is complete or inline; helps after HELP_AFTER back-offs. */

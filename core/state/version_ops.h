@@ -55,18 +55,25 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
     SCHED_POINT();
 }
 
+/* Copies words `i` to `end` of the content. */
+WEIR_ALWAYS_INLINE void version_copy_words(const struct version_block *block, uint64_t *content,
+                                           uint32_t i, uint32_t end)
+{
+    for (; i < end; i++) {
+        content[i] = version_load(&block->content[i]);
+        SCHED_POINT();
+    }
+}
+
 WEIR_ALWAYS_INLINE void version_copy_content(const struct version_block *block,
                                              struct version *version)
 {
     uint32_t n = block_content_n(version_load(&block->meta));
-    uint64_t *content = version->content;
 
     if (n > version->content_capacity)
         n = version->content_capacity; /* torn: the caller drops the copy */
-    for (uint32_t i = 0; i < n; i++) {
-        content[i] = version_load(&block->content[i]);
-        SCHED_POINT();
-    }
+    version_copy_words(block, version->content, 0, INLINE_STATE_AT);
+    version_copy_words(block, version->content, INLINE_STATE_AT + version->uncopied_n, n);
     version->content_n = n;
 }
 
@@ -142,30 +149,54 @@ WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
     }
 }
 
-/* Writes `version` into the thread's own block as the version that `word` refers to. */
-WEIR_ALWAYS_INLINE void version_write_block(struct version_block *block, uint32_t ctx,
-                                            uint64_t word, const struct version *version)
+WEIR_ALWAYS_INLINE void version_put_words(struct version_block *block, const uint64_t *content,
+                                          uint32_t i, uint32_t end)
 {
-    uint32_t n = version->content_n;
-    const uint64_t *content = version->content;
-
-    atomic_thread_fence(memory_order_release);
-    version_store(&block->version, state_word_version(word));
-    SCHED_POINT();
-    /* A stack version that lost its commit may have left this very version marked completed. */
-    version_store(&block->completed, state_word_version(word) - 1);
-    SCHED_POINT();
-    version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
-    SCHED_POINT();
-    version_store(&block->predecessor, version->state_word);
-    SCHED_POINT();
-    version_store(&block->meta, block_meta(ctx, n, version->writes_n));
-    SCHED_POINT();
-    version_put_writes(block, version->writes, version->writes_n);
-    for (uint32_t i = 0; i < n; i++) {
+    for (; i < end; i++) {
         version_store(&block->content[i], content[i]);
         SCHED_POINT();
     }
+}
+
+/* Writes the content. Words that were not copied are loaded from the block `read`: it is still
+ * current if the commit succeeds. */
+WEIR_ALWAYS_INLINE void version_put_content(struct version_block *block,
+                                            const struct version_block *read,
+                                            const struct version *version)
+{
+    uint32_t rest = INLINE_STATE_AT + version->uncopied_n;
+
+    version_put_words(block, version->content, 0, INLINE_STATE_AT);
+    for (uint32_t i = INLINE_STATE_AT; i < rest; i++) {
+        version_store(&block->content[i], version_load(&read->content[i]));
+        SCHED_POINT();
+    }
+    version_put_words(block, version->content, rest, version->content_n);
+}
+
+/* Writes `version` into the thread's own block as the version that `word` refers to. `read`
+ * has the words that were not copied. Only readers of a segment ask for `version` and `notified`.
+ */
+WEIR_ALWAYS_INLINE void version_write_block(bool shared, struct version_block *block, uint32_t ctx,
+                                            uint64_t word, const struct version_block *read,
+                                            const struct version *version)
+{
+    atomic_thread_fence(memory_order_release);
+    if (shared) {
+        version_store(&block->version, state_word_version(word));
+        SCHED_POINT();
+        version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
+        SCHED_POINT();
+    }
+    /* A stack version that lost its commit may have left this very version marked completed. */
+    version_store(&block->completed, state_word_version(word) - 1);
+    SCHED_POINT();
+    version_store(&block->predecessor, version->state_word);
+    SCHED_POINT();
+    version_store(&block->meta, block_meta(ctx, version->content_n, version->writes_n));
+    SCHED_POINT();
+    version_put_writes(block, version->writes, version->writes_n);
+    version_put_content(block, read, version);
 }
 
 /* Completes the committing thread's own version, without a copy of its deferred writes. Its own
@@ -214,13 +245,15 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
     _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, block_class);
     uint64_t mine = version_load_acquire(own_ref), expected = version->state_word;
     struct version_block *block = block_at(shared, region, block_class, mine);
-    uint64_t word =
-        INFLATED_BIT | block_ref_make(state_word_slot(mine), state_word_version(mine) + 1);
+    const struct version_block *read =
+        version->uncopied_n ? block_at(false, region, block_class, expected) : NULL;
+    uint64_t word = state_word_next(mine);
 
     WEIR_INVARIANT(version->writes_n <= DEFERRED_WRITES_MAX);
     WEIR_INVARIANT(version->content_n <= block_capacity(block_class));
     WEIR_INVARIANT(region->segment || version_may_replace(mine, expected));
-    version_write_block(block, ctx, word, version);
+    WEIR_INVARIANT(!version->uncopied_n || (!region->segment && (expected & INFLATED_BIT)));
+    version_write_block(shared, block, ctx, word, read, version);
     if (!version_cas_word(region, set_unit, expected, word))
         return false;
     WEIR_INVARIANT(region->segment || version_writes_are_possible(version));

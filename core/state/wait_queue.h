@@ -40,9 +40,15 @@ static inline uint32_t waitq_tail(const struct version *version)
     return (uint32_t)(version->content[CONTENT_ENDS] >> 32);
 }
 
+/* Returns the length of the wait queue, from the word CONTENT_COUNT. */
+static inline uint32_t waitq_length_in(uint64_t count)
+{
+    return (uint32_t)(count & WAITQ_COUNT_MASK);
+}
+
 static inline uint32_t waitq_length_of(const uint64_t *content)
 {
-    return (uint32_t)(content[CONTENT_COUNT] & WAITQ_COUNT_MASK);
+    return waitq_length_in(content[CONTENT_COUNT]);
 }
 
 static inline uint32_t waitq_length(const struct version *version)
@@ -52,9 +58,14 @@ static inline uint32_t waitq_length(const struct version *version)
 
 /* Returns how many waiters have left the queue in any way, modulo 2^28. A waiter enqueued at length
  * n has n - (departures now - departures then) waiters before it, or fewer. */
+static inline uint32_t waitq_departures_in(uint64_t count)
+{
+    return (uint32_t)(count >> DEPARTURES_SHIFT & WAITQ_COUNT_MASK);
+}
+
 static inline uint32_t waitq_departures_of(const uint64_t *content)
 {
-    return (uint32_t)(content[CONTENT_COUNT] >> DEPARTURES_SHIFT & WAITQ_COUNT_MASK);
+    return waitq_departures_in(content[CONTENT_COUNT]);
 }
 
 static inline uint32_t waitq_departures(const struct version *version)
@@ -77,9 +88,15 @@ static inline void waitq_set_ends(struct version *version, uint32_t head, uint32
     version->content[CONTENT_ENDS] = (uint64_t)tail << 32 | head;
 }
 
+/* Returns the flags, from the word CONTENT_COUNT. */
+static inline uint32_t content_flags_in(uint64_t count)
+{
+    return (uint32_t)(count >> CONTENT_FLAGS_SHIFT);
+}
+
 static inline uint32_t version_flags(const struct version *version)
 {
-    return (uint32_t)(version->content[CONTENT_COUNT] >> CONTENT_FLAGS_SHIFT);
+    return content_flags_in(version->content[CONTENT_COUNT]);
 }
 
 static inline void version_set_flags(struct version *version, uint32_t flags)
@@ -141,8 +158,40 @@ static inline void waitq_prepare(struct acq_record *r, uint64_t word, uint32_t t
     SCHED_POINT();
 }
 
+WEIR_ALWAYS_INLINE void waitq_defer_link(struct version *version, const struct region *region,
+                                         uint32_t record, uint32_t which, uint32_t target)
+{
+    struct acq_record *r = record_at(region, record);
+    uint64_t link = record_load(which == RECORD_FIELD_NEXT ? &r->next : &r->prev);
+
+    version_defer_write(version, record, which, link, record_link_next(link, target));
+}
+
 /* Enqueues the caller's FREE record at the tail as WAITING. */
-void waitq_enqueue(const struct region *region, struct version *version, uint32_t record);
+WEIR_ALWAYS_INLINE void waitq_enqueue_behind(const struct region *region, struct version *version,
+                                             uint32_t tail, uint32_t record)
+{
+    struct acq_record *r = record_at(region, record);
+    uint64_t word = record_load(&r->word);
+
+    WEIR_INVARIANT(waitq_is_consistent(version));
+    WEIR_INVARIANT(region->segment || waitq_length(version) < WAITQ_COUNT_MASK);
+    WEIR_INVARIANT(record && (region->segment || record != tail));
+    WEIR_INVARIANT(region->segment || record_state(word) == RECORD_FREE);
+    waitq_prepare(r, word, tail);
+    version_defer_write(version, record, RECORD_FIELD_WORD, word,
+                        record_next_word(word, RECORD_WAITING));
+    if (tail)
+        waitq_defer_link(version, region, tail, RECORD_FIELD_NEXT, record);
+    waitq_set_ends(version, tail ? waitq_head(version) : record, record);
+    waitq_set_counts(version, waitq_length(version) + 1, waitq_departures(version));
+}
+
+static inline void waitq_enqueue(const struct region *region, struct version *version,
+                                 uint32_t record)
+{
+    waitq_enqueue_behind(region, version, waitq_tail(version), record);
+}
 
 /* Removes the head; `next`, the record behind it or 0, becomes the head. The caller changes the
  * word of the old head. */
