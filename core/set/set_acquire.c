@@ -271,37 +271,23 @@ static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uin
     return -ESHUTDOWN;
 }
 
-/* Reads a private set with waiters. The states of the limits stay in the block if they do not
- * matter: the forecast is valid, or resources alone decide. False: no reason to enqueue blindly. */
-WEIR_ALWAYS_INLINE bool set_enqueue_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
-{
-    uint64_t count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT);
-
-    if (!waitq_length_in(count))
-        return false;
-    txn_init(txn, ctx, set);
-    if (!set->limits.has_waits || content_flags_in(count) & CONTENT_FORECAST)
-        txn->version.uncopied_n = set->limits.state_words;
-    if (version_read_once(false, set->region, set_head_at(set->region, set->head_unit),
-                          &txn->version) != READ_COMPLETE)
-        return false;
-    return set_acquire_must_queue(set, &txn->version) &&
-           !(version_flags(&txn->version) & CONTENT_SHUT_DOWN);
-}
-
 int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                 struct decision *ret)
 {
-    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit, tail;
-    uint64_t word;
+    uint64_t count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT), word;
+    bool has_forecast = content_flags_in(count) & CONTENT_FORECAST;
+    uint32_t tail;
     struct txn txn;
 
     WEIR_INVARIANT(!set->is_robust && !set_is_key_set(set));
-    if (!set_enqueue_begin(&txn, ctx, set))
+    /* The states stay in the block if the forecast, or resources alone, decide. */
+    if (!waitq_length_in(count) ||
+        !txn_read_private(&txn, ctx, set,
+                          has_forecast || !set->limits.has_waits ? set->limits.state_words : 0) ||
+        !set_acquire_must_queue(set, &txn.version))
         return -EINPROGRESS;
     tail = waitq_tail(&txn.version);
     txn_read_clock(&txn);
-    WEIR_INVARIANT(txn_is_consistent(&txn));
     if (!tail || !set_acquire_can_wait(&txn, amounts))
         return -EINPROGRESS;
     *ret = (struct decision){.now_ns = txn.now_ns,
@@ -311,10 +297,8 @@ int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, 
     record_store(&set_record(set, record)->enqueued_ns, txn.now_ns);
     SCHED_POINT();
     waitq_enqueue_behind(set->region, &txn.version, tail, record);
-    txn_finalize(&txn);
-    if (!version_commit_impl(false, set->region, unit, set->head_unit, &txn.version))
-        return -EINPROGRESS;
-    return set_acquire_recheck_closed(ctx, set, record, word);
+    return txn_commit_private(&txn) ? set_acquire_recheck_closed(ctx, set, record, word)
+                                    : -EINPROGRESS;
 }
 
 int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,

@@ -94,6 +94,20 @@ struct release_op {
     bool needs_clock;     /* calls an algorithm, or may deflate the set */
 };
 
+/* Applies a release to all limits. Returns true if a rate or call has changed. */
+static inline bool set_release_limits(struct txn *txn, const struct release_args *args,
+                                      uint64_t granted_ns)
+{
+    const struct limits *limits = &txn->set->limits;
+    bool is_changed = false;
+
+    for (uint32_t i = 0; i < limits->n; i++)
+        is_changed |=
+            set_release_limit_impl(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
+                                   &txn->at, args, granted_ns);
+    return is_changed;
+}
+
 /* Makes the record FREE with the version, unless it is FREE already. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
@@ -115,7 +129,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     const weir_set *set = txn->set;
     const struct release_args *args = rel->args;
     uint64_t granted_ns = set_granted_ns(set, rel->record, args);
-    bool is_changed = false;
+    bool is_changed;
 
     if (set_is_key_set(set) && !key_set_admits(txn))
         return -ESTALE;
@@ -123,10 +137,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     if (!rel->record_freed && record_load(&set_record(set, rel->record)->word) != rel->record_word)
         return 0;
     txn_save_states(txn);
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        is_changed |=
-            set_release_limit_impl(set, i, txn_states(txn) + set->limits.items[i].state_offset,
-                                   &txn->at, args, granted_ns);
+    is_changed = set_release_limits(txn, args, granted_ns);
     set_release_record(txn, rel);
     txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
     if (is_changed || txn->granted_record)
@@ -156,16 +167,19 @@ static bool set_release_may_hand_over(const weir_set *set)
            !set->limits.has_opaque_resources;
 }
 
-/* Prefetches the version and the record of the probable head, while the clock is read. Otherwise
- * each cache miss would wait for the one before: state word, version, head, wait target. Relaxed:
- * recent_head is a guess. */
-static inline void set_release_prefetch_head(const weir_set *set, const struct set_head *head,
-                                             uint64_t word)
+/* Prefetches the version and the record of the probable head. Otherwise each cache miss would wait
+ * for the one before: state word, version, head, wait target. Relaxed: recent_head is a guess. */
+static inline void set_release_prefetch(const weir_set *set)
 {
-    const char *block = (const char *)block_at(false, set->region, head->block_class, word);
-    const char *first = (const char *)set_record(
-        set, atomic_load_explicit(&head->recent_head, memory_order_relaxed));
+    const struct set_head *head = set_head_at(set->region, set->head_unit);
+    uint64_t word = version_load_acquire(&head->state_word);
+    const char *block, *first;
 
+    if (!(word & INFLATED_BIT))
+        return;
+    block = (const char *)block_at(false, set->region, head->block_class, word);
+    first = (const char *)set_record(
+        set, atomic_load_explicit(&head->recent_head, memory_order_relaxed));
     prefetch_read(block);
     prefetch_read(block + PREFETCH_LINE_SIZE);
     prefetch_read(block + 2 * PREFETCH_LINE_SIZE);
@@ -173,62 +187,29 @@ static inline void set_release_prefetch_head(const weir_set *set, const struct s
     prefetch_write(first + PREFETCH_LINE_SIZE);
 }
 
-/* Reads a set with waiters for a hand-over. False: there are none, or it takes the slow path, as it
- * does if another thread has published a later time since the clock was read. */
-static inline bool set_release_read_hand_over(struct txn *txn, struct thread_ctx *ctx,
-                                              weir_set *set)
-{
-    const struct set_head *head = set_head_at(set->region, set->head_unit);
-    uint64_t word = version_load_acquire(&head->state_word);
-
-    if (!(word & INFLATED_BIT))
-        return false;
-    set_release_prefetch_head(set, head, word);
-    txn_init(txn, ctx, set);
-    txn->at = clock_instant(&ctx->w->clock, set->limits.reads_wall);
-    txn->now_ns = txn->at.now_ns;
-    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
-    txn->version.writes_n = 0;
-    if (version_read_once(false, set->region, set_head_at(set->region, set->head_unit),
-                          &txn->version) != READ_COMPLETE ||
-        !waitq_head(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
-        return false;
-    WEIR_INVARIANT(txn_is_consistent(txn));
-    cq_prefetch_target(set->w, set_record(set, waitq_head(&txn->version)));
-    return txn->now_ns >= txn->version.content[CONTENT_LAST_NS]; /* else it is too early to grant */
-}
-
-/* Grants to the new head after the commit; it may have waited before, and be ready. */
-static void set_release_grant_more(struct txn *txn)
-{
-    if (txn->granted_record && txn_is_ready(txn, txn_head_ready(txn)))
-        set_grant_waiters(txn->ctx, txn->set);
-}
-
-/* Releases on a set with waiters: set_release_inflated() in a row. The next waiter is examined only
- * after the first was notified. False: the slow path is needed. */
+/* Releases on a set with waiters, in a row: the next waiter is examined only after the first was
+ * notified. False: nothing has happened, and the slow path is needed. */
 static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
                                   const struct release_args *args)
 {
-    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
     struct txn txn;
 
-    for (unsigned turn = 0; set_release_read_hand_over(&txn, ctx, set); spin_backoff(&turn)) {
-        for (uint32_t i = 0; i < set->limits.n; i++)
-            set_release_limit_impl(set, i, txn_states(&txn) + set->limits.items[i].state_offset,
-                                   &txn.at, args, 0);
-        txn_grant_head(&txn, waitq_head(&txn.version));
-        txn_finalize(&txn);
-        if (!version_commit_impl(false, set->region, unit, set->head_unit, &txn.version))
-            continue;
-        WEIR_INVARIANT(waitq_is_consistent(&txn.version));
-        SCHED_POINT();
-        txn_finish(&txn);
-        version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
-        set_release_grant_more(&txn);
-        return true;
-    }
-    return false;
+    set_release_prefetch(set);
+    if (!txn_read_private(&txn, ctx, set, 0) || !waitq_head(&txn.version))
+        return false;
+    cq_prefetch_target(set->w, set_record(set, waitq_head(&txn.version)));
+    txn_read_clock(&txn);
+    if (txn.at.now_ns != txn.now_ns)
+        return false; /* it is too early to grant */
+    set_release_limits(&txn, args, 0);
+    txn_grant_head(&txn, waitq_head(&txn.version));
+    if (!txn_commit_private(&txn))
+        return false;
+    txn_finish(&txn);
+    version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
+    if (txn.granted_record && txn_is_ready(&txn, txn_head_ready(&txn)))
+        set_grant_waiters(ctx, set);
+    return true;
 }
 
 /* Releases on the slow path. Returns 1; 0 if another thread did it; -ESTALE of a key set. */
@@ -238,10 +219,9 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
     unsigned turn = 0;
     int r;
 
-    if (rel->record_freed && set_release_may_hand_over(set)) {
-        if (set_release_hand_over(ctx, set, rel->args))
-            return 1;
-    }
+    if (rel->record_freed && set_release_may_hand_over(set) &&
+        set_release_hand_over(ctx, set, rel->args))
+        return 1;
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {
         if (rel->needs_clock)

@@ -73,6 +73,22 @@ static inline void txn_read_clock(struct txn *txn)
         txn->at.now_ns = txn->version.content[CONTENT_LAST_NS];
 }
 
+/* Reads a version of a private set, inlined. False: it is inline, incomplete or shut down; nothing
+ * has happened. */
+WEIR_ALWAYS_INLINE bool txn_read_private(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
+                                         uint32_t uncopied_n)
+{
+    WEIR_INVARIANT(!set_is_shared(set));
+    txn_init(txn, ctx, set);
+    txn->version.uncopied_n = uncopied_n;
+    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    if (version_read_once(false, set->region, set_head_at(set->region, set->head_unit),
+                          &txn->version) != READ_COMPLETE)
+        return false;
+    WEIR_INVARIANT(txn_is_consistent(txn));
+    return !(version_flags(&txn->version) & CONTENT_SHUT_DOWN);
+}
+
 /* Returns when the head is ready. If that is now and nothing is reserved, takes its amounts, copied
  * to ctx->granted_amounts. */
 static inline uint64_t txn_try_take(const struct txn *txn, uint32_t head)
@@ -132,6 +148,16 @@ static inline void txn_finalize(struct txn *txn)
     txn->version.content[CONTENT_LAST_NS] = txn->at.now_ns;
     txn->version.content_n = n;
     txn->version.will_notify = set_is_shared(set) && txn->notifications_n;
+}
+
+/* Commits a version of a private set, inlined; txn_finish() comes next. */
+WEIR_ALWAYS_INLINE bool txn_commit_private(struct txn *txn)
+{
+    const weir_set *set = txn->set;
+
+    txn_finalize(txn);
+    return version_commit_impl(false, set->region, thread_ctx_for_set(txn->ctx, set->number)->unit,
+                               set->head_unit, &txn->version);
 }
 
 static inline void txn_count_grant(const struct txn *txn)
