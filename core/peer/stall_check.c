@@ -70,7 +70,7 @@ uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ti
     uint32_t place;
 
     set_snapshot(ctx, set, &view);
-    place = (ticket - waitq_departures_of(view.content)) & WAITQ_COUNT_MASK;
+    place = (ticket - waitq_departures_in(view.content[CONTENT_COUNT])) & WAITQ_COUNT_MASK;
     /* Departures from behind the waiter count, too, so the difference may be below 0. */
     if (place > WAITQ_COUNT_MASK / 2)
         place = 0;

@@ -109,7 +109,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     record_store(&r->enqueued_ns, txn->now_ns);
     SCHED_POINT();
     ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
-    waitq_enqueue(txn->set->region, &txn->version, record);
+    waitq_enqueue(txn->set->region, &txn->version, waitq_tail(&txn->version), record);
     if (is_first && !set_is_shared(txn->set))
         version_hint_head(txn->set->region, txn->set->head_unit, record);
     if (is_first && ready < WEIR_BLOCKED &&
@@ -296,7 +296,7 @@ int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, 
     word = set_acquire_waiting_word(set, record);
     record_store(&set_record(set, record)->enqueued_ns, txn.now_ns);
     SCHED_POINT();
-    waitq_enqueue_behind(set->region, &txn.version, tail, record);
+    waitq_enqueue(set->region, &txn.version, tail, record);
     return txn_commit_private(&txn) ? set_acquire_recheck_closed(ctx, set, record, word)
                                     : -EINPROGRESS;
 }

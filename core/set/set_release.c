@@ -172,7 +172,7 @@ static bool set_release_may_hand_over(const weir_set *set)
 static inline void set_release_prefetch(const weir_set *set)
 {
     const struct set_head *head = set_head_at(set->region, set->head_unit);
-    uint64_t word = version_load_acquire(&head->state_word);
+    uint64_t word = version_peek_word(set->region, set->head_unit);
     const char *block, *first;
 
     if (!(word & INFLATED_BIT))

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The version engine: atomic changes of a set's state, for threads and processes that may be
- * stopped or killed between any two instructions. It knows nothing of limits or the wait queue. The
- * protocol, its invariants, its memory order and the literature are in README.md.
- *
- * A set has one state word. Inflated, it refers to a version block and the version in it: 1 |
- * version:41 | slot:22. The block holds the content, which is the whole state of the set as of that
- * version, and up to four deferred writes to records, {target, expected, desired}. A thread
- *
- *   1. copies the content, and loads the word again; if it changed, it retries;
- *   2. completes the deferred writes of that version, if that is not known to be done (helping);
- *   3. computes the next content and its deferred writes in private;
- *   4. writes them into its own block, with the block's next version;
- *   5. swaps the state word from the version it read to its own: the only commit point;
- *   6. completes the deferred writes, and receives the replaced block as its own.
- *
- * With bit 63 clear the word is the state itself (inline_state.h). README.md has the steps of
- * inflation and deflation.
+ * stopped or killed between any two instructions. It knows nothing of limits or the wait queue.
+ * README.md has the protocol, its invariants and its memory order.
  */
 #ifndef WEIR_CORE_STATE_VERSION_H
 #define WEIR_CORE_STATE_VERSION_H
@@ -90,8 +76,7 @@ static inline void version_set_active(const struct region *region, uint32_t thre
 
     WEIR_INVARIANT(thread != 0 && set != 0);
     if (atomic_load_explicit(&head->active_set, memory_order_relaxed) != set)
-        atomic_store_explicit(&head->active_set, set, memory_order_release);
-    SCHED_POINT();
+        shm_store_release(&head->active_set, set);
 }
 
 /* Copies the current version into `version`, or the state of a word that is inline. Its deferred
@@ -177,8 +162,7 @@ static inline bool version_cas_word(const struct region *region, uint32_t set, u
     struct set_head *head = region_block(region, set);
 
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    return atomic_compare_exchange_strong_explicit(&head->state_word, &expected, desired,
-                                                   memory_order_seq_cst, memory_order_seq_cst);
+    return shm_cas_seq_cst(&head->state_word, expected, desired);
 }
 
 #endif

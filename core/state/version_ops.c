@@ -1,19 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Versions of a set's state: creation, reading, helping, commit and deflation. README.md has the
- * protocol.
- *
- * Memory order. Accesses are relaxed where one of these pairs orders them:
- *   - The commit CAS of the state word pairs with its acquire loads: a thread that loads the word
- *     sees the block.
- *   - A reader copies a block that may be rewritten meanwhile: a seqlock with the state word as its
- *     sequence. An acquire fence and a second load of the word follow the copy. A release fence
- *     precedes the writer's stores into a block. The block became the writer's own by a change of
- *     the state word before that fence. So a reader that saw one of the stores also sees the word
- *     changed.
- *   - `completed` is stored with release after the deferred writes, and loaded with acquire before
- *     a thread relies on them.
- */
+/* Versions: creation, reading, helping, commit and deflation. README.md has protocol and order. */
 #include "state/version_ops.h"
 #include "base/backoff.h"
 #include "base/compiler.h"
@@ -26,23 +12,15 @@ _Static_assert(sizeof(struct version_block) == 120, "nearly two lines of a box a
 _Static_assert(sizeof(struct thread_head) % 8 == 0, "flat");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics must be lock-free");
 
-static struct version_block *version_block_at(const struct region *region, uint32_t block_class,
-                                              uint64_t word)
+/* Returns the block of a set that `word` refers to. */
+static struct version_block *version_block_of(const struct region *region,
+                                              const struct set_head *set, uint64_t word)
 {
+    uint32_t block_class = block_class_of(true, region, set);
+
     WEIR_INVARIANT(region->segment ||
                    state_word_slot(word) << block_class < region->blocks.reserved);
     return block_at(true, region, block_class, word);
-}
-
-static uint32_t version_block_class(const struct region *region, const struct set_head *set)
-{
-    return block_class_of(true, region, set);
-}
-
-static _Atomic uint64_t *version_own_ref(const struct region *region, uint32_t ctx,
-                                         uint32_t block_class)
-{
-    return block_own_ref(true, region, ctx, block_class);
 }
 
 /* Allocates a block of this class with version 0 of its slot. Returns its block reference; 0: no
@@ -65,8 +43,8 @@ uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t n
     if (!own_ref)
         return 0;
     set_layout_init(region_block(region, unit), block_class, number,
-                    version_block_at(region, block_class, own_ref), state_word_slot(own_ref),
-                    content, content_n);
+                    block_at(true, region, block_class, own_ref), state_word_slot(own_ref), content,
+                    content_n);
     return unit;
 }
 
@@ -81,50 +59,45 @@ uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uin
 
         set->block_class = block_class;
         set->number = number;
-        atomic_store_explicit(&set->state_word, word, memory_order_release);
+        shm_store_release(&set->state_word, word);
     }
     return unit;
+}
+
+/* Stores a new block in `*place` unless there is one. */
+static int version_add_block(struct region *region, _Atomic uint64_t *place, uint32_t block_class)
+{
+    uint64_t block;
+
+    if (shm_load_relaxed(place))
+        return 0;
+    block = version_new_block(region, block_class);
+    if (!block)
+        return -ENOMEM;
+    shm_store_release(place, block);
+    return 0;
 }
 
 int version_add_reserve_block(struct region *region, uint32_t set_unit)
 {
     struct set_head *set = set_head_at(region, set_unit);
-    uint64_t block;
 
     WEIR_INVARIANT(!region->segment);
-    if (version_load(&set->reserve_block))
-        return 0;
-    block = version_new_block(region, version_block_class(region, set));
-    if (!block)
-        return -ENOMEM;
-    atomic_store_explicit(&set->reserve_block, block, memory_order_release);
-    return 0;
+    return version_add_block(region, &set->reserve_block, set->block_class);
+}
+
+int version_add_own_block(struct region *region, uint32_t ctx, uint32_t block_class)
+{
+    return version_add_block(region, block_own_ref(true, region, ctx, block_class), block_class);
 }
 
 uint32_t version_new_thread(struct region *region)
 {
     uint32_t unit = region_alloc_block(region, sizeof(struct thread_head), REGION_UNIT_SIZE);
 
-    if (unit) {
-        struct thread_head *ctx = region_block(region, unit);
-
-        version_store(&ctx->generation, 1);
-    }
+    if (unit)
+        shm_store_relaxed(&((struct thread_head *)region_block(region, unit))->generation, 1);
     return unit;
-}
-
-int version_add_own_block(struct region *region, uint32_t ctx, uint32_t block_class)
-{
-    _Atomic uint64_t *own_ref = version_own_ref(region, ctx, block_class);
-    uint64_t block;
-
-    if (version_load(own_ref))
-        return 0;
-    block = version_new_block(region, block_class);
-    if (!block)
-        return -ENOMEM;
-    atomic_store_explicit(own_ref, block, memory_order_release);
-    return 0;
 }
 
 /* The deferred writes of a version, copied before the version is known to be current. */
@@ -136,18 +109,18 @@ struct deferred_writes {
 
 static void version_copy_deferred(const struct version_block *block, struct deferred_writes *ret)
 {
-    uint64_t meta = version_load(&block->meta);
+    uint64_t meta = shm_load_relaxed(&block->meta);
 
     ret->thread_unit = (uint32_t)(meta >> 32);
     ret->writes_n = (uint32_t)(meta & 0xff);
     if (ret->writes_n > DEFERRED_WRITES_MAX)
         ret->writes_n = DEFERRED_WRITES_MAX; /* only in a segment with invalid words */
-    ret->predecessor = version_load(&block->predecessor);
+    ret->predecessor = shm_load_relaxed(&block->predecessor);
     for (uint32_t i = 0; i < ret->writes_n; i++) {
         ret->writes[i] = (struct deferred_write){
-            .target = (uint32_t)(version_load(&block->targets[i / 2]) >> 32 * (i % 2)),
-            .expected = version_load(&block->writes[i][0]),
-            .desired = version_load(&block->writes[i][1])};
+            .target = (uint32_t)(shm_load_relaxed(&block->targets[i / 2]) >> 32 * (i % 2)),
+            .expected = shm_load_relaxed(&block->writes[i][0]),
+            .desired = shm_load_relaxed(&block->writes[i][1])};
     }
 }
 
@@ -159,31 +132,26 @@ static void version_copy_deferred(const struct version_block *block, struct defe
  */
 void version_help_word(const struct region *region, struct set_head *set, uint64_t word)
 {
-    struct version_block *block = version_block_at(region, version_block_class(region, set), word);
+    struct version_block *block = version_block_of(region, set, word);
     uint64_t version = state_word_version(word);
     _Atomic uint64_t *own_ref;
     struct deferred_writes deferred;
 
     WEIR_INVARIANT(word & INFLATED_BIT);
-    if (version_load_acquire(&block->completed) == version)
+    if (shm_load_acquire(&block->completed) == version)
         return;
-    SCHED_POINT();
     version_copy_deferred(block, &deferred);
-    SCHED_POINT();
     if (!(deferred.predecessor & INFLATED_BIT))
-        deferred.predecessor = version_load(&set->reserve_block);
+        deferred.predecessor = shm_load_relaxed(&set->reserve_block);
     atomic_thread_fence(memory_order_acquire);
-    if (version_load(&set->state_word) != word)
+    if (shm_load_relaxed(&set->state_word) != word)
         return;
-    SCHED_POINT();
     for (uint32_t i = 0; i < deferred.writes_n; i++)
         version_apply_write(true, region, &deferred.writes[i]);
-    own_ref = version_own_ref(region, deferred.thread_unit, version_block_class(region, set));
-    version_cas(own_ref, block_ref_make(state_word_slot(word), version - 1),
-                block_ref_of_word(deferred.predecessor));
-    SCHED_POINT();
-    atomic_store_explicit(&block->completed, version, memory_order_release);
-    SCHED_POINT();
+    own_ref = block_own_ref(true, region, deferred.thread_unit, block_class_of(true, region, set));
+    shm_cas_acq_rel(own_ref, block_ref_make(state_word_slot(word), version - 1),
+                    block_ref_of_word(deferred.predecessor));
+    shm_store_release(&block->completed, version);
 }
 
 void version_help(const struct region *region, uint32_t set_unit)
@@ -192,21 +160,19 @@ void version_help(const struct region *region, uint32_t set_unit)
     uint64_t word;
 
     do {
-        word = version_load_acquire(&set->state_word);
+        word = shm_load_acquire(&set->state_word);
         if (word & INFLATED_BIT)
             version_help_word(region, set, word);
-    } while (version_load_acquire(&set->state_word) != word);
+    } while (shm_load_acquire(&set->state_word) != word);
 }
 
 uint64_t version_peek_content(const struct region *region, uint32_t set_unit, uint32_t i)
 {
     struct set_head *set = set_head_at(region, set_unit);
-    uint64_t word = version_load_acquire(&set->state_word);
+    uint64_t word = shm_load_acquire(&set->state_word);
 
-    return word & INFLATED_BIT
-               ? version_load(
-                     &version_block_at(region, version_block_class(region, set), word)->content[i])
-               : 0;
+    return word & INFLATED_BIT ? shm_load_relaxed(&version_block_of(region, set, word)->content[i])
+                               : 0;
 }
 
 void version_from_inline(struct version *version, uint64_t word)
@@ -259,27 +225,20 @@ bool version_is_current(const struct region *region, uint32_t set_unit,
                         const struct version *version)
 {
     atomic_thread_fence(memory_order_acquire);
-    return version_load(&set_head_at(region, set_unit)->state_word) == version->state_word;
+    return shm_load_relaxed(&set_head_at(region, set_unit)->state_word) == version->state_word;
 }
 
 uint32_t version_deferred_writes(const struct region *region, uint32_t set_unit,
                                  const struct version *version, struct deferred_write *ret)
 {
     struct set_head *set = set_head_at(region, set_unit);
-    const struct version_block *block;
-    uint32_t n;
+    struct deferred_writes deferred;
 
     if (!version_is_inflated(version))
         return 0;
-    block = version_block_at(region, version_block_class(region, set), version->state_word);
-    n = version_load(&block->meta) & 0xff;
-    n = n < DEFERRED_WRITES_MAX ? n : DEFERRED_WRITES_MAX;
-    for (uint32_t i = 0; i < n; i++)
-        ret[i] = (struct deferred_write){
-            .target = (uint32_t)(version_load(&block->targets[i / 2]) >> 32 * (i % 2)),
-            .expected = version_load(&block->writes[i][0]),
-            .desired = version_load(&block->writes[i][1])};
-    return version_is_current(region, set_unit, version) ? n : 0;
+    version_copy_deferred(version_block_of(region, set, version->state_word), &deferred);
+    memcpy(ret, deferred.writes, deferred.writes_n * sizeof(*ret));
+    return version_is_current(region, set_unit, version) ? deferred.writes_n : 0;
 }
 
 /* If the block holds a later version by now, that one counts as not yet notified, and is notified
@@ -288,13 +247,10 @@ void version_set_notified(const struct region *region, uint32_t set_unit,
                           const struct version *version)
 {
     struct set_head *set = set_head_at(region, set_unit);
-    struct version_block *block =
-        version_block_at(region, version_block_class(region, set), version->state_word);
+    struct version_block *block = version_block_of(region, set, version->state_word);
 
     WEIR_INVARIANT(version_is_inflated(version));
-    atomic_store_explicit(&block->notified, state_word_version(version->state_word),
-                          memory_order_release);
-    SCHED_POINT();
+    shm_store_release(&block->notified, state_word_version(version->state_word));
 }
 
 bool version_commit(const struct region *region, uint32_t ctx, uint32_t set_unit,
@@ -308,17 +264,13 @@ bool version_deflate(const struct region *region, uint32_t set_unit, const struc
                      uint64_t word)
 {
     struct set_head *set = set_head_at(region, set_unit);
-    uint64_t reserve;
+    uint64_t block = block_ref_of_word(version->state_word), reserve;
 
     WEIR_INVARIANT(version_is_inflated(version) && !(word & INFLATED_BIT));
     do {
-        reserve = version_load_acquire(&set->reserve_block);
-        SCHED_POINT();
-        if (version_load(&set->state_word) != version->state_word)
+        reserve = shm_load_acquire(&set->reserve_block);
+        if (shm_load_relaxed(&set->state_word) != version->state_word)
             return false;
-        SCHED_POINT();
-    } while (reserve != block_ref_of_word(version->state_word) &&
-             !version_cas(&set->reserve_block, reserve, block_ref_of_word(version->state_word)));
-    SCHED_POINT();
+    } while (reserve != block && !shm_cas_acq_rel(&set->reserve_block, reserve, block));
     return version_cas_word(region, set_unit, version->state_word, word);
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The steps of version_read() and version_commit(), inlined there and into the hot paths.
- * version_ops.c says how its relaxed accesses are ordered.
- */
+/* The steps of version_read() and version_commit(), inlined there and into the hot paths. */
 #ifndef WEIR_CORE_STATE_VERSION_OPS_H
 #define WEIR_CORE_STATE_VERSION_OPS_H
 
@@ -11,27 +8,6 @@
 #include "shm/acq_record.h"
 #include "state/version.h"
 #include "state/version_block.h"
-
-static inline uint64_t version_load(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
-static inline uint64_t version_load_acquire(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
-}
-
-static inline void version_store(_Atomic uint64_t *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_relaxed);
-}
-
-static inline bool version_cas(_Atomic uint64_t *word, uint64_t expected, uint64_t desired)
-{
-    return atomic_compare_exchange_strong_explicit(word, &expected, desired, memory_order_acq_rel,
-                                                   memory_order_relaxed);
-}
 
 static inline struct set_head *set_head_at(const struct region *region, uint32_t set)
 {
@@ -47,12 +23,10 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
 
     WEIR_INVARIANT(region->segment || (record && (write->target & 7) <= RECORD_FIELD_GRANTED_NS));
     at += write->target & 7;
-    SCHED_POINT();
     if (write->is_exclusive)
-        atomic_store_explicit(at, write->desired, memory_order_release);
+        shm_store_release(at, write->desired);
     else
-        version_cas(at, write->expected, write->desired);
-    SCHED_POINT();
+        shm_cas_acq_rel(at, write->expected, write->desired);
 }
 
 /* Copies words `i` to `end` of the content. */
@@ -60,15 +34,14 @@ WEIR_ALWAYS_INLINE void version_copy_words(const struct version_block *block, ui
                                            uint32_t i, uint32_t end)
 {
     for (; i < end; i++) {
-        content[i] = version_load(&block->content[i]);
-        SCHED_POINT();
+        content[i] = shm_load_relaxed(&block->content[i]);
     }
 }
 
 WEIR_ALWAYS_INLINE void version_copy_content(const struct version_block *block,
                                              struct version *version)
 {
-    uint32_t n = block_content_n(version_load(&block->meta));
+    uint32_t n = block_content_n(shm_load_relaxed(&block->meta));
 
     if (n > version->content_capacity)
         n = version->content_capacity; /* torn: the caller drops the copy */
@@ -92,28 +65,29 @@ WEIR_ALWAYS_INLINE void version_check_block(const struct version_block *block,
 {
     uint64_t word = version->state_word;
 
-    version->is_mismatch = (INFLATED_BIT | block_ref_make(state_word_slot(word),
-                                                          version_load(&block->version))) != word;
-    version->needs_notify = version_load(&block->notified) != state_word_version(word);
+    version->is_mismatch =
+        (INFLATED_BIT | block_ref_make(state_word_slot(word), shm_load_relaxed(&block->version))) !=
+        word;
+    version->needs_notify = shm_load_relaxed(&block->notified) != state_word_version(word);
 }
 
 WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct region *region,
                                                       const struct set_head *set,
                                                       struct version *version)
 {
-    uint64_t word = version->state_word = version_load_acquire(&set->state_word), done;
+    uint64_t word = version->state_word = shm_load_acquire(&set->state_word), done;
     const struct version_block *block;
 
     if (!(word & INFLATED_BIT))
         return READ_INLINE;
     block = block_at(shared, region, block_class_of(shared, region, set), word);
-    done = version_load_acquire(&block->completed);
+    done = shm_load_acquire(&block->completed);
     version->is_mismatch = version->needs_notify = false;
     if (shared && region->segment)
         version_check_block(block, version);
     version_copy_content(block, version);
     atomic_thread_fence(memory_order_acquire);
-    if (version_load(&set->state_word) != word)
+    if (shm_load_relaxed(&set->state_word) != word)
         return READ_STALE;
     if (done != state_word_version(word))
         return READ_INCOMPLETE;
@@ -126,10 +100,8 @@ void version_help_word(const struct region *region, struct set_head *set, uint64
 WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t i,
                                           const struct deferred_write *write)
 {
-    version_store(&block->writes[i][0], write->expected);
-    SCHED_POINT();
-    version_store(&block->writes[i][1], write->desired);
-    SCHED_POINT();
+    shm_store_relaxed(&block->writes[i][0], write->expected);
+    shm_store_relaxed(&block->writes[i][1], write->desired);
 }
 
 /* Writes the deferred writes; two of them share a word of targets. */
@@ -144,8 +116,7 @@ WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
             version_put_write(block, i + 1, &writes[i + 1]);
             places |= (uint64_t)writes[i + 1].target << 32;
         }
-        version_store(&block->targets[i / 2], places);
-        SCHED_POINT();
+        shm_store_relaxed(&block->targets[i / 2], places);
     }
 }
 
@@ -153,8 +124,7 @@ WEIR_ALWAYS_INLINE void version_put_words(struct version_block *block, const uin
                                           uint32_t i, uint32_t end)
 {
     for (; i < end; i++) {
-        version_store(&block->content[i], content[i]);
-        SCHED_POINT();
+        shm_store_relaxed(&block->content[i], content[i]);
     }
 }
 
@@ -168,8 +138,7 @@ WEIR_ALWAYS_INLINE void version_put_content(struct version_block *block,
 
     version_put_words(block, version->content, 0, INLINE_STATE_AT);
     for (uint32_t i = INLINE_STATE_AT; i < rest; i++) {
-        version_store(&block->content[i], version_load(&read->content[i]));
-        SCHED_POINT();
+        shm_store_relaxed(&block->content[i], shm_load_relaxed(&read->content[i]));
     }
     version_put_words(block, version->content, rest, version->content_n);
 }
@@ -183,18 +152,13 @@ WEIR_ALWAYS_INLINE void version_write_block(bool shared, struct version_block *b
 {
     atomic_thread_fence(memory_order_release);
     if (shared) {
-        version_store(&block->version, state_word_version(word));
-        SCHED_POINT();
-        version_store(&block->notified, version->will_notify ? 0 : state_word_version(word));
-        SCHED_POINT();
+        shm_store_relaxed(&block->version, state_word_version(word));
+        shm_store_relaxed(&block->notified, version->will_notify ? 0 : state_word_version(word));
     }
     /* A stack version that lost its commit may have left this very version marked completed. */
-    version_store(&block->completed, state_word_version(word) - 1);
-    SCHED_POINT();
-    version_store(&block->predecessor, version->state_word);
-    SCHED_POINT();
-    version_store(&block->meta, block_meta(ctx, version->content_n, version->writes_n));
-    SCHED_POINT();
+    shm_store_relaxed(&block->completed, state_word_version(word) - 1);
+    shm_store_relaxed(&block->predecessor, version->state_word);
+    shm_store_relaxed(&block->meta, block_meta(ctx, version->content_n, version->writes_n));
     version_put_writes(block, version->writes, version->writes_n);
     version_put_content(block, read, version);
 }
@@ -210,11 +174,8 @@ WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *regio
 
     for (uint32_t i = 0; i < writes_n; i++)
         version_apply_write(shared, region, &version->writes[i]);
-    version_store(own_ref, predecessor);
-    SCHED_POINT();
-    atomic_store_explicit(&block->completed, state_word_version(version->state_word),
-                          memory_order_release);
-    SCHED_POINT();
+    shm_store_relaxed(own_ref, predecessor);
+    shm_store_release(&block->completed, state_word_version(version->state_word));
 }
 
 /* Returns true if the thread has an own block, and that is not the one that it replaces. */
@@ -243,7 +204,7 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
     struct set_head *set = set_head_at(region, set_unit);
     uint32_t block_class = block_class_of(shared, region, set);
     _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, block_class);
-    uint64_t mine = version_load_acquire(own_ref), expected = version->state_word;
+    uint64_t mine = shm_load_acquire(own_ref), expected = version->state_word;
     struct version_block *block = block_at(shared, region, block_class, mine);
     const struct version_block *read =
         version->uncopied_n ? block_at(false, region, block_class, expected) : NULL;
@@ -257,7 +218,6 @@ WEIR_ALWAYS_INLINE bool version_commit_impl(bool shared, const struct region *re
     if (!version_cas_word(region, set_unit, expected, word))
         return false;
     WEIR_INVARIANT(region->segment || version_writes_are_possible(version));
-    SCHED_POINT();
     version->state_word = word;
     if (expected & INFLATED_BIT)
         version_complete(shared, region, own_ref, block, version, block_ref_of_word(expected));

@@ -22,6 +22,7 @@ _Static_assert(CONTENT_STATES == INLINE_STATE_AT, "a word is read as a state wit
 #define CONTENT_FLAGS_SHIFT 56
 #define WAITQ_COUNT_MASK    ((UINT32_C(1) << DEPARTURES_SHIFT) - 1)
 #define DEPARTURES_MASK     ((uint64_t)WAITQ_COUNT_MASK << DEPARTURES_SHIFT)
+#define DEPARTURE           (UINT64_C(1) << DEPARTURES_SHIFT)
 
 /* Flags of CONTENT_COUNT. */
 enum {
@@ -46,14 +47,9 @@ static inline uint32_t waitq_length_in(uint64_t count)
     return (uint32_t)(count & WAITQ_COUNT_MASK);
 }
 
-static inline uint32_t waitq_length_of(const uint64_t *content)
-{
-    return waitq_length_in(content[CONTENT_COUNT]);
-}
-
 static inline uint32_t waitq_length(const struct version *version)
 {
-    return waitq_length_of(version->content);
+    return waitq_length_in(version->content[CONTENT_COUNT]);
 }
 
 /* Returns how many waiters have left the queue in any way, modulo 2^28. A waiter enqueued at length
@@ -63,14 +59,9 @@ static inline uint32_t waitq_departures_in(uint64_t count)
     return (uint32_t)(count >> DEPARTURES_SHIFT & WAITQ_COUNT_MASK);
 }
 
-static inline uint32_t waitq_departures_of(const uint64_t *content)
-{
-    return waitq_departures_in(content[CONTENT_COUNT]);
-}
-
 static inline uint32_t waitq_departures(const struct version *version)
 {
-    return waitq_departures_of(version->content);
+    return waitq_departures_in(version->content[CONTENT_COUNT]);
 }
 
 /* Returns true if head, tail and length agree. */
@@ -107,16 +98,13 @@ static inline void version_set_flags(struct version *version, uint32_t flags)
                                       (uint64_t)flags << CONTENT_FLAGS_SHIFT;
 }
 
-static inline void waitq_set_counts(struct version *version, uint32_t length, uint32_t departures)
-{
-    version->content[CONTENT_COUNT] =
-        (uint64_t)version_flags(version) << CONTENT_FLAGS_SHIFT |
-        (uint64_t)(departures & WAITQ_COUNT_MASK) << DEPARTURES_SHIFT | (length & WAITQ_COUNT_MASK);
-}
-
 static inline void waitq_count_departure(struct version *version)
 {
-    waitq_set_counts(version, waitq_length(version) - 1, waitq_departures(version) + 1);
+    uint64_t count = version->content[CONTENT_COUNT];
+
+    version->content[CONTENT_COUNT] = (count & ~(DEPARTURES_MASK | WAITQ_COUNT_MASK)) |
+                                      ((count + DEPARTURE) & DEPARTURES_MASK) |
+                                      ((count - 1) & WAITQ_COUNT_MASK);
 }
 
 /* Adds a deferred write. The caller adds at most DEFERRED_WRITES_MAX. version_defer_own_write() is
@@ -146,18 +134,6 @@ static inline uint32_t waitq_next(const struct region *region, uint32_t record)
  * that they are of this version. */
 bool waitq_contains(const struct region *region, const struct version *version, uint32_t record);
 
-/* Prepares the caller's FREE record for the queue behind `tail`, or 0: no record follows it, and it
- * is not granted. The stores are relaxed: no other thread reads these fields before the commit. */
-static inline void waitq_prepare(struct acq_record *r, uint64_t word, uint32_t tail)
-{
-    record_store(&r->next, record_link_next(record_load(&r->next), 0));
-    SCHED_POINT();
-    record_store(&r->prev, record_link_next(record_load(&r->prev), tail));
-    SCHED_POINT();
-    record_store(&r->granted_ns, GRANT_MARKER | word >> 8);
-    SCHED_POINT();
-}
-
 WEIR_ALWAYS_INLINE void waitq_defer_link(struct version *version, const struct region *region,
                                          uint32_t record, uint32_t which, uint32_t target)
 {
@@ -167,9 +143,10 @@ WEIR_ALWAYS_INLINE void waitq_defer_link(struct version *version, const struct r
     version_defer_write(version, record, which, link, record_link_next(link, target));
 }
 
-/* Enqueues the caller's FREE record at the tail as WAITING. */
-WEIR_ALWAYS_INLINE void waitq_enqueue_behind(const struct region *region, struct version *version,
-                                             uint32_t tail, uint32_t record)
+/* Enqueues the caller's FREE record as WAITING, behind `tail`, the last record or 0. No other
+ * thread reads the fields of the record that are stored here before the commit. */
+WEIR_ALWAYS_INLINE void waitq_enqueue(const struct region *region, struct version *version,
+                                      uint32_t tail, uint32_t record)
 {
     struct acq_record *r = record_at(region, record);
     uint64_t word = record_load(&r->word);
@@ -178,19 +155,15 @@ WEIR_ALWAYS_INLINE void waitq_enqueue_behind(const struct region *region, struct
     WEIR_INVARIANT(region->segment || waitq_length(version) < WAITQ_COUNT_MASK);
     WEIR_INVARIANT(record && (region->segment || record != tail));
     WEIR_INVARIANT(region->segment || record_state(word) == RECORD_FREE);
-    waitq_prepare(r, word, tail);
+    shm_store_relaxed(&r->next, record_link_next(record_load(&r->next), 0));
+    shm_store_relaxed(&r->prev, record_link_next(record_load(&r->prev), tail));
+    shm_store_relaxed(&r->granted_ns, GRANT_MARKER | word >> 8);
     version_defer_write(version, record, RECORD_FIELD_WORD, word,
                         record_next_word(word, RECORD_WAITING));
     if (tail)
         waitq_defer_link(version, region, tail, RECORD_FIELD_NEXT, record);
     waitq_set_ends(version, tail ? waitq_head(version) : record, record);
-    waitq_set_counts(version, waitq_length(version) + 1, waitq_departures(version));
-}
-
-static inline void waitq_enqueue(const struct region *region, struct version *version,
-                                 uint32_t record)
-{
-    waitq_enqueue_behind(region, version, waitq_tail(version), record);
+    version->content[CONTENT_COUNT]++; /* there are fewer records than it can count */
 }
 
 /* Removes the head; `next`, the record behind it or 0, becomes the head. The caller changes the
