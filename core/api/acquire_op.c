@@ -11,7 +11,6 @@
 #include "base/sched_point.h"
 #include "peer/peer_cleanup.h"
 #include "peer/stall_check.h"
-#include "set/notify.h"
 #include "set/waiter.h"
 #include <errno.h>
 

@@ -5,7 +5,6 @@
 #include "api/instance.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "set/notify.h"
 #include "set/txn.h"
 #include "set/waiter.h"
 #include "shm/participant.h"

@@ -4,7 +4,6 @@
 
 #include "base/invariant.h"
 #include "set/hooks.h"
-#include "set/notify.h"
 #include "set/txn.h"
 #include "set/waiter.h"
 #include "shm/participant.h"

@@ -8,9 +8,9 @@
 #include "keyed/key_set.h"
 #include "set/detectable_cas.h"
 #include "set/instance_base.h"
-#include "set/notify.h"
 #include "set/set_ops.h"
 #include "set/txn.h"
+#include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
 

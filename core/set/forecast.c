@@ -17,109 +17,88 @@
 #include "set/txn.h"
 #include <string.h>
 
+/* Words of a forecast: its time, then its states. */
+enum { FORECAST_AT_NS = 0, FORECAST_STATES = 1 };
+
 #define FORECAST_CHECK_EVERY 64u
 #define UNDO_WORDS           16u /* states up to this size are saved to spare a call */
 
-struct forecast {
-    uint64_t *at_ns;
-    uint64_t *states;
-};
-
-static struct forecast forecast_at(uint64_t *words)
+static void forecast_init(const struct txn *txn)
 {
-    return (struct forecast){words, words + 1};
-}
-
-static struct forecast forecast_of(const struct txn *txn)
-{
-    return forecast_at(txn_states(txn) + txn->set->limits.state_words);
-}
-
-static void forecast_init(const struct txn *txn, const struct forecast *forecast)
-{
+    uint64_t *words = forecast_words(txn);
     size_t size = txn->set->limits.state_words * sizeof(uint64_t);
 
     WEIR_INVARIANT(txn->set->limits.has_waits);
     WEIR_INVARIANT(set_content_max(txn->set) <= txn->version.content_capacity);
-    *forecast->at_ns = txn->at.now_ns;
-    memcpy(forecast->states, txn_states(txn), size);
+    words[FORECAST_AT_NS] = txn->at.now_ns;
+    memcpy(words + FORECAST_STATES, txn_states(txn), size);
 }
 
 /* Returns when the next waiter is decided: not before the one ahead, the clock or a reservation. */
-static struct weir_instant forecast_next_instant(const struct weir_instant *now,
-                                                 const struct forecast *forecast)
+static struct weir_instant forecast_next_instant(const struct weir_instant *now, uint64_t *words)
 {
     struct weir_instant at = *now;
 
-    if (*forecast->at_ns > at.now_ns)
-        at.now_ns = *forecast->at_ns;
+    if (words[FORECAST_AT_NS] > at.now_ns)
+        at.now_ns = words[FORECAST_AT_NS];
     return at;
 }
 
 /* Returns when the next waiter is ready. */
 static uint64_t forecast_next_ready(const struct limits *limits, const struct weir_instant *now,
-                                    const struct forecast *forecast, const uint64_t *amounts,
+                                    uint64_t *words, const uint64_t *amounts,
                                     const struct limit **ret_limiting)
 {
-    struct weir_instant at = forecast_next_instant(now, forecast);
+    struct weir_instant at = forecast_next_instant(now, words);
 
-    return limits_ready_at(limits, forecast->states, &at, amounts, false, ret_limiting);
+    return limits_ready_at(limits, words + FORECAST_STATES, &at, amounts, false, ret_limiting);
 }
 
 /* Extends the forecast if the request is ready at once, as it mostly is while a resource is short:
  * one call per limit. False: it is not, or a try is not worthwhile; nothing has changed. */
 static bool forecast_step_now(const struct limits *limits, const struct weir_instant *now,
-                              const struct forecast *forecast, const uint64_t *amounts)
+                              uint64_t *words, const uint64_t *amounts)
 {
-    struct weir_instant at = forecast_next_instant(now, forecast);
+    struct weir_instant at = forecast_next_instant(now, words);
     uint64_t saved[UNDO_WORDS];
 
     if (!limits->has_resources || limits->state_words > UNDO_WORDS)
         return false;
     for (uint32_t i = 0; i < limits->state_words; i++)
-        saved[i] = forecast->states[i];
+        saved[i] = words[FORECAST_STATES + i];
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
         if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE)
             continue;
-        if (limit_try_take(limit, forecast->states + limit->state_offset, &at, amounts[i]) <=
+        if (limit_try_take(limit, words + FORECAST_STATES + limit->state_offset, &at, amounts[i]) <=
             at.now_ns)
             continue;
         for (uint32_t word = 0; word < limits->state_words; word++)
-            forecast->states[word] = saved[word];
+            words[FORECAST_STATES + word] = saved[word];
         return false;
     }
-    *forecast->at_ns = at.now_ns;
-    return true;
-}
-
-/* Extends the forecast. False: the request can never be granted. */
-static bool forecast_step(const struct limits *limits, const struct weir_instant *now,
-                          const struct forecast *forecast, const uint64_t *amounts)
-{
-    const struct limit *limiting = NULL;
-    struct weir_instant at = *now;
-    uint64_t ready;
-
-    if (forecast_step_now(limits, now, forecast, amounts))
-        return true;
-    ready = forecast_next_ready(limits, now, forecast, amounts, &limiting);
-    if (ready >= WEIR_BLOCKED)
-        return ready != WEIR_NEVER;
-    WEIR_INVARIANT(ready >= *forecast->at_ns && ready >= now->now_ns);
-    at.now_ns = ready;
-    limits_take(limits, forecast->states, &at, amounts, false);
-    *forecast->at_ns = ready;
+    words[FORECAST_AT_NS] = at.now_ns;
     return true;
 }
 
 bool forecast_extend(const struct limits *limits, const struct weir_instant *now, uint64_t *words,
                      const uint64_t *amounts)
 {
-    struct forecast forecast = forecast_at(words);
+    const struct limit *limiting = NULL;
+    struct weir_instant at = *now;
+    uint64_t ready;
 
-    return forecast_step(limits, now, &forecast, amounts);
+    if (forecast_step_now(limits, now, words, amounts))
+        return true;
+    ready = forecast_next_ready(limits, now, words, amounts, &limiting);
+    if (ready >= WEIR_BLOCKED)
+        return ready != WEIR_NEVER;
+    WEIR_INVARIANT(ready >= words[FORECAST_AT_NS] && ready >= now->now_ns);
+    at.now_ns = ready;
+    limits_take(limits, words + FORECAST_STATES, &at, amounts, false);
+    words[FORECAST_AT_NS] = ready;
+    return true;
 }
 
 bool forecast_is_valid(const struct txn *txn)
@@ -134,33 +113,30 @@ static void forecast_set_valid(struct txn *txn)
 
 bool forecast_append(struct txn *txn, const uint64_t *amounts)
 {
-    struct forecast forecast = forecast_of(txn);
-
     if (!txn->set->limits.has_waits)
         return true;
     if (!waitq_length(&txn->version)) {
-        forecast_init(txn, &forecast);
+        forecast_init(txn);
         forecast_set_valid(txn);
     }
     return !forecast_is_valid(txn) ||
-           forecast_step(&txn->set->limits, &txn->at, &forecast, amounts);
+           forecast_extend(&txn->set->limits, &txn->at, forecast_words(txn), amounts);
 }
 
 /* Rebuilds the forecast from the wait queue. False: the set has changed. */
 static bool forecast_rebuild(struct txn *txn)
 {
-    struct forecast forecast = forecast_of(txn);
     uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    forecast_init(txn, &forecast);
+    forecast_init(txn);
     for (uint32_t i = 0; i < n && record; i++) {
         if (i % FORECAST_CHECK_EVERY == 0 && !txn_is_current(txn))
             return false;
         if (!txn_has_waiter(txn, record))
             return false; /* or the walk might not end */
         txn_amounts(txn, record, amounts);
-        forecast_step(&txn->set->limits, &txn->at, &forecast, amounts);
+        forecast_extend(&txn->set->limits, &txn->at, forecast_words(txn), amounts);
         record = waitq_next(txn->set->region, record);
     }
     if (!txn_is_current(txn))
@@ -200,7 +176,6 @@ static bool forecast_is_overdue(const struct txn *txn)
  * stand still. After FORECAST_WALKS_MAX walks its waiters are ignored: still a lower bound. */
 static bool forecast_refresh(struct txn *txn)
 {
-    struct forecast forecast = forecast_of(txn);
 
     WEIR_INVARIANT(txn->forecast_walks <= FORECAST_WALKS_MAX);
     if (txn->forecast_walks < FORECAST_WALKS_MAX && !forecast_rebuild(txn)) {
@@ -208,7 +183,7 @@ static bool forecast_refresh(struct txn *txn)
         return false;
     }
     if (txn->forecast_walks == FORECAST_WALKS_MAX) {
-        forecast_init(txn, &forecast);
+        forecast_init(txn);
         forecast_invalidate(txn);
     }
     return true;
@@ -216,7 +191,6 @@ static bool forecast_refresh(struct txn *txn)
 
 bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision *ret)
 {
-    struct forecast forecast = forecast_of(txn);
     bool has_waiters = waitq_length(&txn->version) > 0;
 
     ret->now_ns = txn->now_ns;
@@ -224,10 +198,31 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
     if (!txn->set->limits.has_waits)
         return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
     if (!has_waiters)
-        forecast_init(txn, &forecast);
+        forecast_init(txn);
     else if ((!forecast_is_valid(txn) || forecast_is_overdue(txn)) && !forecast_refresh(txn))
         return false;
-    ret->forecast_ns =
-        forecast_next_ready(&txn->set->limits, &txn->at, &forecast, amounts, &ret->limiting);
+    ret->forecast_ns = forecast_next_ready(&txn->set->limits, &txn->at, forecast_words(txn),
+                                           amounts, &ret->limiting);
     return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
+}
+
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                  enum forecast_walk forecast_walk, struct decision *ret)
+{
+    struct txn txn;
+
+    txn.forecast_walks = 0;
+    do {
+        ret->limiting = NULL;
+        txn_begin(&txn, ctx, set);
+        if (set_is_broken(set)) {
+            *ret = (struct decision){.now_ns = txn.now_ns, .forecast_ns = WEIR_NEVER};
+            return;
+        }
+        if (forecast_walk == FORECAST_SHORT_QUEUE &&
+            waitq_length(&txn.version) > FORECAST_QUEUE_MAX)
+            txn.forecast_walks = FORECAST_WALKS_MAX;
+        /* If only a resource is short, it is the limiting one, though nothing can be forecast. */
+        limits_ready_at(&set->limits, txn_states(&txn), &txn.at, amounts, true, &ret->limiting);
+    } while (!forecast_compute(&txn, amounts, ret));
 }

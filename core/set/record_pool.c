@@ -68,67 +68,43 @@ static uint32_t record_depot_get(weir *w, uint32_t depot)
     return record;
 }
 
+/* Returns a free record for the set: of the instance, or of the segment, where this process owns it
+ * then; or 0. The caller holds the lock. */
+static uint32_t record_pool_take(const weir_set *set)
+{
+    return set_is_shared(set) ? participant_get_record(set->participant)
+                              : record_depot_get(set->w, set->record_units);
+}
+
 /* Fills the magazine to one half. The record that leaves the depot first also leaves the magazine
  * first, so that unused records are used in order of address. */
-static void record_pool_refill(weir *w, struct magazine *magazine, uint32_t depot)
+bool magazine_refill(const weir_set *set, struct magazine *magazine)
 {
     uint32_t records[MAGAZINE_SIZE / 2], n = 0;
 
-    pthread_mutex_lock(&w->lock);
-    while (magazine->n + n < MAGAZINE_SIZE / 2 && (records[n] = record_depot_get(w, depot)) != 0)
+    WEIR_INVARIANT(!magazine->n);
+    pthread_mutex_lock(&set->w->lock);
+    while (n < MAGAZINE_SIZE / 2 && (records[n] = record_pool_take(set)) != 0)
         n++;
+    pthread_mutex_unlock(&set->w->lock);
     while (n > 0)
         magazine->records[magazine->n++] = records[--n];
-    WEIR_INVARIANT(magazine->n <= MAGAZINE_SIZE / 2);
-    pthread_mutex_unlock(&w->lock);
-}
-
-static void record_pool_drain(weir *w, struct magazine *magazine, uint32_t depot)
-{
-    pthread_mutex_lock(&w->lock);
-    while (magazine->n > MAGAZINE_SIZE / 2)
-        record_depot_put(w, depot, magazine->records[--magazine->n]);
-    pthread_mutex_unlock(&w->lock);
-}
-
-/* Fills the magazine to one half with records of the segment that this process owns. */
-static void record_pool_refill_shared(weir *w, struct magazine *magazine,
-                                      struct participant *participant)
-{
-    uint32_t record;
-
-    pthread_mutex_lock(&w->lock);
-    while (magazine->n < MAGAZINE_SIZE / 2 && (record = participant_get_record(participant)) != 0)
-        magazine->records[magazine->n++] = record;
-    pthread_mutex_unlock(&w->lock);
-}
-
-static void record_pool_drain_shared(weir *w, struct magazine *magazine,
-                                     struct participant *participant)
-{
-    pthread_mutex_lock(&w->lock);
-    while (magazine->n > MAGAZINE_SIZE / 2)
-        participant_put_record(participant, magazine->records[--magazine->n]);
-    pthread_mutex_unlock(&w->lock);
-}
-
-bool magazine_refill(const weir_set *set, struct magazine *magazine)
-{
-    WEIR_INVARIANT(!magazine->n);
-    if (set_is_shared(set))
-        record_pool_refill_shared(set->w, magazine, set->participant);
-    else
-        record_pool_refill(set->w, magazine, set->record_units);
     return magazine->n;
 }
 
 void magazine_drain(const weir_set *set, struct magazine *magazine)
 {
     WEIR_INVARIANT(magazine->n == MAGAZINE_SIZE);
-    if (set_is_shared(set))
-        record_pool_drain_shared(set->w, magazine, set->participant);
-    else
-        record_pool_drain(set->w, magazine, set->record_units);
+    pthread_mutex_lock(&set->w->lock);
+    while (magazine->n > MAGAZINE_SIZE / 2) {
+        uint32_t record = magazine->records[--magazine->n];
+
+        if (set_is_shared(set))
+            participant_put_record(set->participant, record);
+        else
+            record_depot_put(set->w, set->record_units, record);
+    }
+    pthread_mutex_unlock(&set->w->lock);
 }
 
 /* Returns a new proxy record, or 0. It refers to one shared record for ever, so that one word tells

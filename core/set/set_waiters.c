@@ -1,13 +1,35 @@
 /* SPDX-License-Identifier: MIT */
-/* Grants to waiters, polls the head for a blocked thread, and cancels waits. */
+/* Reads a set for observers, grants to waiters, polls the head for a blocked thread, and cancels
+ * waits. */
 #include "base/backoff.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
 
 #include "set/instance_base.h"
-#include "set/notify.h"
 #include "set/txn.h"
+#include "set/waiter.h"
+
+uint64_t set_record_word(const weir_set *set, uint32_t record)
+{
+    uint64_t word = record_load(&set_record(set, record)->word);
+
+    if (set_is_shared(set) &&
+        (participant_is_broken(set->participant) || (word & 0xff) >= RECORD_BROKEN))
+        return record_next_word(word, RECORD_BROKEN);
+    return word;
+}
+
+void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret)
+{
+    struct txn txn;
+
+    txn_begin(&txn, ctx, set);
+    ret->content = txn.version.content;
+    ret->last_ns = txn.version.content[CONTENT_LAST_NS];
+    ret->head = waitq_head(&txn.version);
+    ret->length = waitq_length(&txn.version);
+}
 
 /* Publishes one version per grant. With nothing to publish, the head may still need a recheck. */
 void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)

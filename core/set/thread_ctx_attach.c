@@ -35,37 +35,33 @@ static void thread_ctx_unbind(struct thread_ctx *ctx)
     instance_unref(w, references);
 }
 
-static void thread_ctx_on_exit(void *unused)
-{
-    (void)unused;
-    while (thread_ctx_self) {
-        struct thread_ctx *ctx = thread_ctx_self;
-
-        thread_ctx_self = ctx->thread_next;
-        thread_ctx_unbind(ctx);
-    }
-}
-
-static void thread_ctx_make_key(void)
-{
-    thread_ctx_key_ready = pthread_key_create(&thread_ctx_key, thread_ctx_on_exit) == 0;
-}
-
-/* Drops contexts of closed instances, which they keep in memory. */
-static void thread_ctx_leave_closed(void)
+/* Gives back the calling thread's contexts; or only those of closed instances, which they keep in
+ * memory. */
+static void thread_ctx_leave(bool only_closed)
 {
     struct thread_ctx **at = &thread_ctx_self;
 
     while (*at) {
         struct thread_ctx *ctx = *at;
 
-        if (instance_is_closed(ctx->w)) {
-            *at = ctx->thread_next;
-            thread_ctx_unbind(ctx);
-        } else {
+        if (only_closed && !instance_is_closed(ctx->w)) {
             at = &ctx->thread_next;
+            continue;
         }
+        *at = ctx->thread_next;
+        thread_ctx_unbind(ctx);
     }
+}
+
+static void thread_ctx_on_exit(void *unused)
+{
+    (void)unused;
+    thread_ctx_leave(false);
+}
+
+static void thread_ctx_make_key(void)
+{
+    thread_ctx_key_ready = pthread_key_create(&thread_ctx_key, thread_ctx_on_exit) == 0;
 }
 
 struct thread_ctx *thread_ctx_new(weir *w)
@@ -111,7 +107,6 @@ void thread_ctx_free(struct thread_ctx *ctx)
         os_free(ctx->magazines[i]);
     os_free(ctx->set_ctxs);
     os_free(ctx->content);
-    os_free(ctx->saved_states);
     os_free(ctx);
 }
 
@@ -122,7 +117,7 @@ static struct thread_ctx *thread_ctx_bind(weir *w)
     pthread_once(&thread_ctx_key_once, thread_ctx_make_key);
     if (!thread_ctx_key_ready)
         return NULL;
-    thread_ctx_leave_closed();
+    thread_ctx_leave(true);
     pthread_mutex_lock(&w->lock);
     ctx = w->idle_ctxs;
     if (ctx)
@@ -191,23 +186,19 @@ static int thread_ctx_grow_sets(struct thread_ctx *ctx, uint32_t number)
     return 0;
 }
 
+/* Both copies are one allocation. */
 static int thread_ctx_grow_content(struct thread_ctx *ctx, uint32_t words)
 {
-    uint64_t *content, *spare;
+    uint64_t *content;
 
     if (words <= ctx->content_capacity)
         return 0;
-    content = os_alloc(words, sizeof(*content));
-    spare = os_alloc(words, sizeof(*spare));
-    if (!content || !spare) {
-        os_free(content);
-        os_free(spare);
+    content = os_alloc(words, 2 * sizeof(*content));
+    if (!content)
         return -ENOMEM;
-    }
     os_free(ctx->content);
-    os_free(ctx->saved_states);
     ctx->content = content;
-    ctx->saved_states = spare;
+    ctx->saved_states = content + words;
     ctx->content_capacity = words;
     return 0;
 }
@@ -268,9 +259,8 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
 
 void thread_ctx_unprepare(struct thread_ctx *ctx, const weir_set *set)
 {
-    if (!thread_ctx_is_prepared(ctx, set->number))
-        return;
-    thread_ctx_free_set(ctx, set->number);
+    if (set->number < ctx->set_ctxs_n)
+        thread_ctx_free_set(ctx, set->number);
 }
 
 int thread_ctx_prepare_spare(weir_set *set)

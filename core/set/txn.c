@@ -104,30 +104,15 @@ static void txn_check_shared(struct txn *txn)
     }
 }
 
-static inline void txn_read_version(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
-                                    uint32_t uncopied_n)
+static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
+                                  bool needs_clock)
 {
     txn_init(txn, ctx, set);
-    txn->version.uncopied_n = uncopied_n;
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     version_read(set->region, set->head_unit, &txn->version);
     if (set_is_key_set(set) && txn_is_unused(txn))
         memset(txn->version.content, 0, set_content_max(set) * sizeof(uint64_t));
-}
-
-void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
-{
-    txn_read_version(txn, ctx, set, 0);
-    txn_read_clock(txn);
-    if (set_is_shared(set))
-        txn_check_shared(txn);
-    WEIR_INVARIANT(txn_is_consistent(txn));
-}
-
-void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
-{
-    txn_read_version(txn, ctx, set, 0);
-    if (waitq_length(&txn->version) || set_is_shared(set)) {
+    if (needs_clock || waitq_length(&txn->version) || set_is_shared(set)) {
         txn_read_clock(txn);
     } else {
         txn->at = (struct weir_instant){.now_ns = txn->version.content[CONTENT_LAST_NS]};
@@ -136,6 +121,16 @@ void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
     if (set_is_shared(set))
         txn_check_shared(txn);
     WEIR_INVARIANT(txn_is_consistent(txn));
+}
+
+void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
+{
+    txn_begin_impl(txn, ctx, set, true);
+}
+
+void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
+{
+    txn_begin_impl(txn, ctx, set, false);
 }
 
 bool txn_is_current(const struct txn *txn)

@@ -7,8 +7,8 @@
 #include "base/sched_point.h"
 #include "limit/counters.h"
 #include "set/instance_base.h"
-#include "set/notify.h"
 #include "set/txn.h"
+#include "set/waiter.h"
 #include "state/version_ops.h"
 
 /* Initializes single fields, since the arrays are large and filled only up to their counts. */

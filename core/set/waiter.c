@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Wait targets of proxy records. */
+/* Wait targets of proxy records; notification of waiters of shared sets. */
 #include "set/waiter.h"
 
 #include "base/sched_point.h"
@@ -13,4 +13,25 @@ void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_tar
     record_set_wait_target(record_at(set->region, record), wake, queue, false);
     SCHED_POINT();
     record_set_proxy_target(r, wake, queue, strict);
+}
+
+void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)
+{
+    uint32_t waiter = participant_waiter(set->participant, record);
+
+    if (waiter)
+        timer_notify(set->w, waiter, word);
+    else
+        participant_notify_owner(set->participant, record);
+}
+
+void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns)
+{
+    uint32_t waiter = set_is_shared(set) ? participant_waiter(set->participant, record) : record;
+
+    WEIR_INVARIANT(at_ns != WEIR_FOREVER);
+    if (waiter)
+        timer_arm_recheck(set->w, waiter, word, at_ns);
+    else
+        participant_notify_owner(set->participant, record);
 }

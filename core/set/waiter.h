@@ -10,6 +10,7 @@
 #define WEIR_CORE_SET_WAITER_H
 
 #include "base/invariant.h"
+#include "set/hooks.h"
 #include "set/instance_base.h"
 #include "shm/participant.h"
 
@@ -107,5 +108,24 @@ static inline void waiter_set_target(const weir_set *set, uint32_t waiter,
     else
         record_set_wait_target(waiter_at(set->w, waiter), wake, queue, strict);
 }
+
+/* ---- notification of a decided record, in this process or in another ---- */
+
+/* Implements notify_waiter() for a shared set. */
+void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word);
+
+/* Notifies the waiter that the record's word has become `word`. A spurious or late notification is
+ * harmless. */
+static inline void notify_waiter(weir_set *set, uint32_t record, uint64_t word)
+{
+    if (set_is_shared(set))
+        notify_shared_waiter(set, record, word);
+    else
+        timer_notify(set->w, record, word);
+}
+
+/* Schedules a recheck at `at_ns` of a record that is the head of its wait queue and has the word
+ * `word`. */
+void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns);
 
 #endif

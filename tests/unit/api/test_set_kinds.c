@@ -8,8 +8,8 @@
 #include "lib/world.h"
 #include "limit/counters.h"
 #include "set/instance_base.h"
-#include "set/notify.h"
 #include "set/set_ops.h"
+#include "set/waiter.h"
 #include <pthread.h>
 
 #define QUEUE_MAX 8
