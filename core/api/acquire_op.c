@@ -171,7 +171,8 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
 
     WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
-    stall_check_arm(op->ctx, set, waiter, word, &op->decision);
+    record_store(&waiter_at(set->w, waiter)->granted_ns, op->decision.ticket);
+    stall_check_arm(op->ctx, set, waiter, word);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
     /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
     if (instance_is_closed(set->w) &&

@@ -78,20 +78,9 @@ uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ti
     return now_ns + (place + 1) * STALL_CHECK_NS;
 }
 
-void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word,
-                     const struct decision *decision)
-{
-    WEIR_INVARIANT(set->participant);
-    WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
-    record_store(&waiter_at(set->w, waiter)->granted_ns, decision->ticket);
-    timer_arm_recheck(set->w, waiter, word,
-                      stall_check_deadline(ctx, set, decision->ticket, decision->now_ns));
-}
-
-void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter)
+void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word)
 {
     uint32_t ticket = (uint32_t)record_load(&waiter_at(set->w, waiter)->granted_ns);
-    uint64_t word = waiter_word(set->w, waiter);
 
     WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     if (record_state(word) == RECORD_WAITING)

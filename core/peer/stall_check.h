@@ -17,10 +17,8 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ticket,
                               uint64_t now_ns);
 
-/* Schedule the check of a waiter: stall_check_arm() once it is enqueued and has become `word`,
- * stall_check_rearm() after each check. The proxy's `granted_ns` keeps the ticket. */
-void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word,
-                     const struct decision *decision);
-void stall_check_rearm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter);
+/* Schedules the next check of a waiter that has the word `word`, if it still waits. The proxy's
+ * `granted_ns` keeps the ticket. */
+void stall_check_arm(struct thread_ctx *ctx, weir_set *set, uint32_t waiter, uint64_t word);
 
 #endif

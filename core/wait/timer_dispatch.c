@@ -221,7 +221,7 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
         return;
     }
     stall_check_run(ctx, due->set, waiter_record(due->set->w, due->record), due->word);
-    stall_check_rearm(ctx, due->set, due->record);
+    stall_check_arm(ctx, due->set, due->record, waiter_word(due->set->w, due->record));
 }
 
 /* Returns how many waiters were decided. */
