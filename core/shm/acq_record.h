@@ -33,20 +33,16 @@ enum wait_target_kind {
     WAIT_TARGET_CQ = 3     /* a submission to a completion queue, on the queue's timer */
 };
 
-/* Flag of a wait target: the acquisition that the queue makes of the request is strict. */
-#define WAIT_TARGET_STRICT (UINT32_C(1) << 2)
-/* Flag of a wait target: the record is a proxy record; its `next` refers to the shared record. */
-#define WAIT_TARGET_PROXY    (UINT32_C(1) << 3)
+/* Flags of a wait target. */
+#define WAIT_TARGET_STRICT   (UINT32_C(1) << 2) /* of a queue: the acquisition will be strict */
+#define WAIT_TARGET_PROXY    (UINT32_C(1) << 3) /* of a proxy record: `next` is the shared one */
 #define WAIT_TARGET_CQ_SHIFT 4
 
 /* Flags of `bucket_prev_flags`. */
-#define RECORD_HAS_ACQUISITION (UINT32_C(1) << 28) /* `data` is its address, not user_data */
-#define RECORD_REFUSE_AT_DEADLINE                                                                  \
-    (UINT32_C(1) << 29) /* at its deadline it is REFUSED, not TIMED_OUT */
-#define RECORD_DELIVERED                                                                           \
-    (UINT32_C(1) << 30)                    /* its completion queue has delivered or dropped it     \
-                                            */
-#define RECORD_INDEXED (UINT32_C(1) << 31) /* its completion queue has it indexed by user_data */
+#define RECORD_HAS_ACQUISITION    (UINT32_C(1) << 28) /* `data` is its address, not user_data */
+#define RECORD_REFUSE_AT_DEADLINE (UINT32_C(1) << 29) /* it is REFUSED then, not TIMED_OUT */
+#define RECORD_DELIVERED          (UINT32_C(1) << 30) /* its queue has delivered or dropped it */
+#define RECORD_INDEXED            (UINT32_C(1) << 31) /* its queue has it indexed by user_data */
 
 struct acq_record {
     _Atomic uint64_t word; /* sequence:56 | state:8; the low half is the futex */

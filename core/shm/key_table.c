@@ -252,176 +252,126 @@ static struct key_lookup key_search(const struct key_places *places)
     return found;
 }
 
-/* A slot for a new key, and what the slot holds. */
+/* What a slot holds. A new key takes a slot of the first kind that there is, but no pinned one. */
+enum slot_kind { SLOT_EMPTY, SLOT_AS_NEW, SLOT_EVICTABLE, SLOT_CLAIMED, SLOT_PINNED };
+
+/* A slot for a new key. */
 struct slot_choice {
     struct key_entry entry; /* slot NULL: no choice */
-    enum { CHOICE_EMPTY, CHOICE_AS_NEW, CHOICE_VICTIM, CHOICE_CLAIM } kind;
+    enum slot_kind kind;
 };
 
-/* Slots of one bucket that can be used: empty ones, and those of keys as good as new. */
-struct bucket_offer {
-    uint32_t empty_n, new_n;
-    struct slot_choice empty, as_new;
+/* Slots of one kind, and the preferred one of them. */
+struct slot_offer {
+    struct key_entry entry;
+    uint64_t instant; /* of an evictable key */
+    uint32_t n;
 };
 
-struct slot_chooser {
-    const struct key_policy *policy;
-    uint64_t random;
-    struct bucket_offer offers[2];
-    struct slot_choice victim, claim;
-    uint32_t evictable_n;
-    uint64_t least;
-};
-
-static bool slot_chooser_prefers(struct slot_chooser *chooser, uint64_t instant)
+static enum slot_kind key_slot_kind(const struct key_entry *entry, const struct key_policy *policy,
+                                    uint64_t *ret_instant)
 {
-    chooser->evictable_n++;
-    switch (chooser->policy->eviction) {
-    case KEY_EVICT_OLDEST:
-        return chooser->evictable_n == 1 || (instant < chooser->least);
-    case KEY_EVICT_RANDOM:
-        return key_table_scale((uint32_t)(chooser->random >> 32), chooser->evictable_n) == 0;
-    case KEY_EVICT_NONE:
-        break;
-    }
-    return false;
-}
-
-static void bucket_offer_empty(struct bucket_offer *offer, const struct key_entry *entry)
-{
-    if (offer->empty_n++ == 0)
-        offer->empty = (struct slot_choice){*entry, CHOICE_EMPTY};
-}
-
-static void bucket_offer_as_new(struct bucket_offer *offer, const struct key_entry *entry)
-{
-    if (offer->new_n++ == 0)
-        offer->as_new = (struct slot_choice){*entry, CHOICE_AS_NEW};
-}
-
-static void slot_chooser_add_key(struct slot_chooser *chooser, struct bucket_offer *offer,
-                                 const struct key_entry *entry)
-{
-    const struct key_policy *policy = chooser->policy;
-    uint64_t instant = 0;
-
-    switch (policy->use(policy->userdata, entry->word, &instant)) {
+    if (!entry->id)
+        return SLOT_EMPTY;
+    if (entry->id & CLAIM_BIT)
+        return SLOT_CLAIMED;
+    switch (policy->use(policy->userdata, entry->word, ret_instant)) {
     case KEY_AS_NEW:
-        bucket_offer_as_new(offer, entry);
-        break;
+        return SLOT_AS_NEW;
     case KEY_EVICTABLE:
-        if (!slot_chooser_prefers(chooser, instant))
-            break;
-        chooser->victim = (struct slot_choice){*entry, CHOICE_VICTIM};
-        chooser->least = instant;
-        break;
+        return policy->eviction == KEY_EVICT_NONE ? SLOT_PINNED : SLOT_EVICTABLE;
     case KEY_PINNED:
         break;
     }
+    return SLOT_PINNED;
 }
 
-/* Adds a slot to the choice. The halves may be from different instants. Then the compare-and-swap
- * that replaces the slot fails. */
-static void slot_chooser_add_slot(struct slot_chooser *chooser, struct bucket_offer *offer,
-                                  struct atomic128 *slot)
+/* Returns whether the policy evicts a key rather than those before it; it is the n-th. */
+static bool slot_offer_is_better(const struct slot_offer *offer, const struct slot_offer *before,
+                                 enum key_eviction eviction, uint64_t random)
 {
-    struct key_entry entry = {.slot = slot};
-
-    entry.id = shm_load_acquire(&slot->low);
-    entry.word = shm_load_acquire(&slot->high);
-    if (!entry.id)
-        bucket_offer_empty(offer, &entry);
-    else if (entry.id & CLAIM_BIT)
-        chooser->claim = (struct slot_choice){entry, CHOICE_CLAIM};
-    else
-        slot_chooser_add_key(chooser, offer, &entry);
+    return eviction == KEY_EVICT_OLDEST ? offer->instant < before->instant
+                                        : key_table_scale((uint32_t)(random >> 32), offer->n) == 0;
 }
 
 /* Chooses the bucket for a new key by the number of usable slots in each; -1: neither has any. */
-static int bucket_offer_choose(uint32_t first_n, uint32_t second_n)
+static int slot_offer_bucket(const struct slot_offer offers[static 2])
 {
-    WEIR_INVARIANT(first_n <= BUCKET_SLOTS && second_n <= BUCKET_SLOTS);
-    if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
+    if (offers[0].n > BUCKET_SLOTS - FEW_KEYS || (offers[0].n && offers[0].n >= offers[1].n))
         return 0;
-    if (!second_n)
-        return -1;
-    return 1;
+    return offers[1].n ? 1 : -1;
 }
 
 /* Chooses a slot for a new key. Keys as good as new are replaced only if no slot is empty: they may
- * return, and the table has room for them. */
+ * return, and the table has room for them. The halves of a slot may be from different instants:
+ * then the compare-and-swap that replaces it fails. */
 static struct slot_choice slot_choose(const struct key_places *places,
                                       const struct key_policy *policy, uint64_t random)
 {
-    struct slot_chooser chooser = {.policy = policy, .random = random};
-    const struct bucket_offer *offers = chooser.offers;
-    int empty, as_new;
+    struct slot_offer offers[SLOT_PINNED][2] = {0};
 
-    for (uint32_t i = 0; i < KEY_PLACES; i++)
-        slot_chooser_add_slot(&chooser, &chooser.offers[i / BUCKET_SLOTS], key_slot_at(places, i));
-    empty = bucket_offer_choose(offers[0].empty_n, offers[1].empty_n);
-    as_new = bucket_offer_choose(offers[0].new_n, offers[1].new_n);
-    if (empty >= 0)
-        return offers[empty].empty;
-    if (as_new >= 0)
-        return offers[as_new].as_new;
-    return chooser.victim.entry.slot ? chooser.victim : chooser.claim;
-}
+    for (uint32_t i = 0; i < KEY_PLACES; i++) {
+        struct slot_offer seen = {.entry.slot = key_slot_at(places, i)}, *offer;
+        enum slot_kind kind;
 
-static void probe_stats_count(struct probe_stats *stats, const struct slot_choice *choice)
-{
-    stats->forgotten += choice->kind == CHOICE_AS_NEW;
-    stats->evicted += choice->kind == CHOICE_VICTIM;
-}
+        seen.entry.id = shm_load_acquire(&seen.entry.slot->low);
+        seen.entry.word = shm_load_acquire(&seen.entry.slot->high);
+        kind = key_slot_kind(&seen.entry, policy, &seen.instant);
+        if (kind == SLOT_PINNED)
+            continue;
+        offer = &offers[kind][kind < SLOT_EVICTABLE ? i / BUCKET_SLOTS : 0];
+        seen.n = ++offer->n;
+        if (seen.n == 1 || (kind == SLOT_EVICTABLE &&
+                            slot_offer_is_better(&seen, offer, policy->eviction, random)))
+            *offer = seen;
+    }
+    for (enum slot_kind kind = SLOT_EMPTY; kind < SLOT_PINNED; kind++) {
+        int bucket = slot_offer_bucket(offers[kind]);
 
-/* Claims the chosen slot. The fence orders the claim before the loads of the search that follows.
- * So of two threads that claim and then search, at least one sees the other's claim. */
-static bool key_claim_place(const struct slot_choice *choice, uint64_t id, uint64_t nonce,
-                            struct probe_stats *stats)
-{
-    WEIR_INVARIANT(choice->entry.slot && !(id & CLAIM_BIT));
-    if (!key_entry_replace(&choice->entry, id | CLAIM_BIT, nonce))
-        return false;
-    atomic_thread_fence(memory_order_seq_cst);
-    probe_stats_count(stats, choice);
-    return true;
+        if (bucket >= 0)
+            return (struct slot_choice){offers[kind][bucket].entry, kind};
+    }
+    return (struct slot_choice){.kind = SLOT_PINNED};
 }
 
 /* Returns whether the key policy agrees to replace the chosen slot. */
 static bool slot_choice_may_go(const struct slot_choice *choice, const struct key_policy *policy)
 {
-    if (!policy->may_remove || (choice->kind != CHOICE_AS_NEW && choice->kind != CHOICE_VICTIM))
+    if (!policy->may_remove || (choice->kind != SLOT_AS_NEW && choice->kind != SLOT_EVICTABLE))
         return true;
     return policy->may_remove(policy->userdata, choice->entry.word,
-                              choice->kind == CHOICE_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
+                              choice->kind == SLOT_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
 }
 
 /* Claims a slot for a key without claims. `ret` is the claim, or untouched if a race was lost.
- * Returns false if there is no slot. */
+ * Returns false if there is no slot. The fence orders the claim before the loads of the search that
+ * follows. So of two threads that claim and then search, at least one sees the other's claim. */
 static bool key_claim_any(const struct key_places *places, const struct key_policy *policy,
                           struct nonce_source *nonces, struct key_entry *ret,
                           struct probe_stats *stats)
 {
-    uint64_t nonce = splitmix64_next(&nonces->last);
+    uint64_t nonce = splitmix64_next(&nonces->last), id = places->id | CLAIM_BIT;
     struct slot_choice choice = slot_choose(places, policy, nonce);
 
     if (!choice.entry.slot)
         return false;
-    if (slot_choice_may_go(&choice, policy) && key_claim_place(&choice, places->id, nonce, stats))
-        *ret = (struct key_entry){choice.entry.slot, places->id | CLAIM_BIT, nonce};
+    if (!slot_choice_may_go(&choice, policy) || !key_entry_replace(&choice.entry, id, nonce))
+        return true;
+    atomic_thread_fence(memory_order_seq_cst);
+    stats->forgotten += choice.kind == SLOT_AS_NEW;
+    stats->evicted += choice.kind == SLOT_EVICTABLE;
+    *ret = (struct key_entry){choice.entry.slot, id, nonce};
     return true;
-}
-
-static bool key_entry_equals(const struct key_entry *entry, const struct key_entry *other)
-{
-    return entry->slot == other->slot && entry->id == other->id && entry->word == other->word;
 }
 
 /* Returns whether a claim may be committed: it is older than the search, and the search found
  * nothing else of the key. */
 static bool key_claim_is_valid(const struct key_lookup *found, const struct key_entry *known)
 {
-    return known->id && found->is_only && key_entry_equals(&found->entry, known);
+    if (!known->id || !found->is_only)
+        return false;
+    return found->entry.slot == known->slot && found->entry.id == known->id &&
+           found->entry.word == known->word;
 }
 
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,

@@ -6,6 +6,7 @@
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,62 +16,30 @@ struct proc_stat {
     char state;
 };
 
-/* Numbers of these fields, from 1 as in proc(5). */
-enum { STAT_STATE = 3, STAT_THREADS = 20, STAT_START = 22 };
-
-/* Reads a number. Returns a pointer behind it, or NULL if there is none. */
-static const char *proc_stat_read_number(const char *text, uint64_t *ret)
-{
-    uint64_t number = 0;
-    const char *at = text;
-
-    for (; *at >= '0' && *at <= '9'; at++)
-        number = number * 10 + (uint64_t)(*at - '0');
-    *ret = number;
-    return at == text ? NULL : at;
-}
-
-/* Returns the field `n` fields later, or NULL. */
-static const char *proc_stat_skip_fields(const char *text, int n)
-{
-    while (text && n-- > 0) {
-        text = strchr(text, ' ');
-        text = text ? text + 1 : NULL;
-    }
-    return text;
-}
+#define SKIP_4_FIELDS " %*s %*s %*s %*s"
 
 /*
- *     1234 (name) S 1 …
- *
- * The name may contain anything, also parentheses and blanks. No parenthesis follows it, so it ends
- * at the last one.
+ * Reads a line such as `1234 (name) S 1 …`, the fields of which proc(5) numbers from 1: the state
+ * is field 3, the number of threads 20, the start 22. The name may contain anything, also
+ * parentheses and blanks. No parenthesis follows it, so it ends at the last one.
  */
-static int proc_stat_parse(const char *text, struct proc_stat *ret)
-{
-    const char *name_end = strrchr(text, ')'), *state, *threads, *start;
-
-    if (!name_end || !proc_stat_read_number(text, &ret->pid))
-        return -EIO;
-    state = proc_stat_skip_fields(name_end, 1);
-    threads = proc_stat_skip_fields(state, STAT_THREADS - STAT_STATE);
-    start = proc_stat_skip_fields(threads, STAT_START - STAT_THREADS);
-    if (!start || !proc_stat_read_number(threads, &ret->threads) ||
-        !proc_stat_read_number(start, &ret->start))
-        return -EIO;
-    ret->state = *state;
-    return 0;
-}
-
 static int proc_stat_read(const char *path, struct proc_stat *ret)
 {
     char text[1024]; /* the first 22 fields need half of it */
+    const char *name_end;
     int n = os_file_read_part(path, 0, text, sizeof(text) - 1);
 
     if (n < 0)
         return n;
     text[n] = '\0';
-    return proc_stat_parse(text, ret);
+    name_end = strrchr(text, ')');
+    if (!name_end || sscanf(text, "%" SCNu64, &ret->pid) != 1)
+        return -EIO;
+    n = sscanf(name_end,
+               ") %c" SKIP_4_FIELDS SKIP_4_FIELDS SKIP_4_FIELDS SKIP_4_FIELDS " %" SCNu64
+               " %*s %" SCNu64,
+               &ret->state, &ret->threads, &ret->start);
+    return n == 3 ? 0 : -EIO;
 }
 
 int peer_id_self(uint64_t *ret_self)
@@ -121,7 +90,7 @@ bool peer_slot_free(struct peer_slot *slot, uint64_t id)
 
 uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key)
 {
-    uint32_t slot = peer_key_slot(key);
+    uint32_t slot = key & (PEERS_MAX - 1);
     uint64_t id = slot < n ? atomic_load_explicit(&slots[slot].id, memory_order_seq_cst) : 0;
 
     return peer_id_pid(id) && peer_key_make(id, slot) == key ? id : 0;

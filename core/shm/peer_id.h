@@ -74,16 +74,6 @@ static inline uint32_t peer_key_make(uint64_t id, uint32_t slot)
     return peer_id_generation(id) << PEER_SLOT_BITS | slot;
 }
 
-static inline uint32_t peer_key_slot(uint32_t key)
-{
-    return key & (PEERS_MAX - 1);
-}
-
-static inline uint32_t peer_key_generation(uint32_t key)
-{
-    return key >> PEER_SLOT_BITS;
-}
-
 /*
  * Determines the peer id, of generation 0, of the calling process. A forked child has another one.
  * Returns 0; -EXDEV (/proc is of another pid namespace); -EIO (/proc is malformed); or the negative

@@ -81,7 +81,7 @@ int region_open_segment(struct region *region, const struct segment *segment, _A
     if (!region->fallback)
         return -ENOMEM;
     region->blocks.base = segment->base;
-    region->records.base = segment_records(segment);
+    region->records.base = segment->base + layout->records_at;
     region->record_end = layout->runs_n * SEGMENT_RUN_UNITS - layout->record_units + 1;
     region->slot_first = segment_block_slot(segment, 0);
     region->slots_n = layout->blocks_n;

@@ -179,11 +179,6 @@ static inline struct segment_header *segment_header(const struct segment *segmen
     return (struct segment_header *)(void *)segment->base;
 }
 
-static inline const char *segment_definition(const struct segment *segment)
-{
-    return (const char *)segment->base + SEGMENT_DEFINITION_AT;
-}
-
 /* i < SEGMENT_PEERS_MAX */
 static inline struct peer_slot *segment_peer(const struct segment *segment, uint32_t i)
 {
@@ -259,13 +254,6 @@ static inline uint64_t segment_key_set_slot(const struct segment *segment, uint3
 static inline bool segment_has_block(const struct segment *segment, uint64_t slot)
 {
     return slot - segment_block_slot(segment, 0) < segment->layout.blocks_n;
-}
-
-/* Returns the address of record 0, a region's records.base. Records are counted in units of 16
- * bytes, SEGMENT_RUN_UNITS per run. */
-static inline unsigned char *segment_records(const struct segment *segment)
-{
-    return segment->base + segment->layout.records_at;
 }
 
 /* Returns whether a whole record begins at a unit read from the segment. */

@@ -22,12 +22,11 @@
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
 #define SEGMENT_PEERS_MAX      PEERS_MAX
 #define SEGMENT_THREADS_MIN    16u
-#define SEGMENT_BLOCKS_SIZE_MAX                                                                    \
-    ((size_t)1 << 30)            /* of set and threads; exceeded for THREADS_MIN                   \
-                                  */
-#define SEGMENT_RUNS_MAX  65536u /* run 0 is unused: record 0 means none */
-#define SEGMENT_RUN_UNITS 256u
-#define SEGMENT_RUN_SIZE  (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
+/* Version blocks of set and threads, bytes; exceeded for SEGMENT_THREADS_MIN. */
+#define SEGMENT_BLOCKS_SIZE_MAX ((size_t)1 << 30)
+#define SEGMENT_RUNS_MAX        65536u /* run 0 is unused: record 0 means none */
+#define SEGMENT_RUN_UNITS       256u
+#define SEGMENT_RUN_SIZE        (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
 
 /* Written before the segment is linked, and never again. */
 struct segment_identity {
@@ -63,8 +62,7 @@ struct segment_header {
     _Atomic uint64_t peers_high, threads_high, runs_high;
 
     _Alignas(64) struct set_head head;
-    _Alignas(64) _Atomic uint64_t
-        deflated_ns; /* time of the set's last deflation (inline_state.h) */
+    _Alignas(64) _Atomic uint64_t deflated_ns; /* time of the last deflation (inline_state.h) */
     _Alignas(64) struct announce_slots announce_slots;
 };
 

@@ -83,7 +83,8 @@ static void write_all(const struct segment *segment, const struct got *got)
     }
     for (uint32_t run = 1; run <= got->runs; run++) {
         atomic_store(segment_run_owner(segment, run), 1);
-        memset(segment_records(segment) + run * SEGMENT_RUN_SIZE, 1, SEGMENT_RUN_SIZE);
+        memset(segment->base + segment->layout.records_at + run * SEGMENT_RUN_SIZE, 1,
+               SEGMENT_RUN_SIZE);
     }
     for (uint32_t i = 0; i < got->key_sets; i++) {
         memset(segment_key_set(segment, i), 1, sizeof(struct segment_key_set));

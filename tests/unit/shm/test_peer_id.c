@@ -18,8 +18,7 @@ static void a_peer_id_and_a_key_hold_their_parts(void **state)
     assert_int_equal(peer_id_start(id), 0xfedcb);
     assert_int_equal(peer_id_pid(id), 0x3fffff);
     assert_int_equal(peer_id_make(~0u, ~UINT64_C(0), ~0u), UINT64_MAX);
-    assert_int_equal(peer_key_slot(peer_key_make(id, 1023)), 1023);
-    assert_int_equal(peer_key_generation(peer_key_make(id, 1023)), 0x2abcde);
+    assert_int_equal(peer_key_make(id, 1023), 0x2abcdeu << PEER_SLOT_BITS | 1023);
     assert_true(peer_key_make(peer_id_make(1, 0, 1), 0) != 0);
 }
 

@@ -31,8 +31,8 @@ static void places_get_memory_before_their_use(void **state)
     memset(segment->base + (segment_block_slot(segment, last + 1) << segment->layout.block_class),
            1, (size_t)1 << segment->layout.block_class);
     atomic_store(segment_run_owner(segment, SEGMENT_RUNS_MAX - 1), 3);
-    memset(segment_records(segment) + (SEGMENT_RUNS_MAX - 1) * SEGMENT_RUN_SIZE, 1,
-           SEGMENT_RUN_SIZE);
+    memset(segment->base + segment->layout.records_at + (SEGMENT_RUNS_MAX - 1) * SEGMENT_RUN_SIZE,
+           1, SEGMENT_RUN_SIZE);
     fstat(segment->fd, &after);
     assert_int_equal(before.st_blocks, after.st_blocks); /* it was there */
     assert_int_equal(after.st_size, segment->layout.size);
