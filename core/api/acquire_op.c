@@ -122,7 +122,7 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     if (op->set->ops->fill_record)
         op->set->ops->fill_record(op, r);
     SCHED_POINT();
-    record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, false);
+    record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
     SCHED_POINT();
     record_set_prev_flags(r, 0);
     r->bucket_next = r->heap_index = 0;

@@ -123,8 +123,8 @@ static void proxy_record_init(struct acq_record *r, const weir_set *set, uint32_
 {
     record_store(&r->next, record_link_next(record_load(&r->next), record));
     record_store(&r->set, (uint64_t)set->number << 32);
-    record_set_proxy_target(r, WAIT_TARGET_FUTEX, 0,
-                            false); /* it may be decided before anything waits on it */
+    /* Now: it may be decided before anything waits on it. */
+    record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, WAIT_TARGET_PROXY);
     record_set_prev_flags(r, 0);
     r->bucket_next = r->heap_index = 0;
     record_store(&r->data, 0);

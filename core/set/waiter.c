@@ -10,9 +10,9 @@ void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_tar
     struct acq_record *r = waiter_at(set->w, waiter);
     uint32_t record = record_link_target(record_load(&r->next));
 
-    record_set_wait_target(record_at(set->region, record), wake, queue, false);
+    record_set_wait_target(record_at(set->region, record), wake, queue, 0);
     SCHED_POINT();
-    record_set_proxy_target(r, wake, queue, strict);
+    record_set_wait_target(r, wake, queue, WAIT_TARGET_PROXY | (strict ? WAIT_TARGET_STRICT : 0));
 }
 
 void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)

@@ -106,7 +106,8 @@ static inline void waiter_set_target(const weir_set *set, uint32_t waiter,
     if (set_is_shared(set))
         proxy_record_set_target(set, waiter, wake, queue, strict);
     else
-        record_set_wait_target(waiter_at(set->w, waiter), wake, queue, strict);
+        record_set_wait_target(waiter_at(set->w, waiter), wake, queue,
+                               strict ? WAIT_TARGET_STRICT : 0);
 }
 
 /* ---- notification of a decided record, in this process or in another ---- */

@@ -144,24 +144,12 @@ static inline uint32_t wait_target_cq(uint32_t target)
 /* Stores the wait target. Release order: a thread that loads the number of a completion queue finds
  * that queue, however late it comes. */
 static inline void record_set_wait_target(struct acq_record *record, enum wait_target_kind kind,
-                                          uint32_t queue, bool strict)
+                                          uint32_t queue, uint32_t flags)
 {
     WEIR_INVARIANT(kind >= WAIT_TARGET_FUTEX && kind <= WAIT_TARGET_CQ);
     WEIR_INVARIANT(queue <= UINT32_MAX >> WAIT_TARGET_CQ_SHIFT);
     atomic_store_explicit(&record->wait_target,
-                          (uint32_t)kind | (strict ? WAIT_TARGET_STRICT : 0) |
-                              queue << WAIT_TARGET_CQ_SHIFT,
-                          memory_order_release);
-}
-
-/* Stores the wait target of a proxy record, with release order. */
-static inline void record_set_proxy_target(struct acq_record *record, enum wait_target_kind kind,
-                                           uint32_t queue, bool strict)
-{
-    WEIR_INVARIANT(kind >= WAIT_TARGET_FUTEX && kind <= WAIT_TARGET_CQ);
-    atomic_store_explicit(&record->wait_target,
-                          (uint32_t)kind | (strict ? WAIT_TARGET_STRICT : 0) | WAIT_TARGET_PROXY |
-                              queue << WAIT_TARGET_CQ_SHIFT,
+                          (uint32_t)kind | flags | queue << WAIT_TARGET_CQ_SHIFT,
                           memory_order_release);
 }
 

@@ -33,7 +33,7 @@
  * bits of id. Among n keys, some two collide with probability below n^2 / 2 * 4 / buckets * 2^-63:
  * 2^-36 for ten million keys. The digest depends on a secret, so collisions cannot be provoked.
  *
- * README.md: the proof that no key is in the table twice, progress, room, and measurements.
+ * docs/decisions/keys.md: the proof that no key is in the table twice, and measurements of room.
  */
 #ifndef WEIR_CORE_SHM_KEY_TABLE_H
 #define WEIR_CORE_SHM_KEY_TABLE_H

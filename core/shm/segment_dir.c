@@ -110,81 +110,50 @@ int segment_dir_encode(const char *name, char ret[static SEGMENT_DIR_FILE_SIZE])
     return 0;
 }
 
-/* Decodes one byte and advances `*text`. Returns 0 at the end or if the escape is invalid. */
-static char segment_dir_decode_byte(const char **text)
-{
-    const char *at = *text, *high, *low;
-
-    if (*at != '%') {
-        *text += *at != '\0';
-        return *at;
-    }
-    if (at[1] == '\0' || at[2] == '\0')
-        return '\0';
-    high = strchr(hex_digits, at[1]);
-    low = strchr(hex_digits, at[2]);
-    if (high == NULL || low == NULL)
-        return '\0';
-    *text += 3;
-    return (char)(unsigned char)((high - hex_digits) << 4 | (low - hex_digits));
-}
-
 bool segment_dir_decode(const char *file, char ret[static SEGMENT_DIR_FILE_SIZE])
 {
-    const size_t length = strlen(file), suffix = sizeof SEGMENT_SUFFIX - 1;
-    char stem[SEGMENT_DIR_FILE_SIZE], name[SEGMENT_DIR_FILE_SIZE], again[SEGMENT_DIR_FILE_SIZE];
-    const char *at = stem;
-    size_t n = 0;
+    const char *end = strchr(file, '.'); /* a stem contains no dot */
+    size_t length = end ? (size_t)(end - file) : 0, n = 0;
+    char name[SEGMENT_DIR_FILE_SIZE], stem[SEGMENT_DIR_FILE_SIZE];
 
-    if (length <= suffix || length >= sizeof stem ||
-        strcmp(file + length - suffix, SEGMENT_SUFFIX) != 0)
+    if (!length || length >= sizeof name || strcmp(end, SEGMENT_SUFFIX) != 0)
         return false;
-    memcpy(stem, file, length - suffix);
-    stem[length - suffix] = '\0';
-    while ((name[n] = segment_dir_decode_byte(&at)) != '\0')
-        n++;
+    for (const char *c = file; c < end; c += *c == '%' ? 3 : 1) {
+        unsigned byte = (unsigned char)*c;
+
+        if (*c == '%' && sscanf(c, "%%%2X", &byte) != 1)
+            return false;
+        name[n++] = (char)byte;
+    }
+    name[n] = '\0';
     /* Accepts only what segment_dir_encode produces. */
-    if (segment_dir_encode(name, again) < 0 || strcmp(again, stem) != 0)
+    if (segment_dir_encode(name, stem) < 0 || strlen(stem) != length ||
+        memcmp(stem, file, length) != 0)
         return false;
     memcpy(ret, name, n + 1);
     return true;
 }
 
-static int segment_dir_visit(void *directory, int (*found)(void *userdata, const char *set),
-                             void *userdata, struct weir_error *reterr)
-{
-    char file[SEGMENT_DIR_FILE_SIZE], set[SEGMENT_DIR_FILE_SIZE];
-    int r = 0;
-
-    while (r == 0) {
-        int more = os_dir_next(directory, file, sizeof file);
-
-        if (more < 0)
-            return error_set(reterr, more, "the directory of segments cannot be read: %s",
-                             strerrordesc_np(-more));
-        if (more == 0)
-            return 0;
-        if (segment_dir_decode(file, set))
-            r = found(userdata, set);
-    }
-    return r;
-}
-
 int segment_dir_list(const char *path, int (*found)(void *userdata, const char *set),
                      void *userdata, struct weir_error *reterr)
 {
+    char file[SEGMENT_DIR_FILE_SIZE], set[SEGMENT_DIR_FILE_SIZE];
     void *directory = NULL;
-    int fd = segment_dir_open(path, false, reterr), r;
+    int fd = segment_dir_open(path, false, reterr), r = 0, more;
 
     if (fd < 0)
         return fd;
-    r = os_dir_open_list(fd, &directory);
+    more = os_dir_open_list(fd, &directory);
     os_close(fd);
-    if (r < 0)
-        return error_set(reterr, r, "the directory of segments cannot be read: %s",
-                         strerrordesc_np(-r));
-    r = segment_dir_visit(directory, found, userdata, reterr);
-    os_dir_close(directory);
+    if (more == 0) {
+        while (r == 0 && (more = os_dir_next(directory, file, sizeof file)) > 0)
+            if (segment_dir_decode(file, set))
+                r = found(userdata, set);
+        os_dir_close(directory);
+    }
+    if (more < 0)
+        return error_set(reterr, more, "the directory of segments cannot be read: %s",
+                         strerrordesc_np(-more));
     return r;
 }
 

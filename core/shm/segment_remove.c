@@ -92,37 +92,24 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
     return r < 0 ? r : 1;
 }
 
-/* Marks the segment as removed. Attached processes go on; no other can attach. */
-static void segment_force_removal(const struct segment *segment)
-{
-    atomic_store_explicit(&segment_header(segment)->removal, os_random() | 1, memory_order_seq_cst);
-}
-
-/* Retries while another remover has taken over: it may die before it is done. */
-static int segment_retry_removal(const struct segment *segment, segment_in_use_fn *in_use,
-                                 void *userdata)
-{
-    enum { TRIES = 100 };
-    int r = 0;
-
-    for (int i = 0; i < TRIES && r == 0; i++) {
-        r = segment_remove_if_unused(segment, in_use, userdata);
-        if (r == 0 && in_use(segment, userdata))
-            break;
-    }
-    return r;
-}
-
+/* Retries while another remover has taken over: it may die before it is done. With `force` attached
+ * processes go on, but no other can attach. */
 int segment_file_try_remove(struct segment_file *file, const struct segment_layout *layout,
                             bool force, segment_in_use_fn *in_use, void *userdata)
 {
+    enum { TRIES = 100 };
     int r = segment_file_map(file, layout, true);
 
     if (r < 0)
         return r;
     if (force)
-        segment_force_removal(file->segment);
-    r = segment_retry_removal(file->segment, in_use, userdata);
+        atomic_store_explicit(&segment_header(file->segment)->removal, os_random() | 1,
+                              memory_order_seq_cst);
+    for (int i = 0; i < TRIES && r == 0; i++) {
+        r = segment_remove_if_unused(file->segment, in_use, userdata);
+        if (r == 0 && in_use(file->segment, userdata))
+            break;
+    }
     segment_file_unmap(file);
     return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
 }
