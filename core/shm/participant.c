@@ -23,18 +23,16 @@
 /* Claims the first free slot. Returns -EUSERS if there is none. */
 static int participant_find_slot(struct participant *participant, uint64_t self_id)
 {
-    struct segment *segment = participant->segment;
+    const struct segment *segment = participant->segment;
 
-    for (uint32_t n = segment_peers_n(segment) + !segment_peers_n(segment); n <= SEGMENT_PEERS_MAX;
-         n++) {
-        int r = segment_alloc_peer(segment, n - 1);
+    for (uint32_t i = 0; i < SEGMENT_PEERS_MAX; i++) {
+        int r = i < segment_peers_n(segment) ? 0 : segment_alloc_peer(segment, i);
 
         if (r < 0)
             return r;
-        r = peer_slot_claim(segment_peer(segment, 0), n, self_id, &participant->slot,
-                            &participant->peer_id);
-        if (r != -ENOSPC)
-            return r;
+        participant->slot = i;
+        if (peer_slot_claim(segment_peer(segment, i), self_id, &participant->peer_id))
+            return 0;
     }
     return -EUSERS;
 }

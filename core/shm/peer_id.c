@@ -56,31 +56,17 @@ int peer_id_self(uint64_t *ret_self)
     return 0;
 }
 
-static uint32_t peer_slot_next_generation(uint64_t id)
+/* The generation counts claims, but is never 0. */
+bool peer_slot_claim(struct peer_slot *slot, uint64_t self, uint64_t *ret_id)
 {
-    uint32_t next = (peer_id_generation(id) + 1) & PEER_GENERATION_MASK;
+    uint64_t before = atomic_load_explicit(&slot->id, memory_order_seq_cst);
+    uint32_t generation = (peer_id_generation(before) + 1) & PEER_GENERATION_MASK;
+    uint64_t id = peer_id_make(generation ? generation : 1, peer_id_start(self), peer_id_pid(self));
 
-    return next ? next : 1;
-}
-
-int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t *ret_slot,
-                    uint64_t *ret_id)
-{
-    WEIR_INVARIANT(n <= PEERS_MAX && peer_id_pid(self) != 0);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t before = atomic_load_explicit(&slots[i].id, memory_order_seq_cst), id;
-
-        if (peer_id_pid(before))
-            continue;
-        id =
-            peer_id_make(peer_slot_next_generation(before), peer_id_start(self), peer_id_pid(self));
-        if (shm_cas_seq_cst(&slots[i].id, before, id)) {
-            *ret_slot = i;
-            *ret_id = id;
-            return 0;
-        }
-    }
-    return -ENOSPC;
+    if (peer_id_pid(before) || !shm_cas_seq_cst(&slot->id, before, id))
+        return false;
+    *ret_id = id;
+    return true;
 }
 
 bool peer_slot_free(struct peer_slot *slot, uint64_t id)
@@ -107,13 +93,6 @@ static bool proc_stat_is_dead(const struct proc_stat *proc, uint64_t id)
            (proc->state == 'Z' && proc->threads == 1);
 }
 
-/* Returns 1 (alive) if the process is hidden or forbidden, which proves nothing. Returns an error
- * that may pass, such as -ENOMEM. */
-static int peer_id_probe_error(int error)
-{
-    return error == -ENOENT || error == -ESRCH || error == -EACCES || error == -EPERM ? 1 : error;
-}
-
 int peer_id_probe(uint64_t id)
 {
     struct proc_stat proc;
@@ -126,7 +105,10 @@ int peer_id_probe(uint64_t id)
     r = proc_stat_read(path, &proc);
     if (r == 0)
         return !proc_stat_is_dead(&proc, id);
-    return os_process_exists(peer_id_pid(id)) == -ESRCH ? 0 : peer_id_probe_error(r);
+    if (os_process_exists(peer_id_pid(id)) == -ESRCH)
+        return 0;
+    /* A hidden or forbidden process proves nothing. Other errors, such as -ENOMEM, may pass. */
+    return r == -ENOENT || r == -ESRCH || r == -EACCES || r == -EPERM ? 1 : r;
 }
 
 bool peer_id_is_dead(uint64_t id)

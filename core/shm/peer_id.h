@@ -81,13 +81,9 @@ static inline uint32_t peer_key_make(uint64_t id, uint32_t slot)
  */
 int peer_id_self(uint64_t *ret_self);
 
-/*
- * Claims the first free one of `n` slots for the process `self`, which is visible to others from
- * then on. Returns 0, the slot and the peer id; or -ENOSPC: each slot was in use when it was read.
- * Any thread of any process.
- */
-int peer_slot_claim(struct peer_slot *slots, uint32_t n, uint64_t self, uint32_t *ret_slot,
-                    uint64_t *ret_id);
+/* Claims the slot for the process `self`, which is visible to others from then on. Returns false if
+ * the slot is in use. Any thread of any process. */
+bool peer_slot_claim(struct peer_slot *slot, uint64_t self, uint64_t *ret_id);
 
 /* Frees the slot of the calling or of a dead process. Returns false if it has another peer id. */
 bool peer_slot_free(struct peer_slot *slot, uint64_t id);

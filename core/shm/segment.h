@@ -222,19 +222,24 @@ static inline uint32_t segment_thread_unit(const struct segment *segment, uint32
     return (uint32_t)(segment_thread_at(segment, i) / REGION_UNIT_SIZE);
 }
 
-/* Finds the thread context of a unit read from the segment. Returns false if there is none. */
+/* Finds the index of a unit read from the segment, in a part of `n` entries at `from`. Returns
+ * false if no entry begins there. */
+static inline bool segment_index_of_unit(uint32_t unit, size_t from, size_t stride, uint32_t n,
+                                         uint32_t *ret)
+{
+    size_t at = (size_t)unit * REGION_UNIT_SIZE - from;
+
+    if (at % stride != 0 || at / stride >= n)
+        return false;
+    *ret = (uint32_t)(at / stride);
+    return true;
+}
+
 static inline bool segment_thread_of_unit(const struct segment *segment, uint32_t unit,
                                           uint32_t *ret)
 {
-    size_t at = (size_t)unit * REGION_UNIT_SIZE, i;
-
-    if (at < SEGMENT_THREADS_AT || (at - SEGMENT_THREADS_AT) % segment->layout.thread_stride != 0)
-        return false;
-    i = (at - SEGMENT_THREADS_AT) / segment->layout.thread_stride;
-    if (i >= segment->layout.threads_n)
-        return false;
-    *ret = (uint32_t)i;
-    return true;
+    return segment_index_of_unit(unit, SEGMENT_THREADS_AT, segment->layout.thread_stride,
+                                 segment->layout.threads_n, ret);
 }
 
 /* Returns the slot of version block `block`, at slot << block_class bytes. Block 0 is initially the
@@ -325,17 +330,11 @@ static inline uint32_t segment_key_sets_n(const struct segment *segment)
     return segment_scan_count(&segment_keyed(segment)->key_sets_high, segment->layout.key_sets_max);
 }
 
-/* Finds the key set of a unit read from the segment. Returns false if there is none. */
 static inline bool segment_key_set_of_unit(const struct segment *segment, uint32_t unit,
                                            uint32_t *ret)
 {
-    const uint32_t units = sizeof(struct segment_key_set) / REGION_UNIT_SIZE;
-    uint32_t from = unit - (uint32_t)(segment->layout.key_sets_at / REGION_UNIT_SIZE);
-
-    if (from % units != 0 || from / units >= segment_key_sets_n(segment))
-        return false;
-    *ret = from / units;
-    return true;
+    return segment_index_of_unit(unit, segment->layout.key_sets_at, sizeof(struct segment_key_set),
+                                 segment_key_sets_n(segment), ret);
 }
 
 #endif

@@ -70,8 +70,6 @@ static int segment_layout_add_keyed(struct segment_layout *layout,
     layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
     layout->size =
         layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
-    WEIR_INVARIANT(layout->keys_at >= layout->key_sets_at + key_sets_size);
-    WEIR_INVARIANT(layout->size > layout->keys_at);
     if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
         return -E2BIG; /* key sets are found by their units */
     return 0;
@@ -105,7 +103,6 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
     layout.records_at = segment_round_up(layout.blocks_at + blocks_n * block, SEGMENT_PAGE);
     layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
     WEIR_INVARIANT(layout.blocks_at % block == 0 && layout.blocks_at % SEGMENT_PAGE == 0);
-    WEIR_INVARIANT(layout.records_at >= layout.blocks_at + blocks_n * block);
     WEIR_INVARIANT(layout.records_at % SEGMENT_PAGE == 0 && layout.size % SEGMENT_PAGE == 0);
     if (shape->keys_max && segment_layout_add_keyed(&layout, shape) < 0)
         return -E2BIG;
@@ -115,21 +112,8 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
 
 /* ---- making ---- */
 
-/* Allocates the parts of a keyed set, except its key sets. */
-static int segment_fallocate_keys(int fd, const struct segment_layout *layout)
-{
-    int r;
-
-    if (!layout->keys_max)
-        return 0;
-    r = segment_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
-    if (r == 0)
-        r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
-    return r;
-}
-
 /* Sizes the file and allocates what the first user needs: the header, the definition, the set's
- * version block and the key table. */
+ * version block; of a keyed set all parts but the key sets. */
 static int segment_size_file(struct segment_file *file, const struct segment_layout *layout)
 {
     int r = os_ftruncate(file->fd, layout->size);
@@ -138,8 +122,10 @@ static int segment_size_file(struct segment_file *file, const struct segment_lay
         r = segment_fallocate(file->fd, 0, SEGMENT_DEFINITION_AT + strlen(file->definition) + 1);
     if (r == 0)
         r = segment_fallocate(file->fd, layout->blocks_at, segment_block_size(layout));
-    if (r == 0)
-        r = segment_fallocate_keys(file->fd, layout);
+    if (r == 0 && layout->keys_max)
+        r = segment_fallocate(file->fd, layout->keyed_at, SEGMENT_PAGE);
+    if (r == 0 && layout->keys_max)
+        r = segment_fallocate(file->fd, layout->keys_at, layout->size - layout->keys_at);
     if (r < 0)
         return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
     return 0;

@@ -10,15 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static int segment_host_read(struct segment_host *ret)
+static int segment_file_read_host(struct segment_file *file)
 {
-    int r = os_boot_id(ret->boot_id);
+    int r = os_boot_id(file->boot_id);
 
     if (r == 0)
-        r = os_namespace_id("pid", &ret->pid_namespace);
+        r = os_namespace_id("pid", &file->pid_namespace);
     if (r == 0)
-        r = os_namespace_id("time", &ret->time_namespace);
-    return r;
+        r = os_namespace_id("time", &file->time_namespace);
+    return r < 0 ? error_set(&file->error, r, "a shared set needs /proc: %s", strerrordesc_np(-r))
+                 : 0;
 }
 
 /* Sets the names. */
@@ -52,11 +53,8 @@ int segment_file_locate(const char *directory, const char *name, bool make,
     r = segment_file_name(file, directory, name);
     if (r == 0)
         r = file->directory_fd = segment_dir_open(directory, make, &file->error);
-    if (r >= 0) {
-        r = segment_host_read(&file->host);
-        if (r < 0)
-            error_set(&file->error, r, "a shared set needs /proc: %s", strerrordesc_np(-r));
-    }
+    if (r >= 0)
+        r = segment_file_read_host(file);
     if (r < 0)
         return segment_file_finish(file, r, NULL, reterr);
     *ret = file;

@@ -9,12 +9,6 @@
 #include "base/error.h"
 #include "shm/segment.h"
 
-/* The host: the boot of the machine, and the namespaces of the calling process. */
-struct segment_host {
-    unsigned char boot_id[16];
-    uint64_t pid_namespace, time_namespace;
-};
-
 /* A segment's file: its place, a copy of its beginning, and the reason why it cannot be used, which
  * each function fills that returns a negative errno. */
 struct segment_file {
@@ -22,8 +16,9 @@ struct segment_file {
     const char *directory; /* for messages */
     char default_directory[SEGMENT_DIR_PATH_SIZE];
     char stem[SEGMENT_DIR_FILE_SIZE], name[SEGMENT_DIR_FILE_SIZE]; /* without and with the suffix */
-    struct segment_host host;
-    int directory_fd, fd;     /* negative: not open */
+    unsigned char boot_id[16];                                     /* of the machine */
+    uint64_t pid_namespace, time_namespace;                        /* of the calling process */
+    int directory_fd, fd;                                          /* negative: not open */
     struct segment *segment;  /* the file as it is mapped, or NULL; shares the descriptors */
     uint64_t size, real_size; /* from here on: as of segment_file_open */
     struct segment_header header;

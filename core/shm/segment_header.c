@@ -120,8 +120,8 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
         .layout = SEGMENT_LAYOUT,
         .header_size = sizeof file->header,
         .abi = segment_abi_hash(),
-        .pid_namespace = file->host.pid_namespace,
-        .time_namespace = file->host.time_namespace,
+        .pid_namespace = file->pid_namespace,
+        .time_namespace = file->time_namespace,
         .creator_pid = os_process_id(),
         .created_ns = (uint64_t)((int64_t)os_now_ns() + os_wall_offset_ns()),
         .definition_hash = shape->definition_hash,
@@ -134,7 +134,7 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
     if (r < 0)
         return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
     memcpy(identity->magic, segment_magic, sizeof segment_magic);
-    memcpy(identity->boot_id, file->host.boot_id, sizeof identity->boot_id);
+    memcpy(identity->boot_id, file->boot_id, sizeof identity->boot_id);
     memcpy(identity->name, shape->name, strlen(shape->name));
     identity->checksum = segment_checksum(identity, file->definition);
     return 0;
@@ -172,7 +172,7 @@ int segment_file_check_usable(struct segment_file *file)
 
     if (r < 0)
         return r;
-    if (memcmp(identity->boot_id, file->host.boot_id, sizeof file->host.boot_id) != 0)
+    if (memcmp(identity->boot_id, file->boot_id, sizeof file->boot_id) != 0)
         return segment_error(file, -ESTALE, "is of %s", "an earlier boot of the machine");
     if (identity->abi != segment_abi_hash())
         return segment_error(file, -EPROTONOSUPPORT,
@@ -180,18 +180,17 @@ int segment_file_check_usable(struct segment_file *file)
                              "with `weir rm` once it is not in use",
                              (unsigned long long)identity->abi,
                              (unsigned long long)segment_abi_hash());
-    if (identity->pid_namespace != file->host.pid_namespace)
+    if (identity->pid_namespace != file->pid_namespace)
         return segment_error(file, -EXDEV,
                              "belongs to another pid namespace (%llu, here %llu), the processes of "
                              "which cannot be probed from here",
                              (unsigned long long)identity->pid_namespace,
-                             (unsigned long long)file->host.pid_namespace);
-    if (identity->time_namespace != file->host.time_namespace)
+                             (unsigned long long)file->pid_namespace);
+    if (identity->time_namespace != file->time_namespace)
         return segment_error(
             file, -EXDEV,
             "belongs to another time namespace (%llu, here %llu), where the clock differs",
-            (unsigned long long)identity->time_namespace,
-            (unsigned long long)file->host.time_namespace);
+            (unsigned long long)identity->time_namespace, (unsigned long long)file->time_namespace);
     return 0;
 }
 

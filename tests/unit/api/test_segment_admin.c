@@ -3,6 +3,7 @@
 #include "lib/child.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
+#include "lib/peer_slots.h"
 #include "lib/segments.h"
 #include "os/os.h"
 #include "shm/peer_id.h"
@@ -90,7 +91,7 @@ static uint64_t join(const struct segment *segment, uint64_t life, uint32_t *ret
 
     assert_int_equal(segment_alloc_peer(segment, 0), 0);
     assert_int_equal(
-        peer_slot_claim(segment_peer(segment, 0), SEGMENT_PEERS_MAX, life, ret_slot, &claimed), 0);
+        first_slot_claim(segment_peer(segment, 0), SEGMENT_PEERS_MAX, life, ret_slot, &claimed), 0);
     return claimed;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The ids of processes and whether they are alive, asked of real ones. */
 #include "lib/children.h"
+#include "lib/peer_slots.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -364,19 +365,19 @@ static void slots_are_claimed_in_turn_and_freed(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &ids[i]), 0);
+        assert_int_equal(first_slot_claim(slots, SLOTS, self, &slot, &ids[i]), 0);
         assert_int_equal(slot, i);
         assert_int_equal(atomic_load(&slots[i].id), ids[i]);
         assert_true(peer_id_same_process(ids[i], self));
         assert_int_equal(peer_id_generation(ids[i]), 1);
     }
-    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &id), -ENOSPC);
-    assert_int_equal(peer_slot_claim(slots, 0, self, &slot, &id), -ENOSPC);
+    assert_int_equal(first_slot_claim(slots, SLOTS, self, &slot, &id), -ENOSPC);
+    assert_int_equal(first_slot_claim(slots, 0, self, &slot, &id), -ENOSPC);
     assert_int_equal(slot, SLOTS - 1);
     assert_int_equal(id, 0);
     assert_true(peer_slot_free(&slots[2], ids[2]));
     assert_int_equal(peer_id_pid(atomic_load(&slots[2].id)), 0);
-    assert_int_equal(peer_slot_claim(slots, SLOTS, self, &slot, &id), 0);
+    assert_int_equal(first_slot_claim(slots, SLOTS, self, &slot, &id), 0);
     assert_int_equal(slot, 2);
     assert_int_equal(peer_id_generation(id), 2);
 }
@@ -388,10 +389,10 @@ static void only_the_peer_id_that_claimed_is_freed(void **state)
     uint32_t slot;
 
     (void)state;
-    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
+    first_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
     assert_true(peer_slot_free(&slots[0], id));
     assert_false(peer_slot_free(&slots[0], id));
-    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &next);
+    first_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &next);
     assert_false(peer_slot_free(&slots[0], id));
     assert_int_equal(atomic_load(&slots[0].id), next);
 }
@@ -404,7 +405,7 @@ static void a_generation_is_never_0(void **state)
 
     (void)state;
     atomic_store(&slots[0].id, peer_id_make(PEER_GENERATION_MASK, 5, 0));
-    peer_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
+    first_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
     assert_int_equal(peer_id_generation(id), 1);
 }
 
@@ -412,11 +413,11 @@ static void a_key_finds_its_peer_id_while_that_lasts(void **state)
 {
     struct peer_slot slots[SLOTS] = {0};
     uint64_t id = 0, next = 0;
-    uint32_t slot, key;
+    uint32_t slot = 0, key;
 
     (void)state;
-    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
-    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &id);
+    first_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
+    first_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &id);
     key = peer_key_make(id, slot);
     assert_int_equal(peer_slot_find(slots, SLOTS, key), id);
     assert_int_equal(peer_slot_find(slots, 1, key), 0); /* not there */
@@ -425,7 +426,7 @@ static void a_key_finds_its_peer_id_while_that_lasts(void **state)
     assert_int_equal(peer_slot_find(slots, SLOTS, peer_key_make(peer_id_make(2, 0, 0), slot)), 0);
     peer_slot_free(&slots[slot], id);
     assert_int_equal(peer_slot_find(slots, SLOTS, key), 0);
-    peer_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
+    first_slot_claim(slots, SLOTS, peer_id_make(0, 1, 2), &slot, &next);
     assert_int_equal(peer_slot_find(slots, SLOTS, key), 0);
     assert_int_equal(peer_slot_find(slots, SLOTS, peer_key_make(next, slot)), next);
 }
@@ -443,7 +444,7 @@ static void run_claiming(const void *argument)
         _exit(1);
     child_is_ready();
     for (int i = 0; i < CLAIMS; i++) {
-        if (peer_slot_claim(slots, CLAIMERS, self, &slot, &id) < 0) {
+        if (first_slot_claim(slots, CLAIMERS, self, &slot, &id) < 0) {
             i--; /* each was taken when it was looked at */
             continue;
         }

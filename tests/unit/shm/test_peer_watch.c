@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Watches: the deaths of others, and of no living process. */
 #include "lib/children.h"
+#include "lib/peer_slots.h"
 #include "os/os.h"
 #include "shm/peer_watch.h"
 
@@ -38,7 +39,7 @@ static uint32_t registers(uint64_t life)
 {
     uint32_t slot = SLOTS;
 
-    assert_int_equal(peer_slot_claim(slots, SLOTS, life, &slot, &life), 0);
+    assert_int_equal(first_slot_claim(slots, SLOTS, life, &slot, &life), 0);
     registrations++;
     return slot;
 }
