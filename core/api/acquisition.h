@@ -59,13 +59,13 @@ static inline bool acquisition_names_key(const weir_acquisition *acquisition, co
            request_key_equal(acquisition->set->limits.items[__builtin_ctz(named_limits)].key, key);
 }
 
-/* Returns the next acquisition in a thread's cache. */
-weir_acquisition *acquisition_next(const weir_acquisition *acquisition);
 /* Makes an acquisition of these amounts; a FREE record unless all are 0. NULL: out of memory. */
 weir_acquisition *acquisition_new(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts);
 /* Makes an acquisition of a filled record with waiter id `waiter`. NULL: out of memory. */
 weir_acquisition *acquisition_from_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                           uint32_t waiter);
+/* Returns the state of its record, or the one that an acquisition without a record would have. */
+enum record_state acquisition_state(const weir_acquisition *acquisition);
 /* Releases an acquisition of any set: the slow path of weir_release. */
 int acquisition_release(weir_acquisition *acquisition);
 /* Frees the acquisition and its record, which must be FREE. */

@@ -4,7 +4,7 @@
  *
  * It serves sets with inline state and sets with a small version block (try_now.h), requests with
  * at most one key, and threads that have used the set before. Its rules are those of acquire_op.h,
- * inline_state.h and acquisition.c, inlined into one function.
+ * inline_state.h and release.c, inlined into one function.
  *
  * All preconditions are checked before anything changes. If one fails, a step returns -EINPROGRESS
  * or false: nothing has happened, and the slow path (acquire.h) decides or reports the error.

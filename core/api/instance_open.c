@@ -36,7 +36,7 @@ static void instance_free_ctxs(weir *w)
         while (ctx->cache) {
             weir_acquisition *acquisition = ctx->cache;
 
-            ctx->cache = acquisition_next(acquisition);
+            ctx->cache = acquisition->next;
             os_free(acquisition);
         }
         thread_ctx_free(ctx);

@@ -42,7 +42,7 @@ struct weir_acquisition {
     uint64_t values[];  /* amount of each limit, then amount used of each limit */
 };
 
-/* ---- defined in api/acquisition.c ---- */
+/* ---- defined in api/: acquisition.c, acquisition_fd.c, release.c ---- */
 
 /* Gives back everything that a HELD record holds as if it had never been granted, if its word is
  * still `word`. */

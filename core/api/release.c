@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* Ends of acquisitions: cancellation, the slow path of release, and grants undone. */
+#include "api/acquisition.h"
+
+#include "limit/counters.h"
+#include "os/os.h"
+#include "set/set_ops.h"
+#include "set/waiter.h"
+#include "wait/cq.h"
+#include "wait/instance_wait.h"
+#include <errno.h>
+
+/* What a release has to do. */
+struct release_effect {
+    bool changes_set;    /* false: freeing the record suffices */
+    bool update_missing; /* a required update is missing */
+};
+
+static struct release_effect acquisition_release_effect(weir_acquisition *acquisition, bool unused)
+{
+    struct release_effect effect = {false, false};
+
+    for (uint32_t i = 0; i < acquisition->set->limits.n; i++) {
+        uint64_t amount = acquisition_amounts(acquisition)[i];
+
+        if (!amount)
+            continue;
+        effect.update_missing |= acquisition_lacks_update(acquisition, i);
+        effect.changes_set |= acquisition->set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
+                              unused || acquisition_used(acquisition)[i] != amount;
+    }
+    effect.update_missing &= !unused;
+    return effect;
+}
+
+static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                     bool unused)
+{
+    struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
+    struct release_effect effect = acquisition_release_effect(acquisition, unused);
+
+    WEIR_INVARIANT(acquisition->record);
+    if (effect.changes_set) {
+        const struct release_args args = {.amounts = acquisition_amounts(acquisition),
+                                          .used = acquisition_used(acquisition),
+                                          .return_all = unused};
+
+        acquisition->set->ops->release(
+            ctx, acquisition->set, acquisition->record,
+            record_load(&set_record(acquisition->set, acquisition->record)->word), true, &args);
+    } else {
+        set_free_record(acquisition->set, acquisition->record);
+        counter_add(&counters->released, 1);
+        counter_add(&counters->canceled, unused);
+    }
+    WEIR_INVARIANT(set_is_shared(acquisition->set) ||
+                   acquisition_record_is(acquisition, RECORD_FREE));
+    if (effect.update_missing)
+        counter_add(&counters->missing_update, 1);
+    return effect.update_missing ? -EPROTO : 0;
+}
+
+bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
+{
+    const struct acq_record *r = record_at(set->region, record);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const struct release_args args = {.amounts = amounts, .used = amounts, .return_all = true};
+
+    WEIR_INVARIANT(record_state(word) == RECORD_HELD);
+    WEIR_INVARIANT(record && set->limits.n <= WEIR_LIMITS_MAX);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        amounts[i] = record_load(&r->amounts[i]);
+    if (set->limits.n)
+        return set->ops->release(ctx, set, record, word, false, &args);
+    set_free_record(set, record);
+    counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
+    counter_add(&thread_ctx_counters(ctx, set->number)->canceled, 1);
+    return true;
+}
+
+static bool acquisition_was_signaled(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+    bool signaled;
+
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    signaled = acquisition->signaled;
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    return signaled;
+}
+
+/* Cancels the wait of a pending acquisition. Returns false if it was decided before. */
+static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *acquisition)
+{
+    return acquisition_state(acquisition) == RECORD_WAITING &&
+           acquisition->set->ops->cancel_wait(ctx, acquisition->set, acquisition->record, 0,
+                                              RECORD_CANCELED);
+}
+
+/* Returns a grant that the caller has not observed. Returns -EALREADY if there is none. */
+static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *acquisition)
+{
+    if (acquisition_state(acquisition) != RECORD_HELD)
+        return -EALREADY;
+    acquisition_release_grant(ctx, acquisition, true);
+    return 0;
+}
+
+/* Signals the descriptor of a canceled acquisition. */
+static void acquisition_signal_locked(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    acquisition_signal(acquisition);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+}
+
+/* Cancels a reservation of nothing. Only the owner of the handle knows of it. */
+static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisition *acquisition)
+{
+    struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
+
+    WEIR_INVARIANT(!acquisition->record);
+    if (acquisition->canceled)
+        return -EALREADY;
+    acquisition->canceled = true;
+    counter_add(&counters->canceled, 1);
+    counter_add(&counters->released, 1);
+    return 0;
+}
+
+int weir_cancel(weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+    weir_queue *queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
+    struct thread_ctx *ctx;
+    int r = 0;
+
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    if (queue)
+        return cq_cancel_acquisition(queue, acquisition);
+    if (atomic_load_explicit(&acquisition->observed, memory_order_seq_cst))
+        return -EALREADY;
+    ctx = thread_ctx_borrow(set);
+    if (!acquisition->record)
+        r = acquisition_cancel_empty(ctx, acquisition);
+    else if (!acquisition_cancel_wait(ctx, acquisition))
+        r = acquisition_cancel_grant(ctx, acquisition);
+    thread_ctx_return(ctx);
+    if (r == 0)
+        acquisition_signal_locked(acquisition);
+    return r;
+}
+
+/* Ends an acquisition in any state. Its record is FREE afterwards. */
+static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
+{
+    int r = 0;
+
+    WEIR_INVARIANT(acquisition->record);
+    acquisition_cancel_wait(ctx, acquisition);
+    if (acquisition_state(acquisition) == RECORD_HELD) {
+        bool unused = !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
+                      !acquisition->reserved && !acquisition_was_signaled(acquisition);
+
+        r = acquisition_release_grant(ctx, acquisition, unused);
+    } else if (acquisition_state(acquisition) != RECORD_FREE) {
+        set_free_record(acquisition->set, acquisition->record);
+    }
+    return r;
+}
+
+static void acquisition_close_fd(const weir_acquisition *acquisition)
+{
+    if (acquisition->fd >= 0 && !acquisition->attached)
+        os_close(acquisition->fd);
+}
+
+/* Removes the acquisition from the wait timer and closes its descriptor. */
+static void acquisition_end_notify(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+
+    WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
+    if (acquisition->is_timed)
+        timer_thread_forget(w, acquisition->waiter);
+    acquisition_close_fd(acquisition);
+}
+
+static int acquisition_release_in_child(weir_acquisition *acquisition)
+{
+    acquisition_close_fd(acquisition);
+    os_free(acquisition);
+    return -ECHILD;
+}
+
+int acquisition_release(weir_acquisition *acquisition)
+{
+    struct thread_ctx *ctx;
+    int r = 0;
+
+    if (instance_is_forked(acquisition->set->w))
+        return acquisition_release_in_child(acquisition);
+    cq_forget_acquisition(acquisition);
+    WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
+    ctx = thread_ctx_borrow(acquisition->set);
+    if (acquisition->record)
+        r = acquisition_end(ctx, acquisition);
+    else if (!acquisition->canceled)
+        counter_add(&thread_ctx_counters(ctx, acquisition->set->number)->released, 1);
+    acquisition_end_notify(acquisition);
+    acquisition_free(ctx, acquisition);
+    thread_ctx_return(ctx);
+    return r;
+}
