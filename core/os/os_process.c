@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Processes, the machine's identity, the environment and random numbers. */
+/* Processes and threads, the machine's identity, the environment and random numbers. */
 #include "os/os_internal.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,4 +82,59 @@ uint64_t os_random(void)
         return random;
     random = os_clock_read(CLOCK_REALTIME) * UINT64_C(0x9e3779b97f4a7c15);
     return random ^ os_clock_read(CLOCK_MONOTONIC) ^ ((uint64_t)getpid() << 32);
+}
+
+/* ---- threads ---- */
+
+struct os_thread {
+    pthread_t thread;
+    void (*run)(void *);
+    void *argument;
+    char name[16]; /* size: the kernel's maximum */
+};
+
+static void *os_thread_main(void *argument)
+{
+    struct os_thread *thread = argument;
+
+    pthread_setname_np(pthread_self(), thread->name);
+    thread->run(thread->argument);
+    return NULL;
+}
+
+int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument, const char *name)
+{
+    struct os_thread *thread = os_alloc(1, sizeof *thread);
+    sigset_t all, before;
+    int r;
+
+    if (!thread)
+        return -ENOMEM;
+    thread->run = run;
+    thread->argument = argument;
+    strncpy(thread->name, name, sizeof thread->name - 1);
+    /* The new thread inherits the mask, so that no signal can reach it at any time. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = pthread_create(&thread->thread, NULL, os_thread_main, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0) {
+        os_free(thread);
+        return -r;
+    }
+    *ret = thread;
+    return 0;
+}
+
+void os_thread_join(struct os_thread *thread)
+{
+    if (!thread)
+        return;
+    pthread_join(thread->thread, NULL);
+    os_free(thread);
+}
+
+uint32_t os_thread_id(void)
+{
+    return (uint32_t)gettid();
 }

@@ -292,12 +292,6 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
         timer_set_wake(timer, next);
 }
 
-/* Returns whether nothing is or was scheduled, so that a run would do nothing. */
-static bool timer_is_idle(const struct wait_timer *timer)
-{
-    return !timer->heap.n && timer->wake_fd.at_ns == WEIR_FOREVER && !timer->wake_fd.failing;
-}
-
 /* Returns whether another process decided the waiter, which may have been stopped before it rang
  * the doorbell. A FREE record is about to be forgotten, and its acquisition with it. */
 static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
@@ -344,8 +338,8 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
 
 int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
 {
-    if (timer_is_idle(timer))
-        return 0;
+    if (!timer->heap.n && timer->wake_fd.at_ns == WEIR_FOREVER && !timer->wake_fd.failing)
+        return 0; /* nothing is or was scheduled */
     return timer_run_until(
         timer, timer->w->clock.injected.now_ns ? injected_ns : clock_now_fresh(&timer->w->clock),
         false);

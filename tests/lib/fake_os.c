@@ -85,7 +85,6 @@
 #include "os/os_futex.c"
 #include "os/os_memory.c"
 #include "os/os_process.c"
-#include "os/os_thread.c"
 
 #undef os_mkdir
 #undef os_dir_open_fd
