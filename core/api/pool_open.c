@@ -164,21 +164,18 @@ static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
 static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
 {
     struct instance_pool *pool;
-    struct str_map_entry *entry;
     weir_set *set;
     int r = 0;
 
     if (instance_is_closed(w))
         return -ESHUTDOWN;
-    entry = str_map_find(&instance_of(w)->pool_names, name);
-    if (entry)
-        return pool_open_handle(ret, w, entry->value, worker);
-    entry = str_map_find(&instance_of(w)->set_names, name);
-    if (entry)
-        set = entry->value;
-    else if (instance_of(w)->configured || !*name)
+    pool = str_map_find(&instance_of(w)->pool_names, name);
+    if (pool)
+        return pool_open_handle(ret, w, pool, worker);
+    set = str_map_find(&instance_of(w)->set_names, name);
+    if (!set && (instance_of(w)->configured || !*name))
         return -ENOENT;
-    else
+    if (!set)
         r = registry_add_empty_set(w, name, true, &set);
     if (r == 0)
         r = pool_of_set(w, set, &pool);

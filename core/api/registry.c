@@ -97,9 +97,7 @@ int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, 
 
 static weir_set *registry_find_set(const weir *w, const char *name)
 {
-    struct str_map_entry *entry = str_map_find(&instance_of(w)->set_names, name);
-
-    return entry ? entry->value : NULL;
+    return str_map_find(&instance_of(w)->set_names, name);
 }
 
 int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret)

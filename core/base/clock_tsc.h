@@ -13,7 +13,6 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 /* Time for which a reading is fresh: long enough that many threads share it, too short to be

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/invariant.h"
 #include "os/os.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

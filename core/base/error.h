@@ -4,7 +4,6 @@
 #define WEIR_CORE_BASE_ERROR_H
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <weir/error.h>
 

@@ -24,11 +24,9 @@ static struct str_map_entry *str_map_probe(const struct str_map *map, const char
     return &map->entries[i];
 }
 
-struct str_map_entry *str_map_find(const struct str_map *map, const char *name)
+void *str_map_find(const struct str_map *map, const char *name)
 {
-    struct str_map_entry *entry = map->capacity ? str_map_probe(map, name) : NULL;
-
-    return entry && entry->name ? entry : NULL;
+    return map->capacity ? str_map_probe(map, name)->value : NULL;
 }
 
 int str_map_reserve(struct str_map *map, size_t more)
@@ -54,7 +52,7 @@ void str_map_add(struct str_map *map, const char *name, void *value)
 {
     struct str_map_entry *entry = str_map_probe(map, name);
 
-    WEIR_INVARIANT(!entry->name);
+    WEIR_INVARIANT(!entry->name && value);
     *entry = (struct str_map_entry){name, value};
     map->n++;
     WEIR_INVARIANT(map->n <= map->capacity / 4 * 3);
@@ -78,13 +76,11 @@ static void str_map_close_gap(struct str_map *map, size_t gap)
 
 void str_map_remove(struct str_map *map, const char *name, const void *value)
 {
-    struct str_map_entry *entry = str_map_find(map, name);
-
-    if (entry && entry->value == value) {
-        WEIR_INVARIANT(map->n > 0);
-        str_map_close_gap(map, (size_t)(entry - map->entries));
-        map->n--;
-    }
+    if (!value || str_map_find(map, name) != value)
+        return;
+    WEIR_INVARIANT(map->n > 0);
+    str_map_close_gap(map, (size_t)(str_map_probe(map, name) - map->entries));
+    map->n--;
 }
 
 void str_map_free(struct str_map *map)

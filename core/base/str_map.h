@@ -16,9 +16,9 @@ struct str_map {
     size_t n, capacity; /* a power of two, or 0 */
 };
 
-struct str_map_entry *str_map_find(const struct str_map *map, const char *name); /* or NULL */
-int str_map_reserve(struct str_map *map, size_t more);                           /* 0 or -ENOMEM */
-/* Adds a name that is not in the map. Room must be reserved. */
+void *str_map_find(const struct str_map *map, const char *name); /* the value, or NULL */
+int str_map_reserve(struct str_map *map, size_t more);           /* 0 or -ENOMEM */
+/* Adds a name that is not in the map, with a value that is not NULL. Room must be reserved. */
 void str_map_add(struct str_map *map, const char *name, void *value);
 void str_map_remove(struct str_map *map, const char *name,
                     const void *value); /* only if the name has this value */

@@ -8,7 +8,6 @@
 #define WEIR_CORE_BASE_UNITS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* Size of a buffer for any formatted number, with the NUL. */

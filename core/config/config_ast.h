@@ -11,7 +11,6 @@
 #define WEIR_CORE_CONFIG_CONFIG_AST_H
 
 #include "base/error.h"
-#include <stdbool.h>
 #include <weir/pool.h>
 
 /* A value as given. Without text it was not given, or, if it has a mark, it was of a wrong kind:

@@ -6,6 +6,7 @@
 #include "os/os.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "config/value.h"
 #include "os/os.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The result of a search for a plugin, so that each plugin is searched for once. */
 struct plugin_lookup {
@@ -42,10 +41,10 @@ static struct plugin_lookup *resolve_lookup(struct resolver *resolver, enum weir
                                             const char *name)
 {
     struct str_map *lookups = &resolver->lookups[kind];
-    const struct str_map_entry *entry = str_map_find(lookups, name);
-    if (entry != NULL)
-        return entry->value;
-    struct plugin_lookup *lookup = resolve_scratch(resolver, 1, sizeof *lookup);
+    struct plugin_lookup *lookup = str_map_find(lookups, name);
+    if (lookup != NULL)
+        return lookup;
+    lookup = resolve_scratch(resolver, 1, sizeof *lookup);
     if (lookup == NULL)
         return NULL;
     int rc = str_map_reserve(lookups, 1);
@@ -85,17 +84,14 @@ static void resolve_register_name(struct resolver *resolver, struct config_value
     /* An invalid name is registered too: a pool that refers to it is not another error. */
     value_check_name(resolver->complaints, is_pool ? "the name of a pool" : "the name of a set",
                      name);
-    const struct str_map_entry *set = str_map_find(&resolver->set_names, name->text),
-                               *pool = str_map_find(&resolver->pool_names, name->text);
+    const struct config_value *set = str_map_find(&resolver->set_names, name->text),
+                              *pool = str_map_find(&resolver->pool_names, name->text),
+                              *earlier = set != NULL ? set : pool;
     bool taken_by_pool = set == NULL && pool != NULL;
-    if (set == NULL && pool == NULL &&
-        !resolve_name_is_known(resolver, name->text, &taken_by_pool)) {
+    if (earlier == NULL && !resolve_name_is_known(resolver, name->text, &taken_by_pool)) {
         str_map_add(is_pool ? &resolver->pool_names : &resolver->set_names, name->text, name);
         return;
     }
-    const struct config_value *earlier = set != NULL    ? set->value
-                                         : pool != NULL ? pool->value
-                                                        : NULL;
     char line[32] = "";
     if (earlier != NULL && earlier->mark.line != 0)
         snprintf(line, sizeof line, " (line %u)", earlier->mark.line);

@@ -3,7 +3,6 @@
 #include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
-#include "os/os.h"
 #include <stdlib.h>
 #include <string.h>
 

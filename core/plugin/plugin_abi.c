@@ -7,9 +7,9 @@
  * ignored. A shorter one is older, and the fields that it lacks are absent. One error refuses the
  * whole file, so that no part of it is used.
  */
-#include "base/invariant.h"
 #include "os/os.h"
 #include "plugin/plugin_file.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,9 +5,9 @@
  * machine is reported as "not found".
  */
 #include "plugin/plugin_file.h"
-#include "base/invariant.h"
 #include "os/os.h"
 #include <elf.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

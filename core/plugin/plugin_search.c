@@ -333,7 +333,6 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
 {
     struct plugin_query query = {.kind = kind, .name = name};
     struct str_map *known = &plugins->by_name[kind];
-    const struct str_map_entry *entry;
     int r;
 
     if (!plugin_abi_is_name(name))
@@ -341,9 +340,9 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
                          "`%s` is not the name of %s: letters a-z, digits and `_`, never a path",
                          error_text(name).text,
                          kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer");
-    entry = str_map_find(known, name);
-    if (entry != NULL) {
-        *ret = entry->value;
+    query.plugin = str_map_find(known, name);
+    if (query.plugin != NULL) {
+        *ret = query.plugin;
         return 0;
     }
     r = plugin_query_run(plugins, &query);

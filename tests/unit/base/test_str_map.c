@@ -14,12 +14,8 @@ static void check(const struct str_map *names)
     size_t n = 0;
 
     for (size_t i = 0; i < NAMES; i++) {
-        struct str_map_entry *entry = str_map_find(names, texts[i]);
-
-        assert_int_equal(entry != NULL, there[i]);
+        assert_ptr_equal(str_map_find(names, texts[i]), there[i] ? &there[i] : NULL);
         n += there[i];
-        if (entry)
-            assert_ptr_equal(entry->value, &there[i]);
     }
     assert_int_equal(names->n, n);
 }
@@ -62,7 +58,7 @@ static void a_name_is_removed_only_by_what_it_names(void **state)
     assert_int_equal(str_map_reserve(&names, 1), 0);
     str_map_add(&names, "x", &mine);
     str_map_remove(&names, "x", &other);
-    assert_ptr_equal(str_map_find(&names, "x")->value, &mine);
+    assert_ptr_equal(str_map_find(&names, "x"), &mine);
     str_map_remove(&names, "y", &mine);
     str_map_remove(&names, "x", &mine);
     assert_null(str_map_find(&names, "x"));
