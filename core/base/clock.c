@@ -29,7 +29,7 @@ void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log)
         [TSC_SHARED] = "a set is shared by processes",
     };
 
-    if (clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
+    if (clock_must_report_tsc(clock) &&
         !atomic_exchange_explicit(&clock->tsc_loss_reported, true, memory_order_seq_cst))
         log_write(log, WEIR_LOG_WARNING, "clock: tsc is replaced by CLOCK_MONOTONIC: %s",
                   why[clock_tsc_state(clock->tsc)]);

@@ -119,10 +119,10 @@ void clock_tsc_disable(struct clock_tsc *tsc, enum clock_tsc_state why)
 
 /* Reads the clock and shares the reading: stores `ns`, then `ticks`. If the thread stops between
  * the two, other threads read the clock again. If it stores `ticks` late, the value is older than
- * that of `ns`, so the reading expires earlier. The relaxed load is validated by the CAS. */
+ * that of `ns`, so the reading expires earlier. The relaxed load only serves the check. */
 static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_t before)
 {
-    uint64_t ns = atomic_load_explicit(&tsc->ns, memory_order_relaxed), seen = ns;
+    uint64_t ns = atomic_load_explicit(&tsc->ns, memory_order_relaxed);
     struct clock_tsc_bracket now = {.before = before};
     enum clock_tsc_state state;
 
@@ -133,12 +133,7 @@ static uint64_t clock_tsc_refresh(struct clock_tsc *tsc, uint64_t ticks, uint64_
     if (state != TSC_OK)
         clock_tsc_disable(tsc, state);
     SCHED_POINT();
-    while (now.ns > seen &&
-           !atomic_compare_exchange_weak_explicit(&tsc->ns, &seen, now.ns, memory_order_seq_cst,
-                                                  memory_order_seq_cst))
-        ;
-    SCHED_POINT();
-    if (now.ns > seen)
+    if (shm_raise_seq_cst(&tsc->ns, now.ns) < now.ns)
         atomic_store_explicit(&tsc->ticks, before, memory_order_release);
     return now.ns;
 }
