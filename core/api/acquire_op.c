@@ -199,12 +199,12 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     }
     WEIR_INVARIANT(acquisition->set == op->set || !acquisition->record);
     if (r == 0 && mode != MODE_RESERVE)
-        fast_path_enable(op->ctx, acquisition);
+        acquisition_cache_enable(op->ctx, acquisition);
     if (r == 0 || (r == -EAGAIN && mode == MODE_PROBE)) {
         *ret = acquisition;
         return r;
     }
-    if (r != -EAGAIN || !fast_path_cache_put(op->ctx, acquisition))
+    if (r != -EAGAIN || !acquisition_cache_put(op->ctx, acquisition))
         acquisition_free(op->ctx, acquisition);
     return r;
 }

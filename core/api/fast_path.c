@@ -1,142 +1,43 @@
 /* SPDX-License-Identifier: MIT */
-/* The fast path of sets with inline state, and the public calls that begin with it. */
-#include "api/fast_path.h"
-#include "api/acquisition_cache.h"
-#include "base/backoff.h"
-#include "limit/counters.h"
-
+/*
+ * Fast path: take, acquire and release by one compare-and-swap while the wait queue is empty.
+ *
+ * It serves sets with inline state or a small version block, requests with at most one key, and
+ * threads that have used the set before. All preconditions are checked before anything changes. If
+ * one fails, a step returns false: nothing has happened, and the slow path (acquire.h) decides or
+ * reports the error. After true the call is complete, and `*ret` is its result.
+ *
+ * In a shared set the record lies in the segment, and the recovery of a dead thread relies on it.
+ * Owner and active set are still valid, because this thread context filled them in its current
+ * generation. Other processes may overwrite all of it at any time, so values are checked where a
+ * decision depends on them.
+ */
 #include "api/acquire.h"
 #include "api/acquire_op.h"
-#include "api/fast_path_block.h"
-#include "api/fast_path_common.h"
+#include "api/acquisition_cache.h"
 #include "api/pool.h"
-#include "base/invariant.h"
-#include "base/sched_point.h"
-#include "peer/peer_cleanup.h"
-#include "set/inline_state_step.h"
+#include "limit/counters.h"
 #include "set/lease.h"
 #include "set/set_ops.h"
 #include "set/try_now.h"
 #include <errno.h>
 
+/* Returns whether the instance is usable and has no loss of the TSC to report first. */
+WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
+{
+    return !instance_is_forked(w) && !instance_is_closed(w) && !clock_must_report_tsc(&w->clock);
+}
+
+/* ---- the cache ---- */
+
 bool fast_path_supports(const weir_set *set)
 {
     if (!set->ops->has_fast_path || set->limits.n > ACQUISITION_LIMITS)
         return false;
-    return set->inline_format != INLINE_NONE || try_now_supports(set);
+    return set->inline_format != INLINE_NONE || (set->head_unit && try_now_fits_stack(set));
 }
 
-/* Returns whether the state is in a version block: several limits, or one that does not fit. */
-WEIR_ALWAYS_INLINE bool fast_path_needs_block(const weir_set *set)
-{
-    return set->inline_format == INLINE_NONE;
-}
-
-/* Resolves the amount of the only limit. False: it is 0, or the slow path has to look at it. */
-WEIR_ALWAYS_INLINE bool fast_inline_resolve(const weir_set *set, const struct weir_request *request,
-                                            enum purpose purpose, uint64_t *ret)
-{
-    request = request_validate(request);
-    return request && request_resolve_one(set, request, purpose, ret) && *ret;
-}
-
-/* Refuses a request. The wait queue is empty, so the state alone decides. */
-WEIR_NOINLINE int fast_inline_refuse(const struct thread_ctx *ctx, const weir_set *set,
-                                     uint64_t now_ns, uint64_t ready, struct weir_refusal *retref)
-{
-    const struct limit *limit = set->limits.items;
-    struct counters *counters = thread_ctx_counters(ctx, set->number);
-    const struct decision decision = {.now_ns = now_ns,
-                                      .forecast_ns = limit->type == WEIR_LIMIT_RESOURCE
-                                                         ? now_ns
-                                                         : ready, /* resources have no forecast */
-                                      .limiting = limit};
-
-    WEIR_INVARIANT(set->limits.n == 1);
-    /* A dead peer may hold what is missing. */
-    if (ready == WEIR_NEVER || (set_is_shared(set) && peer_reap_is_due(set, now_ns)))
-        return -EINPROGRESS;
-    counter_add(&counters->refused_busy, 1);
-    counter_add(&counters->limits[0].refused, 1);
-    if (retref)
-        acquire_op_fill_refusal(retref, set, &decision);
-    return -EAGAIN;
-}
-
-WEIR_ALWAYS_INLINE struct counters *fast_inline_count_grant(const struct thread_ctx *ctx,
-                                                            const weir_set *set, uint64_t amount)
-{
-    struct counters *counters = thread_ctx_counters(ctx, set->number);
-
-    counter_add(&counters->granted, 1);
-    counter_add(&counters->limits[0].granted, amount);
-    return counters;
-}
-
-WEIR_NOINLINE int fast_inline_take_leased(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                                          struct weir_refusal *retref)
-{
-    struct decision decision = {0};
-    int r = lease_take(ctx, set, amount, &decision);
-
-    if (r < 0)
-        acquire_op_fill_refusal(retref, set, &decision);
-    return r;
-}
-
-WEIR_ALWAYS_INLINE int fast_inline_try_take(bool shared, weir_set *set,
-                                            const struct weir_request *request,
-                                            struct weir_refusal *retref)
-{
-    struct thread_ctx *ctx = thread_ctx_self;
-    struct inline_grant grant = {0};
-    struct weir_instant at;
-    uint64_t word, ready;
-    int r;
-
-    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
-        return -EINPROGRESS;
-    if (!fast_path_is_open(set->w) ||
-        !fast_inline_resolve(set, request, PURPOSE_TAKE, &grant.amount))
-        return -EINPROGRESS;
-    if (set->limits.has_lease)
-        return fast_inline_take_leased(ctx, set, grant.amount, retref);
-    at = inline_clock(set);
-    r = inline_try_take(shared, set, &at, &grant, &word, &ready);
-    if (r == -EAGAIN)
-        return fast_inline_refuse(ctx, set, at.now_ns, ready, retref);
-    if (r == 0)
-        counter_add(&fast_inline_count_grant(ctx, set, grant.amount)->taken, 1);
-    return r;
-}
-
-WEIR_NOINLINE int fast_inline_take_private(weir_pool *pool, const struct weir_request *request,
-                                           struct weir_refusal *retref)
-{
-    int r = fast_inline_try_take(false, pool->fast_set, request, retref);
-
-    return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
-}
-
-WEIR_NOINLINE int fast_inline_take_shared(weir_pool *pool, const struct weir_request *request,
-                                          struct weir_refusal *retref)
-{
-    int r = fast_inline_try_take(true, pool->fast_set, request, retref);
-
-    return r != -EINPROGRESS ? r : acquire_take(pool, request, retref);
-}
-
-int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
-{
-    if (!pool || !pool->fast_set)
-        return acquire_take(pool, request, retref);
-    if (fast_path_needs_block(pool->fast_set))
-        return fast_block_take(pool, request, retref);
-    return pool->fast_set->participant ? fast_inline_take_shared(pool, request, retref)
-                                       : fast_inline_take_private(pool, request, retref);
-}
-
-void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
+void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
@@ -144,120 +45,18 @@ void fast_path_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
         acquisition->fast_ctx = ctx;
 }
 
-/* Tries to acquire now. Refuses only with MODE_TRY: otherwise the slow path has to wait. */
-WEIR_ALWAYS_INLINE int fast_inline_try_acquire(bool shared, weir_set *set,
-                                               const struct weir_request *request,
-                                               enum wait_mode mode, weir_acquisition **ret,
-                                               struct weir_refusal *retref)
+WEIR_ALWAYS_INLINE void acquisition_cache_push(struct thread_ctx *ctx,
+                                               weir_acquisition *acquisition)
 {
-    struct thread_ctx *ctx = thread_ctx_self;
-    weir_acquisition *acquisition = fast_path_cached(ctx, set);
-    struct inline_grant grant = {0};
-    struct weir_instant at;
-    uint64_t word, ready = 0;
-    struct acq_record *record = NULL;
-    int r;
-
-    if (!acquisition || !ret || !fast_inline_resolve(set, request, PURPOSE_ACQUIRE, &grant.amount))
-        return -EINPROGRESS;
-    WEIR_INVARIANT(grant.amount <= set->limits.items->capacity);
-    at = inline_clock(set);
-    if (shared) { /* before the commit: peers complete only the word */
-        record = set_record(set, acquisition->record);
-        grant.record = acquisition->record;
-        grant.dcas_slot = thread_ctx_for_set(ctx, set->number)->dcas_slot;
-        grant.held_word = fast_path_prepare_record(ctx, set, record, grant.amount, at.now_ns);
-    }
-    r = inline_try_take(shared, set, &at, &grant, &word, &ready);
-    if (r == -EAGAIN && mode == MODE_TRY)
-        return fast_inline_refuse(ctx, set, at.now_ns, ready, retref);
-    if (r < 0)
-        return -EINPROGRESS;
-    SCHED_POINT();
-    if (!shared) {
-        record = set_record(set, acquisition->record);
-        grant.held_word = fast_path_prepare_record(ctx, set, record, grant.amount, at.now_ns);
-    }
-    fast_path_publish_word(record, grant.held_word);
-    acquisition->values[0] = acquisition->values[1] = grant.amount;
-    fast_path_cache_pop(ctx, acquisition, request && request->flags & WEIR_STRICT);
-    fast_inline_count_grant(ctx, set, grant.amount);
-    *ret = acquisition;
-    return 0;
+    WEIR_INVARIANT(ctx->cache_n < ACQUISITION_CACHE_MAX);
+    WEIR_INVARIANT(acquisition->record && acquisition->set->w == ctx->w);
+    acquisition->next = ctx->cache;
+    ctx->cache = acquisition;
+    ctx->cache_n++;
+    thread_ctx_drop_instance(ctx);
 }
 
-WEIR_NOINLINE int fast_inline_acquire_private(weir_pool *pool, const struct weir_request *request,
-                                              weir_acquisition **ret, struct weir_refusal *retref,
-                                              slow_path_fn *slow_path, enum wait_mode mode)
-{
-    int r = fast_inline_try_acquire(false, pool->fast_set, request, mode, ret, retref);
-
-    return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
-}
-
-WEIR_NOINLINE int fast_inline_acquire_shared(weir_pool *pool, const struct weir_request *request,
-                                             weir_acquisition **ret, struct weir_refusal *retref,
-                                             slow_path_fn *slow_path, enum wait_mode mode)
-{
-    int r = fast_inline_try_acquire(true, pool->fast_set, request, mode, ret, retref);
-
-    return r != -EINPROGRESS ? r : slow_path(pool, request, ret, retref);
-}
-
-WEIR_ALWAYS_INLINE int fast_path_acquire(weir_pool *pool, const struct weir_request *request,
-                                         weir_acquisition **ret, struct weir_refusal *retref,
-                                         slow_path_fn *slow_path, enum wait_mode mode)
-{
-    if (!pool || !pool->fast_set)
-        return slow_path(pool, request, ret, retref);
-    WEIR_INVARIANT(pool->fast_set == pool->only_set);
-    if (fast_path_needs_block(pool->fast_set))
-        return fast_block_acquire(pool, request, ret, retref, slow_path, mode);
-    return pool->fast_set->participant
-               ? fast_inline_acquire_shared(pool, request, ret, retref, slow_path, mode)
-               : fast_inline_acquire_private(pool, request, ret, retref, slow_path, mode);
-}
-
-int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                     struct weir_refusal *retref)
-{
-    return fast_path_acquire(pool, request, ret, retref, acquire_try, MODE_TRY);
-}
-
-int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                struct weir_refusal *retref)
-{
-    return fast_path_acquire(pool, request, ret, retref, acquire_submit, MODE_PROBE);
-}
-
-int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                 struct weir_refusal *retref)
-{
-    return fast_path_acquire(pool, request, ret, retref, acquire_and_wait, MODE_PROBE);
-}
-
-/* Returns the units of a freed record to the state, which was inline a moment ago. */
-WEIR_ALWAYS_INLINE void fast_inline_return_units(struct thread_ctx *ctx, weir_set *set,
-                                                 const uint64_t *amount)
-{
-    const struct release_args args = {.amounts = amount, .used = amount};
-    unsigned turn = 0;
-
-    for (;; spin_backoff(&turn)) {
-        uint64_t word = version_peek_word(set->region, set->head_unit);
-
-        SCHED_POINT();
-        if (word & INFLATED_BIT) {
-            set_return_units(ctx, set, &args);
-            return;
-        }
-        WEIR_INVARIANT(*amount <= word);
-        if (version_cas_word(set->region, set->head_unit, word, word - *amount))
-            return;
-    }
-}
-
-bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
+bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     if (!acquisition->record || !fast_path_supports(acquisition->set) ||
         ctx->cache_n >= ACQUISITION_CACHE_MAX)
@@ -265,77 +64,368 @@ bool fast_path_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
     WEIR_INVARIANT(set_is_shared(acquisition->set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
-    fast_path_cache_push(ctx, acquisition);
+    acquisition_cache_push(ctx, acquisition);
     return true;
 }
 
-/* Returns whether a release takes one CAS of the state word, or none. Otherwise the algorithm has
- * to be called. */
-WEIR_ALWAYS_INLINE bool fast_inline_can_release(const weir_acquisition *acquisition,
-                                                const struct limit *limit)
+/* Takes the first acquisition, which is granted now, out of the cache. */
+WEIR_ALWAYS_INLINE void acquisition_cache_pop(struct thread_ctx *ctx, bool strict)
 {
-    return !limit->algorithm ||
-           (limit->type != WEIR_LIMIT_RESOURCE && acquisition->values[1] == acquisition->values[0]);
+    weir_acquisition *acquisition = ctx->cache;
+
+    WEIR_INVARIANT(acquisition && ctx->cache_n > 0);
+    WEIR_INVARIANT(acquisition->record && acquisition->fd < 0);
+    ctx->cache = acquisition->next;
+    ctx->cache_n--;
+    thread_ctx_hold_instance(ctx);
+    acquisition->fast_ctx = ctx;
+    /* Relaxed: no other thread knows of the acquisition yet. */
+    atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);
+    acquisition->strict = strict;
+    acquisition->updated_limits = 0;
 }
 
-/* Frees the record and returns its units. In a shared set the state word changes first, so that a
- * death in between is detected; in a private set the record does. False: nothing has changed. */
-WEIR_ALWAYS_INLINE bool fast_inline_free_record(bool shared, struct thread_ctx *ctx,
-                                                const weir_acquisition *acquisition)
+/* ---- steps ---- */
+
+/* Counts a grant; `taken`: it is never released. */
+WEIR_ALWAYS_INLINE void fast_path_count_grant(enum state_repr repr, const struct thread_ctx *ctx,
+                                              const weir_set *set, const uint64_t *amounts,
+                                              bool taken)
 {
-    weir_set *set = acquisition->set;
-    struct acq_record *record = set_record(set, acquisition->record);
-    uint64_t held = record_load(&record->word), before;
-    bool gives_back = !set->limits.items->algorithm;
+    counters_add_grant(thread_ctx_counters(ctx, set->number), amounts,
+                       repr == REPR_INLINE ? 1 : set->limits.n, taken);
+}
+
+/* Refuses a request that REPR_INLINE does not admit. */
+WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
+                                         const struct try_grant *grant, struct weir_refusal *retref,
+                                         int *ret)
+{
+    struct decision decision;
+
+    if (grant->ready == WEIR_NEVER ||
+        try_now_refuse(shared, ctx, set, grant, MODE_TRY, &decision, ret) != TRY_REFUSED)
+        return false;
+    if (retref)
+        acquire_op_fill_refusal(retref, set, &decision);
+    return true;
+}
+
+/* Resolves a valid request to amounts, not all 0. False: the slow path has to look at it. */
+WEIR_ALWAYS_INLINE bool fast_path_resolve(enum state_repr repr, const weir_set *set,
+                                          const struct weir_request *request, enum purpose purpose,
+                                          uint64_t *amounts)
+{
+    if (repr == REPR_INLINE)
+        return request_resolve_one(set, request, purpose, amounts) && *amounts;
+    return request_resolve_simple(set, request, purpose, amounts) &&
+           !request_is_empty(set, amounts);
+}
+
+/* ---- take ---- */
+
+WEIR_NOINLINE bool fast_path_take_leased(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                                         struct weir_refusal *retref, int *ret)
+{
+    struct decision decision = {0};
+
+    *ret = lease_take(ctx, set, amount, &decision);
+    if (*ret < 0)
+        acquire_op_fill_refusal(retref, set, &decision);
+    return true;
+}
+
+WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_set *set,
+                                       const struct weir_request *request,
+                                       struct weir_refusal *retref, int *ret)
+{
+    struct thread_ctx *ctx = thread_ctx_self;
+    uint64_t amounts[ACQUISITION_LIMITS];
+    struct try_grant grant = {.amounts = amounts};
+    enum try_result r;
+
+    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
+        return false;
+    request = request_validate(request);
+    if (!request || !fast_path_is_open(set->w) ||
+        !fast_path_resolve(repr, set, request, PURPOSE_TAKE, amounts))
+        return false;
+    if (set->limits.has_lease)
+        return fast_path_take_leased(ctx, set, amounts[0], retref, ret);
+    r = try_now(repr, shared, ctx, set, &grant); /* commits here */
+    if (repr == REPR_INLINE && r == TRY_REFUSED)
+        return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
+    if (r != TRY_DONE)
+        return false;
+    fast_path_count_grant(repr, ctx, set, amounts, true);
+    *ret = 0;
+    return true;
+}
+
+/* ---- acquire ---- */
+
+/* Returns the cached acquisition that may be granted next, or NULL. */
+WEIR_ALWAYS_INLINE weir_acquisition *fast_path_cached(const struct thread_ctx *ctx,
+                                                      const weir_set *set)
+{
+    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
+
+    if (!acquisition || acquisition->set != set || !fast_path_is_open(set->w))
+        return NULL;
+    return acquisition;
+}
+
+/* Returns all limits with the only key of the request, or 0 if it names none or several. */
+static uint8_t fast_path_named_limits(const weir_set *set, const struct weir_request *request)
+{
+    uint8_t named_limits = 0;
+
+    WEIR_INVARIANT(set->limits.n <= ACQUISITION_LIMITS);
+    for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
+        if (request_key_equal(set->limits.items[i].key, request->amounts->key))
+            named_limits |= (uint8_t)(1u << i);
+    return named_limits;
+}
+
+/* Resolves the request to several limits into a cached acquisition and its record. */
+WEIR_NOINLINE bool fast_path_resolve_anew(weir_acquisition *acquisition,
+                                          const struct weir_request *request)
+{
+    const weir_set *set = acquisition->set;
+    struct acq_record *r = set_record(set, acquisition->record);
+    uint64_t *values = acquisition->values;
 
     WEIR_INVARIANT(acquisition->record);
-    WEIR_INVARIANT(shared || record_state(held) == RECORD_HELD);
-    if (shared && !fast_path_is_held(set, held))
+    acquisition->named_limits = 0;
+    if (!fast_path_resolve(REPR_BLOCK, set, request, PURPOSE_ACQUIRE, values))
         return false;
-    if (shared && gives_back) {
-        int r = inline_try_give_back(set, thread_ctx_for_set(ctx, set->number)->dcas_slot,
-                                     acquisition->record, record, held, acquisition->values[0],
-                                     &before);
-
-        if (r != 1)
-            return false;
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        values[set->limits.n + i] = values[i];
+        record_store(&r->amounts[i], values[i]);
     }
-    SCHED_POINT();
-    fast_path_publish_word(record, record_next_word(held, RECORD_FREE));
-    if (!shared && gives_back)
-        fast_inline_return_units(ctx, set, acquisition->values);
+    acquisition->named_limits = fast_path_named_limits(set, request);
     return true;
 }
 
-WEIR_ALWAYS_INLINE int fast_inline_try_release(bool shared, weir_acquisition *acquisition)
+/* Resolves a request that names the key of the previous use. The other amounts are still valid. */
+WEIR_ALWAYS_INLINE bool fast_path_resolve_again(weir_acquisition *acquisition,
+                                                const struct weir_request *request)
+{
+    const weir_set *set = acquisition->set;
+    struct acq_record *r = set_record(set, acquisition->record);
+    uint64_t amount;
+
+    if (request->amounts_n != 1 || !acquisition_names_key(acquisition, request->amounts->key))
+        return false;
+    amount = request->amounts->amount;
+    for (uint32_t named_limits = acquisition->named_limits; named_limits;
+         named_limits &= named_limits - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(named_limits);
+
+        WEIR_INVARIANT(i < set->limits.n);
+        if (!amount || amount > set->limits.items[i].capacity || amount == REQUEST_AMOUNT_NONE)
+            return false;
+        acquisition->values[i] = acquisition->values[set->limits.n + i] = amount;
+        record_store(&r->amounts[i], amount);
+    }
+    return true;
+}
+
+/* Resolves a valid request into a cached acquisition. */
+WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr,
+                                                  weir_acquisition *acquisition,
+                                                  const struct weir_request *request)
+{
+    uint64_t *values = acquisition->values;
+
+    if (repr != REPR_INLINE)
+        return fast_path_resolve_again(acquisition, request) ||
+               fast_path_resolve_anew(acquisition, request);
+    if (!fast_path_resolve(repr, acquisition->set, request, PURPOSE_ACQUIRE, values))
+        return false;
+    values[1] = values[0];
+    return true;
+}
+
+/* Acquires. Refuses with MODE_TRY only: otherwise the slow path has to wait. */
+WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, weir_set *set,
+                                          const struct weir_request *request, enum wait_mode mode,
+                                          weir_acquisition **retacq, struct weir_refusal *retref,
+                                          int *ret)
+{
+    struct thread_ctx *ctx = thread_ctx_self;
+    weir_acquisition *acquisition = fast_path_cached(ctx, set);
+    struct try_grant grant = {.is_owner = true, .is_cached = true};
+    enum try_result r;
+
+    if (!acquisition || !retacq)
+        return false;
+    request = request_validate(request);
+    if (!request || !fast_path_resolve_acquire(repr, acquisition, request))
+        return false;
+    if (repr != REPR_INLINE && mode != MODE_TRY && try_now_has_queue(set))
+        return false;
+    grant.amounts = acquisition->values;
+    grant.record = acquisition->record;
+    r = try_now(repr, shared, ctx, set, &grant); /* commits here */
+    if (repr == REPR_INLINE && r == TRY_REFUSED && mode == MODE_TRY)
+        return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
+    if (r != TRY_DONE)
+        return false;
+    acquisition_cache_pop(ctx, request->flags & WEIR_STRICT);
+    fast_path_count_grant(repr, ctx, set, acquisition->values, false);
+    *retacq = acquisition;
+    *ret = 0;
+    return true;
+}
+
+/* ---- release ---- */
+
+/* Returns whether an update is missing. Limits that the request did not name have the default
+ * amount, which needs no update. */
+WEIR_ALWAYS_INLINE bool fast_path_lacks_update(enum state_repr repr, weir_acquisition *acquisition)
+{
+    bool is_missing = false;
+
+    if (repr == REPR_INLINE)
+        return acquisition_lacks_update(acquisition, 0);
+    if (acquisition->named_limits && !(acquisition->named_limits & ~acquisition->updated_limits))
+        return false;
+    for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
+        is_missing |= acquisition_lacks_update(acquisition, i);
+    return is_missing;
+}
+
+/* Frees the record and returns its units, without an algorithm. False: nothing has changed. */
+WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
+                                            struct thread_ctx *ctx,
+                                            const weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+    const struct release_args args = {.amounts = acquisition->values, .used = acquisition->values};
+    struct release_op rel = {.args = &args, .record = acquisition->record, .is_owner = true};
+    struct acq_record *r = set_record(set, acquisition->record);
+    enum try_result result;
+
+    rel.record_word = record_load(&r->word);
+    WEIR_INVARIANT(shared || record_state(rel.record_word) == RECORD_HELD);
+    /* A shared record is HELD as far as the segment can be trusted. */
+    if (shared && (record_state(rel.record_word) != RECORD_HELD || set_is_broken(set)))
+        return false;
+    result = give_back_now(repr, shared, ctx, set, r, &rel);
+    if (!shared && result == TRY_SLOW) {
+        const struct release_args rest = args; /* apart, so that `args` need not be in memory */
+
+        set_return_units(ctx, set, &rest);
+    }
+    return !shared || result == TRY_DONE;
+}
+
+WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
+                                          weir_acquisition *acquisition, int *ret)
 {
     struct thread_ctx *ctx = thread_ctx_self;
     weir_set *set = acquisition->set;
+    struct counters *counters;
     bool missing;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
-        !fast_path_is_open(set->w) || !fast_inline_can_release(acquisition, set->limits.items))
-        return -EINPROGRESS;
+        !fast_path_is_open(set->w))
+        return false;
+    if (acquisition->amounts_differ || set->limits.has_opaque_resources)
+        return false;
     WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
-    missing = acquisition_lacks_update(acquisition, 0);
-    if (!fast_inline_free_record(shared, ctx, acquisition))
-        return -EINPROGRESS;
-    return fast_path_finish_release(ctx, set, acquisition, missing);
+    missing = fast_path_lacks_update(repr, acquisition);
+    if (!fast_path_give_back(repr, shared, ctx, acquisition))
+        return false;
+    counters = thread_ctx_counters(ctx, set->number);
+    counter_add(&counters->released, 1);
+    if (missing)
+        counter_add(&counters->missing_update, 1);
+    acquisition_cache_push(ctx, acquisition);
+    *ret = missing ? -EPROTO : 0;
+    return true;
 }
 
-WEIR_NOINLINE int fast_inline_release_private(weir_acquisition *acquisition)
-{
-    int r = fast_inline_try_release(false, acquisition);
+/* ---- instances ---- */
 
-    return r != -EINPROGRESS ? r : acquisition_release(acquisition);
+/* Defines the three operations for one representation of the state. */
+#define FAST_PATH_INSTANCE(name, repr, shared)                                                     \
+    WEIR_NOINLINE int fast_path_take_##name(weir_pool *pool, const struct weir_request *request,   \
+                                            struct weir_refusal *retref)                           \
+    {                                                                                              \
+        int r;                                                                                     \
+                                                                                                   \
+        return fast_path_take(repr, shared, pool->fast_set, request, retref, &r)                   \
+                   ? r                                                                             \
+                   : acquire_take(pool, request, retref);                                          \
+    }                                                                                              \
+    WEIR_NOINLINE int fast_path_acquire_##name(                                                    \
+        weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,               \
+        struct weir_refusal *retref, slow_path_fn *slow_path, enum wait_mode mode)                 \
+    {                                                                                              \
+        int r;                                                                                     \
+                                                                                                   \
+        return fast_path_acquire(repr, shared, pool->fast_set, request, mode, ret, retref, &r)     \
+                   ? r                                                                             \
+                   : slow_path(pool, request, ret, retref);                                        \
+    }                                                                                              \
+    WEIR_NOINLINE int fast_path_release_##name(weir_acquisition *acquisition)                      \
+    {                                                                                              \
+        int r;                                                                                     \
+                                                                                                   \
+        return fast_path_release(repr, shared, acquisition, &r)                                    \
+                   ? r                                                                             \
+                   : acquisition_release(acquisition);                                             \
+    }
+
+FAST_PATH_INSTANCE(inline_private, REPR_INLINE, false)
+FAST_PATH_INSTANCE(inline_shared, REPR_INLINE, true)
+FAST_PATH_INSTANCE(block_private, REPR_BLOCK, false)
+FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true)
+
+/* Calls the instance of an operation for a set. */
+#define FAST_PATH_CALL(operation, set, ...)                                                        \
+    ((set)->inline_format == INLINE_NONE                                                           \
+         ? ((set)->is_robust ? fast_path_##operation##_block_shared(__VA_ARGS__)                   \
+                             : fast_path_##operation##_block_private(__VA_ARGS__))                 \
+         : ((set)->is_robust ? fast_path_##operation##_inline_shared(__VA_ARGS__)                  \
+                             : fast_path_##operation##_inline_private(__VA_ARGS__)))
+
+int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+{
+    if (!pool || !pool->fast_set)
+        return acquire_take(pool, request, retref);
+    return FAST_PATH_CALL(take, pool->fast_set, pool, request, retref);
 }
 
-WEIR_NOINLINE int fast_inline_release_shared(weir_acquisition *acquisition)
+WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_request *request,
+                                             weir_acquisition **ret, struct weir_refusal *retref,
+                                             slow_path_fn *slow_path, enum wait_mode mode)
 {
-    int r = fast_inline_try_release(true, acquisition);
+    if (!pool || !pool->fast_set)
+        return slow_path(pool, request, ret, retref);
+    WEIR_INVARIANT(pool->fast_set == pool->only_set);
+    return FAST_PATH_CALL(acquire, pool->fast_set, pool, request, ret, retref, slow_path, mode);
+}
 
-    return r != -EINPROGRESS ? r : acquisition_release(acquisition);
+int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                     struct weir_refusal *retref)
+{
+    return fast_path_acquire_any(pool, request, ret, retref, acquire_try, MODE_TRY);
+}
+
+int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                struct weir_refusal *retref)
+{
+    return fast_path_acquire_any(pool, request, ret, retref, acquire_submit, MODE_PROBE);
+}
+
+int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                 struct weir_refusal *retref)
+{
+    return fast_path_acquire_any(pool, request, ret, retref, acquire_and_wait, MODE_PROBE);
 }
 
 int weir_release(weir_acquisition **at)
@@ -345,10 +435,6 @@ int weir_release(weir_acquisition **at)
     if (!acquisition)
         return 0;
     *at = NULL;
-    if (!acquisition->fast_ctx)
-        return acquisition_release(acquisition);
-    if (fast_path_needs_block(acquisition->set))
-        return fast_block_release(acquisition);
-    return set_is_shared(acquisition->set) ? fast_inline_release_shared(acquisition)
-                                           : fast_inline_release_private(acquisition);
+    return acquisition->fast_ctx ? FAST_PATH_CALL(release, acquisition->set, acquisition)
+                                 : acquisition_release(acquisition);
 }

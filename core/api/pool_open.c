@@ -5,7 +5,7 @@
 #include "api/set_object.h"
 #include "base/hash.h"
 
-#include "api/fast_path.h"
+#include "api/acquisition_cache.h"
 #include "api/request.h"
 #include "base/invariant.h"
 #include "os/os.h"

@@ -54,20 +54,6 @@ static inline uint64_t key_word_binding(uint64_t word)
  */
 struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *storage);
 
-/*
- * Acquires from a private key set if the wait queue is empty and the amounts are available now. The
- * version must have the binding ctx->binding. Returns 0, or -EINPROGRESS with nothing changed: use
- * set_acquire_inflated().
- */
-int key_set_try_take(struct thread_ctx *ctx, struct key_set *key_set, const uint64_t *amounts,
-                     uint32_t record, struct decision *ret);
-/*
- * Returns units of plain resources to a private key set. The record, if any, is FREE already. The
- * version must have the binding ctx->binding. Returns 1, or -EINPROGRESS with nothing changed: use
- * set_release_key_set().
- */
-int key_set_release_now(struct thread_ctx *ctx, struct key_set *key_set, const uint64_t *amounts);
-
 /* Words of a key set's version, behind the states. */
 enum { KEY_SET_WORD_PLACE, KEY_SET_WORD_ID, KEY_SET_WORD_BINDING, KEY_SET_WORD_BINDER };
 

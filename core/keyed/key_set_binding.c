@@ -113,11 +113,15 @@ static bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *
     return false;
 }
 
-bool key_set_admits(struct txn *txn)
+bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t *content)
 {
-    if (key_set_binding(txn) != txn->ctx->binding || key_set_phase_of(txn) == PHASE_UNBOUND)
+    uint64_t *word =
+        content + CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS + KEY_SET_WORD_BINDING;
+
+    if ((*word >> PHASE_BITS & BINDING_MASK) != ctx->binding ||
+        (*word & PHASE_MASK) == PHASE_UNBOUND)
         return false;
-    key_set_set_binding(txn, txn->ctx->binding, PHASE_BOUND);
+    *word = ctx->binding << PHASE_BITS | PHASE_BOUND;
     return true;
 }
 

@@ -75,10 +75,8 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
     if (key_set) {
         keyed_move_to(acq, &key_set->set);
         op->ctx->binding = key_word_binding(word);
-        r = key_set_try_take(op->ctx, key_set, op->amounts, acq->record, &op->decision);
-        if (r == -EINPROGRESS)
-            r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
-                                     acq->max_wait_ns, &op->decision);
+        r = set_acquire(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
+                        acq->max_wait_ns, &op->decision);
         if (r >= 0 && acq->record)
             return keyed_decide(acq, r);
         keyed_move_to(acq, acq->set);

@@ -2,6 +2,7 @@
 /* Releases to wherever the key's word points at that time. */
 #include "base/backoff.h"
 #include "keyed/key_set_internal.h"
+#include "set/try_now.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -77,17 +78,20 @@ static bool keyed_release_is_simple(const struct keyed_release_op *rel)
 /* Releases to a key set. Returns 1; 0 if another thread did it; -ESTALE (another binding). */
 static int keyed_release_to_key_set(struct keyed_release_op *rel, struct key_set *key_set)
 {
-    int r = -EINPROGRESS;
+    struct release_op op = {.args = &rel->args,
+                            .record = rel->record,
+                            .record_word = rel->word,
+                            .record_freed = rel->record_freed};
 
     if (keyed_release_is_simple(rel)) {
-        if (!keyed_claim_record(rel))
-            return 0;
-        r = key_set_release_now(rel->slot.ctx, key_set, rel->args.amounts);
+        enum try_result r = try_now_release(rel->slot.ctx, &key_set->set, &op);
+
+        rel->record_freed = op.record_freed;
+        if (r != TRY_SLOW)
+            return r == TRY_DONE;
     }
-    if (r == -EINPROGRESS)
-        r = set_release_key_set(rel->slot.ctx, &key_set->set, rel->record, rel->word, &rel->args,
-                                rel->record_freed);
-    return r;
+    return set_release_key_set(rel->slot.ctx, &key_set->set, rel->record, rel->word, &rel->args,
+                               rel->record_freed);
 }
 
 /* Releases to the key set that the key's word names. */

@@ -40,16 +40,19 @@ uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
                              const struct weir_instant *at, uint64_t amount);
 /* Takes `amount` if it is ready now. Returns what limit_ready_at() would; nothing was taken if that
  * is later than now. */
-static inline uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
-                                      const struct weir_instant *at, uint64_t amount)
+WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
+                                           const struct weir_instant *at, uint64_t amount)
 {
-    if (limit->algorithm && limit->algorithm->try_take)
-        return limit->algorithm->try_take(limit->config, state, at, amount);
-    if (!limit->algorithm && amount <= limit->capacity && *state <= limit->capacity - amount) {
-        *state += amount;
-        return at->now_ns;
-    }
-    return limit_take_if_ready(limit, state, at, amount);
+    if (limit->algorithm)
+        return limit->algorithm->try_take
+                   ? limit->algorithm->try_take(limit->config, state, at, amount)
+                   : limit_take_if_ready(limit, state, at, amount);
+    if (amount > limit->capacity)
+        return WEIR_NEVER;
+    if (*state > limit->capacity - amount)
+        return WEIR_BLOCKED;
+    *state += amount;
+    return at->now_ns;
 }
 /* Releases units of a resource that were held since `granted_ns`. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
@@ -150,16 +153,8 @@ WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint
         uint64_t *state = states + limit->state_offset;
 
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
-        if (!amounts[i])
-            continue;
-        if (limit->algorithm) {
-            if (limit_try_take(limit, state, at, amounts[i]) > at->now_ns)
-                return false;
-        } else {
-            if (amounts[i] > limit->capacity || *state > limit->capacity - amounts[i])
-                return false;
-            *state += amounts[i];
-        }
+        if (amounts[i] && limit_try_take(limit, state, at, amounts[i]) > at->now_ns)
+            return false;
     }
     return true;
 }

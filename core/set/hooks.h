@@ -42,9 +42,9 @@ int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 
 /* ---- keyed/ ---- */
 
-/* Returns whether the version of a key set that was read is of the binding that `ctx->binding`
- * names. */
-bool key_set_admits(struct txn *txn);
+/* Returns whether the version of a key set with this content is of the binding that `ctx->binding`
+ * names. Then `content` says that the binding is in use. */
+bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t *content);
 /* A record that was entered in a key set is free again. */
 void key_set_record_freed(struct thread_ctx *ctx, weir_set *set);
 

@@ -223,15 +223,20 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
 
-/* Steps of set_acquire(). Each returns -EINPROGRESS if the next one is needed. inline_acquire()
- * (inline_state.c): by one CAS on the state word. Also returns -ENOMEM. */
-int inline_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                   enum wait_mode mode, struct decision *ret);
-/* try_now.c: with a stack version, while the wait queue is empty. */
-int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                    enum wait_mode mode, struct decision *ret);
+/* Results of the fast path (try_now.h). */
+enum try_result {
+    TRY_DONE,
+    TRY_REFUSED, /* not available now; or another thread has released the record */
+    TRY_SLOW     /* the slow path is needed */
+};
+
+/* Steps of set_acquire(). try_now.c: while the wait queue is empty. TRY_REFUSED: `*ret_error` says
+ * why: -EAGAIN, -ERANGE or -ENOMEM. TRY_DONE: it is 0. */
+enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                                uint32_t record, enum wait_mode mode, struct decision *ret,
+                                int *ret_error);
 /* set_acquire.c: behind the waiters of a private set; its states are copied from block to block.
- * Returns 1 or -ESHUTDOWN. */
+ * Returns 1 or -ESHUTDOWN; -EINPROGRESS: the next step is needed. */
 int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                 struct decision *ret);
 /* set_acquire.c: on the slow path, in the state word once the set can be deflated. */
@@ -243,19 +248,17 @@ static inline int set_acquire(struct thread_ctx *ctx, weir_set *set, const uint6
                               uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
                               struct decision *ret)
 {
-    int r = -EINPROGRESS;
+    int error, r = -EINPROGRESS;
 
     WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
     if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !set->is_robust &&
         version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
         r = set_enqueue(ctx, set, amounts, record, ret);
-    if (r == -EINPROGRESS)
-        r = set->inline_format == INLINE_NONE
-                ? try_now_acquire(ctx, set, amounts, record, mode, ret)
-                : inline_acquire(ctx, set, amounts, record, mode, ret);
-    return r != -EINPROGRESS
-               ? r
-               : set_acquire_inflated(ctx, set, amounts, record, mode, max_wait_ns, ret);
+    if (r != -EINPROGRESS)
+        return r;
+    if (try_now_acquire(ctx, set, amounts, record, mode, ret, &error) != TRY_SLOW)
+        return error;
+    return set_acquire_inflated(ctx, set, amounts, record, mode, max_wait_ns, ret);
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "set/hooks.h"
 #include "set/inline_state.h"
 #include "set/instance_base.h"
+#include "set/try_now.h"
 #include "set/txn_internal.h"
 #include <errno.h>
 
@@ -47,13 +48,7 @@ void set_count_refusal(struct thread_ctx *ctx, weir_set *set, int code, const ch
 void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t *amounts,
                      uint32_t record)
 {
-    struct counters *counters = thread_ctx_counters(ctx, set->number);
-
-    counter_add(&counters->granted, 1);
-    if (!record)
-        counter_add(&counters->taken, 1);
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        counter_add(&counters->limits[i].granted, amounts[i]);
+    counters_add_grant(thread_ctx_counters(ctx, set->number), amounts, set->limits.n, !record);
 }
 
 void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct limit *limiting)
@@ -208,7 +203,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return -EUCLEAN;
     if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return -ESHUTDOWN;
-    if (set_is_key_set(set) && !key_set_admits(txn))
+    if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
         return -ESTALE;
     if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER &&
         set_acquire_must_queue(set, &txn->version) && set_acquire_can_wait(txn, amounts))
@@ -301,6 +296,16 @@ int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, 
                                     : -EINPROGRESS;
 }
 
+/* Acquires from a set that has become inline. Results as set_acquire(), or -EINPROGRESS. */
+static int set_acquire_inline(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                              uint32_t record, enum wait_mode mode, struct decision *ret)
+{
+    int error;
+
+    return try_now_acquire(ctx, set, amounts, record, mode, ret, &error) == TRY_SLOW ? -EINPROGRESS
+                                                                                     : error;
+}
+
 int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                          uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
                          struct decision *ret)
@@ -315,7 +320,7 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
-            r = inline_acquire(ctx, set, amounts, record, mode, ret);
+            r = set_acquire_inline(ctx, set, amounts, record, mode, ret);
         else
             r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
         if (r != -EINPROGRESS)
@@ -324,19 +329,27 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
     return r == 1 ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 
+static int set_lease_inline(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+                            struct decision *ret)
+{
+    int error;
+
+    return try_now_lease(ctx, set, amount, lease, ret, &error) == TRY_SLOW ? -EINPROGRESS : error;
+}
+
 int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
               struct decision *ret)
 {
     struct txn txn;
     unsigned turn = 0;
-    int r = inline_lease(ctx, set, amount, lease, ret);
+    int r = set_lease_inline(ctx, set, amount, lease, ret);
 
     WEIR_INVARIANT(lease == 0 || lease > amount);
     txn.forecast_walks = 0;
     for (; r == -EINPROGRESS; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
-            r = inline_lease(ctx, set, amount, lease, ret);
+            r = set_lease_inline(ctx, set, amount, lease, ret);
         else
             r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);
     }

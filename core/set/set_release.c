@@ -84,16 +84,6 @@ void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct
     }
 }
 
-/* One release. */
-struct release_op {
-    const struct release_args *args;
-    uint32_t record;      /* 0: none */
-    uint64_t record_word; /* of the record, HELD */
-    bool is_owner;        /* the caller holds it; no other thread releases it */
-    bool record_freed;    /* the record is FREE, or there is none */
-    bool needs_clock;     /* calls an algorithm, or may deflate the set */
-};
-
 /* Applies a release to all limits. Returns true if a rate or call has changed. */
 static inline bool set_release_limits(struct txn *txn, const struct release_args *args,
                                       uint64_t granted_ns)
@@ -131,7 +121,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     uint64_t granted_ns = set_granted_ns(set, rel->record, args);
     bool is_changed;
 
-    if (set_is_key_set(set) && !key_set_admits(txn))
+    if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
         return -ESTALE;
     WEIR_INVARIANT(rel->record_freed || rel->record);
     if (!rel->record_freed && record_load(&set_record(set, rel->record)->word) != rel->record_word)
@@ -154,8 +144,14 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
     if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS && is_inflated)
         dcas_complete(txn->set, &txn->version, rel->record);
     else if (!is_inflated || set_try_deflate(txn))
-        return inline_release(txn->ctx, txn->set, rel->record, rel->record_word, rel->is_owner,
-                              rel->args, &rel->record_freed);
+        switch (try_now_release(txn->ctx, txn->set, rel)) {
+        case TRY_DONE:
+            return 1;
+        case TRY_REFUSED:
+            return 0;
+        default:
+            return -EINPROGRESS;
+        }
     return set_release_once(txn, rel);
 }
 
@@ -224,7 +220,8 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
         return 1;
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {
-        if (rel->needs_clock)
+        /* Without an algorithm the clock is needed to deflate the set. */
+        if (rel->use_algorithm || set->inline_format != INLINE_NONE)
             txn_begin(&txn, ctx, set);
         else
             txn_begin_untimed(&txn, ctx, set);
@@ -259,19 +256,13 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
                              .record = record,
                              .record_word = word,
                              .is_owner = is_owner,
-                             .needs_clock = use_algorithm || set->inline_format != INLINE_NONE};
-    int r;
+                             .use_algorithm = use_algorithm};
+    enum try_result r;
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
-    if (set->inline_format != INLINE_NONE)
-        r = inline_release(ctx, set, record, word, is_owner, args, &rel.record_freed);
-    else
-        r = try_now_release(ctx, set, record, word, is_owner, use_algorithm, args,
-                            &rel.record_freed);
-    if (r == -EINPROGRESS)
-        r = set_release_inflated(ctx, set, &rel);
-    if (r == 0)
+    r = try_now_release(ctx, set, &rel);
+    if (r == TRY_REFUSED || (r == TRY_SLOW && !set_release_inflated(ctx, set, &rel)))
         return false;
     if (use_algorithm && !set_is_broken(set))
         set_count_release(ctx, set, args);
@@ -287,7 +278,7 @@ int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, 
                              .record = record_freed ? 0 : record,
                              .record_word = word,
                              .record_freed = record_freed,
-                             .needs_clock = true};
+                             .use_algorithm = true};
 
     WEIR_INVARIANT(set_is_key_set(set) && (record_freed || record));
     return set_release_inflated(ctx, set, &rel);
@@ -296,7 +287,7 @@ int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, 
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)
 {
     struct release_op rel = {
-        .args = args, .is_owner = true, .record_freed = true, .needs_clock = true};
+        .args = args, .is_owner = true, .record_freed = true, .use_algorithm = true};
 
     set_release_inflated(ctx, set, &rel);
 }

@@ -1,126 +1,126 @@
 /* SPDX-License-Identifier: MIT */
-/* Grants and releases on the fast path of inflated sets. */
+/* The fast path as the first step of set_acquire() and set_release(), for every set. */
 #include "set/try_now.h"
 
-#include "base/invariant.h"
-#include "base/sched_point.h"
-#include "set/try_now_inline.h"
+#include "limit/counters.h"
+#include "set/inline_state.h"
 #include <errno.h>
 
-/* ---- grant ---- */
-
-static void try_now_set_held(struct acq_record *r)
+/* Stores the active set, where the recovery of a dead thread starts, and claims an announcement
+ * slot. */
+static void try_now_prepare_dcas(struct thread_ctx *ctx, const weir_set *set)
 {
-    WEIR_INVARIANT(record_state(record_load(&r->word)) == RECORD_FREE);
-    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_HELD),
-                          memory_order_release);
-    SCHED_POINT();
+    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    dcas_slot(ctx, set);
 }
 
-int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                    enum wait_mode mode, struct decision *ret)
-{
-    /* No other thread knows the record of a request that does not wait. */
-    bool is_owner = mode == MODE_PROBE || mode == MODE_TRY;
-    int r;
+/* Defines the instances of the templates for one representation of the state: out of line, so that
+ * each has registers of its own. */
+#define TRY_NOW_INSTANCE(name, repr, shared)                                                       \
+    WEIR_NOINLINE enum try_result try_now_##name(const struct thread_ctx *ctx,                     \
+                                                 const weir_set *set, struct try_grant *grant)     \
+    {                                                                                              \
+        return try_now(repr, shared, ctx, set, grant);                                             \
+    }                                                                                              \
+    WEIR_NOINLINE enum try_result give_back_##name(const struct thread_ctx *ctx,                   \
+                                                   const weir_set *set, struct release_op *rel)    \
+    {                                                                                              \
+        return give_back_now(repr, shared, ctx, set, set_record(set, rel->record), rel);           \
+    }
 
-    WEIR_INVARIANT(set->inline_format == INLINE_NONE && thread_ctx_is_ready(ctx, set));
-    if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
-        return -EINPROGRESS;
-    if (try_now_has_queue(set, mode))
-        return -EINPROGRESS;
-    r = set->is_robust ? try_now_take(true, ctx, set, amounts, record, is_owner, &ret->now_ns)
-                       : try_now_take(false, ctx, set, amounts, 0, false, &ret->now_ns);
-    if (r < 0)
+TRY_NOW_INSTANCE(inline_private, REPR_INLINE, false)
+TRY_NOW_INSTANCE(inline_shared, REPR_INLINE, true)
+TRY_NOW_INSTANCE(block_private, REPR_BLOCK, false)
+TRY_NOW_INSTANCE(block_shared, REPR_BLOCK, true)
+TRY_NOW_INSTANCE(key_set_private, REPR_KEY_SET, false)
+
+WEIR_ALWAYS_INLINE enum try_result try_now_dispatch(struct thread_ctx *ctx, weir_set *set,
+                                                    struct try_grant *grant)
+{
+    WEIR_INVARIANT(thread_ctx_is_ready(ctx, set));
+    if (set->inline_format == INLINE_DCAS)
+        try_now_prepare_dcas(ctx, set);
+    if (set->inline_format != INLINE_NONE)
+        return set->is_robust ? try_now_inline_shared(ctx, set, grant)
+                              : try_now_inline_private(ctx, set, grant);
+    grant->word = INFLATED_BIT;
+    if (!try_now_fits_stack(set))
+        return TRY_SLOW;
+    if (set_is_key_set(set))
+        return set->is_robust ? TRY_SLOW : try_now_key_set_private(ctx, set, grant);
+    return set->is_robust ? try_now_block_shared(ctx, set, grant)
+                          : try_now_block_private(ctx, set, grant);
+}
+
+enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                                uint32_t record, enum wait_mode mode, struct decision *ret,
+                                int *ret_error)
+{
+    /* Another thread may complete and release the grant of a request that can wait. */
+    struct try_grant grant = {
+        .amounts = amounts, .record = record, .is_owner = mode == MODE_PROBE || mode == MODE_TRY};
+    enum try_result r;
+
+    if (mode != MODE_TRY && try_now_has_queue(set))
+        return TRY_SLOW;
+    r = try_now_dispatch(ctx, set, &grant);
+    if (r == TRY_DONE) {
+        ret->now_ns = ret->forecast_ns = grant.now_ns;
+        counters_add_grant(thread_ctx_counters(ctx, set->number), amounts, set->limits.n, !record);
+        *ret_error = 0;
+        return TRY_DONE;
+    }
+    if (grant.word & INFLATED_BIT)
+        return TRY_SLOW;
+    if (r == TRY_REFUSED)
+        r = try_now_refuse(true, ctx, set, &grant, mode, ret, ret_error);
+    if (r == TRY_REFUSED)
         return r;
-    if (record && !set->is_robust) {
-        try_now_stamp_record(record_at(set->region, record), ret->now_ns);
-        try_now_set_held(record_at(set->region, record));
-    }
-    ret->forecast_ns = ret->now_ns;
-    set_count_grant(ctx, set, amounts, record);
-    return 0;
+    /* The request waits, the state does not fit the word, or the clock is behind. */
+    *ret_error = set_inflate(ctx, set, grant.word);
+    return *ret_error ? TRY_REFUSED : TRY_SLOW;
 }
 
-/* ---- release ---- */
-
-/* Makes a HELD record FREE. Of all threads that try, one gets true and returns the units. */
-static bool try_now_claim_record(struct acq_record *r, uint64_t word, bool is_owner)
+enum try_result try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                              uint64_t lease, struct decision *ret, int *ret_error)
 {
-    uint64_t free_word = record_next_word(word, RECORD_FREE);
-    bool record_freed = true;
+    struct try_grant grant = {.amounts = &lease};
 
-    WEIR_INVARIANT(record_state(word) == RECORD_HELD &&
-                   (!is_owner || record_load(&r->word) == word));
-    if (is_owner)
-        atomic_store_explicit(&r->word, free_word, memory_order_release);
-    else
-        record_freed = atomic_compare_exchange_strong_explicit(
-            &r->word, &word, free_word, memory_order_seq_cst, memory_order_seq_cst);
-    SCHED_POINT();
-    return record_freed;
+    WEIR_INVARIANT(lease == 0 || lease > amount);
+    ret->lease_rest = 0;
+    if (!lease || try_now_dispatch(ctx, set, &grant) != TRY_DONE)
+        return try_now_acquire(ctx, set, &amount, 0, MODE_TRY, ret, ret_error);
+    ret->now_ns = ret->forecast_ns = grant.now_ns;
+    ret->lease_rest = lease - amount;
+    set_count_grant(ctx, set, &amount, 0);
+    *ret_error = 0;
+    return TRY_DONE;
 }
 
-/* Applies a release to the limits, at a time that is not before the version's. */
-static void try_now_release_limits(const weir_set *set, struct stack_version *version,
-                                   struct weir_instant *at, uint64_t granted_ns,
-                                   const struct release_args *args)
+/* Releases in the state word of a shared set. Inflates the set if that does not serve. */
+static enum try_result try_now_release_shared(struct thread_ctx *ctx, weir_set *set,
+                                              struct release_op *rel)
 {
-    if (at->now_ns < version->content[CONTENT_LAST_NS])
-        at->now_ns = version->content[CONTENT_LAST_NS];
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        set_release_limit(set, i, try_now_states(version) + set->limits.items[i].state_offset, at,
-                          args, granted_ns);
-    version->content[CONTENT_LAST_NS] = at->now_ns;
+    enum try_result r;
+
+    if (set->inline_format == INLINE_DCAS)
+        try_now_prepare_dcas(ctx, set);
+    r = give_back_inline_shared(ctx, set, rel);
+    if (r == TRY_SLOW && !(rel->word & INFLATED_BIT) && !set_is_broken(set))
+        set_inflate(ctx, set, rel->word);
+    return r;
 }
 
-WEIR_ALWAYS_INLINE int try_now_release_impl(bool shared, struct thread_ctx *ctx, weir_set *set,
-                                            uint32_t record, uint64_t word, bool use_algorithm,
-                                            const struct release_args *args, uint64_t granted_ns)
+enum try_result try_now_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    struct weir_instant at = {0};
-    struct stack_version version;
-
-    if (use_algorithm)
-        at = clock_instant(&set->w->clock, set->limits.reads_wall);
-    for (unsigned turn = 0;; stack_version_backoff(shared, version.head, &turn)) {
-        if (!try_now_read(shared, ctx, set, &turn, &version))
-            return -EINPROGRESS;
-        if (shared && record_load(&record_at(set->region, record)->word) != word)
-            return 0;
-        WEIR_INVARIANT(shared ||
-                       limits_hold(&set->limits, try_now_states(&version), args->amounts));
-        if (use_algorithm)
-            try_now_release_limits(set, &version, &at, granted_ns, args);
-        else
-            try_now_release_all(&set->limits, try_now_states(&version), args->amounts);
-        try_now_set_write(shared, &version, record, true, word, RECORD_FREE);
-        if (try_now_commit(shared, ctx, set, turn, &version))
-            return 1;
-    }
-}
-
-int try_now_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                    bool is_owner, bool use_algorithm, const struct release_args *args,
-                    bool *record_freed)
-{
-    uint64_t granted_ns = set_granted_ns(set, record, args);
-
-    WEIR_INVARIANT(*record_freed || record);
-    if (CONTENT_STATES + set->limits.state_words > STACK_VERSION_WORDS)
-        return -EINPROGRESS;
-    if (set->is_robust)
-        return is_owner && record ? try_now_release_impl(true, ctx, set, record, word,
-                                                         use_algorithm, args, granted_ns)
-                                  : -EINPROGRESS;
-    if (!*record_freed && !try_now_claim_record(record_at(set->region, record), word, is_owner))
-        return 0;
-    *record_freed = true;
-    return try_now_release_impl(false, ctx, set, record, word, use_algorithm, args, granted_ns);
-}
-
-bool try_now_supports(const weir_set *set)
-{
-    return set->head_unit && set->inline_format == INLINE_NONE &&
-           CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
+    WEIR_INVARIANT(thread_ctx_is_ready(ctx, set) && (rel->record_freed || rel->record));
+    if (set->inline_format != INLINE_NONE)
+        return set->is_robust ? try_now_release_shared(ctx, set, rel)
+                              : give_back_inline_private(ctx, set, rel);
+    if (!try_now_fits_stack(set))
+        return TRY_SLOW;
+    if (set_is_key_set(set))
+        return set->is_robust ? TRY_SLOW : give_back_key_set_private(ctx, set, rel);
+    return set->is_robust ? give_back_block_shared(ctx, set, rel)
+                          : give_back_block_private(ctx, set, rel);
 }

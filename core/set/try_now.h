@@ -1,29 +1,446 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fast path of inflated sets: grants now, or releases, while the wait queue is empty and nothing is
- * reserved. inline_state.h does that for inline sets.
+ * The fast path: grants now, and gives back, while the wait queue is empty and nothing is reserved.
+ * All other cases take the slow path (txn.h).
  *
- * A version is read onto the stack, changed and published; no waiters, notifications or forecast
- * are involved. In a private set the record's word is no deferred write, since no other thread
- * knows the record of a request that does not wait. It becomes HELD after the commit of the grant,
- * and FREE before the commit of the release. All other cases take the slow path (txn.h).
+ * try_now() and give_back_now() are templates, compiled into their callers for each representation
+ * of the state, and for private and shared sets. A private set dies as a whole, so its state and a
+ * record may change one after the other: a record becomes HELD after the grant, and FREE before its
+ * units are returned. In a shared set a peer must be able to complete what a dead thread has begun.
+ * The record is filled before the state changes; its word is a deferred write of the version, or is
+ * announced (detectable_cas.h). A rate or call in a shared state word gets nothing back after a
+ * death, so its record changes as in a private set.
+ *
+ * The clock is read before the state, to keep the time between load and CAS short; an older
+ * timestamp can only grant less.
  */
 #ifndef WEIR_CORE_SET_TRY_NOW_H
 #define WEIR_CORE_SET_TRY_NOW_H
 
-#include "set/set.h"
+#include "base/invariant.h"
+#include "limit/counters.h"
+#include "set/detectable_cas.h"
+#include "set/instance_base.h"
+#include "state/stack_version.h"
 
-/* Returns true if this fast path can work on the set. */
-bool try_now_supports(const weir_set *set);
+/* Where the state is. */
+enum state_repr {
+    REPR_INLINE, /* in the state word, while the set is inline (inline_state.h) */
+    REPR_BLOCK,  /* in a version block; the fast path works on a stack version */
+    REPR_KEY_SET /* in a version block of a key set with the binding ctx->binding */
+};
+
+/* One grant. */
+struct try_grant {
+    const uint64_t *amounts;
+    uint32_t record; /* FREE, becomes HELD; 0: none */
+    bool is_owner;   /* no other thread completes the grant of the record and releases it */
+    bool is_cached;  /* the record is a cached one, without amount and thread */
+    uint64_t now_ns; /* result: time of the decision */
+    /* Results of REPR_INLINE: the word that was read, INFLATED_BIT if it was inflated or invalid;
+     * and when a refused request would be granted. */
+    uint64_t word, ready;
+};
+
+/* One release. */
+struct release_op {
+    const struct release_args *args;
+    uint32_t record;      /* 0: none */
+    uint64_t record_word; /* of the record, HELD */
+    bool is_owner;        /* the caller holds it; no other thread releases it */
+    bool record_freed;    /* the record is FREE, before or after the call, or there is none */
+    bool use_algorithm;   /* an algorithm may decide what is returned */
+    uint64_t word;        /* result for shared sets, as in struct try_grant */
+};
+
+WEIR_ALWAYS_INLINE bool try_now_has_record(const struct try_grant *grant)
+{
+    if (grant->is_cached)
+        return true; /* known when compiled */
+    return grant->record != 0;
+}
+
+static inline bool try_now_fits_stack(const weir_set *set)
+{
+    return CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
+}
+
+/* Returns true if a request that may wait seems to have others ahead; it needs no clock then. */
+static inline bool try_now_has_queue(const weir_set *set)
+{
+    if (set->inline_format != INLINE_NONE)
+        return version_peek_word(set->region, set->head_unit) & INFLATED_BIT;
+    return version_peek_content(set->region, set->head_unit, CONTENT_COUNT) & WAITQ_COUNT_MASK;
+}
+
+/* Returns when the set was last deflated, ns. Its inline state takes no older timestamp: no request
+ * may be granted as of a time when others were queued. */
+WEIR_ALWAYS_INLINE uint64_t inline_deflated_ns(const weir_set *set)
+{
+    return atomic_load_explicit(set->deflated_ns, memory_order_acquire);
+}
+
+/* Upper bound of the kernel's tick, ns. */
+#define INLINE_TICK_NS UINT64_C(20000000)
 
 /*
- * Releases a record with the word `word`. Returns 1; 0 if another thread has released it; or
- * -EINPROGRESS if the slow path is needed. `use_algorithm`: an algorithm decides what is returned.
- * `is_owner`: the caller holds the record. `*record_freed`: the record is FREE, before or after the
- * call.
+ * Returns the timestamp of the decision. A counted resource in the state word does not depend on
+ * time: there the coarse clock suffices, as `granted_ns` is informational. Its result is raised to
+ * the deflation if that came after the tick.
  */
-int try_now_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                    bool is_owner, bool use_algorithm, const struct release_args *args,
-                    bool *record_freed);
+WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const weir_set *set)
+{
+    struct weir_instant at = {0};
+    uint64_t deflated_ns;
+
+    if (repr != REPR_INLINE || set->limits.items->algorithm)
+        return clock_instant(&set->w->clock, set->limits.reads_wall);
+    at.now_ns = clock_now_coarse(&set->w->clock);
+    deflated_ns = inline_deflated_ns(set);
+    if (at.now_ns < deflated_ns && deflated_ns - at.now_ns < INLINE_TICK_NS)
+        at.now_ns = deflated_ns;
+    return at;
+}
+
+/* Prepares for a grant, and returns its timestamp. */
+WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr, bool shared,
+                                                     const weir_set *set)
+{
+    struct weir_instant at;
+
+    if (repr == REPR_INLINE)
+        return try_now_clock(repr, set);
+    if (!shared)
+        contention_yield(region_block(set->region, set->head_unit));
+    at = try_now_clock(repr, set);
+    version_prefetch(set->region, set->head_unit);
+    return at;
+}
+
+WEIR_ALWAYS_INLINE uint64_t *try_now_states(const struct stack_version *version)
+{
+    return version->content + CONTENT_STATES;
+}
+
+/* Returns true if the state of a shared set can be the result of an operation. */
+WEIR_ALWAYS_INLINE bool try_now_is_valid(enum state_repr repr, const weir_set *set,
+                                         const struct stack_version *version)
+{
+    if (!set_is_shared(set))
+        return true;
+    if (participant_is_broken(set->participant) || !participant_has_slot(set->participant))
+        return false;
+    if (repr == REPR_INLINE)
+        return limit_check(set->limits.items, try_now_states(version)) == 0;
+    return version->content[CONTENT_LAST_NS] < GRANT_MARKER &&
+           limits_check(&set->limits, try_now_states(version)) == 0;
+}
+
+/* Reads the version block. False: there are waiters or flags, or the version is incomplete. */
+WEIR_ALWAYS_INLINE bool try_now_read_block(bool shared, const struct thread_ctx *ctx,
+                                           const weir_set *set, unsigned *turn,
+                                           struct stack_version *ret)
+{
+    if (shared)
+        version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    if (!stack_version_read(shared, set->region, set->head_unit,
+                            CONTENT_STATES + set->limits.state_words, turn, ret))
+        return false;
+    return !(ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK));
+}
+
+/* Reads the state word. False: the set is inflated. */
+WEIR_ALWAYS_INLINE bool try_now_read_word(bool shared, const weir_set *set,
+                                          struct stack_version *ret)
+{
+    ret->head = region_block(set->region, set->head_unit);
+    ret->state_word = shm_load_acquire(&ret->head->state_word);
+    *try_now_states(ret) =
+        shared ? inline_state_decode(set->inline_format, ret->state_word) : ret->state_word;
+    return !(ret->state_word & INFLATED_BIT);
+}
+
+/* Reads the state. False: the slow path is needed, and finds out why. */
+WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
+                                     const struct thread_ctx *ctx, const weir_set *set,
+                                     unsigned *turn, struct stack_version *ret)
+{
+    if (!(repr == REPR_INLINE ? try_now_read_word(shared, set, ret)
+                              : try_now_read_block(shared, ctx, set, turn, ret)))
+        return false;
+    if (repr == REPR_KEY_SET && !key_set_admits(ctx, set, ret->content))
+        return false;
+    return !shared || try_now_is_valid(repr, set, ret);
+}
+
+/* Returns the time of the state. It is ahead of the clock if there is a reservation. */
+WEIR_ALWAYS_INLINE uint64_t try_now_last_ns(enum state_repr repr, const weir_set *set,
+                                            const struct stack_version *version)
+{
+    return repr == REPR_INLINE ? inline_deflated_ns(set) : version->content[CONTENT_LAST_NS];
+}
+
+/* Takes the amounts if they are available now. Otherwise `states` is clobbered. */
+WEIR_ALWAYS_INLINE bool try_now_take(enum state_repr repr, const weir_set *set, uint64_t *states,
+                                     const struct weir_instant *at, struct try_grant *grant)
+{
+    if (repr != REPR_INLINE)
+        return limits_take_or_clobber(&set->limits, states, at, grant->amounts);
+    grant->ready = limit_try_take(set->limits.items, states, at, grant->amounts[0]);
+    return grant->ready <= at->now_ns;
+}
+
+/* Sets how the word of `record` changes from `expected` to `state`. */
+WEIR_ALWAYS_INLINE void try_now_set_write(struct stack_version *version, uint32_t record,
+                                          bool is_owner, uint64_t expected, enum record_state state)
+{
+    version->write =
+        (struct deferred_write){.target = deferred_write_target(record, RECORD_FIELD_WORD),
+                                .is_exclusive = is_owner,
+                                .expected = expected,
+                                .desired = record_next_word(expected, state)};
+}
+
+/* Fills the record `r`, still FREE, and sets how its word becomes HELD. Relaxed: the word is stored
+ * last. */
+WEIR_ALWAYS_INLINE void try_now_prepare_hold(const struct thread_ctx *ctx, const weir_set *set,
+                                             const struct try_grant *grant, struct acq_record *r,
+                                             struct stack_version *version)
+{
+    WEIR_INVARIANT(set->is_robust || record_state(record_load(&r->word)) == RECORD_FREE);
+    if (grant->is_cached)
+        shm_store_relaxed(&r->amounts[0], grant->amounts[0]);
+    shm_store_relaxed(&r->granted_ns, grant->now_ns);
+    shm_store_relaxed(&r->enqueued_ns, grant->now_ns);
+    if (grant->is_cached)
+        shm_store_relaxed(&r->set, (uint64_t)set->id << 32 | ctx->thread);
+    try_now_set_write(version, grant->record, grant->is_owner, record_load(&r->word), RECORD_HELD);
+}
+
+/* Writes the word of the record `r` apart from the state. Returns false if another thread did. */
+WEIR_ALWAYS_INLINE bool try_now_apply_write(const weir_set *set, struct acq_record *r,
+                                            const struct deferred_write *write)
+{
+    WEIR_INVARIANT(set->is_robust || record_may_become(write->expected, write->desired));
+    WEIR_INVARIANT(set->is_robust || !write->is_exclusive ||
+                   record_load(&r->word) == write->expected);
+    if (!write->is_exclusive)
+        return shm_cas_seq_cst(&r->word, write->expected, write->desired);
+    shm_store_release(&r->word, write->desired);
+    return true;
+}
+
+/* Replaces a state that belongs into the state word by that word. A shared resource also announces
+ * the write. False: the state does not fit, or there is no slot or no record to announce. */
+WEIR_ALWAYS_INLINE bool try_now_encode(enum state_repr repr, bool shared,
+                                       const struct thread_ctx *ctx, const weir_set *set,
+                                       const struct stack_version *version)
+{
+    uint64_t *state = try_now_states(version);
+    uint32_t slot, record = version->write.target >> 3;
+
+    if (repr != REPR_INLINE)
+        return true;
+    if (!shared || set->inline_format != INLINE_DCAS)
+        return !(*state & INFLATED_BIT);
+    slot = thread_ctx_for_set(ctx, set->number)->dcas_slot;
+    if (!dcas_is_slot(slot) || !record || *state > DCAS_USED_MAX)
+        return false;
+    *state = dcas_announce(set->announce_slots, slot, version->state_word, *state, record,
+                           version->write.desired);
+    return true;
+}
+
+/* Commits the state. False: another thread committed first. */
+WEIR_ALWAYS_INLINE bool try_now_commit(enum state_repr repr, bool shared,
+                                       const struct thread_ctx *ctx, const weir_set *set,
+                                       unsigned turn, const struct stack_version *version)
+{
+    if (repr == REPR_INLINE)
+        return shm_cas_seq_cst(&version->head->state_word, version->state_word,
+                               *try_now_states(version));
+    return stack_version_commit(shared, set->region, thread_ctx_for_set(ctx, set->number)->unit,
+                                turn, version);
+}
+
+/* Backs off after another thread committed first. */
+WEIR_ALWAYS_INLINE void try_now_backoff(enum state_repr repr, bool shared,
+                                        const struct stack_version *version, unsigned *turn)
+{
+    contention_backoff(shared || repr == REPR_INLINE, version->head, turn);
+}
+
+/* Grants if the amounts are available now. TRY_REFUSED: they are not. Counts nothing. */
+WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
+                                           const struct thread_ctx *ctx, const weir_set *set,
+                                           struct try_grant *grant)
+{
+    struct weir_instant at = try_now_begin(repr, shared, set);
+    uint64_t content[STACK_VERSION_WORDS];
+    struct stack_version version = {.content = content};
+    struct acq_record *r = NULL;
+
+    version.has_write = shared && try_now_has_record(grant);
+    grant->word = INFLATED_BIT;
+    for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
+        if (!try_now_read(repr, shared, ctx, set, &turn, &version))
+            return TRY_SLOW;
+        grant->word = version.state_word;
+        if (at.now_ns < try_now_last_ns(repr, set, &version)) {
+            at = clock_instant(&set->w->clock, set->limits.reads_wall);
+            if (at.now_ns < try_now_last_ns(repr, set, &version))
+                return TRY_SLOW;
+            if (repr == REPR_INLINE)
+                continue; /* an inline word may recur, so it is read after the clock */
+        }
+        grant->now_ns = at.now_ns;
+        if (!try_now_take(repr, set, content + CONTENT_STATES, &at, grant))
+            return TRY_REFUSED;
+        if (repr != REPR_INLINE)
+            content[CONTENT_LAST_NS] = at.now_ns;
+        if (version.has_write) {
+            r = set_record(set, grant->record);
+            try_now_prepare_hold(ctx, set, grant, r, &version);
+        }
+        if (!try_now_encode(repr, shared, ctx, set, &version))
+            return TRY_SLOW;
+        if (try_now_commit(repr, shared, ctx, set, turn, &version))
+            break;
+    }
+    if (!shared && try_now_has_record(grant)) {
+        r = set_record(set, grant->record);
+        try_now_prepare_hold(ctx, set, grant, r, &version);
+    }
+    if (r && (!shared || repr == REPR_INLINE))
+        try_now_apply_write(set, r, &version.write);
+    return TRY_DONE;
+}
+
+/* Applies a release to the state. False: a shared resource holds too little, and the set is marked
+ * broken. */
+WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const weir_set *set,
+                                        const struct release_op *rel, struct weir_instant *at,
+                                        uint64_t granted_ns, uint64_t *content)
+{
+    uint64_t *states = content + CONTENT_STATES;
+    uint32_t n = repr == REPR_INLINE ? 1 : set->limits.n;
+
+    WEIR_INVARIANT(set->is_robust || limits_hold(&set->limits, states, rel->args->amounts));
+    if (rel->use_algorithm) {
+        if (repr != REPR_INLINE && at->now_ns < content[CONTENT_LAST_NS])
+            at->now_ns = content[CONTENT_LAST_NS];
+        for (uint32_t i = 0; i < n; i++)
+            set_release_limit(set, i, states + set->limits.items[i].state_offset, at, rel->args,
+                              granted_ns);
+        if (repr != REPR_INLINE)
+            content[CONTENT_LAST_NS] = at->now_ns;
+        return true;
+    }
+    if (repr == REPR_INLINE) {
+        bool is_held = !shared || *states >= rel->args->amounts[0];
+
+        if (!is_held)
+            participant_mark_broken(set->participant); /* no correct process writes that */
+        *states -= rel->args->amounts[0];
+        return is_held;
+    }
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE)
+            states[set->limits.items[i].state_offset] -= rel->args->amounts[i];
+    return true;
+}
+
+/* Gives back what the record `r` holds, and makes it FREE. TRY_REFUSED: another thread has released
+ * it. Counts nothing. */
+WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shared,
+                                                 const struct thread_ctx *ctx, const weir_set *set,
+                                                 struct acq_record *r, struct release_op *rel)
+{
+    bool changes = rel->use_algorithm || set->limits.has_resources;
+    /* The record's word changes by the commit, or is announced. */
+    bool is_linked = shared && (repr == REPR_INLINE ? set->limits.has_resources : changes);
+    uint64_t content[STACK_VERSION_WORDS], granted_ns = 0;
+    struct stack_version version = {.content = content, .has_write = is_linked};
+    struct weir_instant at = {0};
+
+    if (repr != REPR_INLINE && shared && !(rel->is_owner && rel->record))
+        return TRY_SLOW;
+    try_now_set_write(&version, rel->record, rel->is_owner, rel->record_word, RECORD_FREE);
+    if (rel->use_algorithm) {
+        granted_ns = set_granted_ns(set, rel->record, rel->args);
+        at = clock_instant(&set->w->clock, set->limits.reads_wall);
+    }
+    if (!is_linked && !rel->record_freed) {
+        if (!try_now_apply_write(set, r, &version.write))
+            return TRY_REFUSED;
+        rel->record_freed = true;
+    }
+    if (!changes)
+        return TRY_DONE;
+    for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
+        bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
+
+        if (shared)
+            rel->word = is_read ? version.state_word : INFLATED_BIT;
+        if (!is_read)
+            return TRY_SLOW;
+        if (is_linked && !rel->is_owner)
+            return TRY_SLOW; /* whether another thread released it is known once inflated */
+        if (is_linked && record_load(&r->word) != rel->record_word)
+            return TRY_REFUSED;
+        if (!give_back_apply(repr, shared, set, rel, &at, granted_ns, content))
+            return TRY_SLOW;
+        if (!try_now_encode(repr, shared, ctx, set, &version))
+            /* Without a link the algorithm set the top bit, against its contract. */
+            return is_linked ? TRY_SLOW : TRY_DONE;
+        if (try_now_commit(repr, shared, ctx, set, turn, &version))
+            break;
+    }
+    if (is_linked && repr == REPR_INLINE)
+        try_now_apply_write(set, r, &version.write);
+    return TRY_DONE;
+}
+
+/*
+ * Refuses a request that got TRY_REFUSED of a state word. The wait queue was empty, so the forecast
+ * is the limit's own. TRY_REFUSED: `*ret_error` is -EAGAIN or -ERANGE, and the refusal is counted.
+ * TRY_SLOW: the request may wait, or the cleanup of dead peers has changed the set.
+ */
+WEIR_ALWAYS_INLINE enum try_result try_now_refuse(bool shared, struct thread_ctx *ctx,
+                                                  weir_set *set, const struct try_grant *grant,
+                                                  enum wait_mode mode, struct decision *ret,
+                                                  int *ret_error)
+{
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
+    const struct limit *limit = set->limits.items;
+
+    /* Dead peers may hold the missing units. */
+    if (shared && set_is_shared(set) && peer_reap_if_due(ctx, set, grant->now_ns))
+        return TRY_SLOW;
+    if (grant->ready != WEIR_NEVER && mode != MODE_TRY && mode != MODE_PROBE)
+        return TRY_SLOW;
+    *ret =
+        (struct decision){.now_ns = grant->now_ns, .forecast_ns = grant->ready, .limiting = limit};
+    *ret_error = -EAGAIN;
+    if (grant->ready == WEIR_NEVER) {
+        *ret_error = -ERANGE;
+        set_count_refusal(ctx, set, -ERANGE, limit->key);
+    } else if (mode == MODE_TRY) {
+        if (limit->type == WEIR_LIMIT_RESOURCE)
+            ret->forecast_ns = grant->now_ns; /* no forecast */
+        counter_add(&counters->refused_busy, 1);
+        counter_add(&counters->limits[0].refused, 1);
+    }
+    return TRY_REFUSED;
+}
+
+/* Takes `lease` units without a record if there are so many, or else `amount`. `lease` is 0 or more
+ * than `amount`; `ret->lease_rest` is what exceeds the amount. Results as try_now_acquire(). */
+enum try_result try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                              uint64_t lease, struct decision *ret, int *ret_error);
+
+/* Releases from any set without subjects, as give_back_now(). Inflates a set if its state word does
+ * not serve. */
+enum try_result try_now_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
 
 #endif

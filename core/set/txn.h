@@ -57,8 +57,8 @@ void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
  * published something. False: another thread committed first. */
 bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
-/* Inflates a set that is inline, so that a request can be enqueued. Returns -EINPROGRESS, whether
- * this thread did it or the set has changed; or -ENOMEM. */
+/* Inflates a set that is inline, so that a request can be enqueued, unless it has changed. Returns
+ * 0 or -ENOMEM. */
 int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 static inline uint64_t *txn_states(const struct txn *txn)

@@ -12,10 +12,14 @@
 #define YIELD_CHECKS  4u /* looks at whether the hint was cleared */
 #define YIELD_PAUSES  4u /* exponent of two of pauses between them */
 
-void contention_backoff(struct set_head *set, unsigned *turn)
+void contention_backoff(bool spin, struct set_head *set, unsigned *turn)
 {
     unsigned pauses;
 
+    if (spin) {
+        spin_backoff(turn);
+        return;
+    }
     WEIR_INVARIANT(*turn <= CONTENTION_TURNS);
     if (*turn < CONTENTION_TURNS)
         ++*turn;

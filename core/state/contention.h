@@ -21,8 +21,9 @@
 /* Losses after which a thread sets the yield hint. */
 #define CONTENTION_TURNS 2u
 
-/* Backs off after a lost CAS. `*turn` counts the losses of this operation, from 0. */
-void contention_backoff(struct set_head *set, unsigned *turn);
+/* Backs off after a lost CAS. `*turn` counts the losses of this operation, from 0. With `spin` the
+ * pauses double each time, and no hint is set. */
+void contention_backoff(bool spin, struct set_head *set, unsigned *turn);
 /* Waits until the yield hint is cleared, at most 64 pauses; then clears it. */
 void contention_wait(struct set_head *set);
 

@@ -30,7 +30,7 @@ struct weir_acquisition {
     bool strict;
     _Atomic bool observed; /* the caller knows of the grant: it cannot be canceled */
     bool amounts_differ;   /* an amount used differs from the amount acquired */
-    /* fast_path_block.c: bit i: limit i has the only key requested; 0: unknown. */
+    /* fast_path.c: bit i: limit i has the only key requested; 0: unknown. */
     uint8_t named_limits;
     uint64_t updated_limits; /* bit i: limit i */
     union {

@@ -20,7 +20,7 @@
 #include "crash_world.h"
 #include "keyed/key_set.h"
 #include "os/os.h"
-#include "state/short_version.h"
+#include "state/stack_version.h"
 #include "stepped.h"
 
 #include "lib/require.h"

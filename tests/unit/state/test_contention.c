@@ -18,7 +18,7 @@ static void a_thread_that_lost_often_sets_the_hint(void **state)
     (void)state;
     for (unsigned i = 1; i <= CONTENTION_TURNS + 2; i++) {
         assert_int_equal(pressed(&set), i > CONTENTION_TURNS);
-        contention_backoff(&set, &turn);
+        contention_backoff(false, &set, &turn);
         assert_int_equal(turn, i < CONTENTION_TURNS ? i : CONTENTION_TURNS);
     }
     contention_clear(&set, 0); /* another thread, which has not set it */

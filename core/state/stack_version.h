@@ -9,15 +9,14 @@
  * there is no deferred write, and no helper need hand the replaced block to the committing thread.
  * So the block is marked completed before the version is committed.
  */
-#ifndef WEIR_CORE_STATE_SHORT_VERSION_H
-#define WEIR_CORE_STATE_SHORT_VERSION_H
+#ifndef WEIR_CORE_STATE_STACK_VERSION_H
+#define WEIR_CORE_STATE_STACK_VERSION_H
 
-#include "base/backoff.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "state/contention.h"
 #include "state/version.h"
-#include "state/version_block.h"
+#include "state/version_ops.h"
 
 /* Content words of a stack version. 8 or 16 of them are copied, whatever content_n is; every block
  * has room for 16. */
@@ -33,40 +32,23 @@ struct stack_version {
     uint64_t state_word; /* as read from the set */
     bool has_write;      /* only in a shared set */
     struct deferred_write write;
-    uint64_t content[STACK_VERSION_WORDS];
+    uint64_t *content; /* STACK_VERSION_WORDS; apart, so that the rest can be in registers */
 };
-
-WEIR_ALWAYS_INLINE void stack_version_store(_Atomic uint64_t *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_relaxed);
-    SCHED_POINT();
-}
-
-WEIR_ALWAYS_INLINE uint64_t stack_version_load(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
-WEIR_ALWAYS_INLINE void stack_version_get(uint64_t *to, const _Atomic uint64_t *from)
-{
-    *to = stack_version_load(from);
-    SCHED_POINT();
-}
 
 WEIR_ALWAYS_INLINE void stack_version_get_4(uint64_t *to, const _Atomic uint64_t *from)
 {
-    stack_version_get(&to[0], &from[0]);
-    stack_version_get(&to[1], &from[1]);
-    stack_version_get(&to[2], &from[2]);
-    stack_version_get(&to[3], &from[3]);
+    to[0] = shm_load_relaxed(&from[0]);
+    to[1] = shm_load_relaxed(&from[1]);
+    to[2] = shm_load_relaxed(&from[2]);
+    to[3] = shm_load_relaxed(&from[3]);
 }
 
 WEIR_ALWAYS_INLINE void stack_version_put_4(_Atomic uint64_t *to, const uint64_t *from)
 {
-    stack_version_store(&to[0], from[0]);
-    stack_version_store(&to[1], from[1]);
-    stack_version_store(&to[2], from[2]);
-    stack_version_store(&to[3], from[3]);
+    shm_store_relaxed(&to[0], from[0]);
+    shm_store_relaxed(&to[1], from[1]);
+    shm_store_relaxed(&to[2], from[2]);
+    shm_store_relaxed(&to[3], from[3]);
 }
 
 /* Copies without a loop: most versions have at most 8 words. */
@@ -98,20 +80,11 @@ WEIR_ALWAYS_INLINE bool stack_version_is_complete(bool shared, const struct regi
                                                   const struct version_block *block, uint64_t word,
                                                   uint32_t content_n)
 {
-    if (block_content_n(stack_version_load(&block->meta)) != content_n || !(word & INFLATED_BIT))
+    if (block_content_n(shm_load_relaxed(&block->meta)) != content_n || !(word & INFLATED_BIT))
         return false;
     return !shared || !region->segment ||
-           (stack_version_load(&block->version) == state_word_version(word) &&
-            stack_version_load(&block->notified) == state_word_version(word));
-}
-
-/* Backs off after another thread committed first. `*turn` begins at 0. */
-WEIR_ALWAYS_INLINE void stack_version_backoff(bool shared, struct set_head *set, unsigned *turn)
-{
-    if (shared)
-        spin_backoff(turn);
-    else
-        contention_backoff(set, turn);
+           (shm_load_relaxed(&block->version) == state_word_version(word) &&
+            shm_load_relaxed(&block->notified) == state_word_version(word));
 }
 
 /* Reads a version of `content_n` words. Returns false if it is not fit for the stack, or does not
@@ -127,7 +100,7 @@ WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *reg
     version->head = set;
     version->block_class = block_class;
     version->content_n = content_n;
-    for (unsigned early = 0; early < HELP_AFTER; stack_version_backoff(shared, set, turn)) {
+    for (unsigned early = 0; early < HELP_AFTER; contention_backoff(shared, set, turn)) {
         uint64_t word = atomic_load_explicit(&set->state_word, memory_order_acquire);
         const struct version_block *block = block_at(shared, region, block_class, word);
         bool done = atomic_load_explicit(&block->completed, memory_order_acquire) ==
@@ -137,7 +110,7 @@ WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *reg
             return false;
         stack_version_get_content(version->content, block, content_n);
         atomic_thread_fence(memory_order_acquire);
-        if (stack_version_load(&set->state_word) != word)
+        if (shm_load_relaxed(&set->state_word) != word)
             continue;
         version->state_word = word;
         if (done)
@@ -158,35 +131,18 @@ WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct reg
 
     atomic_thread_fence(memory_order_release);
     if (shared && region->segment) {
-        stack_version_store(&block->version, state_word_version(word));
-        stack_version_store(&block->notified, state_word_version(word));
+        shm_store_relaxed(&block->version, state_word_version(word));
+        shm_store_relaxed(&block->notified, state_word_version(word));
     }
-    stack_version_store(&block->completed, state_word_version(word) - shared);
+    shm_store_relaxed(&block->completed, state_word_version(word) - shared);
     if (shared)
-        stack_version_store(&block->predecessor, version->state_word);
-    stack_version_store(&block->meta, block_meta(shared ? ctx : 0, version->content_n, has_write));
+        shm_store_relaxed(&block->predecessor, version->state_word);
+    shm_store_relaxed(&block->meta, block_meta(shared ? ctx : 0, version->content_n, has_write));
     if (has_write) {
-        stack_version_store(&block->writes[0][0], version->write.expected);
-        stack_version_store(&block->writes[0][1], version->write.desired);
-        stack_version_store(&block->targets[0], version->write.target);
+        shm_store_relaxed(&block->writes[0][0], version->write.expected);
+        shm_store_relaxed(&block->writes[0][1], version->write.desired);
+        shm_store_relaxed(&block->targets[0], version->write.target);
     }
-}
-
-/* Completes the committing thread's own version. Its own record's word needs no CAS. */
-WEIR_ALWAYS_INLINE void stack_version_complete(const struct region *region,
-                                               const struct deferred_write *write)
-{
-    _Atomic uint64_t *at = region_record(region, write->target >> 3);
-    uint64_t expected = write->expected;
-
-    WEIR_INVARIANT((write->target & 7) == RECORD_FIELD_WORD && write->target >> 3);
-    at += write->target & 7;
-    if (write->is_exclusive)
-        atomic_store_explicit(at, write->desired, memory_order_release);
-    else
-        atomic_compare_exchange_strong_explicit(at, &expected, write->desired, memory_order_seq_cst,
-                                                memory_order_seq_cst);
-    SCHED_POINT();
 }
 
 /* Commits the version from the thread's own block. Returns false, and has no effect, if another
@@ -195,28 +151,24 @@ WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *r
                                              unsigned turn, const struct stack_version *version)
 {
     _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, version->block_class);
-    uint64_t mine = atomic_load_explicit(own_ref, memory_order_acquire),
-             expected = version->state_word;
+    uint64_t mine = atomic_load_explicit(own_ref, memory_order_acquire);
     struct version_block *block = block_at(shared, region, version->block_class, mine);
     uint64_t word = state_word_next(mine);
 
-    WEIR_INVARIANT(region->segment || (mine && state_word_slot(mine) != state_word_slot(expected)));
+    WEIR_INVARIANT(region->segment ||
+                   (mine && state_word_slot(mine) != state_word_slot(version->state_word)));
     stack_version_write_header(shared, region, ctx, block, word, version);
     stack_version_put_content(block, version->content, version->content_n);
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    if (!atomic_compare_exchange_strong_explicit(&version->head->state_word, &expected, word,
-                                                 memory_order_seq_cst, memory_order_seq_cst))
+    if (!shm_cas_seq_cst(&version->head->state_word, version->state_word, word))
         return false;
-    SCHED_POINT();
     if (shared && version->has_write)
-        stack_version_complete(region, &version->write);
-    stack_version_store(own_ref, block_ref_of_word(version->state_word));
-    if (!shared)
+        version_apply_write(shared, region, &version->write);
+    shm_store_relaxed(own_ref, block_ref_of_word(version->state_word));
+    if (shared)
+        shm_store_release(&block->completed, state_word_version(word));
+    else
         contention_clear(version->head, turn);
-    if (shared) {
-        atomic_store_explicit(&block->completed, state_word_version(word), memory_order_release);
-        SCHED_POINT();
-    }
     return true;
 }
 
