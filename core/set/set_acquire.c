@@ -274,10 +274,12 @@ int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, 
     uint32_t tail;
     struct txn txn;
 
-    WEIR_INVARIANT(!set->is_robust && !set_is_key_set(set));
+    WEIR_INVARIANT(!set->is_robust);
+    /* The binding of a key set is among the states. */
+    if (set_is_key_set(set) || !waitq_length_in(count))
+        return -EINPROGRESS;
     /* The states stay in the block if the forecast, or resources alone, decide. */
-    if (!waitq_length_in(count) ||
-        !txn_read_private(&txn, ctx, set,
+    if (!txn_read_private(&txn, ctx, set,
                           has_forecast || !set->limits.has_waits ? set->limits.state_words : 0) ||
         !set_acquire_must_queue(set, &txn.version))
         return -EINPROGRESS;
