@@ -95,6 +95,7 @@ static void timer_thread_service(weir_queue *queue, bool *ret_failing)
 {
     bool has_timer;
 
+    WEIR_INVARIANT(queue); /* of a number that was given to a queue */
     pthread_mutex_lock(&queue->timer.lock);
     has_timer = queue->ring.has_timer;
     pthread_mutex_unlock(&queue->timer.lock);
