@@ -91,7 +91,7 @@ static void *read_too(void *unused)
 {
     uint64_t (*read)(void);
 
-    while ((read = atomic_load_explicit(&other_reads, memory_order_acquire)) != NULL)
+    while ((read = atomic_load_explicit(&other_reads, memory_order_acquire)))
         for (int i = 0; i < 100; i++)
             require(read() > 0);
     return unused;

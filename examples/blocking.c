@@ -47,7 +47,7 @@ static int job(void)
 {
     const struct weir_amount tokens = {"tokens", TOKENS_ASKED};
     const struct weir_request request = {
-        .size = sizeof request, .amounts = &tokens, .amounts_n = 1, .timeout_ns = 10000 * MS};
+        .size = sizeof(request), .amounts = &tokens, .amounts_n = 1, .timeout_ns = 10000 * MS};
     weir_acquisition *acquisition = NULL;
     int together, most, e = weir_acquire(pool, &request, &acquisition, NULL);
 
@@ -104,8 +104,8 @@ static void run_impatient(void)
     const struct weir_amount none_left[] = {{"tokens", 0}, {"connections", 1}};
     const struct weir_amount many[] = {{"tokens", 200}, {"connections", 0}};
     const struct weir_amount too_many[] = {{"tokens", 201}};
-    struct weir_request request = {.size = sizeof request, .amounts = all, .amounts_n = 2};
-    struct weir_refusal refusal = {.size = sizeof refusal};
+    struct weir_request request = {.size = sizeof(request), .amounts = all, .amounts_n = 2};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
     weir_acquisition *holder = NULL, *other = NULL;
 
     expect("all connections", weir_acquire(pool, &request, &holder, NULL), 0);
@@ -132,7 +132,7 @@ static void run_impatient(void)
 
 int main(void)
 {
-    const struct weir_options options = {.size = sizeof options, .text = text};
+    const struct weir_options options = {.size = sizeof(options), .text = text};
     struct weir_error error = {0};
     weir *w = NULL;
     int e = weir_open(&w, &options, &error);

@@ -78,10 +78,10 @@ struct server {
 
 static void deadline_clear(struct connection *c)
 {
-    if (c->in == NULL)
+    if (!c->in)
         return;
-    *(c->earlier != NULL ? &c->earlier->later : &c->in->first) = c->later;
-    *(c->later != NULL ? &c->later->earlier : &c->in->last) = c->earlier;
+    *(c->earlier ? &c->earlier->later : &c->in->first) = c->later;
+    *(c->later ? &c->later->earlier : &c->in->last) = c->earlier;
     c->in = NULL;
 }
 
@@ -91,14 +91,14 @@ static void deadline_set(struct connection *c, struct deadlines *list, uint64_t 
 
     deadline_clear(c);
     before = list->last;
-    while (before != NULL && before->deadline_ns > at_ns)
+    while (before && before->deadline_ns > at_ns)
         before = before->earlier;
     c->in = list;
     c->deadline_ns = at_ns;
     c->earlier = before;
-    c->later = before != NULL ? before->later : list->first;
-    *(c->earlier != NULL ? &c->earlier->later : &list->first) = c;
-    *(c->later != NULL ? &c->later->earlier : &list->last) = c;
+    c->later = before ? before->later : list->first;
+    *(c->earlier ? &c->earlier->later : &list->first) = c;
+    *(c->later ? &c->later->earlier : &list->last) = c;
 }
 
 /* Sets the timer to the earliest deadline. */
@@ -107,9 +107,9 @@ static void arm_timer(struct server *s)
     uint64_t at_ns = s->accept_again_ns;
     struct itimerspec when = {0};
 
-    if (s->idle.first != NULL && (at_ns == 0 || s->idle.first->deadline_ns < at_ns))
+    if (s->idle.first && (at_ns == 0 || s->idle.first->deadline_ns < at_ns))
         at_ns = s->idle.first->deadline_ns;
-    if (s->work.first != NULL && (at_ns == 0 || s->work.first->deadline_ns < at_ns))
+    if (s->work.first && (at_ns == 0 || s->work.first->deadline_ns < at_ns))
         at_ns = s->work.first->deadline_ns;
     if (at_ns == s->armed_ns)
         return;
@@ -158,7 +158,7 @@ static void release(struct server *s, struct connection *c, const char *event, u
     uint64_t since_ns = now_ns();
     char set[256];
 
-    snprintf(set, sizeof set, "%s", weir_acquisition_set(c->acquisition));
+    snprintf(set, sizeof(set), "%s", weir_acquisition_set(c->acquisition));
     if (c->job.tokens > 0)
         weir_update(c->acquisition, "tokens", used);
     weir_release(&c->acquisition); /* also closes its fd, which leaves epoll */
@@ -176,8 +176,8 @@ static void hang_up(struct server *s, struct connection *c)
     deadline_clear(c);
     close(c->fd);
     c->state = CLOSED;
-    *(c->previous != NULL ? &c->previous->next : &s->open) = c->next;
-    if (c->next != NULL)
+    *(c->previous ? &c->previous->next : &s->open) = c->next;
+    if (c->next)
         c->next->previous = c->previous;
     c->later = s->closed;
     s->closed = c;
@@ -244,8 +244,8 @@ static void ask(struct server *s, struct connection *c)
 {
     const struct weir_amount tokens = {"tokens", c->job.tokens};
     const struct weir_request request = {
-        .size = sizeof request, .amounts = &tokens, .amounts_n = 1};
-    struct weir_refusal refusal = {.size = sizeof refusal};
+        .size = sizeof(request), .amounts = &tokens, .amounts_n = 1};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
     int e = weir_submit(s->service.pool, &request, &c->acquisition, &refusal);
 
     if (e < 0)
@@ -345,7 +345,7 @@ static void run(struct server *s, struct connection *c)
 static void on_grant(struct server *s, void *owner)
 {
     struct connection *c = owner;
-    struct weir_refusal refusal = {.size = sizeof refusal};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
     int result;
 
     if (c->state != WAITING)
@@ -375,7 +375,7 @@ static void on_socket(struct server *s, void *owner)
     if (c->state == LEAVING)
         in->n = 0; /* its input is dropped */
     if (c->state != WRITING) {
-        n = recv(c->fd, in->bytes + in->n, sizeof in->bytes - in->n, 0);
+        n = recv(c->fd, in->bytes + in->n, sizeof(in->bytes) - in->n, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0) {
@@ -389,10 +389,10 @@ static void on_socket(struct server *s, void *owner)
 
 static int add_connection(struct server *s, int fd)
 {
-    struct connection *c = calloc(1, sizeof *c);
+    struct connection *c = calloc(1, sizeof(*c));
     int e;
 
-    if (c == NULL)
+    if (!c)
         return -ENOMEM;
     c->fd = fd;
     c->socket = (struct watch){on_socket, c};
@@ -405,7 +405,7 @@ static int add_connection(struct server *s, int fd)
     }
     http_input_init(&c->input);
     c->next = s->open;
-    if (c->next != NULL)
+    if (c->next)
         c->next->previous = c;
     s->open = c;
     s->connections_n++;
@@ -439,14 +439,14 @@ static void on_timer(struct server *s, void *owner)
     struct connection *c;
 
     (void)owner;
-    if (read(s->timer, &expirations, sizeof expirations) < 0)
+    if (read(s->timer, &expirations, sizeof(expirations)) < 0)
         return;
     s->armed_ns = 0;
-    while ((c = s->work.first) != NULL && c->deadline_ns <= now) {
+    while ((c = s->work.first) && c->deadline_ns <= now) {
         finish_work(s, c);
         run(s, c);
     }
-    while ((c = s->idle.first) != NULL && c->deadline_ns <= now)
+    while ((c = s->idle.first) && c->deadline_ns <= now)
         hang_up(s, c);
     if (s->accept_again_ns != 0 && s->accept_again_ns <= now)
         accept_start(s);
@@ -462,7 +462,7 @@ static void on_signal(struct server *s, void *owner)
     s->accept_again_ns = 0;
     accept_stop(s);
     watch_fd(s, EPOLL_CTL_DEL, s->signals, NULL, 0);
-    for (c = s->open; c != NULL; c = next) {
+    for (c = s->open; c; c = next) {
         next = c->next;
         c->keep_alive = false;
         if (c->state != WORKING && c->state != WRITING)
@@ -474,7 +474,7 @@ static void free_closed(struct server *s)
 {
     struct connection *c;
 
-    while ((c = s->closed) != NULL) {
+    while ((c = s->closed)) {
         s->closed = c->later;
         free(c);
     }
@@ -500,7 +500,7 @@ static int serve(struct server *s)
         if (n < EVENTS_MAX) /* otherwise events may be left for the next look */
             s->last_look_ns = look_ns;
         free_closed(s);
-        if (s->service.log != NULL)
+        if (s->service.log)
             fflush(s->service.log);
     }
     return 0;

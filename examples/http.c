@@ -8,7 +8,7 @@
 /* Appends a piece of a text. The parser hands out adjacent pieces, unless a header is folded. */
 static int extend(struct http_text *text, const char *at, size_t n)
 {
-    if (text->at == NULL)
+    if (!text->at)
         text->at = at;
     if (text->at + text->n != at)
         return -1; /* folding is obsolete and must be refused: RFC 9112, 5.2 */
@@ -111,7 +111,7 @@ static int judge(const struct http_input *in)
 
     if (parser->http_major != 1)
         return 505;
-    if (parser->http_minor > 0 && find(in, "Host") == NULL)
+    if (parser->http_minor > 0 && !find(in, "Host"))
         return 400; /* RFC 9112, 3.2 */
     if (parser->method != HTTP_GET && parser->method != HTTP_POST)
         return 405;
@@ -153,7 +153,7 @@ int http_number(const struct http_input *in, const char *name, uint64_t max, uin
     const struct http_header *header = find(in, name);
     uint64_t number = 0;
 
-    if (header == NULL)
+    if (!header)
         return 0;
     for (size_t i = 0; i < header->value.n; i++) {
         unsigned digit = (unsigned char)header->value.at[i] - (unsigned)'0';
@@ -171,7 +171,7 @@ int http_number(const struct http_input *in, const char *name, uint64_t max, uin
 void http_respond(struct http_reply *reply, int status, bool keep_alive, const char *headers,
                   const char *body)
 {
-    int n = snprintf(reply->bytes, sizeof reply->bytes,
+    int n = snprintf(reply->bytes, sizeof(reply->bytes),
                      "HTTP/1.1 %d %s\r\n"
                      "Content-Length: %zu\r\n"
                      "Connection: %s\r\n"
@@ -182,6 +182,6 @@ void http_respond(struct http_reply *reply, int status, bool keep_alive, const c
 
     reply->sent = 0;
     reply->n = (size_t)n;
-    if (n < 0 || reply->n >= sizeof reply->bytes)
+    if (n < 0 || reply->n >= sizeof(reply->bytes))
         http_respond(reply, 500, keep_alive, "", "The answer does not fit.\n");
 }

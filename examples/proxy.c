@@ -111,16 +111,16 @@ static int complain(const struct proxy *p, const char *set, const char *what)
 static int read_address(const struct proxy *p, struct upstream *u)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    const char *colon = u->address != NULL ? strrchr(u->address, ':') : NULL;
+    const char *colon = u->address ? strrchr(u->address, ':') : NULL;
     struct addrinfo *found;
     char host[256];
     size_t n;
     int e;
 
-    if (colon == NULL)
+    if (!colon)
         return complain(p, u->name, "its config has no `address: \"host:port\"`");
     n = (size_t)(colon - u->address);
-    snprintf(host, sizeof host, "%.*s", (int)(n < 256 ? n : 255), u->address);
+    snprintf(host, sizeof(host), "%.*s", (int)(n < 256 ? n : 255), u->address);
     if (n >= 2 && host[0] == '[' && host[n - 1] == ']') {
         host[n - 1] = '\0';
         memmove(host, host + 1, n - 1);
@@ -137,12 +137,12 @@ static int read_address(const struct proxy *p, struct upstream *u)
 /* Opens the set of bytes of an upstream, and sets the greatest amount of one request. */
 static int open_bytes(const struct proxy *p, struct upstream *u, const char *name)
 {
-    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n, e;
 
     u->chunk_max = PROXY_BUFFER;
-    if (name == NULL)
+    if (!name)
         return 0;
     e = weir_pool_open(&u->bytes, p->weir, name, 0);
     n = e < 0 ? e : weir_set_stats(weir_pool_set(u->bytes, 0), &stats, limits, WEIR_LIMITS_MAX);
@@ -167,7 +167,7 @@ static int open_bytes(const struct proxy *p, struct upstream *u, const char *nam
  */
 static int check_connections(const struct proxy *p, weir_set *set)
 {
-    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
@@ -182,8 +182,8 @@ static int open_upstreams(struct proxy *p)
 {
     int status = 0;
 
-    p->upstreams = calloc(weir_pool_sets(p->pool), sizeof *p->upstreams);
-    if (p->upstreams == NULL)
+    p->upstreams = calloc(weir_pool_sets(p->pool), sizeof(*p->upstreams));
+    if (!p->upstreams)
         return EX_OSERR;
     p->upstreams_n = weir_pool_sets(p->pool);
     for (size_t i = 0; status == 0 && i < p->upstreams_n; i++) {
@@ -219,7 +219,7 @@ static void on_log(void *userdata, enum weir_log_level level, const char *messag
 static int open_weir(struct proxy *p)
 {
     const struct weir_options options = {
-        .size = sizeof options,
+        .size = sizeof(options),
         .file = p->file,
         .log = on_log,
         .complaint = on_complaint,
@@ -303,7 +303,7 @@ int proxy_listen(const struct proxy *p)
         .sin_port = htons(p->port),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
     };
-    socklen_t length = sizeof address;
+    socklen_t length = sizeof(address);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 ||
@@ -339,7 +339,7 @@ int proxy_signals(const struct proxy *p)
 
 int proxy_ask_connection(struct proxy *p, void *user_data)
 {
-    const struct weir_request request = {.size = sizeof request}; /* one of everything */
+    const struct weir_request request = {.size = sizeof(request)}; /* one of everything */
 
     return weir_queue_submit(p->queue, p->pool, &request, (uintptr_t)user_data, NULL, NULL);
 }
@@ -347,14 +347,15 @@ int proxy_ask_connection(struct proxy *p, void *user_data)
 int proxy_ask_bytes(struct proxy *p, const struct upstream *upstream, size_t n, void *user_data)
 {
     const struct weir_amount bytes = {"bytes", n};
-    const struct weir_request request = {.size = sizeof request, .amounts = &bytes, .amounts_n = 1};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = &bytes, .amounts_n = 1};
 
     return weir_queue_submit(p->queue, upstream->bytes, &request, (uintptr_t)user_data, NULL, NULL);
 }
 
 void proxy_release_bytes(weir_acquisition **acquisition, size_t used)
 {
-    if (*acquisition != NULL)
+    if (*acquisition)
         weir_update(*acquisition, "bytes", used);
     weir_release(acquisition);
 }
@@ -373,7 +374,7 @@ struct upstream *proxy_upstream(struct proxy *p, const weir_acquisition *granted
 
 static void print_set(const char *name, weir_set *set)
 {
-    struct weir_set_stats s = {.size = sizeof s};
+    struct weir_set_stats s = {.size = sizeof(s)};
 
     if (weir_set_stats(set, &s, NULL, 0) >= 0)
         printf("; %s: held %" PRIu64 ", waiting %" PRIu64 ", granted %" PRIu64 ", waited %" PRIu64
@@ -394,7 +395,7 @@ void proxy_print_status(const struct proxy *p)
 
         print_set(u->name, weir_pool_set(p->pool, i));
         printf(", failed %" PRIu64, u->tries_failed);
-        if (u->bytes != NULL)
+        if (u->bytes)
             print_set(weir_set_name(weir_pool_set(u->bytes, 0)), weir_pool_set(u->bytes, 0));
     }
     puts("");
@@ -403,7 +404,7 @@ void proxy_print_status(const struct proxy *p)
 
 static bool set_is_idle(weir_set *set)
 {
-    struct weir_set_stats s = {.size = sizeof s};
+    struct weir_set_stats s = {.size = sizeof(s)};
 
     return weir_set_stats(set, &s, NULL, 0) >= 0 && s.held == 0 && s.waiting == 0;
 }
@@ -414,7 +415,7 @@ bool proxy_is_idle(const struct proxy *p)
 
     for (size_t i = 0; i < p->upstreams_n; i++) {
         idle = idle && set_is_idle(weir_pool_set(p->pool, i));
-        if (p->upstreams[i].bytes != NULL)
+        if (p->upstreams[i].bytes)
             idle = idle && set_is_idle(weir_pool_set(p->upstreams[i].bytes, 0));
     }
     return idle;

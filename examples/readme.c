@@ -5,7 +5,7 @@
 int main(void)
 {
     struct weir_amount tokens = {"tokens", 800}; /* and a connection, by default */
-    struct weir_request request = {.size = sizeof request, .amounts = &tokens, .amounts_n = 1};
+    struct weir_request request = {.size = sizeof(request), .amounts = &tokens, .amounts_n = 1};
     weir_acquisition *a = NULL;
     weir_pool *pool = NULL;
     weir *w = NULL;

@@ -62,22 +62,22 @@ static ssize_t read_one(int socket, struct arrival *ret)
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(struct timespec))];
     } control;
-    struct iovec bytes = {&ret->sequence, sizeof ret->sequence};
+    struct iovec bytes = {&ret->sequence, sizeof(ret->sequence)};
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,
                              .msg_control = &control,
-                             .msg_controllen = sizeof control};
+                             .msg_controllen = sizeof(control)};
     ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT);
     struct timespec stamp;
 
     if (n < 0)
         return -errno;
-    if (n != sizeof ret->sequence)
+    if (n != sizeof(ret->sequence))
         ret->sequence = UINT64_MAX;
     ret->real_ns = 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c))
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
-            memcpy(&stamp, CMSG_DATA(c), sizeof stamp);
+            memcpy(&stamp, CMSG_DATA(c), sizeof(stamp));
             ret->real_ns = (int64_t)stamp.tv_sec * NS_PER_S + stamp.tv_nsec;
         }
     return n;
@@ -96,7 +96,7 @@ static int warm_up(struct receiver *r)
         struct arrival arrival;
         ssize_t n;
 
-        if (send(r->sender, &nothing, sizeof nothing, 0) < 0)
+        if (send(r->sender, &nothing, sizeof(nothing), 0) < 0)
             return -errno;
         pause_ns(WARM_UP_SLEEP_NS);
         n = read_one(r->socket, &arrival);
@@ -111,14 +111,14 @@ static int warm_up(struct receiver *r)
 static int open_sockets(struct receiver *r)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
+    socklen_t length = sizeof(address);
     int bytes = BUFFER_BYTES; /* the system may allow less */
 
     r->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     r->sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     r->complete = eventfd(0, EFD_CLOEXEC);
     if (r->socket < 0 || r->sender < 0 || r->complete < 0 ||
-        setsockopt(r->socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) != 0 ||
+        setsockopt(r->socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) != 0 ||
         setsockopt(r->socket, SOL_SOCKET, SO_TIMESTAMPNS, &(int){1}, sizeof(int)) != 0 ||
         bind(r->socket, (struct sockaddr *)&address, length) != 0 ||
         getsockname(r->socket, (struct sockaddr *)&address, &length) != 0 ||
@@ -163,8 +163,8 @@ int receiver_open(struct receiver *r, unsigned expected)
 
     *r = (struct receiver){.socket = -1, .sender = -1, .complete = -1, .expected = expected};
     r->offset = (struct clock_offset){INT64_MIN, INT64_MAX};
-    r->arrivals = calloc((size_t)expected + 1, sizeof *r->arrivals);
-    if (r->arrivals == NULL)
+    r->arrivals = calloc((size_t)expected + 1, sizeof(*r->arrivals));
+    if (!r->arrivals)
         return -ENOMEM;
     e = open_sockets(r);
     if (e == 0)
@@ -193,7 +193,7 @@ void receiver_close(struct receiver *r)
     const int fds[] = {r->socket, r->sender, r->complete};
 
     receiver_stop(r);
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         if (fds[i] >= 0)
             close(fds[i]);
     free(r->arrivals);
@@ -211,11 +211,11 @@ static int compare(const void *a, const void *b)
 int receiver_compare(const struct receiver *r, const uint64_t *at_ns, struct lateness *ret)
 {
     unsigned n = atomic_load(&r->n);
-    int64_t *late_ns = calloc((size_t)n + 1, sizeof *late_ns);
-    bool *seen = calloc(r->expected, sizeof *seen);
+    int64_t *late_ns = calloc((size_t)n + 1, sizeof(*late_ns));
+    bool *seen = calloc(r->expected, sizeof(*seen));
     int64_t width_ns = r->offset.high_ns - r->offset.low_ns;
 
-    if (late_ns == NULL || seen == NULL) {
+    if (!late_ns || !seen) {
         free(late_ns);
         free(seen);
         return -ENOMEM;
@@ -231,7 +231,7 @@ int receiver_compare(const struct receiver *r, const uint64_t *at_ns, struct lat
         ret->overtaken += i > 0 && a->sequence < a[-1].sequence;
         seen[a->sequence] = true;
     }
-    qsort(late_ns, n, sizeof *late_ns, compare);
+    qsort(late_ns, n, sizeof(*late_ns), compare);
     if (n > 0) {
         ret->median_ns = late_ns[n / 2];
         ret->p90_ns = late_ns[n * 9 / 10];

@@ -29,13 +29,13 @@ static void end_relay(struct server *s, struct relay *r, uint64_t *count)
     if (count != &s->proxy.served) {
         const struct linger reset = {.l_onoff = 1};
 
-        setsockopt(r->client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        setsockopt(r->client, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         if (r->remote >= 0)
-            setsockopt(r->remote, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+            setsockopt(r->remote, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     }
     r->phase = ENDING;
     ++*count;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         cancel(s, all[i]);
     }
 }
@@ -57,8 +57,8 @@ static void free_relay(struct server *s, struct relay *r)
     weir_release(&r->slot.acquisition);
     proxy_release_bytes(&r->up.chunk.acquisition, r->up.used);
     proxy_release_bytes(&r->down.chunk.acquisition, r->down.used);
-    *(r->previous != NULL ? &r->previous->next : &s->relays) = r->next;
-    if (r->next != NULL)
+    *(r->previous ? &r->previous->next : &s->relays) = r->next;
+    if (r->next)
         r->next->previous = r->previous;
     free(r);
     s->proxy.relays_n--;
@@ -104,7 +104,7 @@ static void ask_for_chunk(struct server *s, struct stream *stream)
 
     stream->granted = left < u->chunk_max ? left : u->chunk_max;
     stream->used = 0;
-    if (u->bytes == NULL) {
+    if (!u->bytes) {
         send_chunk(s, stream);
         return;
     }
@@ -155,7 +155,7 @@ static void receive(struct server *s, struct stream *stream)
 {
     struct io_uring_sqe *sqe = ring_get(s);
 
-    io_uring_prep_recv(sqe, *stream->from, stream->bytes, sizeof stream->bytes, 0);
+    io_uring_prep_recv(sqe, *stream->from, stream->bytes, sizeof(stream->bytes), 0);
     ring_expect(sqe, &stream->received);
 }
 
@@ -368,16 +368,16 @@ static void init_relay(struct server *s, struct relay *r, int client)
 
 void add_relay(struct server *s, int client)
 {
-    struct relay *r = calloc(1, sizeof *r);
+    struct relay *r = calloc(1, sizeof(*r));
 
-    if (r == NULL) {
+    if (!r) {
         close(client);
         return;
     }
     init_relay(s, r, client);
     send_at_once(client);
     r->next = s->relays;
-    if (r->next != NULL)
+    if (r->next)
         r->next->previous = r;
     s->relays = r;
     s->proxy.relays_n++;
@@ -390,7 +390,7 @@ void add_relay(struct server *s, int client)
 
 void end_relays(struct server *s, enum phase phase)
 {
-    for (struct relay *r = s->relays; r != NULL; r = r->next)
+    for (struct relay *r = s->relays; r; r = r->next)
         if (r->phase <= phase)
             end_relay(s, r, r->phase == OPEN ? &s->proxy.broken : &s->proxy.refused);
 }

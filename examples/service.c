@@ -132,7 +132,7 @@ static void on_log(void *userdata, enum weir_log_level level, const char *messag
 static int open_weir(struct service *service)
 {
     const struct weir_options options = {
-        .size = sizeof options,
+        .size = sizeof(options),
         .file = service->file,
         .log = on_log,
         .complaint = on_complaint,
@@ -168,19 +168,19 @@ int service_open(struct service *service, int argc, char **argv)
         e = reserve_descriptors(service);
     if (e == 0)
         e = open_weir(service);
-    if (e != 0 || service->log_file == NULL)
+    if (e != 0 || !service->log_file)
         return e;
     service->log = fopen(service->log_file, "ae");
-    if (service->log == NULL)
+    if (!service->log)
         fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
-    return service->log == NULL ? EX_CANTCREAT : 0;
+    return service->log ? 0 : EX_CANTCREAT;
 }
 
 void service_close(struct service *service)
 {
     service->pool = weir_pool_close(service->pool);
     service->weir = weir_close(service->weir);
-    if (service->log != NULL && fclose(service->log) != 0)
+    if (service->log && fclose(service->log) != 0)
         fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
 }
 
@@ -191,7 +191,7 @@ int service_listen(const struct service *service, int flags)
         .sin_port = htons(service->port),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
     };
-    socklen_t length = sizeof address;
+    socklen_t length = sizeof(address);
     int fd = socket(AF_INET, SOCK_STREAM | flags, 0);
 
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 ||
@@ -247,9 +247,10 @@ void answer_done(struct http_reply *reply, const struct job *job, const weir_acq
     const char *region = weir_acquisition_config(granted, "region");
     char headers[512], body[128];
 
-    snprintf(headers, sizeof headers, "X-Weir-Set: %.200s\r\nX-Region: %.200s\r\n",
-             weir_acquisition_set(granted), region != NULL ? region : "");
-    snprintf(body, sizeof body, "%" PRIu64 " of %" PRIu64 " tokens used\n", job->used, job->tokens);
+    snprintf(headers, sizeof(headers), "X-Weir-Set: %.200s\r\nX-Region: %.200s\r\n",
+             weir_acquisition_set(granted), region ? region : "");
+    snprintf(body, sizeof(body), "%" PRIu64 " of %" PRIu64 " tokens used\n", job->used,
+             job->tokens);
     http_respond(reply, 200, keep_alive, headers, body);
 }
 
@@ -284,13 +285,13 @@ void answer_refused(struct http_reply *reply, int result, const struct weir_refu
     int n = 0, status = status_of(result);
 
     headers[0] = '\0';
-    if (refusal->set != NULL)
-        n = snprintf(headers, sizeof headers, "X-Weir-Set: %.200s\r\n", refusal->set);
+    if (refusal->set)
+        n = snprintf(headers, sizeof(headers), "X-Weir-Set: %.200s\r\n", refusal->set);
     if ((status == 429 || status == 503) && after_ns != WEIR_FOREVER)
-        snprintf(headers + n, sizeof headers - (size_t)n, "Retry-After: %" PRIu64 "\r\n",
+        snprintf(headers + n, sizeof(headers) - (size_t)n, "Retry-After: %" PRIu64 "\r\n",
                  after_s > 0 ? after_s : 1);
-    snprintf(body, sizeof body, "refused by %.200s: %s\n",
-             refusal->key != NULL && refusal->key[0] != '\0' ? refusal->key : "the wait queue",
+    snprintf(body, sizeof(body), "refused by %.200s: %s\n",
+             refusal->key && refusal->key[0] != '\0' ? refusal->key : "the wait queue",
              strerror(-result));
     http_respond(reply, status, keep_alive, headers, body);
 }
@@ -299,14 +300,14 @@ void answer_status(struct http_reply *reply, int status)
 {
     char body[64];
 
-    snprintf(body, sizeof body, "%s\n", http_status_str((enum http_status)status));
+    snprintf(body, sizeof(body), "%s\n", http_status_str((enum http_status)status));
     http_respond(reply, status, false, status == 405 ? "Allow: GET, POST\r\n" : "", body);
 }
 
 void service_log(struct service *service, const char *event, const struct job *job, const char *set,
                  uint64_t amount, uint64_t since_ns)
 {
-    if (service->log != NULL)
+    if (service->log)
         fprintf(service->log, "%" PRIu64 " %s %" PRIu64 " %s %" PRIu64 " %" PRIu64 "\n", now_ns(),
-                event, job->id, set != NULL ? set : "-", amount, since_ns);
+                event, job->id, set ? set : "-", amount, since_ns);
 }

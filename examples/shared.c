@@ -27,7 +27,7 @@ static const char text[] = "version: 1\n"
 /* Opens the set, in each process: a child cannot use what its parent has opened. */
 static weir_pool *open_set(weir **ret)
 {
-    const struct weir_options options = {.size = sizeof options, .text = text};
+    const struct weir_options options = {.size = sizeof(options), .text = text};
     struct weir_error error = {0};
     weir_pool *pool = NULL;
     int e = weir_open(ret, &options, &error);
@@ -43,7 +43,7 @@ static int take(weir_pool *pool, uint64_t n, uint64_t timeout_ns, weir_acquisiti
 {
     const struct weir_amount slots = {"slots", n};
     const struct weir_request request = {
-        .size = sizeof request, .amounts = &slots, .amounts_n = 1, .timeout_ns = timeout_ns};
+        .size = sizeof(request), .amounts = &slots, .amounts_n = 1, .timeout_ns = timeout_ns};
 
     return weir_acquire(pool, &request, ret, NULL);
 }

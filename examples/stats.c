@@ -46,7 +46,7 @@ static void print_limit(FILE *out, const struct weir_limit_stats *limit)
 
 static void print_set(FILE *out, weir_set *set)
 {
-    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
@@ -77,7 +77,7 @@ void answer_stats(struct http_reply *reply, const struct service *service, bool 
     size_t size = 0;
     FILE *out = open_memstream(&body, &size);
 
-    if (out == NULL) {
+    if (!out) {
         answer_status(reply, 503);
         return;
     }

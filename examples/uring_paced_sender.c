@@ -158,7 +158,7 @@ static bool read_number(const char *text, uint64_t max, uint64_t *ret)
 /* Returns false if the text is none of the names. */
 static bool read_name(const char *text, const char *const *names, unsigned *ret)
 {
-    for (*ret = 0; names[*ret] != NULL; ++*ret)
+    for (*ret = 0; names[*ret]; ++*ret)
         if (strcmp(text, names[*ret]) == 0)
             return true;
     fprintf(stderr, "uring_paced_sender: unknown `%s`\n", text);
@@ -265,7 +265,7 @@ static int open_weir(struct sender *s)
     char burst[24];
     const struct weir_setting settings[] = {{"burst", burst}, {"initial", "0"}};
     const struct weir_limit_spec limit = {
-        .size = sizeof limit,
+        .size = sizeof(limit),
         .type = WEIR_LIMIT_RATE,
         .key = "packets",
         .algorithm = "gcra",
@@ -275,19 +275,19 @@ static int open_weir(struct sender *s)
         .settings_n = 2,
     };
     const struct weir_set_spec set = {
-        .size = sizeof set,
+        .size = sizeof(set),
         .name = "wire",
         .limits = &limit,
         .limits_n = 1,
         .max_waiters = s->line_max,
     };
-    const struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
-    const struct weir_options options = {.size = sizeof options,
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+    const struct weir_options options = {.size = sizeof(options),
                                          .timer_advance_ns = 1000 * s->advance_us};
     struct weir_error error = {0};
     int e = weir_open(&s->weir, &options, &error);
 
-    snprintf(burst, sizeof burst, "%" PRIu64, s->burst != 0 ? s->burst : s->rate);
+    snprintf(burst, sizeof(burst), "%" PRIu64, s->burst != 0 ? s->burst : s->rate);
     if (e == 0)
         e = weir_pool_new(&s->pool, s->weir, &spec, &error);
     if (e < 0)
@@ -344,7 +344,7 @@ static int ask(struct sender *s, unsigned i, uint64_t deadline_ns, struct weir_r
     weir_acquisition **acquisition = &s->packets[i].acquisition;
     const struct weir_amount one = {"packets", 1};
     struct weir_request request = {
-        .size = sizeof request,
+        .size = sizeof(request),
         .amounts = &one,
         .amounts_n = 1,
         .timeout_ns = WEIR_FOREVER, /* the chain has the deadline */
@@ -388,7 +388,7 @@ static int prepare_chain(struct sender *s, unsigned i, uint64_t deadline_ns)
     if (e < 0)
         return e;
     sqe = io_uring_get_sqe(&s->ring);
-    io_uring_prep_send(sqe, s->receiver.sender, &packet->sequence, sizeof packet->sequence, 0);
+    io_uring_prep_send(sqe, s->receiver.sender, &packet->sequence, sizeof(packet->sequence), 0);
     io_uring_sqe_set_data64(sqe, send_of(i));
     return 0;
 }
@@ -420,7 +420,7 @@ static int start(struct sender *s)
 
     for (unsigned i = 0; i < s->count; i++) {
         struct packet *packet = &s->packets[i];
-        struct weir_refusal refusal = {.size = sizeof refusal};
+        struct weir_refusal refusal = {.size = sizeof(refusal)};
         int e = ask(s, i, deadline_ns, &refusal);
 
         packet->sequence = i;
@@ -431,7 +431,7 @@ static int start(struct sender *s)
         }
         if (e == 0)
             e = prepare_chain(s, i, deadline_ns);
-        if (e < 0 && packet->acquisition != NULL)
+        if (e < 0 && packet->acquisition)
             settle(packet, false, false);
         if (e < 0)
             return e;
@@ -445,7 +445,7 @@ static int start(struct sender *s)
 static void end_chain(struct sender *s, unsigned i, bool ran, int result)
 {
     struct packet *packet = &s->packets[i];
-    bool sent = ran && result == (int)sizeof packet->sequence;
+    bool sent = ran && result == (int)sizeof(packet->sequence);
 
     settle(packet, ran, sent);
     s->outcomes[IN_FLIGHT]--;
@@ -479,7 +479,7 @@ static void reap(struct sender *s)
 static void cancel_chains(struct sender *s)
 {
     for (unsigned i = 0; i < s->count; i++) {
-        if (s->packets[i].acquisition == NULL)
+        if (!s->packets[i].acquisition)
             continue;
         if (weir_uring_prep_cancel(&s->ring, head_of(i), CANCEL) == -EBUSY) {
             submit(s);
@@ -515,7 +515,7 @@ static uint64_t patience_ends_ns(const struct sender *s, uint64_t begin_ns)
     uint64_t last_ns = 0;
 
     for (unsigned i = 0; i < s->count; i++)
-        if (s->packets[i].acquisition != NULL && s->at_ns[i] > last_ns)
+        if (s->packets[i].acquisition && s->at_ns[i] > last_ns)
             last_ns = s->at_ns[i];
     if (s->outcomes[REFUSED] == 0 && s->deadline_ns == WEIR_FOREVER)
         return last_ns + PATIENCE_NS;
@@ -629,7 +629,7 @@ static void report_price(const struct sender *s, uint64_t used_ns, uint64_t pass
 /* Returns true if the counters of weir equal those of the program, and nothing is held. */
 static bool counters_agree(const struct sender *s)
 {
-    struct weir_set_stats set = {.size = sizeof set};
+    struct weir_set_stats set = {.size = sizeof(set)};
     struct weir_limit_stats limit;
     bool agree;
 
@@ -734,9 +734,9 @@ int main(int argc, char **argv)
         return status;
     status = reserve_descriptors(&s);
     if (status == 0) {
-        s.packets = calloc(s.count, sizeof *s.packets);
-        s.at_ns = calloc(s.count, sizeof *s.at_ns);
-        status = s.packets != NULL && s.at_ns != NULL ? run(&s) : complain("packets", -ENOMEM);
+        s.packets = calloc(s.count, sizeof(*s.packets));
+        s.at_ns = calloc(s.count, sizeof(*s.at_ns));
+        status = s.packets && s.at_ns ? run(&s) : complain("packets", -ENOMEM);
     }
     io_uring_queue_exit(&s.ring);
     free(s.packets);

@@ -67,7 +67,7 @@ void ring_expect(struct io_uring_sqe *sqe, struct operation *operation)
 {
     io_uring_sqe_set_data(sqe, operation);
     operation->on_ring = true;
-    if (operation->relay != NULL)
+    if (operation->relay)
         operation->relay->pending++;
 }
 
@@ -194,7 +194,7 @@ static void on_signaled(struct server *s, struct operation *operation, int resul
     struct signalfd_siginfo signal;
 
     (void)result;
-    while (read(s->signals, &signal, sizeof signal) == sizeof signal) {
+    while (read(s->signals, &signal, sizeof(signal)) == sizeof(signal)) {
         if (signal.ssi_signo == SIGUSR1)
             proxy_print_status(&s->proxy);
         else
@@ -207,10 +207,10 @@ static void complete(struct server *s, struct operation *operation, int result)
 {
     struct relay *r = operation->relay;
 
-    if (r != NULL)
+    if (r)
         r->pending--;
     operation->done(s, operation, result);
-    if (r != NULL && r->pending == 0)
+    if (r && r->pending == 0)
         advance_relay(s, r);
 }
 
@@ -244,7 +244,7 @@ static void reap(struct server *s)
         bool more = cqe->flags & IORING_CQE_F_MORE;
 
         io_uring_cqe_seen(&s->ring, cqe);
-        if (operation == NULL)
+        if (!operation)
             continue;
         operation->on_ring = more;
         if (operation == &s->reapable && !more && !s->is_over)
@@ -272,7 +272,7 @@ static int serve(struct server *s)
     ring_poll(s, s->signals, POLLIN, &s->signaled);
     ring_queue(s);
     ring_accept(s);
-    while (e == 0 && (!s->stopping || s->relays != NULL || s->accepted.on_ring))
+    while (e == 0 && (!s->stopping || s->relays || s->accepted.on_ring))
         e = submit_and_reap(s);
     s->is_over = true;
     cancel(s, &s->reapable);
@@ -300,9 +300,9 @@ static int probe(struct server *s)
         {IORING_OP_ASYNC_CANCEL, "ASYNC_CANCEL"},
     };
     struct io_uring_probe *probe = io_uring_get_probe_ring(&s->ring);
-    int e = probe != NULL ? 0 : -ENOSYS;
+    int e = probe ? 0 : -ENOSYS;
 
-    for (size_t i = 0; e == 0 && i < sizeof needed / sizeof needed[0]; i++)
+    for (size_t i = 0; e == 0 && i < sizeof(needed) / sizeof(needed[0]); i++)
         if (!io_uring_opcode_supported(probe, needed[i].code)) {
             fprintf(stderr, "%s: this kernel's io_uring has no %s\n", s->proxy.name,
                     needed[i].name);

@@ -107,7 +107,7 @@ static struct io_uring_sqe *ring_get(struct server *s)
 static void ring_expect(struct server *s, struct io_uring_sqe *sqe, struct operation *operation)
 {
     io_uring_sqe_set_data(sqe, operation);
-    if (operation->connection != NULL)
+    if (operation->connection)
         operation->connection->pending++;
     else
         s->pending++;
@@ -133,7 +133,7 @@ static void ring_receive(struct server *s, struct connection *c)
 
     ring_room(s, 2);
     sqe = ring_get(s);
-    io_uring_prep_recv(sqe, c->fd, in->bytes + in->n, sizeof in->bytes - in->n, 0);
+    io_uring_prep_recv(sqe, c->fd, in->bytes + in->n, sizeof(in->bytes) - in->n, 0);
     sqe->flags |= IOSQE_IO_LINK;
     ring_expect(s, sqe, &c->received);
     ring_deadline(s, c);
@@ -201,7 +201,7 @@ static void release(struct server *s, struct connection *c, const char *event, u
     uint64_t since_ns = now_ns();
     char set[256];
 
-    snprintf(set, sizeof set, "%s", weir_acquisition_set(c->acquisition));
+    snprintf(set, sizeof(set), "%s", weir_acquisition_set(c->acquisition));
     if (c->job.tokens > 0)
         weir_update(c->acquisition, "tokens", used);
     weir_release(&c->acquisition);
@@ -271,7 +271,7 @@ static void refuse(struct server *s, struct connection *c, int result,
 /* Handles the decision: the fd of the acquisition was readable. */
 static void on_granted(struct server *s, struct connection *c, int result)
 {
-    struct weir_refusal refusal = {.size = sizeof refusal};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
 
     if (c->state == CLOSING) {
         release(s, c, "left", 0);
@@ -306,8 +306,8 @@ static void ask(struct server *s, struct connection *c)
 {
     const struct weir_amount tokens = {"tokens", c->job.tokens};
     const struct weir_request request = {
-        .size = sizeof request, .amounts = &tokens, .amounts_n = 1};
-    struct weir_refusal refusal = {.size = sizeof refusal};
+        .size = sizeof(request), .amounts = &tokens, .amounts_n = 1};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
     int e = weir_submit(s->service.pool, &request, &c->acquisition, &refusal);
 
     if (e < 0)
@@ -401,9 +401,9 @@ static void on_nothing(struct server *s, struct connection *c, int result)
 
 static void add_connection(struct server *s, int fd)
 {
-    struct connection *c = calloc(1, sizeof *c);
+    struct connection *c = calloc(1, sizeof(*c));
 
-    if (c == NULL) {
+    if (!c) {
         close(fd);
         return;
     }
@@ -417,7 +417,7 @@ static void add_connection(struct server *s, int fd)
     c->removed = (struct operation){on_nothing, c};
     http_input_init(&c->input);
     c->next = s->open;
-    if (c->next != NULL)
+    if (c->next)
         c->next->previous = c;
     s->open = c;
     s->connections_n++;
@@ -428,8 +428,8 @@ static void add_connection(struct server *s, int fd)
 
 static void free_connection(struct server *s, struct connection *c)
 {
-    *(c->previous != NULL ? &c->previous->next : &s->open) = c->next;
-    if (c->next != NULL)
+    *(c->previous ? &c->previous->next : &s->open) = c->next;
+    if (c->next)
         c->next->previous = c->previous;
     close(c->fd);
     free(c);
@@ -468,7 +468,7 @@ static void on_signaled(struct server *s, struct connection *none, int result)
     (void)none, (void)result;
     s->stopping = true;
     shutdown(s->listener, SHUT_RDWR); /* completes the accept */
-    for (struct connection *c = s->open; c != NULL; c = c->next) {
+    for (struct connection *c = s->open; c; c = c->next) {
         c->keep_alive = false;
         if (c->state != WORKING && c->state != WRITING)
             hang_up(s, c);
@@ -479,12 +479,12 @@ static void complete(struct server *s, struct operation *operation, int result)
 {
     struct connection *c = operation->connection;
 
-    if (c != NULL)
+    if (c)
         c->pending--;
     else
         s->pending--;
     operation->done(s, c, result);
-    if (c != NULL && c->state == CLOSING && c->pending == 0)
+    if (c && c->state == CLOSING && c->pending == 0)
         free_connection(s, c);
 }
 
@@ -518,7 +518,7 @@ static int serve(struct server *s)
             return e;
         if (reap(s) < LOOK_FULL) /* otherwise completions may be left for the next look */
             s->last_look_ns = look_ns;
-        if (s->service.log != NULL)
+        if (s->service.log)
             fflush(s->service.log);
     }
     return 0;
@@ -540,9 +540,9 @@ static int probe(struct server *s)
         {IORING_OP_LINK_TIMEOUT, "LINK_TIMEOUT"},
     };
     struct io_uring_probe *probe = io_uring_get_probe_ring(&s->ring);
-    int e = probe != NULL ? 0 : -ENOSYS;
+    int e = probe ? 0 : -ENOSYS;
 
-    for (size_t i = 0; e == 0 && i < sizeof needed / sizeof needed[0]; i++)
+    for (size_t i = 0; e == 0 && i < sizeof(needed) / sizeof(needed[0]); i++)
         if (!io_uring_opcode_supported(probe, needed[i].code)) {
             fprintf(stderr, "%s: this kernel's io_uring has no %s\n", s->service.name,
                     needed[i].name);

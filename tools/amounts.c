@@ -20,8 +20,8 @@ int amounts_add(struct amounts *amounts, const char *key, uint64_t amount)
 
     if (amounts_has(amounts, key))
         return -EEXIST;
-    grown = realloc(amounts->items, (amounts->n + 1) * sizeof *grown);
-    if (grown == NULL)
+    grown = realloc(amounts->items, (amounts->n + 1) * sizeof(*grown));
+    if (!grown)
         return -ENOMEM;
     amounts->items = grown;
     amounts->items[amounts->n++] = (struct weir_amount){key, amount};
@@ -31,7 +31,7 @@ int amounts_add(struct amounts *amounts, const char *key, uint64_t amount)
 /* Adds the keys of a set. Marks those of the first `said_n` amounts that are among them. */
 static int amounts_add_set(struct amounts *amounts, weir_set *set, bool *known, size_t given_n)
 {
-    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
 
@@ -50,8 +50,8 @@ static int amounts_add_set(struct amounts *amounts, weir_set *set, bool *known, 
 int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_key)
 {
     size_t given_n = amounts->n;
-    bool *known = calloc(given_n + 1, sizeof *known);
-    int r = known != NULL ? 0 : -ENOMEM;
+    bool *known = calloc(given_n + 1, sizeof(*known));
+    int r = known ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < weir_pool_sets(pool) && r == 0; i++)
         r = amounts_add_set(amounts, weir_pool_set(pool, i), known, given_n);

@@ -71,14 +71,14 @@ static char *read_input(size_t *ret_n)
 
         capacity = capacity == 0 ? 65536 : 2 * capacity;
         grown = realloc(text, capacity + 1);
-        if (grown == NULL)
+        if (!grown)
             break;
         text = grown;
         n += fread(text + n, 1, capacity - n, stdin);
         if (n > n_max)
             errno = EFBIG;
     } while (n == capacity && n <= n_max);
-    if (text == NULL || n == capacity || n > n_max || ferror(stdin)) {
+    if (!text || n == capacity || n > n_max || ferror(stdin)) {
         free(text);
         return NULL;
     }
@@ -99,8 +99,8 @@ static int refuse_nul(struct check *check, const char *text)
             error.column = 1;
         }
     }
-    snprintf(error.file, sizeof error.file, "%s", check->name);
-    snprintf(error.message, sizeof error.message, "a NUL byte is not text");
+    snprintf(error.file, sizeof(error.file), "%s", check->name);
+    snprintf(error.message, sizeof(error.message), "a NUL byte is not text");
     on_complaint(check, &error);
     return -EINVAL;
 }
@@ -112,10 +112,10 @@ static int open_input(struct check *check, struct weir_options *options, weir **
     char *text = read_input(&n);
     int r;
 
-    if (text == NULL) {
+    if (!text) {
         error->code = errno != 0 ? -errno : -EIO;
-        snprintf(error->file, sizeof error->file, "%s", check->name);
-        snprintf(error->message, sizeof error->message, "cannot be read: %s",
+        snprintf(error->file, sizeof(error->file), "%s", check->name);
+        snprintf(error->message, sizeof(error->message), "cannot be read: %s",
                  strerror(-error->code));
         return error->code;
     }
@@ -134,7 +134,7 @@ static void print_limit(const struct weir_limit_stats *limit, const struct weir_
                         int n)
 {
     printf("  %-8s  %-16s", limit_type_name(limit->type), limit->key);
-    if (limit->algorithm != NULL)
+    if (limit->algorithm)
         printf("  %s", limit->algorithm);
     for (int i = 0; i < n; i++)
         printf("  %s %s", settings[i].name, settings[i].value);
@@ -161,7 +161,7 @@ static void print_defaults(const struct weir_set_info *info)
 {
     char text[UNITS_TEXT_MAX];
 
-    if (info->lifetime != NULL)
+    if (info->lifetime)
         printf("  backend %s  lifetime %s", info->backend, info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
         printf("  timeout %s", units_format(UNITS_DURATION, info->timeout_ns, text));
@@ -199,7 +199,7 @@ static void json_subjects(struct json *json, const struct weir_subjects_stats *s
 static void json_defaults(struct json *json, const struct weir_set_info *info)
 {
     json_text(json, "backend", info->backend);
-    if (info->lifetime != NULL)
+    if (info->lifetime)
         json_text(json, "lifetime", info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
         json_number(json, "timeout_ns", info->timeout_ns);
@@ -230,9 +230,9 @@ static void describe_limit(struct check *check, const weir_set *set, int number,
 static int describe_set(struct check *check, const char *name, weir_pool *pool)
 {
     weir_set *set = weir_pool_set(pool, 0);
-    struct weir_set_stats stats = {.size = sizeof stats};
-    struct weir_set_info info = {.size = sizeof info};
-    struct weir_subjects_stats subjects = {.size = sizeof subjects};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_set_info info = {.size = sizeof(info)};
+    struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
     bool has_subjects = weir_set_subjects(set, &subjects) == 1;
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
@@ -269,8 +269,7 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
     size_t n = weir_pool_sets(pool);
 
     if (!check->as_json) {
-        printf("pool %s%s%s:", name, balancer != NULL ? "  " : "",
-               balancer != NULL ? balancer : "");
+        printf("pool %s%s%s:", name, balancer ? "  " : "", balancer ? balancer : "");
         for (size_t i = 0; i < n; i++)
             printf(" %s", weir_set_name(weir_pool_set(pool, i)));
         putchar('\n');
@@ -310,9 +309,9 @@ static int describe_all(struct check *check, weir *w, const char *const *names, 
 static int describe_everything(struct check *check, weir *w)
 {
     int sets_n = weir_sets(w, NULL, 0), pools_n = weir_pools(w, NULL, 0), r;
-    const char **names = calloc((size_t)sets_n + (size_t)pools_n + 1, sizeof *names);
+    const char **names = calloc((size_t)sets_n + (size_t)pools_n + 1, sizeof(*names));
 
-    if (names == NULL)
+    if (!names)
         return -ENOMEM;
     weir_sets(w, names, (size_t)sets_n);
     weir_pools(w, names + sets_n, (size_t)pools_n);
@@ -340,7 +339,7 @@ static enum ending report_result(struct check *check, int r, struct weir_error *
         return ENDING_FINE;
     if (check->complaints == 0) { /* else it was reported already */
         if (error->file[0] == '\0')
-            snprintf(error->file, sizeof error->file, "%s", check->name);
+            snprintf(error->file, sizeof(error->file), "%s", check->name);
         on_complaint(check, error);
     }
     return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
@@ -348,7 +347,7 @@ static enum ending report_result(struct check *check, int r, struct weir_error *
 
 static int check_file(struct check *check)
 {
-    struct weir_options options = {.size = sizeof options,
+    struct weir_options options = {.size = sizeof(options),
                                    .plugin_dirs = check->source.plugin_dirs,
                                    .complaint = on_complaint,
                                    .userdata = check,

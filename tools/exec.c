@@ -80,12 +80,12 @@ static int fail(const struct exec *exec, int code)
 /* Opens a pool of the one set that the command line defines. */
 static int define_set(struct exec *exec)
 {
-    struct weir_set_spec set = {.size = sizeof set,
+    struct weir_set_spec set = {.size = sizeof(set),
                                 .name = exec->name,
                                 .limits = exec->limits,
                                 .limits_n = exec->limits_n,
                                 .backend = "process"};
-    struct weir_pool_spec pool = {.size = sizeof pool, .sets = &set, .sets_n = 1};
+    struct weir_pool_spec pool = {.size = sizeof(pool), .sets = &set, .sets_n = 1};
     struct weir_error error = {0};
     int r = weir_pool_new(&exec->pool, exec->w, &pool, &error);
 
@@ -114,12 +114,12 @@ static int require_shared(const struct exec *exec)
 {
     for (size_t i = 0; i < weir_pool_sets(exec->pool); i++) {
         weir_set *set = weir_pool_set(exec->pool, i);
-        struct weir_set_info info = {.size = sizeof info};
+        struct weir_set_info info = {.size = sizeof(info)};
 
         weir_set_info(set, &info);
         if (strcmp(info.backend, "process") == 0)
             continue;
-        if (exec->source.file == NULL && getenv("WEIR_CONFIG") == NULL)
+        if (!exec->source.file && !getenv("WEIR_CONFIG"))
             fprintf(stderr, "%s: nothing defines `%s`: name a file (-f) or limits (--limit)\n",
                     exec->title, exec->name);
         else
@@ -170,7 +170,7 @@ static void write_retry_after(uint64_t ns)
 static bool has_subjects(weir_pool *pool)
 {
     for (size_t i = 0; i < weir_pool_sets(pool); i++) {
-        struct weir_subjects_stats subjects = {.size = sizeof subjects};
+        struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
 
         if (weir_set_subjects(weir_pool_set(pool, i), &subjects) == 1)
             return true;
@@ -181,7 +181,7 @@ static bool has_subjects(weir_pool *pool)
 /* Reports an error other than a refusal. -EINVAL without a subject comes from a per-subject set. */
 static int report_failure(const struct exec *exec, int r)
 {
-    if (r != -EINVAL || exec->subject != NULL || !has_subjects(exec->pool))
+    if (r != -EINVAL || exec->subject || !has_subjects(exec->pool))
         return fail(exec, r);
     fprintf(stderr, "%s: `%s` has limits per subject: name one (--subject)\n", exec->title,
             exec->name);
@@ -193,7 +193,7 @@ static int report_refusal(const struct exec *exec, int r, const struct weir_refu
 {
     bool timed_out = r == -ETIMEDOUT || (r == -EAGAIN && !exec->has_max_wait && exec->has_timeout &&
                                          exec->timeout_ns == 0);
-    const char *full = exec->subject == NULL
+    const char *full = !exec->subject
                            ? "refused: the wait queue is full"
                            : "refused: the wait queue is full, or there are too many subjects";
     const char *why = timed_out       ? "timed out"
@@ -227,16 +227,15 @@ static void print_request(const struct exec *exec)
 /* Returns 0 once it is granted. */
 static int wait_for_grant(const struct exec *exec, weir_acquisition **ret)
 {
-    struct weir_request request = {.size = sizeof request,
+    struct weir_request request = {.size = sizeof(request),
                                    .amounts = exec->amounts.items,
                                    .amounts_n = exec->amounts.n,
                                    .timeout_ns = exec->timeout_ns,
                                    .max_wait_ns = exec->max_wait_ns,
                                    .subject = exec->subject,
-                                   .subject_size =
-                                       exec->subject != NULL ? strlen(exec->subject) : 0,
+                                   .subject_size = exec->subject ? strlen(exec->subject) : 0,
                                    .route = (uint64_t)getpid()};
-    struct weir_refusal refusal = {.size = sizeof refusal, .key = ""};
+    struct weir_refusal refusal = {.size = sizeof(refusal), .key = ""};
     bool at_once = (exec->has_timeout && exec->timeout_ns == 0) ||
                    (exec->has_max_wait && exec->max_wait_ns == 0);
     uint64_t begun = weir_now(exec->w);
@@ -319,7 +318,7 @@ static int add_limit(struct exec *exec, char *argument)
     if (exec->limits_n == WEIR_LIMITS_MAX)
         return report_usage(exec, "too many limits", "");
     what = limit_option_parse(argument, &exec->limits[exec->limits_n]);
-    if (what != NULL)
+    if (what)
         return report_argument(exec, argument, what);
     exec->limits_n++;
     return 0;
@@ -331,7 +330,7 @@ static int add_amount(struct exec *exec, char *argument)
     const char *what = amount_option_parse(argument, &amount);
     int r;
 
-    if (what != NULL)
+    if (what)
         return report_argument(exec, argument, what);
     r = amounts_add(&exec->amounts, amount.key, amount.amount);
     if (r == -EEXIST)
@@ -352,7 +351,7 @@ static int read_duration(const struct exec *exec, const char *argument, bool *re
 {
     const char *what = duration_option_parse(argument, ret_ns);
 
-    if (what != NULL)
+    if (what)
         return report_argument(exec, argument, what);
     *ret_given = true;
     return 0;
@@ -415,9 +414,9 @@ static int run_options(struct exec *exec, int argc, char **argv)
         if (ending != 0)
             return ending;
     }
-    if (exec->name == NULL)
+    if (!exec->name)
         return report_usage(exec, "no set is given: name it with -s", "");
-    if (exec->limits_n != 0 && exec->subject != NULL)
+    if (exec->limits_n != 0 && exec->subject)
         return report_usage(exec, "a set that is defined here has no subjects", "");
     if (optind == argc)
         return report_usage(exec, "no command is given", "");

@@ -33,7 +33,7 @@ static void begin(struct json *json, const char *key)
 {
     if (json->depth > 0)
         fprintf(json->out, "%s\n%*s", json->filled ? "," : "", (int)(2 * json->depth), "");
-    if (key != NULL) {
+    if (key) {
         quote(json->out, key);
         fputs(": ", json->out);
     }
@@ -81,7 +81,7 @@ void json_end_array(struct json *json)
 
 void json_text(struct json *json, const char *key, const char *text)
 {
-    if (text == NULL) {
+    if (!text) {
         json_null(json, key);
         return;
     }

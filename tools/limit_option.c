@@ -20,33 +20,34 @@ static int read_until(char *text, char *end, enum units_kind kind, uint64_t *ret
 static const char *parse_window(char *text, struct weir_limit_spec *ret)
 {
     char *slash = strchr(text, '/');
-    char *end = slash != NULL ? slash : text + strlen(text);
+    char *end = slash ? slash : text + strlen(text);
 
     if (read_until(text, end, UNITS_DURATION, &ret->window_ns) < 0 || ret->window_ns == 0)
         return "WINDOW is a duration like 500ms, 60s or 1h";
-    if (slash != NULL && slash[1] == '\0')
+    if (slash && slash[1] == '\0')
         return "ALGORITHM is the name of a plugin";
     ret->type = WEIR_LIMIT_RATE;
-    ret->algorithm = slash != NULL ? slash + 1 : "gcra";
-    if (slash != NULL)
+    ret->algorithm = slash ? slash + 1 : "gcra";
+    if (slash)
         *slash = '\0';
     return NULL;
 }
 
 const char *limit_option_parse(char *text, struct weir_limit_spec *ret)
 {
-    struct weir_limit_spec limit = {.size = sizeof limit, .type = WEIR_LIMIT_RESOURCE, .key = text};
+    struct weir_limit_spec limit = {
+        .size = sizeof(limit), .type = WEIR_LIMIT_RESOURCE, .key = text};
     char *colon = strrchr(text, ':');
-    char *slash = colon != NULL ? strchr(colon, '/') : NULL;
+    char *slash = colon ? strchr(colon, '/') : NULL;
     const char *wrong;
 
-    if (colon == NULL || colon == text)
+    if (!colon || colon == text)
         return "a limit is written KEY:N or KEY:N/WINDOW";
-    if (read_until(colon + 1, slash != NULL ? slash : colon + strlen(colon), UNITS_AMOUNT,
+    if (read_until(colon + 1, slash ? slash : colon + strlen(colon), UNITS_AMOUNT,
                    &limit.capacity) < 0 ||
         limit.capacity == 0)
         return "N is a whole number from 1, like 4, 10k or 2M";
-    if (slash != NULL && (wrong = parse_window(slash + 1, &limit)) != NULL)
+    if (slash && (wrong = parse_window(slash + 1, &limit)))
         return wrong;
     *colon = '\0';
     *ret = limit;
@@ -57,7 +58,7 @@ const char *amount_option_parse(char *text, struct weir_amount *ret)
 {
     char *sign = strrchr(text, '=');
 
-    if (sign == NULL || sign == text)
+    if (!sign || sign == text)
         return "an amount is written KEY=N";
     if (units_parse(UNITS_AMOUNT, sign + 1, &ret->amount) < 0)
         return "N is a whole number, like 4, 10k or 2M";

@@ -42,7 +42,7 @@ struct listing {
 /* Returns the word for a segment's state; `refusal` has the reason. */
 static const char *segment_state(const struct weir_segment *segment)
 {
-    if (segment->refusal == NULL)
+    if (!segment->refusal)
         return "usable";
     switch (segment->refusal->code) {
     case -ESTALE:
@@ -71,7 +71,7 @@ static void print_segment(struct listing *listing, const struct weir_segment *se
         printf("%-12s  %5s  %6s  %8s  %-8s  %7s  %s\n", "STATE", "USERS", "AGE", "MEMORY",
                "LIFETIME", "CREATOR", "NAME");
     listing->begun = true;
-    if (segment->refusal == NULL)
+    if (!segment->refusal)
         printf("%-12s  %5" PRIu32 "  %6s  %7" PRIu64 "k  %-8s  %7" PRIu32 "  %s\n",
                segment_state(segment), segment->users,
                time_text_age(listing_age(listing, segment), text), segment->bytes / 1024,
@@ -89,7 +89,7 @@ static void json_segment(struct listing *listing, const struct weir_segment *seg
     json_text(json, "name", segment->name);
     json_text(json, "path", segment->path);
     json_text(json, "state", segment_state(segment));
-    if (segment->refusal != NULL) {
+    if (segment->refusal) {
         json_text(json, "reason", segment->refusal->message);
     } else {
         json_number(json, "users", segment->users);

@@ -128,7 +128,7 @@ static void json_parameter(struct json *json, const struct weir_parameter *param
     }
     if (parameter->type == WEIR_PARAMETER_CHOICE) {
         json_array(json, "choices");
-        for (size_t i = 0; parameter->choices[i] != NULL; i++)
+        for (size_t i = 0; parameter->choices[i]; i++)
             json_text(json, NULL, parameter->choices[i]);
         json_end_array(json);
     }
@@ -187,12 +187,12 @@ static int on_plugin(void *userdata, const struct weir_plugin_info *info)
 {
     struct listing *listing = userdata;
 
-    if (info->plugin != NULL)
+    if (info->plugin)
         listing->found++;
     else
         listing->refused++;
     if (listing->as_json) {
-        if (info->plugin != NULL)
+        if (info->plugin)
             json_plugin(&listing->json, info->path, info->plugin);
         else
             json_refusal(&listing->json, info);
@@ -200,8 +200,8 @@ static int on_plugin(void *userdata, const struct weir_plugin_info *info)
     }
     if (strcmp(listing->path, info->path) != 0)
         printf("%s\n", info->path);
-    snprintf(listing->path, sizeof listing->path, "%s", info->path);
-    if (info->plugin != NULL)
+    snprintf(listing->path, sizeof(listing->path), "%s", info->path);
+    if (info->plugin)
         print_plugin(info->plugin);
     else
         printf("  %s\n", info->refusal->message);
@@ -220,7 +220,7 @@ static void complain(void *userdata, const struct weir_error *complaint)
 
 static int list(struct listing *listing, const struct source *source)
 {
-    struct weir_options options = {.size = sizeof options,
+    struct weir_options options = {.size = sizeof(options),
                                    .file = source->file,
                                    .plugin_dirs = source->plugin_dirs,
                                    .complaint = complain};

@@ -119,7 +119,7 @@ static void write_set_sample(FILE *out, const struct snapshot_set *set,
 {
     fprintf(out, "%s{", metric->name);
     write_label(out, "set", set->name);
-    if (metric->reason != NULL)
+    if (metric->reason)
         fprintf(out, ",reason=\"%s\"", metric->reason);
     fprintf(out, "} %" PRIu64 "\n", field(&set->stats, metric->at));
 }
@@ -149,7 +149,7 @@ static void write_limit_sample(FILE *out, const struct snapshot_set *set, size_t
     fprintf(out, ",limit=\"%zu\",type=\"%s\",", i, limit_type_name(limit->stats.type));
     write_label(out, "key", limit->key);
     fputc(',', out);
-    write_label(out, "algorithm", limit->algorithm != NULL ? limit->algorithm : "");
+    write_label(out, "algorithm", limit->algorithm ? limit->algorithm : "");
     fprintf(out, "} %" PRIu64 "\n", field(&limit->stats, metric->at));
 }
 

@@ -23,8 +23,8 @@ struct snapshot_request {
 
 static int copy_text(char **ret, const char *text)
 {
-    *ret = text != NULL ? strdup(text) : NULL;
-    return text != NULL && *ret == NULL ? -ENOMEM : 0;
+    *ret = text ? strdup(text) : NULL;
+    return text && !*ret ? -ENOMEM : 0;
 }
 
 static int copy_settings(struct snapshot_limit *limit, const weir_set *set, size_t number)
@@ -34,8 +34,8 @@ static int copy_settings(struct snapshot_limit *limit, const weir_set *set, size
 
     if (n <= 0)
         return n;
-    limit->settings = calloc((size_t)n, sizeof *limit->settings);
-    if (limit->settings == NULL)
+    limit->settings = calloc((size_t)n, sizeof(*limit->settings));
+    if (!limit->settings)
         return -ENOMEM;
     weir_set_limit_settings(set, number, limit->settings, (size_t)n);
     for (int i = 0; i < n; i++) {
@@ -55,12 +55,12 @@ static int copy_limits(struct snapshot_set *ret, weir_set *set)
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
     int n, r = 0;
 
-    ret->stats.size = sizeof ret->stats;
+    ret->stats.size = sizeof(ret->stats);
     n = weir_set_stats(set, &ret->stats, limits, WEIR_LIMITS_MAX);
     if (n <= 0)
         return n;
-    ret->limits = calloc((size_t)n, sizeof *ret->limits);
-    if (ret->limits == NULL)
+    ret->limits = calloc((size_t)n, sizeof(*ret->limits));
+    if (!ret->limits)
         return -ENOMEM;
     ret->limits_n = (size_t)n;
     for (size_t i = 0; i < ret->limits_n && r == 0; i++) {
@@ -85,11 +85,11 @@ static void read_command(uint32_t process, char *ret, size_t size)
     FILE *file;
 
     ret[0] = '\0';
-    snprintf(path, sizeof path, "/proc/%u/comm", process);
+    snprintf(path, sizeof(path), "/proc/%u/comm", process);
     file = fopen(path, "re");
-    if (file == NULL)
+    if (!file)
         return;
-    if (fgets(ret, (int)size, file) != NULL)
+    if (fgets(ret, (int)size, file))
         ret[strcspn(ret, "\n")] = '\0';
     fclose(file);
 }
@@ -118,11 +118,11 @@ static void describe_holders(struct snapshot_set *ret, weir_set *set, const stru
         if (weir_set_holder_amounts(set, &all[i], holder->amounts, WEIR_LIMITS_MAX) < 0)
             continue;
         holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
-        read_command(all[i].process, holder->command, sizeof holder->command);
+        read_command(all[i].process, holder->command, sizeof(holder->command));
         ret->held_n += !all[i].waiting;
         ret->holders_n++;
     }
-    qsort(ret->holders, ret->holders_n, sizeof *ret->holders, compare_holders);
+    qsort(ret->holders, ret->holders_n, sizeof(*ret->holders), compare_holders);
 }
 
 static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set)
@@ -132,9 +132,9 @@ static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set)
 
     if (n <= 0)
         return n;
-    all = calloc((size_t)n, sizeof *all);
-    ret->holders = calloc((size_t)n, sizeof *ret->holders);
-    if (all != NULL && ret->holders != NULL) {
+    all = calloc((size_t)n, sizeof(*all));
+    ret->holders = calloc((size_t)n, sizeof(*ret->holders));
+    if (all && ret->holders) {
         int found = weir_set_holders(set, all, (size_t)n);
 
         if (found > 0) /* may exceed the room by now */
@@ -167,7 +167,7 @@ static int copy_subjects(struct snapshot_set *ret, weir_set *set)
 {
     int r;
 
-    ret->subjects.size = sizeof ret->subjects;
+    ret->subjects.size = sizeof(ret->subjects);
     r = weir_set_subjects(set, &ret->subjects);
     ret->has_subjects = r == 1;
     return r < 0 ? r : 0;
@@ -184,7 +184,7 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
         weir_set *set = weir_pool_set(pool, 0);
 
         ret->users = segment->users;
-        ret->info.size = sizeof ret->info;
+        ret->info.size = sizeof(ret->info);
         weir_set_info(set, &ret->info);
         ret->lifetime = ret->info.lifetime;
         r = copy_limits(ret, set);
@@ -202,9 +202,9 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
 static int add_set(struct snapshot *snapshot, const struct snapshot_set *set)
 {
     struct snapshot_set *grown =
-        realloc(snapshot->sets, (snapshot->sets_n + 1) * sizeof *snapshot->sets);
+        realloc(snapshot->sets, (snapshot->sets_n + 1) * sizeof(*snapshot->sets));
 
-    if (grown == NULL)
+    if (!grown)
         return -ENOMEM;
     snapshot->sets = grown;
     snapshot->sets[snapshot->sets_n++] = *set;
@@ -214,7 +214,7 @@ static int add_set(struct snapshot *snapshot, const struct snapshot_set *set)
 static void report_refusal(struct snapshot_request *request, const struct weir_error *error)
 {
     request->snapshot->refused++;
-    if (request->refuse != NULL)
+    if (request->refuse)
         request->refuse(request->userdata, error);
 }
 
@@ -223,7 +223,7 @@ static void refuse_set(struct snapshot_request *request, const char *name, int c
 {
     struct weir_error error = {.code = code};
 
-    snprintf(error.message, sizeof error.message, "`%.200s`: %.250s", name, why);
+    snprintf(error.message, sizeof(error.message), "`%.200s`: %.250s", name, why);
     report_refusal(request, &error);
 }
 
@@ -234,7 +234,7 @@ static int open_segment(const struct snapshot_request *request, const struct wei
     char *directory = strdup(segment->path);
     int r = -ENOMEM;
 
-    if (directory != NULL) {
+    if (directory) {
         *strrchr(directory, '/') = '\0';
         options.file = NULL;
         options.text = segment->definition;
@@ -253,11 +253,10 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
     weir *w = NULL;
     int r;
 
-    if (segment->refusal != NULL || segment->definition == NULL) {
+    if (segment->refusal || !segment->definition) {
         refuse_set(request, segment->name, -EINVAL,
-                   segment->refusal != NULL
-                       ? segment->refusal->message
-                       : "its definition is too long to be stored in its segment");
+                   segment->refusal ? segment->refusal->message
+                                    : "its definition is too long to be stored in its segment");
         return 0;
     }
     r = open_segment(request, segment, &w, &error);
@@ -304,7 +303,7 @@ static int read_segments(struct snapshot_request *request, struct weir_error *re
             refuse_set(request, request->names[i], -ENOENT, "there is no such set");
     if (r >= 0 && request->code != 0) {
         reterr->code = request->code;
-        snprintf(reterr->message, sizeof reterr->message, "%s", strerror(-request->code));
+        snprintf(reterr->message, sizeof(reterr->message), "%s", strerror(-request->code));
         r = request->code;
     }
     return r < 0 ? r : 0;
@@ -319,8 +318,8 @@ int snapshot_take(struct snapshot *ret, const struct source *source, const char 
     int r;
 
     *ret = (struct snapshot){0};
-    request.found = calloc(names_n + 1, sizeof *request.found);
-    if (request.found == NULL) {
+    request.found = calloc(names_n + 1, sizeof(*request.found));
+    if (!request.found) {
         *reterr = (struct weir_error){.code = -ENOMEM, .message = "out of memory"};
         return -ENOMEM;
     }

@@ -51,11 +51,11 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
 static void print_limit(const struct snapshot_limit *limit)
 {
     printf("  %-8s  %-16s", limit_type_name(limit->stats.type), limit->key);
-    if (limit->algorithm != NULL)
+    if (limit->algorithm)
         printf("  %s", limit->algorithm);
     for (size_t i = 0; i < limit->settings_n; i++)
         printf("  %s %s", limit->settings[i].name, limit->settings[i].value);
-    if (limit->algorithm == NULL)
+    if (!limit->algorithm)
         printf("  held %" PRIu64, limit->stats.held);
     printf("  available %" PRIu64 "\n", limit->stats.available);
 }

@@ -61,7 +61,7 @@ static void complain(void *userdata, const struct weir_error *error)
     struct top *top = userdata;
 
     if (top->message[0] == '\0')
-        snprintf(top->message, sizeof top->message, "%s", error->message);
+        snprintf(top->message, sizeof(top->message), "%s", error->message);
 }
 
 /* Finds the selected set; if it is gone, selects the one in its place. */
@@ -69,7 +69,7 @@ static void find_selected(struct top *top)
 {
     const struct snapshot_set *set = snapshot_find(&top->now, top->selected);
 
-    if (set != NULL)
+    if (set)
         top->view.selected = (size_t)(set - top->now.sets);
     else if (top->view.selected >= top->now.sets_n)
         top->view.selected = top->now.sets_n > 0 ? top->now.sets_n - 1 : 0;
@@ -78,7 +78,8 @@ static void find_selected(struct top *top)
 static void keep_selected(struct top *top)
 {
     if (top->view.selected < top->now.sets_n)
-        snprintf(top->selected, sizeof top->selected, "%s", top->now.sets[top->view.selected].name);
+        snprintf(top->selected, sizeof(top->selected), "%s",
+                 top->now.sets[top->view.selected].name);
 }
 
 static int refresh_snapshot(struct top *top)
@@ -123,8 +124,8 @@ static int draw(struct top *top)
     top->view.rows = LINES > 0 ? (unsigned)LINES : 1;
     top->view.columns = COLS > 0 ? (unsigned)COLS : 1;
     top->view.message = top->message[0] != '\0' ? top->message : NULL;
-    lines = calloc(top->view.rows, sizeof *lines);
-    if (lines == NULL)
+    lines = calloc(top->view.rows, sizeof(*lines));
+    if (!lines)
         return -ENOMEM;
     top_layout(&top->now, top->before.at_ns != 0 ? &top->before : NULL, &top->view, lines);
     erase();
@@ -223,7 +224,7 @@ static int show(struct top *top, const char *title)
     setlocale(LC_ALL, "");
     if (terminal_is_known())
         screen = newterm(NULL, stdout, stdin);
-    if (screen == NULL) {
+    if (!screen) {
         fprintf(stderr, "%s: the terminal (TERM) is not known\n", title);
         return ENDING_SYSTEM;
     }
@@ -247,10 +248,10 @@ static int read_interval(struct top *top, const char *argument, const char *titl
 {
     const char *what = duration_option_parse(argument, &top->view.interval_ns);
 
-    if (what == NULL && (top->view.interval_ns < INTERVAL_MIN_NS ||
-                         top->view.interval_ns > UINT64_C(3600000000000)))
+    if (!what && (top->view.interval_ns < INTERVAL_MIN_NS ||
+                  top->view.interval_ns > UINT64_C(3600000000000)))
         what = "the interval is 50ms to 1h";
-    if (what == NULL)
+    if (!what)
         return 0;
     fprintf(stderr, "%s: `%s`: %s\n", title, argument, what);
     return usage_hint(title);

@@ -28,7 +28,7 @@ static bool has_room(const struct pen *pen, unsigned lines)
 
 static void put(struct pen *pen, const char *bytes, size_t n, unsigned width)
 {
-    if (pen->column + width > pen->columns || pen->size + n >= sizeof pen->line->text) {
+    if (pen->column + width > pen->columns || pen->size + n >= sizeof(pen->line->text)) {
         pen->column = pen->columns; /* nothing narrower may follow the cut */
         return;
     }
@@ -83,7 +83,7 @@ __attribute__((format(printf, 2, 3))) static void put_format(struct pen *pen, co
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     put_text(pen, text);
 }
@@ -109,7 +109,7 @@ static void end_line(struct pen *pen, enum top_style style)
 /* Writes the growth of a counter per second; "-" if unknown. */
 static void put_rate(struct pen *pen, uint64_t now, const uint64_t *before, uint64_t ns)
 {
-    if (before == NULL || *before > now || ns == 0)
+    if (!before || *before > now || ns == 0)
         put_format(pen, "%9s", "-");
     else
         put_format(pen, "%9.1f", (double)(now - *before) * 1e9 / (double)ns);
@@ -123,7 +123,7 @@ static uint64_t refused(const struct weir_set_stats *stats)
 
 static uint64_t since(const struct snapshot *now, const struct snapshot *before)
 {
-    return before != NULL && now->at_ns > before->at_ns ? now->at_ns - before->at_ns : 0;
+    return before && now->at_ns > before->at_ns ? now->at_ns - before->at_ns : 0;
 }
 
 /* ---- the list of sets ---- */
@@ -139,8 +139,8 @@ static void put_title(struct pen *pen, const struct snapshot *now, const struct 
                time_text_seconds(view->interval_ns, text), view->paused ? "  paused" : "");
     if (now->refused != 0)
         put_format(pen, "  %u refused", now->refused);
-    if (pen->column + sizeof keys + 1 <= pen->columns) {
-        put_blanks(pen, pen->columns - (unsigned)sizeof keys + 1);
+    if (pen->column + sizeof(keys) + 1 <= pen->columns) {
+        put_blanks(pen, pen->columns - (unsigned)sizeof(keys) + 1);
         put_text(pen, keys);
     }
     end_line(pen, TOP_TITLE);
@@ -149,8 +149,7 @@ static void put_title(struct pen *pen, const struct snapshot *now, const struct 
 static void put_set(struct pen *pen, const struct snapshot_set *set, const struct snapshot_set *old,
                     uint64_t ns, bool is_selected)
 {
-    uint64_t refused_now = refused(&set->stats),
-             refused_old = old != NULL ? refused(&old->stats) : 0;
+    uint64_t refused_now = refused(&set->stats), refused_old = old ? refused(&old->stats) : 0;
     char text[TIME_TEXT_MAX];
 
     put_text(pen, is_selected ? "> " : "  ");
@@ -160,8 +159,8 @@ static void put_set(struct pen *pen, const struct snapshot_set *set, const struc
                set->stats.waiting,
                set->held_n < set->holders_n ? time_text_age(set->holders[set->held_n].age_ns, text)
                                             : "-");
-    put_rate(pen, set->stats.granted, old != NULL ? &old->stats.granted : NULL, ns);
-    put_rate(pen, refused_now, old != NULL ? &refused_old : NULL, ns);
+    put_rate(pen, set->stats.granted, old ? &old->stats.granted : NULL, ns);
+    put_rate(pen, refused_now, old ? &refused_old : NULL, ns);
     end_line(pen, is_selected ? TOP_SELECTED : TOP_PLAIN);
 }
 
@@ -175,8 +174,8 @@ static void put_sets(struct pen *pen, const struct snapshot *now, const struct s
     for (size_t i = first; i < first + n && i < now->sets_n; i++) {
         const struct snapshot_set *set = &now->sets[i];
 
-        put_set(pen, set, before != NULL ? snapshot_find(before, set->name) : NULL,
-                since(now, before), i == view->selected);
+        put_set(pen, set, before ? snapshot_find(before, set->name) : NULL, since(now, before),
+                i == view->selected);
     }
 }
 
@@ -279,13 +278,13 @@ static void put_holders_and_waiters(struct pen *pen, const struct snapshot_set *
 
 static const uint64_t *granted_before(const struct snapshot_set *old, size_t i)
 {
-    return old != NULL && i < old->limits_n ? &old->limits[i].stats.granted : NULL;
+    return old && i < old->limits_n ? &old->limits[i].stats.granted : NULL;
 }
 
 static void put_details(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
                         const struct snapshot_set *set)
 {
-    const struct snapshot_set *old = before != NULL ? snapshot_find(before, set->name) : NULL;
+    const struct snapshot_set *old = before ? snapshot_find(before, set->name) : NULL;
 
     for (size_t i = 0; i < set->limits_n && has_room(pen, 1); i++)
         put_limit(pen, &set->limits[i], granted_before(old, i), since(now, before));
@@ -296,7 +295,7 @@ static void put_details(struct pen *pen, const struct snapshot *now, const struc
 
 static void put_message(struct pen *pen, const char *message)
 {
-    if (message == NULL || !has_room(pen, 1))
+    if (!message || !has_room(pen, 1))
         return;
     put_text(pen, message);
     end_line(pen, TOP_HEADING);

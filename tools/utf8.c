@@ -13,7 +13,7 @@ size_t utf8_sequence(const unsigned char *text)
         {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
     };
 
-    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+    for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
         size_t at = 1;
 
         if (text[0] < rows[row].low || text[0] > rows[row].high)

@@ -59,7 +59,7 @@ static int run_part(const struct part *part, int argc, char **argv)
 {
     char title[32];
 
-    snprintf(title, sizeof title, "%s", part->title);
+    snprintf(title, sizeof(title), "%s", part->title);
     argv[0] = title; /* getopt's messages begin with it, too */
     return finish(part->run(argc, argv), part->failed);
 }
@@ -72,7 +72,7 @@ static int run(int argc, char **argv)
         return finish(show_version(), ENDING_SYSTEM);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return finish(usage_help(help), ENDING_SYSTEM);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strcmp(argv[1], parts[i].name) == 0)
             return run_part(&parts[i], argc - 1, argv + 1);
     return usage_wrong("weir", argv[1][0] == '-' ? "unknown option " : "unknown command ", argv[1]);

@@ -18,9 +18,9 @@ enum { PLUGIN_LIST_STOP = 1 };
 static int plugin_list_report(struct plugin_list *list, const char *path,
                               const struct weir_plugin *plugin, const struct weir_error *refusal)
 {
-    const struct weir_plugin_info info = {sizeof info, path, plugin, refusal};
+    const struct weir_plugin_info info = {sizeof(info), path, plugin, refusal};
 
-    if (plugin != NULL && list->n < INT_MAX)
+    if (plugin && list->n < INT_MAX)
         list->n++;
     return list->found(list->userdata, &info) != 0 ? PLUGIN_LIST_STOP : 0;
 }
@@ -72,7 +72,7 @@ static int plugin_list_run(struct plugin_search *plugins, const struct weir_opti
     int reported = complaints_report(&complaints);
 
     if (reported < 0) {
-        if (reterr != NULL)
+        if (reterr)
             *reterr = complaints.first;
         return reported;
     }
@@ -85,16 +85,16 @@ int weir_plugins(const struct weir_options *options,
                  int (*found)(void *userdata, const struct weir_plugin_info *info), void *userdata,
                  struct weir_error *reterr)
 {
-    static const struct weir_options none = {.size = sizeof none};
+    static const struct weir_options none = {.size = sizeof(none)};
     struct plugin_list list = {found, userdata, 0};
     struct plugin_search *plugins = NULL;
     int r;
 
-    options = options == NULL ? &none : options;
-    if (options->size < sizeof *options || found == NULL)
+    options = options ? options : &none;
+    if (options->size < sizeof(*options) || !found)
         return error_set(reterr, -EINVAL,
                          "the size of the options is wrong, or there is no callback");
-    if (options->file != NULL && options->text != NULL)
+    if (options->file && options->text)
         return error_set(reterr, -EINVAL, "the options name both a file and a text");
     r = plugin_search_new(&plugins, options->plugin_dirs);
     if (r < 0)

@@ -38,7 +38,7 @@ bool registry_has_name(void *instance, const char *name, bool *ret_is_pool)
     weir *w = instance;
     bool is_set = str_map_find(&instance_of(w)->set_names, name) != NULL;
 
-    *ret_is_pool = !is_set && str_map_find(&instance_of(w)->pool_names, name) != NULL;
+    *ret_is_pool = !is_set && str_map_find(&instance_of(w)->pool_names, name);
     return is_set || *ret_is_pool;
 }
 

@@ -23,7 +23,7 @@ static int segment_admin_choose_dir(const struct weir_options *options, char **r
     int r = 0, reported;
 
     *ret = NULL;
-    if (options->process_dir == NULL) /* else the configuration does not matter */
+    if (!options->process_dir) /* else the configuration does not matter */
         r = config_yaml_load(options, &definition, &complaints);
     if (r == 0)
         r = value_check_path(&complaints, &definition.process_dir);
@@ -32,7 +32,7 @@ static int segment_admin_choose_dir(const struct weir_options *options, char **r
         r = reported = segment_dir_choose(options, definition.process_dir.text, &complaints, ret);
     config_ast_free(&definition);
     if (reported < 0 && reported != -ENOMEM) {
-        if (reterr != NULL)
+        if (reterr)
             *reterr = complaints.first;
         return reported;
     }
@@ -42,14 +42,14 @@ static int segment_admin_choose_dir(const struct weir_options *options, char **r
 static int segment_admin_check_options(const struct weir_options *options,
                                        struct weir_error *reterr)
 {
-    if (options->size < sizeof *options)
+    if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL, "the size of the options is wrong");
-    if (options->file != NULL && options->text != NULL)
+    if (options->file && options->text)
         return error_set(reterr, -EINVAL, "the options name both a file and a text");
     return 0;
 }
 
-static const struct weir_options segment_admin_defaults = {.size = sizeof segment_admin_defaults};
+static const struct weir_options segment_admin_defaults = {.size = sizeof(segment_admin_defaults)};
 
 /* ---- users ---- */
 
@@ -90,7 +90,7 @@ static int name_list_add(void *userdata, const char *name)
     size_t capacity = names->capacity ? 2 * names->capacity : 16;
 
     if (names->n == names->capacity) {
-        char **items = os_realloc(names->items, capacity, sizeof *items);
+        char **items = os_realloc(names->items, capacity, sizeof(*items));
 
         if (!items)
             return -ENOMEM;
@@ -118,7 +118,7 @@ static int name_list_read(const char *dir, struct name_list *ret, struct weir_er
     if (r == -ENOMEM)
         return error_set(reterr, r, "%s", strerrordesc_np(-r));
     if (r == 0 && ret->n > 1)
-        qsort(ret->items, ret->n, sizeof *ret->items, name_list_compare);
+        qsort(ret->items, ret->n, sizeof(*ret->items), name_list_compare);
     return r;
 }
 
@@ -172,10 +172,10 @@ static int segment_admin_inspect(const char *dir, const char *name, struct segme
     segment_dir_default(own);
     if (segment_dir_encode(name, encoded) < 0)
         return -ENOENT; /* impossible: it was listed */
-    snprintf(entry->path, sizeof entry->path, "%s/%s" SEGMENT_SUFFIX, dir ? dir : own, encoded);
+    snprintf(entry->path, sizeof(entry->path), "%s/%s" SEGMENT_SUFFIX, dir ? dir : own, encoded);
     if (r == 0)
         r = segment_admin_refuse_state(name, entry->summary.state, &entry->refusal);
-    entry->segment = (struct weir_segment){.size = sizeof entry->segment,
+    entry->segment = (struct weir_segment){.size = sizeof(entry->segment),
                                            .name = name,
                                            .path = entry->path,
                                            .refusal = r < 0 ? &entry->refusal : NULL};
@@ -189,7 +189,7 @@ static int segment_admin_report_all(const char *dir, const struct name_list *nam
                                                  const struct weir_segment *segment),
                                     void *userdata, struct weir_error *reterr)
 {
-    struct segment_entry *entry = os_alloc(1, sizeof *entry);
+    struct segment_entry *entry = os_alloc(1, sizeof(*entry));
     int n = 0;
 
     if (!entry)

@@ -80,7 +80,7 @@ struct text_list text_join(const char *const *items, size_t n, const char *betwe
 {
     struct text_list list = {""};
     for (size_t i = 0; i < n; i++)
-        text_append(list.text, sizeof list.text, "%s%s",
+        text_append(list.text, sizeof(list.text), "%s%s",
                     i == 0       ? ""
                     : i + 1 == n ? before_last
                                  : between,
@@ -109,13 +109,13 @@ static void error_sanitize(char *message, size_t size)
 
 int error_set(struct weir_error *reterr, int code, const char *format, ...)
 {
-    if (reterr != NULL) {
+    if (reterr) {
         va_list arguments;
         *reterr = (struct weir_error){.code = code, .complaints = 1};
         va_start(arguments, format);
-        vsnprintf(reterr->message, sizeof reterr->message, format, arguments);
+        vsnprintf(reterr->message, sizeof(reterr->message), format, arguments);
         va_end(arguments);
-        error_sanitize(reterr->message, sizeof reterr->message);
+        error_sanitize(reterr->message, sizeof(reterr->message));
     }
     return code;
 }
@@ -123,11 +123,11 @@ int error_set(struct weir_error *reterr, int code, const char *format, ...)
 /* Writes "set `x`, limit 2: ". */
 static void spec_location_write(const struct spec_location *location, char *message, size_t size)
 {
-    if (location->set != NULL)
+    if (location->set)
         text_append(message, size, "set `%s`", error_text(location->set).text);
     else if (location->set_number != 0)
         text_append(message, size, "set %u", location->set_number);
-    else if (location->pool != NULL)
+    else if (location->pool)
         text_append(message, size, "pool `%s`", error_text(location->pool).text);
     else
         return;
@@ -148,8 +148,8 @@ static struct complaint *complaint_new(struct complaints *complaints)
     WEIR_INVARIANT(n < COMPLAINTS_MAX);
     if ((n & (n - 1)) == 0) {
         struct complaint *items =
-            os_realloc(complaints->items, n == 0 ? 1 : 2 * (size_t)n, sizeof *items);
-        if (items == NULL)
+            os_realloc(complaints->items, n == 0 ? 1 : 2 * (size_t)n, sizeof(*items));
+        if (!items)
             return NULL;
         complaints->items = items;
     }
@@ -164,7 +164,7 @@ int complaint_add(struct complaints *complaints, int code, struct mark mark, con
     if (complaints_full(complaints))
         return code;
     struct complaint *complaint = complaint_new(complaints);
-    if (complaint == NULL) {
+    if (!complaint) {
         complaints->memory_failed = true;
         return code;
     }
@@ -172,15 +172,15 @@ int complaint_add(struct complaints *complaints, int code, struct mark mark, con
     *error = (struct weir_error){.code = code, .line = mark.line, .column = mark.column};
     complaint->order = complaints->items_n;
     if (mark.line == 0)
-        spec_location_write(&complaints->location, error->message, sizeof error->message);
+        spec_location_write(&complaints->location, error->message, sizeof(error->message));
     else if (code != -ENOEXEC)
         error->code = -EINVAL;
     size_t at = strlen(error->message);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error->message + at, sizeof error->message - at, format, arguments);
+    vsnprintf(error->message + at, sizeof(error->message) - at, format, arguments);
     va_end(arguments);
-    error_sanitize(error->message, sizeof error->message);
+    error_sanitize(error->message, sizeof(error->message));
     return code;
 }
 
@@ -198,14 +198,15 @@ int complaints_report(struct complaints *complaints)
 {
     int code = 0;
     if (complaints->items_n > 0)
-        qsort(complaints->items, complaints->items_n, sizeof *complaints->items, complaint_compare);
+        qsort(complaints->items, complaints->items_n, sizeof(*complaints->items),
+              complaint_compare);
     for (uint32_t i = 0; i < complaints->items_n; i++) {
         struct weir_error *error = &complaints->items[i].error;
         error->complaints = complaints->total;
-        snprintf(error->file, sizeof error->file, "%s", complaints->file);
+        snprintf(error->file, sizeof(error->file), "%s", complaints->file);
         if (i == 0)
             complaints->first = *error;
-        if (complaints->report != NULL)
+        if (complaints->report)
             complaints->report(complaints->userdata, error);
     }
     if (complaints->items_n > 0)
@@ -222,9 +223,9 @@ int complaints_report(struct complaints *complaints)
 struct error_text error_text(const char *text)
 {
     struct error_text ret;
-    const size_t room = sizeof ret.text - sizeof "…" + 1;
+    const size_t room = sizeof(ret.text) - sizeof "…" + 1;
     size_t length = strlen(text);
-    if (length < sizeof ret.text) {
+    if (length < sizeof(ret.text)) {
         memcpy(ret.text, text, length + 1);
     } else {
         memcpy(ret.text, text, room - 1);
@@ -232,7 +233,7 @@ struct error_text error_text(const char *text)
         error_sanitize(ret.text, room);
         strcat(ret.text, "…");
     }
-    error_sanitize(ret.text, sizeof ret.text + 1);
+    error_sanitize(ret.text, sizeof(ret.text) + 1);
     return ret;
 }
 
@@ -290,8 +291,8 @@ struct hint hint_find(const char *word, const char *const *candidates, size_t n)
             limit = distance == 0 ? 0 : distance - 1; /* from here on only closer ones */
         }
     }
-    if (hint.closest != NULL)
-        snprintf(hint.text, sizeof hint.text, " (did you mean `%s`?)",
+    if (hint.closest)
+        snprintf(hint.text, sizeof(hint.text), " (did you mean `%s`?)",
                  error_text(hint.closest).text);
     return hint;
 }

@@ -51,7 +51,7 @@ int units_parse(enum units_kind kind, const char *text, uint64_t *ret)
     uint64_t value, product;
     int rc;
     const char *name = units_parse_digits(text, &value, &rc);
-    if (name == NULL)
+    if (!name)
         return -EINVAL;
     while (strcmp(name, at->name) != 0) {
         if (at->factor == 1)

@@ -16,12 +16,12 @@ enum { AST_CHUNK_SIZE = 64 << 10, AST_CHUNK_ALIGN = 8 };
 
 static struct ast_chunk *ast_chunk_new(struct config_ast *ast, size_t size)
 {
-    struct ast_chunk *chunk = os_alloc(1, sizeof *chunk + size);
-    if (chunk == NULL)
+    struct ast_chunk *chunk = os_alloc(1, sizeof(*chunk) + size);
+    if (!chunk)
         return NULL;
     chunk->size = size;
     /* A chunk for one large item goes behind the first, which still has room for small ones. */
-    if (size != AST_CHUNK_SIZE && ast->memory != NULL) {
+    if (size != AST_CHUNK_SIZE && ast->memory) {
         chunk->next = ast->memory->next;
         ast->memory->next = chunk;
     } else {
@@ -38,9 +38,9 @@ void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size)
         return NULL;
     wanted = (wanted + AST_CHUNK_ALIGN - 1) / AST_CHUNK_ALIGN * AST_CHUNK_ALIGN;
     struct ast_chunk *chunk = ast->memory;
-    if (chunk == NULL || chunk->size - chunk->used < wanted) {
+    if (!chunk || chunk->size - chunk->used < wanted) {
         chunk = ast_chunk_new(ast, wanted > AST_CHUNK_SIZE / 4 ? wanted : AST_CHUNK_SIZE);
-        if (chunk == NULL)
+        if (!chunk)
             return NULL;
     }
     void *memory = chunk->bytes + chunk->used;
@@ -52,7 +52,7 @@ void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size)
 char *config_ast_strdup(struct config_ast *ast, const char *text, size_t length)
 {
     char *copy = config_ast_alloc(ast, length + 1, 1);
-    if (copy != NULL && length > 0)
+    if (copy && length > 0)
         memcpy(copy, text, length);
     return copy;
 }
@@ -63,7 +63,7 @@ void *config_ast_append(struct config_ast *ast, void *items, size_t *n, size_t s
     WEIR_INVARIANT(count == 0 || items);
     if ((count & (count - 1)) == 0) { /* 0, 1, 2, 4, … items fill their room: double it */
         void *larger = config_ast_alloc(ast, count == 0 ? 1 : 2 * count, size);
-        if (larger == NULL)
+        if (!larger)
             return NULL;
         if (count > 0)
             memcpy(larger, items, count * size);
@@ -76,7 +76,7 @@ void *config_ast_append(struct config_ast *ast, void *items, size_t *n, size_t s
 void config_ast_free(struct config_ast *ast)
 {
     struct ast_chunk *chunk = ast->memory;
-    while (chunk != NULL) {
+    while (chunk) {
         struct ast_chunk *next = chunk->next;
         os_free(chunk);
         chunk = next;

@@ -24,8 +24,8 @@ static bool spec_copy_struct(struct spec_copier *copier, const char *name, const
                              void *to, size_t known)
 {
     size_t size;
-    memcpy(&size, from, sizeof size);
-    if (size < 2 * sizeof size || size > CONFIG_SPEC_SIZE_MAX || size % sizeof size != 0) {
+    memcpy(&size, from, sizeof(size));
+    if (size < 2 * sizeof(size) || size > CONFIG_SPEC_SIZE_MAX || size % sizeof(size) != 0) {
         spec_complain(copier, "size of struct %s is %zu: set it to sizeof(struct %s)", name, size,
                       name);
         return false;
@@ -46,17 +46,17 @@ static bool spec_copy_struct(struct spec_copier *copier, const char *name, const
 static const void *spec_struct_at(const void *array, size_t i)
 {
     size_t size;
-    memcpy(&size, array, sizeof size);
+    memcpy(&size, array, sizeof(size));
     return (const char *)array + i * size;
 }
 
 static void spec_copy_text(struct spec_copier *copier, const char *text, struct config_value *ret)
 {
     *ret = (struct config_value){0};
-    if (text == NULL)
+    if (!text)
         return;
     ret->text = config_ast_strdup(copier->ast, text, strlen(text));
-    if (ret->text == NULL)
+    if (!ret->text)
         copier->complaints->memory_failed = true;
 }
 
@@ -64,7 +64,7 @@ static void spec_copy_text(struct spec_copier *copier, const char *text, struct 
 static void spec_copy_number(struct spec_copier *copier, uint64_t number, struct config_value *ret)
 {
     char text[32];
-    snprintf(text, sizeof text, "%" PRIu64, number);
+    snprintf(text, sizeof(text), "%" PRIu64, number);
     spec_copy_text(copier, number != 0 ? text : NULL, ret);
 }
 
@@ -85,7 +85,7 @@ static void spec_copy_timeout(struct spec_copier *copier, uint64_t ns, struct co
 static void *spec_array_new(struct spec_copier *copier, const char *name, const void *array,
                             size_t n, size_t most, size_t more, size_t size)
 {
-    if (n > 0 && array == NULL) {
+    if (n > 0 && !array) {
         spec_complain(copier, "%s is NULL, but %s_n is %zu", name, name, n);
         return NULL;
     }
@@ -96,7 +96,7 @@ static void *spec_array_new(struct spec_copier *copier, const char *name, const 
     if (n + more == 0)
         return NULL;
     void *copies = config_ast_alloc(copier->ast, n + more, size);
-    if (copies == NULL)
+    if (!copies)
         copier->complaints->memory_failed = true;
     return copies;
 }
@@ -106,7 +106,7 @@ static void spec_append_settings(struct spec_copier *copier, const struct weir_s
                                  size_t n, struct settings *settings)
 {
     for (size_t i = 0; i < n; i++) {
-        if (from[i].name == NULL || from[i].value == NULL) {
+        if (!from[i].name || !from[i].value) {
             spec_complain(copier, "a setting needs a name and a value, not NULL");
             continue;
         }
@@ -120,8 +120,8 @@ static void spec_copy_settings(struct spec_copier *copier, const char *name,
                                const struct weir_setting *from, size_t n, size_t most,
                                struct settings *ret)
 {
-    ret->items = spec_array_new(copier, name, from, n, most, 0, sizeof *ret->items);
-    if (ret->items != NULL)
+    ret->items = spec_array_new(copier, name, from, n, most, 0, sizeof(*ret->items));
+    if (ret->items)
         spec_append_settings(copier, from, n, ret);
 }
 
@@ -163,8 +163,8 @@ static void spec_copy_limit(struct spec_copier *copier, const struct weir_limit_
                      &ret->overuse);
     spec_copy_number(copier, spec->lease, &ret->lease);
     ret->settings.items = spec_array_new(copier, "settings", spec->settings, spec->settings_n,
-                                         CONFIG_SETTINGS_MAX, 2, sizeof *ret->settings.items);
-    if (ret->settings.items == NULL)
+                                         CONFIG_SETTINGS_MAX, 2, sizeof(*ret->settings.items));
+    if (!ret->settings.items)
         return;
     spec_append_number(copier, "capacity", spec->capacity, spec_copy_number, &ret->settings);
     spec_append_number(copier, "window", spec->window_ns, spec_copy_duration, &ret->settings);
@@ -176,13 +176,13 @@ static void spec_copy_limits(struct spec_copier *copier, const struct weir_set_s
 {
     struct weir_limit_spec limit;
     ret->limits = spec_array_new(copier, "limits", spec->limits, spec->limits_n, WEIR_LIMITS_MAX, 0,
-                                 sizeof *ret->limits);
-    if (ret->limits == NULL)
+                                 sizeof(*ret->limits));
+    if (!ret->limits)
         return;
     for (size_t i = 0; i < spec->limits_n; i++) {
         copier->complaints->location.limit_number = (uint32_t)i + 1;
         const void *from = spec_struct_at(spec->limits, i);
-        if (!spec_copy_struct(copier, "weir_limit_spec", from, &limit, sizeof limit))
+        if (!spec_copy_struct(copier, "weir_limit_spec", from, &limit, sizeof(limit)))
             break; /* it is unknown where the next one lies */
         spec_copy_limit(copier, &limit, &ret->limits[i]);
         ret->limits_n = i + 1;
@@ -194,8 +194,7 @@ static void spec_copy_subjects(struct spec_copier *copier, const struct weir_sub
                                struct ast_subjects *ret)
 {
     struct weir_subjects_spec subjects;
-    if (spec == NULL ||
-        !spec_copy_struct(copier, "weir_subjects_spec", spec, &subjects, sizeof subjects))
+    if (!spec || !spec_copy_struct(copier, "weir_subjects_spec", spec, &subjects, sizeof(subjects)))
         return;
     ret->name.text = "subjects";
     spec_copy_number(copier, subjects.max, &ret->max);
@@ -207,7 +206,7 @@ static void spec_copy_set(struct spec_copier *copier, const struct weir_set_spec
                           struct ast_set *ret)
 {
     const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR;
-    if (spec->name == NULL)
+    if (!spec->name)
         spec_complain(copier, "needs a name");
     copier->complaints->location.set = spec->name;
     if ((spec->flags & ~flags) != 0)
@@ -233,13 +232,13 @@ static void spec_copy_sets(struct spec_copier *copier, const struct weir_pool_sp
     struct config_ast *ast = copier->ast;
     struct weir_set_spec set;
     ast->sets = spec_array_new(copier, "sets", spec->sets, spec->sets_n, CONFIG_SETS_MAX, 0,
-                               sizeof *ast->sets);
-    if (ast->sets == NULL)
+                               sizeof(*ast->sets));
+    if (!ast->sets)
         return;
     for (size_t i = 0; i < spec->sets_n; i++) {
         copier->complaints->location = (struct spec_location){.set_number = (uint32_t)i + 1};
         const void *from = spec_struct_at(spec->sets, i);
-        if (!spec_copy_struct(copier, "weir_set_spec", from, &set, sizeof set))
+        if (!spec_copy_struct(copier, "weir_set_spec", from, &set, sizeof(set)))
             break;
         spec_copy_set(copier, &set, &ast->sets[i]);
         ast->sets_n = i + 1;
@@ -253,13 +252,13 @@ static void spec_copy_pool_sets(struct spec_copier *copier, const struct weir_po
 {
     const struct config_ast *ast = copier->ast;
     ret->sets = spec_array_new(copier, "set_names", spec->set_names, spec->set_names_n,
-                               CONFIG_SETS_MAX, ast->sets_n, sizeof *ret->sets);
-    if (ret->sets == NULL)
+                               CONFIG_SETS_MAX, ast->sets_n, sizeof(*ret->sets));
+    if (!ret->sets)
         return;
     for (size_t i = 0; i < ast->sets_n; i++)
         ret->sets[ret->sets_n++] = ast->sets[i].name;
     for (size_t i = 0; i < spec->set_names_n; i++) {
-        if (spec->set_names[i] == NULL)
+        if (!spec->set_names[i])
             spec_complain(copier, "a name in set_names is NULL");
         else
             spec_copy_text(copier, spec->set_names[i], &ret->sets[ret->sets_n++]);
@@ -269,8 +268,8 @@ static void spec_copy_pool_sets(struct spec_copier *copier, const struct weir_po
 static void spec_copy_pool(struct spec_copier *copier, const struct weir_pool_spec *spec)
 {
     struct config_ast *ast = copier->ast;
-    struct ast_pool *pool = config_ast_append(ast, NULL, &ast->pools_n, sizeof *pool);
-    if (pool == NULL) {
+    struct ast_pool *pool = config_ast_append(ast, NULL, &ast->pools_n, sizeof(*pool));
+    if (!pool) {
         copier->complaints->memory_failed = true;
         return;
     }
@@ -292,7 +291,7 @@ int config_spec_read(const struct weir_pool_spec *spec, struct config_ast *ret,
     struct weir_pool_spec known;
     uint32_t before = complaints->total;
     *ret = (struct config_ast){0};
-    if (spec_copy_struct(&copier, "weir_pool_spec", spec, &known, sizeof known)) {
+    if (spec_copy_struct(&copier, "weir_pool_spec", spec, &known, sizeof(known))) {
         spec_copy_sets(&copier, &known);
         spec_copy_pool(&copier, &known);
     }

@@ -106,13 +106,13 @@ static void *schema_append(struct yaml_reader *yaml, const struct schema_field *
         yaml_reader_abort(yaml, -EBADMSG);
         return NULL;
     }
-    memcpy(&items, array, sizeof items);
+    memcpy(&items, array, sizeof(items));
     items = config_ast_append(yaml->ast, items, n, field->size);
-    if (items == NULL) {
+    if (!items) {
         yaml_reader_abort(yaml, -ENOMEM);
         return NULL;
     }
-    memcpy(array, &items, sizeof items);
+    memcpy(array, &items, sizeof(items));
     return schema_at_offset(items, (*n - 1) * field->size);
 }
 
@@ -135,7 +135,7 @@ static void schema_read_pair(struct yaml_reader *yaml, const struct schema_field
                              void *target)
 {
     struct config_value *item = schema_append(yaml, field, target);
-    if (item == NULL)
+    if (!item)
         return;
     *item = *name;
     if (field->kind == FIELD_PAIRS)
@@ -157,7 +157,7 @@ static void schema_read_list(struct yaml_reader *yaml, const struct schema_field
             continue;
         }
         struct config_value *item = schema_append(yaml, field, target);
-        if (item == NULL)
+        if (!item)
             return;
         *item = node.value;
         if (!texts)
@@ -199,9 +199,9 @@ static void schema_complain_unknown(struct yaml_reader *yaml, const struct schem
 {
     const char *names[SCHEMA_FIELDS_MAX];
     size_t n = 0;
-    for (; schema->fields[n].name != NULL; n++)
+    for (; schema->fields[n].name; n++)
         names[n] = schema->fields[n].name;
-    if (value_complain_similar(yaml->complaints, name, names, n) == NULL)
+    if (!value_complain_similar(yaml->complaints, name, names, n))
         complain(yaml->complaints, name->mark, "unknown field `%s`; there are: %s",
                  error_text(name->text).text, text_join(names, n, ", ", ", ").text);
 }
@@ -210,7 +210,7 @@ static void schema_complain_unknown(struct yaml_reader *yaml, const struct schem
 static struct mark schema_find_other(const struct schema *schema, void *target, const char *name)
 {
     const struct settings *settings = schema_at_offset(target, schema->others.offset);
-    for (size_t i = 0; schema->others.name != NULL && i < settings->n; i++) {
+    for (size_t i = 0; schema->others.name && i < settings->n; i++) {
         if (strcmp(settings->items[i].name.text, name) == 0)
             return settings->items[i].name.mark;
     }
@@ -225,19 +225,19 @@ static void schema_read(struct yaml_reader *yaml, const struct schema *schema, v
     struct yaml_node node;
     while (yaml_pair_read(yaml, &name, &node)) {
         const struct schema_field *field = schema->fields;
-        while (field->name != NULL && strcmp(field->name, name.text) != 0)
+        while (field->name && strcmp(field->name, name.text) != 0)
             field++;
         struct mark *earlier = &seen[field - schema->fields];
-        if (field->name == NULL)
+        if (!field->name)
             *earlier = schema_find_other(schema, target, name.text);
         if (earlier->line != 0) {
             complain(yaml->complaints, name.mark, "`%s` is given twice: first in line %u",
                      error_text(name.text).text, earlier->line);
             yaml_node_skip(yaml, &node);
-        } else if (field->name != NULL) {
+        } else if (field->name) {
             *earlier = name.mark;
             schema_read_field(yaml, field, &node, target);
-        } else if (schema->others.name != NULL) {
+        } else if (schema->others.name) {
             schema_read_pair(yaml, &schema->others, &name, &node, target);
         } else {
             schema_complain_unknown(yaml, schema, &name);
@@ -251,7 +251,7 @@ static void config_yaml_check_version(struct yaml_reader *yaml, struct mark mark
     const struct config_value *version = &yaml->ast->version;
     if (!value_is_given(version))
         complain(yaml->complaints, mark, "`version: 1` is missing: a configuration begins with it");
-    else if (version->text != NULL && strcmp(version->text, "1") != 0)
+    else if (version->text && strcmp(version->text, "1") != 0)
         complain(yaml->complaints, version->mark,
                  "version `%s` is not known here: this library reads `version: 1`",
                  error_text(version->text).text);
@@ -300,12 +300,12 @@ int config_yaml_load(const struct weir_options *options, struct config_ast *ret,
     int r;
 
     *ret = (struct config_ast){0};
-    if (options->text != NULL) {
-        complaints->file = options->text_name != NULL ? options->text_name : "<text>";
+    if (options->text) {
+        complaints->file = options->text_name ? options->text_name : "<text>";
         return config_yaml_parse(options->text, strlen(options->text), ret, complaints);
     }
-    complaints->file = options->file != NULL ? options->file : os_getenv("WEIR_CONFIG");
-    if (complaints->file == NULL) {
+    complaints->file = options->file ? options->file : os_getenv("WEIR_CONFIG");
+    if (!complaints->file) {
         complaints->file = "";
         return 0;
     }

@@ -22,9 +22,8 @@ fingerprint_write(struct fingerprint_writer *writer, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    writer->n +=
-        (size_t)vsnprintf(writer->to != NULL ? writer->to + writer->n : NULL,
-                          writer->to != NULL ? writer->size - writer->n : 0, format, arguments);
+    writer->n += (size_t)vsnprintf(writer->to ? writer->to + writer->n : NULL,
+                                   writer->to ? writer->size - writer->n : 0, format, arguments);
     va_end(arguments);
 }
 
@@ -101,7 +100,7 @@ static void fingerprint_write_limit(struct fingerprint_writer *writer, const str
     WEIR_INVARIANT(limit->type >= WEIR_LIMIT_RATE && limit->type <= WEIR_LIMIT_RESOURCE);
     fingerprint_write(writer, "{type: %s, key: ", limit_type_names[limit->type]);
     fingerprint_write_value(writer, limit->key);
-    if (limit->algorithm_name != NULL)
+    if (limit->algorithm_name)
         fingerprint_write_field(writer, "algorithm", limit->algorithm_name);
     const char *at = limit->settings_text;
     for (uint32_t i = 0; i < limit->settings_n; i++) {
@@ -149,14 +148,14 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
     const uint64_t type = limit->type, config_size = limit->config_size;
     const uint64_t numbers[] = {limit->capacity, limit->refunds,     limit->charges,
                                 limit->lease,    limit->state_words, limit->algorithm_name != NULL};
-    hash = fnv1a_bytes(hash, &type, sizeof type);
+    hash = fnv1a_bytes(hash, &type, sizeof(type));
     hash = fingerprint_hash_string(hash, limit->key);
-    hash = fnv1a_bytes(hash, numbers, sizeof numbers);
-    if (limit->algorithm_name == NULL)
+    hash = fnv1a_bytes(hash, numbers, sizeof(numbers));
+    if (!limit->algorithm_name)
         return hash;
     hash = fingerprint_hash_string(hash, limit->algorithm_name);
     hash = fingerprint_hash_string(hash, limit->algorithm_version);
-    hash = fnv1a_bytes(hash, &config_size, sizeof config_size);
+    hash = fnv1a_bytes(hash, &config_size, sizeof(config_size));
     return fnv1a_bytes(hash, limit->config, limit->config_size);
 }
 
@@ -165,7 +164,7 @@ static uint64_t fingerprint_hash_set(const struct set_plan *plan)
     const uint64_t numbers[] = {plan->while_used,     plan->fair,         plan->max_waiters,
                                 plan->keyed.max_keys, plan->keyed.memory, plan->keyed.evict,
                                 plan->limits_n};
-    uint64_t hash = fnv1a_bytes(FNV1A_INIT, numbers, sizeof numbers);
+    uint64_t hash = fnv1a_bytes(FNV1A_INIT, numbers, sizeof(numbers));
     for (uint32_t i = 0; i < plan->limits_n; i++)
         hash = fingerprint_hash_limit(hash, &plan->limits[i]);
     return hash;
@@ -185,7 +184,7 @@ int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret, struct
                          "most %zu: use shorter keys or fewer limits",
                          error_text(plan->name).text, writer.n, FINGERPRINT_TEXT_MAX - 1);
     ret->definition = os_alloc(writer.n + 1, 1);
-    if (ret->definition == NULL)
+    if (!ret->definition)
         return error_set(reterr, -ENOMEM, "out of memory");
     writer = (struct fingerprint_writer){.to = ret->definition, .size = writer.n + 1};
     fingerprint_write_set(&writer, plan);

@@ -53,7 +53,7 @@ int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plug
 void limit_free(struct limit *limit)
 {
     char *key;
-    memcpy(&key, &limit->key, sizeof key); /* the plan owns it; const for all other code */
+    memcpy(&key, &limit->key, sizeof(key)); /* the plan owns it; const for all other code */
     os_free(key);
     os_free(limit->settings_text);
     os_free(limit->config);
@@ -86,7 +86,7 @@ void pool_plan_free(struct pool_plan *plan)
 
 static bool plan_name_is(const char *name, const char *wanted)
 {
-    return name != NULL && strcmp(name, wanted) == 0;
+    return name && strcmp(name, wanted) == 0;
 }
 
 /* Removes all pools but the one of this name. */

@@ -15,7 +15,7 @@ struct plugin_lookup {
 void *resolve_alloc(struct resolver *resolver, size_t n, size_t size)
 {
     void *memory = n > 0 ? os_alloc(n, size) : NULL;
-    if (n > 0 && memory == NULL)
+    if (n > 0 && !memory)
         resolver->complaints->memory_failed = true;
     return memory;
 }
@@ -23,7 +23,7 @@ void *resolve_alloc(struct resolver *resolver, size_t n, size_t size)
 char *resolve_strdup(struct resolver *resolver, const char *text)
 {
     char *copy = os_strdup(text);
-    if (copy == NULL)
+    if (!copy)
         resolver->complaints->memory_failed = true;
     return copy;
 }
@@ -31,7 +31,7 @@ char *resolve_strdup(struct resolver *resolver, const char *text)
 void *resolve_scratch(struct resolver *resolver, size_t n, size_t size)
 {
     void *memory = config_ast_alloc(resolver->ast, n, size);
-    if (memory == NULL)
+    if (!memory)
         resolver->complaints->memory_failed = true;
     return memory;
 }
@@ -42,10 +42,10 @@ static struct plugin_lookup *resolve_lookup(struct resolver *resolver, enum weir
 {
     struct str_map *lookups = &resolver->lookups[kind];
     struct plugin_lookup *lookup = str_map_find(lookups, name);
-    if (lookup != NULL)
+    if (lookup)
         return lookup;
-    lookup = resolve_scratch(resolver, 1, sizeof *lookup);
-    if (lookup == NULL)
+    lookup = resolve_scratch(resolver, 1, sizeof(*lookup));
+    if (!lookup)
         return NULL;
     int rc = str_map_reserve(lookups, 1);
     if (rc == 0)
@@ -63,7 +63,7 @@ const struct plugin *resolve_plugin(struct resolver *resolver, enum weir_plugin_
                                     const char *name, struct mark mark)
 {
     const struct plugin_lookup *lookup = resolve_lookup(resolver, kind, name);
-    if (lookup == NULL)
+    if (!lookup)
         return NULL;
     if (lookup->refusal.code < 0)
         complaint_add(resolver->complaints, lookup->refusal.code, mark, "%s",
@@ -74,7 +74,7 @@ const struct plugin *resolve_plugin(struct resolver *resolver, enum weir_plugin_
 bool resolve_name_is_known(const struct resolver *resolver, const char *name, bool *ret_is_pool)
 {
     const struct known_names *known = resolver->known_names;
-    return known != NULL && known->find != NULL && known->find(known->userdata, name, ret_is_pool);
+    return known && known->find && known->find(known->userdata, name, ret_is_pool);
 }
 
 /* Adds a name to the namespace of sets and pools, or complains that it is taken. */
@@ -86,15 +86,15 @@ static void resolve_register_name(struct resolver *resolver, struct config_value
                      name);
     const struct config_value *set = str_map_find(&resolver->set_names, name->text),
                               *pool = str_map_find(&resolver->pool_names, name->text),
-                              *earlier = set != NULL ? set : pool;
-    bool taken_by_pool = set == NULL && pool != NULL;
-    if (earlier == NULL && !resolve_name_is_known(resolver, name->text, &taken_by_pool)) {
+                              *earlier = set ? set : pool;
+    bool taken_by_pool = !set && pool;
+    if (!earlier && !resolve_name_is_known(resolver, name->text, &taken_by_pool)) {
         str_map_add(is_pool ? &resolver->pool_names : &resolver->set_names, name->text, name);
         return;
     }
     char line[32] = "";
-    if (earlier != NULL && earlier->mark.line != 0)
-        snprintf(line, sizeof line, " (line %u)", earlier->mark.line);
+    if (earlier && earlier->mark.line != 0)
+        snprintf(line, sizeof(line), " (line %u)", earlier->mark.line);
     complaint_add(resolver->complaints, -EEXIST, name->mark,
                   "the name `%s` is already that of a %s%s: sets and pools share their names",
                   error_text(name->text).text, taken_by_pool ? "pool" : "set", line);
@@ -111,7 +111,7 @@ static void resolve_register_names(struct resolver *resolver)
     for (size_t i = 0; i < ast->sets_n; i++)
         resolve_register_name(resolver, &ast->sets[i].name, false);
     for (size_t i = 0; i < ast->pools_n; i++) {
-        if (ast->pools[i].name.text != NULL)
+        if (ast->pools[i].name.text)
             resolve_register_name(resolver, &ast->pools[i].name, true);
     }
 }
@@ -119,7 +119,7 @@ static void resolve_register_names(struct resolver *resolver)
 static void resolve_process_dir(struct resolver *resolver)
 {
     const struct config_value *dir = &resolver->ast->process_dir;
-    if (dir->text != NULL && value_check_path(resolver->complaints, dir) == 0)
+    if (dir->text && value_check_path(resolver->complaints, dir) == 0)
         resolver->plan->process_dir = resolve_strdup(resolver, dir->text);
 }
 
@@ -149,8 +149,8 @@ static void resolve_all(struct resolver *resolver)
     const struct config_ast *ast = resolver->ast;
     const bool *memory_failed = &resolver->complaints->memory_failed;
     struct plan *plan = resolver->plan;
-    plan->sets = resolve_alloc(resolver, ast->sets_n, sizeof *plan->sets);
-    plan->pools = resolve_alloc(resolver, ast->pools_n, sizeof *plan->pools);
+    plan->sets = resolve_alloc(resolver, ast->sets_n, sizeof(*plan->sets));
+    plan->pools = resolve_alloc(resolver, ast->pools_n, sizeof(*plan->pools));
     resolve_plugin_dirs(resolver);
     resolve_process_dir(resolver);
     resolve_clock(resolver);

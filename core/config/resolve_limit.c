@@ -13,7 +13,7 @@ enum { LIMIT_FIELD_TYPE, LIMIT_FIELD_KEY, LIMIT_FIELD_ALGORITHM };
 static bool resolve_field_is_missing(const struct resolver *resolver, const struct plugin *plugin,
                                      const struct config_value *value, size_t field)
 {
-    size_t parameters_n = plugin != NULL ? plugin->info.parameters_n : 0;
+    size_t parameters_n = plugin ? plugin->info.parameters_n : 0;
     return !value_is_given(value) && !resolver->params.hinted[parameters_n + field];
 }
 
@@ -30,7 +30,7 @@ static void resolve_limit_type(struct resolver *resolver, const struct ast_limit
                            limit_type_names + WEIR_LIMIT_RATE, WEIR_LIMIT_RESOURCE, &type))
         return;
     limit->type = WEIR_LIMIT_RATE + (unsigned)type;
-    if (plugin == NULL || (plugin->algorithm.types & (1u << limit->type)) != 0)
+    if (!plugin || (plugin->algorithm.types & (1u << limit->type)) != 0)
         return;
     for (unsigned i = WEIR_LIMIT_RATE; i <= WEIR_LIMIT_RESOURCE; i++) {
         if ((plugin->algorithm.types & (1u << i)) != 0)
@@ -45,7 +45,7 @@ static void resolve_limit_key(struct resolver *resolver, const struct ast_limit 
                               const struct plugin *plugin, struct limit *limit)
 {
     const char *key = ast->key.text;
-    if (key != NULL && !value_check_name(resolver->complaints, "`key`", &ast->key))
+    if (key && !value_check_name(resolver->complaints, "`key`", &ast->key))
         return;
     if (limit->type == WEIR_LIMIT_CALL && !value_is_given(&ast->key))
         key = "call_count";
@@ -53,7 +53,7 @@ static void resolve_limit_key(struct resolver *resolver, const struct ast_limit 
              resolve_field_is_missing(resolver, plugin, &ast->key, LIMIT_FIELD_KEY))
         complain(resolver->complaints, ast->name.mark, "a %s needs `key`: its name in requests",
                  limit_type_names[limit->type]);
-    if (key != NULL)
+    if (key)
         limit->key = resolve_strdup(resolver, key);
 }
 
@@ -61,7 +61,7 @@ static void resolve_limit_refund(struct resolver *resolver, const struct ast_lim
                                  struct limit *limit)
 {
     const struct weir_algorithm *algorithm = limit->algorithm;
-    bool can = algorithm != NULL && algorithm->refund != NULL;
+    bool can = algorithm && algorithm->refund;
     if (limit->type == WEIR_LIMIT_RESOURCE) {
         if (value_is_given(&ast->refund))
             complain(resolver->complaints, ast->refund.mark,
@@ -70,7 +70,7 @@ static void resolve_limit_refund(struct resolver *resolver, const struct ast_lim
     }
     limit->refunds = can && (algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0;
     value_read_boolean(resolver->complaints, "refund", &ast->refund, &limit->refunds);
-    if (limit->refunds && algorithm != NULL && !can)
+    if (limit->refunds && algorithm && !can)
         complain(resolver->complaints, ast->refund.mark, "%s cannot refund: leave `refund` out",
                  ast->algorithm.text);
 }
@@ -90,7 +90,7 @@ static void resolve_limit_overuse(struct resolver *resolver, const struct ast_li
     value_read_choice(resolver->complaints, "overuse", &ast->overuse, words, ARRAY_LENGTH(words),
                       &word);
     limit->charges = word == 1;
-    if (limit->charges && limit->algorithm != NULL && limit->algorithm->charge == NULL)
+    if (limit->charges && limit->algorithm && !limit->algorithm->charge)
         complain(resolver->complaints, ast->overuse.mark,
                  "%s cannot charge what was used beyond the amount: `overuse` can only be ignore",
                  ast->algorithm.text);
@@ -108,9 +108,9 @@ static void resolve_limit_lease(struct resolver *resolver, const struct ast_limi
     if (limit->type == WEIR_LIMIT_RESOURCE)
         complain(resolver->complaints, lease->mark,
                  "`lease` is for rates and calls: a resource is held, not used up");
-    else if (algorithm == NULL || lease->text == NULL)
+    else if (!algorithm || !lease->text)
         return;
-    else if ((algorithm->flags & WEIR_ALGORITHM_WORD) == 0 || algorithm->refund == NULL)
+    else if ((algorithm->flags & WEIR_ALGORITHM_WORD) == 0 || !algorithm->refund)
         complain(resolver->complaints, lease->mark,
                  "%s cannot lease: `lease` needs one word of state and a refund, as gcra has",
                  ast->algorithm.text);
@@ -143,10 +143,9 @@ static void resolve_limit_configure(struct resolver *resolver, const struct para
                                     struct limit *limit)
 {
     struct weir_footprint footprint;
-    if (owner->plugin == NULL ||
-        !resolve_params_configure(resolver, owner, 0, &limit->config, &footprint))
+    if (!owner->plugin || !resolve_params_configure(resolver, owner, 0, &limit->config, &footprint))
         return;
-    bool is_counted = limit->algorithm == NULL;
+    bool is_counted = !limit->algorithm;
     limit->config_size = (size_t)footprint.config;
     limit->capacity = is_counted ? resolver->params.values[0].value : footprint.amount_max;
     limit->state_words = is_counted ? 1 : (uint32_t)(footprint.state / 8);
@@ -154,7 +153,7 @@ static void resolve_limit_configure(struct resolver *resolver, const struct para
 
 static bool resolve_limit_is_counted(const struct ast_limit *ast)
 {
-    return ast->type.text != NULL && strcmp(ast->type.text, "resource") == 0 &&
+    return ast->type.text && strcmp(ast->type.text, "resource") == 0 &&
            !value_is_given(&ast->algorithm);
 }
 
@@ -172,10 +171,10 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, size
         bool more = i >= settings->n;
         const char *name = more ? names[i - settings->n] : settings->items[i].name.text;
         const char *value = more ? fields[i - settings->n]->text : settings->items[i].value.text;
-        if (name == NULL || value == NULL)
+        if (!name || !value)
             continue;
-        size += (size_t)snprintf(to != NULL ? to + size : NULL, to != NULL ? room - size : 0,
-                                 "%s%c%s", name, '\0', value) +
+        size += (size_t)snprintf(to ? to + size : NULL, to ? room - size : 0, "%s%c%s", name, '\0',
+                                 value) +
                 1;
         ++*ret_n;
     }
@@ -188,7 +187,7 @@ static void resolve_limit_source_text(struct resolver *resolver, const struct as
 {
     size_t size = resolve_write_settings(ast, NULL, 0, &limit->settings_n);
     limit->settings_text = resolve_alloc(resolver, size, 1);
-    if (limit->settings_text != NULL)
+    if (limit->settings_text)
         resolve_write_settings(ast, limit->settings_text, size, &limit->settings_n);
 }
 
@@ -199,10 +198,10 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
                                  .fields = limit_fields,
                                  .fields_n = ARRAY_LENGTH(limit_fields)};
     const struct plugin *plugin = NULL;
-    if (ast->algorithm.text != NULL)
+    if (ast->algorithm.text)
         plugin = resolve_plugin(resolver, WEIR_PLUGIN_ALGORITHM, ast->algorithm.text,
                                 ast->algorithm.mark);
-    if (plugin != NULL) {
+    if (plugin) {
         limit->algorithm = &plugin->algorithm;
         limit->algorithm_name = plugin->info.name;
         limit->algorithm_version = plugin->info.version;
@@ -212,7 +211,7 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
     owner.plugin = plugin;
     resolve_params_assign(resolver, &owner);
     resolve_limit_type(resolver, ast, plugin, limit);
-    if (limit->type != 0 && plugin == NULL &&
+    if (limit->type != 0 && !plugin &&
         resolve_field_is_missing(resolver, plugin, &ast->algorithm, LIMIT_FIELD_ALGORITHM))
         complain(resolver->complaints, ast->name.mark,
                  "a %s needs `algorithm`: token_bucket, for example",

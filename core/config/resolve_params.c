@@ -9,7 +9,7 @@
 
 static size_t params_count(const struct params_owner *owner)
 {
-    return owner->plugin != NULL ? owner->plugin->info.parameters_n : 0;
+    return owner->plugin ? owner->plugin->info.parameters_n : 0;
 }
 
 /*
@@ -27,11 +27,11 @@ static void params_complain_unknown(struct resolver *resolver, const struct para
     for (size_t i = 0; i < owner->fields_n; i++)
         names[n++] = owner->fields[i];
     const char *closest = value_complain_similar(resolver->complaints, field, names, n);
-    for (size_t i = 0; closest != NULL && i < n; i++) {
+    for (size_t i = 0; closest && i < n; i++) {
         if (names[i] == closest)
             resolver->params.hinted[i] = true;
     }
-    if (closest == NULL && owner->plugin != NULL)
+    if (!closest && owner->plugin)
         complain(resolver->complaints, field->mark, "`%s` is not a field of %s; there are: %s",
                  error_text(field->text).text, owner->plugin->info.name,
                  text_join(names, n, ", ", ", ").text);
@@ -42,7 +42,7 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
     struct plugin_params *params = &resolver->params;
     size_t n = params_count(owner);
     WEIR_INVARIANT(n <= PLUGIN_PARAMETERS_MAX && owner->fields_n <= PARAMS_FIELDS_MAX);
-    memset(params, 0, sizeof *params);
+    memset(params, 0, sizeof(*params));
     for (size_t i = 0; i < owner->settings->n; i++) {
         const struct setting *setting = &owner->settings->items[i];
         size_t at = 0;
@@ -50,7 +50,7 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
             at++;
         if (at == n)
             params_complain_unknown(resolver, owner, &setting->name);
-        else if (params->settings[at] != NULL)
+        else if (params->settings[at])
             complain(resolver->complaints, setting->name.mark, "`%s` is given twice",
                      error_text(setting->name.text).text);
         else
@@ -77,7 +77,7 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
         *ret = truth;
         return true;
     default:
-        while (parameter->choices[n] != NULL)
+        while (parameter->choices[n])
             n++;
         return value_read_choice(complaints, parameter->name, value, parameter->choices, n, ret);
     }
@@ -93,7 +93,7 @@ static bool params_read(struct resolver *resolver, const struct params_owner *ow
         const struct setting *setting = params->settings[i];
         struct weir_value *value = &params->values[i];
         *value = (struct weir_value){.value = parameter->default_value, .given = setting != NULL};
-        if (setting != NULL) {
+        if (setting) {
             if (!params_read_one(resolver->complaints, parameter, &setting->value, &value->value))
                 ok = false;
         } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
@@ -113,12 +113,12 @@ static int params_call_plugin(struct resolver *resolver, const struct plugin *pl
                               struct weir_reason *reterr)
 {
     const struct weir_value *values = resolver->params.values;
-    *ret = (struct weir_footprint){.size = sizeof *ret};
+    *ret = (struct weir_footprint){.size = sizeof(*ret)};
     *reterr = (struct weir_reason){.parameter = UINT32_MAX};
     int rc = plugin->info.kind == WEIR_PLUGIN_ALGORITHM
                  ? plugin->algorithm.configure(values, config, ret, reterr)
                  : plugin->balancer.configure(values, sets_n, config, ret, reterr);
-    reterr->message[sizeof reterr->message - 1] = '\0';
+    reterr->message[sizeof(reterr->message) - 1] = '\0';
     return rc;
 }
 
@@ -137,7 +137,7 @@ static void params_complain_reason(struct resolver *resolver, const struct param
 {
     struct mark mark = owner->mark;
     if (reason->parameter < owner->plugin->info.parameters_n &&
-        resolver->params.settings[reason->parameter] != NULL)
+        resolver->params.settings[reason->parameter])
         mark = resolver->params.settings[reason->parameter]->value.mark;
     complain(resolver->complaints, mark, "%s: %s", owner->plugin->info.name, reason->message);
 }
@@ -170,7 +170,7 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
         return false;
     }
     void *config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
-    if (config == NULL) {
+    if (!config) {
         resolver->complaints->memory_failed = true;
         return false;
     }

@@ -14,9 +14,9 @@ static struct hint resolve_hint_set(struct resolver *resolver, const char *name)
     resolver->comparisons += ast->sets_n;
     if (complaints_full(resolver->complaints) || resolver->comparisons > COMPARISONS_MAX)
         return none;
-    if (resolver->set_candidates == NULL) {
+    if (!resolver->set_candidates) {
         resolver->set_candidates = resolve_scratch(resolver, ast->sets_n, sizeof(char *));
-        if (resolver->set_candidates == NULL)
+        if (!resolver->set_candidates)
             return none;
         for (size_t i = 0; i < ast->sets_n; i++)
             resolver->set_candidates[i] = ast->sets[i].name.text;
@@ -28,7 +28,7 @@ static struct hint resolve_hint_set(struct resolver *resolver, const char *name)
 static void resolve_pool_check_set(struct resolver *resolver, const struct config_value *name)
 {
     bool is_pool = str_map_find(&resolver->pool_names, name->text) != NULL;
-    if (str_map_find(&resolver->set_names, name->text) != NULL)
+    if (str_map_find(&resolver->set_names, name->text))
         return;
     if (!is_pool && resolve_name_is_known(resolver, name->text, &is_pool) && !is_pool)
         return;
@@ -44,14 +44,14 @@ static void resolve_pool_sets(struct resolver *resolver, const struct ast_pool *
                               struct pool_plan *plan)
 {
     struct str_map seen = {0};
-    plan->sets = resolve_alloc(resolver, ast->sets_n, sizeof *plan->sets);
-    if (plan->sets == NULL)
+    plan->sets = resolve_alloc(resolver, ast->sets_n, sizeof(*plan->sets));
+    if (!plan->sets)
         return;
     if (str_map_reserve(&seen, ast->sets_n) < 0)
         resolver->complaints->memory_failed = true;
     for (size_t i = 0; i < ast->sets_n && !resolver->complaints->memory_failed; i++) {
         struct config_value *name = &ast->sets[i];
-        if (str_map_find(&seen, name->text) != NULL) {
+        if (str_map_find(&seen, name->text)) {
             complain(resolver->complaints, name->mark, "the set `%s` is named twice here",
                      error_text(name->text).text);
             continue;
@@ -75,13 +75,13 @@ static void resolve_pool_balancer(struct resolver *resolver, const struct ast_po
     struct weir_footprint footprint;
     if (!value_is_given(name) && ast->settings.n == 0 && ast->sets_n <= 1)
         return; /* nothing to choose from */
-    if (name->text != NULL)
+    if (name->text)
         owner.plugin = resolve_plugin(resolver, WEIR_PLUGIN_BALANCER, name->text, name->mark);
     else if (!value_is_given(name))
         owner.plugin =
             resolve_plugin(resolver, WEIR_PLUGIN_BALANCER, "round_robin", ast->name.mark);
     resolve_params_assign(resolver, &owner);
-    if (owner.plugin == NULL)
+    if (!owner.plugin)
         return;
     if (resolve_params_configure(resolver, &owner, plan->sets_n > 0 ? plan->sets_n : 1,
                                  &plan->config, &footprint))
@@ -92,7 +92,7 @@ static void resolve_pool_balancer(struct resolver *resolver, const struct ast_po
 void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan)
 {
     resolver->complaints->location = (struct spec_location){.pool = ast->name.text};
-    if (ast->name.text != NULL)
+    if (ast->name.text)
         plan->name = resolve_strdup(resolver, ast->name.text);
     resolve_pool_sets(resolver, ast, plan);
     resolve_pool_balancer(resolver, ast, plan);

@@ -11,7 +11,7 @@ static void resolve_set_timeout(struct resolver *resolver, const char *field,
                                 const struct config_value *value, uint64_t *ret_ns)
 {
     *ret_ns = WEIR_FOREVER;
-    if (value->text == NULL || strcmp(value->text, "forever") != 0)
+    if (!value->text || strcmp(value->text, "forever") != 0)
         value_read_number(resolver->complaints, field, value, UNITS_DURATION, 1, WEIR_FOREVER - 1,
                           ret_ns);
 }
@@ -42,7 +42,7 @@ static void resolve_set_subjects(struct resolver *resolver, const struct ast_set
 {
     const struct ast_subjects *subjects = &ast->subjects;
     uint64_t evict = EVICT_OLDEST;
-    if (subjects->name.text == NULL)
+    if (!subjects->name.text)
         return;
     if (!value_is_given(&subjects->max))
         complain(resolver->complaints, subjects->name.mark,
@@ -87,13 +87,13 @@ static int resolve_compare_settings(const void *left, const void *right)
 static void resolve_set_config(struct resolver *resolver, const struct settings *config,
                                struct set_plan *plan)
 {
-    plan->config = resolve_alloc(resolver, config->n, sizeof *plan->config);
-    const struct setting **sorted = resolve_scratch(resolver, config->n, sizeof *sorted);
-    if (plan->config == NULL || sorted == NULL)
+    plan->config = resolve_alloc(resolver, config->n, sizeof(*plan->config));
+    const struct setting **sorted = resolve_scratch(resolver, config->n, sizeof(*sorted));
+    if (!plan->config || !sorted)
         return;
     for (size_t i = 0; i < config->n; i++)
         sorted[i] = &config->items[i];
-    qsort(sorted, config->n, sizeof *sorted, resolve_compare_settings);
+    qsort(sorted, config->n, sizeof(*sorted), resolve_compare_settings);
     for (size_t i = 0; i < config->n; i++) {
         const struct setting *setting = sorted[i];
         if (!value_check_name(resolver->complaints, "a name in `config`", &setting->name))
@@ -103,7 +103,7 @@ static void resolve_set_config(struct resolver *resolver, const struct settings 
                      error_text(setting->name.text).text);
             continue;
         }
-        if (setting->value.text == NULL)
+        if (!setting->value.text)
             continue;
         plan->config[plan->config_n++] =
             (struct name_value){.name = resolve_strdup(resolver, setting->name.text),
@@ -115,7 +115,7 @@ static void resolve_set_config(struct resolver *resolver, const struct settings 
  * neither. */
 static bool resolve_set_types_clash(const struct limit *limit, const struct limit *other)
 {
-    if (limit->key == NULL || other->key == NULL || limit->type == 0 || other->type == 0)
+    if (!limit->key || !other->key || limit->type == 0 || other->type == 0)
         return false;
     return limit->type != other->type && strcmp(limit->key, other->key) == 0;
 }
@@ -156,9 +156,9 @@ static void resolve_set_place_limit(struct resolver *resolver, const struct ast_
 static void resolve_set_check_lease(struct resolver *resolver, const struct ast_set *ast,
                                     const struct config_value *lease)
 {
-    if (lease->text == NULL)
+    if (!lease->text)
         return;
-    if (ast->subjects.name.text != NULL)
+    if (ast->subjects.name.text)
         complain(resolver->complaints, lease->mark,
                  "`lease` cannot be used with `subjects`: a thread keeps units of one set, "
                  "not of subjects");
@@ -176,8 +176,8 @@ static void resolve_set_limits(struct resolver *resolver, const struct ast_set *
                  "a set has at most %d limits, not %zu", WEIR_LIMITS_MAX, n);
         n = WEIR_LIMITS_MAX;
     }
-    plan->limits = resolve_alloc(resolver, n, sizeof *plan->limits);
-    for (size_t i = 0; i < n && plan->limits != NULL; i++) {
+    plan->limits = resolve_alloc(resolver, n, sizeof(*plan->limits));
+    for (size_t i = 0; i < n && plan->limits; i++) {
         resolver->complaints->location.limit_number = (uint32_t)i + 1;
         plan->limits_n = (uint32_t)i + 1;
         resolve_limit(resolver, &ast->limits[i], &plan->limits[i]);

@@ -5,14 +5,14 @@
 
 bool value_is_given(const struct config_value *value)
 {
-    return value->text != NULL || value->mark.line != 0;
+    return value->text || value->mark.line != 0;
 }
 
 const char *value_complain_similar(struct complaints *complaints, const struct config_value *field,
                                    const char *const *names, size_t n)
 {
     struct hint hint = hint_find(field->text, names, n);
-    if (hint.closest != NULL)
+    if (hint.closest)
         complain(complaints, field->mark, "unknown field `%s`%s", error_text(field->text).text,
                  hint.text);
     return hint.closest;
@@ -31,14 +31,14 @@ bool value_check_name(struct complaints *complaints, const char *what,
         wrong = "is not UTF-8";
     else if (text_has_control(name->text))
         wrong = "must not hold control characters";
-    if (wrong != NULL)
+    if (wrong)
         complain(complaints, name->mark, "%s %s", what, wrong);
-    return wrong == NULL;
+    return !wrong;
 }
 
 int value_check_path(struct complaints *complaints, const struct config_value *path)
 {
-    if (path->text == NULL || path->text[0] == '/')
+    if (!path->text || path->text[0] == '/')
         return 0;
     return complain(complaints, path->mark, "`%s` is not an absolute path: begin it with `/`",
                     error_text(path->text).text);
@@ -48,7 +48,7 @@ bool value_read_choice(struct complaints *complaints, const char *field,
                        const struct config_value *value, const char *const *words, size_t n,
                        uint64_t *ret)
 {
-    if (value->text == NULL)
+    if (!value->text)
         return false;
     for (size_t i = 0; i < n; i++) {
         if (strcmp(value->text, words[i]) == 0) {
@@ -65,7 +65,7 @@ bool value_read_choice(struct complaints *complaints, const char *field,
 bool value_read_boolean(struct complaints *complaints, const char *field,
                         const struct config_value *value, bool *ret)
 {
-    if (value->text == NULL)
+    if (!value->text)
         return false;
     if (units_parse_boolean(value->text, ret) == 0)
         return true;
@@ -85,7 +85,7 @@ bool value_read_number(struct complaints *complaints, const char *field,
     };
     char bound[UNITS_TEXT_MAX];
     uint64_t number;
-    if (value->text == NULL)
+    if (!value->text)
         return false;
     int rc = units_parse(kind, value->text, &number);
     if (rc == -ERANGE)

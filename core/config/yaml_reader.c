@@ -11,7 +11,7 @@ void yaml_reader_abort(struct yaml_reader *yaml, int rc)
 {
     if (yaml->rc == 0)
         yaml->rc = rc;
-    if (yaml->event != NULL)
+    if (yaml->event)
         fy_parser_event_free(yaml->parser, yaml->event);
     yaml->event = NULL;
 }
@@ -22,11 +22,10 @@ static void yaml_complain_syntax(struct yaml_reader *yaml)
     void *iterator = NULL;
     const struct fy_diag_error *error = fy_diag_errors_iterate(yaml->diag, &iterator);
     struct mark mark = yaml->mark;
-    if (error != NULL && error->line > 0 && error->column > 0)
+    if (error && error->line > 0 && error->column > 0)
         mark = (struct mark){(uint32_t)error->line, (uint32_t)error->column};
     complain(yaml->complaints, mark, "not YAML: %s",
-             error != NULL && error->msg != NULL ? error->msg
-                                                 : "it cannot be read beyond this point");
+             error && error->msg ? error->msg : "it cannot be read beyond this point");
     yaml_reader_abort(yaml, -EBADMSG);
 }
 
@@ -34,15 +33,15 @@ static void yaml_advance(struct yaml_reader *yaml)
 {
     if (yaml->rc != 0)
         return;
-    if (yaml->event != NULL)
+    if (yaml->event)
         fy_parser_event_free(yaml->parser, yaml->event);
     yaml->event = fy_parser_parse(yaml->parser);
-    if (yaml->event == NULL) {
+    if (!yaml->event) {
         yaml_complain_syntax(yaml);
         return;
     }
     const struct fy_mark *mark = fy_event_start_mark(yaml->event);
-    if (mark == NULL)
+    if (!mark)
         return;
     yaml->mark = (struct mark){(uint32_t)mark->line + 1, (uint32_t)mark->column + 1};
     if (yaml->event->type == FYET_SCALAR) {
@@ -56,7 +55,7 @@ static void yaml_advance(struct yaml_reader *yaml)
 /* Returns the type of the current event, or FYET_NONE once the reading has ended. */
 static enum fy_event_type yaml_peek(const struct yaml_reader *yaml)
 {
-    return yaml->event != NULL ? yaml->event->type : FYET_NONE;
+    return yaml->event ? yaml->event->type : FYET_NONE;
 }
 
 /* Skips an event of this type. Returns false if it is of another one, but true if the reading
@@ -86,7 +85,7 @@ const char *yaml_kind_name(enum yaml_kind kind)
 static bool yaml_is_null(const char *text, size_t length, enum fy_scalar_style style)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
-    for (size_t i = 0; style == FYSS_PLAIN && i < sizeof nulls / sizeof nulls[0]; i++) {
+    for (size_t i = 0; style == FYSS_PLAIN && i < sizeof(nulls) / sizeof(nulls[0]); i++) {
         if (length == strlen(nulls[i]) && memcmp(text, nulls[i], length) == 0)
             return true;
     }
@@ -98,19 +97,19 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
     struct fy_token *token = yaml->event->scalar.value;
     size_t length = 0;
     const char *text = fy_token_get_text(token, &length);
-    if (text == NULL)
+    if (!text)
         text = "", length = 0;
     ret->kind = YAML_TEXT;
     ret->is_quoted = fy_token_scalar_style(token) != FYSS_PLAIN;
     if (yaml_is_null(text, length, fy_token_scalar_style(token))) {
         ret->kind = YAML_NULL;
-    } else if (memchr(text, '\0', length) != NULL || utf8_valid_length(text, length) != length) {
+    } else if (memchr(text, '\0', length) || utf8_valid_length(text, length) != length) {
         complain(yaml->complaints, ret->value.mark,
                  "an escape in this text stands for a character that is not allowed");
         ret->kind = YAML_INVALID;
     } else {
         ret->value.text = config_ast_strdup(yaml->ast, text, length);
-        if (ret->value.text == NULL)
+        if (!ret->value.text)
             yaml_reader_abort(yaml, -ENOMEM);
     }
 }
@@ -118,12 +117,12 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
 /* Refuses anchors, aliases and tags. Their nodes are read nevertheless. */
 static void yaml_refuse_properties(struct yaml_reader *yaml, struct mark mark)
 {
-    if (yaml->event == NULL)
+    if (!yaml->event)
         return;
-    if (yaml->event->type == FYET_ALIAS || fy_event_get_anchor_token(yaml->event) != NULL)
+    if (yaml->event->type == FYET_ALIAS || fy_event_get_anchor_token(yaml->event))
         complain(yaml->complaints, mark,
                  "anchors and aliases are not supported: write the value out in each place");
-    if (fy_event_get_tag_token(yaml->event) != NULL)
+    if (fy_event_get_tag_token(yaml->event))
         complain(yaml->complaints, mark,
                  "tags are not supported: leave out the part that begins with `!`");
 }
@@ -212,7 +211,7 @@ static bool yaml_pair_accept(struct yaml_reader *yaml, struct config_value *ret_
     struct yaml_node key;
     yaml_node_read(yaml, &key);
     yaml_node_skip(yaml, &key);
-    bool merges = key.kind == YAML_TEXT && !key.is_quoted && key.value.text != NULL &&
+    bool merges = key.kind == YAML_TEXT && !key.is_quoted && key.value.text &&
                   strcmp(key.value.text, "<<") == 0;
     if (merges)
         complain(yaml->complaints, key.value.mark,
@@ -282,8 +281,8 @@ static struct mark yaml_mark_at(const char *text, size_t at)
 static size_t yaml_find_explicit_key(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
-        if (text[i] == '?' && (i == 0 || strchr(" \t\r\n{[,", text[i - 1]) != NULL) &&
-            (i + 1 == length || strchr(" \t\r\n", text[i + 1]) != NULL))
+        if (text[i] == '?' && (i == 0 || strchr(" \t\r\n{[,", text[i - 1])) &&
+            (i + 1 == length || strchr(" \t\r\n", text[i + 1])))
             return i;
     return length;
 }
@@ -342,7 +341,7 @@ static int yaml_create_parser(struct yaml_reader *yaml, const char *text, size_t
     diag_cfg.level = FYET_ERROR;
     diag_cfg.colorize = false;
     yaml->diag = fy_diag_create(&diag_cfg);
-    if (yaml->diag == NULL)
+    if (!yaml->diag)
         return -ENOMEM;
     fy_diag_set_collect_errors(yaml->diag, true);
     const struct fy_parse_cfg cfg = {
@@ -351,7 +350,7 @@ static int yaml_create_parser(struct yaml_reader *yaml, const char *text, size_t
         .diag = yaml->diag,
     };
     yaml->parser = fy_parser_create(&cfg);
-    if (yaml->parser == NULL || fy_parser_set_string(yaml->parser, text, length) != 0)
+    if (!yaml->parser || fy_parser_set_string(yaml->parser, text, length) != 0)
         return -ENOMEM;
     return 0;
 }
@@ -368,8 +367,8 @@ int yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
 void yaml_reader_close(struct yaml_reader *yaml)
 {
     yaml_reader_abort(yaml, 0);
-    if (yaml->parser != NULL)
+    if (yaml->parser)
         fy_parser_destroy(yaml->parser);
-    if (yaml->diag != NULL)
+    if (yaml->diag)
         fy_diag_destroy(yaml->diag);
 }

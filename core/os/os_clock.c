@@ -41,7 +41,7 @@ static int os_tsc_is_clocksource(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     char name[8] = "";
-    int r = os_file_read_part(path, 0, name, sizeof name - 1);
+    int r = os_file_read_part(path, 0, name, sizeof(name) - 1);
 
     if (r < 0)
         return r;

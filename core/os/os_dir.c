@@ -98,7 +98,7 @@ int os_link_at(int fd, int directory_fd, const char *name)
         return 0;
     if (errno == EEXIST)
         return -EEXIST;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     return os_result(linkat(AT_FDCWD, path, directory_fd, name, AT_SYMLINK_FOLLOW));
 }
 

@@ -111,7 +111,7 @@ static int os_eventfd_add(int fd, uint64_t n)
 {
     int r;
 
-    OS_RETRY(r, syscall(SYS_write, fd, &n, sizeof n));
+    OS_RETRY(r, syscall(SYS_write, fd, &n, sizeof(n)));
     return r < 0 ? r : 0;
 }
 
@@ -130,7 +130,7 @@ int os_fd_drain(int fd)
     uint64_t count;
     int r;
 
-    OS_RETRY(r, syscall(SYS_read, fd, &count, sizeof count));
+    OS_RETRY(r, syscall(SYS_read, fd, &count, sizeof(count)));
     if (r < 0)
         return r == -EAGAIN ? 0 : r;
     return count < INT_MAX ? (int)count : INT_MAX;

@@ -88,7 +88,7 @@ void os_vm_prefer_huge_pages(void *memory, size_t size)
 
 void os_vm_free(void *memory, size_t size)
 {
-    if (memory != NULL)
+    if (memory)
         munmap(memory, round_to_pages(size));
 }
 
@@ -118,7 +118,7 @@ static void wipe_page_atfork_parent(void)
 
 static void wipe_page_atfork_child(void)
 {
-    for (unsigned char *page = wipe_page_list; page != NULL; page = *wipe_page_next(page))
+    for (unsigned char *page = wipe_page_list; page; page = *wipe_page_next(page))
         memset(page, 0, page_size() - sizeof(unsigned char *));
     pthread_mutex_unlock(&wipe_page_lock);
 }
@@ -144,7 +144,7 @@ static bool wipe_page_link(unsigned char *page)
 static void wipe_page_unlink(unsigned char *page)
 {
     pthread_mutex_lock(&wipe_page_lock);
-    for (unsigned char **p = &wipe_page_list; *p != NULL; p = wipe_page_next(*p)) {
+    for (unsigned char **p = &wipe_page_list; *p; p = wipe_page_next(*p)) {
         if (*p == page) {
             *p = *wipe_page_next(page);
             break;
@@ -174,7 +174,7 @@ void *os_wipe_page_alloc(void)
 
 void os_wipe_page_free(void *page)
 {
-    if (page == NULL)
+    if (!page)
         return;
     wipe_page_unlink(page);
     munmap(page, page_size());

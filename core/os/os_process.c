@@ -27,16 +27,16 @@ int os_boot_id(unsigned char ret[16])
 {
     char text[40] = "";
     unsigned char id[16];
-    int n = os_file_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof text - 1), used;
+    int n = os_file_read_part("/proc/sys/kernel/random/boot_id", 0, text, sizeof(text) - 1), used;
     const char *at = text;
 
     if (n < 0)
         return n;
-    for (size_t i = 0; i < sizeof id; i++, at += used)
+    for (size_t i = 0; i < sizeof(id); i++, at += used)
         if (sscanf(at, "%*[-]%2hhx%n", &id[i], &used) != 1 &&
             sscanf(at, "%2hhx%n", &id[i], &used) != 1)
             return -EIO;
-    memcpy(ret, id, sizeof id);
+    memcpy(ret, id, sizeof(id));
     return 0;
 }
 
@@ -45,7 +45,7 @@ int os_namespace_id(const char *kind, uint64_t *ret)
     char path[48];
     struct stat found;
 
-    snprintf(path, sizeof path, "/proc/self/ns/%s", kind);
+    snprintf(path, sizeof(path), "/proc/self/ns/%s", kind);
     if (stat(path, &found) == 0) {
         *ret = found.st_ino;
         return 0;
@@ -104,7 +104,7 @@ static void *os_thread_main(void *argument)
 
 int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument, const char *name)
 {
-    struct os_thread *thread = os_alloc(1, sizeof *thread);
+    struct os_thread *thread = os_alloc(1, sizeof(*thread));
     sigset_t all, before;
     int r;
 
@@ -112,7 +112,7 @@ int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument,
         return -ENOMEM;
     thread->run = run;
     thread->argument = argument;
-    strncpy(thread->name, name, sizeof thread->name - 1);
+    strncpy(thread->name, name, sizeof(thread->name) - 1);
     /* The new thread inherits the mask, so that no signal can reach it at any time. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

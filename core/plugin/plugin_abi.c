@@ -35,14 +35,14 @@ plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ..
     char where[200] = "", reason[300];
     va_list arguments;
 
-    if (reader->plugin != NULL)
-        text_append(where, sizeof where, "plugin `%s`: ", error_text(reader->plugin).text);
+    if (reader->plugin)
+        text_append(where, sizeof(where), "plugin `%s`: ", error_text(reader->plugin).text);
     else if (reader->number > 0)
-        text_append(where, sizeof where, "plugin %u: ", reader->number);
-    if (reader->parameter != NULL)
-        text_append(where, sizeof where, "parameter `%s`: ", error_text(reader->parameter).text);
+        text_append(where, sizeof(where), "plugin %u: ", reader->number);
+    if (reader->parameter)
+        text_append(where, sizeof(where), "parameter `%s`: ", error_text(reader->parameter).text);
     va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
+    vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return plugin_file_refuse(reader->file, "%s%s", where, reason);
 }
@@ -62,11 +62,11 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
 {
     size_t size;
 
-    if (data == NULL)
+    if (!data)
         return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
     if ((uintptr_t)data % _Alignof(uint64_t) != 0)
         return plugin_abi_refuse(reader, "its %s is not aligned", what);
-    memcpy(&size, data, sizeof size);
+    memcpy(&size, data, sizeof(size));
     if (size < least)
         return plugin_abi_refuse(reader, "its %s is truncated: size %zu, at least %zu needed", what,
                                  size, least);
@@ -76,7 +76,7 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
         size = ret_size;
     memset(ret, 0, ret_size);
     memcpy(ret, data, size);
-    memcpy(ret, &ret_size, sizeof ret_size);
+    memcpy(ret, &ret_size, sizeof(ret_size));
     return 0;
 }
 
@@ -87,7 +87,7 @@ static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const c
 {
     size_t length;
 
-    if (text == NULL)
+    if (!text)
         return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
     length = strnlen(text, PLUGIN_STRING_MAX + 1);
     if (length == 0)
@@ -104,7 +104,7 @@ static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const c
 static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const char *what,
                                  const char *name)
 {
-    if (name == NULL)
+    if (!name)
         return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
     if (!plugin_abi_is_name(name))
         return plugin_abi_refuse(reader,
@@ -120,9 +120,9 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
     uint64_t n = 0;
 
     *ret_n = 0;
-    if (parameter->choices == NULL || parameter->choices[0] == NULL)
+    if (!parameter->choices || !parameter->choices[0])
         return plugin_abi_refuse(reader, "it is a choice without choices");
-    for (; parameter->choices[n] != NULL; n++) {
+    for (; parameter->choices[n]; n++) {
         if (n == PLUGIN_CHOICES_MAX)
             return plugin_abi_refuse(reader, "it has more than %u choices", PLUGIN_CHOICES_MAX);
         if (plugin_abi_check_name(reader, "choice", parameter->choices[n]) < 0)
@@ -177,7 +177,7 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
 {
     size_t size;
     int r = plugin_abi_read_struct(reader, "parameter", data, FIELD_END(struct weir_parameter, max),
-                                   ret, sizeof *ret);
+                                   ret, sizeof(*ret));
 
     if (r < 0)
         return r;
@@ -185,12 +185,12 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
     if (r < 0)
         return r;
     reader->parameter = ret->name;
-    memcpy(&size, data, sizeof size);
+    memcpy(&size, data, sizeof(size));
     if (*stride != 0 && size != *stride)
         return plugin_abi_refuse(reader, "its size %zu is not that of the first, %zu", size,
                                  *stride);
     *stride = size;
-    if (ret->doc == NULL) /* an older plugin, or no text */
+    if (!ret->doc) /* an older plugin, or no text */
         ret->doc = "";
     else
         r = plugin_abi_check_text(reader, "doc", ret->doc);
@@ -208,8 +208,8 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct p
     if (n > PLUGIN_PARAMETERS_MAX)
         return plugin_abi_refuse(reader, "it has %u parameters; at most %u are possible", n,
                                  PLUGIN_PARAMETERS_MAX);
-    plugin->parameters = os_alloc(n, sizeof plugin->parameters[0]);
-    if (plugin->parameters == NULL)
+    plugin->parameters = os_alloc(n, sizeof(plugin->parameters[0]));
+    if (!plugin->parameters)
         return -ENOMEM;
     for (uint32_t i = 0; i < n; i++) {
         struct weir_parameter *parameter = &plugin->parameters[i];
@@ -245,23 +245,23 @@ static int plugin_abi_read_algorithm(const struct plugin_abi_reader *reader, con
     const uint32_t types =
         1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL | 1u << WEIR_LIMIT_RESOURCE;
     int r = plugin_abi_read_struct(reader, "struct of operations", ops,
-                                   FIELD_END(struct weir_algorithm, available), ret, sizeof *ret);
+                                   FIELD_END(struct weir_algorithm, available), ret, sizeof(*ret));
     const char *missing;
 
     if (r < 0)
         return r;
-    missing = ret->configure == NULL   ? "configure"
-              : ret->ready_at == NULL  ? "ready_at"
-              : ret->take == NULL      ? "take"
-              : ret->available == NULL ? "available"
-                                       : NULL;
-    if (missing != NULL)
+    missing = !ret->configure   ? "configure"
+              : !ret->ready_at  ? "ready_at"
+              : !ret->take      ? "take"
+              : !ret->available ? "available"
+                                : NULL;
+    if (missing)
         return plugin_abi_refuse(reader, "its operation `%s` is missing", missing);
     if ((ret->types & types) == 0)
         return plugin_abi_refuse(reader, "it serves no type of limit");
-    if ((ret->flags & WEIR_ALGORITHM_REFUNDS) != 0 && ret->refund == NULL)
+    if ((ret->flags & WEIR_ALGORITHM_REFUNDS) != 0 && !ret->refund)
         return plugin_abi_refuse(reader, "it says that it refunds, but has no operation `refund`");
-    if (ret->init == NULL)
+    if (!ret->init)
         ret->init = plugin_abi_no_algorithm_init;
     return 0;
 }
@@ -270,15 +270,15 @@ static int plugin_abi_read_balancer(const struct plugin_abi_reader *reader, cons
                                     uint32_t parameters_n, struct weir_balancer *ret)
 {
     int r = plugin_abi_read_struct(reader, "struct of operations", ops,
-                                   FIELD_END(struct weir_balancer, pick), ret, sizeof *ret);
+                                   FIELD_END(struct weir_balancer, pick), ret, sizeof(*ret));
 
     if (r < 0)
         return r;
-    if (ret->pick == NULL)
+    if (!ret->pick)
         return plugin_abi_refuse(reader, "its operation `pick` is missing");
-    if (ret->configure == NULL && parameters_n > 0)
+    if (!ret->configure && parameters_n > 0)
         return plugin_abi_refuse(reader, "it has parameters, but no operation `configure`");
-    if (ret->init == NULL)
+    if (!ret->init)
         ret->init = plugin_abi_no_balancer_init;
     return 0;
 }
@@ -288,7 +288,7 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
 {
     struct weir_plugin *info = &plugin->info;
     int r = plugin_abi_read_struct(reader, "description", data, FIELD_END(struct weir_plugin, ops),
-                                   info, sizeof *info);
+                                   info, sizeof(*info));
 
     if (r < 0)
         return r;
@@ -337,10 +337,10 @@ static int plugin_abi_read_plugins(struct plugin_abi_reader *reader,
     if (table->plugins_n == 0 || table->plugins_n > PLUGINS_MAX)
         return plugin_abi_refuse(reader, "its table has %u plugins; 1 to %u are possible",
                                  table->plugins_n, PLUGINS_MAX);
-    if (table->plugins == NULL)
+    if (!table->plugins)
         return plugin_abi_refuse(reader, "its table has no plugins (NULL)");
-    file->plugins = os_alloc(table->plugins_n, sizeof *file->plugins);
-    if (file->plugins == NULL)
+    file->plugins = os_alloc(table->plugins_n, sizeof(*file->plugins));
+    if (!file->plugins)
         return -ENOMEM;
     while (file->plugins_n < table->plugins_n) {
         uint32_t i = file->plugins_n++;
@@ -361,8 +361,9 @@ int plugin_abi_read(struct plugin_file *file, const struct weir_plugin_table *da
 {
     struct plugin_abi_reader reader = {.file = file};
     struct weir_plugin_table table;
-    int r = plugin_abi_read_struct(
-        &reader, "table", data, FIELD_END(struct weir_plugin_table, plugins), &table, sizeof table);
+    int r =
+        plugin_abi_read_struct(&reader, "table", data, FIELD_END(struct weir_plugin_table, plugins),
+                               &table, sizeof(table));
 
     if (r == 0)
         r = plugin_abi_read_plugins(&reader, &table);

@@ -32,7 +32,7 @@ int plugin_file_refuse(struct plugin_file *file, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
+    vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return error_set(&file->refusal, -ENOEXEC, "plugin file `%s%s` is refused: %s",
                      is_cut ? "..." : "",
@@ -94,14 +94,14 @@ static const char *elf_machine_name(unsigned machine)
 static int elf_check_header(struct plugin_file *file, const struct stat *status, Elf64_Ehdr *header)
 {
     size_t size =
-        (uint64_t)status->st_size < sizeof *header ? (size_t)status->st_size : sizeof *header;
+        (uint64_t)status->st_size < sizeof(*header) ? (size_t)status->st_size : sizeof(*header);
     int r = plugin_file_read_part(file, 0, header, size);
 
     if (r < 0)
         return r;
     if (size < SELFMAG || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
         return plugin_file_refuse(file, "it is not an ELF shared object");
-    if (size < sizeof *header)
+    if (size < sizeof(*header))
         return plugin_file_refuse(file, "it is truncated: its header is not complete");
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
         header->e_machine != ELF_MACHINE)
@@ -140,7 +140,7 @@ static int elf_check_segments(struct plugin_file *file, const struct stat *statu
                             status);
     if (r == 0)
         r = plugin_file_read_part(file, header.e_phoff, segments,
-                                  header.e_phnum * sizeof segments[0]);
+                                  header.e_phnum * sizeof(segments[0]));
     for (unsigned i = 0; r == 0 && i < header.e_phnum; i++)
         r = elf_check_range(file, segments[i].p_offset, segments[i].p_filesz, status);
     return r;
@@ -154,12 +154,12 @@ static int plugin_file_find_table(struct plugin_file *file, void *library,
     char symbol[32];
 
     *ret = os_dlsym(library, WEIR_PLUGIN_SYMBOL);
-    if (*ret != NULL)
+    if (*ret)
         return 0;
     for (unsigned major = 0; major <= ABI_MAJORS_MAX; major++) {
-        snprintf(symbol, sizeof symbol, "weir_plugins_v%u", major);
+        snprintf(symbol, sizeof(symbol), "weir_plugins_v%u", major);
         *ret = os_dlsym(library, symbol);
-        if (*ret == NULL)
+        if (!*ret)
             continue;
         return plugin_file_refuse(file,
                                   "it is made for version %u of the plugin interface (`%s`); "
@@ -175,7 +175,7 @@ static int plugin_file_load_library(struct plugin_file *file)
     const struct weir_plugin_table *table = NULL;
     void *library = NULL;
     char reason[REASON_MAX];
-    int r = os_dlopen(file->path, &library, reason, sizeof reason);
+    int r = os_dlopen(file->path, &library, reason, sizeof(reason));
 
     if (r == -ENOMEM)
         return r;
@@ -188,7 +188,7 @@ static int plugin_file_load_library(struct plugin_file *file)
 /* Reads a built-in plugin. It has no file to check, but its table is validated like any other. */
 static int builtin_read(struct plugin_file *file)
 {
-    for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file != NULL; builtin++) {
+    for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file; builtin++) {
         if (strcmp(builtin->file, file->name) == 0)
             return plugin_abi_read(file, builtin->table);
     }
@@ -216,14 +216,14 @@ static int plugin_file_check(struct plugin_file *file)
 
 int plugin_file_load(struct plugin_file **ret, const char *dir, const char *name)
 {
-    struct plugin_file *file = os_alloc(1, sizeof *file);
+    struct plugin_file *file = os_alloc(1, sizeof(*file));
     size_t size = strlen(dir) + strlen(name) + 2;
     int r = -ENOMEM;
 
-    if (file == NULL)
+    if (!file)
         return -ENOMEM;
     file->path = os_alloc(size, 1);
-    if (file->path != NULL) {
+    if (file->path) {
         snprintf(file->path, size, "%s/%s", dir, name);
         file->dir = dir;
         file->name = file->path + strlen(dir) + 1;

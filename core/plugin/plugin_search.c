@@ -30,16 +30,16 @@ struct plugin_search {
 /* Inserts a copy of a text before the last `after_n`. */
 static int text_array_insert(struct text_array *array, const char *text, size_t after_n)
 {
-    char **grown = os_realloc(array->items, array->n + 1, sizeof *grown), *copy;
+    char **grown = os_realloc(array->items, array->n + 1, sizeof(*grown)), *copy;
     size_t at = array->n - after_n;
 
-    if (grown == NULL)
+    if (!grown)
         return -ENOMEM;
     array->items = grown;
     copy = os_strdup(text);
-    if (copy == NULL)
+    if (!copy)
         return -ENOMEM;
-    memmove(grown + at + 1, grown + at, after_n * sizeof *grown);
+    memmove(grown + at + 1, grown + at, after_n * sizeof(*grown));
     grown[at] = copy;
     array->n++;
     return 0;
@@ -68,9 +68,9 @@ static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t
 static int plugin_path_add(struct plugin_search *plugins, const char *path)
 {
     char *copy = os_strdup(path), *rest = copy;
-    int r = copy == NULL ? -ENOMEM : 0;
+    int r = copy ? 0 : -ENOMEM;
 
-    while (rest != NULL && r == 0)
+    while (rest && r == 0)
         r = plugin_dir_add(plugins, strsep(&rest, ":"), 0);
     os_free(copy);
     return r;
@@ -80,9 +80,9 @@ static int plugin_default_dirs_add(struct plugin_search *plugins)
 {
     const char *path = os_getenv("WEIR_PLUGIN_PATH");
     size_t before = plugins->dirs.n;
-    int r = path != NULL ? plugin_path_add(plugins, path) : 0;
+    int r = path ? plugin_path_add(plugins, path) : 0;
 
-    if (r == 0 && plugin_builtins[0].file != NULL)
+    if (r == 0 && plugin_builtins[0].file)
         r = plugin_dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
     if (r == 0)
         r = plugin_dir_add(plugins, WEIR_PLUGIN_DIR, 0);
@@ -92,12 +92,12 @@ static int plugin_default_dirs_add(struct plugin_search *plugins)
 
 int plugin_search_new(struct plugin_search **ret, const char *const *dirs)
 {
-    struct plugin_search *plugins = os_alloc(1, sizeof *plugins);
+    struct plugin_search *plugins = os_alloc(1, sizeof(*plugins));
     int r = 0;
 
-    if (plugins == NULL)
+    if (!plugins)
         return -ENOMEM;
-    for (; dirs != NULL && *dirs != NULL && r == 0; dirs++)
+    for (; dirs && *dirs && r == 0; dirs++)
         r = plugin_dir_add(plugins, *dirs, 0);
     if (r == 0)
         r = plugin_default_dirs_add(plugins);
@@ -120,9 +120,9 @@ int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dir
 
 void plugin_search_free(struct plugin_search *plugins)
 {
-    if (plugins == NULL)
+    if (!plugins)
         return;
-    while (plugins->files != NULL) {
+    while (plugins->files) {
         struct plugin_file *next = plugins->files->next;
 
         plugin_file_free(plugins->files);
@@ -144,14 +144,14 @@ static int plugin_file_get(struct plugin_search *plugins, const char *dir, const
     struct plugin_file **link = &plugins->files, *file;
     int r;
 
-    while (*link != NULL && ((*link)->dir != dir || strcmp((*link)->name, name) != 0))
+    while (*link && ((*link)->dir != dir || strcmp((*link)->name, name) != 0))
         link = &(*link)->next;
     file = *link;
-    if (file != NULL && file->refusal.code == 0) {
+    if (file && file->refusal.code == 0) {
         *ret = file;
         return 0;
     }
-    if (file != NULL) {
+    if (file) {
         *link = file->next;
         plugin_file_free(file);
     }
@@ -198,7 +198,7 @@ static int plugin_dir_list(const char *dir, struct text_array *ret)
     r = os_dir_open(dir, &directory);
     if (r < 0)
         return r;
-    while ((r = os_dir_next(directory, name, sizeof name)) > 0) {
+    while ((r = os_dir_next(directory, name, sizeof(name))) > 0) {
         if (!plugin_has_suffix(name))
             continue;
         r = ret->n == PLUGIN_DIR_ENTRIES_MAX ? -E2BIG : text_array_insert(ret, name, 0);
@@ -207,7 +207,7 @@ static int plugin_dir_list(const char *dir, struct text_array *ret)
     }
     os_dir_close(directory);
     if (r == 0 && ret->n > 1)
-        qsort(ret->items, ret->n, sizeof *ret->items, plugin_compare_names);
+        qsort(ret->items, ret->n, sizeof(*ret->items), plugin_compare_names);
     return r;
 }
 
@@ -222,7 +222,7 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
     int r = plugin_dir_list(dir, &entries);
 
     if (r < 0 && r != -ENOMEM)
-        r = visitor->unreadable != NULL && (is_named || r != -ENOENT)
+        r = visitor->unreadable && (is_named || r != -ENOENT)
                 ? visitor->unreadable(visitor->userdata, dir, r)
                 : 0;
     for (size_t i = 0; i < entries.n && r == 0; i++) {
@@ -274,7 +274,7 @@ static int plugin_query_file(void *userdata, const struct plugin_file *file)
     struct plugin_query *query = userdata;
 
     query->plugin = plugin_file_find(file, query->kind, query->name);
-    if (file->refusal.code != 0 && query->refused_file == NULL)
+    if (file->refusal.code != 0 && !query->refused_file)
         query->refused_file = file;
     return query->plugin != NULL;
 }
@@ -284,11 +284,11 @@ static int plugin_query_file(void *userdata, const struct plugin_file *file)
 static int plugin_query_run(struct plugin_search *plugins, struct plugin_query *query)
 {
     const struct plugin_visitor visitor = {plugin_query_file, NULL, query};
-    char name[PLUGIN_NAME_MAX + sizeof PLUGIN_SUFFIX];
+    char name[PLUGIN_NAME_MAX + sizeof(PLUGIN_SUFFIX)];
     int r = 0;
 
-    snprintf(name, sizeof name, "%.*s" PLUGIN_SUFFIX, (int)PLUGIN_NAME_MAX, query->name);
-    for (size_t i = 0; i < plugins->dirs.n && query->plugin == NULL; i++) {
+    snprintf(name, sizeof(name), "%.*s" PLUGIN_SUFFIX, (int)PLUGIN_NAME_MAX, query->name);
+    for (size_t i = 0; i < plugins->dirs.n && !query->plugin; i++) {
         struct plugin_file *file;
 
         r = plugin_file_get(plugins, plugins->dirs.items[i], name, &file);
@@ -300,9 +300,9 @@ static int plugin_query_run(struct plugin_search *plugins, struct plugin_query *
         if (file->refusal.code != 0)
             return file->refusal.code;
     }
-    if (query->plugin == NULL)
+    if (!query->plugin)
         r = plugin_search_visit(plugins, &visitor);
-    return r < 0 ? r : query->plugin != NULL ? 0 : -ENOENT;
+    return r < 0 ? r : query->plugin ? 0 : -ENOENT;
 }
 
 /* Says that no plugin has the name, with the closest one among the loaded plugins of the kind. */
@@ -312,13 +312,13 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
     const char *names[256], *refused = "";
     size_t n = 0;
 
-    for (const struct plugin_file *file = plugins->files; file != NULL; file = file->next) {
-        for (uint32_t i = 0; i < file->plugins_n && n < sizeof names / sizeof names[0]; i++) {
+    for (const struct plugin_file *file = plugins->files; file; file = file->next) {
+        for (uint32_t i = 0; i < file->plugins_n && n < sizeof(names) / sizeof(names[0]); i++) {
             if (file->plugins[i].info.kind == query->kind)
                 names[n++] = file->plugins[i].info.name;
         }
     }
-    if (query->refused_file != NULL)
+    if (query->refused_file)
         refused = "; some files are refused there, and `weir plugins` says why";
     return error_set(
         reterr, -ENOENT, "there is no %s `%s`%s in %.199s%s",
@@ -341,12 +341,12 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
                          error_text(name).text,
                          kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer");
     query.plugin = str_map_find(known, name);
-    if (query.plugin != NULL) {
+    if (query.plugin) {
         *ret = query.plugin;
         return 0;
     }
     r = plugin_query_run(plugins, &query);
-    if (r == -ENOEXEC && reterr != NULL)
+    if (r == -ENOEXEC && reterr)
         *reterr = query.refused_file->refusal;
     if (r == -ENOEXEC)
         return r;

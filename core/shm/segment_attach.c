@@ -190,7 +190,7 @@ static int segment_check_head(const struct segment *segment)
 
         if (!segment_has_block(segment, slot))
             return -EUCLEAN;
-        r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof found);
+        r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof(found));
         if (r < 0)
             return r;
         if (atomic_load_explicit(word, memory_order_seq_cst) == now)
@@ -208,10 +208,10 @@ static int segment_check_keyed(const struct segment *segment)
 
     if (!segment->layout.keys_max)
         return 0;
-    r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof keyed);
+    r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof(keyed));
     if (r < 0)
         return r;
-    if ((size_t)r < sizeof keyed ||
+    if ((size_t)r < sizeof(keyed) ||
         atomic_load_explicit(&keyed.key_sets_high, memory_order_seq_cst) > max ||
         (uint32_t)atomic_load_explicit(&keyed.unbound_list, memory_order_seq_cst) > max)
         return -EUCLEAN;

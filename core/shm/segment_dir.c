@@ -68,12 +68,12 @@ int segment_dir_open(const char *path, bool make, struct weir_error *reterr)
     int r = 0, fd;
 
     segment_dir_default(default_path);
-    if (path == NULL && make)
+    if (!path && make)
         r = os_mkdir(default_path);
     if (r < 0 && r != -EEXIST)
         return error_set(reterr, r, "directory `%s` cannot be created: %s", default_path,
                          strerrordesc_np(-r));
-    r = segment_dir_strip_slashes(path == NULL ? default_path : path, clean);
+    r = segment_dir_strip_slashes(!path ? default_path : path, clean);
     if (r < 0)
         return segment_dir_open_error(path, r, reterr);
     fd = os_dir_open_fd(clean);
@@ -95,7 +95,7 @@ int segment_dir_encode(const char *name, char ret[static SEGMENT_DIR_FILE_SIZE])
     if (name[0] == '\0')
         return -EINVAL;
     for (const char *c = name; *c != '\0'; c++) {
-        if (strchr(literal_chars, *c) != NULL) {
+        if (strchr(literal_chars, *c)) {
             stem[n++] = *c;
         } else {
             stem[n++] = '%';
@@ -116,7 +116,7 @@ bool segment_dir_decode(const char *file, char ret[static SEGMENT_DIR_FILE_SIZE]
     size_t length = end ? (size_t)(end - file) : 0, n = 0;
     char name[SEGMENT_DIR_FILE_SIZE], stem[SEGMENT_DIR_FILE_SIZE];
 
-    if (!length || length >= sizeof name || strcmp(end, SEGMENT_SUFFIX) != 0)
+    if (!length || length >= sizeof(name) || strcmp(end, SEGMENT_SUFFIX) != 0)
         return false;
     for (const char *c = file; c < end; c += *c == '%' ? 3 : 1) {
         unsigned byte = (unsigned char)*c;
@@ -146,7 +146,7 @@ int segment_dir_list(const char *path, int (*found)(void *userdata, const char *
     more = os_dir_open_list(fd, &directory);
     os_close(fd);
     if (more == 0) {
-        while (r == 0 && (more = os_dir_next(directory, file, sizeof file)) > 0)
+        while (r == 0 && (more = os_dir_next(directory, file, sizeof(file))) > 0)
             if (segment_dir_decode(file, set))
                 r = found(userdata, set);
         os_dir_close(directory);

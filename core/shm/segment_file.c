@@ -34,10 +34,10 @@ static int segment_file_name(struct segment_file *file, const char *directory, c
                          error_text(name).text, SEGMENT_DIR_STEM_MAX);
     if (r < 0)
         return error_set(&file->error, r, "a shared set needs a name");
-    snprintf(file->name, sizeof file->name, "%.*s" SEGMENT_SUFFIX, (int)SEGMENT_DIR_STEM_MAX,
+    snprintf(file->name, sizeof(file->name), "%.*s" SEGMENT_SUFFIX, (int)SEGMENT_DIR_STEM_MAX,
              file->stem);
     segment_dir_default(file->default_directory);
-    file->directory = directory == NULL ? file->default_directory : directory;
+    file->directory = directory ? directory : file->default_directory;
     return 0;
 }
 
@@ -112,7 +112,7 @@ static int segment_file_check_owner(struct segment_file *file, struct stat *ret)
 
 static int segment_file_read_header(struct segment_file *file)
 {
-    const size_t header_n = sizeof file->header, definition_n = sizeof file->definition;
+    const size_t header_n = sizeof(file->header), definition_n = sizeof(file->definition);
     int header = os_pread(file->fd, 0, &file->header, header_n);
     int definition =
         header < 0 ? header
@@ -163,7 +163,7 @@ int segment_file_map(struct segment_file *file, const struct segment_layout *lay
                                 .directory_fd = file->directory_fd,
                                 .while_used = file->header.identity.while_used,
                                 .secret = file->header.identity.secret};
-    memcpy(segment->file_stem, file->stem, sizeof segment->file_stem);
+    memcpy(segment->file_stem, file->stem, sizeof(segment->file_stem));
     file->segment = segment;
     return 0;
 }
@@ -204,11 +204,11 @@ void segment_close_in_child(const struct segment *segment)
 
 static int segment_file_unlink_locked(int directory_fd, const char *stem, int fd)
 {
-    char name[SEGMENT_DIR_FILE_SIZE + sizeof SEGMENT_SUFFIX];
+    char name[SEGMENT_DIR_FILE_SIZE + sizeof(SEGMENT_SUFFIX)];
     struct stat of_name, of_file;
     int r;
 
-    snprintf(name, sizeof name, "%s" SEGMENT_SUFFIX, stem);
+    snprintf(name, sizeof(name), "%s" SEGMENT_SUFFIX, stem);
     r = os_stat_at(directory_fd, name, &of_name);
     if (r < 0)
         return r == -ENOENT ? 0 : r;

@@ -82,14 +82,15 @@ static uint64_t segment_abi_hash(void)
         RECORD_UNIT_SIZE,
     };
 
-    return fnv1a_bytes(FNV1A_INIT, sizes, sizeof sizes);
+    return fnv1a_bytes(FNV1A_INIT, sizes, sizeof(sizes));
 }
 
 /* Hashes the identity behind the checksum field, and the definition. */
 static uint64_t segment_checksum(const struct segment_identity *identity, const char *definition)
 {
     const size_t from = offsetof(struct segment_identity, abi);
-    uint64_t hash = fnv1a_bytes(FNV1A_INIT, (const char *)identity + from, sizeof *identity - from);
+    uint64_t hash =
+        fnv1a_bytes(FNV1A_INIT, (const char *)identity + from, sizeof(*identity) - from);
 
     return fnv1a_bytes(hash, definition, identity->definition_length);
 }
@@ -115,10 +116,10 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
     struct segment_identity *identity = &file->header.identity;
     int r = 0;
 
-    snprintf(file->definition, sizeof file->definition, "%s", shape->definition);
+    snprintf(file->definition, sizeof(file->definition), "%s", shape->definition);
     *identity = (struct segment_identity){
         .layout = SEGMENT_LAYOUT,
-        .header_size = sizeof file->header,
+        .header_size = sizeof(file->header),
         .abi = segment_abi_hash(),
         .pid_namespace = file->pid_namespace,
         .time_namespace = file->time_namespace,
@@ -133,8 +134,8 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
         r = siphash_secret_new(&identity->secret);
     if (r < 0)
         return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
-    memcpy(identity->magic, segment_magic, sizeof segment_magic);
-    memcpy(identity->boot_id, file->boot_id, sizeof identity->boot_id);
+    memcpy(identity->magic, segment_magic, sizeof(segment_magic));
+    memcpy(identity->boot_id, file->boot_id, sizeof(identity->boot_id));
     memcpy(identity->name, shape->name, strlen(shape->name));
     identity->checksum = segment_checksum(identity, file->definition);
     return 0;
@@ -150,9 +151,9 @@ static int segment_check_identity(struct segment_file *file)
 {
     const struct segment_identity *identity = &file->header.identity;
 
-    if (memcmp(identity->magic, segment_magic, sizeof segment_magic) != 0)
+    if (memcmp(identity->magic, segment_magic, sizeof(segment_magic)) != 0)
         return segment_error_damaged(file, "it does not begin like a segment of weir");
-    if (identity->layout != SEGMENT_LAYOUT || identity->header_size != sizeof file->header)
+    if (identity->layout != SEGMENT_LAYOUT || identity->header_size != sizeof(file->header))
         return segment_error(file, -EPROTONOSUPPORT,
                              "was made by another version of weir (layout %u, here %u): remove it "
                              "with `weir rm` once it is not in use",
@@ -160,7 +161,7 @@ static int segment_check_identity(struct segment_file *file)
     if (identity->definition_length >= SEGMENT_DEFINITION_MAX ||
         identity->checksum != segment_checksum(identity, file->definition) ||
         file->definition[identity->definition_length] != '\0' ||
-        memchr(identity->name, '\0', sizeof identity->name) == NULL)
+        !memchr(identity->name, '\0', sizeof(identity->name)))
         return segment_error_damaged(file, "its header was changed");
     return 0;
 }
@@ -172,7 +173,7 @@ int segment_file_check_usable(struct segment_file *file)
 
     if (r < 0)
         return r;
-    if (memcmp(identity->boot_id, file->boot_id, sizeof file->boot_id) != 0)
+    if (memcmp(identity->boot_id, file->boot_id, sizeof(file->boot_id)) != 0)
         return segment_error(file, -ESTALE, "is of %s", "an earlier boot of the machine");
     if (identity->abi != segment_abi_hash())
         return segment_error(file, -EPROTONOSUPPORT,
@@ -209,7 +210,7 @@ static struct definition_excerpt definition_excerpt(const char *definition, size
 
     while (from > 0 && ((unsigned char)definition[from] & 0xc0) == 0x80)
         from--;
-    snprintf(ret.text, sizeof ret.text, "%s%.*s%s", from > 0 ? "…" : "", (int)EXCERPT_MAX,
+    snprintf(ret.text, sizeof(ret.text), "%s%.*s%s", from > 0 ? "…" : "", (int)EXCERPT_MAX,
              definition + from, strlen(definition + from) > EXCERPT_MAX ? "…" : "");
     for (char *c = ret.text; *c != '\0'; c++)
         if (*c == '\n')
@@ -238,7 +239,7 @@ static int segment_check_layout(struct segment_file *file, const struct segment_
     struct segment_identity expected = *identity;
 
     segment_identity_set_layout(&expected, layout);
-    if (memcmp(identity, &expected, sizeof expected) != 0)
+    if (memcmp(identity, &expected, sizeof(expected)) != 0)
         return segment_error_damaged(file, "its sizes do not match its definition");
     if (file->size != layout->size)
         return segment_error(file, -EUCLEAN,

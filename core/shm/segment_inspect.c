@@ -29,11 +29,11 @@ static int segment_read_peers(struct segment_file *file, struct segment_summary 
     struct peer_slot peers[BATCH_SIZE];
 
     for (uint32_t at = 0; at < SEGMENT_PEERS_MAX; at += BATCH_SIZE) {
-        int n = os_pread(file->fd, SEGMENT_PEERS_AT + at * sizeof peers[0], peers, sizeof peers);
+        int n = os_pread(file->fd, SEGMENT_PEERS_AT + at * sizeof(peers[0]), peers, sizeof(peers));
 
         if (n < 0)
             return segment_error(file, n, "cannot be read: %s", strerrordesc_np(-n));
-        for (size_t i = 0; i < (size_t)n / sizeof peers[0]; i++) {
+        for (size_t i = 0; i < (size_t)n / sizeof(peers[0]); i++) {
             uint64_t id = atomic_load_explicit(&peers[i].id, memory_order_seq_cst);
 
             if (peer_id_pid(id))
@@ -50,8 +50,8 @@ static int segment_summarize(struct segment_file *file, struct segment_summary *
 
     if (r < 0)
         return r;
-    memcpy(ret->name, identity->name, sizeof ret->name);
-    memcpy(ret->definition, file->definition, sizeof ret->definition);
+    memcpy(ret->name, identity->name, sizeof(ret->name));
+    memcpy(ret->definition, file->definition, sizeof(ret->definition));
     ret->creator_pid = identity->creator_pid;
     ret->created_ns = identity->created_ns;
     ret->size = file->size;

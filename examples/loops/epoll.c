@@ -63,7 +63,7 @@ static void on_timer(struct hold *hold)
 {
     uint64_t count;
 
-    if (read(hold->timer_fd, &count, sizeof count) != sizeof count)
+    if (read(hold->timer_fd, &count, sizeof(count)) != sizeof(count))
         return; /* nothing has expired */
     work_hold_over(&work, hold->acquisition);
     hold->acquisition = NULL;

@@ -148,7 +148,7 @@ static void open_ring(unsigned flags)
 
 int main(int argc, char **argv)
 {
-    size_t kind = 0, kinds_n = sizeof kinds / sizeof kinds[0];
+    size_t kind = 0, kinds_n = sizeof(kinds) / sizeof(kinds[0]);
 
     while (argc == 2 && kind < kinds_n && strcmp(argv[1], kinds[kind].name) != 0)
         kind++;

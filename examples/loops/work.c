@@ -62,7 +62,7 @@ static void log_line(void *unused, enum weir_log_level level, const char *messag
 
 static void open_all(struct work *work)
 {
-    const struct weir_options options = {.size = sizeof options, .text = limits, .log = log_line};
+    const struct weir_options options = {.size = sizeof(options), .text = limits, .log = log_line};
     struct weir_error error = {0};
 
     if (weir_open(&work->w, &options, &error) < 0) {
@@ -89,7 +89,7 @@ void work_submit(struct work *work)
     for (; work->submitted < ALL; work->submitted++) {
         uint64_t number = work->submitted;
         enum kind kind = kind_of(number);
-        const struct weir_request request = {.size = sizeof request,
+        const struct weir_request request = {.size = sizeof(request),
                                              .timeout_ns = kind == DOOR ? 5 * MS : WEIR_FOREVER};
         int r = weir_queue_submit(work->queue, work->pools[kind], &request, number, NULL, NULL);
 

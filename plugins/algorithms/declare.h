@@ -41,9 +41,9 @@ enum { CAPACITY, WINDOW };
 
 #define PLUGIN_TABLE(name_, summary_)                                                              \
     static const struct weir_plugin plugin = {                                                     \
-        .size = sizeof plugin,                                                                     \
+        .size = sizeof(plugin),                                                                    \
         .kind = WEIR_PLUGIN_ALGORITHM,                                                             \
-        .parameters_n = sizeof parameters / sizeof parameters[0],                                  \
+        .parameters_n = sizeof(parameters) / sizeof(parameters[0]),                                \
         .name = (name_),                                                                           \
         .version = "1.0",                                                                          \
         .summary = (summary_),                                                                     \
@@ -53,7 +53,7 @@ enum { CAPACITY, WINDOW };
     static const struct weir_plugin *const plugins[] = {&plugin};                                  \
     extern const struct weir_plugin_table weir_plugins_v1;                                         \
     WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {                          \
-        .size = sizeof weir_plugins_v1,                                                            \
+        .size = sizeof(weir_plugins_v1),                                                           \
         .abi_minor = WEIR_PLUGIN_ABI_MINOR,                                                        \
         .plugins_n = 1,                                                                            \
         .plugins = plugins,                                                                        \
@@ -64,7 +64,7 @@ static inline int refuse_parameter(struct weir_reason *reterr, uint32_t paramete
                                    const char *message)
 {
     size_t i = 0;
-    for (; message[i] != '\0' && i + 1 < sizeof reterr->message; i++)
+    for (; message[i] != '\0' && i + 1 < sizeof(reterr->message); i++)
         reterr->message[i] = message[i];
     reterr->message[i] = '\0';
     reterr->parameter = parameter;

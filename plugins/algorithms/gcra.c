@@ -57,10 +57,10 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     struct config made = {
         .depth = bucket_depth_of(burst, rate.span), .units = rate.units, .initial = initial};
     made.is_word = made.units == 1 && made.depth.full <= WORD_DEPTH;
-    ret->config = sizeof made;
+    ret->config = sizeof(made);
     ret->state = made.is_word ? sizeof(uint64_t) : sizeof(struct wide_state);
     ret->amount_max = burst;
-    if (bytes != NULL)
+    if (bytes)
         *(struct config *)bytes = made;
     return 0;
 }
@@ -250,7 +250,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 }
 
 static const struct weir_algorithm algorithm = {
-    .size = sizeof algorithm,
+    .size = sizeof(algorithm),
     .types = TYPES_OF_RATES,
     .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,

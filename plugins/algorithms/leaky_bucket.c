@@ -53,7 +53,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
     ret->amount_max = capacity;
-    if (bytes != NULL)
+    if (bytes)
         *(struct config *)bytes = (struct config){.depth = bucket_depth_of(capacity, rate.span),
                                                   .units = rate.units,
                                                   .initial = initial,
@@ -220,7 +220,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 }
 
 static const struct weir_algorithm algorithm = {
-    .size = sizeof algorithm,
+    .size = sizeof(algorithm),
     .types = TYPES_OF_RATES,
     .flags = WEIR_ALGORITHM_MONOTONE,
     .configure = configure,

@@ -50,7 +50,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct grant_log) + slots * sizeof(struct grant_entry);
     ret->amount_max = capacity;
-    if (bytes != NULL)
+    if (bytes)
         *(struct config *)bytes = (struct config){.capacity = capacity,
                                                   .window = window,
                                                   .segments = segments,
@@ -209,7 +209,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 }
 
 static const struct weir_algorithm algorithm = {
-    .size = sizeof algorithm,
+    .size = sizeof(algorithm),
     .types = TYPES_OF_RATES,
     .flags = WEIR_ALGORITHM_MONOTONE,
     .configure = configure,

@@ -54,7 +54,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
     ret->amount_max = burst;
-    if (bytes == NULL)
+    if (!bytes)
         return 0;
     struct rate rate = rate_reduce(capacity, window);
     struct config *config = bytes;
@@ -213,7 +213,7 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
 }
 
 static const struct weir_algorithm algorithm = {
-    .size = sizeof algorithm,
+    .size = sizeof(algorithm),
     .types = TYPES_OF_RATES,
     .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,

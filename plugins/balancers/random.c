@@ -16,12 +16,12 @@ static uint32_t pick(const void *config, void *state, const struct weir_pick *re
 }
 
 static const struct weir_balancer balancer = {
-    .size = sizeof balancer,
+    .size = sizeof(balancer),
     .pick = pick,
 };
 
 static const struct weir_plugin plugin = {
-    .size = sizeof plugin,
+    .size = sizeof(plugin),
     .kind = WEIR_PLUGIN_BALANCER,
     .name = "random",
     .version = "1.0",
@@ -32,7 +32,7 @@ static const struct weir_plugin *const plugins[] = {&plugin};
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
-    .size = sizeof weir_plugins_v1,
+    .size = sizeof(weir_plugins_v1),
     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
     .plugins_n = 1,
     .plugins = plugins,

@@ -26,13 +26,13 @@ static uint32_t pick(const void *config, void *memory, const struct weir_pick *r
 }
 
 static const struct weir_balancer balancer = {
-    .size = sizeof balancer,
+    .size = sizeof(balancer),
     .configure = configure,
     .pick = pick,
 };
 
 static const struct weir_plugin plugin = {
-    .size = sizeof plugin,
+    .size = sizeof(plugin),
     .kind = WEIR_PLUGIN_BALANCER,
     .name = "round_robin",
     .version = "1.0",
@@ -43,7 +43,7 @@ static const struct weir_plugin *const plugins[] = {&plugin};
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
-    .size = sizeof weir_plugins_v1,
+    .size = sizeof(weir_plugins_v1),
     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
     .plugins_n = 1,
     .plugins = plugins,

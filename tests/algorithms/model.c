@@ -165,8 +165,8 @@ static void list_take(struct model *model, uint64_t now, int64_t wall_offset_ns,
     prune(model, now, window);
     if (model->grants_n == model->grants_size) {
         model->grants_size = 2 * model->grants_size + 16;
-        model->grants = realloc(model->grants, model->grants_size * sizeof *model->grants);
-        if (model->grants == NULL)
+        model->grants = realloc(model->grants, model->grants_size * sizeof(*model->grants));
+        if (!model->grants)
             abort();
     }
     u128 number = model->kind == SEGMENTS ? segment_of(model, now) : window;

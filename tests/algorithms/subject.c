@@ -12,14 +12,13 @@
 const struct weir_plugin *plugin_load(const char *name)
 {
     const char *dirs = getenv("WEIR_PLUGIN_PATH");
-    while (dirs != NULL && *dirs != '\0') {
+    while (dirs && *dirs != '\0') {
         size_t length = strcspn(dirs, ":");
         char path[4096];
-        snprintf(path, sizeof path, "%.*s/%s.so", (int)length, dirs, name);
+        snprintf(path, sizeof(path), "%.*s/%s.so", (int)length, dirs, name);
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        const struct weir_plugin_table *table =
-            library != NULL ? dlsym(library, WEIR_PLUGIN_SYMBOL) : NULL;
-        if (table != NULL && table->plugins_n == 1 && strcmp(table->plugins[0]->name, name) == 0)
+        const struct weir_plugin_table *table = library ? dlsym(library, WEIR_PLUGIN_SYMBOL) : NULL;
+        if (table && table->plugins_n == 1 && strcmp(table->plugins[0]->name, name) == 0)
             return table->plugins[0];
         dirs += length + (dirs[length] == ':');
     }
@@ -31,11 +30,11 @@ const struct weir_plugin *plugin_load(const char *name)
 static struct weir_value *read_settings(const struct weir_plugin *plugin,
                                         const struct setting *settings)
 {
-    struct weir_value *values = calloc(plugin->parameters_n + 1, sizeof *values);
+    struct weir_value *values = calloc(plugin->parameters_n + 1, sizeof(*values));
     assert_non_null(values);
     for (uint32_t i = 0; i < plugin->parameters_n; i++)
         values[i].value = plugin->parameters[i].default_value;
-    for (; settings->name != NULL; settings++) {
+    for (; settings->name; settings++) {
         uint32_t i = 0;
         while (i < plugin->parameters_n && strcmp(plugin->parameters[i].name, settings->name) != 0)
             i++;
@@ -63,7 +62,7 @@ int subject_try(struct subject *ret, const char *algorithm, const struct setting
     const struct weir_plugin *plugin = plugin_load(algorithm);
     const struct weir_algorithm *ops = plugin->ops;
     struct weir_value *values = read_settings(plugin, settings);
-    struct subject made = {.ops = ops, .footprint.size = sizeof made.footprint};
+    struct subject made = {.ops = ops, .footprint.size = sizeof(made.footprint)};
     struct weir_footprint again = made.footprint;
     int result = ops->configure(values, NULL, &made.footprint, reterr);
     if (result == 0) {
@@ -72,7 +71,7 @@ int subject_try(struct subject *ret, const char *algorithm, const struct setting
         made.config_copy = filled(size, 0xff);
         assert_int_equal(ops->configure(values, made.config, &again, reterr), 0);
         assert_int_equal(ops->configure(values, made.config_copy, &again, reterr), 0);
-        assert_memory_equal(&again, &made.footprint, sizeof again);
+        assert_memory_equal(&again, &made.footprint, sizeof(again));
         assert_memory_equal(made.config, made.config_copy, size);
         assert_true(size <= WEIR_CONFIG_MAX && made.footprint.state <= WEIR_STATE_MAX);
         assert_true(made.footprint.state % 8 == 0 && made.footprint.amount_max >= 1);
@@ -181,7 +180,7 @@ uint64_t subject_ready_at(struct subject *subject, uint64_t now, uint64_t amount
     copy_back(subject);
     uint64_t ready = subject->ops->ready_at(subject->config, state, &at, amount);
     check_unchanged(subject);
-    if (subject->ops->try_take != NULL)
+    if (subject->ops->try_take)
         check_try_take(subject, &at, amount, ready);
     return ready;
 }
@@ -267,6 +266,6 @@ void refused(const char *algorithm, const struct setting *settings, const char *
         fail_msg("%s accepted it", algorithm);
     assert_in_range(reason.parameter, 0, plugin->parameters_n - 1);
     assert_string_equal(plugin->parameters[reason.parameter].name, parameter);
-    if (strstr(reason.message, words) == NULL)
+    if (!strstr(reason.message, words))
         fail_msg("expected \"%s\" in: %s", words, reason.message);
 }

@@ -13,7 +13,7 @@ static uint32_t pick(const struct weir_balancer *ops, uint64_t *state, uint32_t 
                      uint32_t worker, uint64_t bits)
 {
     struct weir_pick request = {
-        .size = sizeof request, .random = bits, .worker = worker, .sets_n = sets_n};
+        .size = sizeof(request), .random = bits, .worker = worker, .sets_n = sets_n};
     uint32_t index = ops->pick(NULL, state, &request);
     assert_true(index < sets_n);
     return index;
@@ -23,13 +23,13 @@ static void test_round_robin_sequence(void **state)
 {
     (void)state;
     const struct weir_balancer *ops = balancer("round_robin");
-    struct weir_footprint footprint = {.size = sizeof footprint};
+    struct weir_footprint footprint = {.size = sizeof(footprint)};
     struct weir_reason reason;
     assert_int_equal(ops->configure(NULL, 3, NULL, &footprint, &reason), 0);
     assert_int_equal(footprint.config, 0);
     assert_int_equal(footprint.state, 8);
     static const uint32_t workers[] = {0, 1, 2, 7, 4294967295};
-    for (size_t w = 0; w < sizeof workers / sizeof workers[0]; w++)
+    for (size_t w = 0; w < sizeof(workers) / sizeof(workers[0]); w++)
         for (uint32_t n = 1; n < 20; n++) {
             uint64_t memory = 0;
             for (uint64_t i = 0; i < 100; i++)

@@ -49,7 +49,7 @@ static const struct kind kinds[] = {
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", WINDOW_MAX}, {"anchor", 1}}},
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", 1}, {"anchor", 2}}},
 };
-enum { PLUGIN_KINDS = sizeof kinds / sizeof kinds[0] };
+enum { PLUGIN_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static size_t words_of(const struct subject *subject)
 {
@@ -76,7 +76,7 @@ static uint64_t any_instant(uint64_t near)
     static const uint64_t ends[] = {0, 1, WEIR_INSTANT_MAX - 1, WEIR_INSTANT_MAX};
     switch (random_below(&rng, 4)) {
     case 0:
-        return ends[random_below(&rng, sizeof ends / sizeof ends[0])];
+        return ends[random_below(&rng, sizeof(ends) / sizeof(ends[0]))];
     case 1:
         return random_next(&rng) >> random_from(&rng, 1, 63);
     default:
@@ -99,7 +99,7 @@ static void use(struct subject *subject, uint64_t near)
             subject_take(subject, now, amount);
         if (random_chance(&rng, 50))
             subject_refund(subject, now, amount, random_chance(&rng, 50) ? now : any_instant(near));
-        if (subject->ops->charge != NULL && random_chance(&rng, 30))
+        if (subject->ops->charge && random_chance(&rng, 30))
             subject_charge(subject, now, random_magnitude(&rng, UINT64_MAX));
     }
 }
@@ -138,7 +138,7 @@ static void test_every_bit(void **state)
             struct subject subject;
             begin(&subject, &kinds[i], &now);
             size_t words = words_of(&subject);
-            assert_in_range(words, 1, sizeof saved / sizeof saved[0]);
+            assert_in_range(words, 1, sizeof(saved) / sizeof(saved[0]));
             memcpy(saved, subject.state, subject.footprint.state);
             for (size_t bit = 0; bit < 64 * words; bit++) {
                 memcpy(subject.state, saved, subject.footprint.state);
@@ -155,7 +155,7 @@ static void corrupt(struct subject *subject)
 {
     static const uint64_t values[] = {
         0, 1, 5, 6, 29, 30, 31, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63, UINT64_C(1) << 62};
-    size_t words = words_of(subject), values_n = sizeof values / sizeof values[0];
+    size_t words = words_of(subject), values_n = sizeof(values) / sizeof(values[0]);
     uint64_t kind = random_below(&rng, 5), value = values[random_below(&rng, values_n)];
     for (size_t i = 0; i < words; i++) {
         if (kind == 0)
@@ -220,7 +220,7 @@ static void test_what_cannot_be(void **state)
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 4, UINT64_MAX}, /* last */
     };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct subject subject;
         SUBJECT(&subject, START, rows[i].kind.algorithm, rows[i].kind.settings[0],
                 rows[i].kind.settings[1]);

@@ -94,7 +94,7 @@ static void test_queue_keeps_the_rate_exactly(void **state)
 {
     (void)state;
     static const uint64_t rates[][2] = {{3000, SECOND}, {7, 22}, {3, 1}, {1000000007, SECOND}};
-    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         uint64_t capacity = rates[i][0], window = rates[i][1], now = START;
         struct subject subject;
         SUBJECT(&subject, START, "leaky_bucket", {"capacity", capacity}, {"window", window},

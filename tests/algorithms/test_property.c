@@ -43,7 +43,7 @@ static uint64_t any_capacity(void)
 {
     static const uint64_t usual[] = {1, 2, 3, 10, 100, 3000, 90000, 999983, 1000000000, AMOUNT_MAX};
     if (random_chance(&rng, 40))
-        return usual[random_below(&rng, sizeof usual / sizeof usual[0])];
+        return usual[random_below(&rng, sizeof(usual) / sizeof(usual[0]))];
     return random_magnitude(&rng, random_chance(&rng, 50) ? 1000 : AMOUNT_MAX);
 }
 
@@ -52,7 +52,7 @@ static uint64_t any_window(void)
     static const uint64_t usual[] = {1,   2,    1000,       SECOND,    60 * SECOND, 3600 * SECOND,
                                      DAY, YEAR, 100 * YEAR, WINDOW_MAX};
     if (random_chance(&rng, 40))
-        return usual[random_below(&rng, sizeof usual / sizeof usual[0])];
+        return usual[random_below(&rng, sizeof(usual) / sizeof(usual[0]))];
     return random_magnitude(&rng, random_chance(&rng, 50) ? 1000 : WINDOW_MAX);
 }
 
@@ -116,7 +116,7 @@ static void settings_of(const struct model *model, struct setting *ret)
         *ret++ = (struct setting){"burst", model->burst};
     if (model->initial != model->burst)
         *ret++ = (struct setting){"initial", model->initial};
-    if (extra[model->kind] != NULL)
+    if (extra[model->kind])
         *ret++ = (struct setting){extra[model->kind], values[model->kind]};
     *ret = (struct setting){NULL, 0};
 }
@@ -401,7 +401,7 @@ static int explain(void **state)
            trial.subject.wall_offset_ns, (int)model->kind);
     struct setting settings[6];
     settings_of(model, settings);
-    for (const struct setting *setting = settings; setting->name != NULL; setting++)
+    for (const struct setting *setting = settings; setting->name; setting++)
         printf("  %s: %" PRIu64 "\n", setting->name, setting->value);
     return 0;
 }

@@ -12,7 +12,7 @@ static const char *const buckets[] = {"token_bucket", "gcra", NULL};
 static void test_a_bucket_keeps_its_level(void **state)
 {
     (void)state;
-    for (const char *const *name = buckets; *name != NULL; name++) {
+    for (const char *const *name = buckets; *name; name++) {
         struct subject old, more, less;
         SUBJECT(&old, START, *name, {"capacity", 10}, {"window", SECOND});
         SUBJECT(&more, 0, *name, {"capacity", 3}, {"window", SECOND}, {"burst", 100});
@@ -34,7 +34,7 @@ static void test_a_bucket_keeps_its_level(void **state)
 static void test_a_debt_is_carried_and_cut(void **state)
 {
     (void)state;
-    for (const char *const *name = buckets; *name != NULL; name++) {
+    for (const char *const *name = buckets; *name; name++) {
         struct subject old, to;
         SUBJECT(&old, START, *name, {"capacity", 10}, {"window", SECOND});
         SUBJECT(&to, 0, *name, {"capacity", 5}, {"window", SECOND});
@@ -53,7 +53,7 @@ static void test_a_debt_is_carried_and_cut(void **state)
 static void test_a_reload_mints_nothing(void **state)
 {
     (void)state;
-    for (const char *const *name = buckets; *name != NULL; name++) {
+    for (const char *const *name = buckets; *name; name++) {
         struct subject odd, even;
         SUBJECT(&odd, START, *name, {"capacity", 7}, {"window", 1000003});
         SUBJECT(&even, 0, *name, {"capacity", 10}, {"window", SECOND});

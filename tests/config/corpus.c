@@ -28,7 +28,7 @@ static char *file_read(const char *path, size_t *ret_size)
     size_t size;
     FILE *copy = open_memstream(&content, &size);
     assert_non_null(copy);
-    if (file == NULL)
+    if (!file)
         fail_msg("cannot open %s", path);
     for (int c = fgetc(file); c != EOF; c = fgetc(file))
         fputc(c, copy);
@@ -68,7 +68,7 @@ static void print_set(FILE *out, const struct set_plan *set)
     for (uint32_t i = 0; i < set->limits_n; i++) {
         const struct limit *limit = &set->limits[i];
         fprintf(out, "  %s %s: %s, at most %s%s%s%s%s\n", types[limit->type], limit->key,
-                limit->algorithm_name != NULL ? limit->algorithm_name : "counted",
+                limit->algorithm_name ? limit->algorithm_name : "counted",
                 units_format(UNITS_AMOUNT, limit->capacity, buffer[0]),
                 limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "",
                 limit->lease != 0 ? ", leases " : "",
@@ -80,7 +80,7 @@ static void print_set(FILE *out, const struct set_plan *set)
 
 static void print_plan(FILE *out, const struct plan *plan)
 {
-    if (plan->process_dir != NULL)
+    if (plan->process_dir)
         fprintf(out, "process_dir %s\n", plan->process_dir);
     if (plan->clock != WEIR_CLOCK_DEFAULT)
         fprintf(out, "clock %s\n", plan->clock == WEIR_CLOCK_TSC ? "tsc" : "monotonic");
@@ -89,7 +89,7 @@ static void print_plan(FILE *out, const struct plan *plan)
     for (size_t i = 0; i < plan->pools_n; i++) {
         const struct pool_plan *pool = &plan->pools[i];
         fprintf(out, "pool %s: %s, seed %llu, sets", pool->name,
-                pool->balancer != NULL ? pool->balancer->info.name : "no balancer",
+                pool->balancer ? pool->balancer->info.name : "no balancer",
                 (unsigned long long)pool->seed);
         for (uint32_t j = 0; j < pool->sets_n; j++)
             fprintf(out, " %s", pool->sets[j]);
@@ -134,19 +134,18 @@ static void test_file(void **state)
     const char *path = *state;
     char expected_path[4096];
     size_t size;
-    snprintf(expected_path, sizeof expected_path, "%.*s.expected", (int)strlen(path) - 5, path);
+    snprintf(expected_path, sizeof(expected_path), "%.*s.expected", (int)strlen(path) - 5, path);
     char *lines = describe(path), *expected_lines = file_read(expected_path, &size);
     char *at, *expected_at;
     char *line = strtok_r(lines, "\n", &at),
          *expected = strtok_r(expected_lines, "\n", &expected_at);
-    while (line != NULL && expected != NULL && line_matches(line, expected)) {
+    while (line && expected && line_matches(line, expected)) {
         line = strtok_r(NULL, "\n", &at);
         expected = strtok_r(NULL, "\n", &expected_at);
     }
-    if (line != NULL || expected != NULL)
+    if (line || expected)
         fail_msg("%s:\n  expected: %s\n  got:      %s", path,
-                 expected != NULL ? expected : "(no more lines)",
-                 line != NULL ? line : "(no more lines)");
+                 expected ? expected : "(no more lines)", line ? line : "(no more lines)");
     free(lines);
     free(expected_lines);
 }
@@ -158,19 +157,18 @@ static int run(const char *kind, const char *directory)
 {
     glob_t files;
     char pattern[4096];
-    snprintf(pattern, sizeof pattern, "%s/*.yaml", directory);
+    snprintf(pattern, sizeof(pattern), "%s/*.yaml", directory);
     size_t least = strcmp(kind, "wrong") == 0 ? WRONG_MIN : RIGHT_MIN;
     if (glob(pattern, 0, NULL, &files) != 0 || files.gl_pathc < least) {
         fprintf(stderr, "fewer than %zu files match %s\n", least, pattern);
         return 1;
     }
-    struct CMUnitTest *tests = calloc(files.gl_pathc, sizeof *tests);
-    for (size_t i = 0; tests != NULL && i < files.gl_pathc; i++)
+    struct CMUnitTest *tests = calloc(files.gl_pathc, sizeof(*tests));
+    for (size_t i = 0; tests && i < files.gl_pathc; i++)
         tests[i] = (struct CMUnitTest){.name = strrchr(files.gl_pathv[i], '/') + 1,
                                        .test_func = test_file,
                                        .initial_state = files.gl_pathv[i]};
-    int failures =
-        tests != NULL ? _cmocka_run_group_tests(kind, tests, files.gl_pathc, NULL, NULL) : 1;
+    int failures = tests ? _cmocka_run_group_tests(kind, tests, files.gl_pathc, NULL, NULL) : 1;
     free(tests);
     globfree(&files);
     return failures;

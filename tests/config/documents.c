@@ -31,7 +31,7 @@ static char *block_read(FILE *file)
     bool ended = false;
     FILE *out = open_memstream(&block, &size);
     assert_non_null(out);
-    while (!ended && fgets(line, sizeof line, file) != NULL) {
+    while (!ended && fgets(line, sizeof(line), file)) {
         ended = begins_with(line, "```");
         if (!ended)
             fputs(line, out);
@@ -74,7 +74,7 @@ static void block_check(const char *path, unsigned line, const char *block)
     struct plugin_search *plugins;
     struct plan plan;
     char *text = complete(block);
-    snprintf(name, sizeof name, "%s:%u", path, line);
+    snprintf(name, sizeof(name), "%s:%u", path, line);
     struct complaints complaints = {.file = name, .report = print_complaint, .userdata = name};
     assert_int_equal(plugin_search_new(&plugins, NULL), 0);
     if (plan_from_text(text, strlen(text), plugins, &plan, &complaints) < 0)
@@ -88,13 +88,13 @@ static void block_check(const char *path, unsigned line, const char *block)
 static void test_document(void **state)
 {
     const char *path = *state;
-    const char *mark = strstr(path, ".scd") != NULL ? "```\n" : "```yaml\n";
+    const char *mark = strstr(path, ".scd") ? "```\n" : "```yaml\n";
     char line[4096];
     unsigned number = 0, examples = 0;
     FILE *file = fopen(path, "r");
-    if (file == NULL)
+    if (!file)
         fail_msg("cannot open %s", path);
-    while (fgets(line, sizeof line, file) != NULL) {
+    while (fgets(line, sizeof(line), file)) {
         number++;
         if (!begins_with(line, "```"))
             continue;

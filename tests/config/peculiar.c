@@ -38,7 +38,7 @@ static int configure(const struct weir_value *values, void *config, struct weir_
     static const char grumble[] = "not today";
     uint64_t conduct = values[CONDUCT].value;
     if (conduct == GRUMPY || (conduct == REFUSES_TWICE && config)) {
-        for (unsigned i = 0; i < sizeof grumble; i++)
+        for (unsigned i = 0; i < sizeof(grumble); i++)
             reterr->message[i] = grumble[i];
         return -1;
     }
@@ -78,7 +78,7 @@ static uint64_t available(const void *config, const void *state, const struct we
 }
 
 static const struct weir_algorithm algorithm = {
-    .size = sizeof algorithm,
+    .size = sizeof(algorithm),
     .types = 1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_RESOURCE,
     .configure = configure,
     .init = init,
@@ -88,9 +88,9 @@ static const struct weir_algorithm algorithm = {
 };
 
 static const struct weir_plugin plugin = {
-    .size = sizeof plugin,
+    .size = sizeof(plugin),
     .kind = WEIR_PLUGIN_ALGORITHM,
-    .parameters_n = sizeof parameters / sizeof parameters[0],
+    .parameters_n = sizeof(parameters) / sizeof(parameters[0]),
     .name = "peculiar",
     .version = "1.0",
     .summary = "for tests: misbehaves on request",
@@ -101,7 +101,7 @@ static const struct weir_plugin *const plugins[] = {&plugin};
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
-    .size = sizeof weir_plugins_v1,
+    .size = sizeof(weir_plugins_v1),
     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
     .plugins_n = 1,
     .plugins = plugins,

@@ -63,7 +63,7 @@ static void hear(void *userdata, const struct weir_error *complaint)
     EXPECT(complaint->line >= 1 && complaint->column >= 1 && complaint->line <= heard->lines);
     EXPECT(complaint->line > heard->line ||
            (complaint->line == heard->line && complaint->column >= heard->column));
-    EXPECT(strpbrk(complaint->message, "\n\r\t") == NULL);
+    EXPECT(!strpbrk(complaint->message, "\n\r\t"));
     size_t length = strlen(complaint->message);
     EXPECT(utf8_valid_length(complaint->message, length) == length);
     heard->line = complaint->line;
@@ -77,12 +77,12 @@ static void plan_check(const struct plan *plan)
     for (size_t i = 0; i < plan->sets_n; i++) {
         const struct set_plan *set = &plan->sets[i];
         uint32_t words = 0;
-        EXPECT(set->name != NULL && set->limits_n <= WEIR_LIMITS_MAX);
+        EXPECT(set->name && set->limits_n <= WEIR_LIMITS_MAX);
         for (uint32_t j = 0; j < set->limits_n; j++) {
             const struct limit *limit = &set->limits[j];
             EXPECT(limit->type >= WEIR_LIMIT_RATE && limit->type <= WEIR_LIMIT_RESOURCE);
-            EXPECT(limit->key != NULL && limit->capacity >= 1 && limit->state_offset == words);
-            EXPECT((limit->algorithm == NULL) == (limit->algorithm_name == NULL));
+            EXPECT(limit->key && limit->capacity >= 1 && limit->state_offset == words);
+            EXPECT((!limit->algorithm) == (!limit->algorithm_name));
             words += limit->state_words;
         }
         EXPECT(set->state_words == words && words <= SET_STATE_WORDS_MAX);
@@ -108,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size + 1);
     struct heard heard = {.lines = lines_of(data, size)};
     struct complaints complaints = {.file = "fuzz", .report = hear, .userdata = &heard};
-    if (plugins == NULL)
+    if (!plugins)
         EXPECT(plugin_search_new(&plugins, NULL) == 0);
     EXPECT(text != NULL);
     if (size > 0)
@@ -121,7 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         plan_check(&plan);
     } else {
         EXPECT(heard.n >= 1 && rc == complaints.first.code && rc != -ENOMEM);
-        EXPECT(plan.sets == NULL && plan.pools == NULL);
+        EXPECT(!plan.sets && !plan.pools);
     }
     plan_free(&plan);
     return 0;
@@ -143,7 +143,7 @@ static void seed_add(const char *path)
 {
     FILE *file = fopen(path, "rb");
     struct input *seed = &seeds[seeds_n];
-    if (file == NULL || seeds_n == SEEDS_MAX) {
+    if (!file || seeds_n == SEEDS_MAX) {
         fprintf(stderr, "cannot read %s\n", path);
         exit(2);
     }
@@ -158,16 +158,15 @@ static void seeds_add(const char *path)
 {
     DIR *directory = opendir(path);
     char name[4096];
-    if (directory == NULL) {
+    if (!directory) {
         seed_add(path);
         return;
     }
-    for (const struct dirent *entry = readdir(directory); entry != NULL;
-         entry = readdir(directory)) {
+    for (const struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
         const char *dot = strrchr(entry->d_name, '.');
-        if (dot == NULL || strcmp(dot, ".yaml") != 0)
+        if (!dot || strcmp(dot, ".yaml") != 0)
             continue;
-        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
         seed_add(name);
     }
     closedir(directory);
@@ -242,7 +241,7 @@ static void mutate(struct input *input)
     const struct input *other = &seeds[draw() % seeds_n];
     uint8_t byte = (uint8_t)draw();
     size_t from = draw() % (other->size + 1), n = draw() % (other->size - from + 1);
-    const char *word = words[draw() % (sizeof words / sizeof words[0])];
+    const char *word = words[draw() % (sizeof(words) / sizeof(words[0]))];
     switch (draw() % 5) {
     case 0:
         splice(input, at, draw() % 2, &byte, 1);

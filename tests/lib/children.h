@@ -82,7 +82,7 @@ static inline void run_staying(const void *name)
 /* An emulator for one program does not run another. */
 static inline void needs_exec(void)
 {
-    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+    if (getenv("MESON_EXE_WRAPPER")) {
         print_message("an emulator for one program does not run another\n");
         skip();
     }

@@ -338,7 +338,7 @@ void fake_os_set_user(uint32_t id)
 
 static void *block_made(void *block)
 {
-    if (block != NULL) {
+    if (block) {
         atomic_fetch_add(&live.blocks, 1);
         atomic_fetch_add(&live.bytes, malloc_usable_size(block));
     }
@@ -347,7 +347,7 @@ static void *block_made(void *block)
 
 static void block_gone(void *block)
 {
-    if (block != NULL) {
+    if (block) {
         atomic_fetch_sub(&live.blocks, 1);
         atomic_fetch_sub(&live.bytes, malloc_usable_size(block));
     }
@@ -373,7 +373,7 @@ void *os_realloc(void *memory, size_t n, size_t size)
     if (fails(ALLOC, FAKE_MEMORY, -ENOMEM) || bytes == 0)
         return NULL;
     grown = block_made(malloc(bytes));
-    if (grown == NULL || memory == NULL)
+    if (!grown || !memory)
         return grown;
     old = malloc_usable_size(memory);
     memcpy(grown, memory, old < bytes ? old : bytes);
@@ -396,7 +396,7 @@ void os_free(void *memory)
 
 static void *region_made(void *region)
 {
-    if (region != NULL)
+    if (region)
         atomic_fetch_add(&live.regions, 1);
     return region;
 }
@@ -406,7 +406,7 @@ static void *region_made(void *region)
 void *os_vm_reserve(size_t size)
 {
     /* qemu-user keeps books on every page of a range: there the core gets by with a small one. */
-    if (size > SMALL_RANGE && getenv("MESON_EXE_WRAPPER") != NULL)
+    if (size > SMALL_RANGE && getenv("MESON_EXE_WRAPPER"))
         return NULL;
     return fails(RESERVE, FAKE_MEMORY, -ENOMEM) ? NULL : region_made(real_os_vm_reserve(size));
 }
@@ -420,7 +420,7 @@ int os_vm_commit(void *memory, size_t size)
 
 void os_vm_free(void *memory, size_t size)
 {
-    if (memory != NULL)
+    if (memory)
         atomic_fetch_sub(&live.regions, 1);
     real_os_vm_free(memory, size);
 }
@@ -432,7 +432,7 @@ void *os_wipe_page_alloc(void)
 
 void os_wipe_page_free(void *page)
 {
-    if (page != NULL)
+    if (page)
         atomic_fetch_sub(&live.regions, 1);
     real_os_wipe_page_free(page);
 }
@@ -520,7 +520,7 @@ uint64_t os_tsc_read(void)
 {
     const struct fake_counter *c = atomic_load(&counter);
 
-    return c != NULL ? c->ticks(c->userdata) : real_os_tsc_read();
+    return c ? c->ticks(c->userdata) : real_os_tsc_read();
 }
 
 int os_tsc_check(void)
@@ -528,7 +528,7 @@ int os_tsc_check(void)
     const struct fake_counter *c = atomic_load(&counter);
 
     made(FILES);
-    return c != NULL ? c->usable : real_os_tsc_check();
+    return c ? c->usable : real_os_tsc_check();
 }
 
 /* The counter that takes the place of the clocks, or NULL. */
@@ -536,7 +536,7 @@ static const struct fake_counter *counter_with_clock(void)
 {
     const struct fake_counter *c = atomic_load(&counter);
 
-    return c != NULL && c->now_ns != NULL ? c : NULL;
+    return c && c->now_ns ? c : NULL;
 }
 
 uint64_t os_now_ns(void)
@@ -545,7 +545,7 @@ uint64_t os_now_ns(void)
     uint64_t now = atomic_load(&clock_ns);
 
     made(NOW);
-    if (c != NULL)
+    if (c)
         return c->now_ns(c->userdata);
     return now == CLOCK_REAL ? real_os_now_ns() : now;
 }
@@ -569,7 +569,7 @@ int64_t os_wall_offset_ns(void)
  * So each of its deadlines has passed for the kernel, however long the machine has been up. */
 static uint64_t kernel_deadline(uint64_t at_ns)
 {
-    return at_ns != WEIR_FOREVER && counter_with_clock() != NULL ? 1 : at_ns;
+    return at_ns != WEIR_FOREVER && counter_with_clock() ? 1 : at_ns;
 }
 
 int os_timerfd_set(int fd, uint64_t at_ns)
@@ -797,7 +797,7 @@ int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument,
 void os_thread_join(struct os_thread *thread)
 {
     made(THREAD_JOIN);
-    if (thread != NULL)
+    if (thread)
         atomic_fetch_sub(&live.threads, 1);
     real_os_thread_join(thread);
 }
@@ -856,7 +856,7 @@ int os_dir_next(void *directory, char *ret_name, size_t size)
 void os_dir_close(void *directory)
 {
     made(FILES);
-    if (directory != NULL)
+    if (directory)
         atomic_fetch_sub(&live.directories, 1);
     real_os_dir_close(directory);
 }
@@ -1014,7 +1014,7 @@ int os_boot_id(unsigned char ret[16])
     if (code == 0)
         code = real_os_boot_id(ret);
     if (code == 0 && other != 0)
-        memcpy(ret, &other, sizeof other);
+        memcpy(ret, &other, sizeof(other));
     return code;
 }
 

@@ -27,14 +27,14 @@ static unsigned for_each_number(const char *path, void (*see)(int number, void *
     const struct dirent *entry;
     unsigned n = 0;
 
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+    while (directory && (entry = readdir(directory))) {
         if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
             continue;
         n++;
-        if (see != NULL && atoi(entry->d_name) != dirfd(directory))
+        if (see && atoi(entry->d_name) != dirfd(directory))
             see(atoi(entry->d_name), argument);
     }
-    if (directory != NULL)
+    if (directory)
         closedir(directory);
     return n;
 }
@@ -58,8 +58,8 @@ static void fd_check(int fd, void *argument)
 
     if (fd >= FDS_MAX || before.fds[fd])
         return;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (readlink(path, target, sizeof target - 1) < 0)
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof(target) - 1) < 0)
         return; /* gone already */
     fprintf(stderr, "leak: descriptor %d (%s)\n", fd, target);
     ++*leaks;
@@ -109,7 +109,7 @@ int fixture_setup(void **state)
     (void)state;
     settle_threads();
     fake_os_reset();
-    memset(before.fds, 0, sizeof before.fds);
+    memset(before.fds, 0, sizeof(before.fds));
     for_each_number("/proc/self/fd", fd_note, NULL);
     before.threads = threads_now();
     before.live = fake_os_live();

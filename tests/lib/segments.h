@@ -25,7 +25,7 @@ static inline const char *inside(const char *name)
     static int turn;
 
     turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", place, name);
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", place, name);
     return path[turn];
 }
 

@@ -24,7 +24,7 @@ static void assert_all_differ(uint64_t first_seed)
 
     for (uint64_t i = 0; i < SEEDS * NUMBERS; i++)
         cases[i] = random_case(first_seed + i / NUMBERS, i % NUMBERS);
-    qsort(cases, SEEDS * NUMBERS, sizeof *cases, compare);
+    qsort(cases, SEEDS * NUMBERS, sizeof(*cases), compare);
     for (size_t i = 1; i < SEEDS * NUMBERS; i++)
         assert_true(cases[i - 1] < cases[i]);
 }

@@ -30,7 +30,7 @@ static inline bool tmpdir_remove(const char *path)
 
     if (!entries)
         return false;
-    while ((entry = readdir(entries)) != NULL)
+    while ((entry = readdir(entries)))
         unlinkat(dirfd(entries), entry->d_name, 0);
     closedir(entries);
     return rmdir(path) == 0;

@@ -25,11 +25,11 @@ static void hear(void *userdata, enum weir_log_level level, const char *message)
     (void)userdata;
     (void)level;
     if (world.logged < LOG_MAX)
-        snprintf(world.log[world.logged], sizeof world.log[0], "%s", message);
+        snprintf(world.log[world.logged], sizeof(world.log[0]), "%s", message);
     world.logged++;
 }
 
-static const struct weir_clock clock_by_hand = {sizeof clock_by_hand, read_now, read_wall, NULL};
+static const struct weir_clock clock_by_hand = {sizeof(clock_by_hand), read_now, read_wall, NULL};
 
 static weir *open_instance(const struct weir_options *options)
 {
@@ -86,7 +86,7 @@ void world_open(const char *text, const char *name)
 {
     const struct weir_options options = options_by_hand(world_text);
 
-    snprintf(world_text, sizeof world_text, "%s", text);
+    snprintf(world_text, sizeof(world_text), "%s", text);
     open_with(&options, name);
 }
 
@@ -94,7 +94,7 @@ void world_set(const char *fields)
 {
     char text[4096];
 
-    snprintf(text, sizeof text, "version: 1\nsets: { main: { %s } }\n", fields);
+    snprintf(text, sizeof(text), "version: 1\nsets: { main: { %s } }\n", fields);
     world_open(text, "main");
 }
 
@@ -119,7 +119,7 @@ void world_limits(const char *limits)
 {
     char fields[4096];
 
-    snprintf(fields, sizeof fields, "limits: [ %s ]", limits);
+    snprintf(fields, sizeof(fields), "limits: [ %s ]", limits);
     world_set(fields);
 }
 
@@ -127,7 +127,7 @@ void world_real(const char *fields)
 {
     char text[4096];
 
-    snprintf(text, sizeof text, "version: 1\nsets: { main: { %s } }\n", fields);
+    snprintf(text, sizeof(text), "version: 1\nsets: { main: { %s } }\n", fields);
     open_with(&(struct weir_options){.size = sizeof(struct weir_options),
                                      .text = text,
                                      .process_dir = world_directory(),
@@ -179,7 +179,7 @@ struct weir_request *strict(struct weir_request *request)
 
 static struct weir_refusal *fresh_refusal(void)
 {
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     return &refusal;
 }
 
@@ -241,7 +241,7 @@ void release_used(weir_acquisition *acquisition, const char *key, uint64_t used)
 
 struct picture picture(void)
 {
-    struct picture ret = {.set.size = sizeof ret.set};
+    struct picture ret = {.set.size = sizeof(ret.set)};
 
     assert_true(weir_set_stats(world.set, &ret.set, ret.limits, 8) >= 0);
     return ret;

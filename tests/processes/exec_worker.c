@@ -18,7 +18,7 @@ static int say(int log, const char *what)
     char line[64];
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    snprintf(line, sizeof line, "%s %d %lld\n", what, (int)getpid(),
+    snprintf(line, sizeof(line), "%s %d %lld\n", what, (int)getpid(),
              (long long)now.tv_sec * 1000000000 + now.tv_nsec);
     return write(log, line, strlen(line)) == (ssize_t)strlen(line) ? 0 : -1;
 }

@@ -30,7 +30,7 @@ bool shared_is_empty(void)
     bool empty = true;
 
     require(entries);
-    while ((entry = readdir(entries)) != NULL)
+    while ((entry = readdir(entries)))
         empty &= entry->d_name[0] == '.';
     closedir(entries);
     return empty;

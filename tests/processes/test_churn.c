@@ -210,7 +210,7 @@ static unsigned files(void)
     unsigned n = 0;
 
     require(entries);
-    while ((entry = readdir(entries)) != NULL)
+    while ((entry = readdir(entries)))
         n += entry->d_name[0] != '.';
     closedir(entries);
     return n;

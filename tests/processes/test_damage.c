@@ -829,7 +829,7 @@ static void clear_directory(void)
     struct dirent *entry;
 
     require(entries);
-    while ((entry = readdir(entries)) != NULL)
+    while ((entry = readdir(entries)))
         unlinkat(dirfd(entries), entry->d_name, 0);
     closedir(entries);
 }

@@ -24,7 +24,7 @@ static bool mount_of(unsigned kib)
 {
     char options[64];
 
-    snprintf(options, sizeof options, "size=%uk,mode=0700,huge=never", kib);
+    snprintf(options, sizeof(options), "size=%uk,mode=0700,huge=never", kib);
     return mount("none", full, "tmpfs", 0, options) == 0;
 }
 
@@ -156,7 +156,7 @@ static void a_full_file_system_sends_no_signal(void **state)
         skip();
     }
     seed_begin();
-    snprintf(full, sizeof full, "%s/full", place);
+    snprintf(full, sizeof(full), "%s/full", place);
     require(mkdir(full, 0700) == 0);
     child = child_fork();
     if (child == 0)

@@ -239,7 +239,7 @@ static uint32_t doorbells(void)
     uint32_t n = 0;
 
     require(entries);
-    while ((entry = readdir(entries)) != NULL)
+    while ((entry = readdir(entries)))
         n += strstr(entry->d_name, ".bell") != NULL;
     closedir(entries);
     return n;

@@ -78,7 +78,7 @@ static void open_as(int i, const struct segment_shape *shape)
 
     meet();
     shared->found[i].code = segment_open(place, shape, &segment, &error);
-    memcpy(shared->found[i].message, error.message, sizeof error.message);
+    memcpy(shared->found[i].message, error.message, sizeof(error.message));
     if (shared->found[i].code == 0) {
         require(has_first_version(segment));
         shared->found[i].inode = inode_of_segment(segment);
@@ -170,8 +170,8 @@ static void of_two_definitions_one_wins(void **state)
                 require(shared->found[i].code == 0);
                 continue;
             }
-            snprintf(there, sizeof there, "there `%s`", texts[winner]);
-            snprintf(here, sizeof here, "here `%s`", texts[!winner]);
+            snprintf(there, sizeof(there), "there `%s`", texts[winner]);
+            snprintf(here, sizeof(here), "here `%s`", texts[!winner]);
             require(shared->found[i].code == -EEXIST);
             require(strstr(shared->found[i].message, there) != NULL);
             require(strstr(shared->found[i].message, here) != NULL);
@@ -290,7 +290,7 @@ static void the_killed_leave_it_whole(void **state)
 
 static int setup(void **state)
 {
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared == MAP_FAILED ? -1 : place_setup(state);
 }
 

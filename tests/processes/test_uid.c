@@ -99,7 +99,7 @@ static void break_in(void)
     require(unlink(inside(SOME_FILE)) < 0 && errno == EACCES);
     require(rename(inside(SOME_FILE), inside("new")) < 0 && errno == EACCES);
     require(chmod(place, 0777) < 0 && errno == EPERM);
-    snprintf(path, sizeof path, "%s-moved", place);
+    snprintf(path, sizeof(path), "%s-moved", place);
     require(rename(place, path) < 0 && errno == EPERM); /* /dev/shm is sticky */
     require(open_some(place) == -EACCES);
     require(segment_view(place, "set", &segment, &error) == -EACCES);
@@ -213,7 +213,7 @@ static void the_default_directory_taken_by_another_is_refused(void **state)
         skip();
     }
     require(chown(place, VICTIM, VICTIM) == 0);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         as(ATTACKER, cases[i].lay);
         as(VICTIM, cases[i].open);
         assert_int_equal(inode_of(in_default), 0);
@@ -337,7 +337,7 @@ static void files_laid_beforehand_are_refused(void **state)
 
     (void)state;
     must_be_root();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         bool first = cases[i].user == ATTACKER;
 
         assert_int_equal(chown(place, VICTIM, VICTIM), 0);
@@ -362,9 +362,9 @@ static void files_laid_beforehand_are_refused(void **state)
 
 static int setup(void **state)
 {
-    snprintf(default_directory, sizeof default_directory, "/dev/shm/weir-%u", VICTIM);
-    snprintf(in_default, sizeof in_default, "%s/" SOME_FILE, default_directory);
-    snprintf(mine, sizeof mine, "/dev/shm/weir-test-%d", (int)getpid());
+    snprintf(default_directory, sizeof(default_directory), "/dev/shm/weir-%u", VICTIM);
+    snprintf(in_default, sizeof(in_default), "%s/" SOME_FILE, default_directory);
+    snprintf(mine, sizeof(mine), "/dev/shm/weir-test-%d", (int)getpid());
     return place_setup(state);
 }
 

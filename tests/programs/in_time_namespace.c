@@ -46,7 +46,7 @@ static int set_clock(clockid_t clock, const char *name, long long seconds)
     fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    size = snprintf(text, sizeof text, "%s %lld 0\n", name, seconds - (long long)now.tv_sec);
+    size = snprintf(text, sizeof(text), "%s %lld 0\n", name, seconds - (long long)now.tv_sec);
     r = write(fd, text, (size_t)size) == size ? 0 : -1;
     close(fd);
     return r;

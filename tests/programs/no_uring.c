@@ -34,7 +34,7 @@ int main(int argc, char **argv)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
     };
-    const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+    const struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
 
     if (argc < 2)
         return 2;

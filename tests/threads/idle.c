@@ -77,7 +77,7 @@ static bool all_sleep(void)
     unsigned awake = 0;
 
     require(tasks != NULL);
-    while ((entry = readdir(tasks)) != NULL)
+    while ((entry = readdir(tasks)))
         if (entry->d_name[0] != '.' && atoi(entry->d_name) != getpid())
             awake += !sleeps(entry->d_name);
     closedir(tasks);

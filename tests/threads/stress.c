@@ -190,7 +190,7 @@ static bool update(struct worker *me, const struct want *want, weir_acquisition 
 static void give_back(weir_acquisition **acquisition, bool complete)
 {
     require(weir_release(acquisition) == (complete ? 0 : -EPROTO));
-    require(*acquisition == NULL);
+    require(!*acquisition);
 }
 
 /* Hands it to a releaser. */
@@ -326,7 +326,7 @@ static void step_impossible(struct worker *me, struct want *want)
 
     want->items[DB].amount = DB_CAPACITY + 1;
     require(weir_submit(me->pool, &want->request, &acquisition, NULL) == -ERANGE);
-    require(acquisition == NULL);
+    require(!acquisition);
     me->tally.impossible++;
 }
 

@@ -141,7 +141,7 @@ static void step(struct worker *worker)
     uint32_t amount = 1 + (uint32_t)random_below(&worker->random, 2);
     const struct weir_amount amounts[] = {{"limit", amount}};
     struct weir_request request = {
-        .size = sizeof request, .amounts = amounts, .amounts_n = 1, .timeout_ns = PATIENCE};
+        .size = sizeof(request), .amounts = amounts, .amounts_n = 1, .timeout_ns = PATIENCE};
     weir_acquisition *acquisition = NULL;
     uint64_t asked_ns = clock_now();
     int r = ask(worker, &request, &acquisition);
@@ -179,7 +179,7 @@ static void begin(const char *limit, uint32_t capacity)
     char text[256];
     struct weir_error error = {0};
 
-    snprintf(text, sizeof text, "version: 1\nsets: { main: { limits: [ %s ] } }\n", limit);
+    snprintf(text, sizeof(text), "version: 1\nsets: { main: { limits: [ %s ] } }\n", limit);
     run.capacity = capacity;
     run.gave_up = 0;
     run.until_ns = clock_now() + number_from("WEIR_SECONDS", 1) * SECOND;
@@ -210,7 +210,7 @@ static void run_threads(void)
 /* The set did change its form: some waited, some gave up waiting, and many did not have to. */
 static void end(void)
 {
-    struct weir_set_stats stats = {.size = sizeof stats};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
 
     require(weir_set_stats(weir_pool_set(run.pool, 0), &stats, NULL, 0) == 1);
     print_message("granted %" PRIu64 ", after waiting %" PRIu64 ", gave up %" PRIu64 "\n",
@@ -225,11 +225,11 @@ static void end(void)
 static void resource(uint32_t capacity)
 {
     const struct weir_amount all[] = {{"limit", capacity}};
-    const struct weir_request request = {.size = sizeof request, .amounts = all, .amounts_n = 1};
+    const struct weir_request request = {.size = sizeof(request), .amounts = all, .amounts_n = 1};
     weir_acquisition *acquisition = NULL;
     char limit[80];
 
-    snprintf(limit, sizeof limit, "{ type: resource, key: limit, capacity: %" PRIu32 " }",
+    snprintf(limit, sizeof(limit), "{ type: resource, key: limit, capacity: %" PRIu32 " }",
              capacity);
     begin(limit, capacity);
     run_threads();

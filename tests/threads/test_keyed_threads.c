@@ -50,7 +50,7 @@ static struct weir_request request_of(const struct weir_amount *amounts, const u
                                  .amounts_n = 2,
                                  .timeout_ns = 20 * MS,
                                  .subject = subject,
-                                 .subject_size = sizeof *subject};
+                                 .subject_size = sizeof(*subject)};
 }
 
 static void held(uint64_t subject)
@@ -152,8 +152,8 @@ static void open_set(const char *limits)
     char text[512];
     struct weir_error error = {0};
 
-    memset(&run, 0, sizeof run);
-    snprintf(text, sizeof text,
+    memset(&run, 0, sizeof(run));
+    snprintf(text, sizeof(text),
              "version: 1\nsets: { main: { subjects: { max: 40, evict: none }, limits: [ %s ] } }\n",
              limits);
     run.begin_ns = clock_now();
@@ -176,8 +176,8 @@ static void run_threads(void (*step)(uint64_t *))
 
 static void close_set(void)
 {
-    struct weir_set_stats stats = {.size = sizeof stats};
-    struct weir_subjects_stats keyed = {.size = sizeof keyed};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_subjects_stats keyed = {.size = sizeof(keyed)};
     weir_set *set = weir_pool_set(run.pool, 0);
 
     require(weir_set_stats(set, &stats, NULL, 0) > 0);

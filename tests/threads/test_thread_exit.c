@@ -243,7 +243,7 @@ static void *block(void *argument)
 
     atomic_fetch_add(&closing->begun, 1);
     require(weir_acquire(closing->pool, &want_db, &acquisition, NULL) == -ESHUTDOWN);
-    require(acquisition == NULL);
+    require(!acquisition);
     atomic_fetch_add(&closing->shut, 1);
     return NULL;
 }

@@ -52,8 +52,8 @@ static uint32_t pick_route(const void *config, void *state, const struct weir_pi
 
 #define BALANCER(name_, flags_, pick_)                                                             \
     static const struct weir_balancer name_##_ops = {                                              \
-        .size = sizeof name_##_ops, .flags = flags_, .pick = pick_};                               \
-    static const struct weir_plugin name_##_plugin = {.size = sizeof name_##_plugin,               \
+        .size = sizeof(name_##_ops), .flags = flags_, .pick = pick_};                              \
+    static const struct weir_plugin name_##_plugin = {.size = sizeof(name_##_plugin),              \
                                                       .kind = WEIR_PLUGIN_BALANCER,                \
                                                       .name = #name_,                              \
                                                       .version = "1",                              \
@@ -95,7 +95,7 @@ static uint64_t available_stingy(const void *config, const void *state,
 }
 
 static const struct weir_algorithm stingy_ops = {
-    .size = sizeof stingy_ops,
+    .size = sizeof(stingy_ops),
     .types = 1u << WEIR_LIMIT_RATE,
     .configure = configure_stingy,
     .ready_at = ready_stingy,
@@ -103,7 +103,7 @@ static const struct weir_algorithm stingy_ops = {
     .available = available_stingy,
 };
 static const struct weir_plugin stingy_plugin = {
-    .size = sizeof stingy_plugin,
+    .size = sizeof(stingy_plugin),
     .kind = WEIR_PLUGIN_ALGORITHM,
     .name = "stingy",
     .version = "1",
@@ -154,7 +154,7 @@ static uint64_t available_stock(const void *config, const void *state,
 }
 
 static const struct weir_algorithm stock_ops = {
-    .size = sizeof stock_ops,
+    .size = sizeof(stock_ops),
     .types = 1u << WEIR_LIMIT_RATE,
     .flags = WEIR_ALGORITHM_REFUNDS,
     .configure = configure_stock,
@@ -164,7 +164,7 @@ static const struct weir_algorithm stock_ops = {
     .available = available_stock,
 };
 static const struct weir_plugin stock_plugin = {
-    .size = sizeof stock_plugin,
+    .size = sizeof(stock_plugin),
     .kind = WEIR_PLUGIN_ALGORITHM,
     .name = "stock",
     .version = "1",
@@ -181,7 +181,7 @@ static void refund_spill(const void *config, void *state, const struct weir_inst
 }
 
 static const struct weir_algorithm spill_ops = {
-    .size = sizeof spill_ops,
+    .size = sizeof(spill_ops),
     .types = 1u << WEIR_LIMIT_RATE,
     .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD,
     .configure = configure_stock,
@@ -191,7 +191,7 @@ static const struct weir_algorithm spill_ops = {
     .available = available_stock,
 };
 static const struct weir_plugin spill_plugin = {
-    .size = sizeof spill_plugin,
+    .size = sizeof(spill_plugin),
     .kind = WEIR_PLUGIN_ALGORITHM,
     .name = "spill",
     .version = "1",
@@ -206,8 +206,8 @@ static const struct weir_plugin *const plugins[] = {
 
 extern const struct weir_plugin_table weir_plugins_v1;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
-    .size = sizeof weir_plugins_v1,
+    .size = sizeof(weir_plugins_v1),
     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
-    .plugins_n = sizeof plugins / sizeof *plugins,
+    .plugins_n = sizeof(plugins) / sizeof(*plugins),
     .plugins = plugins,
 };

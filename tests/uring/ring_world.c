@@ -298,7 +298,7 @@ int world_run(const struct ring_case *cases, size_t n)
         return 77;
     tests = calloc(n * VARIANTS_MAX, sizeof(*tests));
     names = calloc(n * VARIANTS_MAX, sizeof(*names));
-    require(tests != NULL && names != NULL);
+    require(tests && names);
     for (unsigned i = 0; i < VARIANTS_MAX; i++) {
         variants[i] = (struct variant){i / 2, i % 2 ? 0 : WEIR_URING_READ};
         for (size_t j = 0; j < n; j++) {

@@ -46,7 +46,7 @@ static void a_descriptor_is_close_on_exec_and_non_blocking(void **state)
     fd = weir_acquisition_fd(b);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
-    assert_int_equal(read(fd, &value, sizeof value), -1);
+    assert_int_equal(read(fd, &value, sizeof(value)), -1);
     assert_int_equal(errno, EAGAIN);
     release(b);
     release(a);
@@ -60,7 +60,7 @@ static void a_descriptor_becomes_readable_once_decided(void **state)
 
     (void)state;
     for (int way = GRANT; way <= CANCEL; way++) {
-        struct weir_request request = {.size = sizeof request};
+        struct weir_request request = {.size = sizeof(request)};
         weir_acquisition *holder, *a;
         int fd;
 
@@ -120,7 +120,7 @@ static void a_descriptor_counts_one_decision(void **state)
     fd = weir_acquisition_fd(a);
     release(holder);
     assert_int_equal(weir_acquisition_fd(a), fd);
-    assert_int_equal(read(fd, &value, sizeof value), (int)sizeof value);
+    assert_int_equal(read(fd, &value, sizeof(value)), (int)sizeof(value));
     assert_int_equal(value, 1);
     assert_int_equal(weir_acquisition_fd(a), fd); /* asking again does not signal again */
     assert_false(readable(fd));
@@ -175,7 +175,7 @@ static uint64_t count_of(int fd)
 {
     uint64_t count = 0;
 
-    assert_true(read(fd, &count, sizeof count) == sizeof count || errno == EAGAIN);
+    assert_true(read(fd, &count, sizeof(count)) == sizeof(count) || errno == EAGAIN);
     return count;
 }
 
@@ -588,10 +588,10 @@ static void a_set_may_have_64_limits(void **state)
 
     (void)state;
     for (int i = 0; i < 64; i++)
-        length += (size_t)snprintf(limits + length, sizeof limits - length,
+        length += (size_t)snprintf(limits + length, sizeof(limits) - length,
                                    "%s{ type: resource, key: k%d, capacity: %d }", i ? "," : "", i,
                                    i + 1);
-    snprintf(text, sizeof text, "version: 1\nsets: { main: { limits: [ %s ] } }\n", limits);
+    snprintf(text, sizeof(text), "version: 1\nsets: { main: { limits: [ %s ] } }\n", limits);
     world_open(text, "main");
     a = granted(NULL);
     assert_int_equal(try_acquire(ASK({"k63", 64}), &b), -EAGAIN);

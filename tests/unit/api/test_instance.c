@@ -28,21 +28,21 @@
 
 static void wrong_options_are_einval(void **state)
 {
-    static const struct weir_clock small = {.size = 1}, empty = {.size = sizeof empty};
+    static const struct weir_clock small = {.size = 1}, empty = {.size = sizeof(empty)};
     const struct weir_options wrong[] = {
-        {.size = sizeof *wrong - 1},
+        {.size = sizeof(*wrong) - 1},
         {.size = 0},
-        {.size = sizeof *wrong, .file = "x", .text = "version: 1\n"},
-        {.size = sizeof *wrong, .clock = &small},
-        {.size = sizeof *wrong, .clock = &empty},
-        {.size = sizeof *wrong, .text = "version: 2\n"},
-        {.size = sizeof *wrong, .process_dir = "run/weir"},
-        {.size = sizeof *wrong, .process_dir = ""},
-        {.size = sizeof *wrong, .text = "version: 1\n", .process_dir = "run/weir"},
+        {.size = sizeof(*wrong), .file = "x", .text = "version: 1\n"},
+        {.size = sizeof(*wrong), .clock = &small},
+        {.size = sizeof(*wrong), .clock = &empty},
+        {.size = sizeof(*wrong), .text = "version: 2\n"},
+        {.size = sizeof(*wrong), .process_dir = "run/weir"},
+        {.size = sizeof(*wrong), .process_dir = ""},
+        {.size = sizeof(*wrong), .text = "version: 1\n", .process_dir = "run/weir"},
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         struct weir_error error = {0};
         weir *w = NULL;
 
@@ -57,7 +57,7 @@ static void wrong_options_are_einval(void **state)
 
 static void a_file_that_is_not_there_is_enoent(void **state)
 {
-    struct weir_options options = {.size = sizeof options, .file = "/nonexistent/weir.yaml"};
+    struct weir_options options = {.size = sizeof(options), .file = "/nonexistent/weir.yaml"};
     struct weir_error error = {0};
     weir *w = NULL;
 
@@ -93,7 +93,7 @@ static void weir_config_names_the_file(void **state)
 static void expect_process_dir(const char *option, const char *text, const char *dir)
 {
     const struct weir_options options = {
-        .size = sizeof options, .text = text, .process_dir = option};
+        .size = sizeof(options), .text = text, .process_dir = option};
     weir *w = NULL;
 
     assert_int_equal(weir_open(&w, &options, NULL), 0);
@@ -138,7 +138,7 @@ static void assert_left(const char *only, const char *expected)
     static const char text[] = "version: 1\n"
                                "sets: { a: {}, b: { " SLOT " }, c: {}, d: {} }\n"
                                "pools: { p: { sets: [c, a] }, q: { sets: [b] }, r: {} }\n";
-    struct weir_options options = {.size = sizeof options, .text = text, .only = only};
+    struct weir_options options = {.size = sizeof(options), .text = text, .only = only};
     const char *names[8];
     char left[64] = "";
     weir *w = NULL;
@@ -158,7 +158,7 @@ static void assert_left(const char *only, const char *expected)
 
 static void all_but_one_can_be_left_out(void **state)
 {
-    struct weir_options wrong = {.size = sizeof wrong,
+    struct weir_options wrong = {.size = sizeof(wrong),
                                  .text = "version: 1\nsets: { a: {}, b: { limit: [] } }\n",
                                  .only = "a"};
     weir_pool *pool = NULL;
@@ -195,8 +195,8 @@ static void a_set_says_where_its_state_is(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct weir_set_info info = {.size = sizeof info};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct weir_set_info info = {.size = sizeof(info)};
 
         world_set(rows[i].fields);
         assert_int_equal(weir_set_info(world.set, &info), 0);
@@ -250,7 +250,7 @@ static void ask_again(void *userdata, enum weir_log_level level, const char *mes
 static void the_log_callback_may_use_the_library(void **state)
 {
     unsigned heard = 0;
-    struct weir_options options = {.size = sizeof options,
+    struct weir_options options = {.size = sizeof(options),
                                    .text = "version: 1\nsets: { main: { " SLOT " } }\n",
                                    .log = ask_again,
                                    .userdata = &heard};
@@ -290,7 +290,7 @@ static void close_and_release(void *held, enum weir_log_level level, const char 
 static void an_instance_may_be_closed_while_a_warning_is_logged(void **state)
 {
     weir_acquisition *held = NULL, *a = NULL;
-    struct weir_options options = {.size = sizeof options,
+    struct weir_options options = {.size = sizeof(options),
                                    .text = "version: 1\nsets: { main: { " SLOT " } }\n",
                                    .log = close_and_release,
                                    .userdata = &held};
@@ -362,7 +362,7 @@ static void memory_goes_with_the_last_of_acquisitions_and_pools(void **state)
 
 static void calls_after_close_say_eshutdown(void **state)
 {
-    struct weir_pool_spec spec = {.size = sizeof spec, .name = "q"};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .name = "q"};
     weir_acquisition *a = NULL, *holder;
     uint64_t at = 7;
     weir *w;
@@ -523,8 +523,8 @@ static weir_acquisition *pending_before_a_fork(void)
 
 static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
 {
-    struct weir_pool_spec spec = {.size = sizeof spec};
-    struct weir_set_stats s = {.size = sizeof s};
+    struct weir_pool_spec spec = {.size = sizeof(spec)};
+    struct weir_set_stats s = {.size = sizeof(s)};
     weir_acquisition *a = NULL;
     weir_pool *pool = NULL;
     uint64_t at;
@@ -548,7 +548,7 @@ static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
     CHECK(weir_tick(world.w) == -ECHILD);
     CHECK(weir_pool_open(&pool, world.w, "main", 0) == -ECHILD);
     CHECK(weir_pool_new(&pool, world.w, &spec, NULL) == -ECHILD);
-    CHECK(a == NULL && pool == NULL);
+    CHECK(!a && !pool);
 }
 
 static void in_the_child_every_call_says_echild(void **state)
@@ -575,10 +575,10 @@ static void in_the_child_every_call_says_echild(void **state)
 static void give_everything_up_in_the_child(weir_acquisition *held, weir_acquisition *waiting)
 {
     CHECK(weir_release(&held) == -ECHILD);
-    CHECK(held == NULL);
+    CHECK(!held);
     CHECK(weir_release(&waiting) == -ECHILD);
-    CHECK(weir_pool_close(world.pool) == NULL);
-    CHECK(weir_close(world.w) == NULL);
+    CHECK(!weir_pool_close(world.pool));
+    CHECK(!weir_close(world.w));
 }
 
 static unsigned open_fds(void)
@@ -631,7 +631,7 @@ static void releasing_and_closing_in_the_child_disturbs_nothing_of_the_parent(vo
 
 static void use_an_instance_of_its_own(bool with_a_timer_thread)
 {
-    struct weir_options options = {.size = sizeof options,
+    struct weir_options options = {.size = sizeof(options),
                                    .text = "version: 1\nsets: { s: { limits: [ { type: resource,"
                                            " key: r, capacity: 1 } ] } }\n"};
     weir_acquisition *a = NULL, *b = NULL;
@@ -649,8 +649,8 @@ static void use_an_instance_of_its_own(bool with_a_timer_thread)
         CHECK(weir_release(&b) == 0);
     }
     CHECK(weir_release(&a) == 0);
-    CHECK(weir_pool_close(pool) == NULL);
-    CHECK(weir_close(w) == NULL);
+    CHECK(!weir_pool_close(pool));
+    CHECK(!weir_close(w));
 }
 
 static void an_instance_opened_anew_in_the_child_works(void **state)
@@ -658,7 +658,7 @@ static void an_instance_opened_anew_in_the_child_works(void **state)
     weir_acquisition *held, *waiting;
 
     (void)state;
-    if (getenv("MESON_EXE_WRAPPER") != NULL || IS_THREAD_SANITIZED) {
+    if (getenv("MESON_EXE_WRAPPER") || IS_THREAD_SANITIZED) {
         print_message("neither qemu-user nor the thread sanitizer can start a thread in a child of"
                       " a process with threads\n");
         skip();

@@ -38,7 +38,7 @@ static void the_ith_pick_of_worker_w_is_i_plus_w_mod_n(void **state)
 
     (void)state;
     world_open(POOL("balancer: round_robin,"), "p");
-    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
+    for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++) {
         weir_pool *pool = pool_open("p", workers[i]);
 
         for (uint64_t pick = 0; pick < 10; pick++)
@@ -240,7 +240,7 @@ static void an_unknown_name_is_enoent(void **state)
 
 static void assert_wrong(const char *text, const char *hint)
 {
-    struct weir_options options = {.size = sizeof options, .text = text};
+    struct weir_options options = {.size = sizeof(options), .text = text};
     struct weir_error error = {0};
     weir *w = NULL;
 
@@ -388,7 +388,7 @@ static void a_balancer_sees_when_each_set_would_grant(void **state)
 
 static void a_balancer_sees_the_route(void **state)
 {
-    struct weir_request request = {.size = sizeof request};
+    struct weir_request request = {.size = sizeof(request)};
     weir_acquisition *a;
 
     (void)state;
@@ -404,14 +404,14 @@ static void a_balancer_sees_the_route(void **state)
 /* Pools in code */
 
 static const struct weir_limit_spec one_slot = {
-    .size = sizeof one_slot, .type = WEIR_LIMIT_RESOURCE, .key = "r", .capacity = 1};
+    .size = sizeof(one_slot), .type = WEIR_LIMIT_RESOURCE, .key = "r", .capacity = 1};
 static const struct weir_set_spec new_set = {
-    .size = sizeof new_set, .name = "d", .limits = &one_slot, .limits_n = 1};
+    .size = sizeof(new_set), .name = "d", .limits = &one_slot, .limits_n = 1};
 
 static void a_pool_in_code_has_new_sets_then_existing_ones(void **state)
 {
     const char *const existing[] = {"c", "a"};
-    struct weir_pool_spec spec = {.size = sizeof spec,
+    struct weir_pool_spec spec = {.size = sizeof(spec),
                                   .name = "q",
                                   .sets = &new_set,
                                   .sets_n = 1,
@@ -440,7 +440,7 @@ static void a_pool_in_code_has_new_sets_then_existing_ones(void **state)
 
 static void a_pool_in_code_without_sets_holds_one_empty_set(void **state)
 {
-    struct weir_pool_spec spec = {.size = sizeof spec, .name = "q", .worker = WEIR_WORKER_AUTO};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .name = "q", .worker = WEIR_WORKER_AUTO};
     weir_pool *pool = NULL;
     weir_acquisition *a;
 
@@ -458,7 +458,7 @@ static void the_same_pool_in_code_as_in_text(void **state)
 {
     static const struct weir_setting burst = {"burst", "2"};
     struct weir_limit_spec limits[] = {
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_RATE,
          .key = "tokens",
          .algorithm = "gcra",
@@ -468,20 +468,20 @@ static void the_same_pool_in_code_as_in_text(void **state)
          .settings_n = 1,
          .refund = WEIR_NO,
          .charge_overuse = WEIR_YES},
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_CALL,
          .algorithm = "token_bucket",
          .capacity = 5,
          .window_ns = 5 * SECOND},
     };
-    struct weir_set_spec set = {.size = sizeof set,
+    struct weir_set_spec set = {.size = sizeof(set),
                                 .name = "d",
                                 .limits = limits,
                                 .limits_n = 2,
                                 .timeout_ns = 7,
                                 .max_waiters = 1,
                                 .flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR};
-    struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
     weir_pool *pool = NULL;
     weir_acquisition *a = NULL, *b = NULL;
 
@@ -509,42 +509,42 @@ static void the_same_pool_in_code_as_in_text(void **state)
 static void defining_a_pool_is_all_or_nothing(void **state)
 {
     static const struct weir_limit_spec no_such = {
-        .size = sizeof no_such, .type = WEIR_LIMIT_CALL, .algorithm = "absent", .capacity = 1};
+        .size = sizeof(no_such), .type = WEIR_LIMIT_CALL, .algorithm = "absent", .capacity = 1};
     static const struct weir_limit_spec no_key = {
-        .size = sizeof no_key, .type = WEIR_LIMIT_RESOURCE, .capacity = 1};
+        .size = sizeof(no_key), .type = WEIR_LIMIT_RESOURCE, .capacity = 1};
     static const struct weir_set_spec bad_plugin[] = {
-        {.size = sizeof *bad_plugin, .name = "d", .limits = &one_slot, .limits_n = 1},
-        {.size = sizeof *bad_plugin, .name = "e", .limits = &no_such, .limits_n = 1}};
+        {.size = sizeof(*bad_plugin), .name = "d", .limits = &one_slot, .limits_n = 1},
+        {.size = sizeof(*bad_plugin), .name = "e", .limits = &no_such, .limits_n = 1}};
     static const struct weir_set_spec bad_limit[] = {
-        {.size = sizeof *bad_limit, .name = "d", .limits = &one_slot, .limits_n = 1},
-        {.size = sizeof *bad_limit, .name = "e", .limits = &no_key, .limits_n = 1}};
+        {.size = sizeof(*bad_limit), .name = "d", .limits = &one_slot, .limits_n = 1},
+        {.size = sizeof(*bad_limit), .name = "e", .limits = &no_key, .limits_n = 1}};
     static const struct weir_set_spec taken[] = {
-        {.size = sizeof *taken, .name = "d"},
-        {.size = sizeof *taken, .name = "a"},
+        {.size = sizeof(*taken), .name = "d"},
+        {.size = sizeof(*taken), .name = "a"},
     };
     static const char *const missing[] = {"z"};
     const struct weir_pool_spec specs[] = {
-        {.size = sizeof *specs, .name = "q", .sets = bad_plugin, .sets_n = 2},
-        {.size = sizeof *specs, .name = "q", .sets = bad_limit, .sets_n = 2},
-        {.size = sizeof *specs, .name = "q", .sets = taken, .sets_n = 2},
-        {.size = sizeof *specs, .name = "p", .sets = &new_set, .sets_n = 1},
-        {.size = sizeof *specs,
+        {.size = sizeof(*specs), .name = "q", .sets = bad_plugin, .sets_n = 2},
+        {.size = sizeof(*specs), .name = "q", .sets = bad_limit, .sets_n = 2},
+        {.size = sizeof(*specs), .name = "q", .sets = taken, .sets_n = 2},
+        {.size = sizeof(*specs), .name = "p", .sets = &new_set, .sets_n = 1},
+        {.size = sizeof(*specs),
          .name = "q",
          .sets = &new_set,
          .sets_n = 1,
          .set_names = missing,
          .set_names_n = 1},
-        {.size = sizeof *specs, .name = "q", .sets = &new_set, .sets_n = 1, .balancer = "absent"},
-        {.size = sizeof *specs - 1, .name = "q", .sets = &new_set, .sets_n = 1},
+        {.size = sizeof(*specs), .name = "q", .sets = &new_set, .sets_n = 1, .balancer = "absent"},
+        {.size = sizeof(*specs) - 1, .name = "q", .sets = &new_set, .sets_n = 1},
     };
     static const int codes[] = {-ENOENT, -EINVAL, -EEXIST, -EEXIST, -ENOENT, -ENOENT, -EINVAL};
     const struct weir_pool_spec right = {
-        .size = sizeof right, .name = "q", .sets = &new_set, .sets_n = 1};
+        .size = sizeof(right), .name = "q", .sets = &new_set, .sets_n = 1};
     weir_pool *pool = NULL;
 
     (void)state;
     world_open(POOL(""), "p");
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+    for (size_t i = 0; i < sizeof(specs) / sizeof(*specs); i++) {
         struct weir_error error = {0};
 
         assert_int_equal(weir_pool_new(&pool, world.w, &specs[i], &error), codes[i]);

@@ -166,7 +166,7 @@ static void reservations_come_when_waiters_would(void **state)
         "{ type: rate, key: b, algorithm: sliding_window, segments: 7, capacity: 8, window: 9s }"};
 
     (void)state;
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
         as_in_line(limits[i], amounts, 16);
 }
 
@@ -305,7 +305,7 @@ static void deadlines_behind_a_reservation_count_from_now(void **state)
     assert_int_equal(submit(with_timeout(ASK({"k", 1}), SECOND), &b), 1);
     assert_int_equal(advance(SECOND), 1);
     assert_int_equal(weir_acquisition_result(b), -ETIMEDOUT);
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     assert_int_equal(weir_acquisition_refusal(b, &refusal), 0);
     assert_int_equal(refusal.retry_after_ns, 3 * SECOND);
     release(b);

@@ -45,17 +45,17 @@ static struct {
 static int hear(void *userdata, const struct weir_segment *segment)
 {
     assert_ptr_equal(userdata, &seen);
-    assert_int_equal(segment->size, sizeof *segment);
+    assert_int_equal(segment->size, sizeof(*segment));
     assert_in_range(seen.n, 0, SEEN_MAX - 1);
 #define KEEP(field)                                                                                \
-    snprintf(seen.items[seen.n].field, sizeof seen.items[0].field, "%s",                           \
+    snprintf(seen.items[seen.n].field, sizeof(seen.items[0].field), "%s",                          \
              segment->field ? segment->field : "NULL")
     KEEP(name);
     KEEP(path);
     KEEP(definition);
     KEEP(lifetime);
     seen.items[seen.n].code = segment->refusal ? segment->refusal->code : 0;
-    snprintf(seen.items[seen.n].refusal, sizeof seen.items[0].refusal, "%s",
+    snprintf(seen.items[seen.n].refusal, sizeof(seen.items[0].refusal), "%s",
              segment->refusal ? segment->refusal->message : "");
     seen.items[seen.n].users = segment->users;
     seen.items[seen.n].creator = segment->creator;
@@ -66,20 +66,20 @@ static int hear(void *userdata, const struct weir_segment *segment)
 
 static int listen_to(const struct weir_options *wanted)
 {
-    memset(&seen, 0, sizeof seen);
+    memset(&seen, 0, sizeof(seen));
     error = (struct weir_error){0};
     return weir_segments(wanted, hear, &seen, &error);
 }
 
 static int list(void)
 {
-    options = (struct weir_options){.size = sizeof options, .process_dir = place};
+    options = (struct weir_options){.size = sizeof(options), .process_dir = place};
     return listen_to(&options);
 }
 
 static int remove_set(const char *name, uint32_t flags)
 {
-    options = (struct weir_options){.size = sizeof options, .process_dir = place};
+    options = (struct weir_options){.size = sizeof(options), .process_dir = place};
     error = (struct weir_error){0};
     return weir_segment_remove(&options, name, flags, &error);
 }
@@ -135,7 +135,7 @@ static void segments_come_by_name(void **state)
         assert_in_range(seen.items[i].bytes, 4096, 1 << 20);
         assert_int_equal(access(seen.items[i].path, F_OK), 0);
     }
-    memset(&seen, 0, sizeof seen);
+    memset(&seen, 0, sizeof(seen));
     seen.stop_at = 2;
     assert_int_equal(weir_segments(&options, hear, &seen, NULL), 2);
     for (unsigned i = 0; i < 4; i++) {
@@ -236,10 +236,10 @@ static void a_listener_may_remove(void **state)
     for (unsigned i = 0; i < 40; i++) {
         char name[16];
 
-        snprintf(name, sizeof name, "set%u", i);
+        snprintf(name, sizeof(name), "set%u", i);
         segment_close(make(name));
     }
-    options = (struct weir_options){.size = sizeof options, .process_dir = place};
+    options = (struct weir_options){.size = sizeof(options), .process_dir = place};
     assert_int_equal(weir_segments(&options, remove_it, NULL, &error), 40);
     assert_int_equal(list(), 0);
 }
@@ -252,12 +252,12 @@ static void the_directory_is_that_of_weir_open(void **state)
 
     (void)state;
     segment_close(make("set"));
-    snprintf(text, sizeof text, "{version: 1, process_dir: %s}", place);
-    options = (struct weir_options){.size = sizeof options, .text = text};
+    snprintf(text, sizeof(text), "{version: 1, process_dir: %s}", place);
+    options = (struct weir_options){.size = sizeof(options), .text = text};
     assert_int_equal(listen_to(&options), 1);
     options.process_dir = "/nowhere/at/all"; /* comes first; it is not made yet */
     assert_int_equal(listen_to(&options), 0);
-    options = (struct weir_options){.size = sizeof options};
+    options = (struct weir_options){.size = sizeof(options)};
     setenv("WEIR_PROCESS_DIR", place, 1);
     assert_int_equal(listen_to(&options), 1);
     setenv("WEIR_PROCESS_DIR", "/nowhere/at/all", 1);
@@ -273,7 +273,7 @@ static void wrong_options_are_refused(void **state)
 {
     (void)state;
 #define ASSERT_WRONG(expected, why, ...)                                                           \
-    options = (struct weir_options){.size = sizeof options, __VA_ARGS__};                          \
+    options = (struct weir_options){.size = sizeof(options), __VA_ARGS__};                         \
     assert_int_equal(listen_to(&options), expected);                                               \
     assert_int_equal(error.code, expected);                                                        \
     if (!strstr(error.message, why))                                                               \
@@ -286,7 +286,7 @@ static void wrong_options_are_refused(void **state)
     ASSERT_WRONG(-ENOENT, "cannot be read", .file = "/nowhere/at/all");
     options.size = 1;
     assert_int_equal(listen_to(&options), -EINVAL);
-    options = (struct weir_options){.size = sizeof options, .process_dir = place};
+    options = (struct weir_options){.size = sizeof(options), .process_dir = place};
     assert_int_equal(weir_segments(&options, NULL, NULL, NULL), -EINVAL);
     assert_int_equal(remove_set(NULL, 0), -EINVAL);
     assert_int_equal(remove_set("set", 2), -EINVAL);
@@ -306,7 +306,7 @@ static void an_observer_makes_nothing(void **state)
 
     (void)state;
     options = (struct weir_options){
-        .size = sizeof options, .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
+        .size = sizeof(options), .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
     assert_int_equal(weir_open(&observer, &options, &error), -ENOENT);
     assert_non_null(strstr(error.message, "there is no segment"));
     assert_int_equal(files_n(), 0);
@@ -320,7 +320,7 @@ static void an_observer_makes_nothing(void **state)
     weir_close(w);
     fake_os_set_boot(77); /* a stale one is as good as none */
     options = (struct weir_options){
-        .size = sizeof options, .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
+        .size = sizeof(options), .text = text, .process_dir = place, .flags = WEIR_OPEN_EXISTING};
     assert_int_equal(weir_open(&observer, &options, &error), -ENOENT);
     assert_int_equal(list(), 0);
     options.text = "version: 1";
@@ -338,11 +338,11 @@ static void every_call_may_fail(void **state)
     (void)state;
     segment_close(make("one"));
     segment_close(make("two"));
-    snprintf(text, sizeof text, "{version: 1, process_dir: %s}", place);
+    snprintf(text, sizeof(text), "{version: 1, process_dir: %s}", place);
     for (uint64_t n = 1;; n++) {
         int r;
 
-        options = (struct weir_options){.size = sizeof options, .text = text};
+        options = (struct weir_options){.size = sizeof(options), .text = text};
         fake_os_fail_at(n);
         r = listen_to(&options);
         if (!fake_os_has_failed())

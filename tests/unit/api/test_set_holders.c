@@ -11,7 +11,7 @@ static struct weir_holder holders[64];
 
 static int look(void)
 {
-    memset(holders, 0xff, sizeof holders);
+    memset(holders, 0xff, sizeof(holders));
     return weir_set_holders(world.set, holders, 64);
 }
 

@@ -230,7 +230,7 @@ static int add(const char *limits, struct weir_error *reterr)
     char text[256];
     weir_set *set;
     int length =
-            snprintf(text, sizeof text, "version: 1\nsets: { far: { limits: [ %s ] } }", limits),
+            snprintf(text, sizeof(text), "version: 1\nsets: { far: { limits: [ %s ] } }", limits),
         r;
 
     assert_int_equal(

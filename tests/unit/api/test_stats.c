@@ -10,13 +10,13 @@
 
 static void a_new_set_has_counted_nothing(void **state)
 {
-    static const struct weir_set_stats none = {.size = sizeof none};
+    static const struct weir_set_stats none = {.size = sizeof(none)};
     struct weir_set_stats s;
 
     (void)state;
     world_limits(RATE "," CALL "," SLOT);
     s = stats();
-    assert_memory_equal(&s, &none, sizeof s);
+    assert_memory_equal(&s, &none, sizeof(s));
     world_close();
 }
 
@@ -48,7 +48,7 @@ static void limits_describe_themselves(void **state)
 /* Each counter moves by what happened, and no other does. */
 static void every_counter_counts_its_own(void **state)
 {
-    struct weir_set_stats expected = {.size = sizeof expected}, s;
+    struct weir_set_stats expected = {.size = sizeof(expected)}, s;
     weir_acquisition *a, *b, *c = NULL;
 
     (void)state;
@@ -71,7 +71,7 @@ static void every_counter_counts_its_own(void **state)
     assert_int_equal(take(strict(ASK({"x", 1}))), -ENOENT);
     expected.refused_unknown++;
     s = stats();
-    assert_memory_equal(&s, &expected, sizeof s);
+    assert_memory_equal(&s, &expected, sizeof(s));
 
     advance(5);
     expected.timed_out++;
@@ -89,7 +89,7 @@ static void every_counter_counts_its_own(void **state)
     expected.canceled++;
     expected.waiting--;
     s = stats();
-    assert_memory_equal(&s, &expected, sizeof s);
+    assert_memory_equal(&s, &expected, sizeof(s));
 
     b = pending(ASK({"r", 2}));
     assert_int_equal(weir_update(a, "k", 12), 0); /* and the call's update is missing */
@@ -100,7 +100,7 @@ static void every_counter_counts_its_own(void **state)
     expected.wait_histogram[2]++, expected.wait_ns_sum += 3000, expected.wait_ns_max = 3000;
     assert_int_equal(weir_acquisition_result(b), 0);
     s = stats();
-    assert_memory_equal(&s, &expected, sizeof s);
+    assert_memory_equal(&s, &expected, sizeof(s));
     release(b);
     advance(SECOND);
     a = granted(ASK({"k", 1}));
@@ -108,7 +108,7 @@ static void every_counter_counts_its_own(void **state)
     expected.granted++, expected.released += 2, expected.refunded++;
     expected.held--;
     s = stats();
-    assert_memory_equal(&s, &expected, sizeof s);
+    assert_memory_equal(&s, &expected, sizeof(s));
     world_close();
 }
 
@@ -151,7 +151,7 @@ static void the_histogram_counts_by_powers_of_two(void **state)
 
     (void)state;
     world_limits("{ type: resource, key: r, capacity: 1 }");
-    for (size_t i = 0; i < sizeof waits_ns / sizeof *waits_ns; i++) {
+    for (size_t i = 0; i < sizeof(waits_ns) / sizeof(*waits_ns); i++) {
         weir_acquisition *a = granted(NULL), *b = pending(NULL);
 
         before = stats();
@@ -160,7 +160,7 @@ static void the_histogram_counts_by_powers_of_two(void **state)
         after = stats();
         before.wait_histogram[buckets[i]]++;
         assert_memory_equal(before.wait_histogram, after.wait_histogram,
-                            sizeof before.wait_histogram);
+                            sizeof(before.wait_histogram));
         sum += waits_ns[i];
         assert_int_equal(after.wait_ns_sum, sum);
         assert_int_equal(after.wait_ns_max, waits_ns[i]);
@@ -172,7 +172,7 @@ static void the_histogram_counts_by_powers_of_two(void **state)
 
 static void the_last_bucket_holds_all_others(void **state)
 {
-    struct counters *counters = calloc(1, sizeof *counters);
+    struct counters *counters = calloc(1, sizeof(*counters));
 
     (void)state;
     assert_non_null(counters);
@@ -215,14 +215,14 @@ static void counters_of_all_threads_add_up(void **state)
 
 static void sizes_and_counts_are_checked(void **state)
 {
-    struct weir_set_stats s = {.size = sizeof s - 1};
+    struct weir_set_stats s = {.size = sizeof(s) - 1};
     struct weir_limit_stats limits[3] = {{.granted = 77}, {.granted = 77}, {.granted = 77}};
 
     (void)state;
     world_limits(RATE "," SLOT);
     assert_int_equal(weir_set_stats(world.set, &s, NULL, 0), -EINVAL);
     assert_int_equal(weir_set_stats(world.set, NULL, NULL, 0), -EINVAL);
-    s.size = sizeof s;
+    s.size = sizeof(s);
     assert_int_equal(weir_set_stats(world.set, &s, NULL, 1), -EINVAL);
     assert_int_equal(weir_set_stats(world.set, &s, NULL, 0), 2);
     assert_int_equal(weir_set_stats(world.set, &s, limits, 1), 2);

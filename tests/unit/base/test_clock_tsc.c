@@ -124,7 +124,7 @@ static void what_the_system_refuses_is_refused(void **state)
     static const int errors[] = {-EOPNOTSUPP, -EPERM, -ENODEV, -EACCES};
 
     (void)state;
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
         counter.usable = errors[i];
         assert_refused(errors[i]);
     }

@@ -30,9 +30,9 @@ static void test_error_set(void **state)
     struct weir_error error;
     char long_text[2000];
     (void)state;
-    memset(long_text, 'x', sizeof long_text - 1);
-    long_text[sizeof long_text - 1] = '\0';
-    memset(&error, 0xff, sizeof error);
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    memset(&error, 0xff, sizeof(error));
     assert_int_equal(error_set(&error, -EINVAL, "a %d\nb", 7), -EINVAL);
     assert_int_equal(error.code, -EINVAL);
     assert_int_equal(error.complaints, 1);
@@ -40,7 +40,7 @@ static void test_error_set(void **state)
     assert_string_equal(error.file, "");
     assert_string_equal(error.message, "a 7?b");
     assert_int_equal(error_set(&error, -ENOENT, "%s", long_text), -ENOENT);
-    assert_int_equal(strlen(error.message), sizeof error.message - 1);
+    assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
     assert_int_equal(error_set(NULL, -ENOMEM, "there is no callback"), -ENOMEM);
 }
 
@@ -56,7 +56,7 @@ static void test_error_cut(void **state)
         error_set(&error, -EINVAL, "%.*s%s", shift, "ab", text);
         size_t n = strlen(error.message);
         assert_memory_equal(error.message + n - 3, "☃", 3);
-        assert_true(n >= sizeof error.message - 4);
+        assert_true(n >= sizeof(error.message) - 4);
     }
 }
 
@@ -133,7 +133,7 @@ static void test_show(void **state)
     for (int i = 0; i < 200; i++)
         strcat(text, "y");
     struct error_text shown = error_text(text);
-    assert_true(strlen(shown.text) < sizeof shown.text);
+    assert_true(strlen(shown.text) < sizeof(shown.text));
     assert_string_equal(shown.text + strlen(shown.text) - 4, "y…");
     text[0] = '\0';
     for (int i = 0; i < 60; i++)
@@ -166,14 +166,14 @@ static void test_hints(void **state)
     };
     char long_word[300] = "";
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *closest = hint_find(rows[i].word, words, 6).closest;
-        if (closest == NULL || rows[i].closest == NULL)
+        if (!closest || !rows[i].closest)
             assert_ptr_equal(closest, rows[i].closest);
         else
             assert_string_equal(closest, rows[i].closest);
     }
-    memset(long_word, 'c', sizeof long_word - 1);
+    memset(long_word, 'c', sizeof(long_word) - 1);
     assert_null(hint_find(long_word, words, 6).closest);
     assert_null(hint_find("key", NULL, 0).closest);
     assert_string_equal(hint_find("kye", words, 6).text, " (did you mean `key`?)");

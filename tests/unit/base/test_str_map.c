@@ -28,7 +28,7 @@ static void names_are_found_whatever_was_added_and_removed(void **state)
 
     (void)state;
     for (size_t i = 0; i < NAMES; i++) {
-        snprintf(texts[i], sizeof texts[i], "n%zu", i);
+        snprintf(texts[i], sizeof(texts[i]), "n%zu", i);
         there[i] = false;
     }
     for (int turn = 0; turn < 3000; turn++) {

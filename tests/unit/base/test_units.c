@@ -115,7 +115,7 @@ static void test_booleans(void **state)
     assert_true(truth);
     assert_int_equal(units_parse_boolean("false", &truth), 0);
     assert_false(truth);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_int_equal(units_parse_boolean(wrong[i], &truth), -EINVAL);
 }
 
@@ -160,14 +160,14 @@ static void test_random(void **state)
     print_message("seed %u\n", seed);
     srandom(seed);
     for (int i = 0; i < 200000; i++) {
-        size_t unit = (size_t)random() % (sizeof units / sizeof units[0]);
+        size_t unit = (size_t)random() % (sizeof(units) / sizeof(units[0]));
         uint64_t number =
             ((uint64_t)random() << 33 ^ (uint64_t)random() << 11 ^ (uint64_t)random()) >>
             ((unsigned)random() % 64);
         u128 exact = (u128)number * units[unit].factor;
         char text[64], again[UNITS_TEXT_MAX];
         uint64_t value = 0;
-        snprintf(text, sizeof text, "%" PRIu64 "%s", number, units[unit].name);
+        snprintf(text, sizeof(text), "%" PRIu64 "%s", number, units[unit].name);
         int rc = units_parse(units[unit].kind, text, &value);
         if (rc != (exact > UINT64_MAX ? -ERANGE : 0) || (rc == 0 && value != exact))
             fail_msg("%s: %d, %" PRIu64, text, rc, value);

@@ -258,8 +258,8 @@ static void begin(struct model *m, const uint64_t *amounts, struct model_asker *
                                   .since = m->now,
                                   .granted_at = m->now,
                                   .deadline = UINT64_MAX};
-    memcpy(asker->amounts, amounts, sizeof asker->amounts);
-    memcpy(asker->used, amounts, sizeof asker->used);
+    memcpy(asker->amounts, amounts, sizeof(asker->amounts));
+    memcpy(asker->used, amounts, sizeof(asker->used));
 }
 
 static void take_all(struct model *m, const uint64_t *amounts, uint64_t at)

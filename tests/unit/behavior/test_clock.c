@@ -34,7 +34,7 @@ static struct {
 static void hear(void *userdata, enum weir_log_level level, const char *message)
 {
     (void)userdata;
-    snprintf(heard.message, sizeof heard.message, "%s", message);
+    snprintf(heard.message, sizeof(heard.message), "%s", message);
     heard.level = level;
     heard.n++;
 }
@@ -106,9 +106,9 @@ static uint64_t seventy(void *userdata)
 
 static void an_injected_clock_comes_before_both(void **state)
 {
-    static const struct weir_clock clock = {.size = sizeof clock, .now_ns = seventy};
+    static const struct weir_clock clock = {.size = sizeof(clock), .now_ns = seventy};
     struct weir_options options = {
-        .size = sizeof options, .text = "version: 1\nclock: tsc\n", .clock = &clock};
+        .size = sizeof(options), .text = "version: 1\nclock: tsc\n", .clock = &clock};
     weir *w = opened(&options);
 
     (void)state;
@@ -141,7 +141,7 @@ static void what_cannot_be_had_is_said(void **state)
                     {-EACCES, "Permission denied"}};
 
     (void)state;
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++) {
         weir *w;
 
         counter.usable = refusals[i].error;
@@ -161,7 +161,7 @@ static void what_cannot_be_had_is_said(void **state)
 static void without_memory_nothing_is_opened(void **state)
 {
     const struct weir_options options = {
-        .size = sizeof options, .text = "version: 1\nclock: tsc\n", .log = hear};
+        .size = sizeof(options), .text = "version: 1\nclock: tsc\n", .log = hear};
     weir *w = NULL;
 
     (void)state;
@@ -213,7 +213,7 @@ static void ask_again(void *userdata, enum weir_log_level level, const char *mes
 static void a_counter_that_is_given_up_is_told_once(void **state)
 {
     const struct weir_options options = {
-        .size = sizeof options, .text = one_in_10us, .log = ask_again};
+        .size = sizeof(options), .text = one_in_10us, .log = ask_again};
     weir *w = opened(&options);
     unsigned granted = 0;
 
@@ -241,7 +241,7 @@ static void sets_that_processes_share_go_by_the_clock_itself(void **state)
 {
     static const char text[] = "version: 1\nclock: tsc\nsets: { main: { backend: process,"
                                " lifetime: users, limits: [ " RATE " ] } }\n";
-    struct weir_options options = {.size = sizeof options, .text = text, .log = hear};
+    struct weir_options options = {.size = sizeof(options), .text = text, .log = hear};
     char directory[TMPDIR_SIZE];
     weir_pool *pool;
     weir *w;
@@ -271,7 +271,7 @@ static void sets_that_processes_share_go_by_the_clock_itself(void **state)
  * enough for all others it has not come. */
 static void a_woken_waiter_is_not_late(void **state)
 {
-    struct weir_request request = {.size = sizeof request};
+    struct weir_request request = {.size = sizeof(request)};
     weir *w = opened_on(WEIR_CLOCK_DEFAULT, one_in_10us);
     weir_pool *pool = main_of(w);
     struct weir_completion done;

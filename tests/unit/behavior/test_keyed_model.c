@@ -36,7 +36,7 @@ static const char *const limits_of[] = {
     "{ type: call, algorithm: sliding_window, capacity: 15, window: 3s }, "
     "{ type: resource, key: slots, capacity: 4 }",
 };
-#define KINDS (sizeof limits_of / sizeof limits_of[0])
+#define KINDS (sizeof(limits_of) / sizeof(limits_of[0]))
 
 /* What was asked for twice: of the keyed set, and of the subject's own. */
 struct asker {
@@ -86,27 +86,27 @@ static void open_sets(void)
 
     run.shared = chance(2);
     run.limits = limits_of[below(KINDS)];
-    snprintf(fields, sizeof fields, "max_waiters: %u, fair: %s, limits: [ %s ]",
+    snprintf(fields, sizeof(fields), "max_waiters: %u, fair: %s, limits: [ %s ]",
              chance(3) ? 2 : 100, chance(4) ? "false" : "true", run.limits);
     n = (size_t)snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "version: 1\nsets:\n  main: { %ssubjects: { max: %u, evict: none%s }, %s }\n",
         run.shared ? "backend: process, lifetime: users, " : "", chance(2) ? 4 : 1,
         chance(3) ? ", memory: 64KiB" : "", fields);
     for (unsigned i = 0; i < SUBJECTS; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "  own%u: { %s }\n", i, fields);
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "  own%u: { %s }\n", i, fields);
     world_open(text, "main");
     if (run.shared)
         run.twin = world_twin("main");
     for (unsigned i = 0; i < SUBJECTS; i++) {
         char name[16];
 
-        snprintf(name, sizeof name, "own%u", i);
+        snprintf(name, sizeof(name), "own%u", i);
         run.own[i] = pool_open(name, 0);
     }
     run.limits_n = weir_set_limits(world.set);
     for (size_t i = 0; i < run.limits_n; i++) {
-        struct weir_set_stats set = {.size = sizeof set};
+        struct weir_set_stats set = {.size = sizeof(set)};
         struct weir_limit_stats limits[3];
 
         assert_int_equal(weir_set_stats(world.set, &set, limits, 3), run.limits_n);
@@ -146,13 +146,13 @@ static uint64_t holders_of_something(void)
 
 static void compare_counters(void)
 {
-    struct weir_set_stats keyed = {.size = sizeof keyed}, all = {0};
+    struct weir_set_stats keyed = {.size = sizeof(keyed)}, all = {0};
     struct weir_limit_stats limits[3], own_limits[3], all_limits[3] = {{0}};
 
     run.doing = "count";
     assert_int_equal(weir_set_stats(world.set, &keyed, limits, 3), run.limits_n);
     for (unsigned i = 0; i < SUBJECTS; i++) {
-        struct weir_set_stats own = {.size = sizeof own};
+        struct weir_set_stats own = {.size = sizeof(own)};
 
         assert_int_equal(weir_set_stats(weir_pool_set(run.own[i], 0), &own, own_limits, 3),
                          run.limits_n);
@@ -196,7 +196,7 @@ static void compare_counters(void)
 
 static void close_sets(void)
 {
-    struct weir_subjects_stats keyed = {.size = sizeof keyed};
+    struct weir_subjects_stats keyed = {.size = sizeof(keyed)};
 
     run.doing = "close";
     assert_int_equal(weir_set_subjects(world.set, &keyed), 1);
@@ -226,9 +226,9 @@ struct both {
 
 static void make_request(struct both *both)
 {
-    *both = (struct both){.request = {.size = sizeof both->request}};
+    *both = (struct both){.request = {.size = sizeof(both->request)}};
     both->number = (unsigned)below(SUBJECTS);
-    snprintf(both->subject, sizeof both->subject, "subject %u", both->number);
+    snprintf(both->subject, sizeof(both->subject), "subject %u", both->number);
     both->request.subject = both->subject;
     both->request.subject_size = strlen(both->subject);
     for (size_t i = 0; i < run.limits_n; i++)
@@ -244,7 +244,7 @@ static void make_request(struct both *both)
 /* How many requests the keyed set has turned away for want of room. */
 static uint64_t refused(void)
 {
-    struct weir_subjects_stats keyed = {.size = sizeof keyed};
+    struct weir_subjects_stats keyed = {.size = sizeof(keyed)};
 
     assert_int_equal(weir_set_subjects(world.set, &keyed), 1);
     return keyed.refused;
@@ -274,7 +274,7 @@ static weir_pool *keyed_pool(void)
 
 static void do_take(void)
 {
-    struct weir_refusal keyed = {.size = sizeof keyed, .key = ""}, own = keyed;
+    struct weir_refusal keyed = {.size = sizeof(keyed), .key = ""}, own = keyed;
     struct both both;
     int r;
 
@@ -298,7 +298,7 @@ static struct asker *free_asker(void)
 
 static void do_ask(void)
 {
-    struct weir_refusal keyed = {.size = sizeof keyed, .key = ""}, own = keyed;
+    struct weir_refusal keyed = {.size = sizeof(keyed), .key = ""}, own = keyed;
     struct asker *asker = free_asker();
     uint64_t keyed_at = 0, own_at = 0, how = below(4);
     weir_pool *pool;
@@ -364,7 +364,7 @@ static void do_look(void)
 
 static void do_refusal(void)
 {
-    struct weir_refusal keyed = {.size = sizeof keyed, .key = ""}, own = keyed;
+    struct weir_refusal keyed = {.size = sizeof(keyed), .key = ""}, own = keyed;
     struct asker *asker = &run.askers[below(ASKERS)];
 
     run.doing = "refusal";
@@ -413,7 +413,7 @@ static void step(void)
                                                do_ask,  do_release, do_update,  do_cancel,
                                                do_look, do_refusal, do_advance, do_advance};
 
-    operations[below(sizeof operations / sizeof operations[0])]();
+    operations[below(sizeof(operations) / sizeof(operations[0]))]();
     if (run.shared)
         tick_both();
     compare_askers();
@@ -430,7 +430,7 @@ static void subjects_are_sets_of_their_own(void **state)
     seed_begin();
     run.random = test_seed;
     while (run.operation < operations) {
-        memset(run.askers, 0, sizeof run.askers);
+        memset(run.askers, 0, sizeof(run.askers));
         run.turned_away = 0;
         open_sets();
         for (unsigned i = 0; i < OPERATIONS_PER_SET; i++)

@@ -33,7 +33,7 @@ static char *text_of(unsigned n, const char *fields)
 static uint64_t bytes_with(unsigned n, const char *fields)
 {
     char *text = text_of(n, fields);
-    const struct weir_options options = {.size = sizeof options, .text = text};
+    const struct weir_options options = {.size = sizeof(options), .text = text};
     struct weir_error error = {0};
     uint64_t bytes;
     weir *w;
@@ -63,7 +63,7 @@ static void an_idle_set_takes_little(void **state)
                                          "limits: [ " SLOTS " ], timeout: 2s, max_waiters: 10"};
 
     (void)state;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
         double bytes = each(fields[i]);
 
         print_message("%.1f bytes: %s\n", bytes, fields[i]);
@@ -101,9 +101,9 @@ static void equal_limits_are_kept_until_the_last_is_given_back(void **state)
                               .capacity = 10,
                               .state_words = 1};
     struct limit equal = one, different[] = {one, one, one, one, one, one, one, one};
-    size_t n = sizeof different / sizeof *different;
+    size_t n = sizeof(different) / sizeof(*different);
     struct limit_intern_table table = {0};
-    struct limit *limits, *others[sizeof different / sizeof *different];
+    struct limit *limits, *others[sizeof(different) / sizeof(*different)];
 
     (void)state;
     equal.key = same_key;
@@ -129,7 +129,7 @@ static void equal_limits_are_kept_until_the_last_is_given_back(void **state)
     assert_int_equal(table.n, 1 + n);
     assert_ptr_equal(limit_intern(&table, &one, 1), limits);
     assert_string_equal(limits->key, "slots");
-    assert_memory_equal(limits->settings_text, first, sizeof first);
+    assert_memory_equal(limits->settings_text, first, sizeof(first));
     assert_memory_equal(limits->config, config, 3);
     for (size_t i = 0; i < n; i++)
         limit_intern_release(&table, others[i]);
@@ -236,7 +236,7 @@ static void what_need_not_wait_takes_no_memory(void **state)
     (void)state;
     expect_no_memory(take_one, rate, ASK({"tokens", 1}));
     expect_no_memory(take_one, three, ASK({"tokens", 1}, {"slots", 0}));
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
         expect_no_memory(ways[i], rate, ASK({"tokens", 1}));
         expect_no_memory(ways[i], slots, NULL);
         expect_no_memory(ways[i], three, ASK({"tokens", 1}));

@@ -155,7 +155,7 @@ static void a_chain_of_cancels_gives_back_exactly_what_was_taken(void **state)
         char limit[200];
         uint64_t at, unchanged;
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 7, window: 1s }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 7})), 0);
@@ -187,7 +187,7 @@ static void a_chain_of_refunds_gives_back_exactly_what_was_taken(void **state)
         char limit[200];
         uint64_t at;
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 7, window: 1s }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 7})), 0);
@@ -276,11 +276,11 @@ static void the_rate_configured_is_the_rate_given(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        for (size_t j = 0; j < sizeof rates / sizeof *rates; j++) {
+        for (size_t j = 0; j < sizeof(rates) / sizeof(*rates); j++) {
             uint64_t granted_n = 0;
             char limit[200];
 
-            snprintf(limit, sizeof limit,
+            snprintf(limit, sizeof(limit),
                      "{ type: rate, key: k, algorithm: %s, capacity: %llu, window: 1s }",
                      algorithms[i], (unsigned long long)rates[j]);
             world_limits(limit);
@@ -310,7 +310,7 @@ static void one_per_second_is_one_per_second(void **state)
     for (size_t i = 0; i < 6; i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, capacity: 1, window: 1s, algorithm: %s }", algorithms[i]);
         world_limits(limit);
         for (uint64_t n = 0; n < 100; n++) {
@@ -336,13 +336,13 @@ static void a_limit_of_zero_is_refused_by_the_configuration(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         struct weir_error error = {0};
         char text[256];
-        struct weir_options options = {.size = sizeof options, .text = text};
+        struct weir_options options = {.size = sizeof(options), .text = text};
         weir *w = NULL;
 
-        snprintf(text, sizeof text, "version: 1\nsets: { s: { limits: [ %s ] } }\n", limits[i]);
+        snprintf(text, sizeof(text), "version: 1\nsets: { s: { limits: [ %s ] } }\n", limits[i]);
         assert_int_equal(weir_open(&w, &options, &error), -EINVAL);
         assert_null(w);
         assert_int_equal(error.line, 2);
@@ -363,7 +363,7 @@ static void long_idleness_overflows_nothing(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t all;
 
         world_limits(limits[i]);
@@ -387,7 +387,7 @@ static void frequent_looks_do_not_slow_the_drain(void **state)
     for (size_t i = 0; i < 3; i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 3, window: 10us }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 3})), 0);
@@ -412,7 +412,7 @@ static void a_stale_reading_mints_nothing(void **state)
     for (size_t i = 0; i < 5; i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 10, window: 10s }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 10})), 0);
@@ -590,7 +590,7 @@ static void unknown_keys_do_not_pile_up(void **state)
     for (int i = 0; i < 1000; i++) {
         char key[32];
 
-        snprintf(key, sizeof key, "nonsense-%d", i);
+        snprintf(key, sizeof(key), "nonsense-%d", i);
         release(granted(ASK({key, 1})));
         if (i == 100)
             blocks = fake_os_live().blocks; /* their bytes are rounded as the allocator likes */

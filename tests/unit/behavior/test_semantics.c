@@ -107,7 +107,7 @@ static void instants_do_not_drift(void **state)
     for (size_t i = 0; i < 3; i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 3, window: 1s }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 3})), 0);
@@ -125,7 +125,7 @@ static void what_cannot_be_represented_is_refused(void **state)
 {
     struct weir_error error = {0};
     struct weir_options options = {
-        .size = sizeof options,
+        .size = sizeof(options),
         .text = "version: 1\nsets: { s: { limits: [ { type: rate, key: k, algorithm: token_bucket,"
                 " capacity: 1, window: 3s, every: 1s } ] } }\n"};
     weir *w = NULL;
@@ -148,7 +148,7 @@ static void check_refund(const struct refund_case *refund)
     char limit[256];
     weir_acquisition *a;
 
-    snprintf(limit, sizeof limit,
+    snprintf(limit, sizeof(limit),
              "{ type: rate, key: k, algorithm: %s, capacity: 10, window: 10s %s }",
              refund->algorithm, refund->refund);
     world_limits(limit);
@@ -284,7 +284,7 @@ static void balances_after_charged_overuse_never_fall_below_minus_b(void **state
     for (size_t i = 0; i < 2; i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 10, window: 10s,"
                  " overuse: charge }",
                  algorithms[i]);
@@ -743,7 +743,7 @@ static void charged_overuse_becomes_debt(void **state)
     for (size_t i = 0; i < 2; i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 10, window: 10s,"
                  " overuse: charge }",
                  algorithms[i]);
@@ -891,9 +891,9 @@ static struct weir_amount odd_amount(const char *key, unsigned i)
     static char same[64], longer[64], shorter[64];
     const char *const keys[KEYS] = {same, key, longer, shorter, "other", NULL};
 
-    snprintf(same, sizeof same, "%s", key);
-    snprintf(longer, sizeof longer, "%s2", key);
-    snprintf(shorter, sizeof shorter, "%.3s", key);
+    snprintf(same, sizeof(same), "%s", key);
+    snprintf(longer, sizeof(longer), "%s2", key);
+    snprintf(shorter, sizeof(shorter), "%.3s", key);
     return (struct weir_amount){keys[i / AMOUNTS], amounts[i % AMOUNTS]};
 }
 
@@ -903,7 +903,7 @@ static int ask_either(weir_pool *pool, const struct weir_request *request, bool 
     weir_acquisition *a = NULL;
     int r;
 
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     if (takes)
         return weir_take(pool, request, &refusal);
     r = weir_try_acquire(pool, request, &a, &refusal);
@@ -918,7 +918,7 @@ static void expect_alike(weir_pool *other, const struct weir_amount *asked, size
 {
     struct weir_amount beside[3] = {{0}};
     struct weir_request request = {
-        .size = sizeof request, .amounts = asked, .amounts_n = n, .flags = how & WEIR_STRICT};
+        .size = sizeof(request), .amounts = asked, .amounts_n = n, .flags = how & WEIR_STRICT};
     const char *key;
     int r = ask_either(world.pool, &request, how & 2);
 
@@ -947,7 +947,7 @@ static void a_limit_alone_is_asked_for_as_any_other(void **state)
         char text[512];
         weir_pool *other;
 
-        snprintf(text, sizeof text,
+        snprintf(text, sizeof(text),
                  "version: 1\nsets: { main: { limits: [ %s ] }, other: { limits: "
                  "[ %s, { type: resource, key: beside, capacity: 1 } ] } }\n",
                  limits[i], limits[i]);
@@ -1059,15 +1059,15 @@ static void a_definition_in_code_is_copied(void **state)
 {
     char name[] = "coded", value[] = "before", key[] = "slots";
     struct weir_limit_spec limit = {
-        .size = sizeof limit, .type = WEIR_LIMIT_RESOURCE, .key = key, .capacity = 1};
+        .size = sizeof(limit), .type = WEIR_LIMIT_RESOURCE, .key = key, .capacity = 1};
     struct weir_setting setting = {"where", value};
-    struct weir_set_spec set = {.size = sizeof set,
+    struct weir_set_spec set = {.size = sizeof(set),
                                 .name = name,
                                 .limits = &limit,
                                 .limits_n = 1,
                                 .config = &setting,
                                 .config_n = 1};
-    struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
     weir_pool *pool = NULL;
     weir_acquisition *a;
 
@@ -1075,9 +1075,9 @@ static void a_definition_in_code_is_copied(void **state)
     world_limits(RESOURCE);
     assert_int_equal(weir_pool_new(&pool, world.w, &spec, NULL), 0);
     assert_int_equal(weir_try_acquire(pool, NULL, &a, NULL), 0);
-    memset(value, 'x', sizeof value - 1);
-    memset(name, 'x', sizeof name - 1);
-    memset(key, 'x', sizeof key - 1);
+    memset(value, 'x', sizeof(value) - 1);
+    memset(name, 'x', sizeof(name) - 1);
+    memset(key, 'x', sizeof(key) - 1);
     assert_string_equal(weir_acquisition_config(a, "where"), "before");
     assert_string_equal(weir_acquisition_set(a), "coded");
     release(a);
@@ -1112,9 +1112,9 @@ static void keys_are_compared_by_content(void **state)
 
 static void malformed_requests_are_einval(void **state)
 {
-    struct weir_request small = {.size = sizeof small - 1}, flags = {.size = sizeof flags};
-    struct weir_request reserved = {.size = sizeof reserved, .reserved = 1};
-    struct weir_request missing = {.size = sizeof missing, .amounts_n = 1};
+    struct weir_request small = {.size = sizeof(small) - 1}, flags = {.size = sizeof(flags)};
+    struct weir_request reserved = {.size = sizeof(reserved), .reserved = 1};
+    struct weir_request missing = {.size = sizeof(missing), .amounts_n = 1};
     const struct weir_request *wrong[] = {&small, &flags, &reserved, &missing};
     weir_acquisition *a = NULL;
     uint64_t at;
@@ -1136,7 +1136,7 @@ static void malformed_requests_are_einval(void **state)
 
 static void a_refusal_of_unknown_size_stays_untouched(void **state)
 {
-    struct weir_refusal small = {.size = sizeof small - 1, .retry_after_ns = 42};
+    struct weir_refusal small = {.size = sizeof(small) - 1, .retry_after_ns = 42};
     weir_acquisition *a, *b = NULL;
 
     (void)state;

@@ -109,7 +109,7 @@ static int write_limit(const struct model_limit *l, unsigned i, char *text, size
         return snprintf(text, size, "{ type: resource, key: k%u, capacity: %" PRIu64 " }, ", i,
                         l->capacity);
     if (l->burst != l->capacity)
-        snprintf(burst, sizeof burst, ", burst: %" PRIu64, l->burst);
+        snprintf(burst, sizeof(burst), ", burst: %" PRIu64, l->burst);
     return snprintf(text, size,
                     "{ type: %s, key: k%u, algorithm: %s, capacity: %" PRIu64 ", window: %" PRIu64
                     "ns%s, refund: %s%s }, ",
@@ -134,9 +134,9 @@ static void random_set(void)
         random_limit(&m->limits[i]);
         run.without_resources &= m->limits[i].algorithm != MODEL_RESOURCE;
         length +=
-            (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof run.limits - length);
+            (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof(run.limits) - length);
     }
-    snprintf(fields, sizeof fields, "fair: %s, max_waiters: %" PRIu64 ", %slimits: [ %s ]",
+    snprintf(fields, sizeof(fields), "fair: %s, max_waiters: %" PRIu64 ", %slimits: [ %s ]",
              m->fair ? "true" : "false", m->max_waiters ? m->max_waiters : 1000,
              run.shared ? "backend: process, lifetime: users, " : "", run.limits);
     world_set(fields);
@@ -210,7 +210,7 @@ static void compare_stats(void)
     SAME(p.set.held, expected_held());
     SAME(p.set.wait_ns_sum, model->wait_ns_sum);
     SAME(p.set.wait_ns_max, model->wait_ns_max);
-    MUST(memcmp(p.set.wait_histogram, model->wait_histogram, sizeof model->wait_histogram) == 0);
+    MUST(memcmp(p.set.wait_histogram, model->wait_histogram, sizeof(model->wait_histogram)) == 0);
     compare_limits(&p);
 }
 
@@ -279,7 +279,7 @@ static void judge(struct question *q)
 
 static void random_question(struct question *q, bool without_resources)
 {
-    *q = (struct question){.request.size = sizeof q->request, .request.amounts = q->asked};
+    *q = (struct question){.request.size = sizeof(q->request), .request.amounts = q->asked};
     for (unsigned i = 0; i < run.model.limits_n; i++) {
         const struct model_limit *l = &run.model.limits[i];
         bool zero = without_resources && l->type == WEIR_LIMIT_RESOURCE;
@@ -547,7 +547,7 @@ static void do_release(struct model_asker *asker)
     asker->real = NULL;
     asker->queued = false; /* if it was, no completion follows */
     SAME(weir_release(&real), expected);
-    MUST(real == NULL);
+    MUST(!real);
 }
 
 static void do_cancel(struct model_asker *asker)
@@ -624,7 +624,7 @@ static void follow_put(struct model_asker *asker, const struct question *q)
         compare_max_wait(q, refused ? -EAGAIN : 1);
     if (expected == -ENOBUFS || (expected == 1 && refused)) {
         note_refusal(asker, expected == 1 ? -EAGAIN : expected);
-        memcpy(asker->amounts, q->amounts, sizeof asker->amounts);
+        memcpy(asker->amounts, q->amounts, sizeof(asker->amounts));
     } else if (expected == 1) {
         model_join(&run.model, q->amounts, asker);
         set_deadline(asker, &q->request);
@@ -650,7 +650,7 @@ static void do_put(void)
         random_patience(&q.request);
     else if (is_exact() && model_forecast(&run.model, q.amounts) > run.model.now + 1 && chance(4))
         q.request.max_wait_ns = 1; /* refused at once: it must have no deadline */
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     r = weir_queue_submit(run.queue, run.shared ? run.twins[0].pool : world.pool, &q.request,
                           user_data, handle ? &real : NULL, &refusal);
     MUST((real != NULL) == (handle && r == 0));
@@ -691,7 +691,7 @@ static void cancel_queued(uint64_t user_data)
     int expected = 0;
 
     run.doing = "cancel by user_data";
-    for (; (asker = to_be_canceled(user_data)) != NULL; expected++) {
+    for (; (asker = to_be_canceled(user_data)); expected++) {
         SAME(model_cancel(&run.model, asker), 0);
         asker->decided = 0;
     }
@@ -722,7 +722,7 @@ static struct model_asker *completed(const struct weir_completion *c)
             !same)
             continue;
         if (c->acquisition && memcmp(acquisition_amounts(c->acquisition), a->amounts,
-                                     run.model.limits_n * sizeof a->amounts[0]) != 0)
+                                     run.model.limits_n * sizeof(a->amounts[0])) != 0)
             continue;
         if (!first || a->decided < first->decided)
             first = a;
@@ -926,7 +926,7 @@ static void step(void)
         look_at(asker);
     else if (kind == 14 && chance(16))
         do_listen(asker);
-    else if (kind == 15 || free_asker() == NULL)
+    else if (kind == 15 || !free_asker())
         do_release(asker);
 }
 
@@ -958,7 +958,7 @@ static void end_set(void)
     else
         close_and_release();
     catch_up_others();
-    while ((asker = random_asker()) != NULL) {
+    while ((asker = random_asker())) {
         do_release(asker);
         catch_up_others();
         compare_stats();

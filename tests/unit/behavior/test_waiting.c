@@ -686,10 +686,10 @@ static void retry_after_is_exact_for_a_caller_that_is_alone(void **state)
                                              "sliding_window, segments: 4"};
 
     (void)state;
-    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++) {
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(*algorithms); i++) {
         char limit[200];
 
-        snprintf(limit, sizeof limit,
+        snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, capacity: 6, window: 3s, algorithm: %s }", algorithms[i]);
         world_limits(limit);
         for (uint64_t n = 1; n <= 200; n++) {
@@ -712,7 +712,7 @@ static void retry_after_is_exact_for_a_caller_that_is_alone(void **state)
 
 static void a_pending_acquisition_that_was_refused_tells_why(void **state)
 {
-    struct weir_refusal r = {.size = sizeof r};
+    struct weir_refusal r = {.size = sizeof(r)};
     weir_acquisition *holder, *a, *b, *c;
 
     (void)state;
@@ -812,7 +812,7 @@ static void *block(void *argument)
 {
     struct blocked *blocked = argument;
 
-    blocked->refusal.size = sizeof blocked->refusal;
+    blocked->refusal.size = sizeof(blocked->refusal);
     blocked->result =
         weir_acquire(world.pool, &blocked->request, &blocked->acquisition, &blocked->refusal);
     return NULL;
@@ -1064,9 +1064,9 @@ static uint64_t barging_clock(void *unused)
 
 static void open_barging(void)
 {
-    static const struct weir_clock clock = {.size = sizeof clock, .now_ns = barging_clock};
+    static const struct weir_clock clock = {.size = sizeof(clock), .now_ns = barging_clock};
     const struct weir_options options = {
-        .size = sizeof options,
+        .size = sizeof(options),
         .text = "version: 1\nsets: { s: { backend: process, lifetime: users, fair: false, limits: ["
                 " { type: resource, key: r, capacity: 2 }, { type: rate, key: k,"
                 " algorithm: token_bucket, capacity: 1000, window: 1s, burst: 10 } ] } }\n",

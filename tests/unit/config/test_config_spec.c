@@ -56,7 +56,7 @@ static void test_everything(void **state)
     const struct weir_setting burst[] = {{"burst", "10k"}};
     const struct weir_setting config[] = {{"region", "eu"}, {"endpoint", "x"}};
     const struct weir_limit_spec limits[] = {
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_RATE,
          .key = "tokens",
          .algorithm = "gcra",
@@ -66,15 +66,15 @@ static void test_everything(void **state)
          .settings_n = 1,
          .refund = WEIR_NO,
          .charge_overuse = WEIR_YES},
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_CALL,
          .algorithm = "token_bucket",
          .capacity = 5,
          .window_ns = 1},
-        {.size = sizeof *limits, .type = WEIR_LIMIT_RESOURCE, .key = "r", .capacity = UINT64_MAX},
+        {.size = sizeof(*limits), .type = WEIR_LIMIT_RESOURCE, .key = "r", .capacity = UINT64_MAX},
     };
     const struct weir_set_spec sets[] = {
-        {.size = sizeof *sets,
+        {.size = sizeof(*sets),
          .name = "a",
          .limits = limits,
          .limits_n = 3,
@@ -84,10 +84,10 @@ static void test_everything(void **state)
          .max_wait_ns = WEIR_FOREVER,
          .max_waiters = 9,
          .flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR},
-        {.size = sizeof *sets, .name = "b", .backend = "process", .lifetime = "users"},
+        {.size = sizeof(*sets), .name = "b", .backend = "process", .lifetime = "users"},
     };
     const char *const names[] = {"old"};
-    const struct weir_pool_spec spec = {.size = sizeof spec,
+    const struct weir_pool_spec spec = {.size = sizeof(spec),
                                         .name = "p",
                                         .balancer = "random",
                                         .sets = sets,
@@ -137,7 +137,7 @@ static void test_everything(void **state)
 
 static void test_nameless_and_empty(void **state)
 {
-    const struct weir_pool_spec spec = {.size = sizeof spec};
+    const struct weir_pool_spec spec = {.size = sizeof(spec)};
     struct plan plan;
     struct complaints complaints = {.file = ""};
     (void)state;
@@ -152,11 +152,11 @@ static void test_nameless_and_empty(void **state)
 static void test_backend(void **state)
 {
     const struct weir_set_spec sets[] = {
-        {.size = sizeof *sets, .name = "a", .backend = "proces"},
-        {.size = sizeof *sets, .name = "b", .lifetime = "boot"},
-        {.size = sizeof *sets, .name = "c", .backend = "thread", .lifetime = "users"},
-        {.size = sizeof *sets, .name = "d", .backend = "process", .lifetime = "hour"},
-        {.size = sizeof *sets, .name = "e", .backend = "process"},
+        {.size = sizeof(*sets), .name = "a", .backend = "proces"},
+        {.size = sizeof(*sets), .name = "b", .lifetime = "boot"},
+        {.size = sizeof(*sets), .name = "c", .backend = "thread", .lifetime = "users"},
+        {.size = sizeof(*sets), .name = "d", .backend = "process", .lifetime = "hour"},
+        {.size = sizeof(*sets), .name = "e", .backend = "process"},
     };
     (void)state;
     expect(&(struct weir_pool_spec){.size = sizeof(struct weir_pool_spec),
@@ -176,8 +176,8 @@ static void test_other_versions(void **state)
         struct weir_limit_spec known;
         uint64_t later[2];
     } limits[2] = {
-        {{.size = sizeof limits[0], .type = WEIR_LIMIT_RESOURCE, .key = "k", .capacity = 3}, {0}},
-        {{.size = sizeof limits[0], .type = WEIR_LIMIT_RESOURCE, .key = "j", .capacity = 4}, {0}},
+        {{.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "k", .capacity = 3}, {0}},
+        {{.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "j", .capacity = 4}, {0}},
     };
     /* Before the times were added: name, limits, limits_n, config, config_n. */
     enum { EARLIER = offsetof(struct weir_set_spec, timeout_ns) };
@@ -189,7 +189,7 @@ static void test_other_versions(void **state)
     memcpy(sets, &full[0], EARLIER);
     memcpy(sets + EARLIER, &full[1], EARLIER);
     const struct weir_pool_spec spec = {
-        .size = sizeof spec, .sets = (const void *)sets, .sets_n = 2};
+        .size = sizeof(spec), .sets = (const void *)sets, .sets_n = 2};
     struct plan plan;
     struct complaints complaints = {.file = ""};
     (void)state;
@@ -214,14 +214,14 @@ static void test_sizes(void **state)
     (void)state;
     for (size_t i = 0; i < LENGTH(wrong); i++) {
         char message[256];
-        snprintf(message, sizeof message,
+        snprintf(message, sizeof(message),
                  "size of struct weir_pool_spec is %zu: set it to sizeof(struct weir_pool_spec)\n",
                  wrong[i]);
         expect(&(struct weir_pool_spec){.size = wrong[i]}, -EINVAL, message);
     }
     const struct weir_limit_spec limit = {.type = WEIR_LIMIT_CALL};
     const struct weir_set_spec sets[] = {
-        {.size = sizeof *sets, .name = "a", .limits = &limit, .limits_n = 1},
+        {.size = sizeof(*sets), .name = "a", .limits = &limit, .limits_n = 1},
         {.size = 0, .name = "b"},
     };
     expect(
@@ -237,11 +237,11 @@ static void test_arrays(void **state)
     static const struct weir_limit_spec limits[WEIR_LIMITS_MAX + 1];
     const struct weir_setting half[] = {{"a", NULL}, {NULL, "b"}};
     const struct weir_set_spec sets[] = {
-        {.size = sizeof *sets, .name = "a", .limits_n = 1},
-        {.size = sizeof *sets, .name = "b", .limits = limits, .limits_n = WEIR_LIMITS_MAX + 1},
-        {.size = sizeof *sets, .name = "c", .config = half, .config_n = 2},
-        {.size = sizeof *sets, .name = "d", .flags = 8},
-        {.size = sizeof *sets},
+        {.size = sizeof(*sets), .name = "a", .limits_n = 1},
+        {.size = sizeof(*sets), .name = "b", .limits = limits, .limits_n = WEIR_LIMITS_MAX + 1},
+        {.size = sizeof(*sets), .name = "c", .config = half, .config_n = 2},
+        {.size = sizeof(*sets), .name = "d", .flags = 8},
+        {.size = sizeof(*sets)},
     };
     const char *const names[] = {NULL};
     (void)state;
@@ -269,24 +269,24 @@ static void test_limits(void **state)
 {
     const struct weir_setting again[] = {{"capacity", "3"}, {"brust", "3"}};
     const struct weir_limit_spec limits[] = {
-        {.size = sizeof *limits},
-        {.size = sizeof *limits, .type = (enum weir_limit_type)9},
-        {.size = sizeof *limits, .type = WEIR_LIMIT_RATE},
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits)},
+        {.size = sizeof(*limits), .type = (enum weir_limit_type)9},
+        {.size = sizeof(*limits), .type = WEIR_LIMIT_RATE},
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_CALL,
          .algorithm = "gcra",
          .capacity = 1,
          .window_ns = 1,
          .settings = again,
          .settings_n = 2},
-        {.size = sizeof *limits, .type = WEIR_LIMIT_RESOURCE, .key = "r"},
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits), .type = WEIR_LIMIT_RESOURCE, .key = "r"},
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_CALL,
          .algorithm = "gcra",
          .capacity = UINT64_MAX,
          .window_ns = UINT64_MAX,
          .refund = (enum weir_choice)3},
-        {.size = sizeof *limits,
+        {.size = sizeof(*limits),
          .type = WEIR_LIMIT_RESOURCE,
          .key = "r",
          .capacity = 1,
@@ -294,7 +294,7 @@ static void test_limits(void **state)
          .charge_overuse = WEIR_NO},
     };
     const struct weir_set_spec set = {
-        .size = sizeof set, .name = "a", .limits = limits, .limits_n = LENGTH(limits)};
+        .size = sizeof(set), .name = "a", .limits = limits, .limits_n = LENGTH(limits)};
     (void)state;
     expect(
         &(struct weir_pool_spec){.size = sizeof(struct weir_pool_spec), .sets = &set, .sets_n = 1},
@@ -304,7 +304,7 @@ static void test_limits(void **state)
         "set `a`, limit 6: refund is 3: use WEIR_DEFAULT, WEIR_YES or WEIR_NO\n");
     const struct weir_limit_spec spelt[] = {limits[0], limits[2], limits[3], limits[4], limits[6]};
     const struct weir_set_spec other = {
-        .size = sizeof set, .name = "a", .limits = spelt, .limits_n = LENGTH(spelt)};
+        .size = sizeof(set), .name = "a", .limits = spelt, .limits_n = LENGTH(spelt)};
     expect(
         &(struct weir_pool_spec){
             .size = sizeof(struct weir_pool_spec), .sets = &other, .sets_n = 1},
@@ -323,15 +323,15 @@ static void test_limits(void **state)
 
 static void test_lease(void **state)
 {
-    struct weir_limit_spec limit = {.size = sizeof limit,
+    struct weir_limit_spec limit = {.size = sizeof(limit),
                                     .type = WEIR_LIMIT_CALL,
                                     .algorithm = "gcra",
                                     .capacity = 9,
                                     .window_ns = 9,
                                     .lease = 9};
     const struct weir_set_spec set = {
-        .size = sizeof set, .name = "a", .limits = &limit, .limits_n = 1};
-    const struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
+        .size = sizeof(set), .name = "a", .limits = &limit, .limits_n = 1};
+    const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
     struct complaints complaints = {.file = ""};
     struct plan plan;
     (void)state;
@@ -349,14 +349,14 @@ static void test_lease(void **state)
 
 static void test_names(void **state)
 {
-    const struct weir_set_spec sets[] = {{.size = sizeof *sets, .name = "a"},
-                                         {.size = sizeof *sets, .name = "a"}};
-    const struct weir_set_spec taken[] = {{.size = sizeof *sets, .name = "old"},
-                                          {.size = sizeof *sets, .name = "oldpool"}};
-    const struct weir_set_spec odd[] = {{.size = sizeof *sets, .name = ""},
-                                        {.size = sizeof *sets, .name = "\xff"}};
+    const struct weir_set_spec sets[] = {{.size = sizeof(*sets), .name = "a"},
+                                         {.size = sizeof(*sets), .name = "a"}};
+    const struct weir_set_spec taken[] = {{.size = sizeof(*sets), .name = "old"},
+                                          {.size = sizeof(*sets), .name = "oldpool"}};
+    const struct weir_set_spec odd[] = {{.size = sizeof(*sets), .name = ""},
+                                        {.size = sizeof(*sets), .name = "\xff"}};
     const char *const missing[] = {"old", "ald", "oldpool"};
-    struct weir_pool_spec spec = {.size = sizeof spec, .sets = sets, .sets_n = 2};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .sets = sets, .sets_n = 2};
     (void)state;
     expect(&spec, -EEXIST,
            "the name `a` is already that of a set: sets and pools share their names\n"
@@ -375,11 +375,11 @@ static void test_names(void **state)
            "the name of a set is not UTF-8\n"
            "the name `old` is already that of a set: sets and pools share their names\n");
     spec = (struct weir_pool_spec){
-        .size = sizeof spec, .name = "p", .set_names = missing, .set_names_n = 3};
+        .size = sizeof(spec), .name = "p", .set_names = missing, .set_names_n = 3};
     expect(&spec, -ENOENT,
            "pool `p`: there is no set `ald`\n"
            "pool `p`: `oldpool` is a pool: a pool is made of sets\n");
-    spec = (struct weir_pool_spec){.size = sizeof spec, .name = "oldpool"};
+    spec = (struct weir_pool_spec){.size = sizeof(spec), .name = "oldpool"};
     expect(&spec, -EEXIST,
            "the name `oldpool` is already that of a pool: sets and pools share their names\n");
 }

@@ -67,7 +67,7 @@ static void test_everything(void **state)
     struct config_ast definition;
     struct complaints complaints;
     (void)state;
-    assert_int_equal(parse(text, sizeof text - 1, &definition, &complaints), 0);
+    assert_int_equal(parse(text, sizeof(text) - 1, &definition, &complaints), 0);
     assert_int_equal(definition.plugin_dirs_n, 2);
     assert_scalar(&definition.plugin_dirs[0], "/a", 2, 16);
     assert_scalar(&definition.plugin_dirs[1], "/b", 2, 20);
@@ -122,7 +122,7 @@ static void test_spoilt(void **state)
     struct config_ast definition;
     struct complaints complaints;
     (void)state;
-    assert_int_equal(parse(text, sizeof text - 1, &definition, &complaints), -EINVAL);
+    assert_int_equal(parse(text, sizeof(text) - 1, &definition, &complaints), -EINVAL);
     assert_int_equal(complaints.first.complaints, 3);
     assert_int_equal(definition.sets_n, 2);
     assert_null(definition.sets[0].timeout.text);
@@ -168,14 +168,14 @@ static void test_bounds(void **state)
     };
     static char text[1 << 20];
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         for (size_t n = rows[i].most; n <= rows[i].most + 1; n++) {
-            size_t at = (size_t)snprintf(text, sizeof text, "%s", rows[i].before);
+            size_t at = (size_t)snprintf(text, sizeof(text), "%s", rows[i].before);
             for (size_t j = 0; j < n; j++) {
                 char each[64];
                 const char *number = strstr(rows[i].each, "%zu");
-                at += (size_t)snprintf(each, sizeof each, "%.*s%zu%s", (int)(number - rows[i].each),
-                                       rows[i].each, j, number + 3);
+                at += (size_t)snprintf(each, sizeof(each), "%.*s%zu%s",
+                                       (int)(number - rows[i].each), rows[i].each, j, number + 3);
                 strcat(text + at - strlen(each), each);
             }
             strcat(text, rows[i].after);
@@ -202,8 +202,8 @@ static void test_depth(void **state)
     struct config_ast definition;
     struct complaints complaints;
     static char deep[100000] = "version: 1\nx: ";
-    memset(deep + 14, '[', sizeof deep - 15);
-    assert_int_equal(parse(deep, sizeof deep - 1, &definition, &complaints), -EBADMSG);
+    memset(deep + 14, '[', sizeof(deep) - 15);
+    assert_int_equal(parse(deep, sizeof(deep) - 1, &definition, &complaints), -EBADMSG);
     assert_int_equal(complaints.first.complaints, 2);
     config_ast_free(&definition);
 }
@@ -235,7 +235,7 @@ static void test_memory(void **state)
     uint64_t *numbers = NULL;
     (void)state;
     for (uint64_t i = 0; i < 100000; i++) {
-        numbers = config_ast_append(&definition, numbers, &n, sizeof *numbers);
+        numbers = config_ast_append(&definition, numbers, &n, sizeof(*numbers));
         assert_non_null(numbers);
         assert_int_equal((uintptr_t)numbers % 8, 0);
         assert_true(numbers[i] == 0);
@@ -281,7 +281,7 @@ static void test_utf8(void **state)
         {"\xc3(", 0},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(utf8_valid_length(rows[i].text, strlen(rows[i].text)), rows[i].valid);
     assert_int_equal(utf8_valid_length("a\0b", 3), 3);
 }

@@ -43,7 +43,7 @@ static struct fingerprint fingerprint_of(const char *text)
 static struct fingerprint fingerprint_of_fields(const char *fields)
 {
     char text[4096];
-    snprintf(text, sizeof text, "version: 1\nsets: { a: { %s } }\n", fields);
+    snprintf(text, sizeof(text), "version: 1\nsets: { a: { %s } }\n", fields);
     return fingerprint_of(text);
 }
 
@@ -277,13 +277,13 @@ static void test_names(void **state)
         random_name(&rng, name);
         random_name(&rng, key);
         const struct weir_limit_spec limit = {
-            .size = sizeof limit, .type = WEIR_LIMIT_RESOURCE, .key = key, .capacity = 3};
-        const struct weir_set_spec set = {.size = sizeof set,
+            .size = sizeof(limit), .type = WEIR_LIMIT_RESOURCE, .key = key, .capacity = 3};
+        const struct weir_set_spec set = {.size = sizeof(set),
                                           .name = name,
                                           .limits = &limit,
                                           .limits_n = 1,
                                           .backend = "process"};
-        const struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
+        const struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
         if (plan_from_spec(&spec, plugins, NULL, &plan, &complaints) < 0)
             fail_msg("seed %" PRIu64 ": %s", test_seed, complaints.first.message);
         assert_int_equal(fingerprint_new(&plan.sets[0], &fingerprint, NULL), 0);

@@ -134,10 +134,10 @@ static void test_refund_and_overuse(void **state)
         {"algorithm: gcra, overuse: ignore", true, false},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct plan plan;
         char text[256];
-        snprintf(text, sizeof text,
+        snprintf(text, sizeof(text),
                  "version: 1\nsets: { a: { limits: [ { type: rate, key: k, capacity: 5, "
                  "window: 1s, %s } ] } }\n",
                  rows[i].fields);
@@ -188,8 +188,8 @@ static void run_out_of_memory(const char *text, const struct weir_pool_spec *spe
         struct fake_os_live before = fake_os_live();
         assert_int_equal(plugin_search_new(&own, NULL), 0);
         fake_os_fail_kind_at(++n, FAKE_MEMORY, 0);
-        int rc = text != NULL ? plan_from_text(text, strlen(text), own, &plan, &complaints)
-                              : plan_from_spec(spec, own, NULL, &plan, &complaints);
+        int rc = text ? plan_from_text(text, strlen(text), own, &plan, &complaints)
+                      : plan_from_spec(spec, own, NULL, &plan, &complaints);
         failed = fake_os_has_failed();
         fake_os_fail_kind_at(0, FAKE_MEMORY, 0);
         if (rc != (failed ? -ENOMEM : expected))
@@ -213,21 +213,21 @@ static void test_out_of_memory(void **state)
 static void test_out_of_memory_in_spec(void **state)
 {
     const struct weir_setting settings[] = {{"burst", "7"}};
-    const struct weir_limit_spec limit = {.size = sizeof limit,
+    const struct weir_limit_spec limit = {.size = sizeof(limit),
                                           .type = WEIR_LIMIT_CALL,
                                           .algorithm = "gcra",
                                           .capacity = 5,
                                           .window_ns = 9,
                                           .settings = settings,
                                           .settings_n = 1};
-    const struct weir_set_spec set = {.size = sizeof set,
+    const struct weir_set_spec set = {.size = sizeof(set),
                                       .name = "a",
                                       .limits = &limit,
                                       .limits_n = 1,
                                       .config = settings,
                                       .config_n = 1};
     const struct weir_pool_spec spec = {
-        .size = sizeof spec, .name = "p", .sets = &set, .sets_n = 1, .balancer = "random"};
+        .size = sizeof(spec), .name = "p", .sets = &set, .sets_n = 1, .balancer = "random"};
     (void)state;
     run_out_of_memory(NULL, &spec, 0);
 }

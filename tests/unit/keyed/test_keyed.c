@@ -15,14 +15,14 @@ static void keyed(const char *how, const char *limits)
 {
     char fields[1024];
 
-    snprintf(fields, sizeof fields, "%ssubjects: { %s }, limits: [ %s ]",
+    snprintf(fields, sizeof(fields), "%ssubjects: { %s }, limits: [ %s ]",
              shared ? "backend: process, lifetime: users, " : "", how, limits);
     world_set(fields);
 }
 
 static struct weir_subjects_stats keys(void)
 {
-    struct weir_subjects_stats ret = {.size = sizeof ret};
+    struct weir_subjects_stats ret = {.size = sizeof(ret)};
 
     assert_int_equal(weir_set_subjects(world.set, &ret), 1);
     return ret;
@@ -38,7 +38,7 @@ static struct weir_request *of(struct weir_request *request, const char *subject
 static struct weir_request *of_number(struct weir_request *request, const uint64_t *number)
 {
     request->subject = number;
-    request->subject_size = sizeof *number;
+    request->subject_size = sizeof(*number);
     return request;
 }
 
@@ -61,7 +61,7 @@ static void a_keyed_set_asks_for_a_subject(void **state)
     assert_int_equal(take(request), -EINVAL);
     request->subject = subject;
     assert_int_equal(take(request), -EINVAL);
-    request->subject_size = sizeof subject;
+    request->subject_size = sizeof(subject);
     assert_int_equal(take(request), -EINVAL);
     assert_int_equal(weir_set_ready_at(world.set, request, &at), -EINVAL);
     request->subject_size--;
@@ -88,14 +88,14 @@ static void a_request_of_before_there_were_subjects_is_understood(void **state)
     keyed("max: 10", RATE);
     request->size++;
     assert_int_equal(take(request), -EINVAL); /* nothing is there behind its end */
-    request->size = sizeof *request;
+    request->size = sizeof(*request);
     assert_int_equal(take(request), 0);
     world_close();
 }
 
 static void a_set_that_is_not_keyed_ignores_subjects(void **state)
 {
-    struct weir_subjects_stats untouched = {.size = sizeof untouched, .known = 77};
+    struct weir_subjects_stats untouched = {.size = sizeof(untouched), .known = 77};
 
     (void)state;
     world_limits(RATE);
@@ -298,7 +298,7 @@ static void the_oldest_give_way_first(void **state)
 static void a_key_with_holders_or_waiters_never_gives_way(const char *limits, const char *how,
                                                           const struct weir_amount *amounts)
 {
-    struct weir_request request = {.size = sizeof request, .amounts = amounts, .amounts_n = 2};
+    struct weir_request request = {.size = sizeof(request), .amounts = amounts, .amounts_n = 2};
     weir_acquisition *holders[400], *waiter, *news = NULL;
     uint64_t n = 0, first = 0;
     int r;
@@ -581,7 +581,7 @@ static void timeouts_and_max_wait_are_kept_for_each_key(void **state)
     assert_int_equal(submit(with_max_wait(of(ASK({"tokens", 3}), "b"), SECOND), &news), -EAGAIN);
     assert_int_equal(advance(2 * SECOND), 1);
     assert_int_equal(result(a), -ETIMEDOUT);
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     assert_int_equal(weir_acquisition_refusal(a, &refusal), 0);
     assert_int_equal(refusal.retry_after_ns, 3 * SECOND);
     assert_int_equal(advance(SECOND), 1);
@@ -741,15 +741,15 @@ static void a_reservation_is_one_key_s(void **state)
 
 static void a_set_in_code_can_be_keyed(void **state)
 {
-    struct weir_subjects_spec how = {.size = sizeof how, .max = 5, .evict = "none"};
+    struct weir_subjects_spec how = {.size = sizeof(how), .max = 5, .evict = "none"};
     struct weir_limit_spec limit = {
-        .size = sizeof limit, .type = WEIR_LIMIT_RESOURCE, .key = "slots", .capacity = 1};
+        .size = sizeof(limit), .type = WEIR_LIMIT_RESOURCE, .key = "slots", .capacity = 1};
     struct weir_set_spec set = {
-        .size = sizeof set, .name = "in code", .limits = &limit, .limits_n = 1, .subjects = &how};
-    struct weir_pool_spec spec = {.size = sizeof spec, .sets = &set, .sets_n = 1};
+        .size = sizeof(set), .name = "in code", .limits = &limit, .limits_n = 1, .subjects = &how};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
     struct weir_error error = {0};
     weir_pool *pool = NULL;
-    struct weir_subjects_stats seen = {.size = sizeof seen};
+    struct weir_subjects_stats seen = {.size = sizeof(seen)};
 
     (void)state;
     world_limits(SLOTS);
@@ -763,7 +763,7 @@ static void a_set_in_code_can_be_keyed(void **state)
     assert_int_equal(weir_pool_new(&pool, world.w, &spec, &error), -EINVAL);
     assert_string_equal(error.message, "set `another`: `max` is missing: how many subjects the "
                                        "set may know at a time");
-    how = (struct weir_subjects_spec){.size = sizeof how, .max = 5, .evict = "all"};
+    how = (struct weir_subjects_spec){.size = sizeof(how), .max = 5, .evict = "all"};
     assert_int_equal(weir_pool_new(&pool, world.w, &spec, &error), -EINVAL);
     assert_string_equal(error.message,
                         "set `another`: `evict` takes oldest, random or none, not `all`");
@@ -828,7 +828,7 @@ static void a_keyed_set_is_made_whole_or_not_at_all(void **state)
 {
     static const char text[] =
         "version: 1\nsets: { main: { subjects: { max: 10 }, limits: [ " SLOTS " ] } }\n";
-    const struct weir_options options = {.size = sizeof options, .text = text};
+    const struct weir_options options = {.size = sizeof(options), .text = text};
     bool failed = true;
 
     (void)state;
@@ -850,7 +850,7 @@ static void without_a_secret_there_is_no_keyed_set(void **state)
 {
     static const char text[] =
         "version: 1\nsets: { main: { subjects: { max: 10 }, limits: [ " SLOTS " ] } }\n";
-    const struct weir_options options = {.size = sizeof options, .text = text};
+    const struct weir_options options = {.size = sizeof(options), .text = text};
     struct weir_error error = {0};
     weir *w = NULL;
 

@@ -32,14 +32,14 @@ static int setup(void **state)
     int rc = fixture_setup(state);
     if (rc != 0)
         return rc;
-    memset(states, 0, sizeof states);
+    memset(states, 0, sizeof(states));
     assert_int_equal(plugin_search_new(&plugins, NULL), 0);
-    assert_int_equal(plan_from_text(text, sizeof text - 1, plugins, &plan, &complaints), 0);
+    assert_int_equal(plan_from_text(text, sizeof(text) - 1, plugins, &plan, &complaints), 0);
     limits = (struct limits){.items = plan.sets[0].limits,
                              .n = plan.sets[0].limits_n,
                              .state_words = plan.sets[0].state_words};
     limits_describe(&limits);
-    assert_in_range(limits.state_words, 100, sizeof states / sizeof states[0]);
+    assert_in_range(limits.state_words, 100, sizeof(states) / sizeof(states[0]));
     limits_init(&limits, states, &at);
     return 0;
 }
@@ -91,14 +91,14 @@ static void expect_try(uint64_t now, const uint64_t *amounts, uint64_t ready, in
     const struct weir_instant at = {.now_ns = now};
     const struct limit *said = NULL, *blamed = NULL;
     uint64_t tried[256];
-    memcpy(tried, states, sizeof tried);
+    memcpy(tried, states, sizeof(tried));
     assert_true(limits_ready_at(&limits, states, &at, amounts, true, &said) == ready);
     assert_true(limits_try_take(&limits, tried, &at, amounts, &blamed) == ready);
     assert_ptr_equal(blamed, blame < 0 ? NULL : &limits.items[blame]);
     assert_ptr_equal(blamed, said);
     if (ready == now)
         limits_take(&limits, states, &at, amounts, true);
-    assert_memory_equal(tried, states, sizeof tried);
+    assert_memory_equal(tried, states, sizeof(tried));
 }
 
 static void test_try_take(void **state)
@@ -161,11 +161,11 @@ static void test_try_take_few(void **state)
     struct weir_instant at = {.now_ns = start};
     struct plan few = {0};
     (void)state;
-    assert_int_equal(plan_from_text(text, sizeof text - 1, plugins, &few, &complaints), 0);
+    assert_int_equal(plan_from_text(text, sizeof(text) - 1, plugins, &few, &complaints), 0);
     limits = (struct limits){
         .items = few.sets[0].limits, .n = 3, .state_words = few.sets[0].state_words};
     assert_in_range(limits.state_words, 3, 16);
-    memset(states, 0, sizeof states);
+    memset(states, 0, sizeof(states));
     limits_init(&limits, states, &at);
     expect_try(start, nothing, start, -1);
     expect_try(start, never, WEIR_NEVER, 1);

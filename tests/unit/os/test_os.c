@@ -80,7 +80,7 @@ static void test_strdup(void **state)
 
 static void test_reserved_memory(void **state)
 {
-    const size_t size = (size_t)1 << (getenv("MESON_EXE_WRAPPER") != NULL ? 28 : 32);
+    const size_t size = (size_t)1 << (getenv("MESON_EXE_WRAPPER") ? 28 : 32);
     const size_t part = 10000;
     unsigned char *memory = os_vm_reserve(size);
 
@@ -117,7 +117,7 @@ static int fork_pages_work(void)
 {
     unsigned char *first = os_wipe_page_alloc(), *second = os_wipe_page_alloc();
 
-    if (first == NULL || second == NULL)
+    if (!first || !second)
         return 1;
     first[0] = second[0] = 1;
     if (byte_in_child(first) != 0 || byte_in_child(second) != 0)
@@ -148,7 +148,7 @@ static bool disable_call(unsigned number, unsigned code)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | code),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+    struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
 
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
@@ -284,7 +284,7 @@ static void test_reading_is_not_interrupted(void **state)
 
     (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fds[0]);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &alarm, &before); /* in the writer, not in the reader */
@@ -428,7 +428,7 @@ static void look_around(void *argument)
     struct seen *seen = argument;
     sigset_t mask;
 
-    pthread_getname_np(pthread_self(), seen->name, sizeof seen->name);
+    pthread_getname_np(pthread_self(), seen->name, sizeof(seen->name));
     seen->id = os_thread_id();
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     seen->all_blocked = true;
@@ -507,7 +507,7 @@ static void test_read_file(void **state)
 
     (void)state;
     close(fd);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         write_file(path, sizes[i]);
         assert_int_equal(os_file_read(path, sizes[i], &text, &size), 0);
         assert_int_equal(size, sizes[i]);
@@ -635,7 +635,7 @@ static void test_lock(void **state)
     pid_t child;
 
     (void)state;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     again = open(path, O_RDWR | O_CLOEXEC);
     assert_true(again >= 0);
     assert_int_equal(os_file_lock(fd), 0);
@@ -702,14 +702,14 @@ static void test_directory(void **state)
 
     (void)state;
     assert_true(tmpdir_make(path, "/tmp"));
-    snprintf(file, sizeof file, "%s/entry", path);
+    snprintf(file, sizeof(file), "%s/entry", path);
     write_file(file, 3);
     assert_int_equal(os_stat(file, &status), 0);
     assert_int_equal(status.st_size, 3);
     assert_int_equal(os_dir_open(path, &directory), 0);
-    assert_int_equal(os_dir_next(directory, name, sizeof name), 1);
+    assert_int_equal(os_dir_next(directory, name, sizeof(name)), 1);
     assert_string_equal(name, "entry");
-    assert_int_equal(os_dir_next(directory, name, sizeof name), 0);
+    assert_int_equal(os_dir_next(directory, name, sizeof(name)), 0);
     os_dir_close(directory);
     assert_int_equal(os_dir_open(path, &directory), 0);
     assert_int_equal(os_dir_next(directory, name, 5), -ENAMETOOLONG);
@@ -727,12 +727,12 @@ static void test_load(void **state)
     void *library = NULL;
 
     (void)state;
-    assert_int_equal(os_dlopen("/nowhere/at/all.so", &library, why, sizeof why), -ENOEXEC);
+    assert_int_equal(os_dlopen("/nowhere/at/all.so", &library, why, sizeof(why)), -ENOEXEC);
     assert_null(library);
     assert_string_equal(why, "/nowhere/at/all"); /* cut, not overrun */
-    assert_int_equal(os_dlopen("/nowhere/at/all.so", &library, all, sizeof all), -ENOEXEC);
+    assert_int_equal(os_dlopen("/nowhere/at/all.so", &library, all, sizeof(all)), -ENOEXEC);
     assert_non_null(strstr(all, "No such file"));
-    assert_int_equal(os_dlopen("libm.so.6", &library, all, sizeof all), 0);
+    assert_int_equal(os_dlopen("libm.so.6", &library, all, sizeof(all)), 0);
     assert_non_null(os_dlsym(library, "cos"));
     assert_null(os_dlsym(library, "no_such_symbol_anywhere"));
 }
@@ -883,7 +883,7 @@ static void test_fake_knows_what_is_live(void **state)
     os_thread_join(thread);
     os_close(fd);
     now = fake_os_live();
-    assert_memory_equal(&now, &before, sizeof now);
+    assert_memory_equal(&now, &before, sizeof(now));
 }
 
 static void wait_a_second(void *ret)

@@ -168,11 +168,11 @@ static struct path make_dir(mode_t mode)
     size_t n;
 
     assert_true(tmpdir_make(dir.text, "/tmp"));
-    assert_true(snprintf(file.text, sizeof file.text, "%s/good.so", dir.text) > 0);
+    assert_true(snprintf(file.text, sizeof(file.text), "%s/good.so", dir.text) > 0);
     in = fopen(BROKEN_DIR "/good.so", "rb");
     out = fopen(file.text, "wb");
     assert_true(in && out);
-    n = fread(bytes, 1, sizeof bytes, in);
+    n = fread(bytes, 1, sizeof(bytes), in);
     assert_int_equal(fwrite(bytes, 1, n, out), n);
     fclose(in);
     assert_int_equal(fclose(out), 0);
@@ -234,7 +234,7 @@ static int see(void *userdata, const struct weir_plugin_info *info)
     unsigned *seen = userdata;
 
     if (strncmp(info->path, PLUGIN_BUILTIN_DIR, strlen(PLUGIN_BUILTIN_DIR)) == 0)
-        seen[info->plugin == NULL]++;
+        seen[!info->plugin]++;
     return 0;
 }
 

@@ -31,7 +31,7 @@ static void copy_part(const char *from, const char *to, size_t size_max)
 
     assert_non_null(in);
     assert_non_null(out);
-    n = fread(bytes, 1, sizeof bytes < size_max ? sizeof bytes : size_max, in);
+    n = fread(bytes, 1, sizeof(bytes) < size_max ? sizeof(bytes) : size_max, in);
     assert_int_equal(fwrite(bytes, 1, n, out), n);
     fclose(in);
     assert_int_equal(fclose(out), 0);
@@ -45,9 +45,9 @@ struct path {
 static struct path join(const char *dir, const char *name)
 {
     struct path path;
-    int n = snprintf(path.text, sizeof path.text, "%s/%s", dir, name);
+    int n = snprintf(path.text, sizeof(path.text), "%s/%s", dir, name);
 
-    assert_true(n > 0 && (size_t)n < sizeof path.text);
+    assert_true(n > 0 && (size_t)n < sizeof(path.text));
     return path;
 }
 
@@ -55,7 +55,7 @@ static struct path broken(const char *name)
 {
     struct path path;
 
-    snprintf(path.text, sizeof path.text, "%s/%s.so", BROKEN_DIR, name);
+    snprintf(path.text, sizeof(path.text), "%s/%s.so", BROKEN_DIR, name);
     return path;
 }
 
@@ -73,7 +73,7 @@ static void remove_dir(const char *dir)
     const struct dirent *entry;
 
     assert_non_null(directory);
-    while ((entry = readdir(directory)) != NULL) {
+    while ((entry = readdir(directory))) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             assert_int_equal(remove(join(dir, entry->d_name).text), 0);
     }
@@ -100,7 +100,7 @@ static struct plugin_search *open_plugins(const char *dir)
 
 static void assert_contains(const char *text, const char *part)
 {
-    if (strstr(text, part) == NULL)
+    if (!strstr(text, part))
         fail_msg("\"%s\" does not say \"%s\"", text, part);
 }
 
@@ -190,7 +190,7 @@ static const struct broken_case broken_cases[] = {
 static void test_broken_files(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof broken_cases / sizeof broken_cases[0]; i++)
+    for (size_t i = 0; i < sizeof(broken_cases) / sizeof(broken_cases[0]); i++)
         expect_refusal(BROKEN_DIR, broken_cases[i].file, -ENOEXEC, broken_cases[i].why);
 }
 
@@ -294,7 +294,7 @@ static void test_file_permissions(void **state)
     struct path dir = make_dir(), file = copy_into(dir.text, "good", "good.so");
 
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(chmod(file.text, wrong[i]), 0);
         expect_refusal(dir.text, "good", -ENOEXEC, "it can be written by others (mode 0");
     }
@@ -308,7 +308,7 @@ static void test_directory_permissions(void **state)
 
     (void)state;
     copy_into(dir.text, "good", "good.so");
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(chmod(dir.text, wrong[i]), 0);
         expect_refusal(dir.text, "good", -ENOEXEC, "its directory can be written by others");
     }
@@ -410,7 +410,7 @@ static void test_a_good_file(void **state)
     assert_string_equal(second->name, "second");
     assert_int_equal(second->type, WEIR_PARAMETER_DURATION);
     assert_string_equal(second->doc, "");
-    assert_int_equal(good->algorithm.size, sizeof good->algorithm);
+    assert_int_equal(good->algorithm.size, sizeof(good->algorithm));
     assert_non_null(good->algorithm.configure);
     assert_ptr_equal(find(plugins, WEIR_PLUGIN_ALGORITHM, "good"), good);
     plugin_search_free(plugins);
@@ -441,7 +441,7 @@ static void test_longer_structs(void **state)
     const struct plugin *newer = find(plugins, WEIR_PLUGIN_ALGORITHM, "newer");
 
     (void)state;
-    assert_int_equal(newer->algorithm.size, sizeof newer->algorithm);
+    assert_int_equal(newer->algorithm.size, sizeof(newer->algorithm));
     assert_int_equal(newer->info.parameters_n, 2);
     assert_int_equal(newer->parameters[1].size, sizeof(struct weir_parameter));
     assert_string_equal(newer->parameters[1].name, "second");
@@ -491,7 +491,7 @@ static void test_names_are_not_paths(void **state)
     struct weir_error error;
 
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(
             plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, wrong[i], &plugin, &error), -EINVAL);
         assert_contains(error.message, "is not the name of an algorithm");
@@ -570,7 +570,7 @@ static void test_order_of_directories(void **state)
     char path[2048];
 
     (void)state;
-    snprintf(path, sizeof path, ":%s::%s:%s", dirs[2].text, dirs[3].text, dirs[2].text);
+    snprintf(path, sizeof(path), ":%s::%s:%s", dirs[2].text, dirs[3].text, dirs[2].text);
     assert_int_equal(setenv("WEIR_PLUGIN_PATH", path, 1), 0);
     for (int i = 3; i >= 0; i--) {
         const char *configured[] = {dirs[1].text};
@@ -631,7 +631,7 @@ static void test_environment_of_a_privileged_process(void **state)
         print_message("only root can make a set-group-id program of another group\n");
         skip();
     }
-    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+    if (getenv("MESON_EXE_WRAPPER")) {
         print_message("the kernel cannot execute a program for the emulated machine\n");
         skip();
     }
@@ -664,14 +664,14 @@ static int see(void *userdata, const struct weir_plugin_info *info)
 {
     struct seen *seen = userdata;
 
-    assert_int_equal(info->size, sizeof *info);
-    assert_true((info->plugin == NULL) != (info->refusal == NULL));
-    snprintf(seen->last_path, sizeof seen->last_path, "%s", info->path);
-    if (info->plugin != NULL && seen->plugins++ == 0)
-        snprintf(seen->first, sizeof seen->first, "%s", info->plugin->name);
-    if (info->refusal != NULL) {
+    assert_int_equal(info->size, sizeof(*info));
+    assert_true((!info->plugin) != (!info->refusal));
+    snprintf(seen->last_path, sizeof(seen->last_path), "%s", info->path);
+    if (info->plugin && seen->plugins++ == 0)
+        snprintf(seen->first, sizeof(seen->first), "%s", info->plugin->name);
+    if (info->refusal) {
         seen->refusals++;
-        snprintf(seen->last_refusal, sizeof seen->last_refusal, "%s", info->refusal->message);
+        snprintf(seen->last_refusal, sizeof(seen->last_refusal), "%s", info->refusal->message);
     }
     return seen->stop_after > 0 && --seen->stop_after == 0;
 }
@@ -686,7 +686,7 @@ static void test_discovery_of_everything(void **state)
     const char *const dirs[] = {BROKEN_DIR, NULL};
     struct weir_options options = options_of(dirs);
     struct seen seen = {0}, stopped = {.stop_after = 3};
-    const int broken_n = sizeof broken_cases / sizeof broken_cases[0];
+    const int broken_n = sizeof(broken_cases) / sizeof(broken_cases[0]);
     struct weir_error error;
 
     (void)state;
@@ -710,7 +710,7 @@ static void test_discovery_through_a_configuration(void **state)
 
     (void)state;
     copy_into(dir.text, "good", "good.so");
-    snprintf(text, sizeof text, "version: 1\nplugin_dirs: [%s, /nowhere/at/all]\n", dir.text);
+    snprintf(text, sizeof(text), "version: 1\nplugin_dirs: [%s, /nowhere/at/all]\n", dir.text);
     options.text = text;
     assert_int_equal(weir_plugins(&options, see, &seen, &error), 1);
     assert_string_equal(seen.first, "good");

@@ -76,7 +76,7 @@
 #define OPS &ops
 #endif
 #ifndef OPS_SIZE
-#define OPS_SIZE sizeof ops
+#define OPS_SIZE sizeof(ops)
 #endif
 #ifndef TYPES
 #define TYPES (1u << WEIR_LIMIT_RATE)
@@ -245,7 +245,7 @@ const struct weir_plugin plugin = {
 
 /* The same name again. */
 const struct weir_plugin same = {
-    .size = sizeof same,
+    .size = sizeof(same),
     .kind = KIND,
     .name = NAME,
     .version = "1",
@@ -255,7 +255,7 @@ const struct weir_plugin same = {
 
 /* A second plugin that is not found under its file's name. */
 const struct weir_plugin other = {
-    .size = sizeof other,
+    .size = sizeof(other),
     .kind = KIND,
     .name = "hidden_inside",
     .version = "1",

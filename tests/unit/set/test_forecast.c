@@ -356,11 +356,11 @@ static uint64_t unruly_clock(void *unused)
 
 static void it_comes_even_if_the_set_never_stands_still(void **state)
 {
-    const struct weir_clock clock = {.size = sizeof clock, .now_ns = unruly_clock};
-    struct weir_options options = {.size = sizeof options,
+    const struct weir_clock clock = {.size = sizeof(clock), .now_ns = unruly_clock};
+    struct weir_options options = {.size = sizeof(options),
                                    .text = "version: 1\nsets: { s: { limits: [ " RATE " ] } }\n",
                                    .clock = &clock};
-    struct weir_refusal refused = {.size = sizeof refused};
+    struct weir_refusal refused = {.size = sizeof(refused)};
     weir_acquisition *waiter = NULL, *a = NULL;
     weir *w = NULL;
 

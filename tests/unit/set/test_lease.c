@@ -208,7 +208,7 @@ static void random_round(bool shared)
     if (model.lease > burst)
         model.lease = burst;
     model.full = burst * model.unit;
-    snprintf(fields, sizeof fields,
+    snprintf(fields, sizeof(fields),
              "%slimits: [ { type: rate, key: k, algorithm: gcra, capacity: %" PRIu64
              ", window: %" PRIu64 "ns, burst: %" PRIu64 ", lease: %" PRIu64 ", refund: %s } ]",
              shared ? "backend: process, lifetime: users, " : "", capacity, capacity * model.unit,

@@ -31,7 +31,7 @@ static int entries(bool remove)
     const struct dirent *entry;
     int n = 0;
 
-    while ((entry = readdir(list)) != NULL) {
+    while ((entry = readdir(list))) {
         if (entry->d_name[0] == '.')
             continue;
         n++;

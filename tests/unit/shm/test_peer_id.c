@@ -102,7 +102,7 @@ static void the_proc_of_another_namespace_is_refused(void **state)
     pid_t pid;
 
     (void)state;
-    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+    if (getenv("MESON_EXE_WRAPPER")) {
         print_message("an emulator answers for /proc/self itself\n");
         skip();
     }
@@ -183,7 +183,7 @@ static uint32_t other_thread(pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     tasks = opendir(path);
-    while (tasks && (entry = readdir(tasks)) != NULL)
+    while (tasks && (entry = readdir(tasks)))
         if (atoi(entry->d_name) > 0 && atoi(entry->d_name) != pid)
             found = (uint32_t)atoi(entry->d_name);
     closedir(tasks);

@@ -162,8 +162,8 @@ static void impossible_shapes_are_refused(void **state)
     struct segment_layout layout;
 
     (void)state;
-    memset(name, 'x', sizeof name);
-    name[sizeof name - 1] = '\0';
+    memset(name, 'x', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
 #define ASSERT_IMPOSSIBLE(field, value, code)                                                      \
     shape = some_shape();                                                                          \
     shape.field = (value);                                                                         \
@@ -335,7 +335,7 @@ static void keys_are_shared(void **state)
     const size_t size = key_table_size(first->layout.keys_max);
     struct atomic128_value value = {0, 0};
     struct atomic128 *there = segment_key_table(first), *here = segment_key_table(second);
-    const size_t last = size / sizeof *there - 1;
+    const size_t last = size / sizeof(*there) - 1;
     struct stat before, after;
 
     (void)state;
@@ -364,23 +364,23 @@ static void a_secret_is_the_segment_s(void **state)
     struct siphash_secret secret = first->secret;
 
     (void)state;
-    assert_false(is_zero(&secret, sizeof secret));
-    assert_memory_equal(&second->secret, &secret, sizeof secret);
+    assert_false(is_zero(&secret, sizeof(secret)));
+    assert_memory_equal(&second->secret, &secret, sizeof(secret));
     assert_int_equal(segment_view(place, "set", &view, &error), 0);
-    assert_memory_equal(&view->secret, &secret, sizeof secret);
+    assert_memory_equal(&view->secret, &secret, sizeof(secret));
     segment_close(view);
     segment_close(first);
     segment_close(second);
     second = open_keyed(); /* it stays with it */
-    assert_memory_equal(&second->secret, &secret, sizeof secret);
+    assert_memory_equal(&second->secret, &secret, sizeof(secret));
     segment_close(second);
     remove_some();
     second = open_keyed();
-    assert_memory_not_equal(&second->secret, &secret, sizeof secret);
+    assert_memory_not_equal(&second->secret, &secret, sizeof(secret));
     segment_close(second);
     remove_some();
     second = open_some(); /* not asked for */
-    assert_true(is_zero(&second->secret, sizeof second->secret));
+    assert_true(is_zero(&second->secret, sizeof(second->secret)));
     segment_close(second);
     remove_some();
 }
@@ -409,8 +409,8 @@ static void the_default_directory_is_used(void **state)
     struct segment *segment = NULL;
 
     (void)state;
-    snprintf(name, sizeof name, "test-of-weir-%d", (int)getpid());
-    snprintf(path, sizeof path, "/dev/shm/weir-%u/%s.weir", geteuid(), name);
+    snprintf(name, sizeof(name), "test-of-weir-%d", (int)getpid());
+    snprintf(path, sizeof(path), "/dev/shm/weir-%u/%s.weir", geteuid(), name);
     shape.name = name;
     assert_int_equal(segment_open(NULL, &shape, &segment, &error), 0);
     assert_true(inode_of(path) != 0);
@@ -432,7 +432,7 @@ static void a_child_has_no_mapping(void **state)
         FILE *maps = fopen("/proc/self/maps", "re");
         bool found = false;
 
-        while (maps && fgets(line, sizeof line, maps))
+        while (maps && fgets(line, sizeof(line), maps))
             found |= strstr(line, place) != NULL;
         segment_close_in_child(segment);
         found |= fcntl(segment->fd, F_GETFD) >= 0 || fcntl(segment->directory_fd, F_GETFD) >= 0;
@@ -450,7 +450,7 @@ static void a_limit_on_files_is_an_error(void **state)
     struct rlimit before, small;
 
     (void)state;
-    if (getenv("MESON_EXE_WRAPPER") != NULL) {
+    if (getenv("MESON_EXE_WRAPPER")) {
         print_message("an emulator does not take a limit back\n");
         skip();
     }
@@ -519,7 +519,7 @@ static void long_definitions_are_cut(void **state)
     struct segment *segment;
 
     (void)state;
-    for (size_t i = 0; i < sizeof there - 1; i++)
+    for (size_t i = 0; i < sizeof(there) - 1; i++)
         there[i] = here[i] = (char)('a' + i % 26);
     memcpy(there + 9000, "FIFTEEN", 7);
     memcpy(here + 9000, "FOURTEEN", 8);
@@ -638,8 +638,8 @@ static void what_is_no_regular_file_is_refused(void **state)
     assert_int_equal(mkfifo(inside(SOME_FILE), 0600), 0);
     assert_some_refused(-EPERM, "not a regular file");
     assert_int_equal(unlink(inside(SOME_FILE)), 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", inside(SOME_FILE));
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", inside(SOME_FILE));
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     close(fd);
     assert_some_refused(-EPERM, "not a regular file");
     assert_int_equal(unlink(inside(SOME_FILE)), 0);
@@ -651,7 +651,7 @@ static void what_others_may_touch_is_refused(void **state)
     struct segment *segment = open_some();
 
     (void)state;
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         assert_int_equal(chmod(inside(SOME_FILE), modes[i]), 0);
         assert_some_refused(-EPERM, "gives other users access");
     }
@@ -674,7 +674,7 @@ static void a_file_of_another_length_is_damaged(void **state)
     (void)state;
     segment_close(segment);
     remove_some();
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         segment_close(open_some());
         assert_int_equal(truncate(inside(SOME_FILE), sizes[i]), 0);
         assert_some_refused(-EUCLEAN, "damaged");
@@ -1134,7 +1134,7 @@ static void an_observer_changes_nothing(void **state)
     claim(segment, 0);
     fstat(segment->fd, &before);
     assert_int_equal(segment_view(place, "set", &view, &error), 0);
-    assert_memory_equal(&view->layout, &segment->layout, sizeof view->layout);
+    assert_memory_equal(&view->layout, &segment->layout, sizeof(view->layout));
     assert_true(has_first_version(view));
     assert_true(is_in_use(view, NULL));
     assert_string_equal(definition_of(view), definition_of(segment));
@@ -1208,7 +1208,7 @@ static int view(void)
     struct segment *segment = NULL;
     int r = segment_view(place, "set", &segment, &error);
 
-    assert_true((r < 0) == (segment == NULL));
+    assert_true((r < 0) == (!segment));
     segment_close(segment);
     return r;
 }

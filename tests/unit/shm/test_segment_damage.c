@@ -55,7 +55,7 @@ static void use(const struct segment *segment)
 {
     uint32_t n;
 
-    require(memcmp(&segment->layout, &original->layout, sizeof segment->layout) == 0);
+    require(memcmp(&segment->layout, &original->layout, sizeof(segment->layout)) == 0);
     for (uint32_t i = 0, all = segment_peers_n(segment); i < all; i++)
         (void)peer_id_pid(atomic_load(&segment_peer(segment, i)->id));
     n = segment_threads_n(segment);
@@ -110,7 +110,7 @@ static void try_all(void)
 
     require_expected(r);
     if (r == 0)
-        require(memcmp(&segment->layout, &original->layout, sizeof segment->layout) == 0);
+        require(memcmp(&segment->layout, &original->layout, sizeof(segment->layout)) == 0);
     segment_close(segment);
     require_expected(segment_inspect(place, "set", &summary, &error));
     r = segment_remove(place, "set", false, is_in_use, NULL, &error);
@@ -250,7 +250,7 @@ static void scribble_anywhere(uint64_t random)
     for (uint64_t round = 0; round < rounds; round++) {
         unsigned char was[256], is[256];
         uint64_t at = some_place(&random);
-        size_t n = 1 + random_below(&random, random_below(&random, 2) ? 8 : sizeof was);
+        size_t n = 1 + random_below(&random, random_below(&random, 2) ? 8 : sizeof(was));
 
         require(pread(file, was, n, (off_t)at) == (ssize_t)n);
         memset(is, random_below(&random, 2) ? 0xff : 0, n);
@@ -289,7 +289,7 @@ static void seal(struct segment_header *header)
     struct segment_identity *identity = &header->identity;
     uint32_t length = identity->definition_length;
     uint64_t sum = hash(UINT64_C(14695981039346656037), (const char *)identity + from,
-                        sizeof *identity - from);
+                        sizeof(*identity) - from);
 
     if (length > SEGMENT_DEFINITION_MAX)
         length = SEGMENT_DEFINITION_MAX;
@@ -347,7 +347,7 @@ static void forged_numbers(void **state)
     ASSERT_FORGED(key_sets_max, original->layout.key_sets_max | UINT64_C(1) << 32, -EUCLEAN);
     ASSERT_FORGED(key_sets_max, UINT64_MAX, -EUCLEAN);
     ASSERT_FORGED(name[0], 'x', -EUCLEAN);
-    memset(header->identity.name, 'x', sizeof header->identity.name);
+    memset(header->identity.name, 'x', sizeof(header->identity.name));
     seal(header);
     assert_int_equal(try_open(), -EUCLEAN);
     try_all();

@@ -27,7 +27,7 @@ static const char *inside(const char *name)
     static int turn;
 
     turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", place, name);
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", place, name);
     return path[turn];
 }
 
@@ -77,9 +77,9 @@ static void one_that_lets_others_in_is_refused(void **state)
 
     (void)state;
     assert_int_equal(mkdir(inside("open"), 0700), 0);
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         assert_int_equal(chmod(inside("open"), modes[i]), 0);
-        snprintf(text, sizeof text, "mode %04o", modes[i]);
+        snprintf(text, sizeof(text), "mode %04o", modes[i]);
         assert_refused(inside("open"), -EPERM, text);
     }
     rmdir(inside("open"));
@@ -115,8 +115,8 @@ static void an_endless_path_is_refused(void **state)
     char path[5000];
 
     (void)state;
-    memset(path, 'x', sizeof path - 1);
-    path[sizeof path - 1] = '\0';
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
     assert_refused(path, -ENAMETOOLONG, "cannot be opened");
 }
 
@@ -184,7 +184,7 @@ static void assert_named(const char *set, const char *file)
 
     assert_int_equal(segment_dir_encode(set, encoded), 0);
     assert_string_equal(encoded, file);
-    snprintf(with_suffix, sizeof with_suffix, "%s.weir", file);
+    snprintf(with_suffix, sizeof(with_suffix), "%s.weir", file);
     assert_true(segment_dir_decode(with_suffix, decoded));
     assert_string_equal(decoded, set);
 }
@@ -211,7 +211,7 @@ static void names_have_a_length(void **state)
 
     (void)state;
     assert_int_equal(segment_dir_encode("", encoded), -EINVAL);
-    memset(name, 'x', sizeof name);
+    memset(name, 'x', sizeof(name));
     name[SEGMENT_DIR_STEM_MAX] = '\0';
     assert_named(name, name);
     name[SEGMENT_DIR_STEM_MAX] = 'x';
@@ -237,7 +237,7 @@ static void other_files_belong_to_no_set(void **state)
     char decoded[SEGMENT_DIR_FILE_SIZE] = "untouched";
 
     (void)state;
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         if (segment_dir_decode(files[i], decoded))
             fail_msg("`%s` is said to be of `%s`", files[i], decoded);
     assert_string_equal(decoded, "untouched");

@@ -28,13 +28,13 @@ static void limits_on_the_command_line(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct weir_limit_spec limit = {0};
         char text[64];
 
         strcpy(text, cases[i].text);
         assert_null(limit_option_parse(text, &limit));
-        assert_int_equal(limit.size, sizeof limit);
+        assert_int_equal(limit.size, sizeof(limit));
         assert_string_equal(limit.key, cases[i].key);
         assert_int_equal(limit.capacity, cases[i].capacity);
         assert_int_equal(limit.window_ns, cases[i].window_ns);
@@ -56,7 +56,7 @@ static void wrong_limits_stay_as_they_are(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct weir_limit_spec limit = {.capacity = 77};
         char text[64];
 
@@ -79,7 +79,7 @@ static void amounts_on_the_command_line(void **state)
     assert_int_equal(amount.amount, 10000);
     assert_null(amount_option_parse(zero, &amount));
     assert_int_equal(amount.amount, 0);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_non_null(amount_option_parse(wrong[i], &amount));
     assert_null(duration_option_parse("forever", &ns));
     assert_true(ns == WEIR_FOREVER);
@@ -111,7 +111,7 @@ static void spans_of_time(void **state)
     char text[TIME_TEXT_MAX];
 
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_string_equal(time_text_seconds(cases[i].ns, text), cases[i].seconds);
         assert_string_equal(time_text_age(cases[i].ns, text), cases[i].age);
     }
@@ -143,7 +143,7 @@ static struct snapshot make(size_t n, size_t held, size_t waiting)
 {
     static char slots[] = "slots", calls[] = "calls", gcra[] = "gcra";
 
-    memset(people, 0, sizeof people);
+    memset(people, 0, sizeof(people));
     limits[0] = limit_of(WEIR_LIMIT_RESOURCE, slots, NULL, 4, 0);
     limits[1] = limit_of(WEIR_LIMIT_RATE, calls, gcra, 100, 37);
     limits[2] = limit_of(WEIR_LIMIT_RESOURCE, slots, NULL, 1000, 999);
@@ -156,10 +156,10 @@ static struct snapshot make(size_t n, size_t held, size_t waiting)
         holder->age_ns = (200 - i) * SECOND;
         holder->amounts[0] = holder->amounts[2] = 1;
         holder->amounts[1] = 7;
-        snprintf(holder->command, sizeof holder->command, "make");
+        snprintf(holder->command, sizeof(holder->command), "make");
     }
     for (size_t i = 0; i < n; i++) {
-        snprintf(names[i], sizeof names[i], "set%02zu", i);
+        snprintf(names[i], sizeof(names[i]), "set%02zu", i);
         sets[i] = (struct snapshot_set){.name = names[i], .lifetime = "boot", .users = 9};
     }
     sets[0].limits = limits;
@@ -283,7 +283,7 @@ static void lay_out(const struct snapshot *now, const struct snapshot *before, u
     struct top_view view = {
         .rows = rows, .columns = columns, .selected = selected, .interval_ns = SECOND};
 
-    memset(screen, 0xff, sizeof screen);
+    memset(screen, 0xff, sizeof(screen));
     top_layout(now, before, &view, screen);
     for (unsigned i = 0; i < rows; i++) {
         wchar_t wide[2 * TOP_COLUMNS_MAX];
@@ -344,8 +344,8 @@ static void rates_come_from_two_looks(void **state)
     struct snapshot_limit old_limits[3];
 
     (void)state;
-    memcpy(old, sets, sizeof old);
-    memcpy(old_limits, limits, sizeof old_limits);
+    memcpy(old, sets, sizeof(old));
+    memcpy(old_limits, limits, sizeof(old_limits));
     old[0].limits = old_limits;
     before.sets = old;
     before.at_ns = 98 * SECOND;
@@ -396,7 +396,7 @@ static void the_selected_set_is_in_sight(void **state)
     for (size_t selected = 0; selected < 30; selected++) {
         char start[16];
 
-        snprintf(start, sizeof start, "> set%02zu ", selected);
+        snprintf(start, sizeof(start), "> set%02zu ", selected);
         lay_out(&now, NULL, 24, 80, selected);
         assert_in_range(line_of(24, start), 2, 9);
     }
@@ -412,7 +412,7 @@ static void every_size(void **state)
 
     (void)state;
     sets[0].name = limits[1].key = strange;
-    snprintf(people[0].command, sizeof people[0].command, "%s", strange);
+    snprintf(people[0].command, sizeof(people[0].command), "%s", strange);
     for (unsigned rows = 0; rows < 60; rows++)
         for (unsigned columns = 0; columns < 150; columns++)
             lay_out(&now, &now, rows, columns, rows % 10);

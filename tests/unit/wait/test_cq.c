@@ -43,7 +43,7 @@ static void queue_world_close(void)
 static int put_to(weir_queue *to, const struct weir_request *request, uint64_t user_data,
                   weir_acquisition **ret)
 {
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     return weir_queue_submit(to, world.pool, request, user_data, ret, &refusal);
 }
 
@@ -308,7 +308,7 @@ static void a_refused_acquisition_knows_the_limit(void **state)
     holder = one_a();
     put(ASK({"a", 1}), 1);
     kept = put_kept(ASK({"a", 1}), 2);
-    refusal = (struct weir_refusal){.size = sizeof refusal};
+    refusal = (struct weir_refusal){.size = sizeof(refusal)};
     assert_int_equal(weir_acquisition_result(kept), -ENOBUFS);
     assert_int_equal(weir_acquisition_refusal(kept, &refusal), 0);
     assert_string_equal(refusal.key, "a");
@@ -780,7 +780,7 @@ static void what_is_never_granted_stands_behind_no_waiter(void **state)
 
 static void queue_and_pool_must_be_of_one_instance(void **state)
 {
-    struct weir_options options = {.size = sizeof options};
+    struct weir_options options = {.size = sizeof(options)};
     weir_pool *foreign = NULL;
     weir *other = NULL;
 
@@ -851,7 +851,7 @@ static void reaping_in_pieces(void **state)
 
     (void)state;
     queue_world("{ type: resource, key: r, capacity: 300 }");
-    for (unsigned p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+    for (unsigned p = 0; p < sizeof(pieces) / sizeof(pieces[0]); p++) {
         struct weir_completion some[1000];
         weir_queue *large = open_queue(300);
         unsigned reaped = 0;
@@ -1287,7 +1287,7 @@ static void real_world(const char *limits)
     char fields[512];
 
     fake_clock_set(START);
-    snprintf(fields, sizeof fields, "limits: [ %s ]", limits);
+    snprintf(fields, sizeof(fields), "limits: [ %s ]", limits);
     world_real(fields);
     queue = open_queue(ALL);
 }

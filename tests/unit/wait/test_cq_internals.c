@@ -631,13 +631,13 @@ static void a_child_closes_the_doorbells(void **state)
             weir_queue_close(queues[i]);
         weir_close(waiter.w);
         left = descriptors() - before;
-        if (write(pipes[1], &left, sizeof left) > 0)
+        if (write(pipes[1], &left, sizeof(left)) > 0)
             raise(SIGKILL); /* no failure of memory here: that is left to the parent */
         _exit(1);
     }
     assert_true(child > 0);
     close(pipes[1]);
-    assert_int_equal(read(pipes[0], &left, sizeof left), (int)sizeof left);
+    assert_int_equal(read(pipes[0], &left, sizeof(left)), (int)sizeof(left));
     assert_int_equal(left, 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     close(pipes[0]);
