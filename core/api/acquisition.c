@@ -7,7 +7,6 @@
 #include "os/os.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
-#include "wait/instance_wait.h"
 #include <errno.h>
 
 static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limits_n)

@@ -5,7 +5,6 @@
 
 #include "api/request.h"
 #include "base/invariant.h"
-#include "base/sched_point.h"
 #include "set/set.h"
 #include "wait/acquisition_handle.h"
 #include <stdatomic.h>

@@ -3,7 +3,6 @@
 #include "set/waiter.h"
 #include "wait/cq.h"
 
-#include "api/instance.h"
 #include "base/invariant.h"
 #include "set/set_ops.h"
 #include <errno.h>

@@ -4,7 +4,6 @@
 #include "wait/cq.h"
 
 #include "api/acquire_op.h"
-#include "api/instance.h"
 #include "base/invariant.h"
 #include "wait/peer_events.h"
 #include <errno.h>

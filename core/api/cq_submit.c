@@ -5,7 +5,6 @@
 #include "wait/cq.h"
 
 #include "api/acquire_op.h"
-#include "api/instance.h"
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"

@@ -3,7 +3,6 @@
 #include "api/instance.h"
 #include "shm/segment.h"
 
-#include "api/acquisition.h"
 #include "api/pool.h"
 #include "base/clock_tsc.h"
 #include "base/invariant.h"
@@ -15,8 +14,6 @@
 #include "wait/cq.h"
 #include "wait/peer_events.h"
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Times stay below the marker of records; 292 years are enough. */

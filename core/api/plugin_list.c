@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Implements weir_plugins(), which lists all plugin files and why files are refused. */
 #include "config/value.h"
-#include "os/os.h"
 #include "plugin/plugin_file.h"
 #include <limits.h>
 #include <string.h>

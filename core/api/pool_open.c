@@ -6,7 +6,6 @@
 #include "base/hash.h"
 
 #include "api/acquisition_cache.h"
-#include "api/request.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"

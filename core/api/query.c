@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Queries: the refusal of an acquisition, and forecasts. Nothing changes. */
 #include "api/acquire_op.h"
-
 #include "api/instance.h"
-#include "base/invariant.h"
+
 #include <errno.h>
 
 int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)

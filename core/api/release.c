@@ -5,7 +5,6 @@
 #include "limit/counters.h"
 #include "os/os.h"
 #include "set/set_ops.h"
-#include "set/waiter.h"
 #include "wait/cq.h"
 #include "wait/instance_wait.h"
 #include <errno.h>

@@ -3,7 +3,6 @@
 #include "api/request.h"
 #include "api/set_object.h"
 
-#include "api/instance.h"
 #include "base/invariant.h"
 #include "base/str_map.h"
 #include "os/os.h"

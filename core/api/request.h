@@ -4,7 +4,6 @@
 #define WEIR_CORE_API_REQUEST_H
 
 #include "set/set.h"
-#include <string.h>
 #include <weir/acquisition.h>
 
 /* No amount. */

@@ -10,7 +10,6 @@
 #include "shm/participant.h"
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Position of a waiter that the walk missed: it was enqueued, or the queue changed, meanwhile. */
 #define POSITION_UNKNOWN UINT32_MAX

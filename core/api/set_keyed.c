@@ -3,7 +3,6 @@
 #include "api/set_holders.h"
 #include "api/set_kinds.h"
 
-#include "base/invariant.h"
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"
 #include "set/instance_base.h"

@@ -2,7 +2,6 @@
 /* Shuts a set down: dequeues its waiters and ends all grants. */
 #include "api/set_kinds.h"
 
-#include "api/instance.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/txn.h"

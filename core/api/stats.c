@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Statistics of sets: definitions and counters. */
-#include "api/instance.h"
 #include "api/set_holders.h"
 #include "api/set_object.h"
-#include "base/invariant.h"
 #include "config/plan.h"
 #include "limit/counters.h"
-#include "os/os.h"
 #include "peer/peer_cleanup.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"

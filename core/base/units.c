@@ -28,16 +28,16 @@ static const struct unit units_of[][7] = {
 };
 
 /* Reads digits without a leading zero. Returns a pointer behind them, or NULL if there are none.
- * `*rc`: 0, or -ERANGE if the number does not fit. */
-static const char *units_parse_digits(const char *text, uint64_t *ret, int *rc)
+ * `*r`: 0, or -ERANGE if the number does not fit. */
+static const char *units_parse_digits(const char *text, uint64_t *ret, int *r)
 {
     uint64_t value = 0;
     const char *at = text;
-    *rc = 0;
+    *r = 0;
     for (; *at >= '0' && *at <= '9'; at++) {
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
-            *rc = -ERANGE;
+            *r = -ERANGE;
     }
     if (at == text || (text[0] == '0' && at > text + 1))
         return NULL;
@@ -49,8 +49,8 @@ int units_parse(enum units_kind kind, const char *text, uint64_t *ret)
 {
     const struct unit *at = units_of[kind];
     uint64_t value, product;
-    int rc;
-    const char *name = units_parse_digits(text, &value, &rc);
+    int r;
+    const char *name = units_parse_digits(text, &value, &r);
     if (!name)
         return -EINVAL;
     while (strcmp(name, at->name) != 0) {
@@ -58,8 +58,8 @@ int units_parse(enum units_kind kind, const char *text, uint64_t *ret)
             return -EINVAL;
         at++;
     }
-    if (rc != 0)
-        return rc;
+    if (r != 0)
+        return r;
     if (__builtin_mul_overflow(value, at->factor, &product))
         return -ERANGE;
     *ret = product;

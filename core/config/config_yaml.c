@@ -268,7 +268,7 @@ static void config_yaml_read_document(struct yaml_reader *yaml)
         complain(yaml->complaints, node.value.mark,
                  "a configuration is a mapping that begins with `version: 1`, not %s",
                  yaml_kind_name(node.kind));
-    if (yaml->rc == 0 && (node.kind == YAML_MAPPING || node.kind == YAML_NULL))
+    if (yaml->r == 0 && (node.kind == YAML_MAPPING || node.kind == YAML_NULL))
         config_yaml_check_version(yaml, node.value.mark);
     else
         yaml_node_skip(yaml, &node);
@@ -281,15 +281,15 @@ int config_yaml_parse(const char *text, size_t length, struct config_ast *ret,
     uint32_t before = complaints->total;
     struct yaml_reader yaml;
     *ret = (struct config_ast){0};
-    int rc = yaml_reader_open(&yaml, text, length, ret, complaints);
-    if (rc == 0) {
+    int r = yaml_reader_open(&yaml, text, length, ret, complaints);
+    if (r == 0) {
         config_yaml_read_document(&yaml);
-        rc = yaml.rc;
+        r = yaml.r;
     }
     yaml_reader_close(&yaml);
-    if (rc == 0 && complaints->total > before)
-        rc = -EINVAL;
-    return rc;
+    if (r == 0 && complaints->total > before)
+        r = -EINVAL;
+    return r;
 }
 
 int config_yaml_load(const struct weir_options *options, struct config_ast *ret,

@@ -8,19 +8,19 @@ const char *const limit_type_names[] = {NULL, "rate", "call", "resource"};
 const char *const evict_names[] = {"oldest", "random", "none"};
 
 /* Resolves what was understood, and reports all complaints. Frees the AST. */
-static int plan_finish(int rc, struct config_ast *ast, struct plugin_search *plugins,
+static int plan_finish(int r, struct config_ast *ast, struct plugin_search *plugins,
                        const struct known_names *known, struct plan *ret,
                        struct complaints *complaints)
 {
-    if (rc == 0 || rc == -EINVAL)
+    if (r == 0 || r == -EINVAL)
         plan_resolve(ast, plugins, known, ret, complaints);
     config_ast_free(ast);
-    if (rc == -ENOMEM)
+    if (r == -ENOMEM)
         complaints->memory_failed = true;
-    rc = complaints_report(complaints);
-    if (rc < 0)
+    r = complaints_report(complaints);
+    if (r < 0)
         plan_free(ret);
-    return rc;
+    return r;
 }
 
 int plan_from_text(const char *text, size_t length, struct plugin_search *plugins, struct plan *ret,
@@ -28,8 +28,8 @@ int plan_from_text(const char *text, size_t length, struct plugin_search *plugin
 {
     struct config_ast ast;
     *ret = (struct plan){0};
-    int rc = config_yaml_parse(text, length, &ast, complaints);
-    return plan_finish(rc, &ast, plugins, NULL, ret, complaints);
+    int r = config_yaml_parse(text, length, &ast, complaints);
+    return plan_finish(r, &ast, plugins, NULL, ret, complaints);
 }
 
 int plan_from_options(const struct weir_options *options, struct plugin_search *plugins,
@@ -37,8 +37,8 @@ int plan_from_options(const struct weir_options *options, struct plugin_search *
 {
     struct config_ast ast;
     *ret = (struct plan){0};
-    int rc = config_yaml_load(options, &ast, complaints);
-    return plan_finish(rc, &ast, plugins, NULL, ret, complaints);
+    int r = config_yaml_load(options, &ast, complaints);
+    return plan_finish(r, &ast, plugins, NULL, ret, complaints);
 }
 
 int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plugins,
@@ -46,8 +46,8 @@ int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plug
 {
     struct config_ast ast;
     *ret = (struct plan){0};
-    int rc = config_spec_read(spec, &ast, complaints);
-    return plan_finish(rc, &ast, plugins, known, ret, complaints);
+    int r = config_spec_read(spec, &ast, complaints);
+    return plan_finish(r, &ast, plugins, known, ret, complaints);
 }
 
 void limit_free(struct limit *limit)

@@ -47,14 +47,14 @@ static struct plugin_lookup *resolve_lookup(struct resolver *resolver, enum weir
     lookup = resolve_scratch(resolver, 1, sizeof(*lookup));
     if (!lookup)
         return NULL;
-    int rc = str_map_reserve(lookups, 1);
-    if (rc == 0)
-        rc = plugin_search_find(resolver->plugins, kind, name, &lookup->plugin, &lookup->refusal);
-    if (rc == -ENOMEM) {
+    int r = str_map_reserve(lookups, 1);
+    if (r == 0)
+        r = plugin_search_find(resolver->plugins, kind, name, &lookup->plugin, &lookup->refusal);
+    if (r == -ENOMEM) {
         resolver->complaints->memory_failed = true;
         return NULL;
     }
-    lookup->refusal.code = rc;
+    lookup->refusal.code = r;
     str_map_add(lookups, name, lookup);
     return lookup;
 }

@@ -115,11 +115,11 @@ static int params_call_plugin(struct resolver *resolver, const struct plugin *pl
     const struct weir_value *values = resolver->params.values;
     *ret = (struct weir_footprint){.size = sizeof(*ret)};
     *reterr = (struct weir_reason){.parameter = UINT32_MAX};
-    int rc = plugin->info.kind == WEIR_PLUGIN_ALGORITHM
-                 ? plugin->algorithm.configure(values, config, ret, reterr)
-                 : plugin->balancer.configure(values, sets_n, config, ret, reterr);
+    int r = plugin->info.kind == WEIR_PLUGIN_ALGORITHM
+                ? plugin->algorithm.configure(values, config, ret, reterr)
+                : plugin->balancer.configure(values, sets_n, config, ret, reterr);
     reterr->message[sizeof(reterr->message) - 1] = '\0';
-    return rc;
+    return r;
 }
 
 /* Returns whether the plugin's claims about its own needs are possible. */

@@ -87,16 +87,16 @@ bool value_read_number(struct complaints *complaints, const char *field,
     uint64_t number;
     if (!value->text)
         return false;
-    int rc = units_parse(kind, value->text, &number);
-    if (rc == -ERANGE)
+    int r = units_parse(kind, value->text, &number);
+    if (r == -ERANGE)
         number = UINT64_MAX;
-    if (rc == -EINVAL)
+    if (r == -EINVAL)
         complain(complaints, value->mark, "`%s` takes %s, not `%s`", field, examples[kind],
                  error_text(value->text).text);
     else if (number < min)
         complain(complaints, value->mark, "`%s` must be at least %s, not %s", field,
                  units_format(kind, min, bound), error_text(value->text).text);
-    else if (rc == -ERANGE || number > max)
+    else if (r == -ERANGE || number > max)
         complain(complaints, value->mark, "`%s` must be at most %s, not %s", field,
                  units_format(kind, max, bound), error_text(value->text).text);
     else {

@@ -7,10 +7,10 @@
 
 /* ---- events ---- */
 
-void yaml_reader_abort(struct yaml_reader *yaml, int rc)
+void yaml_reader_abort(struct yaml_reader *yaml, int r)
 {
-    if (yaml->rc == 0)
-        yaml->rc = rc;
+    if (yaml->r == 0)
+        yaml->r = r;
     if (yaml->event)
         fy_parser_event_free(yaml->parser, yaml->event);
     yaml->event = NULL;
@@ -31,7 +31,7 @@ static void yaml_complain_syntax(struct yaml_reader *yaml)
 
 static void yaml_advance(struct yaml_reader *yaml)
 {
-    if (yaml->rc != 0)
+    if (yaml->r != 0)
         return;
     if (yaml->event)
         fy_parser_event_free(yaml->parser, yaml->event);
@@ -62,7 +62,7 @@ static enum fy_event_type yaml_peek(const struct yaml_reader *yaml)
  * ended. */
 static bool yaml_skip_event(struct yaml_reader *yaml, enum fy_event_type type)
 {
-    if (yaml->rc != 0)
+    if (yaml->r != 0)
         return true;
     if (yaml_peek(yaml) != type)
         return false;
@@ -168,7 +168,7 @@ void yaml_node_skip(struct yaml_reader *yaml, const struct yaml_node *node)
     if (node->kind != YAML_LIST && node->kind != YAML_MAPPING)
         return;
     unsigned outside = yaml->depth - 1;
-    while (yaml->rc == 0 && yaml->depth > outside) {
+    while (yaml->r == 0 && yaml->depth > outside) {
         if (yaml_skip_event(yaml, FYET_MAPPING_END) || yaml_skip_event(yaml, FYET_SEQUENCE_END))
             continue;
         if (yaml_peek(yaml) == FYET_MAPPING_START || yaml_peek(yaml) == FYET_SEQUENCE_START)
@@ -223,7 +223,7 @@ static bool yaml_pair_accept(struct yaml_reader *yaml, struct config_value *ret_
     yaml_node_read(yaml, ret_value);
     if (ret_value->kind == YAML_NULL)
         ret_value->value.mark = key_mark;
-    if (yaml->rc == 0 && key.kind == YAML_TEXT && !merges) {
+    if (yaml->r == 0 && key.kind == YAML_TEXT && !merges) {
         *ret_key = key.value;
         return true;
     }

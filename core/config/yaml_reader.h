@@ -10,16 +10,16 @@
 
 #include "config/config_ast.h"
 
-/* A text that is being read. Once `rc` is set there are no more nodes, and every list ends. */
+/* A text that is being read. Once `r` is set there are no more nodes, and every list ends. */
 struct yaml_reader {
     struct fy_parser *parser;
     struct fy_diag *diag;
-    struct fy_event *event; /* the current one; NULL once `rc` is set */
+    struct fy_event *event; /* the current one; NULL once `r` is set */
     struct config_ast *ast; /* owns the texts that are read */
     struct complaints *complaints;
     struct mark mark; /* of the last thing read, for things without one */
     unsigned depth;
-    int rc; /* why the reading ended early: -EBADMSG or -ENOMEM */
+    int r; /* why the reading ended early: -EBADMSG or -ENOMEM */
 };
 
 enum yaml_kind {
@@ -46,8 +46,8 @@ void yaml_reader_close(struct yaml_reader *yaml);
 bool yaml_document_begin(struct yaml_reader *yaml);
 void yaml_document_end(struct yaml_reader *yaml);
 
-/* Ends the reading with the error `rc`. */
-void yaml_reader_abort(struct yaml_reader *yaml, int rc);
+/* Ends the reading with the error `r`. */
+void yaml_reader_abort(struct yaml_reader *yaml, int r);
 
 /* Returns "a text", "a list" and so on, for complaints. */
 const char *yaml_kind_name(enum yaml_kind kind);

@@ -6,7 +6,6 @@
  * participant. Records are never unmapped: a late reader must find a record where there was one.
  */
 #include "base/invariant.h"
-#include "os/os.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 

@@ -5,7 +5,6 @@
 #include "limit/counters.h"
 #include "set/set.h"
 
-#include "base/compiler.h"
 #include "base/sched_point.h"
 #include "set/hooks.h"
 #include "set/inline_state.h"

@@ -6,7 +6,6 @@
 #include "set/set.h"
 
 #include "base/compiler.h"
-#include "os/os.h"
 #include "set/detectable_cas.h"
 #include "set/hooks.h"
 #include "set/inline_state.h"
@@ -15,7 +14,6 @@
 #include "set/txn_internal.h"
 #include "state/version_ops.h"
 #include <errno.h>
-#include <stddef.h>
 
 static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint64_t *state,
                                           const struct weir_instant *at,

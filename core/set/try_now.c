@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast path as the first step of set_acquire() and set_release(), for every set. */
 #include "set/try_now.h"
+#include "set/inline_state.h"
 
 #include "limit/counters.h"
-#include "set/inline_state.h"
-#include <errno.h>
 
 /* Stores the active set, where the recovery of a dead thread starts, and claims an announcement
  * slot. */

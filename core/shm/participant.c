@@ -12,7 +12,6 @@
 #include "shm/doorbell.h"
 #include "shm/peer_id.h"
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #define PROXY_ACTIVE           (UINT32_C(1) << 31)

@@ -17,7 +17,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <weir/pool.h>
 
 struct counters;
 struct segment;

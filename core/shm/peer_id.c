@@ -2,7 +2,6 @@
 /* Peer ids in shared slots, and the state of processes as read from /proc. */
 #include "shm/peer_id.h"
 
-#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>

@@ -11,7 +11,6 @@
 #define WEIR_CORE_SHM_SEGMENT_DIR_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <weir/instance.h>
 
 struct complaints;

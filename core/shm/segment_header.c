@@ -2,7 +2,6 @@
 /* Identity of a segment: written when it is made, compared by every process that attaches. */
 #include "base/atomic128.h"
 #include "base/hash.h"
-#include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "shm/acq_record.h"

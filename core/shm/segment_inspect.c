@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading segments without attaching to them, for observers. */
-#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "os/os.h"

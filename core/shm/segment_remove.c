@@ -13,7 +13,6 @@
  * that leaves and finds the word tentative takes over with its own id: the scan of the earlier
  * remover may have seen the slot that this process has freed since.
  */
-#include "base/invariant.h"
 #include "shm/segment.h"
 
 #include "base/sched_point.h"

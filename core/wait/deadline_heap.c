@@ -5,7 +5,6 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
-#include <weir/error.h>
 
 int deadline_heap_reserve(struct deadline_heap *heap, size_t n)
 {
