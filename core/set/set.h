@@ -143,9 +143,7 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
     struct acq_record *r = record_at(set->region, record);
 
     WEIR_INVARIANT(set->is_robust || record_state(record_load(&r->word)) != RECORD_WAITING);
-    atomic_store_explicit(&r->word, record_next_word(record_load(&r->word), RECORD_FREE),
-                          memory_order_release);
-    SCHED_POINT();
+    shm_store_release(&r->word, record_next_word(record_load(&r->word), RECORD_FREE));
 }
 
 /* Returns the word of a record, or RECORD_BROKEN where it cannot be trusted. */
@@ -223,6 +221,10 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
 
+/* Results of set_acquire() that are no errors; and of its steps: the next one is needed, or another
+ * thread committed first. */
+enum { ACQUIRE_GRANTED = 0, ACQUIRE_ENQUEUED = 1, ACQUIRE_RETRY = 2 };
+
 /* Results of the fast path (try_now.h). */
 enum try_result {
     TRY_DONE,
@@ -236,7 +238,7 @@ enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uin
                                 uint32_t record, enum wait_mode mode, struct decision *ret,
                                 int *ret_error);
 /* set_acquire.c: behind the waiters of a private set; its states are copied from block to block.
- * Returns 1 or -ESHUTDOWN; -EINPROGRESS: the next step is needed. */
+ * Returns 1 or -ESHUTDOWN, or ACQUIRE_RETRY. */
 int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                 struct decision *ret);
 /* set_acquire.c: on the slow path, in the state word once the set can be deflated. */
@@ -248,13 +250,13 @@ static inline int set_acquire(struct thread_ctx *ctx, weir_set *set, const uint6
                               uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
                               struct decision *ret)
 {
-    int error, r = -EINPROGRESS;
+    int error, r = ACQUIRE_RETRY;
 
     WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
     if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !set->is_robust &&
         version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
         r = set_enqueue(ctx, set, amounts, record, ret);
-    if (r != -EINPROGRESS)
+    if (r != ACQUIRE_RETRY)
         return r;
     if (try_now_acquire(ctx, set, amounts, record, mode, ret, &error) != TRY_SLOW)
         return error;

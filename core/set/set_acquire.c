@@ -66,10 +66,8 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
     uint64_t word = record_load(&r->word);
 
     WEIR_INVARIANT(record_is_unused(txn->set, record));
-    record_store(&r->granted_ns, txn->at.now_ns);
-    SCHED_POINT();
-    record_store(&r->enqueued_ns, txn->now_ns);
-    SCHED_POINT();
+    shm_store_relaxed(&r->granted_ns, txn->at.now_ns);
+    shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
     if (mode == MODE_PROBE || mode == MODE_TRY)
         version_defer_own_write(&txn->version, record, RECORD_FIELD_WORD, word,
                                 record_next_word(word, RECORD_HELD));
@@ -78,7 +76,8 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
                             record_next_word(word, RECORD_HELD));
 }
 
-/* Grants what was taken. Returns 0, or -EINPROGRESS if another thread committed first. */
+/* Grants what was taken. Returns ACQUIRE_GRANTED, or ACQUIRE_RETRY if another thread committed
+ * first. */
 static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t record,
                               enum wait_mode mode)
 {
@@ -86,12 +85,12 @@ static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t
     if (record)
         set_acquire_set_held(txn, record, mode);
     if (!txn_commit(txn))
-        return -EINPROGRESS;
+        return ACQUIRE_RETRY;
     set_count_grant(txn->ctx, txn->set, amounts, record);
     return 0;
 }
 
-/* Enqueues a request that the forecast includes. Returns 1 or -EINPROGRESS. */
+/* Enqueues a request that the forecast includes. Returns ACQUIRE_ENQUEUED or ACQUIRE_RETRY. */
 static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
                                struct decision *ret)
 {
@@ -100,8 +99,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
     WEIR_INVARIANT(record && record_is_unused(txn->set, record));
-    record_store(&r->enqueued_ns, txn->now_ns);
-    SCHED_POINT();
+    shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
     ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
     waitq_enqueue(txn->set->region, &txn->version, waitq_tail(&txn->version), record);
     if (is_first && !set_is_shared(txn->set))
@@ -111,7 +109,7 @@ static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
         txn->recheck_ns = ready;
         txn->recheck = (struct notification){record, word};
     }
-    return txn_commit(txn) ? 1 : -EINPROGRESS;
+    return txn_commit(txn) ? ACQUIRE_ENQUEUED : ACQUIRE_RETRY;
 }
 
 static bool set_acquire_is_full(const weir_set *set, uint32_t length)
@@ -148,7 +146,7 @@ static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code
                               enum wait_mode mode, struct decision *ret)
 {
     if (!forecast_compute(txn, amounts, ret))
-        return -EINPROGRESS;
+        return ACQUIRE_RETRY;
     set_acquire_count_refusal(txn->ctx, txn->set, code, mode, ret);
     return code;
 }
@@ -162,8 +160,8 @@ static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, u
     return ret->forecast_ns - txn->now_ns > max_wait_ns;
 }
 
-/* Grants in advance, as of `ready`. Returns 0, -EAGAIN or -EINPROGRESS. The set moves to that time,
- * and nothing is granted before the clock reaches it. Waiters come first. */
+/* Grants in advance, as of `ready`. Returns 0, -EAGAIN or ACQUIRE_RETRY. The set moves to that
+ * time, and nothing is granted before the clock reaches it. Waiters come first. */
 static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_t record,
                                uint64_t ready, uint64_t max_wait_ns, struct decision *ret)
 {
@@ -212,7 +210,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return set_acquire_commit(txn, amounts, record, mode);
     /* Dead peers may hold what is short. */
     if (set_is_shared(set) && peer_reap_if_due(txn->ctx, set, txn->now_ns))
-        return -EINPROGRESS;
+        return ACQUIRE_RETRY;
     if (ready == WEIR_NEVER) {
         WEIR_INVARIANT(ret->limiting);
         set_count_refusal(txn->ctx, set, -ERANGE, ret->limiting->key);
@@ -276,34 +274,33 @@ int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, 
     WEIR_INVARIANT(!set->is_robust);
     /* The binding of a key set is among the states. */
     if (set_is_key_set(set) || !waitq_length_in(count))
-        return -EINPROGRESS;
+        return ACQUIRE_RETRY;
     /* The states stay in the block if the forecast, or resources alone, decide. */
     if (!txn_read_private(&txn, ctx, set,
                           has_forecast || !set->limits.has_waits ? set->limits.state_words : 0) ||
         !set_acquire_must_queue(set, &txn.version))
-        return -EINPROGRESS;
+        return ACQUIRE_RETRY;
     tail = waitq_tail(&txn.version);
     txn_read_clock(&txn);
     if (!tail || !set_acquire_can_wait(&txn, amounts))
-        return -EINPROGRESS;
+        return ACQUIRE_RETRY;
     *ret = (struct decision){.now_ns = txn.now_ns,
                              .forecast_ns = WEIR_NEVER,
                              .ticket = waitq_departures(&txn.version) + waitq_length(&txn.version)};
     word = set_acquire_waiting_word(set, record);
-    record_store(&set_record(set, record)->enqueued_ns, txn.now_ns);
-    SCHED_POINT();
+    shm_store_relaxed(&set_record(set, record)->enqueued_ns, txn.now_ns);
     waitq_enqueue(set->region, &txn.version, tail, record);
     return txn_commit_private(&txn) ? set_acquire_recheck_closed(ctx, set, record, word)
-                                    : -EINPROGRESS;
+                                    : ACQUIRE_RETRY;
 }
 
-/* Acquires from a set that has become inline. Results as set_acquire(), or -EINPROGRESS. */
+/* Acquires from a set that has become inline. Results as set_acquire(), or ACQUIRE_RETRY. */
 static int set_acquire_inline(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                               uint32_t record, enum wait_mode mode, struct decision *ret)
 {
     int error;
 
-    return try_now_acquire(ctx, set, amounts, record, mode, ret, &error) == TRY_SLOW ? -EINPROGRESS
+    return try_now_acquire(ctx, set, amounts, record, mode, ret, &error) == TRY_SLOW ? ACQUIRE_RETRY
                                                                                      : error;
 }
 
@@ -324,10 +321,10 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
             r = set_acquire_inline(ctx, set, amounts, record, mode, ret);
         else
             r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
-        if (r != -EINPROGRESS)
+        if (r != ACQUIRE_RETRY)
             break;
     }
-    return r == 1 ? set_acquire_recheck_closed(ctx, set, record, word) : r;
+    return r == ACQUIRE_ENQUEUED ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 
 static int set_lease_inline(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
@@ -335,7 +332,7 @@ static int set_lease_inline(struct thread_ctx *ctx, weir_set *set, uint64_t amou
 {
     int error;
 
-    return try_now_lease(ctx, set, amount, lease, ret, &error) == TRY_SLOW ? -EINPROGRESS : error;
+    return try_now_lease(ctx, set, amount, lease, ret, &error) == TRY_SLOW ? ACQUIRE_RETRY : error;
 }
 
 int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
@@ -347,7 +344,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
 
     WEIR_INVARIANT(lease == 0 || lease > amount);
     txn.forecast_walks = 0;
-    for (; r == -EINPROGRESS; spin_backoff(&turn)) {
+    for (; r == ACQUIRE_RETRY; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
             r = set_lease_inline(ctx, set, amount, lease, ret);

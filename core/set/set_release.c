@@ -96,6 +96,12 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
     return is_changed;
 }
 
+enum release_result {
+    RELEASE_LOST = 0, /* another thread has released the record */
+    RELEASE_DONE = 1,
+    RELEASE_RETRY = 2 /* another thread committed first */
+};
+
 /* Makes the record FREE with the version, unless it is FREE already. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
@@ -110,8 +116,8 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
         version_defer_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
 }
 
-/* Makes one attempt on the slow path. Returns 1; 0 if another thread did it; -EINPROGRESS; -ESTALE
- * of a key set. txn->grant_again: more waiters are ready after the commit. */
+/* Makes one attempt on the slow path. Returns a release_result, or -ESTALE of a key set.
+ * txn->grant_again: more waiters are ready after the commit. */
 static int set_release_once(struct txn *txn, const struct release_op *rel)
 {
     const weir_set *set = txn->set;
@@ -123,14 +129,14 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
         return -ESTALE;
     WEIR_INVARIANT(rel->record_freed || rel->record);
     if (!rel->record_freed && record_load(&set_record(set, rel->record)->word) != rel->record_word)
-        return 0;
+        return RELEASE_LOST;
     txn_save_states(txn);
     is_changed = set_release_limits(txn, args, granted_ns);
     set_release_record(txn, rel);
     txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
     if (is_changed || txn->granted_record)
         forecast_invalidate(txn);
-    return txn_commit(txn) ? 1 : -EINPROGRESS;
+    return txn_commit(txn) ? RELEASE_DONE : RELEASE_RETRY;
 }
 
 /* Releases in the state word if the set is inline or can be deflated, else on the slow path. */
@@ -144,11 +150,11 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
     else if (!is_inflated || set_try_deflate(txn))
         switch (try_now_release(txn->ctx, txn->set, rel)) {
         case TRY_DONE:
-            return 1;
+            return RELEASE_DONE;
         case TRY_REFUSED:
-            return 0;
+            return RELEASE_LOST;
         default:
-            return -EINPROGRESS;
+            return RELEASE_RETRY;
         }
     return set_release_once(txn, rel);
 }
@@ -226,7 +232,7 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
         if (set_is_broken(set))
             return 1; /* there is nothing to return units to */
         r = set_release_begun(&txn, rel);
-        if (r != -EINPROGRESS)
+        if (r != RELEASE_RETRY)
             break;
     }
     if (r == 1 && txn.grant_again)
