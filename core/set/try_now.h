@@ -281,6 +281,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
     struct acq_record *r = NULL;
 
     version.has_write = shared && try_now_has_record(grant);
+    SCHED_POINT(); /* after the clock, before the state */
     grant->word = INFLATED_BIT;
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
         if (!try_now_read(repr, shared, ctx, set, &turn, &version))
